@@ -1,0 +1,1 @@
+"""What gateway and node agree on: frames, their codec and block hashes. Imports msgspec only."""

@@ -1,0 +1,43 @@
+"""Frames to bytes and back. Anything that does not decode to the expected type is refused whole."""
+
+from __future__ import annotations
+
+import msgspec
+
+from inference.contract.frames import FRAME_BYTES_MAX, FromGateway, FromNode
+
+_encoder = msgspec.msgpack.Encoder()
+_from_node = msgspec.msgpack.Decoder(FromNode)
+_from_gateway = msgspec.msgpack.Decoder(FromGateway)
+
+
+class BadFrame(ValueError):
+    """Bytes that are not a frame of the expected direction; the message names the field."""
+
+
+def encode(frame: FromNode | FromGateway) -> bytes:
+    """Return the msgpack bytes of a frame."""
+    return _encoder.encode(frame)
+
+
+def decode_from_node(data: bytes) -> FromNode:
+    """Decode what a node sent; raises `BadFrame`."""
+    _check_size(data)
+    try:
+        return _from_node.decode(data)
+    except msgspec.DecodeError as error:
+        raise BadFrame(str(error)) from error
+
+
+def decode_from_gateway(data: bytes) -> FromGateway:
+    """Decode what a gateway sent; raises `BadFrame`."""
+    _check_size(data)
+    try:
+        return _from_gateway.decode(data)
+    except msgspec.DecodeError as error:
+        raise BadFrame(str(error)) from error
+
+
+def _check_size(data: bytes) -> None:
+    if len(data) > FRAME_BYTES_MAX:
+        raise BadFrame(f"frame of {len(data)} bytes is over the {FRAME_BYTES_MAX} byte bound")

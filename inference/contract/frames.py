@@ -1,0 +1,243 @@
+"""The frames that travel between a gateway and a node, one typed struct each.
+
+Direction is part of the type: `FromNode` is all a gateway accepts, `FromGateway` all a node accepts.
+Durations are microseconds measured by one clock; no timestamp crosses the wire, since subtracting
+two machines' clocks says nothing.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+PROTOCOL_VERSION = 1
+FRAME_BYTES_MAX = 4 * 1024 * 1024
+ASSET_BYTES_MAX = 32 * 1024 * 1024
+ASSET_PART_BYTES = 1024 * 1024
+REQUEST_ID_BYTES = 16
+OUTPUT_TOKENS_PER_FRAME_MAX = 4096
+CHOICES_MAX = 8
+LOGPROBS_MAX = 20
+
+
+class Frame(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """Base of every struct on the wire: a msgpack array whose first item is the tag."""
+
+
+class Usage(Frame):
+    """Cumulative token counts of one request; `cached_tokens` lies inside `prompt_tokens`."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+
+
+class Timing(Frame):
+    """Durations on the node, microseconds, so far; `held_us` runs from job frame to this frame."""
+
+    queue_us: int
+    prefill_us: int
+    decode_us: int
+    held_us: int
+
+
+class Sampling(Frame):
+    """How tokens are drawn; ranges are checked at the gateway's edge.
+
+    `logprobs` is None for none, else how many alternatives to report beside the chosen token.
+    `seed` None draws a fresh one. `top_k` 0 means no limit.
+    """
+
+    max_tokens: int
+    n: int = 1
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    seed: int | None = None
+    logprobs: int | None = None
+    ignore_eos: bool = False
+    logit_bias: dict[int, float] = msgspec.field(default_factory=dict)
+
+
+class TokenLogprob(Frame):
+    """Log probability of the chosen token and of the alternatives, highest first."""
+
+    token: int
+    logprob: float
+    top: list[tuple[int, float]]
+
+
+class Output(Frame):
+    """What one engine step made for one choice of one request.
+
+    `usage` is cumulative over all choices, so that any cut stream can be billed exactly.
+    `finish` is one of stop, length, cancelled, error, and set once per choice.
+    """
+
+    request: bytes
+    choice: int
+    tokens: list[int]
+    usage: Usage
+    timing: Timing
+    finish: str | None = None
+    logprobs: list[TokenLogprob] | None = None
+
+
+class ModelOffer(Frame):
+    """A model that a node serves; `digest` names its tokenizer and chat template (SHA-256, hex)."""
+
+    name: str
+    digest: str
+    context_window: int
+    vocab_size: int
+
+
+class Hello(Frame, tag="hello"):
+    """The first frame of a link. A new epoch of the same node fences the old one.
+
+    `credits`: how many jobs the node takes at once from this gateway. `kv_blocks`: pool size in
+    blocks of `block_size` tokens.
+    """
+
+    protocol: int
+    node: str
+    epoch: str
+    pool: str
+    region: str
+    engine: str
+    device: str
+    dtype: str
+    block_size: int
+    kv_blocks: int
+    credits: int
+    capabilities: list[str]
+    models: list[ModelOffer]
+
+
+class AssetPart(Frame, tag="asset"):
+    """One part of a tokenizer or chat template, asked for by digest; `last` closes the digest."""
+
+    digest: str
+    name: str
+    data: bytes
+    last: bool
+
+
+class Step(Frame, tag="step"):
+    """All outputs of one engine step, with the node's load after it.
+
+    `waiting_tokens` are uncached prompt tokens not prefilled yet; `oldest_block_s` is the age of
+    the block that eviction would take next; `step_us` is the duration of the step itself.
+    """
+
+    outputs: list[Output]
+    running: int
+    waiting: int
+    waiting_tokens: int
+    kv_free_blocks: int
+    oldest_block_s: float
+    step_us: int
+    preemptions: int
+
+
+class KvEvents(Frame, tag="kv"):
+    """Blocks that became findable or were evicted, as 16-byte hashes back to back.
+
+    `seq` grows by one; a gap makes the gateway ask for a snapshot. `snapshot` replaces everything.
+    """
+
+    seq: int
+    stored: bytes
+    removed: bytes
+    snapshot: bool = False
+
+
+class Report(Frame, tag="report"):
+    """Final usage of a request; the node keeps it until the gateway acknowledges it."""
+
+    request: bytes
+    model: str
+    usage: Usage
+    timing: Timing
+    finish: str
+
+
+class Rejected(Frame, tag="rejected"):
+    """The node did not take a job; `code` is one of full, unknown_model, too_long, bad_job, draining."""
+
+    request: bytes
+    code: str
+    message: str
+
+
+class Draining(Frame, tag="draining"):
+    """The node takes no new jobs and finishes what it has."""
+
+    deadline_s: float
+
+
+class Pong(Frame, tag="pong"):
+    """Answer to `Ping`, with the same number."""
+
+    number: int
+
+
+class Welcome(Frame, tag="welcome"):
+    """The gateway accepted the link; `gateway` is its instance id."""
+
+    protocol: int
+    gateway: str
+    ping_interval_s: float
+
+
+class Job(Frame, tag="job"):
+    """One request: token ids in, tokens out.
+
+    `hashes` is the salted chain of the prompt's full blocks (16 bytes each) at the node's block
+    size; `salt` separates tenants and seeds the chain for blocks made later. `stop_tokens` end a
+    choice besides the model's own end tokens. `deadline_ms` counts from receipt.
+    """
+
+    request: bytes
+    model: str
+    tokens: list[int]
+    salt: bytes
+    hashes: bytes
+    sampling: Sampling
+    stop_tokens: list[int]
+    deadline_ms: int
+    priority: int = 0
+
+
+class Cancel(Frame, tag="cancel"):
+    """Stop a request in whatever state it is and free its blocks within one engine step."""
+
+    request: bytes
+
+
+class Ack(Frame, tag="ack"):
+    """The gateway has the charge on the ledger; the node may forget these reports."""
+
+    requests: list[bytes]
+
+
+class AssetRequest(Frame, tag="asset_request"):
+    """Ask for the tokenizer and chat template behind a digest."""
+
+    digest: str
+
+
+class KvSnapshotRequest(Frame, tag="kv_request"):
+    """Ask for the whole block index after a gap."""
+
+
+class Ping(Frame, tag="ping"):
+    """Liveness probe of the application, not of the socket."""
+
+    number: int
+
+
+FromNode = Hello | AssetPart | Step | KvEvents | Report | Rejected | Draining | Pong
+FromGateway = Welcome | Job | Cancel | Ack | AssetRequest | KvSnapshotRequest | Ping

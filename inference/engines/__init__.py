@@ -1,0 +1,1 @@
+"""Engines behind one Protocol (`base`); each module adapts one of them."""

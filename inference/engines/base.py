@@ -1,0 +1,78 @@
+"""The one Protocol that every engine implements, and the typed errors it may raise."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from inference.contract.frames import Job, KvEvents, Step
+
+
+class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What an engine declares about itself once it has loaded; sizes in tokens and blocks."""
+
+    engine: str
+    device: str
+    dtype: str
+    model: str
+    context_window: int
+    vocab_size: int
+    block_size: int
+    kv_blocks: int
+    credits: int
+    capabilities: tuple[str, ...]
+
+
+class EngineEvents(Protocol):
+    """Where an engine puts what it made; called on the event loop's thread, never blocking."""
+
+    def on_step(self, step: Step) -> None:
+        """All outputs of one engine step."""
+
+    def on_kv(self, events: KvEvents) -> None:
+        """Blocks stored and removed since the last call, in order."""
+
+    def on_death(self, error: BaseException) -> None:
+        """The engine cannot go on; the node exits and registers anew."""
+
+
+class JobRefused(Exception):
+    """The engine cannot take this job. `code` is one of those of the `Rejected` frame."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class ModelError(Exception):
+    """A checkpoint that cannot be served; the message names the file or field."""
+
+
+class Engine(Protocol):
+    """A model behind a continuous batch. `submit` and `cancel` return at once and never block.
+
+    Every submitted request ends in exactly one Output with `finish` per choice, cancelled ones
+    included; after it the request's KV blocks are free.
+    """
+
+    @property
+    def facts(self) -> EngineFacts:
+        """Known from construction on."""
+
+    async def start(self, events: EngineEvents) -> None:
+        """Load, warm up and begin stepping."""
+
+    def submit(self, job: Job) -> None:
+        """Queue a job; raises `JobRefused`."""
+
+    def cancel(self, request: bytes) -> None:
+        """Idempotent; unknown requests are ignored."""
+
+    def kv_snapshot(self) -> KvEvents:
+        """All blocks that can be found now, with the sequence number that they stand for."""
+
+    async def close(self) -> None:
+        """Stop stepping and give memory back."""
+
+
