@@ -1,0 +1,84 @@
+"""One request on its way: its identity, its clock and the time each layer took."""
+
+from __future__ import annotations
+
+from array import array
+
+from controlplane.kernel.clock import MICROSECOND_NS, monotonic_ns, wall_us
+from controlplane.kernel.ids import new_request_id
+from controlplane.kernel.spans import INDEX, SPANS
+
+ABSENT = -1
+
+
+class Spans:
+    """Start (microseconds after arrival) and total duration (nanoseconds) of every span.
+
+    A layer that runs once per token adds up; its start is that of its first run.
+    """
+
+    __slots__ = ("origin_ns", "starts_us", "totals_ns")
+
+    def __init__(self, origin_ns: int) -> None:
+        self.origin_ns = origin_ns
+        self.starts_us = [ABSENT] * len(SPANS)
+        self.totals_ns = [0] * len(SPANS)
+
+    def add(self, index: int, began_ns: int) -> int:
+        """Close a run of span `index` that began at `began_ns`; returns the present time."""
+        now = monotonic_ns()
+        self.totals_ns[index] += now - began_ns
+        if self.starts_us[index] < 0:
+            self.starts_us[index] = (began_ns - self.origin_ns) // MICROSECOND_NS
+        return now
+
+    def set(self, index: int, start_us: int, duration_us: int) -> None:
+        """Write a span that was measured elsewhere."""
+        self.starts_us[index] = start_us
+        self.totals_ns[index] = duration_us * MICROSECOND_NS
+
+    def total_us(self, name: str) -> int:
+        """Duration of a span in microseconds; 0 when it did not run."""
+        return self.totals_ns[INDEX[name]] // MICROSECOND_NS
+
+    def to_bytes(self) -> bytes:
+        """All starts, then all durations, as little-endian int32 microseconds."""
+        totals = [
+            total // MICROSECOND_NS if start != ABSENT else ABSENT
+            for start, total in zip(self.starts_us, self.totals_ns, strict=True)
+        ]
+        return array("i", self.starts_us + totals).tobytes()
+
+
+def spans_from_bytes(data: bytes) -> list[tuple[int, int]]:
+    """(start, duration) in microseconds by span index; ABSENT where a span did not run.
+
+    Raises ValueError on a length that is not two equal halves of int32.
+    """
+    values = array("i")
+    if len(data) % (2 * values.itemsize):
+        raise ValueError("spans: length is not two halves of int32")
+    values.frombytes(data)
+    half = len(values) // 2
+    return list(zip(values[:half], values[half:], strict=True))
+
+
+class Call:
+    """Mutable context of one request; everything else on the way is a frozen record."""
+
+    __slots__ = ("arrived_ns", "first_token_ns", "headers", "request", "spans", "started_us")
+
+    def __init__(self, headers: list[tuple[bytes, bytes]]) -> None:
+        self.request = new_request_id()
+        self.arrived_ns = monotonic_ns()
+        self.started_us = wall_us()
+        self.headers = headers
+        self.first_token_ns = 0
+        self.spans = Spans(self.arrived_ns)
+
+    def header(self, name: bytes) -> str | None:
+        """First value of a header (lower-case name), decoded as latin-1."""
+        for key, value in self.headers:
+            if key == name:
+                return value.decode("latin-1")
+        return None

@@ -1,0 +1,175 @@
+"""How the hot path reaches the world: five small ports. `bridge` implements them, tests may fake them.
+
+Ids of requests are 16 bytes; ids of organizations, projects, keys and budgets are 32 hex characters.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+import msgspec
+
+from controlplane.gateway.snapshot import KeyRecord, Snapshot
+from controlplane.kernel.price import Price, TokenCounts
+from inference.contract.frames import Report
+
+
+class LedgerAway(Exception):
+    """PostgreSQL cannot be asked now; nothing was admitted or charged."""
+
+
+class BudgetExceeded(Exception):
+    """A budget has no room; `scope` is key, project or organization."""
+
+    def __init__(self, scope: str, budget: str) -> None:
+        super().__init__(f"the {scope}'s budget has no room for this request")
+        self.scope = scope
+        self.budget = budget
+
+
+class Hold(msgspec.Struct, frozen=True, kw_only=True):
+    """Reserve `amount_nano` on every listed budget until settled, released or expired.
+
+    The price travels with the hold, so that it can be settled without the gateway that made it.
+    """
+
+    request: bytes
+    organization: str
+    project: str
+    key: str
+    budgets: tuple[str, ...]
+    amount_nano: int
+    model: str
+    price: Price
+    expires_s: int
+
+
+class Settlement(msgspec.Struct, frozen=True, kw_only=True):
+    """Resolve a hold, or charge a request that needed none (`held_nano` 0, no budgets).
+
+    `amount_nano` 0 releases. `source` says whose count it is: gateway, node or estimate.
+    """
+
+    request: bytes
+    organization: str
+    project: str
+    key: str
+    budgets: tuple[str, ...]
+    held_nano: int
+    amount_nano: int
+    counts: TokenCounts
+    model: str
+    price: Price
+    source: Literal["gateway", "node", "estimate"]
+
+
+class Allowance(msgspec.Struct, frozen=True, kw_only=True):
+    """What the rate limits say after this request; None where there is no limit. Resets in seconds."""
+
+    allowed: bool
+    dimension: Literal["requests", "tokens"] | None = None
+    limit_requests: int | None = None
+    limit_tokens: int | None = None
+    remaining_requests: int | None = None
+    remaining_tokens: int | None = None
+    reset_requests_s: float = 0.0
+    reset_tokens_s: float = 0.0
+    retry_after_s: float = 0.0
+
+
+class NodeIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """Who a node credential belongs to; `models` None allows any."""
+
+    id: str
+    name: str
+    models: frozenset[str] | None
+
+
+class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One compact row per request, for the waterfall and the histograms.
+
+    `spans` is `call.Spans.to_bytes()`; times are microseconds, `-1` where there was none.
+    """
+
+    request: bytes
+    started_us: int
+    organization: str
+    project: str
+    key: str
+    model: str
+    route: str
+    node: str
+    pool: str
+    region: str
+    operation: str
+    status: int
+    error_code: str
+    finish: str
+    stream: bool
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    total_us: int
+    ttft_us: int
+    inter_token_us: list[int]
+    cost_nano: int
+    spans: bytes
+    receipt: bytes
+    safety: str
+
+
+class Keys(Protocol):
+    """Who is calling, from memory."""
+
+    def check(self, presented: str) -> KeyRecord:
+        """Return the key's record; raises `refusal.Refusal` (401)."""
+
+    def snapshot(self) -> Snapshot:
+        """The configuration in force."""
+
+
+class Limiter(Protocol):
+    """Requests and tokens per minute, shared by all gateways."""
+
+    async def take(self, key: KeyRecord, tokens: int) -> Allowance:
+        """Count one request and its estimated tokens, unless a limit is reached."""
+
+    def give_back(self, key: KeyRecord, tokens: int) -> None:
+        """Return tokens that were estimated but not used; never blocks."""
+
+
+class Ledger(Protocol):
+    """Holds and settlements, durable when the call returns."""
+
+    async def hold(self, hold: Hold) -> None:
+        """Reserve; raises `BudgetExceeded` or `LedgerAway`."""
+
+    async def settle(self, settlement: Settlement) -> None:
+        """Charge or release exactly once; a repeat is a no-op. Raises `LedgerAway` after its bound."""
+
+    async def settle_report(self, report: Report) -> bool:
+        """Settle from a node's report when no live call does; True once the ledger has an answer."""
+
+
+class Recorder(Protocol):
+    """Telemetry, never in the way of money."""
+
+    def record(self, record: RequestRecord) -> None:
+        """Queue a finished request; drops the oldest and counts it when its bound is reached."""
+
+
+class FleetPort(Protocol):
+    """What the database knows of nodes."""
+
+    async def authenticate(self, credential: str) -> NodeIdentity | None:
+        """The node behind a credential, or None."""
+
+    def observe(self, node: str, state: str, facts: dict[str, object]) -> None:
+        """Write down a change of a node's state; never blocks."""
+
+
+class Safety(Protocol):
+    """The classifier of the safety layer; a process of its own on each host."""
+
+    async def score(self, text: str) -> float:
+        """Probability in [0, 1] that a text is abusive; raises TimeoutError past its bound."""

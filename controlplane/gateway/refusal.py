@@ -1,0 +1,77 @@
+"""Every way a request is refused, as one exception that carries the OpenAI error body.
+
+Status, type and code follow the OpenAI API where it has a case for it; `model_not_allowed`,
+`safety_blocked` and `output_truncated` are ours.
+"""
+
+from __future__ import annotations
+
+NO_RETRY = (("x-should-retry", "false"),)
+
+
+class Refusal(Exception):
+    """An answer that is not a completion; `param` names the field at fault."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str | None,
+        message: str,
+        *,
+        kind: str = "invalid_request_error",
+        param: str | None = None,
+        headers: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.kind = kind
+        self.code = code
+        self.message = message
+        self.param = param
+        self.headers = headers
+
+    @property
+    def body(self) -> dict[str, dict[str, str | None]]:
+        """The JSON body: always all four keys."""
+        return {
+            "error": {
+                "message": self.message,
+                "type": self.kind,
+                "param": self.param,
+                "code": self.code,
+            }
+        }
+
+
+def bad_field(param: str | None, message: str, code: str | None = None) -> Refusal:
+    """400: one field is wrong."""
+    return Refusal(400, code, message, param=param, headers=NO_RETRY)
+
+
+def bad_key(message: str, code: str = "invalid_api_key") -> Refusal:
+    """401: no key, or one that opens nothing."""
+    return Refusal(401, code, message, headers=NO_RETRY)
+
+
+def unknown_model(name: str) -> Refusal:
+    """404: not served here, or not for this key; both read the same."""
+    message = f"The model '{name}' does not exist or you do not have access to it."
+    return Refusal(404, "model_not_found", message, param="model", headers=NO_RETRY)
+
+
+def over_budget(message: str) -> Refusal:
+    """429 that no retry will cure."""
+    return Refusal(
+        429, "insufficient_quota", message, kind="insufficient_quota", headers=NO_RETRY
+    )
+
+
+def unavailable(code: str, message: str, *, retry_after_s: int) -> Refusal:
+    """503 with an honest time to come back."""
+    headers = (("retry-after", str(retry_after_s)),)
+    return Refusal(503, code, message, kind="service_unavailable_error", headers=headers)
+
+
+def internal_error(code: str, message: str) -> Refusal:
+    """A failure of ours after work began; charged for what was delivered, so not to be retried."""
+    return Refusal(500, code, message, kind="server_error", headers=NO_RETRY)

@@ -1,0 +1,78 @@
+"""The configuration that the hot path reads: immutable, replaced whole when its version changes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from controlplane.kernel.price import Price
+
+SafetyMode = Literal["off", "flag", "block"]
+
+
+class KeyRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One API key. `digest` is its HMAC; `budgets` are the limited scopes it spends from, as hex.
+
+    Ids are 32 hex characters. Limits are None where there is none.
+    """
+
+    key_id: str
+    id: str
+    digest: bytes
+    organization: str
+    project: str
+    label: str
+    expires_at_s: float | None
+    revoked: bool
+    models: frozenset[str] | None
+    budgets: tuple[str, ...]
+    requests_per_min: int | None
+    tokens_per_min: int | None
+
+
+class ProjectRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What a project decides about its requests. `salt` separates prefix caches of tenants."""
+
+    id: str
+    organization: str
+    safety: SafetyMode
+    salt: bytes
+
+
+class ModelRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One served model: bounds on output length and the price in force."""
+
+    name: str
+    task: Literal["generate", "embed"]
+    pool: str
+    context_window: int
+    output_tokens_default: int
+    output_tokens_max: int
+    price: Price
+    created_s: int
+    owner: str
+
+
+class RouteRule(msgspec.Struct, frozen=True, kw_only=True):
+    """First match wins: requests for `alias` go to `model` in `pool`. None matches everything."""
+
+    name: str
+    version: int
+    alias: str | None
+    project: str | None
+    model: str
+    pool: str
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything at one version."""
+
+    version: int
+    keys: dict[str, KeyRecord]
+    projects: dict[str, ProjectRecord]
+    models: dict[str, ModelRecord]
+    rules: tuple[RouteRule, ...]
+
+
+EMPTY = Snapshot(version=0, keys={}, projects={}, models={}, rules=())

@@ -1,0 +1,101 @@
+"""Base-2 exponential histograms, scale 5: mergeable bit for bit, relative error at most 1.1 %.
+
+Bucket i holds values in (2^((i-1)/32), 2^(i/32)], the boundaries of OpenTelemetry's exponential
+histogram at scale 5 and of Prometheus' native schema 5. Percentiles of merged histograms are
+exact to the bucket; averages of percentiles are never needed.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from math import ceil, log2
+
+BUCKETS_PER_OCTAVE = 32
+_HEADER = struct.Struct("<IIQQ")
+_BUCKET = struct.Struct("<hI")
+
+
+class Histogram:
+    """Counts by bucket, with exact count, sum and maximum.
+
+    Values are integers (microseconds, milli-tokens per second), so that merging in any order gives
+    the same bits: a sum of floats would not.
+    """
+
+    __slots__ = ("buckets", "maximum", "total", "zeros")
+
+    def __init__(self) -> None:
+        self.buckets: dict[int, int] = {}
+        self.zeros = 0
+        self.total = 0
+        self.maximum = 0
+
+    @property
+    def count(self) -> int:
+        """Number of recorded values."""
+        return self.zeros + sum(self.buckets.values())
+
+    def record(self, value: int) -> None:
+        """Add one value; zero and below land in the zero bucket."""
+        if value <= 0:
+            self.zeros += 1
+            return
+        index = ceil(log2(value) * BUCKETS_PER_OCTAVE)
+        self.buckets[index] = self.buckets.get(index, 0) + 1
+        self.total += value
+        if value > self.maximum:
+            self.maximum = value
+
+    def merge(self, other: Histogram) -> None:
+        """Add another histogram's counts to this one; order never matters."""
+        for index, count in other.buckets.items():
+            self.buckets[index] = self.buckets.get(index, 0) + count
+        self.zeros += other.zeros
+        self.total += other.total
+        self.maximum = max(self.maximum, other.maximum)
+
+    def percentile(self, share: float) -> float | None:
+        """Value at rank `share` (0..1], nearest rank; None when empty."""
+        count = self.count
+        if count == 0:
+            return None
+        rank = max(1, ceil(share * count))
+        seen = self.zeros
+        if rank <= seen:
+            return 0.0
+        for index in sorted(self.buckets):
+            seen += self.buckets[index]
+            if seen >= rank:
+                return min(_middle(index), self.maximum)
+        return self.maximum
+
+    def to_bytes(self) -> bytes:
+        """Compact form for storage; `from_bytes` restores it exactly."""
+        head = _HEADER.pack(len(self.buckets), self.zeros, self.total, self.maximum)
+        return head + b"".join(_BUCKET.pack(i, self.buckets[i]) for i in sorted(self.buckets))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Histogram:
+        """Undo `to_bytes`; raises ValueError on a length that does not fit."""
+        if len(data) < _HEADER.size:
+            raise ValueError("histogram: truncated header")
+        made = cls()
+        size, made.zeros, made.total, made.maximum = _HEADER.unpack_from(data)
+        if len(data) != _HEADER.size + size * _BUCKET.size:
+            raise ValueError("histogram: length does not match its bucket count")
+        made.buckets = dict(_BUCKET.iter_unpack(data[_HEADER.size :]))
+        return made
+
+
+def merge_all(histograms: Iterable[Histogram]) -> Histogram:
+    """One histogram of all values."""
+    merged = Histogram()
+    for histogram in histograms:
+        merged.merge(histogram)
+    return merged
+
+
+def _middle(index: int) -> float:
+    """Geometric middle of a bucket: at most 1.09 % away from every value in it."""
+    return float(2.0 ** ((index - 0.5) / BUCKETS_PER_OCTAVE))

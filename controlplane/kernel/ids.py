@@ -1,0 +1,35 @@
+"""Request ids: UUIDv7 (RFC 9562), so that ids sort by time and partitions can be cut by id."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import UTC, datetime, timedelta
+
+ID_BYTES = 16
+_VERSION_7 = 0x7000
+_VARIANT = 0x8000_0000_0000_0000
+
+
+def new_request_id() -> bytes:
+    """16 bytes: 48 bits of Unix milliseconds, then 74 random bits around version and variant."""
+    random = int.from_bytes(os.urandom(10), "big")
+    rand_a = _VERSION_7 | (random >> 68)
+    rand_b = _VARIANT | (random & 0x3FFF_FFFF_FFFF_FFFF)
+    value = ((time.time_ns() // 1_000_000) << 80) | (rand_a << 64) | rand_b
+    return value.to_bytes(ID_BYTES, "big")
+
+
+def id_time_ms(request: bytes) -> int:
+    """Unix milliseconds at which an id was made."""
+    return int.from_bytes(request[:6], "big")
+
+
+def day_bounds(day: datetime) -> tuple[bytes, bytes]:
+    """Half-open id range [first, next) of the UTC day that contains `day`."""
+    start = day.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    return _floor_id(start), _floor_id(start + timedelta(days=1))
+
+
+def _floor_id(moment: datetime) -> bytes:
+    return (int(moment.timestamp() * 1000) << 80).to_bytes(ID_BYTES, "big")

@@ -1,0 +1,77 @@
+"""The shape of credentials: `<prefix>_<id>_<secret>_<checksum>`, checkable without a lookup.
+
+The checksum is CRC-32 in base62, as GitHub's tokens carry it: a mistyped or invented key costs no
+query. Only an HMAC of the whole text is stored, so a stolen table opens nothing.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import string
+from hashlib import sha256
+from zlib import crc32
+
+import msgspec
+
+ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
+ID_CHARS = 12
+SECRET_CHARS = 43
+CHECKSUM_CHARS = 6
+USER_PREFIX = "sk_sluice"
+NODE_PREFIX = "node_sluice"
+_LETTERS = frozenset(ALPHABET)
+
+
+class Credential(msgspec.Struct, frozen=True):
+    """A presented credential whose checksum is right; `text` is secret."""
+
+    prefix: str
+    key_id: str
+    text: str
+
+
+def _checksum(body: str) -> str:
+    value = crc32(body.encode("ascii"))
+    digits = []
+    for _ in range(CHECKSUM_CHARS):
+        value, digit = divmod(value, len(ALPHABET))
+        digits.append(ALPHABET[digit])
+    return "".join(reversed(digits))
+
+
+def _random(length: int) -> str:
+    return "".join(secrets.choice(ALPHABET) for _ in range(length))
+
+
+def new_credential(prefix: str = USER_PREFIX) -> Credential:
+    """Make a credential with a 256-bit secret."""
+    key_id = _random(ID_CHARS)
+    body = f"{prefix}_{key_id}_{_random(SECRET_CHARS)}"
+    return Credential(prefix, key_id, f"{body}_{_checksum(body)}")
+
+
+def parse_credential(text: str, prefix: str = USER_PREFIX) -> Credential | None:
+    """Return the credential, or None when its shape or checksum is wrong. Touches no store."""
+    head = prefix + "_"
+    expected = len(head) + ID_CHARS + 1 + SECRET_CHARS + 1 + CHECKSUM_CHARS
+    if len(text) != expected or not text.startswith(head):
+        return None
+    body, _, checksum = text.rpartition("_")
+    key_id, separator, secret = body[len(head) :].partition("_")
+    if len(key_id) != ID_CHARS or not separator or not _LETTERS.issuperset(key_id + secret):
+        return None
+    if not hmac.compare_digest(_checksum(body).encode(), checksum.encode("utf-8", "replace")):
+        return None
+    return Credential(prefix, key_id, text)
+
+
+def digest(credential: str, pepper: bytes) -> bytes:
+    """What is stored: HMAC-SHA-256 under a pepper that the database never sees."""
+    return hmac.digest(pepper, credential.encode("ascii"), sha256)
+
+
+def redacted(credential: Credential) -> str:
+    """How pages show a key: prefix, id and the last four characters of its secret part."""
+    secret = credential.text.rsplit("_", 2)[1]
+    return f"{credential.prefix}_{credential.key_id}_…{secret[-4:]}"
