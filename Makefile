@@ -1,0 +1,91 @@
+# The commands of the project. `make run` starts everything; `make test` checks everything.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+VENV ?= .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check --no-input install
+PORT ?=
+RUN_LOCKS := $(addprefix requirements/,web.txt embedded.txt node.txt safety.txt)
+# A stamp is named after what it installed, so an unchanged lock installs nothing.
+sum = $(shell cat $(1) | cksum | cut -d' ' -f1)
+RUN_STAMP := $(VENV)/.installed-run-$(call sum,$(RUN_LOCKS) requirements/torch.txt)
+DEV_STAMP := $(VENV)/.installed-dev-$(call sum,requirements/dev.txt)
+NODE_CLIENT := tests/clients/node
+NODE_STAMP := $(NODE_CLIENT)/node_modules/.installed-$(call sum,$(NODE_CLIENT)/package-lock.json)
+
+.PHONY: help run test check bench-gateway bench-reference train requirements tools clean
+
+help: ## Show this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
+
+run: $(RUN_STAMP) ## Start Sluice: databases, gateway, pages, jobs and one node (PORT=8000)
+	@exec $(PY) manage.py sluice run $(if $(PORT),--port $(PORT))
+
+test: $(RUN_STAMP) $(DEV_STAMP) tools $(NODE_STAMP) check ## Install what tests need, then check everything
+	$(PY) -m pytest
+
+check: $(RUN_STAMP) $(DEV_STAMP) ## Lint, types and import contracts, without the tests
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	$(VENV)/bin/lint-imports
+
+bench-gateway: $(RUN_STAMP) $(DEV_STAMP) ## Gateway's cost per request and token, beside a bare ASGI control
+	$(PY) -m benchmarks.gateway
+
+bench-reference: $(RUN_STAMP) $(DEV_STAMP) ## 50 agents against the shipped model, through the gateway
+	$(PY) -m benchmarks.reference
+
+train: $(RUN_STAMP) ## Train the shipped model again; resumes where it stopped
+	$(PY) -m inference.train
+
+requirements: $(DEV_STAMP) ## Compile requirements/*.in to hashed lists that agree with each other
+	@cd requirements && set -e && before="" && for name in web embedded node safety dev; do \
+		../$(PY) -m uv pip compile -q --universal --python-version 3.11 --generate-hashes \
+			--no-emit-package torch --no-annotate --no-header $$before $(UV_FLAGS) \
+			$$name.in -o $$name.txt; \
+		before="$$before -c $$name.txt"; \
+	done
+
+clean: ## Remove the environment and caches; var/ with its data stays
+	rm -rf $(VENV) $(NODE_CLIENT)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .import_linter_cache
+
+$(PY):
+	@test -n "$(PYTHON)" || { echo "Sluice needs Python 3.11 or newer."; exit 1; }
+	@echo "Making the environment in $(VENV) with $$($(PYTHON) --version) ..."
+	@$(PYTHON) -m venv $(VENV) || { echo "Debian has this in python3-venv."; exit 1; }
+
+$(RUN_STAMP): | $(PY)
+	@echo "Installing 1 of 2: gateway, pages, databases, node ..."
+	@$(PIP) -q --require-hashes $(addprefix -r ,$(RUN_LOCKS))
+	@echo "Installing 2 of 2: torch (the largest part, a few minutes on a slow line) ..."
+	@$(PIP) -r requirements/torch.txt | grep -v 'already satisfied' || true
+	@$(PY) -c 'import torch' || { echo "torch is not installed; see the lines above."; exit 1; }
+	@rm -f $(VENV)/.installed-run-* && touch $@
+
+$(DEV_STAMP): | $(PY)
+	@echo "Installing tools of the tests ..."
+	@$(PIP) -q --require-hashes -r requirements/dev.txt
+	@rm -f $(VENV)/.installed-dev-* && touch $@
+
+$(NODE_STAMP): tools
+	@echo "Installing the Node client of the tests ..."
+	@cd $(NODE_CLIENT) && npm ci --silent --no-audit --no-fund
+	@touch $@
+
+# Each in an apt transaction of its own: together they fail where one is already there.
+tools:
+	@command -v chromium >/dev/null || { $(call apt,chromium); }
+	@command -v node >/dev/null || { $(call apt,nodejs); }
+	@command -v npm >/dev/null || { $(call apt,npm); }
+
+define apt
+if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	echo "Installing $(1) ..." && apt-get update -qq && \
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(1) >/dev/null; \
+else echo "The tests need $(1): apt-get install $(1), as root."; exit 1; fi
+endef

@@ -1,0 +1,8 @@
+"""Settings of the control plane: one small file per concern, put together here."""
+
+from controlplane.settings.base import *
+from controlplane.settings.database import *
+from controlplane.settings.logs import *
+from controlplane.settings.paths import *
+from controlplane.settings.redis import *
+from controlplane.settings.security import *

@@ -1,0 +1,74 @@
+"""What Django is made of here: applications, middleware, templates, static files."""
+
+from controlplane.settings import env
+from controlplane.settings.paths import BASE_DIR, DATA_DIR
+
+# What this process serves: everything, traffic only, or pages only.
+SLUICE_ROLE = env.choice("SLUICE_ROLE", "all", ("all", "gateway", "web"))
+DEBUG = env.boolean("SLUICE_DEBUG", False)
+
+INSTALLED_APPS = [
+    "controlplane.core",
+    "controlplane.telemetry",
+    "controlplane.tenants",
+    "controlplane.catalog",
+    "controlplane.fleet",
+    "controlplane.quotas",
+    "controlplane.billing",
+    "controlplane.routing",
+    "frontend",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "channels",
+    "django_htmx",
+    "axes",
+    "csp",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+    "axes.middleware.AxesMiddleware",
+]
+ROOT_URLCONF = "controlplane.urls"
+ASGI_APPLICATION = "controlplane.asgi.application"
+AUTH_USER_MODEL = "tenants.User"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+LOGIN_URL = "/sign-in"
+LOGIN_REDIRECT_URL = "/"
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+
+LANGUAGE_CODE = "en"
+USE_I18N = False
+USE_TZ = True
+TIME_ZONE = "UTC"
+
+STATIC_URL = "static/"
+STATIC_ROOT = DATA_DIR / "static"
+# Served straight from the packages, so that a first start need not collect and compress anything.
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_AUTOREFRESH = DEBUG
+SHIPPED_MODEL_DIR = BASE_DIR / "inference" / "assets" / "sluice-5m"

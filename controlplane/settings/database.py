@@ -1,0 +1,78 @@
+"""PostgreSQL: one connection per role. Pages and jobs are `sluice_app`, migrations the owner."""
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import SplitResult, parse_qsl, unquote
+
+from django.core.exceptions import ImproperlyConfigured
+
+from controlplane.core.embedded.layout import embedded_layout
+from controlplane.settings import env
+from controlplane.settings.paths import DATA_DIR
+from controlplane.settings.secret_files import kept_secret
+
+OWNER_ROLE = "sluice_owner"
+APP_ROLE = "sluice_app"
+GATEWAY_ROLE = "sluice_gateway"
+LEDGER_ROLE = "sluice_ledger"
+DATABASE_NAME = "sluice"
+CONNECT_SECONDS_MAX = 5
+SCHEMES = ("postgres", "postgresql")
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where PostgreSQL listens: a host with its port, or the folder of a socket."""
+
+    host: str
+    port: str
+    name: str
+    options: tuple[tuple[str, str], ...] = ()
+
+
+def _server(url: SplitResult) -> Server:
+    name = url.path.lstrip("/")
+    if not name:
+        raise ImproperlyConfigured("DATABASE_URL must name a database.")
+    port = str(url.port or "")
+    return Server(unquote(url.hostname or ""), port, name, tuple(parse_qsl(url.query)))
+
+
+def _connection(server: Server, user: str, password: str) -> dict[str, Any]:
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "HOST": server.host,
+        "PORT": server.port,
+        "NAME": server.name,
+        "USER": user,
+        "PASSWORD": password,
+        "CONN_MAX_AGE": 60,
+        "CONN_HEALTH_CHECKS": True,
+        "OPTIONS": {"connect_timeout": CONNECT_SECONDS_MAX, **dict(server.options)},
+    }
+
+
+def _role(variable: str, role: str, file_name: str) -> dict[str, Any]:
+    """A role's connection: its own URL where one is set, else a kept password on our server."""
+    url = env.url(variable, SCHEMES)
+    if url is not None:
+        return _connection(_server(url), unquote(url.username or role), unquote(url.password or ""))
+    return _connection(_default_server(), role, kept_secret(file_name))
+
+
+def _default_server() -> Server:
+    url = env.url("DATABASE_URL", SCHEMES)
+    if url is None:
+        return Server(str(embedded_layout(DATA_DIR).sockets), "", DATABASE_NAME)
+    return _server(url)
+
+
+# With no DATABASE_URL, `manage.py sluice run` starts a private server in the data folder.
+EMBEDDED_DATABASE = env.url("DATABASE_URL", SCHEMES) is None
+DATABASES = {
+    "default": _role("DATABASE_URL", APP_ROLE, "postgres-app"),
+    "owner": _role("DATABASE_OWNER_URL", OWNER_ROLE, "postgres-owner"),
+    "gateway": _role("DATABASE_GATEWAY_URL", GATEWAY_ROLE, "postgres-gateway"),
+}
+# The private server's superuser; it makes the roles and serves nothing else.
+SUPERUSER_PASSWORD = kept_secret("postgres-superuser") if EMBEDDED_DATABASE else ""

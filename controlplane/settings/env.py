@@ -1,0 +1,70 @@
+"""Typed readers of environment variables that fail loudly; not a place for defaults of settings."""
+
+import os
+from pathlib import Path
+from urllib.parse import SplitResult, urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
+
+TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
+FALSE_WORDS = frozenset({"0", "false", "no", "off"})
+
+
+def text(name: str, default: str = "") -> str:
+    """The variable without surrounding space; an empty one counts as unset."""
+    return os.environ.get(name, "").strip() or default
+
+
+def boolean(name: str, default: bool) -> bool:
+    """A yes or a no in the usual spellings."""
+    word = text(name).lower()
+    if not word:
+        return default
+    if word not in TRUE_WORDS | FALSE_WORDS:
+        raise ImproperlyConfigured(f"{name} must be true or false, not {word!r}.")
+    return word in TRUE_WORDS
+
+
+def integer(name: str, default: int, *, least: int, most: int) -> int:
+    """A whole number within its bounds."""
+    word = text(name)
+    if not word:
+        return default
+    try:
+        value = int(word)
+    except ValueError:
+        raise ImproperlyConfigured(f"{name} must be a whole number, not {word!r}.") from None
+    if not least <= value <= most:
+        raise ImproperlyConfigured(f"{name} must be {least} to {most}, not {value}.")
+    return value
+
+
+def choice(name: str, default: str, options: tuple[str, ...]) -> str:
+    """One word of a closed list."""
+    word = text(name, default)
+    if word not in options:
+        raise ImproperlyConfigured(f"{name} must be one of {', '.join(options)}, not {word!r}.")
+    return word
+
+
+def words(name: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """A list separated by commas."""
+    value = text(name)
+    return tuple(w.strip() for w in value.split(",") if w.strip()) if value else default
+
+
+def path(name: str, default: Path) -> Path:
+    """An absolute path; `~` is expanded."""
+    value = text(name)
+    return Path(value).expanduser().absolute() if value else default
+
+
+def url(name: str, schemes: tuple[str, ...]) -> SplitResult | None:
+    """A URL with one of the schemes, or None where the variable is unset."""
+    value = text(name)
+    if not value:
+        return None
+    parts = urlsplit(value)
+    if parts.scheme not in schemes:
+        raise ImproperlyConfigured(f"{name} must start with one of {', '.join(schemes)}.")
+    return parts

@@ -1,0 +1,8 @@
+"""Where the project and its data folder lie."""
+
+from pathlib import Path
+
+from controlplane.settings import env
+
+BASE_DIR = Path(__file__).resolve().parents[2]
+DATA_DIR = env.path("SLUICE_DATA", BASE_DIR / "var")

@@ -1,0 +1,41 @@
+"""Redis: channel layer, Celery broker and shared rate counters. It holds no truth."""
+
+from urllib.parse import quote
+
+from controlplane.core.embedded.layout import embedded_layout
+from controlplane.settings import env
+from controlplane.settings.paths import DATA_DIR
+from controlplane.settings.secret_files import kept_secret
+
+# An idle receive blocks for 5 s in Redis; the client's own limit of 5 s would end it as an error.
+CHANNEL_SOCKET_SECONDS_MAX = 30
+CELERY_TASK_SECONDS_MAX = 300
+
+_url = env.url("REDIS_URL", ("redis", "rediss", "unix"))
+EMBEDDED_REDIS = _url is None
+REDIS_PASSWORD = kept_secret("redis") if EMBEDDED_REDIS else ""
+if _url is None:
+    _socket = embedded_layout(DATA_DIR).redis_socket
+    REDIS_URL = f"unix://:{quote(REDIS_PASSWORD, safe='')}@{_socket}"
+else:
+    REDIS_URL = _url.geturl()
+
+CHANNEL_LAYERS = {
+    "default": {
+        "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+        "CONFIG": {
+            "hosts": [{"address": REDIS_URL, "socket_timeout": CHANNEL_SOCKET_SECONDS_MAX}],
+            "prefix": "sluice",
+        },
+    }
+}
+
+# Celery names Redis' unix sockets its own way.
+CELERY_BROKER_URL = REDIS_URL.replace("unix://", "redis+socket://", 1)
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_TIME_LIMIT = CELERY_TASK_SECONDS_MAX
+CELERY_TASK_ACKS_LATE = True
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "beat-schedule")
+CELERY_TIMEZONE = "UTC"

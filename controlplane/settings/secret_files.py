@@ -1,0 +1,53 @@
+"""Secrets of this installation: from the environment, or made at first use and kept mode 0600.
+
+Several hosts that serve one database must share them, so each has its environment variable.
+"""
+
+import os
+import secrets
+import tempfile
+from pathlib import Path
+
+from django.core.exceptions import ImproperlyConfigured
+
+from controlplane.settings import env
+from controlplane.settings.paths import DATA_DIR
+
+SECRET_BYTES = 32
+SECRET_CHARS_MIN = 32
+
+
+def secret(variable: str, file_name: str) -> str:
+    """The secret named by an environment variable, else the one kept in the data folder."""
+    value = env.text(variable)
+    if not value:
+        return kept_secret(file_name)
+    if len(value) < SECRET_CHARS_MIN:
+        raise ImproperlyConfigured(f"{variable} must have at least {SECRET_CHARS_MIN} characters.")
+    return value
+
+
+def kept_secret(file_name: str) -> str:
+    """Read a secret, making it first where it is missing; two processes get the same one."""
+    file = DATA_DIR / "secrets" / file_name
+    if not file.exists():
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _publish(file, secrets.token_urlsafe(SECRET_BYTES))
+    value = file.read_text().strip()
+    if len(value) < SECRET_CHARS_MIN:
+        raise ImproperlyConfigured(f"{file} holds no secret; restore it or remove the file.")
+    return value
+
+
+def _publish(file: Path, value: str) -> None:
+    # Written in full under another name and then linked: whoever links second keeps the first.
+    handle, name = tempfile.mkstemp(dir=file.parent, prefix=".new-")
+    try:
+        with os.fdopen(handle, "w") as out:
+            out.write(value + "\n")
+        try:
+            os.link(name, file)
+        except FileExistsError:
+            return
+    finally:
+        os.unlink(name)

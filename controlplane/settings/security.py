@@ -1,0 +1,72 @@
+"""Keys, cookies, headers and sign-in rules of the pages, and the secrets the gateway signs with."""
+
+from datetime import timedelta
+
+from csp.constants import NONE, SELF
+
+from controlplane.settings import env
+from controlplane.settings.secret_files import secret
+
+SECRET_KEY = secret("SLUICE_SECRET_KEY", "django")
+# API keys are kept as HMAC-SHA256 under this pepper; changing it invalidates every key.
+KEY_PEPPER = secret("SLUICE_KEY_PEPPER", "key-pepper").encode()
+# Each tenant's prefix-cache salt is derived from this, so that tenants never share blocks.
+CACHE_SALT_SECRET = secret("SLUICE_CACHE_SALT_SECRET", "cache-salt").encode()
+PLAYGROUND_TOKEN_KEY = secret("SLUICE_PLAYGROUND_TOKEN_KEY", "playground-token").encode()
+
+ALLOWED_HOSTS = list(env.words("SLUICE_ALLOWED_HOSTS", ("localhost", "127.0.0.1", "[::1]")))
+CSRF_TRUSTED_ORIGINS = list(env.words("SLUICE_TRUSTED_ORIGINS"))
+# The address that clients use for /v1; the playground's pages may connect to it.
+GATEWAY_URL = env.text("SLUICE_GATEWAY_URL")
+
+# Set where TLS ends in front of us; on a plain local port secure cookies would never be sent.
+HTTPS = env.boolean("SLUICE_HTTPS", False)
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if HTTPS else None
+SECURE_HSTS_SECONDS = 31_536_000 if HTTPS else 0
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_AGE = 60 * 60 * 12
+X_FRAME_OPTIONS = "DENY"
+
+AUTH_PASSWORD_VALIDATORS = [
+    {
+        "NAME": "django.contrib.auth.password_validation.MinimumLengthValidator",
+        "OPTIONS": {"min_length": 12},
+    },
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+]
+AUTHENTICATION_BACKENDS = [
+    "axes.backends.AxesStandaloneBackend",
+    "django.contrib.auth.backends.ModelBackend",
+]
+AXES_FAILURE_LIMIT = 5
+AXES_COOLOFF_TIME = timedelta(minutes=15)
+# A pair, so that a stranger cannot lock a user out from elsewhere.
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+AXES_RESET_ON_SUCCESS = True
+AXES_VERBOSE = False
+
+# The empty string: Plotly makes an empty style element and fills it by script.
+_EMPTY_STYLE = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
+# The map style sheet inside plotly.js 4.1.1; it changes with that version.
+_PLOTLY_STYLE = "'sha256-ji27qzEtxXZW+7dun6UwjHXJ18e6WAin1VvNtkzIE/o='"
+_UNSAFE_INLINE = "'unsafe-inline'"
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [NONE],
+        "script-src": [SELF],
+        "connect-src": [SELF, *([GATEWAY_URL] if GATEWAY_URL else [])],
+        "img-src": [SELF, "data:", "blob:"],
+        "font-src": [SELF],
+        # Read by old browsers only; new ones read the two lines below it.
+        "style-src": [SELF, _UNSAFE_INLINE],
+        "style-src-elem": [SELF, _EMPTY_STYLE, _PLOTLY_STYLE],
+        "style-src-attr": [_UNSAFE_INLINE],
+        "base-uri": [NONE],
+        "form-action": [SELF],
+        "frame-ancestors": [NONE],
+    }
+}

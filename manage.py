@@ -1,0 +1,16 @@
+"""Command line of the control plane: Django's commands and `manage.py sluice …`."""
+
+import os
+import sys
+
+from django.core.management import execute_from_command_line
+
+
+def main() -> None:
+    """Run the command named on the command line under the project's settings."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
+    execute_from_command_line(sys.argv)
+
+
+if __name__ == "__main__":
+    main()
