@@ -1,0 +1,37 @@
+"""What a client asks for, whatever API shape it spoke: the edge turns requests into an `Ask`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from inference.contract.frames import Sampling
+
+Operation = Literal["chat", "completion", "embedding"]
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """One message of a chat, its parts joined to one text."""
+
+    role: str
+    content: str
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """A checked request. Exactly one of `turns`, `text` and `tokens` holds the prompt.
+
+    `output_tokens` is None when the client named no bound; `bytes` is the size of the body.
+    """
+
+    operation: Operation
+    model: str
+    stream: bool
+    include_usage: bool
+    sampling: Sampling
+    output_tokens: int | None
+    stop: tuple[str, ...]
+    bytes: int
+    turns: tuple[Turn, ...] = ()
+    text: str | None = None
+    tokens: tuple[int, ...] | None = None

@@ -1,0 +1,89 @@
+"""JSON to a typed request, refusing what JSON itself leaves open.
+
+`json` reads the body first for what msgspec lets pass: duplicate fields, NaN and unbounded depth.
+Every refusal names the field at fault.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import NoReturn, TypeVar
+
+import msgspec
+
+from controlplane.gateway.refusal import Refusal, bad_field
+
+DEPTH_MAX = 32
+_PATH = re.compile(r" - at `(?:key in )?\$\.?(?P<path>[^`]*)`$")
+_UNKNOWN = re.compile(r"unknown field `(?P<field>[^`]*)`")
+_MISSING = re.compile(r"missing required field `(?P<field>[^`]*)`")
+
+Body = TypeVar("Body", bound=msgspec.Struct)
+
+
+def parse_body(data: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
+    """Decode and check a request body; raises `Refusal` (400) with `param` set."""
+    _check_json(data)
+    try:
+        return decoder.decode(data)
+    except msgspec.ValidationError as error:
+        raise _named(str(error)) from error
+    except msgspec.DecodeError as error:
+        raise bad_field(None, f"The body is not valid JSON: {error}") from error
+
+
+def _check_json(data: bytes) -> None:
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise bad_field(None, f"The body is not valid UTF-8: {error.reason}") from error
+    try:
+        parsed = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except RecursionError as error:
+        raise bad_field(None, f"The body nests deeper than {DEPTH_MAX} levels.") from error
+    except ValueError as error:
+        raise bad_field(None, f"The body is not valid JSON: {error}") from error
+    if not isinstance(parsed, dict):
+        raise bad_field(None, "The body must be a JSON object.")
+    _check_depth(text)
+
+
+def _check_depth(text: str) -> None:
+    """Bound the nesting; brackets inside strings make it look deeper, so those are cut out."""
+    if text.count("[") + text.count("{") <= DEPTH_MAX:
+        return
+    depth = 0
+    for mark in re.findall(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', text):
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(mark, 0)
+        if depth > DEPTH_MAX:
+            raise bad_field(None, f"The body nests deeper than {DEPTH_MAX} levels.")
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise bad_field(name, f"The field '{name}' is given twice.")
+            seen.add(name)
+    return made
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise bad_field(None, f"{name} is not a JSON number.")
+
+
+def _named(message: str) -> Refusal:
+    """Turn msgspec's message into a refusal: path to `param`, unknown and missing fields by name."""
+    found = _PATH.search(message)
+    path = found["path"] if found else ""
+    text = message[: found.start()] if found else message
+    for pattern, verb in ((_UNKNOWN, "Unknown parameter"), (_MISSING, "Missing parameter")):
+        named = pattern.search(text)
+        if named:
+            param = f"{path}.{named['field']}" if path else named["field"]
+            code = "unknown_parameter" if pattern is _UNKNOWN else "missing_required_parameter"
+            return bad_field(param, f"{verb}: '{param}'.", code)
+    return bad_field(path or None, f"Invalid value for '{path}': {text}." if path else text)
