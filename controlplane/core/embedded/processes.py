@@ -1,0 +1,126 @@
+"""Starting and ending server processes: own session, bounded waits, and finding left-overs.
+
+A process counts as ours by what it is (its program and working folder), never by a pid in a file.
+"""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import psutil
+
+from controlplane.core.embedded.layout import Account
+
+Say = Callable[[str], None]
+POLL_SECONDS = 0.05
+LOG_TAIL_LINES = 12
+LOG_TAIL_BYTES = 16_384
+
+
+class ServerError(Exception):
+    """A server could not be started or stopped; the message says what to do."""
+
+
+def spawn(
+    argv: Sequence[str], *, log: Path, folder: Path, account: Account | None, stdin: bytes = b""
+) -> subprocess.Popen[bytes]:
+    """Start a server in a session of its own, as the account, with its output in `log`."""
+    identity = {} if account is None else {"user": account.uid, "group": account.gid}
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8", "TZ": "UTC"},
+            start_new_session=True,
+            extra_groups=None if account is None else [],
+            **identity,
+        )
+    assert process.stdin is not None
+    try:
+        process.stdin.write(stdin)
+        process.stdin.close()
+    except BrokenPipeError:
+        process.wait()
+    return process
+
+
+def end(process: subprocess.Popen[bytes], *steps: tuple[signal.Signals, float]) -> bool:
+    """Signal step by step until the process is gone; True where a polite signal sufficed."""
+    for number, (kind, seconds) in enumerate(steps):
+        if process.poll() is None:
+            process.send_signal(kind)
+        try:
+            process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            continue
+        return number == 0
+    process.kill()
+    process.wait()
+    return False
+
+
+def left_overs(program: str, folder: Path) -> list[psutil.Process]:
+    """Living processes of a program whose working folder is `folder`."""
+    found = []
+    for process in psutil.process_iter(["name", "cwd", "status"]):
+        info = process.info
+        if info["name"] == program and info["cwd"] == str(folder.resolve()):
+            found.append(process)
+    return found
+
+
+def end_left_overs(program: str, folder: Path, *, polite: signal.Signals, seconds: float) -> int:
+    """End what a killed predecessor left running in `folder`; returns how many there were."""
+    found = left_overs(program, folder)
+    ours = {process.pid for process in found}
+    for process in found:
+        # Only the head of a family is asked; a server ends its own workers.
+        if _parent(process) not in ours:
+            _signal(process, polite)
+    _, stubborn = psutil.wait_procs(found, timeout=seconds)
+    for process in stubborn:
+        _signal(process, signal.SIGKILL)
+    _, stuck = psutil.wait_procs(stubborn, timeout=seconds)
+    if stuck:
+        raise ServerError(f"{program} (process {stuck[0].pid}) in {folder} cannot be ended.")
+    return len(found)
+
+
+def wait_until(ready: Callable[[], bool], *, seconds: float) -> bool:
+    """Poll until ready or out of time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if ready():
+            return True
+        time.sleep(POLL_SECONDS)
+    return False
+
+
+def log_tail(log: Path) -> str:
+    """The last lines of a log, for a message about a server that did not start."""
+    if not log.exists():
+        return ""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - LOG_TAIL_BYTES))
+        lines = file.read().decode(errors="replace").splitlines()
+    return "\n".join(lines[-LOG_TAIL_LINES:])
+
+
+def _parent(process: psutil.Process) -> int | None:
+    try:
+        return process.ppid()
+    except psutil.NoSuchProcess:
+        return None
+
+
+def _signal(process: psutil.Process, kind: signal.Signals) -> None:
+    try:
+        process.send_signal(kind)
+    except psutil.NoSuchProcess:
+        return

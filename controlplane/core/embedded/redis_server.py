@@ -1,0 +1,100 @@
+"""Starter of the private Redis: a socket in a folder of ours, a password, nothing on disk.
+
+Redis holds no truth here, so it neither saves nor loads anything.
+"""
+
+import signal
+import subprocess
+
+import redis
+
+from controlplane.core.embedded.binaries import redis_program
+from controlplane.core.embedded.layout import Layout
+from controlplane.core.embedded.processes import (
+    Say,
+    ServerError,
+    end,
+    end_left_overs,
+    log_tail,
+    spawn,
+    wait_until,
+)
+
+START_SECONDS_MAX = 10.0
+STOP_SECONDS_MAX = 5.0
+MEMORY_MIB_MAX = 256
+
+
+class RedisServer:
+    """One private Redis server."""
+
+    def __init__(self, layout: Layout, *, password: str, say: Say) -> None:
+        self._layout = layout
+        self._password = password
+        self._say = say
+        self._log = layout.data / "log" / "redis.log"
+        self._program = redis_program(layout)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether the server process runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Return once a ping is answered."""
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        ended = end_left_overs(
+            "redis-server", self._layout.redis, polite=signal.SIGTERM, seconds=STOP_SECONDS_MAX
+        )
+        if ended:
+            self._say("ended a Redis left running by a killed predecessor")
+        # The configuration goes through standard input: a password in arguments could be read.
+        self._process = spawn(
+            [str(self._program), "-"],
+            log=self._log,
+            folder=self._layout.redis,
+            account=self._layout.account,
+            stdin=self._configuration().encode(),
+        )
+        if not wait_until(self._answers, seconds=START_SECONDS_MAX):
+            self.stop()
+            raise ServerError(f"Redis does not start:\n{log_tail(self._log)}")
+
+    def stop(self) -> None:
+        """End the server. Bounded."""
+        if self._process is not None:
+            end(self._process, (signal.SIGTERM, STOP_SECONDS_MAX))
+            self._process = None
+
+    def kill(self) -> None:
+        """End the server as a crash would (tests of recovery)."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def _configuration(self) -> str:
+        lines = (
+            "port 0",
+            f'unixsocket "{self._layout.redis_socket}"',
+            "unixsocketperm 700",
+            f"requirepass {self._password}",
+            f'dir "{self._layout.redis}"',
+            'save ""',
+            "appendonly no",
+            f"maxmemory {MEMORY_MIB_MAX}mb",
+            "maxmemory-policy noeviction",
+            "daemonize no",
+        )
+        return "\n".join(lines) + "\n"
+
+    def _answers(self) -> bool:
+        client = redis.Redis(
+            unix_socket_path=str(self._layout.redis_socket), password=self._password
+        )
+        try:
+            return bool(client.ping())
+        except (redis.ConnectionError, FileNotFoundError):
+            return False
+        finally:
+            client.close()
