@@ -1,0 +1,69 @@
+"""`manage.py bootstrap_db`: roles, database and grants, before the first migration. Idempotent."""
+
+from typing import Any
+
+import psycopg
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from controlplane.core.database_roles import (
+    CONNECT_SECONDS_MAX,
+    MissingRights,
+    Role,
+    Wanted,
+    app_settings,
+    bootstrap,
+    gateway_settings,
+)
+from controlplane.core.embedded.postgres import SUPERUSER
+from controlplane.settings.database import LEDGER_ROLE
+
+
+class Command(BaseCommand):
+    """Prepares PostgreSQL for `migrate`, or prints the SQL that an administrator must run."""
+
+    help = "Make the database roles, the database and its grants."
+    requires_system_checks: list[str] = []
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Make what is missing and name it."""
+        try:
+            made = bootstrap(_maintenance_dsn(), _wanted())
+        except MissingRights as error:
+            statements = "\n".join(error.statements)
+            raise CommandError(
+                f"{error} Run this as an administrator of the server, then start again:\n"
+                f"{statements}"
+            ) from error
+        except psycopg.OperationalError as error:
+            raise CommandError(f"PostgreSQL does not answer: {error}") from error
+        for name in made:
+            self.stdout.write(f"made {name}")
+
+
+def _wanted() -> Wanted:
+    databases = settings.DATABASES
+    return Wanted(
+        database=databases["default"]["NAME"],
+        owner=_role("owner", {}),
+        app=_role("default", app_settings()),
+        gateway=_role("gateway", gateway_settings()),
+        ledger=Role(LEDGER_ROLE, None, {}),
+    )
+
+
+def _role(alias: str, role_settings: dict[str, str]) -> Role:
+    connection = settings.DATABASES[alias]
+    return Role(connection["USER"], connection["PASSWORD"], role_settings)
+
+
+def _maintenance_dsn() -> str:
+    """The private server's superuser, or the owner on a server of yours."""
+    owner = settings.DATABASES["owner"]
+    if settings.EMBEDDED_DATABASE:
+        login = {"user": SUPERUSER, "password": settings.SUPERUSER_PASSWORD, "dbname": "postgres"}
+    else:
+        login = {"user": owner["USER"], "password": owner["PASSWORD"], "dbname": owner["NAME"]}
+    return psycopg.conninfo.make_conninfo(
+        host=owner["HOST"], port=owner["PORT"] or None, connect_timeout=CONNECT_SECONDS_MAX, **login
+    )
