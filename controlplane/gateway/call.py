@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 
 from controlplane.kernel.clock import MICROSECOND_NS, monotonic_ns, wall_us
 from controlplane.kernel.ids import new_request_id
 from controlplane.kernel.spans import INDEX, SPANS
 
 ABSENT = -1
+REQUEST_DEADLINE_S = 600
 
 
 class Spans:
@@ -23,6 +25,8 @@ class Spans:
         self.origin_ns = origin_ns
         self.starts_us = [ABSENT] * len(SPANS)
         self.totals_ns = [0] * len(SPANS)
+
+    clock = staticmethod(monotonic_ns)
 
     def add(self, index: int, began_ns: int) -> int:
         """Close a run of span `index` that began at `began_ns`; returns the present time."""
@@ -64,16 +68,35 @@ def spans_from_bytes(data: bytes) -> list[tuple[int, int]]:
 
 
 class Call:
-    """Mutable context of one request; everything else on the way is a frozen record."""
+    """Mutable context of one request; everything else on the way is a frozen record.
 
-    __slots__ = ("arrived_ns", "first_token_ns", "headers", "request", "spans", "started_us")
+    `gone` is set when the client closes the connection; `on_gone` is whatever must be told then,
+    since the one who waits differs from stage to stage.
+    """
+
+    __slots__ = (
+        "arrived_ns",
+        "deadline_s",
+        "first_token_ns",
+        "gone",
+        "headers",
+        "inter_token_us",
+        "on_gone",
+        "request",
+        "spans",
+        "started_us",
+    )
 
     def __init__(self, headers: list[tuple[bytes, bytes]]) -> None:
         self.request = new_request_id()
         self.arrived_ns = monotonic_ns()
         self.started_us = wall_us()
         self.headers = headers
+        self.deadline_s = REQUEST_DEADLINE_S
         self.first_token_ns = 0
+        self.inter_token_us: list[int] = []
+        self.gone = False
+        self.on_gone: Callable[[], None] | None = None
         self.spans = Spans(self.arrived_ns)
 
     def header(self, name: bytes) -> str | None:
@@ -82,3 +105,15 @@ class Call:
             if key == name:
                 return value.decode("latin-1")
         return None
+
+    def elapsed_us(self) -> int:
+        """Microseconds since arrival."""
+        return (monotonic_ns() - self.arrived_ns) // MICROSECOND_NS
+
+    def client_left(self) -> None:
+        """The client has closed its connection; tells whoever waits, once."""
+        if self.gone:
+            return
+        self.gone = True
+        if self.on_gone is not None:
+            self.on_gone()

@@ -1,0 +1,94 @@
+"""The order of stage 1's layers, and its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from controlplane.gateway.ask import Ask
+from controlplane.gateway.call import Call
+from controlplane.gateway.ports import Allowance, Hold, Ledger, Limiter
+from controlplane.gateway.refusal import Refusal
+from controlplane.gateway.s1_admission.body import Receive, read_body
+from controlplane.gateway.s1_admission.hold import make_hold, prompt_bound, take_hold
+from controlplane.gateway.s1_admission.limits import estimate_tokens, take_limits
+from controlplane.gateway.s1_admission.schema import Parse, check_schema
+from controlplane.gateway.snapshot import KeyRecord, ModelRecord, Snapshot
+from controlplane.kernel.price import hold_nano
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A checked request of a known caller, not yet counted or paid for."""
+
+    key: KeyRecord
+    snapshot: Snapshot
+    ask: Ask
+    model: ModelRecord
+    output_tokens: int
+
+
+class Admitted(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that may run: counted against its limits, its cost reserved.
+
+    `output_tokens` bounds each choice; `estimated_tokens` is what the token limit was charged.
+    """
+
+    key: KeyRecord
+    snapshot: Snapshot
+    ask: Ask
+    model: ModelRecord
+    output_tokens: int
+    estimated_tokens: int
+    allowance: Allowance
+    hold: Hold
+
+
+async def read_ask(
+    call: Call, receive: Receive, parse: Parse, *, key: KeyRecord, snapshot: Snapshot
+) -> Asked:
+    """Body and schema; raises `Refusal`."""
+    body = await read_body(call, receive)
+    ask, model, output_tokens = check_schema(call, body, parse, key=key, snapshot=snapshot)
+    return Asked(key, snapshot, ask, model, output_tokens)
+
+
+async def admit(
+    call: Call,
+    asked: Asked,
+    limiter: Limiter,
+    ledger: Ledger,
+    *,
+    count_prompt: Callable[[], int],
+) -> Admitted:
+    """Limits, then the hold; raises `Refusal` with nothing left reserved."""
+    output_all = asked.output_tokens * asked.ask.sampling.n
+    estimated = estimate_tokens(asked.ask.bytes, output_all)
+    allowance = await take_limits(call, asked.key, limiter, tokens=estimated)
+    hold = make_hold(
+        call,
+        asked.key,
+        asked.model,
+        prompt_tokens=prompt_bound(asked.ask, asked.model),
+        output_tokens=output_all,
+    )
+    try:
+        hold = await take_hold(
+            call,
+            hold,
+            ledger,
+            exact_nano=lambda: hold_nano(asked.model.price, count_prompt(), output_all),
+        )
+    except Refusal:
+        limiter.give_back(asked.key, estimated)
+        raise
+    return Admitted(
+        key=asked.key,
+        snapshot=asked.snapshot,
+        ask=asked.ask,
+        model=asked.model,
+        output_tokens=asked.output_tokens,
+        estimated_tokens=estimated,
+        allowance=allowance,
+        hold=hold,
+    )

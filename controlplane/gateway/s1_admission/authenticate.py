@@ -1,0 +1,37 @@
+"""Who is calling: the key from `Authorization: Bearer` or `x-api-key`, checked in memory."""
+
+from __future__ import annotations
+
+from controlplane.gateway.call import Call
+from controlplane.gateway.ports import Keys
+from controlplane.gateway.refusal import bad_key
+from controlplane.gateway.snapshot import KeyRecord
+from controlplane.kernel.spans import INDEX
+
+AUTHENTICATE = INDEX["s1_admission.authenticate"]
+_MISSING = (
+    "You did not provide an API key. Send it in the Authorization header:"
+    " 'Authorization: Bearer YOUR_KEY'."
+)
+
+
+def authenticate(call: Call, keys: Keys) -> KeyRecord:
+    """Return the caller's key; raises `Refusal` (401)."""
+    began = call.spans.clock()
+    try:
+        return keys.check(_presented(call))
+    finally:
+        call.spans.add(AUTHENTICATE, began)
+
+
+def _presented(call: Call) -> str:
+    header = call.header(b"authorization")
+    if header is not None:
+        scheme, _, token = header.partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            raise bad_key("The Authorization header must read 'Bearer YOUR_KEY'.")
+        return token.strip()
+    token = call.header(b"x-api-key") or ""
+    if not token.strip():
+        raise bad_key(_MISSING)
+    return token.strip()

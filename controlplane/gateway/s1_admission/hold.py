@@ -1,0 +1,91 @@
+"""Reserve the upper bound of what a request can cost, before anything is spent on it.
+
+The first bound needs no tokenizer: no token is shorter than one byte, and no prompt that is served
+is longer than the context window. Only if that does not fit are the tokens counted exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from controlplane.gateway.ask import Ask
+from controlplane.gateway.call import Call
+from controlplane.gateway.ports import BudgetExceeded, Hold, Ledger, LedgerAway
+from controlplane.gateway.refusal import Refusal, over_budget, unavailable
+from controlplane.gateway.snapshot import KeyRecord, ModelRecord
+from controlplane.kernel.money import usd_text
+from controlplane.kernel.price import hold_nano
+from controlplane.kernel.spans import INDEX
+
+HOLD = INDEX["s1_admission.hold"]
+TEMPLATE_TOKENS_PER_TURN = 8
+TEMPLATE_TOKENS = 16
+HOLD_GRACE_S = 120
+LEDGER_RETRY_S = 1
+
+
+def prompt_bound(ask: Ask, model: ModelRecord) -> int:
+    """Most prompt tokens that this body can become, without counting them."""
+    allowance = TEMPLATE_TOKENS + TEMPLATE_TOKENS_PER_TURN * len(ask.turns)
+    return min(ask.bytes + allowance, model.context_window)
+
+
+async def take_hold(
+    call: Call, hold: Hold, ledger: Ledger, *, exact_nano: Callable[[], int]
+) -> Hold:
+    """Hold the bound, or else the exact amount; returns what was held. Raises `Refusal`."""
+    if not hold.budgets:
+        return hold
+    began = call.spans.clock()
+    try:
+        return await _hold_or_recount(hold, ledger, exact_nano)
+    except BudgetExceeded as error:
+        message = (
+            f"The {error.scope}'s budget has no room for this request: it could cost up to"
+            f" {usd_text(hold.amount_nano)} USD. Lower max_tokens or raise the budget."
+        )
+        raise over_budget(message) from error
+    except LedgerAway as error:
+        raise ledger_away() from error
+    finally:
+        call.spans.add(HOLD, began)
+
+
+async def _hold_or_recount(hold: Hold, ledger: Ledger, exact_nano: Callable[[], int]) -> Hold:
+    try:
+        await ledger.hold(hold)
+    except BudgetExceeded:
+        exact = exact_nano()
+        if exact >= hold.amount_nano:
+            raise
+        hold = msgspec.structs.replace(hold, amount_nano=exact)
+        await ledger.hold(hold)
+    return hold
+
+
+def make_hold(
+    call: Call, key: KeyRecord, model: ModelRecord, *, prompt_tokens: int, output_tokens: int
+) -> Hold:
+    """The hold for a prompt of at most `prompt_tokens` and `output_tokens` over all choices."""
+    return Hold(
+        request=call.request,
+        organization=key.organization,
+        project=key.project,
+        key=key.id,
+        budgets=key.budgets,
+        amount_nano=hold_nano(model.price, prompt_tokens, output_tokens),
+        model=model.name,
+        price=model.price,
+        expires_s=call.deadline_s + HOLD_GRACE_S,
+    )
+
+
+def ledger_away() -> Refusal:
+    """503: no money can be held or charged just now."""
+    return unavailable(
+        "ledger_unavailable",
+        "Requests cannot be billed at the moment; nothing was charged. Try again shortly.",
+        retry_after_s=LEDGER_RETRY_S,
+    )

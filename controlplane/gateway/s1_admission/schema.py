@@ -1,0 +1,51 @@
+"""Parse the body in the client's shape and resolve the model that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from controlplane.gateway.ask import Ask
+from controlplane.gateway.call import Call
+from controlplane.gateway.refusal import bad_field, unknown_model
+from controlplane.gateway.snapshot import KeyRecord, ModelRecord, Snapshot
+from controlplane.kernel.rules import first_match
+from controlplane.kernel.spans import INDEX
+
+SCHEMA = INDEX["s1_admission.schema"]
+
+Parse = Callable[[bytes], Ask]
+
+
+def check_schema(
+    call: Call, body: bytes, parse: Parse, *, key: KeyRecord, snapshot: Snapshot
+) -> tuple[Ask, ModelRecord, int]:
+    """Return the request, its model and the output bound per choice; raises `Refusal`."""
+    began = call.spans.clock()
+    try:
+        ask = parse(body)
+        model = _model(ask, key, snapshot)
+        return ask, model, _output_bound(ask, model)
+    finally:
+        call.spans.add(SCHEMA, began)
+
+
+def _model(ask: Ask, key: KeyRecord, snapshot: Snapshot) -> ModelRecord:
+    rule = first_match(snapshot.rules, ask.model, key.project)
+    model = snapshot.models.get(rule.model if rule else ask.model)
+    task = "embed" if ask.operation == "embedding" else "generate"
+    allowed = key.models is None or ask.model in key.models
+    if model is None or model.task != task or not allowed:
+        raise unknown_model(ask.model)
+    return model
+
+
+def _output_bound(ask: Ask, model: ModelRecord) -> int:
+    if ask.output_tokens is None:
+        return model.output_tokens_default
+    if ask.output_tokens > model.output_tokens_max:
+        raise bad_field(
+            "max_tokens",
+            f"'max_tokens' is {ask.output_tokens}; {model.name} generates at most"
+            f" {model.output_tokens_max} tokens per choice.",
+        )
+    return ask.output_tokens

@@ -1,0 +1,32 @@
+"""Usage to nano-USD, at the price that was in force when the request was admitted."""
+
+from __future__ import annotations
+
+import msgspec
+
+from controlplane.gateway.call import Call
+from controlplane.gateway.ports import Hold
+from controlplane.kernel.price import TokenCounts, charge_nano
+from controlplane.kernel.spans import INDEX
+from inference.contract.frames import Usage
+
+PRICE = INDEX["s7_bill.price"]
+
+
+class Charge(msgspec.Struct, frozen=True):
+    """What a request is charged; amounts in nano-USD."""
+
+    usage: Usage
+    counts: TokenCounts
+    amount_nano: int
+
+
+def price_usage(call: Call, hold: Hold, usage: Usage) -> Charge:
+    """Price what was delivered."""
+    began = call.spans.clock()
+    counts = TokenCounts.from_usage(
+        usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens
+    )
+    charge = Charge(usage, counts, charge_nano(hold.price, counts))
+    call.spans.add(PRICE, began)
+    return charge

@@ -1,0 +1,35 @@
+"""Put the charge on the ledger and give back what was held beyond it."""
+
+from __future__ import annotations
+
+from controlplane.gateway.call import Call
+from controlplane.gateway.ports import Hold, Ledger, Settlement
+from controlplane.gateway.s7_bill.price import Charge
+from controlplane.kernel.spans import INDEX
+
+SETTLE = INDEX["s7_bill.settle"]
+
+
+async def settle_charge(call: Call, hold: Hold, charge: Charge, ledger: Ledger) -> None:
+    """Durable when it returns; raises `LedgerAway` after the ledger's own bound."""
+    if not hold.budgets and charge.amount_nano == 0:
+        return
+    began = call.spans.clock()
+    try:
+        await ledger.settle(
+            Settlement(
+                request=hold.request,
+                organization=hold.organization,
+                project=hold.project,
+                key=hold.key,
+                budgets=hold.budgets,
+                held_nano=hold.amount_nano if hold.budgets else 0,
+                amount_nano=charge.amount_nano,
+                counts=charge.counts,
+                model=hold.model,
+                price=hold.price,
+                source="gateway",
+            )
+        )
+    finally:
+        call.spans.add(SETTLE, began)
