@@ -108,7 +108,8 @@ def _role_statements(
     connection: psycopg.Connection, role: Role, *, bounded: bool
 ) -> Iterator[tuple[str, sql.Composable]]:
     row = connection.execute(
-        "SELECT rolsuper OR rolbypassrls, coalesce(rolconfig, '{}') FROM pg_roles WHERE rolname = %s",
+        "SELECT rolsuper OR rolbypassrls, coalesce(rolconfig, '{}') FROM pg_roles"
+        " WHERE rolname = %s",
         [role.name],
     ).fetchone()
     if row is None:

@@ -1,0 +1,74 @@
+"""Fixtures that every test may ask for. Django is set up on a data folder of this run's own.
+
+No server starts before a test asks for `servers`, `database`, `redis_url` or `client`.
+"""
+
+import os
+from collections.abc import Iterator
+from tempfile import TemporaryDirectory
+
+import django
+import pytest
+import redis
+from django.conf import settings
+from django.test import Client
+from django.test.utils import setup_test_environment, teardown_test_environment
+
+from tests.support.servers import (
+    Servers,
+    drop_database,
+    make_data_folder,
+    make_database,
+    start_servers,
+)
+
+DATA_FOLDER = pytest.StashKey[TemporaryDirectory[str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before any settings are read: no test may see the developer's own data or servers."""
+    folder = config.stash[DATA_FOLDER] = make_data_folder()
+    for name in [name for name in os.environ if name.startswith(("SLUICE_", "DATABASE_"))]:
+        del os.environ[name]
+    os.environ.pop("REDIS_URL", None)
+    os.environ["SLUICE_DATA"] = folder.name
+    os.environ["DJANGO_SETTINGS_MODULE"] = "controlplane.settings"
+    django.setup()
+    setup_test_environment(debug=False)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Leave nothing behind."""
+    teardown_test_environment()
+    config.stash[DATA_FOLDER].cleanup()
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Servers]:
+    """A real PostgreSQL with a migrated template, and a real Redis."""
+    running = start_servers()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def database(servers: Servers) -> Iterator[str]:
+    """A fresh migrated database, reached as the app's role; the value is its name."""
+    make_database(servers.postgres)
+    yield str(settings.DATABASES["default"]["NAME"])
+    drop_database(servers.postgres)
+
+
+@pytest.fixture
+def redis_url(servers: Servers) -> str:
+    """An empty Redis."""
+    url = str(settings.REDIS_URL)
+    with redis.Redis.from_url(url) as connection:
+        connection.flushall()
+    return url
+
+
+@pytest.fixture
+def client(database: str) -> Client:
+    """Django's test client on a fresh database."""
+    return Client()

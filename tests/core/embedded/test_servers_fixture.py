@@ -1,0 +1,34 @@
+"""The databases that tests get: real, migrated, fresh each time, and never the developer's."""
+
+from pathlib import Path
+
+import pytest
+import redis
+from django.conf import settings
+from django.contrib.sessions.models import Session
+from django.db import connection
+from django.utils import timezone
+
+
+def test_each_test_connects_as_the_app_role(database: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT current_user, rolsuper, rolbypassrls FROM pg_roles WHERE rolname = current_user"
+        )
+        assert cursor.fetchone() == ("sluice_app", False, False)
+
+
+@pytest.mark.parametrize("turn", [1, 2])
+def test_what_one_test_writes_another_does_not_see(database: str, turn: int) -> None:
+    assert not Session.objects.exists()
+    Session.objects.create(session_key=str(turn), session_data="", expire_date=timezone.now())
+
+
+def test_redis_is_real_and_empty(redis_url: str) -> None:
+    with redis.Redis.from_url(redis_url) as client:
+        assert client.dbsize() == 0
+        client.set("left", "over")
+
+
+def test_the_data_folder_belongs_to_this_run() -> None:
+    assert Path(settings.DATA_DIR).parent == Path("/tmp")
