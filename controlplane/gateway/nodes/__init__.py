@@ -1,0 +1,4 @@
+"""The gateway's end of the fleet link: nodes, their jobs, their prefix caches and assets.
+
+Plain asyncio; knows neither Django nor sockets. `bridge/socket.py` feeds it bytes.
+"""

@@ -1,0 +1,147 @@
+"""What a node may claim: pure checks of its frames, each returning the reason it is impossible."""
+
+from __future__ import annotations
+
+from controlplane.gateway.nodes.limits import (
+    BLOCK_SIZE_MAX,
+    CREDITS_MAX,
+    KV_BLOCKS_MAX,
+    MODELS_MAX,
+    NAME_CHARS_MAX,
+)
+from inference.contract.frames import (
+    LOGPROBS_MAX,
+    OUTPUT_TOKENS_PER_FRAME_MAX,
+    REQUEST_ID_BYTES,
+    Hello,
+    ModelOffer,
+    Output,
+    Report,
+    Sampling,
+    Step,
+    Timing,
+    Usage,
+)
+
+FINISHES = frozenset({"stop", "length", "cancelled", "error"})
+DIGEST_CHARS = 64
+HEX_DIGITS = frozenset("0123456789abcdef")
+CONTEXT_WINDOW_MAX = 16_777_216
+VOCAB_SIZE_MAX = 4_194_304
+
+
+def hello_problem(hello: Hello) -> str | None:
+    """The first field of a hello that is out of range."""
+    for field in ("node", "epoch", "pool", "region", "engine", "device", "dtype"):
+        if not 1 <= len(getattr(hello, field)) <= NAME_CHARS_MAX:
+            return f"hello.{field}: must have 1 to {NAME_CHARS_MAX} characters"
+    ranges = (
+        ("credits", hello.credits, 1, CREDITS_MAX),
+        ("block_size", hello.block_size, 1, BLOCK_SIZE_MAX),
+        ("kv_blocks", hello.kv_blocks, 0, KV_BLOCKS_MAX),
+        ("models", len(hello.models), 1, MODELS_MAX),
+    )
+    for field, value, low, high in ranges:
+        if not low <= value <= high:
+            return f"hello.{field}: {value} is not in {low}..{high}"
+    if len({offer.name for offer in hello.models}) != len(hello.models):
+        return "hello.models: a name occurs twice"
+    return next((problem for offer in hello.models if (problem := _offer_problem(offer))), None)
+
+
+def _offer_problem(offer: ModelOffer) -> str | None:
+    if not 1 <= len(offer.name) <= NAME_CHARS_MAX:
+        return f"hello.models.name: must have 1 to {NAME_CHARS_MAX} characters"
+    if len(offer.digest) != DIGEST_CHARS or not HEX_DIGITS.issuperset(offer.digest):
+        return "hello.models.digest: must be 64 lower-case hex digits"
+    if not 1 <= offer.context_window <= CONTEXT_WINDOW_MAX:
+        return f"hello.models.context_window: {offer.context_window} is out of range"
+    if not 1 <= offer.vocab_size <= VOCAB_SIZE_MAX:
+        return f"hello.models.vocab_size: {offer.vocab_size} is out of range"
+    return None
+
+
+def step_problem(step: Step) -> str | None:
+    """A load figure that cannot be."""
+    figures = (
+        step.running, step.waiting, step.waiting_tokens, step.kv_free_blocks,
+        step.oldest_block_s, step.step_us, step.preemptions,
+    )  # fmt: skip
+    # `not >= 0` also refuses NaN, which no comparison would.
+    if any(not figure >= 0 for figure in figures):
+        return "step: a load figure is negative"
+    return None
+
+
+def output_problem(output: Output, *, sampling: Sampling, vocab_size: int) -> str | None:
+    """What one output says about itself, whatever came before it."""
+    tokens = output.tokens
+    if not 0 <= output.choice < sampling.n:
+        return f"output.choice: {output.choice} of {sampling.n}"
+    if output.finish is not None and output.finish not in FINISHES:
+        return "output.finish: unknown reason"
+    if len(tokens) > OUTPUT_TOKENS_PER_FRAME_MAX:
+        return f"output.tokens: {len(tokens)} in one frame"
+    if tokens and not (min(tokens) >= 0 and max(tokens) < vocab_size):
+        return "output.tokens: id outside the vocabulary"
+    if output.logprobs is not None and (
+        len(output.logprobs) != len(tokens)
+        or any(len(entry.top) > LOGPROBS_MAX for entry in output.logprobs)
+    ):
+        return "output.logprobs: not one entry per token"
+    return usage_problem(output.usage) or timing_problem(output.timing)
+
+
+def usage_problem(usage: Usage) -> str | None:
+    """Counts that contradict each other."""
+    if not 0 <= usage.cached_tokens <= usage.prompt_tokens:
+        return "usage.cached_tokens: not within prompt_tokens"
+    if usage.completion_tokens < 0:
+        return "usage.completion_tokens: negative"
+    return None
+
+
+def progress_problem(usage: Usage, before: Usage, *, prompt_tokens: int) -> str | None:
+    """Cumulative counts may only grow, and the prompt is ours: we sent it."""
+    if (
+        usage.prompt_tokens < before.prompt_tokens
+        or usage.cached_tokens < before.cached_tokens
+        or usage.completion_tokens < before.completion_tokens
+    ):
+        return "usage: a count went backwards"
+    if usage.prompt_tokens > prompt_tokens:
+        return f"usage.prompt_tokens: {usage.prompt_tokens} for a prompt of {prompt_tokens}"
+    return None
+
+
+def completion_problem(
+    usage: Usage, *, delivered_tokens: int, sampling: Sampling, ended: bool
+) -> str | None:
+    """Completion tokens claimed against those delivered; each choice may count one end token.
+
+    The total covers all choices, so with several it can run ahead of this output inside a step;
+    then only the end is compared.
+    """
+    if max(usage.completion_tokens, delivered_tokens) > sampling.max_tokens * sampling.n:
+        return f"usage.completion_tokens: over max_tokens {sampling.max_tokens}"
+    exact = ended or sampling.n == 1
+    if exact and usage.completion_tokens > delivered_tokens + sampling.n:
+        claimed = usage.completion_tokens
+        return f"usage.completion_tokens: {claimed} for {delivered_tokens} delivered"
+    return None
+
+
+def timing_problem(timing: Timing) -> str | None:
+    """A negative duration."""
+    if min(timing.queue_us, timing.prefill_us, timing.decode_us, timing.held_us) < 0:
+        return "timing: a duration is negative"
+    return None
+
+
+def report_problem(report: Report) -> str | None:
+    """A final report that cannot be."""
+    if len(report.request) != REQUEST_ID_BYTES:
+        return f"report.request: must have {REQUEST_ID_BYTES} bytes"
+    if report.finish not in FINISHES:
+        return "report.finish: unknown reason"
+    return usage_problem(report.usage) or timing_problem(report.timing)

@@ -1,0 +1,183 @@
+"""The jobs that one node has from us: outputs to streams, every claim checked, credits released.
+
+A job stays here until the node has ended it, so a cancelled one keeps its credit until confirmed.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+from controlplane.gateway.nodes.account import Account, Booking
+from controlplane.gateway.nodes.checks import completion_problem, output_problem, progress_problem
+from controlplane.gateway.nodes.limits import FORGOTTEN_MAX
+from controlplane.gateway.nodes.stream import JobStream
+from controlplane.kernel.clock import monotonic_s
+from inference.contract.codec import encode
+from inference.contract.frames import Cancel, Job, Output, Rejected, Step
+
+MICROSECONDS_PER_S = 1_000_000
+
+
+class OpenJob:
+    """One job between dispatch and its last output."""
+
+    __slots__ = (
+        "booking",
+        "cancelled_s",
+        "dispatched_s",
+        "finished",
+        "job",
+        "stream",
+        "vocab_size",
+    )
+
+    def __init__(self, job: Job, stream: JobStream, booking: Booking, vocab_size: int) -> None:
+        self.job = job
+        self.stream = stream
+        self.booking = booking
+        self.vocab_size = vocab_size
+        self.dispatched_s = monotonic_s()
+        self.cancelled_s: float | None = None
+        self.finished: set[int] = set()
+
+    def problem(self, output: Output) -> str | None:
+        """Why this output cannot be true, given all that came before it."""
+        sampling, stream = self.job.sampling, self.stream
+        ended = output.finish is not None and stream.choices_open == 1
+        if output.choice in self.finished:
+            return "output.choice: it has finished already"
+        return (
+            output_problem(output, sampling=sampling, vocab_size=self.vocab_size)
+            or progress_problem(output.usage, stream.usage, prompt_tokens=len(self.job.tokens))
+            or completion_problem(
+                output.usage,
+                delivered_tokens=stream.completion_tokens + len(output.tokens),
+                sampling=sampling,
+                ended=ended,
+            )
+        )
+
+
+class LinkJobs:
+    """All open jobs of one link."""
+
+    def __init__(
+        self,
+        account: Account,
+        *,
+        send: Callable[[bytes], None],
+        released: Callable[[], None],
+    ) -> None:
+        self._account = account
+        self._send = send
+        self._released = released
+        self._open: dict[bytes, OpenJob] = {}
+        self._forgotten: OrderedDict[bytes, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def dispatch(self, job: Job, *, stream: JobStream, booking: Booking, vocab_size: int) -> None:
+        """Send a booked job to the node."""
+        self._open[job.request] = OpenJob(job, stream, booking, vocab_size)
+        self._send(encode(job))
+
+    def holds(self, request: bytes) -> bool:
+        """The node has this job and has not ended it."""
+        return request in self._open
+
+    def cancel(self, request: bytes) -> None:
+        """Ask the node to stop a job, once; the job stays until the node confirms."""
+        entry = self._open.get(request)
+        if entry is None or entry.cancelled_s is not None:
+            return
+        entry.cancelled_s = monotonic_s()
+        self._send(encode(Cancel(request=request)))
+
+    def on_step(self, step: Step) -> list[str]:
+        """Hand outputs to their streams; returns one reason per output that cannot be true."""
+        problems = []
+        for output in step.outputs:
+            entry = self._open.get(output.request)
+            if entry is None:
+                if output.request not in self._forgotten:
+                    problems.append("output.request: not a job of this link")
+                continue
+            problem = entry.problem(output)
+            if problem is not None:
+                problems.append(problem)
+                self._distrust(entry, problem)
+                continue
+            self._deliver(entry, output)
+        if step.outputs and step.step_us:
+            self._account.step_s.add(step.step_us / MICROSECONDS_PER_S)
+        return problems
+
+    def on_rejected(self, frame: Rejected) -> str | None:
+        """End a job that the node did not take; returns a reason when there is no such job."""
+        entry = self._open.get(frame.request)
+        if entry is None:
+            return None if frame.request in self._forgotten else "rejected.request: unknown"
+        if entry.stream.completion_tokens:
+            return "rejected.request: the job has outputs already"
+        self._close(entry)
+        entry.stream.reject(frame.code, frame.message)
+        return None
+
+    def fail_all(self, reason: str) -> None:
+        """The node is lost: end every stream at once and give all credits back."""
+        for entry in list(self._open.values()):
+            self._close(entry)
+            entry.stream.lose(reason)
+
+    def oldest_dispatch_s(self) -> float | None:
+        """When the longest waiting job was sent; None without jobs."""
+        return min((entry.dispatched_s for entry in self._open.values()), default=None)
+
+    def overdue_cancels(self, now_s: float, bound_s: float) -> int:
+        """Give up on cancels that were not confirmed in time; returns how many."""
+        late = [
+            entry
+            for entry in self._open.values()
+            if entry.cancelled_s is not None and now_s - entry.cancelled_s > bound_s
+        ]
+        for entry in late:
+            self._forget(entry)
+            entry.stream.lose("the node did not confirm a cancel")
+        return len(late)
+
+    def _deliver(self, entry: OpenJob, output: Output) -> None:
+        stream = entry.stream
+        if not stream.completion_tokens:
+            entry.booking.prefilled()
+            self._learn_prefill(output)
+        if output.finish is not None:
+            entry.finished.add(output.choice)
+        stream.push(output)
+        if stream.ended:
+            self._close(entry)
+
+    def _learn_prefill(self, output: Output) -> None:
+        uncached_tokens = output.usage.prompt_tokens - output.usage.cached_tokens
+        if output.timing.prefill_us and uncached_tokens:
+            seconds = output.timing.prefill_us / MICROSECONDS_PER_S
+            self._account.prefill_tokens_per_s.add(uncached_tokens / seconds)
+
+    def _distrust(self, entry: OpenJob, problem: str) -> None:
+        # A dropped output leaves a hole in the stream, so this job cannot go on; others can.
+        self.cancel(entry.job.request)
+        self._forget(entry)
+        entry.stream.lose(f"the node sent an impossible output ({problem})")
+
+    def _forget(self, entry: OpenJob) -> None:
+        """Close a job that the node may still speak of; its late frames are no offence."""
+        self._forgotten[entry.job.request] = None
+        if len(self._forgotten) > FORGOTTEN_MAX:
+            self._forgotten.popitem(last=False)
+        self._close(entry)
+
+    def _close(self, entry: OpenJob) -> None:
+        del self._open[entry.job.request]
+        entry.booking.release()
+        self._released()

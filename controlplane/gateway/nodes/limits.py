@@ -1,0 +1,53 @@
+"""Named bounds of the fleet link and the close codes that a node sees."""
+
+from __future__ import annotations
+
+import msgspec
+
+HELLO_TIMEOUT_S = 10.0
+PING_INTERVAL_S = 5.0
+PONG_TIMEOUT_S = 15.0
+PROGRESS_TIMEOUT_S = 30.0
+CANCEL_CONFIRM_S = 15.0
+TICK_S = 1.0
+ASSET_TIMEOUT_S = 60.0
+ACK_DELAY_S = 0.05
+QUARANTINE_S = 300.0
+
+STRIKES_MAX = 5
+STREAM_OUTPUTS_MAX = 2048
+FORGOTTEN_MAX = 1024
+FENCED_EPOCHS_MAX = 16
+NODES_MAX = 4096
+CREDITS_MAX = 4096
+KV_BLOCKS_MAX = 4_194_304
+BLOCK_SIZE_MAX = 4096
+MODELS_MAX = 64
+NAME_CHARS_MAX = 128
+ASSETS_KEPT_MAX = 32
+LATE_REPORTS_AT_ONCE = 256
+
+CLOSE_PROTOCOL = 1002
+CLOSE_UNSUPPORTED = 1003
+CLOSE_POLICY = 1008
+CLOSE_TOO_BIG = 1009
+CLOSE_UNAUTHORIZED = 4401
+CLOSE_FORBIDDEN = 4403
+CLOSE_LOST = 4408
+CLOSE_FENCED = 4409
+CLOSE_VERSION = 4426
+CLOSE_OVERLOADED = 4429
+
+
+class LinkLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """The times that a link keeps; the defaults are those of production."""
+
+    hello_timeout_s: float = HELLO_TIMEOUT_S
+    ping_interval_s: float = PING_INTERVAL_S
+    pong_timeout_s: float = PONG_TIMEOUT_S
+    progress_timeout_s: float = PROGRESS_TIMEOUT_S
+    cancel_confirm_s: float = CANCEL_CONFIRM_S
+    tick_s: float = TICK_S
+    quarantine_s: float = QUARANTINE_S
+    strikes_max: int = STRIKES_MAX
+    stream_outputs_max: int = STREAM_OUTPUTS_MAX

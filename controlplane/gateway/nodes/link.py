@@ -1,0 +1,337 @@
+"""One connected node as a state machine: raw bytes in, frames out, liveness on every tick.
+
+It owns no socket and no task. `Fleet` admits it and ticks it; `bridge/socket.py` feeds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, Protocol
+
+from controlplane.gateway.nodes.account import Account
+from controlplane.gateway.nodes.checks import hello_problem, report_problem, step_problem
+from controlplane.gateway.nodes.index import BadEvents
+from controlplane.gateway.nodes.jobs import LinkJobs
+from controlplane.gateway.nodes.limits import (
+    CLOSE_FORBIDDEN,
+    CLOSE_LOST,
+    CLOSE_POLICY,
+    CLOSE_PROTOCOL,
+    CLOSE_TOO_BIG,
+    CLOSE_VERSION,
+    LinkLimits,
+)
+from controlplane.gateway.nodes.stream import JobStream
+from controlplane.gateway.ports import NodeIdentity
+from controlplane.kernel.clock import monotonic_s
+from inference.contract.codec import BadFrame, decode_from_node, encode
+from inference.contract.frames import (
+    FRAME_BYTES_MAX,
+    PROTOCOL_VERSION,
+    AssetPart,
+    AssetRequest,
+    Draining,
+    Hello,
+    Job,
+    KvEvents,
+    KvSnapshotRequest,
+    Ping,
+    Pong,
+    Rejected,
+    Report,
+    Step,
+    Welcome,
+)
+
+
+class LinkState(Enum):
+    """Where a link is in its life; it only moves down this list."""
+
+    CONNECTED = "connected"
+    READY = "ready"
+    DRAINING = "draining"
+    CLOSED = "closed"
+
+
+class LinkRefused(Exception):
+    """The fleet does not admit this node; the code closes its socket."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+
+class BadClaim(ValueError):
+    """A frame that decodes but cannot be true: one strike; the message names the field."""
+
+
+class LinkHost(Protocol):
+    """What a link needs of the fleet that holds it."""
+
+    gateway: str
+
+    def admit(self, link: NodeLink, hello: Hello) -> None:
+        """Take a node in, fencing an older one of its name; raises `LinkRefused`."""
+
+    def leave(self, link: NodeLink, reason: str) -> None:
+        """The link is closed."""
+
+    def changed(self, link: NodeLink) -> None:
+        """The link has become ready, or takes no more new jobs."""
+
+    def freed(self) -> None:
+        """A credit came back."""
+
+    def quarantine(self, link: NodeLink, reason: str) -> None:
+        """Keep this node out for a while."""
+
+    def on_kv(self, link: NodeLink, events: KvEvents) -> bool:
+        """Index events; False asks for a snapshot. Raises `BadEvents`."""
+
+    def on_report(self, link: NodeLink, report: Report) -> None:
+        """A final usage that no output of this link settles."""
+
+    def on_asset(self, link: NodeLink, part: AssetPart) -> str | None:
+        """One part of a tokenizer; returns the reason when it is refused."""
+
+
+class Liveness:
+    """When the node was last heard, and when it last moved its jobs."""
+
+    __slots__ = ("born_s", "ping_number", "ping_sent_s", "pong_s", "step_s", "ticked_s")
+
+    def __init__(self) -> None:
+        now = monotonic_s()
+        self.born_s = self.ping_sent_s = self.pong_s = self.step_s = self.ticked_s = now
+        self.ping_number = 0
+
+
+class NodeLink:
+    """A node on this gateway. `send` and `close` belong to the socket and never block."""
+
+    def __init__(
+        self,
+        host: LinkHost,
+        identity: NodeIdentity,
+        *,
+        send: Callable[[bytes], None],
+        close: Callable[[int, str], None],
+        limits: LinkLimits,
+    ) -> None:
+        self.identity = identity
+        self.limits = limits
+        self.state = LinkState.CONNECTED
+        self.account = Account(0)
+        self.load: Step | None = None
+        self.jobs = LinkJobs(self.account, send=self.send_bytes, released=host.freed)
+        self._host = host
+        self._socket = (send, close)
+        self._hello: Hello | None = None
+        self._liveness = Liveness()
+        self._strikes = 0
+        self._snapshot_asked = False
+
+    @property
+    def hello(self) -> Hello:
+        """What the node said of itself; only after it was admitted."""
+        if self._hello is None:
+            raise LookupError("the node has not said hello")
+        return self._hello
+
+    @property
+    def takes_jobs(self) -> bool:
+        """New jobs may be dispatched here, credits permitting."""
+        return self.state is LinkState.READY
+
+    def dispatch(self, job: Job, *, cached_tokens: int = 0) -> JobStream:
+        """Book a credit and send a job; raises `NoCredit`, or LookupError for a foreign model."""
+        offer = next((each for each in self.hello.models if each.name == job.model), None)
+        if offer is None or not self.takes_jobs or self.jobs.holds(job.request):
+            raise LookupError(f"node {self.identity.name} cannot take this job now")
+        booking = self.account.book(max(0, len(job.tokens) - cached_tokens))
+        stream = JobStream(
+            job,
+            node=self.identity.name,
+            cancel=self.jobs.cancel,
+            outputs_max=self.limits.stream_outputs_max,
+        )
+        self.jobs.dispatch(job, stream=stream, booking=booking, vocab_size=offer.vocab_size)
+        return stream
+
+    def request_asset(self, digest: str) -> None:
+        """Ask for the tokenizer and template behind a digest."""
+        self.send_bytes(encode(AssetRequest(digest=digest)))
+
+    def send_bytes(self, data: bytes) -> None:
+        """Send an encoded frame, unless the link is closed."""
+        if self.state is not LinkState.CLOSED:
+            self._socket[0](data)
+
+    def on_bytes(self, data: bytes) -> None:
+        """Take one message of the socket. Whatever it holds, this returns and raises nothing."""
+        if self.state is LinkState.CLOSED:
+            return
+        if len(data) > FRAME_BYTES_MAX:
+            self.expel(CLOSE_TOO_BIG, f"frame of {len(data)} bytes")
+            return
+        try:
+            frame = decode_from_node(data)
+        except (BadFrame, RecursionError) as error:
+            self.expel(CLOSE_PROTOCOL, f"undecodable frame: {error}")
+            return
+        if self._hello is None and not isinstance(frame, Hello):
+            self.expel(CLOSE_PROTOCOL, "the first frame was not hello")
+            return
+        try:
+            _HANDLERS[type(frame)](self, frame)
+        except (BadClaim, BadEvents) as error:
+            self._strike(str(error))
+        except LinkRefused as refused:
+            self.close(refused.code, refused.reason)
+
+    def on_close(self, reason: str = "the node closed the link") -> None:
+        """The socket is gone: every job of the node ends now, all credits come back."""
+        if self.state is LinkState.CLOSED:
+            return
+        self.state = LinkState.CLOSED
+        self._host.leave(self, reason)
+        self.jobs.fail_all(reason)
+
+    def close(self, code: int, reason: str) -> None:
+        """Close the socket from our side."""
+        if self.state is LinkState.CLOSED:
+            return
+        self._socket[1](code, reason)
+        self.on_close(reason)
+
+    def expel(self, code: int, reason: str) -> None:
+        """Close for misbehaviour, and keep the node out for a while."""
+        if self.state is LinkState.CLOSED:
+            return
+        self._host.quarantine(self, reason)
+        self.close(code, reason)
+
+    def tick(self) -> None:
+        """Ping, and give up on a node that is silent, frozen or ignores cancels."""
+        live, limits, now = self._liveness, self.limits, monotonic_s()
+        late_s = now - live.ticked_s - limits.tick_s
+        live.ticked_s = now
+        if late_s > limits.tick_s:
+            # Our own loop stood still, so the node's frames may lie unread: no verdict now.
+            live.pong_s += late_s
+            live.step_s += late_s
+            return
+        if self._hello is None:
+            if now - live.born_s > limits.hello_timeout_s:
+                self.close(CLOSE_POLICY, "no hello in time")
+            return
+        if now - live.pong_s > limits.pong_timeout_s:
+            self.close(CLOSE_LOST, "no answer to pings")
+        elif self._stalled_s(now) > limits.progress_timeout_s:
+            self.close(CLOSE_LOST, "jobs in flight but no step")
+        else:
+            self._ping_when_due(now)
+            if self.jobs.overdue_cancels(now, limits.cancel_confirm_s):
+                self._strike("a cancel was not confirmed")
+
+    def _stalled_s(self, now: float) -> float:
+        """How long the node has had work without moving any."""
+        oldest_s = self.jobs.oldest_dispatch_s()
+        return 0.0 if oldest_s is None else now - max(oldest_s, self._liveness.step_s)
+
+    def _ping_when_due(self, now: float) -> None:
+        live = self._liveness
+        if now - live.ping_sent_s >= self.limits.ping_interval_s:
+            live.ping_sent_s = now
+            live.ping_number += 1
+            self.send_bytes(encode(Ping(number=live.ping_number)))
+
+    def _strike(self, reason: str) -> None:
+        self._strikes += 1
+        if self._strikes >= self.limits.strikes_max:
+            self.expel(CLOSE_PROTOCOL, f"strike {self._strikes}: {reason}")
+
+    def _on_hello(self, hello: Hello) -> None:
+        if self._hello is not None:
+            raise BadClaim("hello: said twice")
+        if hello.protocol != PROTOCOL_VERSION:
+            reason = f"protocol {hello.protocol}, this gateway speaks {PROTOCOL_VERSION}"
+            raise LinkRefused(CLOSE_VERSION, reason)
+        problem = hello_problem(hello)
+        if problem is not None:
+            raise LinkRefused(CLOSE_POLICY, problem)
+        if hello.node != self.identity.name:
+            raise LinkRefused(CLOSE_FORBIDDEN, "hello.node: the credential names another node")
+        allowed = self.identity.models
+        if allowed is not None and not allowed.issuperset(offer.name for offer in hello.models):
+            raise LinkRefused(CLOSE_FORBIDDEN, "hello.models: a model this node may not serve")
+        self.account.credits = hello.credits
+        self._hello = hello
+        self._host.admit(self, hello)
+        self.state = LinkState.READY
+        welcome = Welcome(
+            protocol=PROTOCOL_VERSION,
+            gateway=self._host.gateway,
+            ping_interval_s=self.limits.ping_interval_s,
+        )
+        self.send_bytes(encode(welcome))
+        self._host.changed(self)
+
+    def _on_step(self, step: Step) -> None:
+        problem = step_problem(step)
+        if problem is not None:
+            raise BadClaim(problem)
+        self._liveness.step_s = monotonic_s()
+        self.load = step
+        for reason in self.jobs.on_step(step):
+            self._strike(reason)
+
+    def _on_kv(self, events: KvEvents) -> None:
+        if self._host.on_kv(self, events):
+            self._snapshot_asked = False
+        elif not self._snapshot_asked:
+            self._snapshot_asked = True
+            self.send_bytes(encode(KvSnapshotRequest()))
+
+    def _on_report(self, report: Report) -> None:
+        problem = report_problem(report)
+        if problem is not None:
+            raise BadClaim(problem)
+        if all(offer.name != report.model for offer in self.hello.models):
+            raise BadClaim("report.model: not a model of this node")
+        self._host.on_report(self, report)
+
+    def _on_rejected(self, frame: Rejected) -> None:
+        problem = self.jobs.on_rejected(frame)
+        if problem is not None:
+            raise BadClaim(problem)
+
+    def _on_draining(self, frame: Draining) -> None:
+        if self.state is LinkState.READY:
+            self.state = LinkState.DRAINING
+            self._host.changed(self)
+
+    def _on_pong(self, frame: Pong) -> None:
+        live = self._liveness
+        if not 0 < frame.number <= live.ping_number:
+            raise BadClaim("pong.number: never sent")
+        live.pong_s = monotonic_s()
+
+    def _on_asset(self, part: AssetPart) -> None:
+        problem = self._host.on_asset(self, part)
+        if problem is not None:
+            raise BadClaim(problem)
+
+
+_HANDLERS: dict[type, Callable[[NodeLink, Any], None]] = {
+    Hello: NodeLink._on_hello,
+    Step: NodeLink._on_step,
+    KvEvents: NodeLink._on_kv,
+    Report: NodeLink._on_report,
+    Rejected: NodeLink._on_rejected,
+    Draining: NodeLink._on_draining,
+    Pong: NodeLink._on_pong,
+    AssetPart: NodeLink._on_asset,
+}

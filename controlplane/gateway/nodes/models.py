@@ -1,0 +1,57 @@
+"""Which models the connected nodes serve together; nodes that disagree on one are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+import msgspec
+
+from controlplane.gateway.nodes.link import NodeLink
+from inference.contract.frames import ModelOffer
+
+Text = TypeVar("Text")
+
+
+class ServedModel(msgspec.Struct, Generic[Text], frozen=True, kw_only=True):
+    """A model with its text objects and the nodes that take jobs for it now."""
+
+    name: str
+    digest: str
+    context_window: int
+    vocab_size: int
+    text: Text
+    nodes: tuple[NodeLink, ...]
+
+
+def served_models(
+    links: Iterable[NodeLink], text_of: Callable[[str], Text | None]
+) -> dict[str, ServedModel[Text]]:
+    """Models by name. A prompt is tokenized once, so all nodes of a model share one offer.
+
+    Where nodes differ, the offer that was connected first stands: a late or rogue node cannot
+    push the others out.
+    """
+    chosen: dict[str, tuple[ModelOffer, Text]] = {}
+    nodes: dict[str, list[NodeLink]] = {}
+    for link in links:
+        if not link.takes_jobs:
+            continue
+        for offer in link.hello.models:
+            text = text_of(offer.digest)
+            if text is None:
+                continue
+            first, _ = chosen.setdefault(offer.name, (offer, text))
+            if first == offer:
+                nodes.setdefault(offer.name, []).append(link)
+    return {
+        name: ServedModel(
+            name=name,
+            digest=offer.digest,
+            context_window=offer.context_window,
+            vocab_size=offer.vocab_size,
+            text=text,
+            nodes=tuple(nodes[name]),
+        )
+        for name, (offer, text) in chosen.items()
+    }

@@ -1,0 +1,250 @@
+"""All nodes on this gateway, by name and by model: admission, fencing, candidates, dispatch.
+
+Health in the database, routing costs and retries are others' business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Generic, TypeVar
+
+from controlplane.gateway.nodes.assets import AssetStore
+from controlplane.gateway.nodes.index import PrefixIndex
+from controlplane.gateway.nodes.limits import (
+    CLOSE_FENCED,
+    CLOSE_FORBIDDEN,
+    CLOSE_OVERLOADED,
+    FENCED_EPOCHS_MAX,
+    NODES_MAX,
+    LinkLimits,
+)
+from controlplane.gateway.nodes.link import LinkRefused, NodeLink
+from controlplane.gateway.nodes.models import ServedModel, served_models
+from controlplane.gateway.nodes.reports import LateReports, OnReport
+from controlplane.gateway.nodes.stream import JobStream
+from controlplane.gateway.ports import FleetPort, NodeIdentity
+from controlplane.kernel.clock import monotonic_s
+from inference.contract.frames import AssetPart, Hello, Job, KvEvents, Report
+
+log = logging.getLogger(__name__)
+
+Text = TypeVar("Text")
+
+
+class Epochs:
+    """The epoch in force of every node, and those that it has fenced."""
+
+    def __init__(self) -> None:
+        self._current: dict[str, str] = {}
+        self._fenced: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    def take(self, node: str, epoch: str) -> bool:
+        """Make an epoch current; False when a newer one has replaced it before."""
+        if (node, epoch) in self._fenced:
+            return False
+        old = self._current.get(node)
+        if old is not None and old != epoch:
+            self._fenced[node, old] = None
+            if len(self._fenced) > FENCED_EPOCHS_MAX * NODES_MAX:
+                self._fenced.popitem(last=False)
+        self._current[node] = epoch
+        return True
+
+
+class Fleet(Generic[Text]):
+    """The nodes of one gateway process. `parse_assets` makes its text objects from a digest."""
+
+    def __init__(
+        self,
+        gateway: str,
+        *,
+        on_report: OnReport,
+        parse_assets: Callable[[Mapping[str, bytes]], Text],
+        port: FleetPort | None = None,
+        limits: LinkLimits | None = None,
+    ) -> None:
+        self.gateway = gateway
+        self.limits = limits or LinkLimits()
+        self.reports = LateReports(on_report)
+        self.assets: AssetStore[Text] = AssetStore(parse_assets, arrived=self._assets_arrived)
+        self.on_change: list[Callable[[], None]] = []
+        self.on_credit: list[Callable[[], None]] = []
+        self._port = port
+        self._links: dict[str, NodeLink] = {}
+        self._joining: set[NodeLink] = set()
+        self._models: dict[str, ServedModel[Text]] = {}
+        self._indexes: dict[int, PrefixIndex] = {}
+        self._epochs = Epochs()
+        self._quarantined: dict[str, float] = {}
+        self._ticker: asyncio.TimerHandle | None = None
+
+    # What stages read.
+
+    def models(self) -> Mapping[str, ServedModel[Text]]:
+        """Every model that can be served now: a ready node and its tokenizer are here."""
+        return self._models
+
+    def candidates(self, model: str) -> tuple[NodeLink, ...]:
+        """The nodes that take jobs for a model; empty when none does."""
+        served = self._models.get(model)
+        return () if served is None else served.nodes
+
+    def nodes(self) -> Mapping[str, NodeLink]:
+        """Every admitted node by name, draining ones included."""
+        return self._links
+
+    def index(self, block_size: int) -> PrefixIndex:
+        """The prefix index of all nodes with this block size."""
+        return self._indexes.setdefault(block_size, PrefixIndex())
+
+    def dispatch(self, link: NodeLink, job: Job, *, cached_tokens: int = 0) -> JobStream:
+        """Send a job to a node; raises `NoCredit` or LookupError.
+
+        From here on the caller owes `acknowledge` after its commit, or `abandon` without one.
+        """
+        stream = link.dispatch(job, cached_tokens=cached_tokens)
+        self.reports.call_began(job.request)
+        return stream
+
+    def acknowledge(self, link: NodeLink, request: bytes) -> None:
+        """The charge is on the ledger: the node may forget its report."""
+        self.reports.call_ended(request)
+        self.reports.acknowledge(link, request)
+
+    def abandon(self, request: bytes) -> None:
+        """The call ends without a committed charge: the node's report will settle it."""
+        self.reports.call_ended(request)
+
+    # What the socket calls.
+
+    def connect(
+        self,
+        identity: NodeIdentity,
+        *,
+        send: Callable[[bytes], None],
+        close: Callable[[int, str], None],
+    ) -> NodeLink:
+        """A node's socket is open; raises `LinkRefused`."""
+        if self._quarantined.get(identity.id, 0.0) > monotonic_s():
+            raise LinkRefused(CLOSE_FORBIDDEN, "quarantined")
+        if len(self._links) + len(self._joining) >= NODES_MAX:
+            raise LinkRefused(CLOSE_OVERLOADED, f"this gateway holds {NODES_MAX} nodes")
+        link = NodeLink(self, identity, send=send, close=close, limits=self.limits)
+        self._joining.add(link)
+        self._tick_later()
+        return link
+
+    async def close(self) -> None:
+        """Close every link and wait for reports and parsing under way."""
+        if self._ticker is not None:
+            self._ticker.cancel()
+            self._ticker = None
+        for link in self._all_links():
+            link.close(1001, "the gateway is going away")
+        await self.reports.close()
+        await self.assets.close()
+
+    # What links call: `LinkHost`.
+
+    def admit(self, link: NodeLink, hello: Hello) -> None:
+        """Take a node in, fencing an older one of its name; raises `LinkRefused`."""
+        if not self._epochs.take(hello.node, hello.epoch):
+            raise LinkRefused(CLOSE_FENCED, "a newer start of this node has replaced this one")
+        old = self._links.get(hello.node)
+        if old is not None:
+            old.close(CLOSE_FENCED, "replaced by a newer link of this node")
+        self._joining.discard(link)
+        self._links[hello.node] = link
+        self.index(hello.block_size).join(hello.node, hello.kv_blocks)
+
+    def leave(self, link: NodeLink, reason: str) -> None:
+        """The link is closed."""
+        self._joining.discard(link)
+        self.assets.source_lost(link)
+        name = link.identity.name
+        if self._links.get(name) is not link:
+            return
+        del self._links[name]
+        self.index(link.hello.block_size).drop(name)
+        log.info("node left name=%s reason=%r jobs=%d", name, reason, len(link.jobs))
+        self._observe(link, "gone", reason=reason)
+        self._refresh()
+
+    def changed(self, link: NodeLink) -> None:
+        """The link has become ready, or takes no more new jobs."""
+        log.info(
+            "node %s name=%s engine=%s credits=%d",
+            link.state.value, link.identity.name, link.hello.engine, link.hello.credits,
+        )  # fmt: skip
+        self._observe(link, link.state.value)
+        self._refresh()
+
+    def freed(self) -> None:
+        """A credit came back."""
+        for callback in self.on_credit:
+            callback()
+
+    def quarantine(self, link: NodeLink, reason: str) -> None:
+        """Keep this node out for a while."""
+        self._quarantined[link.identity.id] = monotonic_s() + self.limits.quarantine_s
+        log.error("node quarantined name=%s reason=%r", link.identity.name, reason)
+        self._observe(link, "quarantined", reason=reason)
+
+    def on_kv(self, link: NodeLink, events: KvEvents) -> bool:
+        """Index events; False asks for a snapshot. Raises `BadEvents`."""
+        return self.index(link.hello.block_size).apply(link.identity.name, events)
+
+    def on_report(self, link: NodeLink, report: Report) -> None:
+        """A final usage that no output of this link settles."""
+        self.reports.offer(link, report)
+
+    def on_asset(self, link: NodeLink, part: AssetPart) -> str | None:
+        """One part of a tokenizer; returns the reason when it is refused."""
+        return self.assets.on_part(link, part)
+
+    def _assets_arrived(self, digest: str) -> None:
+        log.info("assets ready digest=%s", digest[:12])
+        self._refresh()
+
+    def _refresh(self) -> None:
+        """Work out anew what can be served, and ask for assets that are missing."""
+        for link in self._links.values():
+            for offer in link.hello.models:
+                self.assets.want(offer.digest, link)
+        self._models = served_models(self._links.values(), self.assets.get)
+        for callback in self.on_change:
+            callback()
+
+    def _observe(self, link: NodeLink, state: str, **facts: object) -> None:
+        if self._port is None:
+            return
+        if link.takes_jobs:
+            hello = link.hello
+            facts |= {
+                "epoch": hello.epoch, "pool": hello.pool, "region": hello.region,
+                "engine": hello.engine, "device": hello.device, "dtype": hello.dtype,
+                "kv_blocks": hello.kv_blocks, "block_size": hello.block_size,
+                "credits": hello.credits, "models": [offer.name for offer in hello.models],
+            }  # fmt: skip
+        self._port.observe(link.identity.id, state, facts)
+
+    def _all_links(self) -> list[NodeLink]:
+        return [*self._links.values(), *self._joining]
+
+    def _tick_later(self) -> None:
+        if self._ticker is None:
+            loop = asyncio.get_running_loop()
+            self._ticker = loop.call_later(self.limits.tick_s, self._tick)
+
+    def _tick(self) -> None:
+        self._ticker = None
+        now = monotonic_s()
+        self._quarantined = {id_: end for id_, end in self._quarantined.items() if end > now}
+        for link in self._all_links():
+            link.tick()
+        self.assets.close_stalled()
+        if self._links or self._joining:
+            self._tick_later()

@@ -1,0 +1,177 @@
+"""What stage 5 reads: the outputs of one dispatched job, or the typed reason why they ended.
+
+It neither decides on retries nor counts money; it says what the node delivered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+
+from controlplane.gateway.nodes.limits import STREAM_OUTPUTS_MAX
+from controlplane.kernel.clock import MICROSECOND_NS, monotonic_ns
+from inference.contract.frames import Job, Output, Timing, Usage
+
+NO_USAGE = Usage(prompt_tokens=0, cached_tokens=0, completion_tokens=0)
+NO_TIMING = Timing(queue_us=0, prefill_us=0, decode_us=0, held_us=0)
+
+
+class StreamBroken(Exception):
+    """A job ended without its last output; `usage` is what the node had reported by then."""
+
+    def __init__(self, message: str, *, usage: Usage, before_first_token: bool) -> None:
+        super().__init__(message)
+        self.usage = usage
+        self.before_first_token = before_first_token
+
+
+class NodeLost(StreamBroken):
+    """The link, the node or its honesty failed. Before the first token a retry is safe."""
+
+
+class SlowReader(StreamBroken):
+    """The reader fell behind by more than the bound; the job was cancelled."""
+
+
+class JobRejected(Exception):
+    """The node did not take the job; `code` is one of those of the `Rejected` frame."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class JobStream:
+    """Asynchronous iterator over the outputs of one job, first to last."""
+
+    __slots__ = (
+        "_broken", "_buffer", "_cancel", "_dispatched_ns", "_done", "_outputs_max", "_waiter",
+        "cancelled", "choices_open", "completion_tokens", "network_us", "node", "request",
+        "timing", "usage",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        job: Job,
+        *,
+        node: str,
+        cancel: Callable[[bytes], None],
+        outputs_max: int = STREAM_OUTPUTS_MAX,
+    ) -> None:
+        self.request = job.request
+        self.node = node
+        self.usage = NO_USAGE
+        self.timing = NO_TIMING
+        self.cancelled = False
+        self.choices_open = job.sampling.n
+        self.completion_tokens = 0
+        self.network_us = 0
+        self._cancel = cancel
+        self._outputs_max = outputs_max
+        self._buffer: deque[Output] = deque()
+        self._broken: Exception | None = None
+        self._done = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._dispatched_ns = monotonic_ns()
+
+    @property
+    def ended(self) -> bool:
+        """The node has nothing more to say on this job; `usage` is final."""
+        return self._done
+
+    def cancel(self) -> None:
+        """Stop the job on the node; idempotent, and nothing after the end."""
+        if self.cancelled or self._done:
+            return
+        self.cancelled = True
+        self._buffer.clear()
+        self._cancel(self.request)
+
+    async def batch(self) -> list[Output]:
+        """All outputs that have come since the last call, at least one; empty at the end.
+
+        Raises `NodeLost`, `SlowReader` or `JobRejected` once everything before it was read.
+        """
+        while not self._buffer:
+            if self._broken is not None:
+                raise self._broken
+            if self._done:
+                return []
+            await self._wait()
+        outputs = list(self._buffer)
+        self._buffer.clear()
+        return outputs
+
+    async def settled(self) -> Usage:
+        """Wait until the node has confirmed the end (or is lost) and return the last usage.
+
+        Bounded by the link, which gives up on a cancel that is not confirmed.
+        """
+        while not self._done:
+            self._buffer.clear()
+            await self._wait()
+        return self.usage
+
+    def __aiter__(self) -> AsyncIterator[Output]:
+        return self
+
+    async def __anext__(self) -> Output:
+        while not self._buffer:
+            if self._broken is not None:
+                raise self._broken
+            if self._done:
+                raise StopAsyncIteration
+            await self._wait()
+        return self._buffer.popleft()
+
+    def push(self, output: Output) -> None:
+        """Take one checked output from the link."""
+        if self.timing is NO_TIMING:
+            taken_us = (monotonic_ns() - self._dispatched_ns) // MICROSECOND_NS
+            self.network_us = max(0, taken_us - output.timing.held_us)
+        self.usage = output.usage
+        self.timing = output.timing
+        self.completion_tokens += len(output.tokens)
+        if output.finish is not None:
+            self.choices_open -= 1
+            self._done = self.choices_open == 0
+        if not self.cancelled and self._broken is None:
+            self._buffer.append(output)
+            if len(self._buffer) > self._outputs_max:
+                self._overrun()
+        self._wake()
+
+    def lose(self, reason: str) -> None:
+        """End with `NodeLost`; what has come before can still be read."""
+        usage, fresh = self.usage, self.completion_tokens == 0
+        self._end(NodeLost(reason, usage=usage, before_first_token=fresh))
+
+    def reject(self, code: str, message: str) -> None:
+        """End with `JobRejected`."""
+        self._end(JobRejected(code, message))
+
+    def _overrun(self) -> None:
+        reason = f"the reader is more than {self._outputs_max} outputs behind"
+        self._broken = SlowReader(reason, usage=self.usage, before_first_token=False)
+        if not self._done:
+            self._cancel(self.request)
+
+    def _end(self, error: Exception) -> None:
+        if self._done:
+            return
+        self._done = True
+        if self._broken is None and not self.cancelled:
+            self._broken = error
+        self._wake()
+
+    async def _wait(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
