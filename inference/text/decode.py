@@ -1,0 +1,37 @@
+"""Token ids to text, one token at a time and UTF-8 safe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tokenizers import Tokenizer
+from tokenizers.decoders import DecodeStream
+
+
+class TokenDecoder:
+    """Incremental decoder of one choice: the parts it returns join to the text of all tokens."""
+
+    __slots__ = ("_pending", "_stream", "_tokenizer")
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._stream = DecodeStream(skip_special_tokens=True)
+        self._pending: list[int] = []
+
+    def feed(self, tokens: Sequence[int]) -> str:
+        """Text that these tokens complete; a character cut in the middle waits for its rest."""
+        parts = []
+        for token in tokens:
+            part = self._stream.step(self._tokenizer, token)
+            if part is None:
+                self._pending.append(token)
+            else:
+                self._pending.clear()
+                parts.append(part)
+        return "".join(parts)
+
+    def close(self) -> str:
+        """What an end in the middle of a character leaves: replacement characters."""
+        rest = self._tokenizer.decode(self._pending, skip_special_tokens=True)
+        self._pending.clear()
+        return rest

@@ -1,0 +1,123 @@
+"""A model's tokenizer and chat template together, as parsed from its two files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+
+from tokenizers import Tokenizer
+
+from inference.text.chat import ChatMessage, ChatTemplate
+from inference.text.decode import TokenDecoder
+
+TOKENIZER_FILE = "tokenizer.json"
+CONFIG_FILE = "tokenizer_config.json"
+ASSET_FILES = (TOKENIZER_FILE, CONFIG_FILE)
+_BYTE_LEVEL_SHIFT = 0x100
+
+
+class TextFilesBroken(ValueError):
+    """A tokenizer file that cannot be used; the message names it."""
+
+
+def asset_digest(files: Mapping[str, bytes]) -> str:
+    """SHA-256 (hex) over the files' names and lengths and bytes, in the order of `ASSET_FILES`."""
+    digest = sha256()
+    for name in ASSET_FILES:
+        data = files[name]
+        digest.update(f"{name}:{len(data)}:".encode())
+        digest.update(data)
+    return digest.hexdigest()
+
+
+class ModelText:
+    """Encode, decode and render for one model."""
+
+    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate | None) -> None:
+        self._tokenizer = tokenizer
+        self._template = template
+        self._bytes = {char: byte for byte, char in enumerate(_byte_alphabet())}
+        self.vocab_size = tokenizer.get_vocab_size()
+
+    @classmethod
+    def from_files(cls, files: Mapping[str, bytes]) -> ModelText:
+        """Parse both files; raises `TextFilesBroken`."""
+        try:
+            tokenizer = Tokenizer.from_buffer(files[TOKENIZER_FILE])
+        except Exception as error:  # The library raises bare Exception on every parse failure.
+            raise TextFilesBroken(f"{TOKENIZER_FILE}: {error}") from error
+        try:
+            config = json.loads(files[CONFIG_FILE])
+        except ValueError as error:
+            raise TextFilesBroken(f"{CONFIG_FILE}: {error}") from error
+        if not isinstance(config, dict):
+            raise TextFilesBroken(f"{CONFIG_FILE}: not an object")
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        return cls(tokenizer, _template(config))
+
+    @property
+    def chats(self) -> bool:
+        """Whether the model has a chat template."""
+        return self._template is not None
+
+    def render(self, messages: Sequence[ChatMessage]) -> str:
+        """Messages to prompt text; raises `chat.TemplateFailed`, LookupError without a template."""
+        if self._template is None:
+            raise LookupError("the model has no chat template")
+        return self._template.render(messages)
+
+    def encode(self, text: str, *, add_special: bool) -> list[int]:
+        """Token ids; a rendered template carries its special tokens already."""
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special).ids
+        return ids
+
+    def decoder(self) -> TokenDecoder:
+        """A fresh incremental decoder."""
+        return TokenDecoder(self._tokenizer)
+
+    def token_text(self, token: int) -> tuple[str, bytes]:
+        """Text and bytes of one token, as logprobs show it."""
+        piece = self._tokenizer.id_to_token(token)
+        if piece is None:
+            return "", b""
+        if all(char in self._bytes for char in piece):
+            data = bytes(self._bytes[char] for char in piece)
+        else:
+            data = piece.encode()
+        return data.decode("utf-8", "replace"), data
+
+
+def _template(config: Mapping[str, object]) -> ChatTemplate | None:
+    source = config.get("chat_template")
+    if source is None:
+        return None
+    if not isinstance(source, str):
+        raise TextFilesBroken(f"{CONFIG_FILE}: chat_template is not a text")
+    return ChatTemplate(
+        source,
+        bos_token=_token(config, "bos_token"),
+        eos_token=_token(config, "eos_token"),
+    )
+
+
+def _token(config: Mapping[str, object], name: str) -> str:
+    value = config.get(name) or ""
+    if isinstance(value, dict):
+        value = value.get("content", "")
+    return value if isinstance(value, str) else ""
+
+
+def _byte_alphabet() -> list[str]:
+    """The printable character that stands for each byte in byte-level BPE (GPT-2's scheme)."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    alphabet = []
+    shifted = 0
+    for byte in range(0x100):
+        if byte in printable:
+            alphabet.append(chr(byte))
+        else:
+            alphabet.append(chr(_BYTE_LEVEL_SHIFT + shifted))
+            shifted += 1
+    return alphabet
