@@ -1,0 +1,1 @@
+"""Blueprint: configuration as one whole, in and out."""

@@ -1,0 +1,10 @@
+"""The application of configuration as one whole, in and out."""
+
+from django.apps import AppConfig
+
+
+class BlueprintConfig(AppConfig):
+    """Named `blueprint` in migrations and tables."""
+
+    name = "controlplane.blueprint"
+    label = "blueprint"

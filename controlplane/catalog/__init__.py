@@ -1,0 +1,1 @@
+"""Catalog: models and the versions of their prices."""

@@ -1,0 +1,1 @@
+"""Fleet: nodes and the credentials they dial in with."""

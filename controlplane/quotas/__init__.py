@@ -1,0 +1,1 @@
+"""Quotas: requests and tokens per minute."""

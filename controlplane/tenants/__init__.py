@@ -1,0 +1,1 @@
+"""Tenants: organizations, projects, members, roles, API keys."""

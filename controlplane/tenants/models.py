@@ -1,0 +1,181 @@
+"""Organizations, projects, members and API keys. Tables only; rules are in services."""
+
+import uuid
+from datetime import datetime
+from typing import ClassVar
+
+from django.contrib.auth.models import AbstractBaseUser, BaseUserManager
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models.functions import Lower
+
+from controlplane.core.models import BaseModel
+from controlplane.core.permissions import Role
+
+NAME_CHARS_MAX = 100
+KEY_ID_CHARS = 12
+DIGEST_BYTES = 32
+
+
+class SafetyMode(models.TextChoices):
+    """What the safety layer does with a finding."""
+
+    OFF = "off"
+    FLAG = "flag"
+    BLOCK = "block"
+
+
+class UserManager(BaseUserManager["User"]):
+    """Users are found by e-mail address, in lower case."""
+
+    def get_by_natural_key(self, username: str | None) -> "User":
+        """The user who signs in with this address."""
+        return self.get(email=(username or "").lower())
+
+
+class User(BaseModel, AbstractBaseUser):
+    """A person. `is_staff` runs the installation: catalog, fleet and routing."""
+
+    email = models.EmailField(unique=True)
+    is_active = models.BooleanField(default=True)
+    is_staff = models.BooleanField(default=False)
+
+    objects: ClassVar[UserManager] = UserManager()
+    USERNAME_FIELD = "email"
+    EMAIL_FIELD = "email"
+
+    class Meta:
+        db_table = "users"
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(email=Lower("email")), name="user_email_is_lower_case"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.email
+
+    @property
+    def actor_id(self) -> uuid.UUID | None:
+        """Who an audit row names."""
+        return self.id
+
+    @property
+    def actor_label(self) -> str:
+        """How an audit row names them, also after the account is gone."""
+        return self.email
+
+
+class Organization(BaseModel):
+    """The tenant: who is billed, and the border that no data crosses."""
+
+    name = models.CharField(max_length=NAME_CHARS_MAX)
+
+    class Meta:
+        db_table = "organizations"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Project(BaseModel):
+    """A part of an organization with its own keys, budget and safety mode."""
+
+    organization = models.ForeignKey(
+        Organization, on_delete=models.PROTECT, related_name="projects"
+    )
+    name = models.CharField(max_length=NAME_CHARS_MAX)
+    safety_mode = models.CharField(max_length=5, choices=SafetyMode.choices, default=SafetyMode.OFF)
+    allow_content_logging = models.BooleanField(default=False)
+
+    class Meta:
+        db_table = "projects"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["organization", "name"], name="project_name_once_in_organization"
+            ),
+            models.UniqueConstraint(
+                fields=["id", "organization"], name="project_with_organization"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(safety_mode__in=SafetyMode.values),
+                name="project_safety_mode_known",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Membership(BaseModel):
+    """A user's role in an organization."""
+
+    organization = models.ForeignKey(
+        Organization, on_delete=models.PROTECT, related_name="memberships"
+    )
+    user = models.ForeignKey(User, on_delete=models.PROTECT, related_name="memberships")
+    role = models.CharField(max_length=9, choices=[(role.value, role.title()) for role in Role])
+
+    class Meta:
+        db_table = "memberships"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["user", "organization"], name="one_role_in_an_organization"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(role__in=[role.value for role in Role]),
+                name="membership_role_known",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user_id} is {self.role}"
+
+
+class ApiKey(BaseModel):
+    """A credential of a project. Only its HMAC is kept; `allowed_models` None allows every model.
+
+    When a key was last used is read from telemetry: writing it here would cost a row per request.
+    """
+
+    organization = models.ForeignKey(Organization, on_delete=models.PROTECT)
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="api_keys")
+    key_id = models.CharField(max_length=KEY_ID_CHARS, unique=True)
+    digest = models.BinaryField(max_length=DIGEST_BYTES)
+    redacted = models.CharField(max_length=40)
+    label = models.CharField(max_length=NAME_CHARS_MAX)
+    created_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True)
+    allowed_models = ArrayField(models.CharField(max_length=NAME_CHARS_MAX), null=True)
+    expires_at = models.DateTimeField(null=True)
+    revoked_at = models.DateTimeField(null=True)
+    revoked_reason = models.CharField(max_length=200, default="")
+
+    class Meta:
+        db_table = "api_keys"
+        indexes = [models.Index(fields=["organization", "-id"], name="api_key_newest_first")]
+
+    def __str__(self) -> str:
+        return self.redacted
+
+    def state(self, now: datetime) -> str:
+        """One of active, expired, revoked."""
+        if self.revoked_at is not None:
+            return "revoked"
+        if self.expires_at is not None and self.expires_at <= now:
+            return "expired"
+        return "active"
+
+
+class SetupLink(BaseModel):
+    """A one-time link with which a user sets a password; only its hash is kept."""
+
+    user = models.ForeignKey(User, on_delete=models.PROTECT, related_name="setup_links")
+    digest = models.BinaryField(max_length=DIGEST_BYTES, unique=True)
+    expires_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "setup_links"
+
+    def __str__(self) -> str:
+        return f"setup link of {self.user_id}"
