@@ -1,0 +1,122 @@
+"""What Sluice is and how its parts work: topics with answers, each asked in many phrasings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from inference.train.data.dialogue import Exchange, upper_first
+from inference.train.data.product_topics import HOW_TO, STAGES, TOPICS
+
+WHAT = (
+    "What is {}?", "What's {}?", "Explain {}.", "Tell me about {}.", "What does {} mean?",
+    "Can you explain {}?", "Define {}.", "{}?", "What is {} in Sluice?", "What do you mean by {}?",
+    "Describe {}.", "What does {} mean in Sluice?", "I do not understand {}. Can you help?",
+    "Can you tell me what {} is?", "Please explain {}.", "What should I know about {}?",
+    "Explain {} in one sentence.", "Explain {} in simple words.", "What exactly is {}?",
+    "Give me a short definition of {}.", "How would you describe {}?", "Do you know what {} is?",
+    "Help me understand {}.", "What can you tell me about {}?", "Say something about {}.",
+    "Could you explain what {} is?", "Why does {} matter?", "How does {} work?",
+)  # fmt: skip
+
+DEEP = (
+    "Explain {} in detail.", "Tell me everything about {}.", "Tell me more about {}.",
+    "Give me a long explanation of {}.", "How does {} work in detail?", "Explain {} step by step.",
+    "I want to know more about {}.", "Write a paragraph about {}.",
+)  # fmt: skip
+
+STAGE_NUMBERS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
+
+
+@dataclass(frozen=True)
+class Topic:
+    """One thing to know: the names people use for it, a short answer and what to add to it."""
+
+    names: tuple[str, ...]
+    short: str
+    more: str
+    must: str
+
+
+def load_topics() -> tuple[Topic, ...]:
+    """The table as records."""
+    return tuple(Topic(*row) for row in TOPICS)
+
+
+ALL_TOPICS = load_topics()
+
+
+def topic(rng: Random) -> Exchange:
+    """A question on one topic; a question that wants detail gets the long answer."""
+    chosen = rng.choice(ALL_TOPICS)
+    name = rng.choice(chosen.names)
+    if rng.random() < 0.25:
+        text = upper_first(rng.choice(DEEP).format(name))
+        return Exchange(text, f"{chosen.short} {chosen.more}", (chosen.must,))
+    return Exchange(upper_first(rng.choice(WHAT).format(name)), chosen.short, (chosen.must,))
+
+
+def how_to(rng: Random) -> Exchange:
+    """A practical question: how to start, stop, call, count, protect."""
+    questions, answer, must = rng.choice(HOW_TO)
+    return Exchange(rng.choice(questions), answer, (must,))
+
+
+def stage(rng: Random) -> Exchange:
+    """One of the seven stages, by number, by name or by its neighbours."""
+    n = rng.randrange(len(STAGES))
+    name, does = STAGES[n]
+    number, digit = STAGE_NUMBERS[n], n + 1
+    kind = rng.randrange(4)
+    if kind == 0:
+        text = rng.choice(("What is the {} stage?", "Which stage is the {} one?",
+                           "What happens in the {} stage?",
+                           "Name the {} stage of a request."))  # fmt: skip
+        return Exchange(
+            text.format(number), f"The {number} stage is {name}: {does}", (f"is {name}",)
+        )
+    if kind == 1:
+        text = rng.choice(
+            ("What is stage {}?", "What happens in stage {}?", "What does stage {} do?")
+        )
+        return Exchange(text.format(digit), f"Stage {digit} is {name}: {does}", (f"is {name}",))
+    if kind == 2:
+        text = rng.choice(("What does the {} stage do?", "What happens in the {} stage?",
+                           "What is the {} stage for?"))  # fmt: skip
+        return Exchange(text.format(name), f"The {name} stage is number {digit}: {does}", (does,))
+    other = (n + 1) % len(STAGES)
+    if other == 0:
+        return Exchange(
+            rng.choice(("What comes after billing?", "What is after the last stage?")),
+            "Billing is the last stage. After it the answer ends with [DONE].",
+            ("last stage",),
+        )
+    text = rng.choice(("What comes after the {} stage?", "Which stage follows {}?",
+                       "What is the next stage after {}?"))  # fmt: skip
+    following = STAGES[other][0]
+    return Exchange(text.format(name), f"After {name} comes {following}.", (f"comes {following}.",))
+
+
+def all_stages(rng: Random) -> Exchange:
+    """The seven stages in order, short or with what each one does."""
+    if rng.random() < 0.5:
+        text = rng.choice(
+            ("What are the seven stages?", "List the seven stages.", "Name the seven stages.",
+             "Which stages does a request take?", "What stages does Sluice have?",
+             "Name the stages of a request.", "How many stages are there?", "seven stages?",
+             "What are the stages in order?", "Which seven stages are there in Sluice?")
+        )  # fmt: skip
+        names = ", ".join(name for name, _ in STAGES[:-1])
+        answer = f"A request takes seven stages: {names} and {STAGES[-1][0]}."
+        return Exchange(text, answer, (answer,))
+    text = rng.choice(
+        ("Walk me through the seven stages.", "Explain the seven stages.",
+         "How does a request flow through Sluice?", "What happens to a request?",
+         "Explain step by step what happens to a request.", "Describe the path of a request.",
+         "Tell me about the seven stages.", "Explain all stages of a request in detail.",
+         "How does Sluice handle a request?", "What happens when I send a prompt?")
+    )  # fmt: skip
+    steps = " ".join(
+        f"{n}. {upper_first(name)}: {does}" for n, (name, does) in enumerate(STAGES, 1)
+    )
+    return Exchange(text, f"A request takes seven stages. {steps}", tuple(n for n, _ in STAGES))

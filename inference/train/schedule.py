@@ -1,0 +1,57 @@
+"""The plan of a training run: how long the rows are and how fast it learns, step by step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from inference.train.model import ModelConfig
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Steps of one row length, up to a share of the run; `long_share` of it is long dialogues."""
+
+    until_share: float
+    rows: int
+    length: int
+    long_share: float
+
+
+STAGES = (
+    Stage(until_share=0.92, rows=32, length=256, long_share=0.0),
+    Stage(until_share=0.97, rows=8, length=1024, long_share=0.6),
+    Stage(until_share=0.99, rows=4, length=2048, long_share=0.7),
+    Stage(until_share=1.0, rows=2, length=4096, long_share=0.8),
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that decides the weights: the same plan gives the same model."""
+
+    seed: int = 5
+    steps: int = 3000
+    stages: tuple[Stage, ...] = STAGES
+    rate_max: float = 2e-3
+    rate_min_share: float = 0.02
+    warmup_steps: int = 100
+    weight_decay: float = 0.1
+    gradient_norm_max: float = 1.0
+    tokenizer_dialogues: int = 60_000
+    model: ModelConfig = ModelConfig()
+
+    def stage(self, step: int) -> Stage:
+        """The stage that a step belongs to."""
+        for stage in self.stages:
+            if step < round(stage.until_share * self.steps):
+                return stage
+        return self.stages[-1]
+
+    def rate(self, step: int) -> float:
+        """The learning rate: a linear warm-up, then half a cosine down to a small rest."""
+        if step < self.warmup_steps:
+            return self.rate_max * (step + 1) / self.warmup_steps
+        done = (step - self.warmup_steps) / max(1, self.steps - self.warmup_steps)
+        low = self.rate_max * self.rate_min_share
+        return low + (self.rate_max - low) * 0.5 * (1 + math.cos(math.pi * done))
