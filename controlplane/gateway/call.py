@@ -13,6 +13,10 @@ ABSENT = -1
 REQUEST_DEADLINE_S = 600
 
 
+class ClientGone(Exception):
+    """The client closed the connection."""
+
+
 class Spans:
     """Start (microseconds after arrival) and total duration (nanoseconds) of every span.
 

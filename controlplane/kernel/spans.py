@@ -53,6 +53,7 @@ _LAYERS: tuple[tuple[str, str, str, bool], ...] = (
     ("s4_route", "rules", "alias, tenant and task to pool", False),
     ("s4_route", "prefix", "cached tokens per node", False),
     ("s4_route", "node", "lowest cost among the candidates", False),
+    ("s4_route", "saturation", "wait for a node with room, or shed", False),
     ("s5_infer", "network", "to the node and back", True),
     ("s5_infer", "queue", "waiting on the node", True),
     ("s5_infer", "prefill", "prompt into the KV cache", True),

@@ -4,31 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
 
 from tokenizers import Tokenizer
 
+from inference.contract.assets import ASSET_FILES
 from inference.text.chat import ChatMessage, ChatTemplate
 from inference.text.decode import TokenDecoder
 
-TOKENIZER_FILE = "tokenizer.json"
-CONFIG_FILE = "tokenizer_config.json"
-ASSET_FILES = (TOKENIZER_FILE, CONFIG_FILE)
+TOKENIZER_FILE, CONFIG_FILE = ASSET_FILES
 _BYTE_LEVEL_SHIFT = 0x100
 
 
 class TextFilesBroken(ValueError):
     """A tokenizer file that cannot be used; the message names it."""
-
-
-def asset_digest(files: Mapping[str, bytes]) -> str:
-    """SHA-256 (hex) over the files' names and lengths and bytes, in the order of `ASSET_FILES`."""
-    digest = sha256()
-    for name in ASSET_FILES:
-        data = files[name]
-        digest.update(f"{name}:{len(data)}:".encode())
-        digest.update(data)
-    return digest.hexdigest()
 
 
 class ModelText:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from controlplane.gateway.call import Call
+from controlplane.gateway.call import Call, ClientGone
 from controlplane.gateway.refusal import NO_RETRY, Refusal, bad_field
 from controlplane.kernel.spans import INDEX
 
@@ -15,10 +15,6 @@ BODY_BYTES_MAX = 8 * 1024 * 1024
 BODY_READ_S_MAX = 30.0
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-
-
-class ClientGone(Exception):
-    """The client closed the connection."""
 
 
 async def read_body(call: Call, receive: Receive) -> bytes:

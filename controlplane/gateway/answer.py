@@ -1,0 +1,36 @@
+"""What stage 6 hands to an API shape: pieces of text while streaming, whole choices at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from controlplane.gateway.s7_bill.price import Charge
+from inference.contract.frames import TokenLogprob
+
+TokenText = Callable[[int], tuple[str, bytes]]
+"""Text and bytes of one token id, for logprobs."""
+
+
+class Piece(msgspec.Struct, kw_only=True):
+    """Text of one choice that may be shown now; `finish` closes the choice."""
+
+    choice: int
+    text: str
+    logprobs: list[TokenLogprob]
+    finish: str | None = None
+
+
+class Writer(Protocol):
+    """The second edge function of an API shape: events out, as bytes."""
+
+    def chunk(self, pieces: list[Piece]) -> bytes:
+        """Server-sent events for the pieces."""
+
+    def last_chunk(self, charge: Charge) -> bytes:
+        """Usage where asked for, and the end mark; sent after the charge is committed."""
+
+    def body(self, pieces: list[Piece], charge: Charge) -> bytes:
+        """The whole answer of a request that does not stream, one piece a choice."""

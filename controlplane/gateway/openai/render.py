@@ -1,0 +1,191 @@
+"""Chunks and bodies of chat and text completions, in the bytes that OpenAI's clients read."""
+
+from __future__ import annotations
+
+import msgspec
+
+from controlplane.gateway.answer import Piece, TokenText
+from controlplane.gateway.ask import Ask
+from controlplane.gateway.s7_bill.price import Charge
+from controlplane.kernel.ids import id_time_ms
+from controlplane.kernel.money import usd_text
+from inference.contract.frames import TokenLogprob, Usage
+
+DONE = b"data: [DONE]\n\n"
+_encode = msgspec.json.encode
+
+
+def error_event(body: dict[str, dict[str, str | None]]) -> bytes:
+    """What ends a stream that failed: an error, and no end mark after it."""
+    return b"data: " + _encode(body) + b"\n\n"
+
+
+def usage_json(usage: Usage) -> dict[str, object]:
+    """The `usage` object; cached tokens lie inside prompt tokens."""
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens, "audio_tokens": 0},
+        "completion_tokens_details": {
+            "reasoning_tokens": 0,
+            "audio_tokens": 0,
+            "accepted_prediction_tokens": 0,
+            "rejected_prediction_tokens": 0,
+        },
+    }
+
+
+class ChatWriter:
+    """Writer of `chat.completion` and its chunks."""
+
+    id_prefix = "chatcmpl-"
+    body_object = "chat.completion"
+    chunk_object = "chat.completion.chunk"
+
+    __slots__ = ("_head", "_opened", "_tail", "_token_text", "_usage", "_wants_logprobs")
+
+    def __init__(self, request: bytes, ask: Ask, *, fingerprint: str, token_text: TokenText) -> None:
+        self._usage = ask.include_usage
+        self._wants_logprobs = ask.sampling.logprobs is not None
+        self._token_text = token_text
+        self._opened: set[int] = set()
+        self._head = {
+            "id": self.id_prefix + request.hex(),
+            "object": self.chunk_object,
+            "created": id_time_ms(request) // 1000,
+            "model": ask.model,
+            "service_tier": "default",
+            "system_fingerprint": fingerprint,
+        }
+        self._tail = b',"usage":null}\n\n' if self._usage else b"}\n\n"
+
+    def chunk(self, pieces: list[Piece]) -> bytes:
+        """One event per piece; a choice's first is preceded by its role."""
+        head = b"data: " + _encode(self._head)[:-1] + b',"choices":['
+        events = []
+        for piece in pieces:
+            if piece.choice not in self._opened:
+                self._opened.add(piece.choice)
+                events.append(self._opening(piece.choice))
+            if piece.text or piece.logprobs:
+                events.append(self._delta(piece))
+            if piece.finish is not None:
+                events.append(self._closing(piece))
+        return b"".join(head + event + b"]" + self._tail for event in events if event)
+
+    def last_chunk(self, charge: Charge) -> bytes:
+        """The usage chunk where asked for, then `[DONE]`."""
+        if not self._usage:
+            return DONE
+        event = {**self._head, "choices": [], "usage": usage_json(charge.usage), **_ours(charge)}
+        return b"data: " + _encode(event) + b"\n\n" + DONE
+
+    def body(self, pieces: list[Piece], charge: Charge) -> bytes:
+        """The whole answer."""
+        whole = {
+            **self._head,
+            "object": self.body_object,
+            "choices": [self._choice(piece) for piece in pieces],
+            "usage": usage_json(charge.usage),
+            **_ours(charge),
+        }
+        return _encode(whole)
+
+    def _opening(self, choice: int) -> bytes:
+        return (
+            b'{"index":%d,"delta":{"role":"assistant","content":"","refusal":null},'
+            b'"logprobs":null,"finish_reason":null}' % choice
+        )
+
+    def _delta(self, piece: Piece) -> bytes:
+        return b'{"index":%d,"delta":{"content":%b},"logprobs":%b,"finish_reason":null}' % (
+            piece.choice,
+            _encode(piece.text),
+            self._logprobs_bytes(piece),
+        )
+
+    def _closing(self, piece: Piece) -> bytes:
+        return b'{"index":%d,"delta":{},"logprobs":null,"finish_reason":%b}' % (
+            piece.choice,
+            _encode(piece.finish),
+        )
+
+    def _choice(self, piece: Piece) -> dict[str, object]:
+        return {
+            "index": piece.choice,
+            "message": {"role": "assistant", "content": piece.text, "refusal": None},
+            "logprobs": self._logprobs(piece),
+            "finish_reason": piece.finish,
+        }
+
+    def _logprobs_bytes(self, piece: Piece) -> bytes:
+        return _encode(self._logprobs(piece)) if self._wants_logprobs else b"null"
+
+    def _logprobs(self, piece: Piece) -> dict[str, object] | None:
+        if not self._wants_logprobs:
+            return None
+        return {"content": [self._entry(entry) for entry in piece.logprobs], "refusal": None}
+
+    def _entry(self, entry: TokenLogprob) -> dict[str, object]:
+        top = [self._token(token, logprob) for token, logprob in entry.top]
+        return {**self._token(entry.token, entry.logprob), "top_logprobs": top}
+
+    def _token(self, token: int, logprob: float) -> dict[str, object]:
+        text, data = self._token_text(token)
+        return {"token": text, "logprob": logprob, "bytes": list(data)}
+
+
+class CompletionWriter(ChatWriter):
+    """Writer of `text_completion`: bare text, and logprobs in their older shape."""
+
+    id_prefix = "cmpl-"
+    body_object = "text_completion"
+    chunk_object = "text_completion"
+
+    __slots__ = ()
+
+    def _opening(self, choice: int) -> bytes:
+        return b""
+
+    def _delta(self, piece: Piece) -> bytes:
+        return b'{"index":%d,"text":%b,"logprobs":%b,"finish_reason":null}' % (
+            piece.choice,
+            _encode(piece.text),
+            self._logprobs_bytes(piece),
+        )
+
+    def _closing(self, piece: Piece) -> bytes:
+        return b'{"index":%d,"text":"","logprobs":null,"finish_reason":%b}' % (
+            piece.choice,
+            _encode(piece.finish),
+        )
+
+    def _choice(self, piece: Piece) -> dict[str, object]:
+        return {
+            "index": piece.choice,
+            "text": piece.text,
+            "logprobs": self._logprobs(piece),
+            "finish_reason": piece.finish,
+        }
+
+    def _logprobs(self, piece: Piece) -> dict[str, object] | None:
+        if not self._wants_logprobs:
+            return None
+        texts = [self._token_text(entry.token)[0] for entry in piece.logprobs]
+        offsets = [sum(map(len, texts[:place])) for place in range(len(texts))]
+        tops = [
+            {self._token_text(token)[0]: logprob for token, logprob in entry.top}
+            for entry in piece.logprobs
+        ]
+        return {
+            "tokens": texts,
+            "token_logprobs": [entry.logprob for entry in piece.logprobs],
+            "top_logprobs": tops,
+            "text_offset": offsets,
+        }
+
+
+def _ours(charge: Charge) -> dict[str, object]:
+    """Our own addition beside `usage`: the exact charge, as a decimal text."""
+    return {"sluice": {"cost_usd": usd_text(charge.amount_nano)}}

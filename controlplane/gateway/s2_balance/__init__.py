@@ -1,0 +1,1 @@
+"""Stage 2: which cluster (the nodes of one region) serves the request."""

@@ -1,0 +1,45 @@
+"""The order of stage 2's layers, and its result."""
+
+from __future__ import annotations
+
+import msgspec
+
+from controlplane.gateway.call import Call
+from controlplane.gateway.nodes.link import NodeLink
+from controlplane.gateway.nodes.models import ServedModel
+from controlplane.gateway.nodes.registry import Fleet
+from controlplane.gateway.s2_balance.health import healthy_nodes
+from controlplane.gateway.s2_balance.load import pick_region
+from controlplane.gateway.s2_balance.proximity import near_regions
+from controlplane.gateway.snapshot import ModelRecord
+from inference.text.model_text import ModelText
+
+
+class Cluster(msgspec.Struct, frozen=True):
+    """The nodes of one region that serve the model, and the model's text objects."""
+
+    region: str
+    nodes: tuple[NodeLink, ...]
+    served: ServedModel[ModelText]
+
+
+def balance(
+    call: Call,
+    model: ModelRecord,
+    fleet: Fleet[ModelText],
+    *,
+    client_region: str | None,
+    own_region: str,
+) -> Cluster:
+    """Choose the cluster; raises `Refusal` (503) when no node serves the model."""
+    served = fleet.models().get(model.name)
+    nodes = healthy_nodes(call, served, model=model.name, pool=model.pool)
+    regions = near_regions(
+        call,
+        (link.hello.region for link in nodes),
+        client_region=client_region,
+        own_region=own_region,
+    )
+    region = pick_region(call, regions, nodes)
+    here = tuple(link for link in nodes if link.hello.region == region)
+    return Cluster(region, here, fleet.models()[model.name])

@@ -1,0 +1,31 @@
+"""The nodes that can serve a model in a pool now."""
+
+from __future__ import annotations
+
+from controlplane.gateway.call import Call
+from controlplane.gateway.nodes.link import NodeLink
+from controlplane.gateway.nodes.models import ServedModel
+from controlplane.gateway.refusal import unavailable
+from controlplane.kernel.spans import INDEX
+from inference.text.model_text import ModelText
+
+HEALTH = INDEX["s2_balance.health"]
+NODE_RETRY_S = 5
+
+
+def healthy_nodes(
+    call: Call, served: ServedModel[ModelText] | None, *, model: str, pool: str
+) -> tuple[NodeLink, ...]:
+    """Ready nodes of the pool; raises `Refusal` (503) at once when there is none."""
+    began = call.spans.clock()
+    nodes: tuple[NodeLink, ...] = ()
+    if served is not None:
+        nodes = tuple(link for link in served.nodes if link.hello.pool == pool)
+    call.spans.add(HEALTH, began)
+    if not nodes:
+        raise unavailable(
+            "no_node_available",
+            f"No node serves '{model}' at the moment. Try again in {NODE_RETRY_S} s.",
+            retry_after_s=NODE_RETRY_S,
+        )
+    return nodes

@@ -1,0 +1,28 @@
+"""Among regions in order of nearness, the first with room; if none has room, the least loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from controlplane.gateway.call import Call
+from controlplane.gateway.nodes.link import NodeLink
+from controlplane.kernel.spans import INDEX
+
+LOAD = INDEX["s2_balance.load"]
+
+
+def pick_region(call: Call, regions: Sequence[str], nodes: Sequence[NodeLink]) -> str:
+    """The region to serve from; load is our own account of jobs in flight over credits."""
+    began = call.spans.clock()
+    chosen = regions[0]
+    if len(regions) > 1:
+        load = {region: _load(region, nodes) for region in regions}
+        roomy = (region for region in regions if load[region] < 1)
+        chosen = next(roomy, min(regions, key=load.__getitem__))
+    call.spans.add(LOAD, began)
+    return chosen
+
+
+def _load(region: str, nodes: Sequence[NodeLink]) -> float:
+    accounts = [link.account for link in nodes if link.hello.region == region]
+    return sum(account.active for account in accounts) / sum(a.credits for a in accounts)

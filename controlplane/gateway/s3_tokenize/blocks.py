@@ -1,0 +1,21 @@
+"""The salted chain of block hashes of a prompt, at each block size that the cluster uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from controlplane.gateway.call import Call
+from controlplane.kernel.spans import INDEX
+from inference.contract.blocks import chain_hashes
+
+BLOCKS = INDEX["s3_tokenize.blocks"]
+
+
+def hash_blocks(
+    call: Call, tokens: list[int], *, block_sizes: Iterable[int], salt: bytes
+) -> dict[int, list[bytes]]:
+    """Chain by block size."""
+    began = call.spans.clock()
+    chains = {size: chain_hashes(tokens, size, salt) for size in set(block_sizes)}
+    call.spans.add(BLOCKS, began)
+    return chains

@@ -1,0 +1,48 @@
+"""Make the job of a request and hand it to the chosen node."""
+
+from __future__ import annotations
+
+import msgspec
+
+from controlplane.gateway.ask import Ask
+from controlplane.gateway.call import Call
+from controlplane.gateway.nodes.link import NodeLink
+from controlplane.gateway.nodes.registry import Fleet
+from controlplane.gateway.nodes.stream import JobStream
+from inference.contract.frames import Job
+from inference.text.model_text import ModelText
+
+MS_PER_S = 1000
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node needs to know; the model is the served one, not the alias."""
+
+    model: str
+    ask: Ask
+    tokens: list[int]
+    output_tokens: int
+    salt: bytes
+
+
+def dispatch(
+    call: Call,
+    work: Work,
+    link: NodeLink,
+    fleet: Fleet[ModelText],
+    *,
+    chain: list[bytes],
+    cached_tokens: int,
+) -> JobStream:
+    """Send the job; raises `NoCredit` or LookupError when the node's state has changed."""
+    job = Job(
+        request=call.request,
+        model=work.model,
+        tokens=work.tokens,
+        salt=work.salt,
+        hashes=b"".join(chain),
+        sampling=msgspec.structs.replace(work.ask.sampling, max_tokens=work.output_tokens),
+        stop_tokens=[],
+        deadline_ms=call.deadline_s * MS_PER_S,
+    )
+    return fleet.dispatch(link, job, cached_tokens=cached_tokens)

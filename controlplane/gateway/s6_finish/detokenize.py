@@ -1,0 +1,20 @@
+"""Token ids of a batch of outputs to text, per choice."""
+
+from __future__ import annotations
+
+from controlplane.gateway.call import Call
+from controlplane.kernel.spans import INDEX
+from inference.contract.frames import Output
+from inference.text.decode import TokenDecoder
+
+DETOKENIZE = INDEX["s6_finish.detokenize"]
+
+
+def detokenize(call: Call, decoder: TokenDecoder, output: Output) -> str:
+    """Text of one output; its last one also flushes an unfinished character."""
+    began = call.spans.clock()
+    text = decoder.feed(output.tokens)
+    if output.finish is not None:
+        text += decoder.close()
+    call.spans.add(DETOKENIZE, began)
+    return text

@@ -1,0 +1,26 @@
+"""Pieces to the bytes of the client's API shape."""
+
+from __future__ import annotations
+
+from controlplane.gateway.answer import Piece, Writer
+from controlplane.gateway.call import Call
+from controlplane.gateway.s7_bill.price import Charge
+from controlplane.kernel.spans import INDEX
+
+SERIALIZE = INDEX["s6_finish.serialize"]
+
+
+def write_chunk(call: Call, writer: Writer, pieces: list[Piece]) -> bytes:
+    """Server-sent events of the pieces."""
+    began = call.spans.clock()
+    data = writer.chunk(pieces)
+    call.spans.add(SERIALIZE, began)
+    return data
+
+
+def write_end(call: Call, writer: Writer, pieces: list[Piece] | None, charge: Charge) -> bytes:
+    """The end of a stream (`pieces` None) or the whole body."""
+    began = call.spans.clock()
+    data = writer.last_chunk(charge) if pieces is None else writer.body(pieces, charge)
+    call.spans.add(SERIALIZE, began)
+    return data

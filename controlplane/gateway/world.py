@@ -1,0 +1,49 @@
+"""Everything outside one request that the stages need, made once per process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from controlplane.gateway.nodes.registry import Fleet
+from controlplane.gateway.ports import Keys, Ledger, Limiter, Recorder, Safety
+from controlplane.gateway.s4_route.saturation import WaitingRoom
+from inference.text.model_text import ModelText
+
+REGION_HEADER = b"x-sluice-region"
+
+
+class World:
+    """The ports, the fleet and the tasks that outlive a request."""
+
+    def __init__(
+        self,
+        *,
+        keys: Keys,
+        limiter: Limiter,
+        ledger: Ledger,
+        recorder: Recorder,
+        safety: Safety,
+        fleet: Fleet[ModelText],
+        region: str,
+    ) -> None:
+        self.keys = keys
+        self.limiter = limiter
+        self.ledger = ledger
+        self.recorder = recorder
+        self.safety = safety
+        self.fleet = fleet
+        self.region = region
+        self.waiting = WaitingRoom(fleet)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run work that must end even if the request's own task is cancelled."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def drain(self) -> None:
+        """Wait for that work."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
