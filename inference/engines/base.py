@@ -74,5 +74,3 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Stop stepping and give memory back."""
-
-

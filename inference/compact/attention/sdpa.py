@@ -1,0 +1,48 @@
+"""Attention over the paged cache by torch's own kernels: gather blocks, then attend.
+
+This is the path that runs everywhere, and the reference for faster ones.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from inference.compact.attention.cache import KvCache
+from inference.compact.batch import Batch, DecodeGroup, PrefillSpan
+
+
+def attend(queries: Tensor, cache: KvCache, layer: int, batch: Batch) -> Tensor:
+    """Outputs `[rows, heads * head_dim]` of queries `[rows, heads, head_dim]`; the step's own keys
+    and values must have been stored.
+    """
+    out = torch.empty_like(queries, memory_format=torch.contiguous_format)
+    for group in batch.decodes:
+        out[group.start : group.stop] = _decode(queries, cache, layer, group)
+    for span in batch.prefills:
+        out[span.start : span.stop] = _prefill(queries, cache, layer, span)
+    return out.view(len(queries), -1)
+
+
+def _decode(queries: Tensor, cache: KvCache, layer: int, group: DecodeGroup) -> Tensor:
+    """Query heads that share a key head become its rows, so that each key is read once."""
+    keys, values = cache.gather(layer, group.table)
+    rows = queries[group.start : group.stop]
+    grouped = rows.reshape(len(rows), keys.shape[1], -1, rows.shape[-1])
+    out = scaled_dot_product_attention(grouped, keys, values, attn_mask=group.mask)
+    return out.reshape(rows.shape)
+
+
+def _prefill(queries: Tensor, cache: KvCache, layer: int, span: PrefillSpan) -> Tensor:
+    keys, values = cache.gather(layer, span.table)
+    rows = queries[span.start : span.stop].transpose(0, 1)[None]
+    out = scaled_dot_product_attention(
+        rows,
+        keys[:, :, : span.length],
+        values[:, :, : span.length],
+        attn_mask=span.mask,
+        is_causal=span.mask is None,
+        enable_gqa=True,
+    )
+    return out[0].transpose(0, 1)

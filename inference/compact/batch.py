@@ -1,0 +1,59 @@
+"""The tensors of one step: rows of all its chunks back to back, and who attends to what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DecodeGroup:
+    """Rows `start` to `stop`, one of each sequence; `mask` is added to the scores."""
+
+    start: int
+    stop: int
+    table: Tensor
+    mask: Tensor
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PrefillSpan:
+    """Rows `start` to `stop`, of one sequence; `length` counts its keys. No mask: plain causal."""
+
+    start: int
+    stop: int
+    length: int
+    table: Tensor
+    mask: Tensor | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Batch:
+    """One step. `slots` is where each row's key and value go, `sampled` the rows to draw from."""
+
+    tokens: Tensor
+    positions: Tensor
+    slots: Tensor
+    sampled: Tensor
+    decodes: list[DecodeGroup]
+    prefills: list[PrefillSpan]
+
+
+class Uploader:
+    """Integers from Python to the device; page-locked and not waited for where that helps."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.pinned = device != "cpu"
+
+    def integers(self, values: list[int] | list[list[int]]) -> Tensor:
+        """A 64-bit tensor."""
+        host = torch.tensor(values, dtype=torch.int64, pin_memory=self.pinned)
+        return host.to(self.device, non_blocking=True) if self.pinned else host
+
+    def floats(self, values: list[float] | list[list[float]], dtype: torch.dtype) -> Tensor:
+        """A floating-point tensor."""
+        host = torch.tensor(values, dtype=dtype, pin_memory=self.pinned)
+        return host.to(self.device, non_blocking=True) if self.pinned else host

@@ -1,0 +1,1 @@
+"""The parts of a decoder layer that are not attention."""

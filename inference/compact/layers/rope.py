@@ -1,0 +1,43 @@
+"""Rotary position embedding in the rotate-half convention of Hugging Face checkpoints."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from inference.compact.models.shape import ModelShape, RopeScaling
+
+
+def rope_table(shape: ModelShape) -> Tensor:
+    """Cosines and signed sines of every position, `[positions, 2, head_dim]`, float32.
+
+    The first half of the sines is negated, so that turning a head needs no negation of its own.
+    """
+    exponents = torch.arange(0, shape.head_dim, 2, dtype=torch.int64).float() / shape.head_dim
+    frequencies = 1.0 / shape.rope_theta**exponents
+    if shape.rope_scaling is not None:
+        frequencies = _llama3(frequencies, shape.rope_scaling)
+    angles = torch.outer(torch.arange(shape.context_window).float(), frequencies)
+    cos, sin = angles.cos(), angles.sin()
+    return torch.stack((torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)), dim=1)
+
+
+def rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Turn `[rows, heads, head_dim]` by `[rows, 1, head_dim]` tables."""
+    swapped = heads.roll(heads.shape[-1] // 2, dims=-1)
+    return torch.addcmul(heads * cos, swapped, sin)
+
+
+def _llama3(frequencies: Tensor, scaling: RopeScaling) -> Tensor:
+    """Long waves are stretched by the factor, short ones kept, those between blended."""
+    waves = 2 * math.pi / frequencies
+    low = scaling.original_context / scaling.low_freq_factor
+    high = scaling.original_context / scaling.high_freq_factor
+    blend = (scaling.original_context / waves - scaling.low_freq_factor) / (
+        scaling.high_freq_factor - scaling.low_freq_factor
+    )
+    blended = (1 - blend) * frequencies / scaling.factor + blend * frequencies
+    scaled = torch.where(waves > low, frequencies / scaling.factor, frequencies)
+    return torch.where((waves <= low) & (waves >= high), blended, scaled)

@@ -1,0 +1,137 @@
+"""The engine step: schedule, run, sample, publish. Single-threaded; whoever owns it calls it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import Protocol
+
+from inference.compact.ending import Ending, Pick, output_of
+from inference.compact.request import Request, Sequence
+from inference.compact.scheduler import Chunk, Scheduler
+from inference.contract.frames import Job, KvEvents, Output, Step
+
+SEED_BITS = 63
+
+
+class Model(Protocol):
+    """What computes a step: one pick for each chunk that samples, in the order of the chunks."""
+
+    def run(self, chunks: list[Chunk]) -> list[Pick]:
+        """Compute the chunks and draw the next tokens."""
+
+
+class StepLoop:
+    """All requests of one engine, from `accept` to their last output."""
+
+    def __init__(
+        self, model: Model, scheduler: Scheduler, ending: Ending, clock_us: Callable[[], int]
+    ) -> None:
+        self.model = model
+        self.scheduler = scheduler
+        self.ending = ending
+        self.clock_us = clock_us
+        self.requests: dict[bytes, Request] = {}
+        self._ended: list[Output] = []
+        self._kv_seq = 0
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a step would compute or publish something."""
+        return self.scheduler.has_work or bool(self._ended)
+
+    def accept(self, job: Job, received_us: int) -> None:
+        """Take a job; its first choice prefills, the others follow once they can share that."""
+        seed = job.sampling.seed
+        request = Request(
+            job,
+            block_size=self.scheduler.pool.block_size,
+            received_us=received_us,
+            seed=secrets.randbits(SEED_BITS) if seed is None else seed,
+        )
+        self.requests[job.request] = request
+        self.scheduler.add(request.sequences[0])
+
+    def end(self, request_id: bytes, finish: str) -> None:
+        """End a request in whatever state it is; its blocks are free when this returns."""
+        request = self.requests.pop(request_id, None)
+        if request is None:
+            return
+        now_us = self.clock_us()
+        self.scheduler.drop(request, now_us)
+        for sequence in request.unfinished:
+            sequence.finish = finish
+            self._ended.append(output_of(sequence, None, now_us))
+
+    def end_all(self, finish: str) -> None:
+        """End every request."""
+        for request_id in list(self.requests):
+            self.end(request_id, finish)
+
+    def step(self) -> tuple[Step, KvEvents | None]:
+        """One engine step, and what it changed in the prefix cache."""
+        started_us = self.clock_us()
+        preemptions_before = self.scheduler.preemptions
+        self._end_overdue(started_us)
+        chunks = self.scheduler.schedule(started_us)
+        picks = self.model.run(chunks) if chunks else []
+        self.scheduler.advance(chunks)
+        outputs = self._publish(chunks, picks)
+        preemptions = self.scheduler.preemptions - preemptions_before
+        return self.report(outputs, started_us, preemptions), self._kv_events()
+
+    def report(self, outputs: list[Output], started_us: int, preemptions: int) -> Step:
+        """A step frame with the load as it is now and everything that has ended meanwhile."""
+        now_us = self.clock_us()
+        oldest_us = self.scheduler.pool.oldest_us()
+        ended, self._ended = self._ended, []
+        return Step(
+            outputs=ended + outputs,
+            running=len(self.scheduler.running),
+            waiting=len(self.scheduler.queue),
+            waiting_tokens=self.scheduler.waiting_tokens,
+            kv_free_blocks=self.scheduler.pool.available,
+            oldest_block_s=0.0 if oldest_us is None else (now_us - oldest_us) / 1e6,
+            step_us=now_us - started_us,
+            preemptions=preemptions,
+        )
+
+    def _end_overdue(self, now_us: int) -> None:
+        """Requests past their deadline end as `cancelled`: nobody waits for them any more."""
+        overdue = [key for key, each in self.requests.items() if each.deadline_us <= now_us]
+        for request_id in overdue:
+            self.end(request_id, "cancelled")
+
+    def _publish(self, chunks: list[Chunk], picks: list[Pick]) -> list[Output]:
+        """Append what was drawn, apply the end rules and write one output per choice."""
+        now_us = self.clock_us()
+        sampled = [chunk.sequence for chunk in chunks if chunk.samples]
+        for sequence, pick in zip(sampled, picks, strict=True):
+            self._append(sequence, pick, now_us)
+        return [
+            output_of(sequence, pick, now_us) for sequence, pick in zip(sampled, picks, strict=True)
+        ]
+
+    def _append(self, sequence: Sequence, pick: Pick, now_us: int) -> None:
+        request = sequence.request
+        if pick.token is None:
+            sequence.finish = "error"
+        else:
+            sequence.append(pick.token)
+            request.completion_tokens += 1
+            sequence.finish = self.ending.reason(sequence, pick.token)
+        if request.first_token_us is None:
+            request.first_token_us = now_us
+            for sibling in request.sequences[1:]:
+                self.scheduler.add(sibling)
+        if sequence.finish is not None:
+            self.scheduler.finish(sequence, now_us)
+            if not request.unfinished:
+                del self.requests[request.job.request]
+
+    def _kv_events(self) -> KvEvents | None:
+        stored, removed = self.scheduler.pool.drain_events()
+        if not stored and not removed:
+            return None
+        self._kv_seq += 1
+        return KvEvents(seq=self._kv_seq, stored=stored, removed=removed)

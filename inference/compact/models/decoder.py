@@ -1,0 +1,62 @@
+"""One decoder for all supported shapes: rows of a whole step in, logits of the sampled rows out."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding, linear, rms_norm, silu
+
+from inference.compact.attention.cache import KvCache
+from inference.compact.attention.sdpa import attend
+from inference.compact.batch import Batch
+from inference.compact.layers.rope import rope_table, rotate
+from inference.compact.models.shape import ModelShape
+from inference.compact.placement import Placement
+from inference.compact.weights import LayerWeights, Weights
+
+
+class Decoder:
+    """Holds weights and cache; `forward` writes keys and values of every row it computes."""
+
+    def __init__(self, shape: ModelShape, weights: Weights, placement: Placement) -> None:
+        self.shape = shape
+        self.weights = weights
+        self.cache = KvCache(shape, placement)
+        self.rope = rope_table(shape).to(placement.device, placement.torch_dtype)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Logits `[sampled rows, vocabulary]`, float32."""
+        x = embedding(batch.tokens, self.weights.embedding)
+        turn = self.rope.index_select(0, batch.positions)[:, :, None]
+        last = len(self.weights.layers) - 1
+        for index, layer in enumerate(self.weights.layers):
+            attended = self._attention(x, index, turn, batch)
+            if index == last:
+                # Beyond the last attention only the rows that are drawn from matter.
+                x = x.index_select(0, batch.sampled)
+                attended = attended.index_select(0, batch.sampled)
+            x = x + linear(attended, layer.out)
+            x = x + self._mlp(x, layer)
+        return linear(self._norm(x, self.weights.norm), self.weights.head).float()
+
+    def _attention(self, x: Tensor, index: int, turn: Tensor, batch: Batch) -> Tensor:
+        shape, layer = self.shape, self.weights.layers[index]
+        fused = linear(self._norm(x, layer.input_norm), layer.qkv, layer.qkv_bias)
+        heads = fused.view(len(x), -1, shape.head_dim)
+        turning = shape.heads + shape.kv_heads
+        queries_keys, values = heads[:, :turning], heads[:, turning:]
+        if layer.q_norm is not None and layer.k_norm is not None:
+            queries = self._norm(queries_keys[:, : shape.heads], layer.q_norm)
+            keys = self._norm(queries_keys[:, shape.heads :], layer.k_norm)
+            queries_keys = torch.cat((queries, keys), dim=1)
+        turned = rotate(queries_keys, turn[:, 0], turn[:, 1])
+        keys_values = torch.stack((turned[:, shape.heads :], values), dim=1)
+        self.cache.store(index, batch.slots, keys_values)
+        return attend(turned[:, : shape.heads], self.cache, index, batch)
+
+    def _mlp(self, x: Tensor, layer: LayerWeights) -> Tensor:
+        gate, up = linear(self._norm(x, layer.mlp_norm), layer.gate_up).chunk(2, dim=-1)
+        return linear(silu(gate).mul_(up), layer.down)
+
+    def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
+        return rms_norm(x, weight.shape, weight, self.shape.norm_eps)

@@ -1,0 +1,173 @@
+"""Decides what one engine step computes. No torch: it sees only token counts and blocks.
+
+There is no prefill phase and no decode phase. A sequence lacks tokens (`len(tokens) - computed`);
+each step hands out a budget of tokens, first to running sequences, then to waiting ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inference.compact.blocks import BlockPool
+from inference.compact.options import CompactOptions
+from inference.compact.queue import WaitingQueue
+from inference.compact.request import Request, Sequence
+
+# Share of the pool that admission leaves alone, so that those who run can grow without preemption.
+HELD_BACK_DIVISOR = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Tokens `start` to `start + count` of a sequence, computed in this step."""
+
+    sequence: Sequence
+    start: int
+    count: int
+
+    @property
+    def samples(self) -> bool:
+        """Whether the chunk reaches the last known token, so that the next one can be drawn."""
+        return self.start + self.count == len(self.sequence.tokens)
+
+
+class Scheduler:
+    """Owns the running list and the waiting queue; the pool is its only other state."""
+
+    def __init__(self, pool: BlockPool, options: CompactOptions) -> None:
+        self.pool = pool
+        self.options = options
+        self.queue = WaitingQueue()
+        self.running: list[Sequence] = []
+        self.preemptions = 0
+
+    @property
+    def has_work(self) -> bool:
+        """Whether the next step would compute anything."""
+        return bool(self.running or self.queue)
+
+    @property
+    def waiting_tokens(self) -> int:
+        """Uncached tokens that still have to be prefilled, waiting or half done."""
+        lacking = (len(each.tokens) - each.computed for each in self.running)
+        return self.queue.tokens + sum(count for count in lacking if count > 1)
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a sequence."""
+        cached = len(self.pool.match(sequence)) * self.pool.block_size
+        sequence.expected = len(sequence.tokens) - cached
+        self.queue.push(sequence)
+
+    def finish(self, sequence: Sequence, now_us: int) -> None:
+        """Take a sequence off the running list and give its blocks back."""
+        self.running.remove(sequence)
+        self._release(sequence, now_us)
+
+    def drop(self, request: Request, now_us: int) -> None:
+        """Forget a request in whatever state its choices are."""
+        self.queue.remove(request)
+        for sequence in [each for each in self.running if each.request is request]:
+            self.finish(sequence, now_us)
+
+    def schedule(self, now_us: int) -> list[Chunk]:
+        """Hand out one step's budget. Decodes come first in the list, as the runner wants them."""
+        preemptions_before = self.preemptions
+        chunks = self._decodes(now_us)
+        budget = self.options.step_tokens - len(chunks)
+        if chunks:
+            budget = min(budget, self.options.mixed_prefill_tokens)
+        for sequence in self.running:
+            lacking = len(sequence.tokens) - sequence.computed
+            if lacking > 1 and budget:
+                chunks.append(self._take(sequence, min(lacking, budget)))
+                budget -= chunks[-1].count
+        # Whoever was preempted a moment ago must not come straight back and push others out.
+        calm = self.preemptions == preemptions_before
+        while calm and budget and self._admit(now_us):
+            sequence = self.running[-1]
+            lacking = len(sequence.tokens) - sequence.computed
+            chunks.append(self._take(sequence, min(lacking, budget)))
+            budget -= chunks[-1].count
+        return chunks
+
+    def advance(self, chunks: list[Chunk]) -> None:
+        """Record that these chunks have been computed."""
+        for chunk in chunks:
+            chunk.sequence.computed = chunk.start + chunk.count
+
+    def _decodes(self, now_us: int) -> list[Chunk]:
+        """One token for each sequence that lacks one, preempting last-in where blocks run out."""
+        chunks = []
+        for sequence in list(self.running):
+            if sequence.computed + 1 != len(sequence.tokens) or not sequence.blocks:
+                continue
+            if self._grow(sequence, now_us):
+                chunks.append(self._take(sequence, 1))
+        return chunks
+
+    def _grow(self, sequence: Sequence, now_us: int) -> bool:
+        """See to a block for the next token; False when the sequence itself had to yield.
+
+        Victims come from the end of the running list, so none has been scheduled in this step.
+        """
+        if sequence.computed < len(sequence.blocks) * self.pool.block_size:
+            return True
+        while not self.pool.available:
+            victim = self.running[-1]
+            self._preempt(victim, now_us)
+            if victim is sequence:
+                return False
+        sequence.blocks += self.pool.allocate(1)
+        return True
+
+    def _preempt(self, sequence: Sequence, now_us: int) -> None:
+        """Back to the queue with its tokens kept; much of it will be found in the prefix cache."""
+        self.preemptions += 1
+        self.finish(sequence, now_us)
+        self.add(sequence)
+
+    def _admit(self, now_us: int) -> bool:
+        """Move the first waiting sequence to the running list if all its tokens find room."""
+        if not self.queue or len(self.running) >= self.options.running_max:
+            return False
+        sequence = self.queue.peek()
+        cached = self.pool.match(sequence)
+        size = self.pool.block_size
+        wanted = -(-len(sequence.tokens) // size) - len(cached)
+        held_back = self.pool.size // HELD_BACK_DIVISOR if self.running else 0
+        if wanted + held_back > self.pool.available - self.pool.idle_among(cached):
+            return False
+        self.queue.pop()
+        self.pool.share(cached)
+        sequence.blocks = cached + self.pool.allocate(wanted)
+        sequence.computed = len(cached) * size
+        sequence.registered = len(cached)
+        self.running.append(sequence)
+        self._note_first_schedule(sequence, now_us)
+        return True
+
+    def _note_first_schedule(self, sequence: Sequence, now_us: int) -> None:
+        """Only the first admission of a request says how much of its prompt was cached before."""
+        request = sequence.request
+        if request.cached_tokens is None:
+            request.cached_tokens = sequence.computed
+            request.scheduled_us = now_us
+
+    def _take(self, sequence: Sequence, count: int) -> Chunk:
+        """Schedule `count` tokens. Blocks they fill are findable at once: a step stores all keys
+        and values of a layer before it attends, so even sequences of the same step may share them.
+        """
+        chunk = Chunk(sequence, sequence.computed, count)
+        full = (chunk.start + count) // self.pool.block_size
+        for index in range(sequence.registered, full):
+            self.pool.register(
+                sequence.blocks[index], sequence.block_hash(index), sequence.block_tokens(index)
+            )
+        sequence.registered = max(sequence.registered, full)
+        return chunk
+
+    def _release(self, sequence: Sequence, now_us: int) -> None:
+        self.pool.release(sequence.blocks, now_us)
+        sequence.blocks = []
+        sequence.computed = 0
+        sequence.registered = 0

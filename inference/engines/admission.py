@@ -1,0 +1,57 @@
+"""Checks of a job that every engine makes before it takes it; raises `JobRefused`."""
+
+from __future__ import annotations
+
+import math
+
+from inference.contract.frames import CHOICES_MAX, LOGPROBS_MAX, Job, Sampling
+from inference.engines.base import EngineFacts, JobRefused
+
+TEMPERATURE_MAX = 100.0
+
+
+def check_job(job: Job, facts: EngineFacts) -> None:
+    """Refuse what the engine could not compute; the message names the field."""
+    if job.model != facts.model:
+        raise JobRefused("unknown_model", f"model: this node serves {facts.model!r}")
+    if not job.tokens:
+        raise JobRefused("bad_job", "tokens: the prompt is empty")
+    if min(job.tokens) < 0 or max(job.tokens) >= facts.vocab_size:
+        raise JobRefused("bad_job", f"tokens: ids must lie in 0..{facts.vocab_size - 1}")
+    if len(job.tokens) >= facts.context_window:
+        raise JobRefused(
+            "too_long", f"tokens: {len(job.tokens)} leave no room in {facts.context_window}"
+        )
+    if job.deadline_ms < 1:
+        raise JobRefused("bad_job", "deadline_ms: must be at least 1")
+    _check_sampling(job.sampling, facts.vocab_size)
+    _check_pool(job, facts)
+
+
+def _check_sampling(sampling: Sampling, vocab_size: int) -> None:
+    ranges = (
+        ("max_tokens", sampling.max_tokens, 1, math.inf),
+        ("n", sampling.n, 1, CHOICES_MAX),
+        ("temperature", sampling.temperature, 0.0, TEMPERATURE_MAX),
+        ("top_p", sampling.top_p, 0.0, 1.0),
+        ("top_k", sampling.top_k, 0, math.inf),
+        ("min_p", sampling.min_p, 0.0, 1.0),
+        ("logprobs", sampling.logprobs or 0, 0, LOGPROBS_MAX),
+    )
+    for field, value, low, high in ranges:
+        if not low <= value <= high:
+            raise JobRefused("bad_job", f"sampling.{field}: {value} is outside {low}..{high}")
+    for field in ("frequency_penalty", "presence_penalty"):
+        if not math.isfinite(getattr(sampling, field)):
+            raise JobRefused("bad_job", f"sampling.{field}: must be a finite number")
+    for token, bias in sampling.logit_bias.items():
+        if not 0 <= token < vocab_size or not math.isfinite(bias):
+            raise JobRefused("bad_job", f"sampling.logit_bias: bad entry for token {token}")
+
+
+def _check_pool(job: Job, facts: EngineFacts) -> None:
+    """One request alone must fit the pool, or it could never finish."""
+    longest = min(len(job.tokens) + job.sampling.max_tokens, facts.context_window)
+    if longest > facts.kv_blocks * facts.block_size:
+        room = facts.kv_blocks * facts.block_size
+        raise JobRefused("too_long", f"tokens: up to {longest} are needed, the cache holds {room}")

@@ -1,0 +1,221 @@
+"""The compact engine behind the `Engine` protocol: one thread steps, the event loop only posts.
+
+Jobs and cancels go into a queue that the thread empties before each step; each step's outputs
+come back in one callback. A request past its `deadline_ms` ends with finish `cancelled`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+from inference.compact.blocks import BlockPool
+from inference.compact.ending import Ending
+from inference.compact.loop import StepLoop
+from inference.compact.models.shape import ModelShape, read_shape
+from inference.compact.options import CompactOptions
+from inference.compact.placement import Placement, choose_placement
+from inference.compact.runner import Runner
+from inference.compact.scheduler import Scheduler
+from inference.contract.blocks import split_hashes
+from inference.contract.frames import Job, KvEvents, Sampling, Step
+from inference.engines.admission import check_job
+from inference.engines.base import EngineEvents, EngineFacts, JobRefused
+
+CAPABILITIES = (
+    "cancel", "deadline", "frequency_penalty", "kv_events", "logit_bias", "logprobs", "min_p", "n",
+    "prefix_cache", "presence_penalty", "priority", "salt", "seed", "stop_tokens", "stream",
+    "temperature", "top_k", "top_p",
+)  # fmt: skip
+CLOSE_WAIT_S = 30.0
+WARM_UP_REQUEST = b"\0" * 16
+WARM_UP_TOKENS = 2
+WARM_UP_DEADLINE_MS = 600_000
+
+# A job with the time it came in, the id of a request to cancel, or None to close.
+Message = tuple[Job, int] | bytes | None
+
+
+def clock_us() -> int:
+    """Monotonic microseconds."""
+    return time.monotonic_ns() // 1000
+
+
+class CompactEngine:
+    """Serves one Hugging Face checkpoint folder on CPU or CUDA.
+
+    Raises `ModelError` at construction for a bad configuration, at `start` for bad weights.
+    """
+
+    def __init__(self, model_path: Path, options: CompactOptions | None = None) -> None:
+        self._options = options or CompactOptions()
+        self._path = model_path
+        self._shape = read_shape(model_path)
+        self._placement = choose_placement(self._shape, self._options)
+        self._facts = _facts_of(model_path, self._options, self._shape, self._placement)
+        self._inbox: SimpleQueue[Message] = SimpleQueue()
+        self._unfinished: dict[bytes, int] = {}
+        self._findable: dict[bytes, None] = {}
+        self._kv_seq = 0
+        self._thread: _StepThread | None = None
+
+    @property
+    def facts(self) -> EngineFacts:
+        """Known from construction on."""
+        return self._facts
+
+    async def start(self, events: EngineEvents) -> None:
+        """Load and warm up in the engine's own thread; raises what loading raised."""
+        self._thread = _StepThread(self, events, self._inbox)
+        self._thread.start()
+        await self._thread.ready
+
+    def submit(self, job: Job) -> None:
+        """Queue a job; raises `JobRefused`."""
+        check_job(job, self._facts)
+        if job.request in self._unfinished:
+            raise JobRefused("bad_job", "request: this id is already being served")
+        if len(self._unfinished) >= self._facts.credits:
+            raise JobRefused("full", f"all {self._facts.credits} credits are in use")
+        self._unfinished[job.request] = job.sampling.n
+        self._inbox.put((job, clock_us()))
+
+    def cancel(self, request: bytes) -> None:
+        """Idempotent; unknown requests are ignored."""
+        if request in self._unfinished:
+            self._inbox.put(request)
+
+    def kv_snapshot(self) -> KvEvents:
+        """The cache as of the last `on_kv`, so that the next one follows without a gap."""
+        stored = b"".join(self._findable)
+        return KvEvents(seq=self._kv_seq, stored=stored, removed=b"", snapshot=True)
+
+    async def close(self) -> None:
+        """End what runs as cancelled, stop stepping and give memory back."""
+        if self._thread is None:
+            return
+        self._inbox.put(None)
+        await asyncio.to_thread(self._thread.join, CLOSE_WAIT_S)
+        self._thread = None
+
+    def build(self) -> StepLoop:
+        """Load the model and warm it up; runs in the engine's thread."""
+        runner = Runner.load(self._path, self._shape, self._placement)
+        pool = BlockPool(self._facts.kv_blocks, self._facts.block_size)
+        ending = Ending(self._shape.eos, self._facts.context_window)
+        step_loop = StepLoop(runner, Scheduler(pool, self._options), ending, clock_us)
+        _warm_up(step_loop, self._facts)
+        return step_loop
+
+    def account(self, step: Step, kv: KvEvents | None) -> None:
+        """Bring our own books up to a step; runs on the event loop."""
+        for output in step.outputs:
+            if output.finish is not None:
+                self._unfinished[output.request] -= 1
+                if not self._unfinished[output.request]:
+                    del self._unfinished[output.request]
+        if kv is not None:
+            self._kv_seq = kv.seq
+            self._findable.update(dict.fromkeys(split_hashes(kv.stored)))
+            for block_hash in split_hashes(kv.removed):
+                del self._findable[block_hash]
+
+
+class _StepThread(threading.Thread):
+    """Steps while there is work, sleeps on the inbox while there is none."""
+
+    def __init__(
+        self, engine: CompactEngine, events: EngineEvents, inbox: SimpleQueue[Message]
+    ) -> None:
+        super().__init__(name="compact-engine", daemon=True)
+        self.engine = engine
+        self.events = events
+        self.inbox = inbox
+        self.event_loop = asyncio.get_running_loop()
+        self.ready: asyncio.Future[None] = self.event_loop.create_future()
+
+    def run(self) -> None:
+        """Load, then step until closed."""
+        try:
+            step_loop = self.engine.build()
+            self.event_loop.call_soon_threadsafe(self._loaded)
+            self._serve(step_loop)
+        except Exception as error:  # the edge of the engine: whatever broke, the node must hear it
+            self.event_loop.call_soon_threadsafe(self._died, error)
+
+    def _serve(self, step_loop: StepLoop) -> None:
+        while self._take_messages(step_loop):
+            if step_loop.has_work:
+                self._post(*step_loop.step())
+        step_loop.end_all("cancelled")
+        self._post(step_loop.report([], clock_us(), 0), None)
+
+    def _take_messages(self, step_loop: StepLoop) -> bool:
+        """Act on all messages there are, waiting for one when idle; False once closed."""
+        try:
+            while True:
+                message = self.inbox.get(block=not step_loop.has_work)
+                if message is None:
+                    return False
+                if isinstance(message, bytes):
+                    step_loop.end(message, "cancelled")
+                else:
+                    step_loop.accept(*message)
+        except Empty:
+            return True
+
+    def _post(self, step: Step, kv: KvEvents | None) -> None:
+        self.event_loop.call_soon_threadsafe(self._deliver, step, kv)
+
+    def _deliver(self, step: Step, kv: KvEvents | None) -> None:
+        self.engine.account(step, kv)
+        if kv is not None:
+            self.events.on_kv(kv)
+        self.events.on_step(step)
+
+    def _loaded(self) -> None:
+        if not self.ready.done():
+            self.ready.set_result(None)
+
+    def _died(self, error: Exception) -> None:
+        if self.ready.done():
+            self.events.on_death(error)
+        else:
+            self.ready.set_exception(error)
+
+
+def _facts_of(
+    path: Path, options: CompactOptions, shape: ModelShape, placement: Placement
+) -> EngineFacts:
+    return EngineFacts(
+        engine="compact",
+        device=placement.device,
+        dtype=placement.dtype,
+        model=options.name or path.resolve().name,
+        context_window=shape.context_window,
+        vocab_size=shape.vocab_size,
+        block_size=options.block_size,
+        kv_blocks=placement.kv_blocks,
+        credits=options.running_max,
+        capabilities=CAPABILITIES,
+    )
+
+
+def _warm_up(step_loop: StepLoop, facts: EngineFacts) -> None:
+    """One prefill and one decode, so that the first request does not pay for lazy set-up."""
+    job = Job(
+        request=WARM_UP_REQUEST,
+        model=facts.model,
+        tokens=[0],
+        salt=WARM_UP_REQUEST,
+        hashes=b"",
+        sampling=Sampling(max_tokens=WARM_UP_TOKENS, temperature=0.0, ignore_eos=True),
+        stop_tokens=[],
+        deadline_ms=WARM_UP_DEADLINE_MS,
+    )
+    step_loop.accept(job, clock_us())
+    while step_loop.has_work:
+        step_loop.step()

@@ -1,0 +1,214 @@
+"""An engine without a model, for benchmarks of everything around it: it repeats the prompt.
+
+Choice c of a request gets the prompt's tokens in a circle, `max_tokens` of them. Usage, timing,
+cancel and deadline are as in a real engine; sampling, stop tokens and the KV cache are not there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from inference.contract.frames import (
+    OUTPUT_TOKENS_PER_FRAME_MAX,
+    Job,
+    KvEvents,
+    Output,
+    Step,
+    Timing,
+    Usage,
+)
+from inference.engines.admission import check_job
+from inference.engines.base import EngineEvents, EngineFacts, JobRefused, ModelError
+
+
+@dataclass(frozen=True, kw_only=True)
+class EchoOptions:
+    """`tokens_per_step` 0 answers in one step; `tokens_per_s` 0 does not wait between steps."""
+
+    name: str | None = None
+    tokens_per_s: float = 0.0
+    tokens_per_step: int = 0
+    credits: int = 4096
+    block_size: int = 32
+    kv_blocks: int = 1 << 20
+
+    def __post_init__(self) -> None:
+        if self.tokens_per_s < 0 or self.tokens_per_step < 0:
+            raise ValueError("tokens_per_s and tokens_per_step: must not be negative")
+
+
+class _Config(msgspec.Struct):
+    """The two fields of config.json that an echo needs."""
+
+    vocab_size: int
+    max_position_embeddings: int
+
+
+@dataclass(slots=True)
+class _Stream:
+    job: Job
+    received_us: int
+    sent: int = 0
+    started_us: int | None = None
+
+
+class EchoEngine:
+    """Serves the tokenizer of a checkpoint folder, without its weights."""
+
+    def __init__(self, model_path: Path, options: EchoOptions | None = None) -> None:
+        self._options = options or EchoOptions()
+        config = _read_config(model_path / "config.json")
+        self._facts = EngineFacts(
+            engine="echo",
+            device="none",
+            dtype="none",
+            model=self._options.name or model_path.resolve().name,
+            context_window=config.max_position_embeddings,
+            vocab_size=config.vocab_size,
+            block_size=self._options.block_size,
+            kv_blocks=self._options.kv_blocks,
+            credits=self._options.credits,
+            capabilities=("cancel", "deadline", "n", "stream"),
+        )
+        self._streams: dict[bytes, _Stream] = {}
+        self._cancelled: list[_Stream] = []
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._events: EngineEvents | None = None
+
+    @property
+    def facts(self) -> EngineFacts:
+        """Known from construction on."""
+        return self._facts
+
+    async def start(self, events: EngineEvents) -> None:
+        """Begin stepping."""
+        self._events = events
+        self._task = asyncio.create_task(self._serve(events))
+
+    def submit(self, job: Job) -> None:
+        """Queue a job; raises `JobRefused`."""
+        check_job(job, self._facts)
+        if job.request in self._streams:
+            raise JobRefused("bad_job", "request: this id is already being served")
+        if len(self._streams) >= self._facts.credits:
+            raise JobRefused("full", f"all {self._facts.credits} credits are in use")
+        self._streams[job.request] = _Stream(job, _clock_us())
+        self._wake.set()
+
+    def cancel(self, request: bytes) -> None:
+        """Idempotent; unknown requests are ignored."""
+        stream = self._streams.pop(request, None)
+        if stream is not None:
+            self._cancelled.append(stream)
+            self._wake.set()
+
+    def kv_snapshot(self) -> KvEvents:
+        """There is no cache."""
+        return KvEvents(seq=0, stored=b"", removed=b"", snapshot=True)
+
+    async def close(self) -> None:
+        """End what runs as cancelled and stop stepping."""
+        if self._task is None or self._events is None:
+            return
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        self._task = None
+        for request in list(self._streams):
+            self.cancel(request)
+        self._events.on_step(self._step())
+
+    async def _serve(self, events: EngineEvents) -> None:
+        options = self._options
+        wait_s = 0.0
+        if options.tokens_per_s:
+            wait_s = max(options.tokens_per_step, 1) / options.tokens_per_s
+        due_s = time.monotonic()
+        while True:
+            if not self._streams and not self._cancelled:
+                self._wake.clear()
+                await self._wake.wait()
+                due_s = time.monotonic()
+            due_s += wait_s
+            await asyncio.sleep(max(due_s - time.monotonic(), 0.0))
+            events.on_step(self._step())
+
+    def _step(self) -> Step:
+        now_us = _clock_us()
+        outputs: list[Output] = []
+        for stream in list(self._streams.values()):
+            if now_us >= stream.received_us + stream.job.deadline_ms * 1000:
+                self.cancel(stream.job.request)
+            else:
+                outputs += self._advance(stream, now_us)
+        cancelled, self._cancelled = self._cancelled, []
+        for stream in cancelled:
+            outputs += _outputs(stream, [], "cancelled", now_us)
+        return Step(
+            outputs=outputs,
+            running=len(self._streams),
+            waiting=0,
+            waiting_tokens=0,
+            kv_free_blocks=self._facts.kv_blocks,
+            oldest_block_s=0.0,
+            step_us=_clock_us() - now_us,
+            preemptions=0,
+        )
+
+    def _advance(self, stream: _Stream, now_us: int) -> list[Output]:
+        prompt = stream.job.tokens
+        room = self._facts.context_window - len(prompt)
+        total = min(stream.job.sampling.max_tokens, room)
+        paced = 1 if self._options.tokens_per_s else OUTPUT_TOKENS_PER_FRAME_MAX
+        until = min(total, stream.sent + (self._options.tokens_per_step or paced))
+        tokens = [prompt[index % len(prompt)] for index in range(stream.sent, until)]
+        stream.sent = until
+        stream.started_us = stream.started_us or now_us
+        finish = "length" if until == total else None
+        if finish:
+            del self._streams[stream.job.request]
+        return _outputs(stream, tokens, finish, now_us)
+
+
+def _outputs(stream: _Stream, tokens: list[int], finish: str | None, now_us: int) -> list[Output]:
+    """The same for every choice; usage counts them all."""
+    started_us = now_us if stream.started_us is None else stream.started_us
+    choices = stream.job.sampling.n
+    usage = Usage(
+        prompt_tokens=len(stream.job.tokens),
+        cached_tokens=0,
+        completion_tokens=stream.sent * choices,
+    )
+    timing = Timing(
+        queue_us=started_us - stream.received_us,
+        prefill_us=0,
+        decode_us=now_us - started_us,
+        held_us=now_us - stream.received_us,
+    )
+    return [
+        Output(
+            request=stream.job.request,
+            choice=choice,
+            tokens=tokens,
+            usage=usage,
+            timing=timing,
+            finish=finish,
+        )
+        for choice in range(choices)
+    ]
+
+
+def _read_config(path: Path) -> _Config:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Config)
+    except (OSError, msgspec.DecodeError) as error:
+        raise ModelError(f"{path}: {error}") from error
+
+
+def _clock_us() -> int:
+    return time.monotonic_ns() // 1000
