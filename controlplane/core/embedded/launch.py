@@ -1,0 +1,180 @@
+"""One `manage.py sluice run`: servers, roles, migrations, demo, children, then waiting; and back.
+
+Every step says what it does and how long the start has taken so far.
+"""
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from types import FrameType
+
+from django.conf import settings
+from django.core.management import call_command
+from django.db import connections
+
+from controlplane.core.embedded import demo as demos
+from controlplane.core.embedded import stack
+from controlplane.core.embedded.layout import Layout, embedded_layout, prepare
+from controlplane.core.embedded.ports import PORT_DEFAULT, choose_port, serves
+from controlplane.core.embedded.postgres import Postgres
+from controlplane.core.embedded.processes import ServerError
+from controlplane.core.embedded.redis_server import RedisServer
+from controlplane.core.embedded.runfile import Run, RunFile, own_entry
+from controlplane.core.embedded.supervisor import Supervisor
+
+READY_SECONDS_MAX = 120.0
+LOOK_SECONDS = 0.2
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line may choose."""
+
+    host: str
+    port: int | None
+    with_node: bool
+
+
+class Launch:
+    """Starts the whole product, keeps it running, and stops it again."""
+
+    def __init__(self, options: Options, write: Callable[[str], None]) -> None:
+        self._options = options
+        self._write = write
+        self._started = time.monotonic()
+        self._stop = threading.Event()
+        self._data = Path(settings.DATA_DIR)
+        self._data.mkdir(parents=True, exist_ok=True)
+        self._runfile = RunFile(self._data)
+        self._servers: list[Postgres | RedisServer] = []
+        logs = self._data / "log"
+        logs.mkdir(exist_ok=True)
+        self._supervisor = Supervisor(folder=settings.BASE_DIR, logs=logs, say=self._say)
+
+    def run(self) -> None:
+        """Return after a signal asked to stop; raises where the start fails."""
+        if not self._runfile.acquire():
+            run = self._runfile.read()
+            where = f" at {run.url} (process {run.supervisor.pid})" if run else ""
+            raise ServerError(f"Sluice already runs in {self._data}{where}.")
+        before = {kind: signal.signal(kind, self._ask_to_stop) for kind in STOP_SIGNALS}
+        try:
+            self._start()
+            while not self._stop.wait(LOOK_SECONDS):
+                self._look_after()
+        finally:
+            self._end()
+            for kind, handler in before.items():
+                signal.signal(kind, handler)
+
+    def _start(self) -> None:
+        self._end_predecessor()
+        host, port = self._options.host, choose_port(self._options.host, self._options.port)
+        self._url = f"http://{host}:{port}"
+        if port != PORT_DEFAULT and self._options.port is None:
+            self._say(f"port {PORT_DEFAULT} is in use, taking {port}")
+        steps = (self._start_servers, self._prepare_database, self._bootstrap_demo)
+        for step in steps:
+            if self._stop.is_set():
+                return
+            step()
+        self._start_children(host, port)
+        if self._await_ready(host, port):
+            self._write(demos.welcome(self._url, self._demo, self._files))
+
+    def _end_predecessor(self) -> None:
+        names = self._runfile.end_children()
+        if names:
+            self._say(f"ended {', '.join(names)}: left running by a killed predecessor")
+
+    def _start_servers(self) -> None:
+        if not (settings.EMBEDDED_DATABASE or settings.EMBEDDED_REDIS):
+            self._say("using your PostgreSQL and your Redis")
+            return
+        layout = embedded_layout(self._data)
+        self._say_where(layout)
+        prepare(layout)
+        if settings.EMBEDDED_DATABASE:
+            self._keep(Postgres(layout, password=settings.SUPERUSER_PASSWORD, say=self._say))
+            self._say("PostgreSQL answers")
+        if settings.EMBEDDED_REDIS:
+            self._keep(RedisServer(layout, password=settings.REDIS_PASSWORD, say=self._say))
+            self._say("Redis answers")
+
+    def _say_where(self, layout: Layout) -> None:
+        if layout.account is not None:
+            self._say(f"as root: the databases run as user {layout.account.name}")
+        if layout.home != layout.data:
+            self._say(f"that user cannot enter {layout.data}: databases lie in {layout.home}")
+
+    def _keep(self, server: Postgres | RedisServer) -> None:
+        self._servers.append(server)
+        server.start()
+
+    def _prepare_database(self) -> None:
+        call_command("bootstrap_db", stdout=StringIO())
+        call_command("migrate", verbosity=0, interactive=False)
+        self._say("database is up to date")
+
+    def _bootstrap_demo(self) -> None:
+        answer = StringIO()
+        call_command("bootstrap_demo", stdout=answer)
+        connections.close_all()
+        self._demo = demos.parse(answer.getvalue())
+        self._files = demos.DemoFiles(self._data)
+        self._files.keep(self._demo, self._url)
+
+    def _start_children(self, host: str, port: int) -> None:
+        children = [stack.gateway(host, port), stack.worker(), stack.beat()]
+        if self._options.with_node:
+            model, credential = settings.SHIPPED_MODEL_DIR, self._files.credential()
+            children.insert(1, stack.node(host, port, model=model, credential=credential))
+        for child in children:
+            self._supervisor.add(child)
+        self._note()
+        self._say(f"started {', '.join(child.name for child in children)}; waiting for them")
+
+    def _await_ready(self, host: str, port: int) -> bool:
+        nodes_min = 1 if self._options.with_node else 0
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        while not serves(host, port, nodes_min=nodes_min):
+            if self._stop.wait(LOOK_SECONDS):
+                return False
+            self._look_after()
+            if time.monotonic() > deadline:
+                raise ServerError(
+                    f"Not ready after {READY_SECONDS_MAX:.0f} s; see {self._data}/log."
+                )
+        self._say("ready")
+        return True
+
+    def _look_after(self) -> None:
+        if self._supervisor.look():
+            self._note()
+        for server in self._servers:
+            if not server.alive:
+                self._say(f"{type(server).__name__} ended unexpectedly, starting it again")
+                server.start()
+
+    def _note(self) -> None:
+        self._runfile.write(Run(self._url, own_entry(), self._supervisor.entries))
+
+    def _end(self) -> None:
+        self._say("stopping")
+        self._supervisor.stop()
+        for server in reversed(self._servers):
+            server.stop()
+        self._runfile.clear()
+        self._runfile.release()
+        self._say("stopped, nothing is left running")
+
+    def _ask_to_stop(self, kind: int, frame: FrameType | None) -> None:
+        self._stop.set()
+
+    def _say(self, message: str) -> None:
+        self._write(f"{time.monotonic() - self._started:6.1f} s  {message}")

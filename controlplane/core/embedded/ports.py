@@ -1,0 +1,50 @@
+"""Choosing the port and asking a started gateway whether it serves."""
+
+import http.client
+import json
+import socket
+
+from controlplane.core.embedded.processes import ServerError
+
+PORT_DEFAULT = 8000
+PORTS_TRIED_MAX = 20
+ASK_SECONDS_MAX = 2.0
+
+
+def choose_port(host: str, wanted: int | None) -> int:
+    """The wanted port or an error; without a wish, the first free one from the default on."""
+    if wanted is not None:
+        if not is_free(host, wanted):
+            raise ServerError(f"Port {wanted} is in use. Choose another with --port.")
+        return wanted
+    for port in range(PORT_DEFAULT, PORT_DEFAULT + PORTS_TRIED_MAX):
+        if is_free(host, port):
+            return port
+    last = PORT_DEFAULT + PORTS_TRIED_MAX - 1
+    raise ServerError(f"Ports {PORT_DEFAULT} to {last} are all in use. Choose one with --port.")
+
+
+def is_free(host: str, port: int) -> bool:
+    """Whether we could listen there now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        # As servers do: connections of an earlier start may linger for a minute.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def serves(host: str, port: int, *, nodes_min: int) -> bool:
+    """Whether the gateway is ready and has at least so many nodes."""
+    connection = http.client.HTTPConnection(host, port, timeout=ASK_SECONDS_MAX)
+    try:
+        connection.request("GET", "/readyz")
+        response = connection.getresponse()
+        facts = json.loads(response.read())
+        return response.status == 200 and facts.get("nodes", 0) >= nodes_min
+    except (OSError, http.client.HTTPException, ValueError):
+        return False
+    finally:
+        connection.close()

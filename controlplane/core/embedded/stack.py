@@ -1,0 +1,65 @@
+"""What `manage.py sluice run` keeps running: a gateway with pages, Celery's pair, and a node."""
+
+import sys
+from pathlib import Path
+
+from controlplane.core.embedded.supervisor import Child
+
+# The largest frame of the fleet link is a node's tokenizer, 32 MiB, and its envelope.
+FRAME_BYTES_MAX = 33 * 2**20
+GRACE_SECONDS = 10
+GATEWAY_STOP_SECONDS_MAX = 15.0
+CHILD_STOP_SECONDS_MAX = 10.0
+# The demo's Celery processes mostly sleep; fewer arenas keep them small.
+SMALL = {"MALLOC_ARENA_MAX": "2"}
+
+
+def gateway(host: str, port: int) -> Child:
+    """Gateway and pages in one process. Access logs are the recorder's work, not uvicorn's."""
+    flags = {
+        "--host": host,
+        "--port": str(port),
+        "--loop": "uvloop",
+        "--http": "httptools",
+        "--ws": "websockets-sansio",
+        "--ws-max-size": str(FRAME_BYTES_MAX),
+        "--ws-per-message-deflate": "false",
+        "--lifespan": "on",
+        "--log-level": "warning",
+        "--timeout-graceful-shutdown": str(GRACE_SECONDS),
+    }
+    argv = _python("uvicorn", "controlplane.asgi:application", "--no-access-log")
+    argv += ["--no-server-header", "--no-proxy-headers"]
+    for name, value in flags.items():
+        argv += [name, value]
+    env = {"SLUICE_ROLE": "all", "SLUICE_ADVERTISE_URL": fleet_url(host, port), **SMALL}
+    return Child("gateway", argv, env, 0, GATEWAY_STOP_SECONDS_MAX)
+
+
+def worker() -> Child:
+    """Jobs, one at a time."""
+    argv = _python("celery", "-A", "controlplane.celery", "worker", "--pool", "solo")
+    argv += ["--loglevel", "warning", "--without-gossip", "--without-mingle"]
+    return Child("worker", argv, SMALL, 1, CHILD_STOP_SECONDS_MAX)
+
+
+def beat() -> Child:
+    """The clock of the jobs."""
+    argv = _python("celery", "-A", "controlplane.celery", "beat", "--loglevel", "warning")
+    return Child("beat", [*argv, "--pidfile", ""], SMALL, 1, CHILD_STOP_SECONDS_MAX)
+
+
+def node(host: str, port: int, *, model: Path, credential: str) -> Child:
+    """The compact engine with the shipped model; its credential never appears in arguments."""
+    argv = _python("inference", "--gateway", fleet_url(host, port))
+    argv += ["--engine", "compact", "--model", str(model)]
+    return Child("node", argv, {"SLUICE_NODE_CREDENTIAL": credential}, 1, CHILD_STOP_SECONDS_MAX)
+
+
+def fleet_url(host: str, port: int) -> str:
+    """Where nodes dial in."""
+    return f"ws://{host}:{port}/fleet"
+
+
+def _python(module: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", module, *arguments]

@@ -1,0 +1,94 @@
+"""`manage.py sluice run | status | stop`: the whole product on this machine."""
+
+import signal
+import time
+from argparse import ArgumentTypeError
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from controlplane.core.embedded.launch import Launch, Options
+from controlplane.core.embedded.layout import LayoutError, embedded_layout
+from controlplane.core.embedded.processes import ServerError, end_left_overs
+from controlplane.core.embedded.runfile import Run, RunFile, living
+
+STOP_SECONDS_MAX = 90.0
+POLL_SECONDS = 0.2
+MIB = 2**20
+
+
+class Command(BaseCommand):
+    """Starts, shows and stops everything that one machine needs to serve."""
+
+    help = "Run Sluice on this machine, show what runs, or stop it."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """One subcommand each."""
+        commands = parser.add_subparsers(dest="command", required=True)
+        run = commands.add_parser("run", help="start everything and keep it running")
+        run.add_argument("--host", default="127.0.0.1", help="address to listen on")
+        run.add_argument("--port", type=_port, help="port to listen on (8000, or the next free)")
+        run.add_argument("--no-node", action="store_true", help="start no inference node")
+        commands.add_parser("status", help="show what runs")
+        commands.add_parser("stop", help="stop everything, also after a killed start")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Run the subcommand."""
+        data = Path(settings.DATA_DIR)
+        try:
+            if options["command"] == "run":
+                chosen = Options(options["host"], options["port"], not options["no_node"])
+                Launch(chosen, self._write).run()
+            elif options["command"] == "status":
+                self._status(RunFile(data))
+            else:
+                self._stop(RunFile(data), data)
+        except (ServerError, LayoutError) as error:
+            raise CommandError(str(error)) from error
+
+    def _write(self, message: str) -> None:
+        self.stdout.write(message)
+        self.stdout.flush()
+
+    def _status(self, runfile: RunFile) -> None:
+        run = runfile.read()
+        if run is None or living(run.supervisor) is None:
+            self._write("Sluice does not run here.")
+            return
+        self._write(f"Sluice runs at {run.url}")
+        for known in (run.supervisor, *run.children):
+            process = living(known)
+            state = f"{process.memory_info().rss // MIB:>6} MiB" if process else "ended"
+            self._write(f"  {known.name:<12} process {known.pid:<8} {state}")
+
+    def _stop(self, runfile: RunFile, data: Path) -> None:
+        run = runfile.read()
+        if not runfile.acquire():
+            self._stop_supervisor(runfile, run)
+        left = runfile.end_children()
+        layout = embedded_layout(data)
+        for program, folder in (("redis-server", layout.redis), ("postgres", layout.postgres)):
+            if end_left_overs(program, folder, polite=signal.SIGINT, seconds=STOP_SECONDS_MAX):
+                left.append(program)
+        runfile.release()
+        self._write(f"ended {', '.join(left)}" if left else "Nothing is left running.")
+
+    def _stop_supervisor(self, runfile: RunFile, run: Run | None) -> None:
+        process = living(run.supervisor) if run else None
+        if process is None:
+            raise CommandError("Sluice is just starting here; try again in a moment.")
+        process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + STOP_SECONDS_MAX
+        while not runfile.acquire():
+            if time.monotonic() > deadline:
+                raise CommandError(f"Sluice (process {process.pid}) did not stop.")
+            time.sleep(POLL_SECONDS)
+
+
+def _port(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= 65535:
+        raise ArgumentTypeError(f"a port is 1 to 65535, not {text!r}")
+    return int(text)
