@@ -164,12 +164,14 @@ class Postgres:
         if self._layout.account is not None:
             for path in (folder, password):
                 os.chown(path, self._layout.account.uid, self._layout.account.gid)
+        hurried = ("--no-sync",) if self._settings.get("fsync") == "off" else ()
         process = spawn(
             [
                 str(self._programs / "initdb"),
                 *("-D", str(folder), "-U", SUPERUSER, f"--pwfile={password}"),
                 *("--auth=scram-sha-256", "--encoding=UTF8", "--no-instructions"),
                 *("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"),
+                *hurried,
             ],
             log=self._log,
             folder=self._layout.home,

@@ -1,0 +1,45 @@
+"""What a start prints and keeps: the key once, private files, a command that can be pasted."""
+
+from pathlib import Path
+
+import pytest
+
+from controlplane.core.embedded.demo import Demo, DemoFiles, parse, welcome
+from controlplane.core.embedded.processes import ServerError
+
+URL = "http://127.0.0.1:8000"
+FIRST = Demo(api_key="sk_sluice_demo", node_credential="node-secret", setup_path="/set-up/token")
+
+
+def files(tmp_path: Path) -> DemoFiles:
+    (tmp_path / "secrets").mkdir()
+    return DemoFiles(tmp_path)
+
+
+def test_the_first_start_prints_the_key_and_keeps_it_private(tmp_path: Path) -> None:
+    kept = files(tmp_path)
+    kept.keep(FIRST, URL)
+    assert kept.env.read_text() == f"SLUICE_URL={URL}\nSLUICE_KEY=sk_sluice_demo\n"
+    assert kept.env.stat().st_mode & 0o777 == 0o600
+    assert kept.credential() == "node-secret"
+    text = welcome(URL, FIRST, kept)
+    assert "sk_sluice_demo" in text
+    assert f"{URL}/set-up/token" in text
+
+
+def test_a_second_start_keeps_the_key_moves_the_url_and_prints_no_secret(tmp_path: Path) -> None:
+    kept = files(tmp_path)
+    kept.keep(FIRST, URL)
+    kept.keep(Demo(), "http://127.0.0.1:8001")
+    assert "SLUICE_URL=http://127.0.0.1:8001" in kept.env.read_text()
+    assert kept.key() == "sk_sluice_demo"
+    assert "sk_sluice_demo" not in welcome(URL, Demo(), kept)
+
+
+def test_a_lost_node_credential_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ServerError, match="node-credential is gone"):
+        files(tmp_path).credential()
+
+
+def test_only_the_last_line_of_the_command_counts() -> None:
+    assert parse('noise\n{"api_key": "k", "more": 1}\n') == Demo(api_key="k")

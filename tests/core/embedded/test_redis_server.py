@@ -1,0 +1,54 @@
+"""The starter of Redis: a private socket, a password, and a clean end."""
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from controlplane.core.embedded.layout import Layout
+from controlplane.core.embedded.processes import left_overs
+from controlplane.core.embedded.redis_server import RedisServer
+from tests.support.embedded import PASSWORD, fresh_layout
+
+
+@pytest.fixture
+def layout() -> Iterator[Layout]:
+    with fresh_layout() as made:
+        yield made
+
+
+def ask(layout: Layout, password: str | None) -> bool:
+    with redis.Redis(unix_socket_path=str(layout.redis_socket), password=password) as client:
+        return bool(client.ping())
+
+
+def test_answers_only_with_the_password_and_leaves_no_process(layout: Layout) -> None:
+    server = RedisServer(layout, password=PASSWORD, say=print)
+    server.start()
+    try:
+        assert ask(layout, PASSWORD)
+        with pytest.raises(redis.AuthenticationError):
+            ask(layout, None)
+    finally:
+        server.stop()
+    assert left_overs("redis-server", layout.redis) == []
+
+
+def test_starts_again_over_a_killed_one_and_over_a_forgotten_one(layout: Layout) -> None:
+    said: list[str] = []
+    first = RedisServer(layout, password=PASSWORD, say=said.append)
+    first.start()
+    first.kill()
+    second = RedisServer(layout, password=PASSWORD, say=said.append)
+    second.start()
+    third = RedisServer(layout, password=PASSWORD, say=said.append)
+    try:
+        assert said == []
+        third.start()
+        assert said == ["ended a Redis left running by a killed predecessor"]
+        assert not second.alive
+        assert ask(layout, PASSWORD)
+    finally:
+        third.stop()
+        second.stop()
+        first.stop()

@@ -1,0 +1,32 @@
+"""Layouts and processes for tests of the embedded servers."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from controlplane.core.embedded.layout import Layout, embedded_layout, prepare
+from tests.support.servers import make_data_folder
+
+PASSWORD = "a-password-of-the-tests-only-0123456789"
+
+
+@contextmanager
+def fresh_layout() -> Iterator[Layout]:
+    """A prepared data folder of its own."""
+    with make_data_folder() as folder:
+        layout = embedded_layout(Path(folder))
+        prepare(layout)
+        yield layout
+
+
+@contextmanager
+def bystander() -> Iterator[subprocess.Popen[bytes]]:
+    """A living process that has nothing to do with us."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
