@@ -65,7 +65,7 @@ class PriceVersion(BaseModel):
     cached_pico = models.PositiveBigIntegerField()
     output_pico = models.PositiveBigIntegerField()
     effective_from = models.DateTimeField()
-    created_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True)
+    created_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, blank=True)
 
     class Meta:
         db_table = "price_versions"

@@ -1,4 +1,4 @@
-"""What every table shares, and the two tables that belong to no app: audit and configuration version."""
+"""What every table shares, and two tables of no app: audit and the configuration's version."""
 
 import uuid
 
@@ -26,13 +26,13 @@ class BaseModel(models.Model):
 class AuditEntry(BaseModel):
     """Who changed what; rows are only ever added (a trigger and the grants see to it)."""
 
-    actor_id = models.UUIDField(null=True)
+    actor_id = models.UUIDField(null=True, blank=True)
     actor_label = models.TextField()
-    organization_id = models.UUIDField(null=True)
+    organization_id = models.UUIDField(null=True, blank=True)
     action = models.TextField()
     subject_type = models.TextField()
     subject_id = models.UUIDField()
-    detail = models.JSONField(default=dict)
+    detail = models.JSONField(default=dict, blank=True)
 
     class Meta:
         db_table = "audit_entries"

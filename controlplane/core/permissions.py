@@ -31,6 +31,7 @@ class Action(StrEnum):
     PLAYGROUND_USE = "playground.use"
     AUDIT_VIEW = "audit.view"
     # Of the whole installation, not of one organization: only for staff.
+    USER_CREATE = "user.create"
     ORGANIZATION_CREATE = "organization.create"
     CATALOG_MANAGE = "catalog.manage"
     FLEET_VIEW = "fleet.view"
@@ -40,6 +41,7 @@ class Action(StrEnum):
 
 PLATFORM_ACTIONS = frozenset(
     {
+        Action.USER_CREATE,
         Action.ORGANIZATION_CREATE,
         Action.CATALOG_MANAGE,
         Action.FLEET_VIEW,

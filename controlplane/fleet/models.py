@@ -25,8 +25,8 @@ class Node(BaseModel):
     pool = models.CharField(max_length=50, validators=[POOL_NAME])
     region = models.CharField(max_length=50, default="local")
     state = models.CharField(max_length=12, choices=NodeState.choices, default=NodeState.NEW)
-    facts = models.JSONField(default=dict)
-    last_seen_at = models.DateTimeField(null=True)
+    facts = models.JSONField(default=dict, blank=True)
+    last_seen_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         db_table = "nodes"
@@ -47,10 +47,10 @@ class NodeCredential(BaseModel):
     key_id = models.CharField(max_length=KEY_ID_CHARS, unique=True)
     digest = models.BinaryField(max_length=DIGEST_BYTES)
     redacted = models.CharField(max_length=40)
-    allowed_models = ArrayField(models.CharField(max_length=100), null=True)
-    created_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True)
-    revoked_at = models.DateTimeField(null=True)
-    revoked_reason = models.CharField(max_length=200, default="")
+    allowed_models = ArrayField(models.CharField(max_length=100), null=True, blank=True)
+    created_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    revoked_reason = models.CharField(max_length=200, default="", blank=True)
 
     class Meta:
         db_table = "node_credentials"

@@ -26,8 +26,8 @@ class RateLimit(BaseModel):
     organization = models.ForeignKey(Organization, on_delete=models.PROTECT)
     scope = models.CharField(max_length=7, choices=LimitScope.choices)
     subject_id = models.UUIDField(unique=True)
-    requests_per_min = models.PositiveBigIntegerField(null=True)
-    tokens_per_min = models.PositiveBigIntegerField(null=True)
+    requests_per_min = models.PositiveBigIntegerField(null=True, blank=True)
+    tokens_per_min = models.PositiveBigIntegerField(null=True, blank=True)
 
     class Meta:
         db_table = "rate_limits"

@@ -10,8 +10,8 @@ class RuleSet(BaseModel):
     """One version of all rules."""
 
     version = models.PositiveIntegerField(unique=True)
-    note = models.CharField(max_length=200, default="")
-    created_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True)
+    note = models.CharField(max_length=200, default="", blank=True)
+    created_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, blank=True)
 
     class Meta:
         db_table = "rule_sets"
@@ -26,8 +26,8 @@ class RouteRule(BaseModel):
     rule_set = models.ForeignKey(RuleSet, on_delete=models.PROTECT, related_name="rules")
     position = models.PositiveIntegerField()
     name = models.CharField(max_length=100)
-    alias = models.CharField(max_length=100, null=True)
-    project_id = models.UUIDField(null=True)
+    alias = models.CharField(max_length=100, null=True, blank=True)
+    project_id = models.UUIDField(null=True, blank=True)
     model = models.CharField(max_length=100)
     pool = models.CharField(max_length=50)
 

@@ -144,11 +144,11 @@ class ApiKey(BaseModel):
     digest = models.BinaryField(max_length=DIGEST_BYTES)
     redacted = models.CharField(max_length=40)
     label = models.CharField(max_length=NAME_CHARS_MAX)
-    created_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True)
-    allowed_models = ArrayField(models.CharField(max_length=NAME_CHARS_MAX), null=True)
-    expires_at = models.DateTimeField(null=True)
-    revoked_at = models.DateTimeField(null=True)
-    revoked_reason = models.CharField(max_length=200, default="")
+    created_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, blank=True)
+    allowed_models = ArrayField(models.CharField(max_length=NAME_CHARS_MAX), null=True, blank=True)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    revoked_reason = models.CharField(max_length=200, default="", blank=True)
 
     class Meta:
         db_table = "api_keys"
@@ -172,7 +172,7 @@ class SetupLink(BaseModel):
     user = models.ForeignKey(User, on_delete=models.PROTECT, related_name="setup_links")
     digest = models.BinaryField(max_length=DIGEST_BYTES, unique=True)
     expires_at = models.DateTimeField()
-    used_at = models.DateTimeField(null=True)
+    used_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         db_table = "setup_links"

@@ -62,8 +62,8 @@ class Migration(migrations.Migration):
                         max_length=12,
                     ),
                 ),
-                ("facts", models.JSONField(default=dict)),
-                ("last_seen_at", models.DateTimeField(null=True)),
+                ("facts", models.JSONField(blank=True, default=dict)),
+                ("last_seen_at", models.DateTimeField(blank=True, null=True)),
             ],
             options={
                 "db_table": "nodes",
@@ -102,14 +102,18 @@ class Migration(migrations.Migration):
                 (
                     "allowed_models",
                     django.contrib.postgres.fields.ArrayField(
-                        base_field=models.CharField(max_length=100), null=True, size=None
+                        base_field=models.CharField(max_length=100),
+                        blank=True,
+                        null=True,
+                        size=None,
                     ),
                 ),
-                ("revoked_at", models.DateTimeField(null=True)),
-                ("revoked_reason", models.CharField(default="", max_length=200)),
+                ("revoked_at", models.DateTimeField(blank=True, null=True)),
+                ("revoked_reason", models.CharField(blank=True, default="", max_length=200)),
                 (
                     "created_by",
                     models.ForeignKey(
+                        blank=True,
                         null=True,
                         on_delete=django.db.models.deletion.PROTECT,
                         to=settings.AUTH_USER_MODEL,

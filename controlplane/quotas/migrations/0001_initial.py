@@ -38,8 +38,8 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("subject_id", models.UUIDField(unique=True)),
-                ("requests_per_min", models.PositiveBigIntegerField(null=True)),
-                ("tokens_per_min", models.PositiveBigIntegerField(null=True)),
+                ("requests_per_min", models.PositiveBigIntegerField(blank=True, null=True)),
+                ("tokens_per_min", models.PositiveBigIntegerField(blank=True, null=True)),
                 (
                     "organization",
                     models.ForeignKey(

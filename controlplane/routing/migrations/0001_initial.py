@@ -33,10 +33,11 @@ class Migration(migrations.Migration):
                     models.DateTimeField(default=django.utils.timezone.now, editable=False),
                 ),
                 ("version", models.PositiveIntegerField(unique=True)),
-                ("note", models.CharField(default="", max_length=200)),
+                ("note", models.CharField(blank=True, default="", max_length=200)),
                 (
                     "created_by",
                     models.ForeignKey(
+                        blank=True,
                         null=True,
                         on_delete=django.db.models.deletion.PROTECT,
                         to=settings.AUTH_USER_MODEL,
@@ -65,8 +66,8 @@ class Migration(migrations.Migration):
                 ),
                 ("position", models.PositiveIntegerField()),
                 ("name", models.CharField(max_length=100)),
-                ("alias", models.CharField(max_length=100, null=True)),
-                ("project_id", models.UUIDField(null=True)),
+                ("alias", models.CharField(blank=True, max_length=100, null=True)),
+                ("project_id", models.UUIDField(blank=True, null=True)),
                 ("model", models.CharField(max_length=100)),
                 ("pool", models.CharField(max_length=50)),
                 (

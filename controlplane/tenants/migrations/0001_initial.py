@@ -137,15 +137,19 @@ class Migration(migrations.Migration):
                 (
                     "allowed_models",
                     django.contrib.postgres.fields.ArrayField(
-                        base_field=models.CharField(max_length=100), null=True, size=None
+                        base_field=models.CharField(max_length=100),
+                        blank=True,
+                        null=True,
+                        size=None,
                     ),
                 ),
-                ("expires_at", models.DateTimeField(null=True)),
-                ("revoked_at", models.DateTimeField(null=True)),
-                ("revoked_reason", models.CharField(default="", max_length=200)),
+                ("expires_at", models.DateTimeField(blank=True, null=True)),
+                ("revoked_at", models.DateTimeField(blank=True, null=True)),
+                ("revoked_reason", models.CharField(blank=True, default="", max_length=200)),
                 (
                     "created_by",
                     models.ForeignKey(
+                        blank=True,
                         null=True,
                         on_delete=django.db.models.deletion.PROTECT,
                         to=settings.AUTH_USER_MODEL,
@@ -188,7 +192,7 @@ class Migration(migrations.Migration):
                 ),
                 ("digest", models.BinaryField(max_length=32, unique=True)),
                 ("expires_at", models.DateTimeField()),
-                ("used_at", models.DateTimeField(null=True)),
+                ("used_at", models.DateTimeField(blank=True, null=True)),
                 (
                     "user",
                     models.ForeignKey(

@@ -1,0 +1,39 @@
+"""Reads of models and prices."""
+
+from datetime import datetime
+
+from controlplane.catalog.models import Model, PriceVersion
+from controlplane.kernel.price import Price
+
+
+def model_list(*, enabled_only: bool = False) -> list[Model]:
+    """Models by name."""
+    rows = Model.objects.order_by("name")
+    return list(rows.filter(enabled=True) if enabled_only else rows)
+
+
+def model_find(*, name: str) -> Model | None:
+    """The model of that name."""
+    return Model.objects.filter(name=name).first()
+
+
+def price_list(*, model: Model) -> list[PriceVersion]:
+    """All versions of a model's prices, newest first."""
+    return list(PriceVersion.objects.filter(model=model).order_by("-version"))
+
+
+def price_in_force(*, model: Model, at: datetime) -> Price | None:
+    """The version that took effect last; of two at the same moment the later one."""
+    row = (
+        PriceVersion.objects.filter(model=model, effective_from__lte=at)
+        .order_by("-effective_from", "-version")
+        .first()
+    )
+    if row is None:
+        return None
+    return Price(
+        version=row.version,
+        input_pico=row.input_pico,
+        cached_pico=row.cached_pico,
+        output_pico=row.output_pico,
+    )

@@ -1,0 +1,77 @@
+"""Letting nodes in. What is seen of them is written by gateways (`sql/gateway_functions.sql`)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.catalog.models import POOL_NAME
+from controlplane.core.audit import Actor, audit_record
+from controlplane.core.permissions import Action
+from controlplane.fleet.models import Node, NodeCredential
+from controlplane.kernel.keyformat import NODE_PREFIX, digest, new_credential, redacted
+from controlplane.tenants.access import require
+from controlplane.tenants.models import User
+from controlplane.tenants.services import REASON_CHARS_MAX, clean_models, clean_name
+
+
+@dataclass(frozen=True)
+class CreatedCredential:
+    """A new credential and its secret, which is known here and never again."""
+
+    credential: NodeCredential
+    secret: str = field(repr=False)
+
+
+def node_credential_create(
+    *, actor: Actor, name: str, pool: str, models: Iterable[str] | None = None
+) -> CreatedCredential:
+    """A credential for the node of that name, which is registered first if it is new."""
+    require(actor, Action.FLEET_MANAGE)
+    name = clean_name(name)
+    try:
+        POOL_NAME(pool)
+    except ValidationError as error:
+        raise ValidationError({"pool": error.messages}) from error
+    made = new_credential(NODE_PREFIX)
+    with transaction.atomic():
+        node, _ = Node.objects.get_or_create(name=name, defaults={"pool": pool})
+        row = NodeCredential.objects.create(
+            node=node,
+            key_id=made.key_id,
+            digest=digest(made.text, settings.KEY_PEPPER),
+            redacted=redacted(made),
+            allowed_models=clean_models(models),
+            created_by=actor if isinstance(actor, User) else None,
+        )
+        audit_record(
+            actor,
+            "node_credential.create",
+            subject=row,
+            organization_id=None,
+            detail={"node": name, "key": row.redacted, "models": row.allowed_models},
+        )
+    return CreatedCredential(row, made.text)
+
+
+def node_credential_revoke(*, actor: Actor, credential: NodeCredential, reason: str = "") -> bool:
+    """Refuse the credential at its next use. False where it was revoked before."""
+    require(actor, Action.FLEET_MANAGE)
+    if len(reason) > REASON_CHARS_MAX:
+        raise ValidationError({"reason": f"At most {REASON_CHARS_MAX} characters."})
+    with transaction.atomic():
+        changed = NodeCredential.objects.filter(id=credential.id, revoked_at=None).update(
+            revoked_at=timezone.now(), revoked_reason=reason
+        )
+        if changed:
+            audit_record(
+                actor,
+                "node_credential.revoke",
+                subject=credential,
+                organization_id=None,
+                detail={"key": credential.redacted, "reason": reason},
+            )
+    return bool(changed)

@@ -1,0 +1,35 @@
+"""Whether an actor may do something: memberships held against the matrix; denies by default."""
+
+import uuid
+
+from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
+
+from controlplane.core.audit import Actor, Operator
+from controlplane.core.permissions import PLATFORM_ACTIONS, Action, Role, role_allows
+from controlplane.tenants.models import Membership, User
+
+
+def role_of(user: User, organization_id: uuid.UUID) -> Role | None:
+    """The user's role in an organization; None where they are no member, or not active."""
+    if not user.is_active:
+        return None
+    found = Membership.objects.filter(user_id=user.id, organization_id=organization_id)
+    role = found.values_list("role", flat=True).first()
+    return Role(role) if role else None
+
+
+def require(actor: Actor, action: Action, organization_id: uuid.UUID | None = None) -> None:
+    """Return if allowed; strangers get ObjectDoesNotExist (404), members PermissionDenied."""
+    if isinstance(actor, Operator):
+        return
+    if not isinstance(actor, User) or not actor.is_active:
+        raise PermissionDenied(action)
+    if action in PLATFORM_ACTIONS:
+        if not actor.is_staff:
+            raise PermissionDenied(action)
+        return
+    role = role_of(actor, organization_id) if organization_id else None
+    if role is None:
+        raise ObjectDoesNotExist("organization")
+    if not role_allows(role, action):
+        raise PermissionDenied(action)

@@ -1,0 +1,107 @@
+"""Services of accounts: staff make them, their owners set the password through a one-time link.
+
+There is no default password and no sign-up.
+"""
+
+import secrets
+from datetime import timedelta
+from hashlib import sha256
+
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_email
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.core.audit import Actor, audit_record
+from controlplane.core.permissions import Action
+from controlplane.tenants.access import require
+from controlplane.tenants.models import SetupLink, User
+
+SETUP_TOKEN_BYTES = 32
+SETUP_LIFETIME = timedelta(days=1)
+
+
+class BadSetupLink(ValueError):
+    """The link is unknown, used or expired; which of them is not told."""
+
+
+def user_create(*, actor: Actor, email: str, is_staff: bool = False) -> User:
+    """An account without a usable password."""
+    require(actor, Action.USER_CREATE)
+    email = email.strip().lower()
+    try:
+        validate_email(email)
+    except ValidationError as error:
+        raise ValidationError({"email": error.messages}) from error
+    with transaction.atomic():
+        if User.objects.filter(email=email).exists():
+            raise ValidationError({"email": "There is an account with this address."})
+        made = User(email=email, is_staff=is_staff)
+        made.set_unusable_password()
+        made.save(force_insert=True)
+        audit_record(
+            actor,
+            "user.create",
+            subject=made,
+            organization_id=None,
+            detail={"email": email, "is_staff": is_staff},
+        )
+    return made
+
+
+def setup_link_create(*, actor: Actor, user: User) -> str:
+    """A token that lets `user` set a password once; earlier ones stop working."""
+    require(actor, Action.USER_CREATE)
+    token = secrets.token_urlsafe(SETUP_TOKEN_BYTES)
+    now = timezone.now()
+    with transaction.atomic():
+        SetupLink.objects.filter(user=user, used_at=None).update(used_at=now)
+        made = SetupLink.objects.create(
+            user=user, digest=_digest(token), expires_at=now + SETUP_LIFETIME
+        )
+        audit_record(
+            actor,
+            "setup_link.create",
+            subject=made,
+            organization_id=None,
+            detail={"email": user.email},
+        )
+    return token
+
+
+def setup_link_user(*, token: str) -> User | None:
+    """Whose password a link would set; None where it is no good."""
+    found = SetupLink.objects.select_related("user").filter(
+        digest=_digest(token), used_at=None, expires_at__gt=timezone.now(), user__is_active=True
+    )
+    link = found.first()
+    return link.user if link else None
+
+
+def setup_link_consume(*, token: str, password: str) -> User:
+    """Set the password and spend the link; raises BadSetupLink, or ValidationError (`password`)."""
+    user = setup_link_user(token=token)
+    if user is None:
+        raise BadSetupLink
+    try:
+        validate_password(password, user)
+    except ValidationError as error:
+        raise ValidationError({"password": error.messages}) from error
+    now = timezone.now()
+    with transaction.atomic():
+        # The condition decides between two who use the link at once.
+        spent = SetupLink.objects.filter(
+            digest=_digest(token), used_at=None, expires_at__gt=now
+        ).update(used_at=now)
+        if not spent:
+            raise BadSetupLink
+        user.set_password(password)
+        user.save(update_fields=["password"])
+        audit_record(user, "user.set_password", subject=user, organization_id=None)
+    return user
+
+
+def _digest(token: str) -> bytes:
+    # 256 random bits need no slow hash and no pepper.
+    return sha256(token.encode("utf-8", "replace")).digest()

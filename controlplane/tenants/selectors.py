@@ -1,0 +1,88 @@
+"""What a user may see of organizations. Every read runs in the scope of the user's organizations.
+
+All return lists or objects, never lazy queries: a query read after its scope would find nothing.
+"""
+
+import uuid
+
+from controlplane.core.models import AuditEntry
+from controlplane.core.permissions import Action, Role, role_allows
+from controlplane.core.scope import organization_scope
+from controlplane.tenants.access import require, role_of
+from controlplane.tenants.models import ApiKey, Membership, Organization, Project, User
+
+PAGE_ROWS_MAX = 200
+
+
+def organization_list(*, user: User) -> list[Organization]:
+    """Organizations that the user is a member of, by name."""
+    if not user.is_active:
+        return []
+    return list(Organization.objects.filter(memberships__user_id=user.id).order_by("name", "id"))
+
+
+def organization_ids(*, user: User, action: Action = Action.ORGANIZATION_VIEW) -> list[uuid.UUID]:
+    """Ids of the organizations in which the user's role allows an action."""
+    if not user.is_active:
+        return []
+    rows = Membership.objects.filter(user_id=user.id).values_list("organization_id", "role")
+    return [one for one, role in rows if role_allows(Role(role), action)]
+
+
+def organization_get(*, user: User, organization_id: uuid.UUID) -> Organization:
+    """One organization; raises DoesNotExist to strangers."""
+    return Organization.objects.get(
+        id=organization_id, memberships__user_id=user.id, memberships__user__is_active=True
+    )
+
+
+def organization_role(*, user: User, organization_id: uuid.UUID) -> Role | None:
+    """The user's role in an organization."""
+    return role_of(user, organization_id)
+
+
+def membership_list(*, user: User, organization_id: uuid.UUID) -> list[Membership]:
+    """Members of an organization with their users, oldest first."""
+    require(user, Action.ORGANIZATION_VIEW, organization_id)
+    found = Membership.objects.filter(organization_id=organization_id)
+    return list(found.select_related("user").order_by("id"))
+
+
+def project_list(*, user: User) -> list[Project]:
+    """Projects of all the user's organizations, each with its organization."""
+    with organization_scope(organization_ids(user=user)):
+        rows = Project.objects.select_related("organization")
+        return list(rows.order_by("organization__name", "name", "id"))
+
+
+def project_get(*, user: User, project_id: uuid.UUID) -> Project:
+    """One project; raises DoesNotExist for those of strangers."""
+    with organization_scope(organization_ids(user=user)):
+        return Project.objects.select_related("organization").get(id=project_id)
+
+
+def apikey_list(*, user: User, project_id: uuid.UUID | None = None) -> list[ApiKey]:
+    """Keys, newest first, of a project or of all the user's organizations."""
+    with organization_scope(organization_ids(user=user, action=Action.KEY_VIEW)):
+        rows = ApiKey.objects.select_related("project", "created_by").order_by("-id")
+        if project_id is not None:
+            rows = rows.filter(project_id=project_id)
+        return list(rows[:PAGE_ROWS_MAX])
+
+
+def apikey_get(*, user: User, apikey_id: uuid.UUID) -> ApiKey:
+    """One key by its row id; raises DoesNotExist for those of strangers."""
+    with organization_scope(organization_ids(user=user, action=Action.KEY_VIEW)):
+        return ApiKey.objects.select_related("project", "organization").get(id=apikey_id)
+
+
+def audit_list(
+    *, user: User, organization_id: uuid.UUID, before: uuid.UUID | None = None
+) -> list[AuditEntry]:
+    """An organization's audit rows, newest first, a page at a time."""
+    require(user, Action.AUDIT_VIEW, organization_id)
+    with organization_scope([organization_id]):
+        rows = AuditEntry.objects.order_by("-id")
+        if before is not None:
+            rows = rows.filter(id__lt=before)
+        return list(rows[:PAGE_ROWS_MAX])

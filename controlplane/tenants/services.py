@@ -1,0 +1,260 @@
+"""Everything that changes organizations, members, projects and keys; each with its audit row."""
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.utils import timezone
+
+from controlplane.core.audit import Actor, Operator, audit_record
+from controlplane.core.permissions import GRANTABLE, Action, Role
+from controlplane.core.scope import organization_scope
+from controlplane.kernel.clock import wall_s
+from controlplane.kernel.keyformat import digest, new_credential, redacted
+from controlplane.kernel.playtoken import LIFETIME_S, PlayGrant, sign_grant
+from controlplane.tenants.access import require, role_of
+from controlplane.tenants.models import (
+    NAME_CHARS_MAX,
+    ApiKey,
+    Membership,
+    Organization,
+    Project,
+    SafetyMode,
+    User,
+)
+
+KEY_LIFETIME_DAYS_DEFAULT = 90
+KEY_LIFETIME_DAYS_MAX = 3_650
+ALLOWED_MODELS_MAX = 100
+PLAYGROUND_BUDGETS_MAX = 8
+REASON_CHARS_MAX = 200
+
+
+@dataclass(frozen=True)
+class CreatedKey:
+    """A new key and its secret, which is known here and never again."""
+
+    key: ApiKey
+    secret: str = field(repr=False)
+
+
+def organization_create(*, actor: Actor, name: str, owner: User) -> Organization:
+    """A new organization with its first owner."""
+    require(actor, Action.ORGANIZATION_CREATE)
+    made = Organization(name=clean_name(name))
+    with organization_scope([made.id]):
+        made.save(force_insert=True)
+        Membership.objects.create(organization=made, user=owner, role=Role.OWNER.value)
+        audit_record(
+            actor,
+            "organization.create",
+            subject=made,
+            organization_id=made.id,
+            detail={"name": made.name, "owner": owner.email},
+        )
+    return made
+
+
+def membership_set(
+    *, actor: Actor, organization: Organization, user: User, role: Role
+) -> Membership:
+    """Make a user a member, or change their role; nobody grants more than they may."""
+    require(actor, Action.MEMBER_MANAGE, organization.id)
+    before = role_of(user, organization.id)
+    _require_grantable(actor, organization.id, {role, before} - {None})
+    with organization_scope([organization.id]):
+        _require_another_owner(organization, user, role)
+        made, _ = Membership.objects.update_or_create(
+            organization=organization, user=user, defaults={"role": role.value}
+        )
+        audit_record(
+            actor,
+            "membership.set",
+            subject=made,
+            organization_id=organization.id,
+            detail={"user": user.email, "role": role.value, "before": before and before.value},
+        )
+    return made
+
+
+def _require_grantable(
+    actor: Actor, organization_id: uuid.UUID, roles: Iterable[Role | None]
+) -> None:
+    if isinstance(actor, Operator):
+        return
+    own = role_of(actor, organization_id) if isinstance(actor, User) else None
+    allowed = GRANTABLE[own] if own else frozenset()
+    if not set(roles) <= allowed:
+        raise PermissionDenied(Action.MEMBER_MANAGE)
+
+
+def _require_another_owner(organization: Organization, user: User, role: Role) -> None:
+    # The organization's row is the lock: two owners cannot demote each other at once.
+    Organization.objects.select_for_update().get(id=organization.id)
+    owners = set(
+        Membership.objects.filter(organization=organization, role=Role.OWNER.value).values_list(
+            "user_id", flat=True
+        )
+    )
+    if role != Role.OWNER and owners == {user.id}:
+        raise ValidationError({"role": "An organization keeps at least one owner."})
+
+
+def project_create(*, actor: Actor, organization: Organization, name: str) -> Project:
+    """A new project; its safety layer and content logging start off."""
+    require(actor, Action.PROJECT_CREATE, organization.id)
+    made = Project(organization=organization, name=clean_name(name))
+    with organization_scope([organization.id]):
+        if Project.objects.filter(organization=organization, name=made.name).exists():
+            raise ValidationError({"name": "This organization has a project of that name."})
+        made.save(force_insert=True)
+        audit_record(
+            actor,
+            "project.create",
+            subject=made,
+            organization_id=organization.id,
+            detail={"name": made.name},
+        )
+    return made
+
+
+def project_update(
+    *, actor: Actor, project: Project, safety_mode: str, allow_content_logging: bool
+) -> Project:
+    """Set what a project decides about its requests."""
+    require(actor, Action.PROJECT_UPDATE, project.organization_id)
+    if safety_mode not in SafetyMode.values:
+        raise ValidationError({"safety_mode": f"Must be one of {', '.join(SafetyMode.values)}."})
+    with organization_scope([project.organization_id]):
+        project.safety_mode = safety_mode
+        project.allow_content_logging = allow_content_logging
+        project.save(update_fields=["safety_mode", "allow_content_logging"])
+        audit_record(
+            actor,
+            "project.update",
+            subject=project,
+            organization_id=project.organization_id,
+            detail={"safety_mode": safety_mode, "allow_content_logging": allow_content_logging},
+        )
+    return project
+
+
+def apikey_create(
+    *,
+    actor: Actor,
+    project: Project,
+    label: str,
+    models: Iterable[str] | None = None,
+    lifetime_days: int | None = KEY_LIFETIME_DAYS_DEFAULT,
+) -> CreatedKey:
+    """A new key. `models` None allows every model; `lifetime_days` None never expires."""
+    require(actor, Action.KEY_CREATE, project.organization_id)
+    credential = new_credential()
+    key = ApiKey(
+        organization_id=project.organization_id,
+        project=project,
+        key_id=credential.key_id,
+        digest=digest(credential.text, settings.KEY_PEPPER),
+        redacted=redacted(credential),
+        label=clean_name(label, field_name="label"),
+        created_by=actor if isinstance(actor, User) else None,
+        allowed_models=clean_models(models),
+        expires_at=_expiry(lifetime_days),
+    )
+    with organization_scope([project.organization_id]):
+        key.save(force_insert=True)
+        audit_record(
+            actor,
+            "apikey.create",
+            subject=key,
+            organization_id=project.organization_id,
+            detail={
+                "key": key.redacted,
+                "label": key.label,
+                "project": str(project.id),
+                "models": key.allowed_models,
+                "lifetime_days": lifetime_days,
+            },
+        )
+    return CreatedKey(key, credential.text)
+
+
+def apikey_revoke(*, actor: Actor, key: ApiKey, reason: str = "") -> bool:
+    """Revoke at once; gateways follow within two seconds. False where it was revoked before."""
+    require(actor, Action.KEY_REVOKE, key.organization_id)
+    if len(reason) > REASON_CHARS_MAX:
+        raise ValidationError({"reason": f"At most {REASON_CHARS_MAX} characters."})
+    now = timezone.now()
+    with organization_scope([key.organization_id]):
+        # The condition decides a race; losing it is an ordinary answer.
+        changed = ApiKey.objects.filter(id=key.id, revoked_at=None).update(
+            revoked_at=now, revoked_reason=reason
+        )
+        if not changed:
+            return False
+        audit_record(
+            actor,
+            "apikey.revoke",
+            subject=key,
+            organization_id=key.organization_id,
+            detail={"key": key.redacted, "reason": reason},
+        )
+    key.revoked_at, key.revoked_reason = now, reason
+    return True
+
+
+def playground_token_create(
+    *,
+    actor: User,
+    project: Project,
+    models: Iterable[str] | None = None,
+    budgets: Iterable[uuid.UUID] = (),
+) -> str:
+    """A token for ten minutes of the Playground; it spends from `budgets` too, if named."""
+    require(actor, Action.PLAYGROUND_USE, project.organization_id)
+    named = tuple(one.hex for one in budgets)
+    if len(named) > PLAYGROUND_BUDGETS_MAX:
+        raise ValidationError({"budgets": f"At most {PLAYGROUND_BUDGETS_MAX}."})
+    allowed = clean_models(models)
+    grant = PlayGrant(
+        user=actor.id.hex,
+        organization=project.organization_id.hex,
+        project=project.id.hex,
+        models=None if allowed is None else frozenset(allowed),
+        budgets=named,
+        expires_at_s=wall_s() + LIFETIME_S,
+    )
+    return sign_grant(grant, settings.PLAYGROUND_TOKEN_KEY)
+
+
+def clean_name(text: str, *, field_name: str = "name") -> str:
+    """A one-line name without surrounding space; raises ValidationError naming the field."""
+    text = text.strip()
+    if not 1 <= len(text) <= NAME_CHARS_MAX:
+        raise ValidationError({field_name: f"Must have 1 to {NAME_CHARS_MAX} characters."})
+    if not text.isprintable():
+        raise ValidationError({field_name: "Must not contain control characters."})
+    return text
+
+
+def clean_models(models: Iterable[str] | None) -> list[str] | None:
+    """An allow-list without repeats; raises ValidationError on one that allows nothing."""
+    if models is None:
+        return None
+    wanted = sorted({clean_name(name, field_name="models") for name in models})
+    if not 1 <= len(wanted) <= ALLOWED_MODELS_MAX:
+        raise ValidationError(
+            {"models": f"Name 1 to {ALLOWED_MODELS_MAX} models, or none for all."}
+        )
+    return wanted
+
+
+def _expiry(lifetime_days: int | None) -> datetime | None:
+    if lifetime_days is None:
+        return None
+    if not 1 <= lifetime_days <= KEY_LIFETIME_DAYS_MAX:
+        raise ValidationError({"lifetime_days": f"Must be 1 to {KEY_LIFETIME_DAYS_MAX}."})
+    return timezone.now() + timedelta(days=lifetime_days)
