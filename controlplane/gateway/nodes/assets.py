@@ -9,16 +9,17 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from controlplane.gateway.nodes.limits import ASSET_TIMEOUT_S, ASSETS_KEPT_MAX, CLOSE_LOST
 from controlplane.kernel.clock import monotonic_s
 from inference.contract.assets import ASSET_FILES, asset_digest
 from inference.contract.frames import ASSET_BYTES_MAX, ASSET_PART_BYTES, AssetPart
+from inference.text.model_text import ModelText
 
 log = logging.getLogger(__name__)
 
-Text = TypeVar("Text")
+Value = TypeVar("Value")
 
 
 class AssetSource(Protocol):
@@ -43,23 +44,17 @@ class Fetch:
         self.files: dict[str, bytearray] = {}
 
 
-class AssetStore(Generic[Text]):
+class AssetStore:
     """Parsed assets by digest, the least recently used dropped beyond a bound."""
 
-    def __init__(
-        self,
-        parse: Callable[[Mapping[str, bytes]], Text],
-        *,
-        arrived: Callable[[str], None],
-    ) -> None:
-        self._parse = parse
+    def __init__(self, *, arrived: Callable[[str], None]) -> None:
         self._arrived = arrived
-        self._kept: OrderedDict[str, Text] = OrderedDict()
+        self._kept: OrderedDict[str, ModelText] = OrderedDict()
         self._fetches: dict[str, Fetch] = {}
         self._refused: OrderedDict[str, None] = OrderedDict()
         self._parsing: dict[str, asyncio.Task[None]] = {}
 
-    def get(self, digest: str) -> Text | None:
+    def get(self, digest: str) -> ModelText | None:
         """The parsed assets, when they are here."""
         text = self._kept.get(digest)
         if text is not None:
@@ -114,7 +109,7 @@ class AssetStore(Generic[Text]):
 
     async def _keep(self, digest: str, files: Mapping[str, bytes]) -> None:
         try:
-            text = await asyncio.to_thread(self._parse, files)
+            text = await asyncio.to_thread(ModelText.from_files, files)
         except Exception as error:  # The parser reads foreign bytes: any failure is theirs.
             log.error("assets %s cannot be parsed: %s", digest[:12], type(error).__name__)
             _bounded_put(self._refused, digest, None)
@@ -123,9 +118,6 @@ class AssetStore(Generic[Text]):
         del self._parsing[digest]
         if digest in self._kept:
             self._arrived(digest)
-
-
-Value = TypeVar("Value")
 
 
 def _bounded_put(table: OrderedDict[str, Value], key: str, value: Value) -> None:

@@ -3,36 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Generic, TypeVar
 
 import msgspec
 
 from controlplane.gateway.nodes.link import NodeLink
 from inference.contract.frames import ModelOffer
+from inference.text.model_text import ModelText
 
-Text = TypeVar("Text")
 
-
-class ServedModel(msgspec.Struct, Generic[Text], frozen=True, kw_only=True):
+class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model with its text objects and the nodes that take jobs for it now."""
 
     name: str
     digest: str
     context_window: int
     vocab_size: int
-    text: Text
+    text: ModelText
     nodes: tuple[NodeLink, ...]
 
 
 def served_models(
-    links: Iterable[NodeLink], text_of: Callable[[str], Text | None]
-) -> dict[str, ServedModel[Text]]:
+    links: Iterable[NodeLink], text_of: Callable[[str], ModelText | None]
+) -> dict[str, ServedModel]:
     """Models by name. A prompt is tokenized once, so all nodes of a model share one offer.
 
     Where nodes differ, the offer that was connected first stands: a late or rogue node cannot
     push the others out.
     """
-    chosen: dict[str, tuple[ModelOffer, Text]] = {}
+    chosen: dict[str, tuple[ModelOffer, ModelText]] = {}
     nodes: dict[str, list[NodeLink]] = {}
     for link in links:
         if not link.takes_jobs:

@@ -9,14 +9,15 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Generic, TypeVar
 
 from controlplane.gateway.nodes.assets import AssetStore
 from controlplane.gateway.nodes.index import PrefixIndex
 from controlplane.gateway.nodes.limits import (
     CLOSE_FENCED,
     CLOSE_FORBIDDEN,
+    CLOSE_GOING_AWAY,
     CLOSE_OVERLOADED,
+    CLOSE_REPLACED,
     FENCED_EPOCHS_MAX,
     NODES_MAX,
     LinkLimits,
@@ -30,8 +31,6 @@ from controlplane.kernel.clock import monotonic_s
 from inference.contract.frames import AssetPart, Hello, Job, KvEvents, Report
 
 log = logging.getLogger(__name__)
-
-Text = TypeVar("Text")
 
 
 class Epochs:
@@ -54,28 +53,27 @@ class Epochs:
         return True
 
 
-class Fleet(Generic[Text]):
-    """The nodes of one gateway process. `parse_assets` makes its text objects from a digest."""
+class Fleet:
+    """The nodes of one gateway process."""
 
     def __init__(
         self,
         gateway: str,
         *,
         on_report: OnReport,
-        parse_assets: Callable[[Mapping[str, bytes]], Text],
         port: FleetPort | None = None,
         limits: LinkLimits | None = None,
     ) -> None:
         self.gateway = gateway
         self.limits = limits or LinkLimits()
         self.reports = LateReports(on_report)
-        self.assets: AssetStore[Text] = AssetStore(parse_assets, arrived=self._assets_arrived)
+        self.assets = AssetStore(arrived=self._assets_arrived)
         self.on_change: list[Callable[[], None]] = []
         self.on_credit: list[Callable[[], None]] = []
         self._port = port
         self._links: dict[str, NodeLink] = {}
         self._joining: set[NodeLink] = set()
-        self._models: dict[str, ServedModel[Text]] = {}
+        self._models: dict[str, ServedModel] = {}
         self._indexes: dict[int, PrefixIndex] = {}
         self._epochs = Epochs()
         self._quarantined: dict[str, float] = {}
@@ -83,7 +81,7 @@ class Fleet(Generic[Text]):
 
     # What stages read.
 
-    def models(self) -> Mapping[str, ServedModel[Text]]:
+    def models(self) -> Mapping[str, ServedModel]:
         """Every model that can be served now: a ready node and its tokenizer are here."""
         return self._models
 
@@ -143,7 +141,7 @@ class Fleet(Generic[Text]):
             self._ticker.cancel()
             self._ticker = None
         for link in self._all_links():
-            link.close(1001, "the gateway is going away")
+            link.close(CLOSE_GOING_AWAY, "the gateway is going away")
         await self.reports.close()
         await self.assets.close()
 
@@ -155,7 +153,9 @@ class Fleet(Generic[Text]):
             raise LinkRefused(CLOSE_FENCED, "a newer start of this node has replaced this one")
         old = self._links.get(hello.node)
         if old is not None:
-            old.close(CLOSE_FENCED, "replaced by a newer link of this node")
+            same = old.hello.epoch == hello.epoch
+            code = CLOSE_REPLACED if same else CLOSE_FENCED
+            old.close(code, "replaced by a newer link of this node")
         self._joining.discard(link)
         self._links[hello.node] = link
         self.index(hello.block_size).join(hello.node, hello.kv_blocks)

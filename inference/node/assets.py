@@ -1,0 +1,43 @@
+"""The tokenizer files of the served model: their digest, and the parts a gateway asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from inference.contract.assets import ASSET_FILES, asset_digest
+from inference.contract.frames import ASSET_BYTES_MAX, ASSET_PART_BYTES, AssetPart
+from inference.engines.base import ModelError
+
+
+class ModelAssets:
+    """Tokenizer and configuration of one checkpoint folder; raises `ModelError`."""
+
+    def __init__(self, model_path: Path) -> None:
+        self._files = {name: _read(model_path / name) for name in ASSET_FILES}
+        size_bytes = sum(map(len, self._files.values()))
+        if size_bytes > ASSET_BYTES_MAX:
+            raise ModelError(f"{model_path}: tokenizer files of {size_bytes} bytes are too large")
+        self.digest = asset_digest(self._files)
+
+    def parts(self, digest: str) -> Iterator[AssetPart]:
+        """All parts behind a digest; none when it is not ours."""
+        if digest != self.digest:
+            return
+        pieces = [
+            (name, data[start : start + ASSET_PART_BYTES])
+            for name, data in self._files.items()
+            for start in range(0, len(data), ASSET_PART_BYTES)
+        ]
+        for position, (name, data) in enumerate(pieces, start=1):
+            yield AssetPart(digest=digest, name=name, data=data, last=position == len(pieces))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"{path}: {error.strerror}") from error
+    if not data:
+        raise ModelError(f"{path}: is empty")
+    return data

@@ -1,0 +1,210 @@
+"""One WebSocket to one gateway: dial for ever, say hello, then frames both ways.
+
+What the frames mean to jobs and engine is the hub's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import socket
+import time
+from collections import deque
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+
+from inference.contract.codec import BadFrame, decode_from_gateway, encode
+from inference.contract.frames import (
+    FRAME_BYTES_MAX,
+    PROTOCOL_VERSION,
+    FromGateway,
+    FromNode,
+    Hello,
+    Ping,
+    Pong,
+    Step,
+    Welcome,
+)
+from inference.node.options import (
+    BACKOFF_MAX_S,
+    BACKOFF_MIN_S,
+    CLOSE_TIMEOUT_S,
+    LOAD_INTERVAL_S,
+    OPEN_TIMEOUT_S,
+    OUTBOUND_BYTES_MAX,
+    SILENT_PINGS_MAX,
+)
+
+log = logging.getLogger(__name__)
+
+CLOSE_PROTOCOL = 1002
+CLOSE_TRY_LATER = 1013
+CLOSE_FENCED = 4409
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+BACKOFF_DOUBLINGS_MAX = 10
+
+
+class Fenced(Exception):
+    """Another process has registered under this node's name since; this one must stop."""
+
+
+class LinkHub(Protocol):
+    """What a link asks of the node."""
+
+    def hello(self) -> Hello:
+        """The first frame."""
+
+    def on_welcome(self, link: GatewayLink) -> None:
+        """The gateway accepted us."""
+
+    def on_frame(self, link: GatewayLink, frame: FromGateway) -> None:
+        """Any other frame but a ping."""
+
+    def on_lost(self, link: GatewayLink) -> None:
+        """The connection is gone."""
+
+
+class GatewayLink:
+    """The node's side of one link; `connected` from welcome to loss."""
+
+    def __init__(self, url: str, credential: str, hub: LinkHub) -> None:
+        self.url = url
+        self.connected = False
+        self._credential = credential
+        self._hub = hub
+        self._outbound: deque[bytes] = deque()
+        self._outbound_bytes = 0
+        self._wake = asyncio.Event()
+        self._failures = 0
+        self._heard_s = 0.0
+        self._silence_max_s = OPEN_TIMEOUT_S
+        self._step_sent_s = 0.0
+
+    async def run(self) -> None:
+        """Keep the link up until cancelled; raises `Fenced`."""
+        while True:
+            try:
+                await self._connect_once()
+            except InvalidStatus as error:
+                self._warn(f"refused with HTTP {error.response.status_code}: check the credential")
+            except ConnectionClosed as error:
+                if error.rcvd is not None and error.rcvd.code == CLOSE_FENCED:
+                    raise Fenced(error.rcvd.reason) from error
+                self._warn(f"closed: {error}")
+            except (OSError, TimeoutError, WebSocketException, BadFrame) as error:
+                self._warn(f"{type(error).__name__}: {error}")
+            await asyncio.sleep(self._backoff_s())
+
+    def send(self, frame: FromNode) -> None:
+        """Queue a frame; dropped when not connected, and a gateway that reads none is left."""
+        if not self.connected:
+            return
+        data = encode(frame)
+        self._outbound.append(data)
+        self._outbound_bytes += len(data)
+        self._wake.set()
+
+    def send_load(self, step: Step, *, changed: bool) -> None:
+        """Tell the load of a step without outputs for this gateway, not too often."""
+        now = time.monotonic()
+        if changed or now - self._step_sent_s >= LOAD_INTERVAL_S:
+            self._step_sent_s = now
+            self.send(step)
+
+    async def _connect_once(self) -> None:
+        local = urlsplit(self.url).hostname in LOCAL_HOSTS
+        async with connect(
+            self.url,
+            additional_headers={"Authorization": f"Bearer {self._credential}"},
+            compression=None,
+            max_size=FRAME_BYTES_MAX,
+            # The gateway's own pings tell more than the socket's: they pass through its loop.
+            ping_interval=None,
+            open_timeout=OPEN_TIMEOUT_S,
+            close_timeout=CLOSE_TIMEOUT_S,
+            proxy=None if local else True,
+        ) as connection:
+            raw = connection.transport.get_extra_info("socket")
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await self._serve(connection)
+
+    async def _serve(self, connection: ClientConnection) -> None:
+        self._heard_s, self._silence_max_s = time.monotonic(), OPEN_TIMEOUT_S
+        await connection.send(encode(self._hub.hello()))
+        helpers = [
+            asyncio.create_task(self._write(connection)),
+            asyncio.create_task(self._watch(connection)),
+        ]
+        try:
+            while True:
+                self._on_bytes(await connection.recv())
+        except BadFrame:
+            await connection.close(CLOSE_PROTOCOL)
+            raise
+        finally:
+            for helper in helpers:
+                helper.cancel()
+            await asyncio.gather(*helpers, return_exceptions=True)
+            self._lost()
+
+    def _on_bytes(self, data: bytes | str) -> None:
+        if isinstance(data, str):
+            raise BadFrame("a text message is not a frame")
+        frame = decode_from_gateway(data)
+        self._heard_s = time.monotonic()
+        if isinstance(frame, Welcome):
+            self._on_welcome(frame)
+        elif not self.connected:
+            raise BadFrame("the first frame was not welcome")
+        elif isinstance(frame, Ping):
+            self.send(Pong(number=frame.number))
+        else:
+            self._hub.on_frame(self, frame)
+
+    def _on_welcome(self, frame: Welcome) -> None:
+        if frame.protocol != PROTOCOL_VERSION or frame.ping_interval_s <= 0:
+            raise BadFrame(f"welcome.protocol: {frame.protocol} is not {PROTOCOL_VERSION}")
+        self.connected = True
+        self._failures = 0
+        self._silence_max_s = SILENT_PINGS_MAX * frame.ping_interval_s
+        log.info("link up gateway=%s url=%s", frame.gateway, self.url)
+        self._hub.on_welcome(self)
+
+    def _lost(self) -> None:
+        self._outbound.clear()
+        self._outbound_bytes = 0
+        if self.connected:
+            self.connected = False
+            self._hub.on_lost(self)
+
+    async def _write(self, connection: ClientConnection) -> None:
+        """Send what is queued, in order; ends with the connection."""
+        while True:
+            while self._outbound:
+                data = self._outbound.popleft()
+                await connection.send(data)
+                self._outbound_bytes -= len(data)
+            self._wake.clear()
+            await self._wake.wait()
+
+    async def _watch(self, connection: ClientConnection) -> None:
+        """Leave a gateway that is silent, or that lets our frames pile up."""
+        while True:
+            await asyncio.sleep(self._silence_max_s / SILENT_PINGS_MAX)
+            silent_s = time.monotonic() - self._heard_s
+            if silent_s > self._silence_max_s or self._outbound_bytes > OUTBOUND_BYTES_MAX:
+                self._warn(f"silent for {silent_s:.1f} s, {self._outbound_bytes} bytes unsent")
+                await connection.close(CLOSE_TRY_LATER)
+                return
+
+    def _backoff_s(self) -> float:
+        factor = 1 << min(self._failures, BACKOFF_DOUBLINGS_MAX)
+        self._failures += 1
+        return random.uniform(0.5, 1.0) * min(BACKOFF_MAX_S, BACKOFF_MIN_S * factor)
+
+    def _warn(self, reason: str) -> None:
+        log.warning("link down url=%s reason=%r", self.url, reason)

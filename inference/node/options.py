@@ -1,0 +1,71 @@
+"""What a node is told at its start, and the named bounds of its end of the link."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit, urlunsplit
+
+FLEET_PATH = "/fleet"
+CREDENTIAL_VARIABLE = "SLUICE_NODE_CREDENTIAL"
+CREDENTIAL_PREFIX = "node_sluice_"
+
+BACKOFF_MIN_S = 0.2
+BACKOFF_MAX_S = 5.0
+OPEN_TIMEOUT_S = 10.0
+CLOSE_TIMEOUT_S = 2.0
+SILENT_PINGS_MAX = 3
+OUTBOUND_BYTES_MAX = 64 * 1024 * 1024
+REPORTS_HELD_MAX = 10_000
+REPORT_REPEAT_S = 5.0
+LOAD_INTERVAL_S = 0.05
+HOUSEKEEPING_S = 1.0
+PROBE_TIMEOUT_S = 120.0
+DRAIN_POLL_S = 0.05
+DRAIN_DEADLINE_S = 30.0
+CANCEL_WAIT_S = 5.0
+ACK_WAIT_S = 5.0
+
+
+class BadOption(ValueError):
+    """An option that cannot be used; the message names it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeOptions:
+    """Who the node is and whom it dials. `credits` None takes the engine's own figure."""
+
+    gateways: tuple[str, ...]
+    name: str
+    credential: str = field(repr=False)
+    pool: str = "default"
+    region: str = "local"
+    credits: int | None = None
+    drain_deadline_s: float = DRAIN_DEADLINE_S
+
+    def __post_init__(self) -> None:
+        if not self.gateways:
+            raise BadOption("--gateway: at least one is needed")
+        for value, option in (
+            (self.name, "--name"),
+            (self.pool, "--pool"),
+            (self.region, "--region"),
+        ):
+            if not value:
+                raise BadOption(f"{option}: must not be empty")
+        if not self.credential.startswith(CREDENTIAL_PREFIX):
+            raise BadOption(f"{CREDENTIAL_VARIABLE}: must begin with {CREDENTIAL_PREFIX}")
+        if self.credits is not None and self.credits < len(self.gateways):
+            raise BadOption("--credits: must be at least one per gateway")
+        if self.drain_deadline_s < 0:
+            raise BadOption("--drain-deadline: must not be negative")
+
+
+def gateway_url(given: str) -> str:
+    """Check a gateway's URL and add the fleet's path where none is given."""
+    parts = urlsplit(given)
+    if parts.scheme not in ("ws", "wss") or not parts.hostname:
+        raise BadOption(f"--gateway: {given!r} is not a ws:// or wss:// URL")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise BadOption("--gateway: only host, port and path belong in the URL")
+    path = parts.path if parts.path not in ("", "/") else FLEET_PATH
+    return urlunsplit((parts.scheme, parts.netloc, path, "", ""))

@@ -1,0 +1,223 @@
+"""The node itself: one engine, one link per gateway, and who gets which output.
+
+Starting and stopping the process is `inference/__main__.py`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from enum import Enum
+
+import msgspec
+
+from inference.contract.blocks import HASH_BYTES
+from inference.contract.frames import (
+    FRAME_BYTES_MAX,
+    PROTOCOL_VERSION,
+    Ack,
+    AssetRequest,
+    Cancel,
+    Draining,
+    FromGateway,
+    Hello,
+    Job,
+    KvEvents,
+    KvSnapshotRequest,
+    ModelOffer,
+    Rejected,
+    Step,
+)
+from inference.engines.base import Engine, JobRefused
+from inference.node.assets import ModelAssets
+from inference.node.jobs import JobTable
+from inference.node.link import Fenced, GatewayLink
+from inference.node.options import HOUSEKEEPING_S, NodeOptions
+from inference.node.probe import Probe
+
+log = logging.getLogger(__name__)
+
+EPOCH_BYTES = 16
+# Leaves room for the frame's other fields; a larger cache is announced only in part.
+SNAPSHOT_HASHES_MAX = FRAME_BYTES_MAX // HASH_BYTES - 64
+
+
+class Stop(Enum):
+    """Why the node stopped by itself; the value is the exit status of the process."""
+
+    ENGINE_DIED = 3
+    FENCED = 4
+    LINK_FAILED = 5
+
+
+class Node:
+    """Implements `EngineEvents` towards the engine and `LinkHub` towards the links."""
+
+    def __init__(self, engine: Engine, assets: ModelAssets, options: NodeOptions) -> None:
+        self.jobs = JobTable()
+        self.links = [GatewayLink(url, options.credential, self) for url in options.gateways]
+        self.draining = False
+        self.stopped: asyncio.Future[Stop] = asyncio.get_running_loop().create_future()
+        self._engine = engine
+        self._assets = assets
+        self._options = options
+        self._epoch = secrets.token_hex(EPOCH_BYTES)
+        self._probe: Probe | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Load the engine, prove it with one token, dial all gateways; raises `ModelError`."""
+        began_s = time.monotonic()
+        self._probe = Probe(self._engine.facts.model)
+        await self._engine.start(self)
+        loaded_s = time.monotonic() - began_s
+        probe_s = await self._probe.run(self._engine)
+        self._probe = None
+        log.info("engine ready load_s=%.2f probe_ms=%.1f", loaded_s, probe_s * 1000)
+        self._tasks = [asyncio.create_task(self._keep(link)) for link in self.links]
+        self._tasks.append(asyncio.create_task(self._repeat_reports()))
+
+    async def close(self) -> None:
+        """Hang up and give the engine back."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._engine.close()
+
+    def cancel_all(self) -> None:
+        """Cancel every job in the engine."""
+        for request in self.jobs.requests():
+            self._engine.cancel(request)
+
+    # `EngineEvents`.
+
+    def on_step(self, step: Step) -> None:
+        """Send each gateway its own outputs, and all of them the load."""
+        if self._probe is not None:
+            self._probe.on_step(step)
+            return
+        groups = self.jobs.split(step.outputs, time.monotonic())
+        load: Step | None = None
+        for link in self.links:
+            outputs = groups.get(link.url)
+            if outputs is None:
+                load = load or msgspec.structs.replace(step, outputs=[])
+                link.send_load(load, changed=not step.running and not step.waiting)
+            elif len(outputs) == len(step.outputs):
+                link.send(step)
+            else:
+                link.send(msgspec.structs.replace(step, outputs=outputs))
+
+    def on_kv(self, events: KvEvents) -> None:
+        """Every gateway follows the cache."""
+        for link in self.links:
+            link.send(events)
+
+    def on_death(self, error: BaseException) -> None:
+        """Stop; the supervisor starts a new process, which registers with a new epoch."""
+        log.error("engine died error=%s: %s", type(error).__name__, error)
+        self._stop(Stop.ENGINE_DIED)
+
+    # `LinkHub`.
+
+    def hello(self) -> Hello:
+        """The first frame; credits are shared evenly among the gateways."""
+        facts, options = self._engine.facts, self._options
+        total = min(options.credits or facts.credits, facts.credits)
+        offer = ModelOffer(
+            name=facts.model,
+            digest=self._assets.digest,
+            context_window=facts.context_window,
+            vocab_size=facts.vocab_size,
+        )
+        return Hello(
+            protocol=PROTOCOL_VERSION,
+            node=options.name,
+            epoch=self._epoch,
+            pool=options.pool,
+            region=options.region,
+            engine=facts.engine,
+            device=facts.device,
+            dtype=facts.dtype,
+            block_size=facts.block_size,
+            kv_blocks=facts.kv_blocks,
+            credits=max(1, total // len(self.links)),
+            capabilities=list(facts.capabilities),
+            models=[offer],
+        )
+
+    def on_welcome(self, link: GatewayLink) -> None:
+        """A link is up: its index starts from a snapshot, kept reports go out at once."""
+        if self.draining:
+            link.send(Draining(deadline_s=self._options.drain_deadline_s))
+        self._send_snapshot(link)
+        self.jobs.connect(link.url)
+        self._send_reports(link)
+
+    def on_lost(self, link: GatewayLink) -> None:
+        """Nobody reads the outputs of these jobs any more."""
+        lost = self.jobs.disconnect(link.url)
+        for request in lost:
+            self._engine.cancel(request)
+        if lost:
+            log.warning("jobs cancelled count=%d url=%s", len(lost), link.url)
+
+    def on_frame(self, link: GatewayLink, frame: FromGateway) -> None:
+        """Act on one frame of a gateway."""
+        if isinstance(frame, Job):
+            self._on_job(link, frame)
+        elif isinstance(frame, Cancel):
+            if self.jobs.owned_by(frame.request, link.url):
+                self._engine.cancel(frame.request)
+        elif isinstance(frame, Ack):
+            self.jobs.acknowledge(frame.requests, link.url)
+        elif isinstance(frame, AssetRequest):
+            for part in self._assets.parts(frame.digest):
+                link.send(part)
+        elif isinstance(frame, KvSnapshotRequest):
+            self._send_snapshot(link)
+
+    def _on_job(self, link: GatewayLink, job: Job) -> None:
+        try:
+            if self.draining:
+                raise JobRefused("draining", "the node takes no new jobs")
+            self.jobs.accept(job, link.url)
+            try:
+                self._engine.submit(job)
+            except JobRefused:
+                self.jobs.discard(job.request)
+                raise
+        except JobRefused as refused:
+            link.send(Rejected(request=job.request, code=refused.code, message=str(refused)))
+
+    def _send_snapshot(self, link: GatewayLink) -> None:
+        snapshot = self._engine.kv_snapshot()
+        stored = snapshot.stored[: SNAPSHOT_HASHES_MAX * HASH_BYTES]
+        link.send(msgspec.structs.replace(snapshot, stored=stored))
+
+    def _send_reports(self, link: GatewayLink) -> None:
+        for report in self.jobs.due_reports(link.url, time.monotonic()):
+            link.send(report)
+
+    async def _repeat_reports(self) -> None:
+        while True:
+            await asyncio.sleep(HOUSEKEEPING_S)
+            for link in self.links:
+                if link.connected:
+                    self._send_reports(link)
+
+    async def _keep(self, link: GatewayLink) -> None:
+        try:
+            await link.run()
+        except Fenced as error:
+            log.error("fenced url=%s reason=%r", link.url, str(error))
+            self._stop(Stop.FENCED)
+        except Exception:  # Process edge: a dead link task must end the node, not leave it mute.
+            log.exception("link failed url=%s", link.url)
+            self._stop(Stop.LINK_FAILED)
+
+    def _stop(self, reason: Stop) -> None:
+        if not self.stopped.done():
+            self.stopped.set_result(reason)
