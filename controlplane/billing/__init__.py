@@ -1,0 +1,1 @@
+"""Money: budgets, holds and the append-only ledger of transfers."""

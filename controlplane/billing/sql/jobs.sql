@@ -1,0 +1,104 @@
+-- What the jobs call: expiry of holds, seals over closed time, and the comparison of counters.
+
+-- Holds whose time is over are voided; at most `holds_max` of them. Returns how many, and how much.
+CREATE FUNCTION ledger_expire(holds_max integer, OUT holds integer, OUT nano bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE
+    due uuid[];
+BEGIN
+    SELECT array_agg(d.request), count(*), coalesce(sum(d.amount), 0) INTO due, holds, nano
+    FROM (SELECT o.request, o.amount FROM open_holds o
+          WHERE o.expires_at <= clock_timestamp() ORDER BY o.request LIMIT holds_max
+          FOR UPDATE SKIP LOCKED) AS d;
+    IF holds = 0 THEN
+        RETURN;
+    END IF;
+    PERFORM 1 FROM budgets
+    WHERE id IN (SELECT unnest(o.budgets) FROM open_holds o WHERE o.request = ANY (due))
+    ORDER BY id FOR UPDATE;
+    UPDATE budgets AS b SET held = b.held - d.amount
+    FROM (SELECT m.id, sum(o.amount) AS amount
+          FROM open_holds o, unnest(o.budgets) AS m(id)
+          WHERE o.request = ANY (due) GROUP BY m.id) AS d
+    WHERE b.id = d.id;
+    WITH gone AS (DELETE FROM open_holds WHERE request = ANY (due) RETURNING *)
+    INSERT INTO transfers (request, slot, kind, debit, credit, amount, organization, project, key,
+                           model, price_version, input_pico, cached_pico, output_pico)
+    SELECT g.request, 1, 'expire', 'receivable:' || g.organization, 'revenue:' || g.model, g.amount,
+           g.organization, g.project, g.key, g.model, g.price_version, g.input_pico,
+           g.cached_pico, g.output_pico
+    FROM gone g ORDER BY g.request;
+END $$;
+
+-- Seals one range that ends before `until`, of at most about `rows_max` rows; returns its rows.
+-- `until` must lie further back than any transaction can last. Requests book within `days_max`
+-- days of their id, which is what keeps the scan to a few partitions.
+CREATE FUNCTION ledger_seal(until timestamptz, rows_max integer, days_max integer) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
+SET plan_cache_mode = force_custom_plan AS $$
+DECLARE
+    last ledger_seals;
+    opens timestamptz;
+    closes timestamptz;
+    floor_id uuid;
+    made ledger_seals;
+BEGIN
+    -- One sealer at a time; the loser of the race finds nothing left to do.
+    PERFORM pg_advisory_xact_lock(hashtext('ledger_seal'));
+    SELECT * INTO last FROM ledger_seals ORDER BY number DESC LIMIT 1;
+    opens := coalesce(last.to_at, '-infinity');
+    floor_id := CASE WHEN last.to_at IS NULL THEN request_floor('epoch')
+                     ELSE request_floor(last.to_at - days_max * interval '1 day') END;
+    SELECT min(t.booked_at) INTO opens FROM transfers t
+    WHERE t.request >= floor_id AND t.booked_at >= opens AND t.booked_at < until;
+    IF opens IS NULL THEN
+        RETURN 0;
+    END IF;
+    -- A cut never splits rows of one moment: it falls before the first row that is too many.
+    SELECT b.booked_at INTO closes FROM (
+        SELECT t.booked_at FROM transfers t
+        WHERE t.request >= floor_id AND t.booked_at >= opens AND t.booked_at < until
+        ORDER BY t.booked_at OFFSET rows_max LIMIT 1) AS b WHERE b.booked_at > opens;
+    closes := coalesce(closes, until);
+
+    made.number := coalesce(last.number, 0) + 1;
+    made.from_at := coalesce(last.to_at, opens);
+    made.to_at := closes;
+    made.previous := coalesce(last.digest, sha256(''));
+    SELECT count(*), sum(t.amount),
+           sha256(made.previous || convert_to(string_agg(ledger_line(t), E'\n'
+                                              ORDER BY t.booked_at, t.request, t.slot), 'UTF8'))
+    INTO made.rows, made.amount, made.digest
+    FROM transfers t
+    WHERE t.request >= floor_id AND t.booked_at >= opens AND t.booked_at < closes;
+    INSERT INTO ledger_seals SELECT made.*;
+    RETURN made.rows;
+END $$;
+
+-- One transfer as the text that seals hash: every column, in a fixed order.
+CREATE FUNCTION ledger_line(t transfers) RETURNS text LANGUAGE sql STABLE AS $$
+    SELECT concat_ws('|', t.request, t.slot, t.kind, t.debit, t.credit, t.amount, t.organization,
+                     t.project, t.key, t.model, t.price_version, t.input_pico, t.cached_pico,
+                     t.output_pico, t.uncached, t.cached, t.output, t.source,
+                     coalesce(array_to_string(t.budgets, ','), '-'),
+                     (extract(epoch FROM t.booked_at) * 1000000)::bigint)
+$$;
+
+-- Budgets whose held counter is not the sum of their open holds, in one statement's view.
+CREATE FUNCTION ledger_held_differences()
+RETURNS TABLE (budget uuid, scope text, counted bigint, summed bigint)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
+    SELECT b.id, b.scope, b.held, coalesce(s.total, 0)::bigint
+    FROM budgets b LEFT JOIN (
+        SELECT m.id, sum(o.amount) AS total FROM open_holds o, unnest(o.budgets) AS m(id)
+        GROUP BY m.id
+    ) AS s ON s.id = b.id
+    WHERE b.held <> coalesce(s.total, 0)
+$$;
+
+CREATE FUNCTION ledger_open_totals(OUT holds bigint, OUT nano numeric, OUT overdue bigint)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
+    SELECT count(*), coalesce(sum(amount), 0),
+           count(*) FILTER (WHERE expires_at < clock_timestamp())
+    FROM open_holds
+$$;

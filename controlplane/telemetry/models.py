@@ -1,0 +1,163 @@
+"""Tables of telemetry as Django sees them: read by selectors, written only by SQL functions.
+
+Partitions, policies and triggers are in `sql/`, so the models are unmanaged.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.db import models
+
+
+class RequestRecord(models.Model):
+    """One finished request: what it was, what it cost, how long each layer took."""
+
+    request = models.UUIDField(primary_key=True)
+    organization = models.UUIDField()
+    project = models.UUIDField()
+    key = models.UUIDField()
+    started_at = models.DateTimeField()
+    cost_nano = models.BigIntegerField()
+    total_us = models.BigIntegerField()
+    ttft_us = models.BigIntegerField()
+    prompt_tokens = models.IntegerField()
+    cached_tokens = models.IntegerField()
+    output_tokens = models.IntegerField()
+    status = models.SmallIntegerField()
+    stream = models.BooleanField()
+    model = models.TextField()
+    route = models.TextField()
+    node = models.TextField()
+    pool = models.TextField()
+    region = models.TextField()
+    operation = models.TextField()
+    error_code = models.TextField()
+    finish = models.TextField()
+    safety = models.TextField()
+    spans = models.BinaryField()
+    receipt = models.BinaryField()
+
+    class Meta:
+        """Daily partitions by id; kept 30 days."""
+
+        managed = False
+        db_table = "request_records"
+        ordering: ClassVar[list[str]] = ["-request"]
+
+
+class Series(models.Model):
+    """What a histogram is of; the zero UUID stands for all organizations and projects."""
+
+    organization = models.UUIDField()
+    project = models.UUIDField()
+    measure = models.TextField()
+    model = models.TextField()
+    route = models.TextField()
+    prompt_bucket = models.SmallIntegerField()
+    status_class = models.SmallIntegerField()
+    data = models.BinaryField()
+
+    class Meta:
+        """Columns shared by minutes and roll-ups."""
+
+        abstract = True
+
+
+class HistogramMinute(Series):
+    """One writer's histogram of one minute; merge all writers' to read it."""
+
+    pk = models.CompositePrimaryKey(
+        "minute",
+        "measure",
+        "project",
+        "model",
+        "route",
+        "prompt_bucket",
+        "status_class",
+        "writer",
+    )
+    minute = models.DateTimeField()
+    writer = models.UUIDField()
+
+    class Meta:
+        """Daily partitions; kept three days."""
+
+        managed = False
+        db_table = "histogram_minutes"
+
+
+class HistogramRollup(Series):
+    """All writers merged, over `step_s` seconds from `at`."""
+
+    pk = models.CompositePrimaryKey(
+        "step_s",
+        "at",
+        "measure",
+        "project",
+        "model",
+        "route",
+        "prompt_bucket",
+        "status_class",
+    )
+    step_s = models.IntegerField()
+    at = models.DateTimeField()
+
+    class Meta:
+        """One table for all steps."""
+
+        managed = False
+        db_table = "histogram_rollups"
+
+
+class Usage(models.Model):
+    """Counters of one organization, project, key, model and route."""
+
+    organization = models.UUIDField()
+    project = models.UUIDField()
+    key = models.UUIDField()
+    model = models.TextField()
+    route = models.TextField()
+    requests = models.BigIntegerField()
+    errors = models.BigIntegerField()
+    uncached = models.BigIntegerField()
+    cached = models.BigIntegerField()
+    output = models.BigIntegerField()
+    nano = models.BigIntegerField()
+
+    class Meta:
+        """Columns shared by minutes and roll-ups."""
+
+        abstract = True
+
+
+class UsageMinute(Usage):
+    """One writer's counts of one minute; sum all writers' to read it."""
+
+    pk = models.CompositePrimaryKey(
+        "minute", "organization", "project", "key", "model", "route", "writer"
+    )
+    minute = models.DateTimeField()
+    writer = models.UUIDField()
+
+    class Meta:
+        """Daily partitions; kept three days."""
+
+        managed = False
+        db_table = "usage_minutes"
+
+
+class UsageRollup(Usage):
+    """All writers summed, over `step_s` seconds from `at`."""
+
+    pk = models.CompositePrimaryKey(
+        "step_s", "at", "organization", "project", "key", "model", "route"
+    )
+    step_s = models.IntegerField()
+    at = models.DateTimeField()
+
+    class Meta:
+        """One table for all steps."""
+
+        managed = False
+        db_table = "usage_rollups"
