@@ -7,8 +7,8 @@ from typing import Protocol
 
 import msgspec
 
-from controlplane.gateway.s7_bill.price import Charge
-from inference.contract.frames import TokenLogprob
+from controlplane.kernel.price import TokenCounts
+from inference.contract.frames import TokenLogprob, Usage
 
 TokenText = Callable[[int], tuple[str, bytes]]
 """Text and bytes of one token id, for logprobs."""
@@ -21,6 +21,14 @@ class Piece(msgspec.Struct, kw_only=True):
     text: str
     logprobs: list[TokenLogprob]
     finish: str | None = None
+
+
+class Charge(msgspec.Struct, frozen=True):
+    """What a request is charged; the amount in nano-USD."""
+
+    usage: Usage
+    counts: TokenCounts
+    amount_nano: int
 
 
 class Writer(Protocol):

@@ -85,6 +85,7 @@ class Call:
         "gone",
         "headers",
         "inter_token_us",
+        "last_token_ns",
         "on_gone",
         "request",
         "spans",
@@ -98,6 +99,7 @@ class Call:
         self.headers = headers
         self.deadline_s = REQUEST_DEADLINE_S
         self.first_token_ns = 0
+        self.last_token_ns = 0
         self.inter_token_us: list[int] = []
         self.gone = False
         self.on_gone: Callable[[], None] | None = None

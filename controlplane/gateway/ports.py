@@ -1,6 +1,6 @@
-"""How the hot path reaches the world: five small ports. `bridge` implements them, tests may fake them.
+"""How the hot path reaches the world: small ports. `bridge` implements them, tests may fake them.
 
-Ids of requests are 16 bytes; ids of organizations, projects, keys and budgets are 32 hex characters.
+Ids of requests are 16 bytes; ids of organizations, projects, keys and budgets 32 hex characters.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Allowance(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rate limits say after this request; None where there is no limit. Resets in seconds."""
+    """What the rate limits say after this request; None where there is no limit."""
 
     allowed: bool
     dimension: Literal["requests", "tokens"] | None = None
@@ -145,10 +145,10 @@ class Ledger(Protocol):
         """Reserve; raises `BudgetExceeded` or `LedgerAway`."""
 
     async def settle(self, settlement: Settlement) -> None:
-        """Charge or release exactly once; a repeat is a no-op. Raises `LedgerAway` after its bound."""
+        """Charge or release exactly once, whoever repeats it; raises `LedgerAway`."""
 
     async def settle_report(self, report: Report) -> bool:
-        """Settle from a node's report when no live call does; True once the ledger has an answer."""
+        """Settle from a node's report when no live call does; True once that is decided."""
 
 
 class Recorder(Protocol):

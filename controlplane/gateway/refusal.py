@@ -61,9 +61,7 @@ def unknown_model(name: str) -> Refusal:
 
 def over_budget(message: str) -> Refusal:
     """429 that no retry will cure."""
-    return Refusal(
-        429, "insufficient_quota", message, kind="insufficient_quota", headers=NO_RETRY
-    )
+    return Refusal(429, "insufficient_quota", message, kind="insufficient_quota", headers=NO_RETRY)
 
 
 def unavailable(code: str, message: str, *, retry_after_s: int) -> Refusal:

@@ -4,38 +4,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.ports import Keys, Ledger, Limiter, Recorder, Safety
 from controlplane.gateway.s4_route.saturation import WaitingRoom
-from inference.text.model_text import ModelText
 
 REGION_HEADER = b"x-sluice-region"
 
 
+@dataclass(kw_only=True)
 class World:
     """The ports, the fleet and the tasks that outlive a request."""
 
-    def __init__(
-        self,
-        *,
-        keys: Keys,
-        limiter: Limiter,
-        ledger: Ledger,
-        recorder: Recorder,
-        safety: Safety,
-        fleet: Fleet[ModelText],
-        region: str,
-    ) -> None:
-        self.keys = keys
-        self.limiter = limiter
-        self.ledger = ledger
-        self.recorder = recorder
-        self.safety = safety
-        self.fleet = fleet
-        self.region = region
-        self.waiting = WaitingRoom(fleet)
+    keys: Keys
+    limiter: Limiter
+    ledger: Ledger
+    recorder: Recorder
+    safety: Safety
+    fleet: Fleet
+    region: str
+
+    def __post_init__(self) -> None:
+        self.waiting = WaitingRoom(self.fleet)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:

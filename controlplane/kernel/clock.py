@@ -1,4 +1,4 @@
-"""The clocks of the product: monotonic for durations, wall for records; money uses the database's."""
+"""Clocks: monotonic for durations, wall for records; money uses the database's clock."""
 
 from __future__ import annotations
 

@@ -43,6 +43,4 @@ def charge_nano(price: Price, counts: TokenCounts) -> int:
 def hold_nano(price: Price, prompt_tokens_max: int, output_tokens_max: int) -> int:
     """Upper bound of the cost: no prompt token cached, every allowed output token generated."""
     dearest_input = max(price.input_pico, price.cached_pico)
-    return nano_from_pico(
-        prompt_tokens_max * dearest_input + output_tokens_max * price.output_pico
-    )
+    return nano_from_pico(prompt_tokens_max * dearest_input + output_tokens_max * price.output_pico)

@@ -7,8 +7,8 @@ import msgspec
 from inference.contract.frames import FRAME_BYTES_MAX, FromGateway, FromNode
 
 _encoder = msgspec.msgpack.Encoder()
-_from_node = msgspec.msgpack.Decoder(FromNode)
-_from_gateway = msgspec.msgpack.Decoder(FromGateway)
+_from_node: msgspec.msgpack.Decoder[FromNode] = msgspec.msgpack.Decoder(FromNode)
+_from_gateway: msgspec.msgpack.Decoder[FromGateway] = msgspec.msgpack.Decoder(FromGateway)
 
 
 class BadFrame(ValueError):

@@ -1,6 +1,6 @@
 """The frames that travel between a gateway and a node, one typed struct each.
 
-Direction is part of the type: `FromNode` is all a gateway accepts, `FromGateway` all a node accepts.
+Direction is part of the type: a gateway accepts `FromNode` alone, a node `FromGateway` alone.
 Durations are microseconds measured by one clock; no timestamp crosses the wire, since subtracting
 two machines' clocks says nothing.
 """
@@ -23,7 +23,7 @@ class Frame(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """Base of every struct on the wire: a msgpack array whose first item is the tag."""
 
 
-class Usage(Frame):
+class Usage(Frame, frozen=True):
     """Cumulative token counts of one request; `cached_tokens` lies inside `prompt_tokens`."""
 
     prompt_tokens: int
@@ -31,7 +31,7 @@ class Usage(Frame):
     completion_tokens: int
 
 
-class Timing(Frame):
+class Timing(Frame, frozen=True):
     """Durations on the node, microseconds, so far; `held_us` runs from job frame to this frame."""
 
     queue_us: int
@@ -40,7 +40,7 @@ class Timing(Frame):
     held_us: int
 
 
-class Sampling(Frame):
+class Sampling(Frame, frozen=True):
     """How tokens are drawn; ranges are checked at the gateway's edge.
 
     `logprobs` is None for none, else how many alternatives to report beside the chosen token.
@@ -61,7 +61,7 @@ class Sampling(Frame):
     logit_bias: dict[int, float] = msgspec.field(default_factory=dict)
 
 
-class TokenLogprob(Frame):
+class TokenLogprob(Frame, frozen=True):
     """Log probability of the chosen token and of the alternatives, highest first."""
 
     token: int
@@ -69,7 +69,7 @@ class TokenLogprob(Frame):
     top: list[tuple[int, float]]
 
 
-class Output(Frame):
+class Output(Frame, frozen=True):
     """What one engine step made for one choice of one request.
 
     `usage` is cumulative over all choices, so that any cut stream can be billed exactly.
@@ -85,7 +85,7 @@ class Output(Frame):
     logprobs: list[TokenLogprob] | None = None
 
 
-class ModelOffer(Frame):
+class ModelOffer(Frame, frozen=True):
     """A model that a node serves; `digest` names its tokenizer and chat template (SHA-256, hex)."""
 
     name: str
@@ -94,7 +94,7 @@ class ModelOffer(Frame):
     vocab_size: int
 
 
-class Hello(Frame, tag="hello"):
+class Hello(Frame, tag="hello", frozen=True):
     """The first frame of a link. A new epoch of the same node fences the old one.
 
     `credits`: how many jobs the node takes at once from this gateway. `kv_blocks`: pool size in
@@ -116,7 +116,7 @@ class Hello(Frame, tag="hello"):
     models: list[ModelOffer]
 
 
-class AssetPart(Frame, tag="asset"):
+class AssetPart(Frame, tag="asset", frozen=True):
     """One part of a tokenizer or chat template, asked for by digest; `last` closes the digest."""
 
     digest: str
@@ -125,7 +125,7 @@ class AssetPart(Frame, tag="asset"):
     last: bool
 
 
-class Step(Frame, tag="step"):
+class Step(Frame, tag="step", frozen=True):
     """All outputs of one engine step, with the node's load after it.
 
     `waiting_tokens` are uncached prompt tokens not prefilled yet; `oldest_block_s` is the age of
@@ -142,7 +142,7 @@ class Step(Frame, tag="step"):
     preemptions: int
 
 
-class KvEvents(Frame, tag="kv"):
+class KvEvents(Frame, tag="kv", frozen=True):
     """Blocks that became findable or were evicted, as 16-byte hashes back to back.
 
     `seq` grows by one; a gap makes the gateway ask for a snapshot. `snapshot` replaces everything.
@@ -154,7 +154,7 @@ class KvEvents(Frame, tag="kv"):
     snapshot: bool = False
 
 
-class Report(Frame, tag="report"):
+class Report(Frame, tag="report", frozen=True):
     """Final usage of a request; the node keeps it until the gateway acknowledges it."""
 
     request: bytes
@@ -164,27 +164,30 @@ class Report(Frame, tag="report"):
     finish: str
 
 
-class Rejected(Frame, tag="rejected"):
-    """The node did not take a job; `code` is one of full, unknown_model, too_long, bad_job, draining."""
+class Rejected(Frame, tag="rejected", frozen=True):
+    """The node did not take a job.
+
+    `code` is one of full, unknown_model, too_long, bad_job, draining.
+    """
 
     request: bytes
     code: str
     message: str
 
 
-class Draining(Frame, tag="draining"):
+class Draining(Frame, tag="draining", frozen=True):
     """The node takes no new jobs and finishes what it has."""
 
     deadline_s: float
 
 
-class Pong(Frame, tag="pong"):
+class Pong(Frame, tag="pong", frozen=True):
     """Answer to `Ping`, with the same number."""
 
     number: int
 
 
-class Welcome(Frame, tag="welcome"):
+class Welcome(Frame, tag="welcome", frozen=True):
     """The gateway accepted the link; `gateway` is its instance id."""
 
     protocol: int
@@ -192,7 +195,7 @@ class Welcome(Frame, tag="welcome"):
     ping_interval_s: float
 
 
-class Job(Frame, tag="job"):
+class Job(Frame, tag="job", frozen=True):
     """One request: token ids in, tokens out.
 
     `hashes` is the salted chain of the prompt's full blocks (16 bytes each) at the node's block
@@ -211,29 +214,29 @@ class Job(Frame, tag="job"):
     priority: int = 0
 
 
-class Cancel(Frame, tag="cancel"):
+class Cancel(Frame, tag="cancel", frozen=True):
     """Stop a request in whatever state it is and free its blocks within one engine step."""
 
     request: bytes
 
 
-class Ack(Frame, tag="ack"):
+class Ack(Frame, tag="ack", frozen=True):
     """The gateway has the charge on the ledger; the node may forget these reports."""
 
     requests: list[bytes]
 
 
-class AssetRequest(Frame, tag="asset_request"):
+class AssetRequest(Frame, tag="asset_request", frozen=True):
     """Ask for the tokenizer and chat template behind a digest."""
 
     digest: str
 
 
-class KvSnapshotRequest(Frame, tag="kv_request"):
+class KvSnapshotRequest(Frame, tag="kv_request", frozen=True):
     """Ask for the whole block index after a gap."""
 
 
-class Ping(Frame, tag="ping"):
+class Ping(Frame, tag="ping", frozen=True):
     """Liveness probe of the application, not of the socket."""
 
     number: int

@@ -1,1 +1,1 @@
-"""Text and token ids: encode, decode, chat template. Shared by gateway and nodes; needs no torch."""
+"""Text and token ids: encode, decode, chat template. For gateway and nodes; needs no torch."""

@@ -23,7 +23,6 @@ PROMPT_TOKENS_MAX = 2**20
 TOKEN_ID_MAX = 2**31
 
 
-
 class CompletionRequest(Common, kw_only=True):
     """The body of a text completion."""
 

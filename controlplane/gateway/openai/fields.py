@@ -104,4 +104,3 @@ def _bias(given: dict[str, float] | None) -> dict[int, float]:
 def include_usage(request: Common) -> bool:
     """Whether the client wants the usage chunk."""
     return request.stream_options is not None and request.stream_options.include_usage
-

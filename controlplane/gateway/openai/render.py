@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from controlplane.gateway.answer import Piece, TokenText
+from controlplane.gateway.answer import Charge, Piece, TokenText
 from controlplane.gateway.ask import Ask
-from controlplane.gateway.s7_bill.price import Charge
 from controlplane.kernel.ids import id_time_ms
 from controlplane.kernel.money import usd_text
 from inference.contract.frames import TokenLogprob, Usage
@@ -45,7 +44,9 @@ class ChatWriter:
 
     __slots__ = ("_head", "_opened", "_tail", "_token_text", "_usage", "_wants_logprobs")
 
-    def __init__(self, request: bytes, ask: Ask, *, fingerprint: str, token_text: TokenText) -> None:
+    def __init__(
+        self, request: bytes, ask: Ask, *, fingerprint: str, token_text: TokenText
+    ) -> None:
         self._usage = ask.include_usage
         self._wants_logprobs = ask.sampling.logprobs is not None
         self._token_text = token_text

@@ -1,7 +1,7 @@
 """Time before the gateway, as a trusted proxy tells it in `X-Request-Start`.
 
-The header holds a Unix time, as nginx (`t=1700000000.123`) and Heroku (milliseconds) write it. It is
-another machine's clock: a value in the future, or older than `WAIT_S_MAX`, is left out.
+The header holds a Unix time, as nginx (`t=1700000000.123`) and Heroku (milliseconds) write it.
+It is another machine's clock: a value in the future, or older than `WAIT_S_MAX`, is left out.
 """
 
 from __future__ import annotations

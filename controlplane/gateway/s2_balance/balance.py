@@ -12,7 +12,6 @@ from controlplane.gateway.s2_balance.health import healthy_nodes
 from controlplane.gateway.s2_balance.load import pick_region
 from controlplane.gateway.s2_balance.proximity import near_regions
 from controlplane.gateway.snapshot import ModelRecord
-from inference.text.model_text import ModelText
 
 
 class Cluster(msgspec.Struct, frozen=True):
@@ -20,13 +19,13 @@ class Cluster(msgspec.Struct, frozen=True):
 
     region: str
     nodes: tuple[NodeLink, ...]
-    served: ServedModel[ModelText]
+    served: ServedModel
 
 
 def balance(
     call: Call,
     model: ModelRecord,
-    fleet: Fleet[ModelText],
+    fleet: Fleet,
     *,
     client_region: str | None,
     own_region: str,

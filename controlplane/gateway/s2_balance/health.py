@@ -7,14 +7,13 @@ from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.models import ServedModel
 from controlplane.gateway.refusal import unavailable
 from controlplane.kernel.spans import INDEX
-from inference.text.model_text import ModelText
 
 HEALTH = INDEX["s2_balance.health"]
 NODE_RETRY_S = 5
 
 
 def healthy_nodes(
-    call: Call, served: ServedModel[ModelText] | None, *, model: str, pool: str
+    call: Call, served: ServedModel | None, *, model: str, pool: str
 ) -> tuple[NodeLink, ...]:
     """Ready nodes of the pool; raises `Refusal` (503) at once when there is none."""
     began = call.spans.clock()

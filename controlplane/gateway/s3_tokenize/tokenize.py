@@ -11,7 +11,7 @@ from controlplane.gateway.call import Call
 from controlplane.gateway.s3_tokenize.blocks import hash_blocks
 from controlplane.gateway.s3_tokenize.encode import encode_prompt
 from controlplane.gateway.s3_tokenize.template import prompt_text
-from controlplane.gateway.s3_tokenize.window import fit_window
+from controlplane.gateway.s3_tokenize.window import Room, fit_window
 from inference.text.model_text import ModelText
 
 
@@ -35,18 +35,11 @@ def tokenize(
     ask: Ask,
     tokens: list[int],
     *,
-    output_tokens: int,
-    window_tokens: int,
+    room: Room,
     block_sizes: Iterable[int],
     salt: bytes,
 ) -> Prompt:
     """Window and block hashes for encoded tokens; raises `Refusal` (400)."""
-    fits = fit_window(
-        call,
-        ask,
-        prompt_tokens=len(tokens),
-        output_tokens=output_tokens,
-        window_tokens=window_tokens,
-    )
+    fits = fit_window(call, ask, prompt_tokens=len(tokens), room=room)
     chains = hash_blocks(call, tokens, block_sizes=block_sizes, salt=salt)
     return Prompt(tokens, chains, fits, salt)

@@ -1,6 +1,8 @@
-"""Prompt and output must fit the context window: a hard refusal before any node sees the request."""
+"""Prompt and output must fit the context window: a hard refusal before any node hears of it."""
 
 from __future__ import annotations
+
+import msgspec
 
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
@@ -10,28 +12,33 @@ from controlplane.kernel.spans import INDEX
 WINDOW = INDEX["s3_tokenize.window"]
 
 
-def fit_window(
-    call: Call, ask: Ask, *, prompt_tokens: int, output_tokens: int, window_tokens: int
-) -> int:
+class Room(msgspec.Struct, frozen=True, kw_only=True):
+    """The context window, and the output bound that prompt and window must leave room for."""
+
+    window_tokens: int
+    output_tokens: int
+
+
+def fit_window(call: Call, ask: Ask, *, prompt_tokens: int, room: Room) -> int:
     """Return the output bound that fits; raises `Refusal` (400, `context_length_exceeded`).
 
     An output length that the client named must fit whole. The model's default is cut to the room.
     """
     began = call.spans.clock()
-    room = window_tokens - prompt_tokens
+    left = room.window_tokens - prompt_tokens
     call.spans.add(WINDOW, began)
-    if room >= output_tokens:
-        return output_tokens
-    if room > 0 and ask.output_tokens is None:
-        return room
-    raise _overflow(ask, prompt_tokens, output_tokens, window_tokens)
+    if left >= room.output_tokens:
+        return room.output_tokens
+    if left > 0 and ask.output_tokens is None:
+        return left
+    raise _overflow(ask, prompt_tokens, room)
 
 
-def _overflow(ask: Ask, prompt_tokens: int, output_tokens: int, window_tokens: int) -> Refusal:
+def _overflow(ask: Ask, prompt_tokens: int, room: Room) -> Refusal:
     field = "messages" if ask.operation == "chat" else "prompt"
     message = (
-        f"This model's maximum context length is {window_tokens} tokens. However, you requested"
-        f" {prompt_tokens + output_tokens} tokens ({prompt_tokens} in the {field},"
-        f" {output_tokens} in the completion). Please reduce the length of either one."
+        f"This model's maximum context length is {room.window_tokens} tokens. However, you requested"
+        f" {prompt_tokens + room.output_tokens} tokens ({prompt_tokens} in the {field},"
+        f" {room.output_tokens} in the completion). Please reduce the length of either one."
     )
     return bad_field(field, message, "context_length_exceeded")

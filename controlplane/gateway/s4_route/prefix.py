@@ -6,7 +6,6 @@ from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.kernel.spans import INDEX
-from inference.text.model_text import ModelText
 
 PREFIX = INDEX["s4_route.prefix"]
 
@@ -14,7 +13,7 @@ PREFIX = INDEX["s4_route.prefix"]
 def cached_tokens(
     call: Call,
     chains: dict[int, list[bytes]],
-    fleet: Fleet[ModelText],
+    fleet: Fleet,
     *,
     nodes: tuple[NodeLink, ...],
     prompt_tokens: int,

@@ -51,9 +51,7 @@ class WaitingRoom:
         finally:
             call.spans.add(SATURATION, began)
 
-    async def _wait_for_room(
-        self, call: Call, nodes: tuple[NodeLink, ...]
-    ) -> tuple[NodeLink, ...]:
+    async def _wait_for_room(self, call: Call, nodes: tuple[NodeLink, ...]) -> tuple[NodeLink, ...]:
         if len(self._waiters) >= WAITING_MAX:
             raise overloaded("the queue is full")
         try:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.nodes.stream import JobStream
-from inference.contract.frames import Job
-from inference.text.model_text import ModelText
+from inference.contract.frames import Job, Sampling
 
 MS_PER_S = 1000
 
@@ -19,8 +17,9 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     """What a node needs to know; the model is the served one, not the alias."""
 
     model: str
-    ask: Ask
+    sampling: Sampling
     tokens: list[int]
+    chains: dict[int, list[bytes]]
     output_tokens: int
     salt: bytes
 
@@ -29,9 +28,8 @@ def dispatch(
     call: Call,
     work: Work,
     link: NodeLink,
-    fleet: Fleet[ModelText],
+    fleet: Fleet,
     *,
-    chain: list[bytes],
     cached_tokens: int,
 ) -> JobStream:
     """Send the job; raises `NoCredit` or LookupError when the node's state has changed."""
@@ -40,8 +38,8 @@ def dispatch(
         model=work.model,
         tokens=work.tokens,
         salt=work.salt,
-        hashes=b"".join(chain),
-        sampling=msgspec.structs.replace(work.ask.sampling, max_tokens=work.output_tokens),
+        hashes=b"".join(work.chains[link.hello.block_size]),
+        sampling=msgspec.structs.replace(work.sampling, max_tokens=work.output_tokens),
         stop_tokens=[],
         deadline_ms=call.deadline_s * MS_PER_S,
     )

@@ -24,7 +24,9 @@ class Choice:
 
     __slots__ = ("decoder", "finish", "safety", "stop", "tokens")
 
-    def __init__(self, text: ModelText, stops: tuple[str, ...], safety: SafetyFilter | None):
+    def __init__(
+        self, text: ModelText, stops: tuple[str, ...], safety: SafetyFilter | None
+    ) -> None:
         self.decoder = text.decoder()
         self.stop = StopFinder(stops)
         self.safety = safety
@@ -91,9 +93,7 @@ class Finisher:
         if choice.safety is not None:
             text, reason = await self._screen(choice.safety, text, reason)
         choice.finish = reason
-        return Piece(
-            choice=output.choice, text=text, logprobs=output.logprobs or [], finish=reason
-        )
+        return Piece(choice=output.choice, text=text, logprobs=output.logprobs or [], finish=reason)
 
     def _stops(self, choice: Choice, text: str, reason: str | None) -> tuple[str, str | None]:
         began = self._call.spans.clock()

@@ -66,8 +66,7 @@ class SafetyFilter:
             return ""
         self._held += text
         self._unread += text
-        await self._look(final=False)
-        if self.blocked:
+        if not await self._passes(final=False):
             return ""
         ready = max(0, len(self._held) - HOLD_BACK_CHARS)
         shown, self._held = self._held[:ready], self._held[ready:]
@@ -75,16 +74,16 @@ class SafetyFilter:
 
     async def close(self) -> str:
         """Look at the rest and return it, unless it is blocked."""
-        if not self.blocked:
-            await self._look(final=True)
-        shown, self._held = ("" if self.blocked else self._held), ""
+        passes = not self.blocked and await self._passes(final=True)
+        shown, self._held = (self._held if passes else ""), ""
         return shown
 
-    async def _look(self, *, final: bool) -> None:
+    async def _passes(self, *, final: bool) -> bool:
         self._found(find_pattern(self._held))
         if self._unread and (final or len(self._unread) >= CLASSIFY_CHARS):
             text, self._unread = self._unread, ""
             self._found(await self._classify(text))
+        return not self.blocked
 
     async def _classify(self, text: str) -> str | None:
         try:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from controlplane.gateway.answer import Piece, Writer
+from controlplane.gateway.answer import Charge, Piece, Writer
 from controlplane.gateway.call import Call
-from controlplane.gateway.s7_bill.price import Charge
 from controlplane.kernel.spans import INDEX
 
 SERIALIZE = INDEX["s6_finish.serialize"]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
-
+from controlplane.gateway.answer import Charge
 from controlplane.gateway.call import Call
 from controlplane.gateway.ports import Hold
 from controlplane.kernel.price import TokenCounts, charge_nano
@@ -11,14 +10,6 @@ from controlplane.kernel.spans import INDEX
 from inference.contract.frames import Usage
 
 PRICE = INDEX["s7_bill.price"]
-
-
-class Charge(msgspec.Struct, frozen=True):
-    """What a request is charged; amounts in nano-USD."""
-
-    usage: Usage
-    counts: TokenCounts
-    amount_nano: int
 
 
 def price_usage(call: Call, hold: Hold, usage: Usage) -> Charge:

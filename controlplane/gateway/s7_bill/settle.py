@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from controlplane.gateway.answer import Charge
 from controlplane.gateway.call import Call
 from controlplane.gateway.ports import Hold, Ledger, Settlement
-from controlplane.gateway.s7_bill.price import Charge
 from controlplane.kernel.spans import INDEX
 
 SETTLE = INDEX["s7_bill.settle"]

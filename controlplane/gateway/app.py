@@ -1,0 +1,187 @@
+"""The ASGI edge of `/v1/*`: paths to shapes, answers to messages. Knows HTTP; the pipeline does not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+import msgspec
+
+from controlplane.gateway.call import Call
+from controlplane.gateway.openai.models import list_models, show_model
+from controlplane.gateway.openai.render import error_event
+from controlplane.gateway.openai.shapes import SHAPES
+from controlplane.gateway.pipeline import serve
+from controlplane.gateway.refusal import NO_RETRY, Refusal, internal_error
+from controlplane.gateway.s1_admission.authenticate import authenticate
+from controlplane.gateway.s1_admission.body import Receive
+from controlplane.gateway.s1_admission.limits import limit_headers
+from controlplane.gateway.trip import Trip
+from controlplane.gateway.world import World
+from controlplane.kernel.spans import STAGES
+
+HEADER_BYTES_MAX = 64 * 1024
+SEND_S_MAX = 30.0
+MODELS_PATH = "/v1/models"
+OPENAI_VERSION = b"2020-10-01"
+OK = 200
+
+Message = MutableMapping[str, Any]
+Send = Callable[[Message], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+log = logging.getLogger(__name__)
+
+
+class ClientStalled(ConnectionError):
+    """The client read nothing for longer than `SEND_S_MAX`."""
+
+
+class Gateway:
+    """The ASGI application of the hot path."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        call = Call(scope["headers"])
+        out = HttpOut(call, send)
+        try:
+            await self._answer(scope, call, receive, out)
+        except Refusal as refusal:
+            await out.send_refusal(refusal, [])
+        except ConnectionError:
+            log.info("request %s: the client stopped reading", call.request.hex())
+        except Exception:  # Process edge: a bug answers 500 and is logged, the process goes on.
+            log.exception("request %s failed", call.request.hex())
+            await out.send_refusal(internal_error("internal_error", "Something failed here."), [])
+
+    async def _answer(
+        self, scope: MutableMapping[str, Any], call: Call, receive: Receive, out: HttpOut
+    ) -> None:
+        _check_headers(call.headers)
+        path, method = scope["path"], scope["method"]
+        shape = SHAPES.get(path)
+        if shape is not None:
+            _check_method(method, "POST")
+            await serve(call, receive, shape, self.world, out)
+        elif path == MODELS_PATH or path.startswith(MODELS_PATH + "/"):
+            _check_method(method, "GET")
+            await self._models(path, call, out)
+        else:
+            message = f"Unknown request URL: {method} {path}."
+            raise Refusal(404, "unknown_url", message, headers=NO_RETRY)
+
+    async def _models(self, path: str, call: Call, out: HttpOut) -> None:
+        key = authenticate(call, self.world.keys)
+        snapshot = self.world.keys.snapshot()
+        name = path.removeprefix(MODELS_PATH).removeprefix("/")
+        body = show_model(snapshot, key, name) if name else list_models(snapshot, key)
+        await out.send_whole(OK, body, [])
+
+
+class HttpOut:
+    """One HTTP response; `started` once its status line is out."""
+
+    def __init__(self, call: Call, send: Send) -> None:
+        self.started = False
+        self._call = call
+        self._send = send
+
+    async def event(self, data: bytes, trip: Trip) -> None:
+        """Send events, with status and headers before the first."""
+        if not self.started:
+            headers = [
+                (b"content-type", b"text/event-stream; charset=utf-8"),
+                (b"cache-control", b"no-cache"),
+                (b"x-accel-buffering", b"no"),
+                *_trip_headers(trip),
+            ]
+            await self._start(OK, headers)
+        await self._put(data, more=True)
+
+    async def end(self, data: bytes, trip: Trip) -> None:
+        """Send the last bytes."""
+        if self.started:
+            await self._put(data, more=False)
+        elif trip.admitted is not None and trip.admitted.ask.stream:
+            await self.event(b"", trip)
+            await self._put(data, more=False)
+        else:
+            await self.send_whole(OK, data, _trip_headers(trip))
+
+    async def refuse(self, refusal: Refusal, trip: Trip) -> None:
+        """An error body, or an error event where a stream has begun."""
+        await self.send_refusal(refusal, _trip_headers(trip))
+
+    async def send_refusal(self, refusal: Refusal, headers: Headers) -> None:
+        """The same without a trip."""
+        if self.started:
+            await self._put(error_event(refusal.body), more=False)
+            return
+        named = {name for name, _ in headers}
+        own = [(name.encode(), value.encode()) for name, value in refusal.headers]
+        headers = [*headers, *(each for each in own if each[0] not in named)]
+        await self.send_whole(refusal.status, msgspec.json.encode(refusal.body), headers)
+
+    async def send_whole(self, status: int, body: bytes, headers: Headers) -> None:
+        """A response of known length."""
+        length = str(len(body)).encode()
+        kind = [(b"content-type", b"application/json"), (b"content-length", length)]
+        await self._start(status, kind + headers)
+        await self._put(body, more=False)
+
+    async def _start(self, status: int, headers: Headers) -> None:
+        self.started = True
+        common = [
+            (b"x-request-id", self._call.request.hex().encode()),
+            (b"openai-version", OPENAI_VERSION),
+            (b"openai-processing-ms", str(self._call.elapsed_us() // 1000).encode()),
+        ]
+        await self._send(
+            {"type": "http.response.start", "status": status, "headers": common + headers}
+        )
+
+    async def _put(self, data: bytes, *, more: bool) -> None:
+        try:
+            async with asyncio.timeout(SEND_S_MAX):
+                await self._send({"type": "http.response.body", "body": data, "more_body": more})
+        except TimeoutError as error:
+            raise ClientStalled from error
+
+
+def _trip_headers(trip: Trip) -> Headers:
+    """Rate limits, organization, route and times, as far as the request has come."""
+    headers: Headers = []
+    if trip.key is not None:
+        headers.append((b"openai-organization", trip.key.organization.encode()))
+    if trip.admitted is not None:
+        headers += limit_headers(trip.admitted.allowance)
+    if trip.placement is not None:
+        headers.append((b"x-sluice-node", trip.placement.link.identity.name.encode()))
+        headers.append((b"x-sluice-route", trip.placement.rule.encode()))
+    headers.append((b"server-timing", _server_timing(trip)))
+    return headers
+
+
+def _server_timing(trip: Trip) -> bytes:
+    """Durations of the stages that have run, in the standard header's syntax (W3C)."""
+    spans = trip.call.spans
+    parts = [
+        f"{stage};dur={us / 1000:.3f}" for stage, _, _ in STAGES if (us := spans.total_us(stage))
+    ]
+    return ", ".join(parts).encode()
+
+
+def _check_headers(headers: Headers) -> None:
+    if sum(len(name) + len(value) for name, value in headers) > HEADER_BYTES_MAX:
+        message = f"The request headers are larger than {HEADER_BYTES_MAX} bytes."
+        raise Refusal(431, "headers_too_large", message, headers=NO_RETRY)
+
+
+def _check_method(method: str, wanted: str) -> None:
+    if method != wanted:
+        message = f"{method} is not allowed here; use {wanted}."
+        raise Refusal(405, "method_not_allowed", message, headers=(("allow", wanted), *NO_RETRY))

@@ -1,0 +1,359 @@
+"""The seven stages, in order, for one request. This file is the table of contents of the product.
+
+Before the first token a lost or full node is replaced, at most `ATTEMPTS_MAX` times in all; after
+it a stream ends with a typed error and without its end mark. However a request ends, its hold is
+resolved exactly once, in `_resolve`, which outlives the request's own task if it must.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from controlplane.gateway.answer import Piece
+from controlplane.gateway.call import Call, ClientGone
+from controlplane.gateway.nodes.account import NoCredit
+from controlplane.gateway.nodes.link import NodeLink
+from controlplane.gateway.nodes.stream import JobRejected, JobStream, NodeLost, SlowReader
+from controlplane.gateway.openai.shapes import Shape
+from controlplane.gateway.ports import LedgerAway
+from controlplane.gateway.record import make_record
+from controlplane.gateway.refusal import Refusal, internal_error
+from controlplane.gateway.s1_admission.admit import admit, read_ask
+from controlplane.gateway.s1_admission.arrival import note_arrival
+from controlplane.gateway.s1_admission.authenticate import authenticate
+from controlplane.gateway.s1_admission.body import Receive
+from controlplane.gateway.s1_admission.hold import ledger_away
+from controlplane.gateway.s2_balance.balance import balance
+from controlplane.gateway.s3_tokenize.tokenize import encode_ask, tokenize
+from controlplane.gateway.s3_tokenize.window import Room
+from controlplane.gateway.s4_route.node import Placement, pick_node
+from controlplane.gateway.s4_route.prefix import cached_tokens
+from controlplane.gateway.s4_route.rules import rule_name
+from controlplane.gateway.s4_route.saturation import overloaded
+from controlplane.gateway.s5_infer.dispatch import Work, dispatch
+from controlplane.gateway.s5_infer.remote_spans import note_remote_spans
+from controlplane.gateway.s6_finish.finisher import Finisher
+from controlplane.gateway.s6_finish.serialize import write_chunk, write_end
+from controlplane.gateway.s7_bill.price import price_usage
+from controlplane.gateway.s7_bill.settle import settle_charge
+from controlplane.gateway.trip import Out, Trip, made
+from controlplane.gateway.world import REGION_HEADER, World
+from controlplane.kernel.clock import MICROSECOND_NS
+from controlplane.kernel.spans import INDEX
+from inference.contract.frames import Output
+
+ATTEMPTS_MAX = 3
+S1, S2, S3, S4, S5, S6, S7 = (
+    INDEX[name]
+    for name in (
+        "s1_admission", "s2_balance", "s3_tokenize", "s4_route", "s5_infer", "s6_finish", "s7_bill",
+    )
+)  # fmt: skip
+FAILED_FINISHES = frozenset({"error", "cancelled"})
+RETRY_CODES = frozenset({"full", "draining"})
+
+log = logging.getLogger(__name__)
+
+
+async def serve(call: Call, receive: Receive, shape: Shape, world: World, out: Out) -> None:
+    """Answer one request on `out`; every failure becomes an answer too."""
+    trip = Trip(call, world, out)
+    try:
+        await _stages(trip, receive, shape)
+    except Refusal as refusal:
+        trip.refusal = refusal
+        await out.refuse(refusal, trip)
+        await _resolve(trip)
+    except ClientGone:
+        await _resolve(trip)
+    finally:
+        _leave(trip)
+
+
+async def _stages(trip: Trip, receive: Receive, shape: Shape) -> None:
+    await _admit(trip, receive, shape)
+    trip.world.spawn(_watch(trip.call, receive))
+    _balance(trip)
+    _tokenize(trip)
+    await _infer(trip, shape)
+    if trip.call.gone:
+        raise ClientGone
+    await _bill(trip)
+    await _end(trip)
+
+
+async def _admit(trip: Trip, receive: Receive, shape: Shape) -> None:
+    """Stage 1: who asks, for what, within which limits, and is there money for it."""
+    call, world = trip.call, trip.world
+    try:
+        note_arrival(call)
+        trip.key = authenticate(call, world.keys)
+        snapshot = world.keys.snapshot()
+        trip.asked = await read_ask(call, receive, shape.parse, key=trip.key, snapshot=snapshot)
+        trip.admitted = await admit(
+            call, trip.asked, world.limiter, world.ledger, count_prompt=lambda: len(_tokens(trip))
+        )
+    finally:
+        call.spans.add(S1, call.arrived_ns)
+
+
+def _balance(trip: Trip) -> None:
+    """Stage 2: which cluster."""
+    call, world = trip.call, trip.world
+    began = call.spans.clock()
+    try:
+        trip.cluster = balance(
+            call,
+            made(trip.admitted).model,
+            world.fleet,
+            client_region=call.header(REGION_HEADER),
+            own_region=world.region,
+        )
+    finally:
+        call.spans.add(S2, began)
+
+
+def _tokenize(trip: Trip) -> None:
+    """Stage 3: token ids, window, block hashes."""
+    call, admitted, cluster = trip.call, made(trip.admitted), made(trip.cluster)
+    began = call.spans.clock()
+    try:
+        trip.prompt = tokenize(
+            call,
+            admitted.ask,
+            _tokens(trip),
+            room=Room(
+                window_tokens=min(admitted.model.context_window, cluster.served.context_window),
+                output_tokens=admitted.output_tokens,
+            ),
+            block_sizes=[link.hello.block_size for link in cluster.nodes],
+            salt=admitted.snapshot.projects[admitted.key.project].salt,
+        )
+    finally:
+        call.spans.add(S3, began)
+
+
+def _tokens(trip: Trip) -> list[int]:
+    """Token ids of the prompt, encoded once: by stage 3, or earlier when a hold needs the count."""
+    if trip.tokens is None:
+        asked = made(trip.asked)
+        served = trip.world.fleet.models().get(asked.model.name)
+        if served is None:
+            raise overloaded("no node serves this model")
+        trip.tokens = encode_ask(trip.call, asked.ask, served.text)
+    return trip.tokens
+
+
+async def _infer(trip: Trip, shape: Shape) -> None:
+    """Stages 4 to 6, again on another node while nothing has reached the client."""
+    tried: list[NodeLink] = []
+    for _ in range(ATTEMPTS_MAX):
+        placement = await _route(trip, tried)
+        _begin_answer(trip, shape)
+        try:
+            await _generate(trip, placement)
+            return
+        except (NoCredit, LookupError):
+            continue
+        except JobRejected as error:
+            if error.code not in RETRY_CODES:
+                raise internal_error("node_rejected", f"The node refused: {error}.") from error
+        except NodeLost as error:
+            log.warning("node lost name=%s reason=%s", placement.link.identity.name, error)
+            if trip.out.started or trip.call.gone:
+                raise _node_lost() from error
+        except SlowReader as error:
+            message = "The client read too slowly, so generation was stopped."
+            raise internal_error("slow_reader", message) from error
+        tried.append(placement.link)
+    raise overloaded(f"{ATTEMPTS_MAX} attempts on its nodes failed")
+
+
+async def _route(trip: Trip, tried: list[NodeLink]) -> Placement:
+    """Stage 4: which rule, which node, and is there room."""
+    call, admitted, prompt = trip.call, made(trip.admitted), made(trip.prompt)
+    began = call.spans.clock()
+    try:
+        rule = rule_name(call, admitted.ask, key=admitted.key, snapshot=admitted.snapshot)
+        nodes = tuple(link for link in made(trip.cluster).nodes if link not in tried)
+        roomy = await trip.world.waiting.roomy(call, nodes)
+        size = len(prompt.tokens)
+        cached = cached_tokens(
+            call, prompt.chains, trip.world.fleet, nodes=roomy, prompt_tokens=size
+        )
+        trip.placement = pick_node(call, roomy, cached, prompt_tokens=size, rule=rule)
+        return trip.placement
+    finally:
+        call.spans.add(S4, began)
+
+
+def _begin_answer(trip: Trip, shape: Shape) -> None:
+    admitted, text = made(trip.admitted), made(trip.cluster).served.text
+    trip.pieces = {}
+    trip.finisher = Finisher(
+        trip.call,
+        admitted.ask,
+        text,
+        mode=admitted.snapshot.projects[admitted.key.project].safety,
+        safety=trip.world.safety,
+    )
+    trip.writer = shape.writer(
+        trip.call.request,
+        admitted.ask,
+        fingerprint=f"fp_{made(trip.cluster).served.digest[:12]}",
+        token_text=text.token_text,
+    )
+
+
+async def _generate(trip: Trip, placement: Placement) -> None:
+    """Stages 5 and 6 on one node, batch by batch."""
+    call, spans = trip.call, trip.call.spans
+    began = spans.clock()
+    dispatched_us = call.elapsed_us()
+    stream = trip.stream = dispatch(
+        call, _work(trip), placement.link, trip.world.fleet, cached_tokens=placement.cached_tokens
+    )
+    call.on_gone = stream.cancel
+    if call.gone:
+        stream.cancel()
+    try:
+        while outputs := await stream.batch():
+            began = spans.add(S5, began)
+            await _finish(trip, stream, outputs)
+            began = spans.add(S6, began)
+            if made(trip.finisher).ended:
+                stream.cancel()
+                return
+        spans.add(S5, began)
+    finally:
+        call.on_gone = None
+        note_remote_spans(call, stream, dispatched_us=dispatched_us)
+
+
+def _work(trip: Trip) -> Work:
+    admitted, prompt = made(trip.admitted), made(trip.prompt)
+    return Work(
+        model=admitted.model.name,
+        sampling=admitted.ask.sampling,
+        tokens=prompt.tokens,
+        chains=prompt.chains,
+        output_tokens=prompt.output_tokens,
+        salt=prompt.salt,
+    )
+
+
+async def _finish(trip: Trip, stream: JobStream, outputs: list[Output]) -> None:
+    """Stage 6: text, stops, safety, shape; and out to the client."""
+    call = trip.call
+    _note_tokens(call)
+    if not stream.cancelled and any(output.finish in FAILED_FINISHES for output in outputs):
+        raise NodeLost(
+            "the node gave the request up",
+            usage=stream.usage,
+            before_first_token=not stream.completion_tokens,
+        )
+    pieces = await made(trip.finisher).feed(outputs)
+    if made(trip.admitted).ask.stream:
+        data = write_chunk(call, made(trip.writer), pieces)
+        if data:
+            await trip.out.event(data, trip)
+        return
+    for piece in pieces:
+        _collect(trip.pieces, piece)
+
+
+def _note_tokens(call: Call) -> None:
+    now = call.spans.clock()
+    if not call.first_token_ns:
+        call.first_token_ns = now
+    else:
+        call.inter_token_us.append((now - call.last_token_ns) // MICROSECOND_NS)
+    call.last_token_ns = now
+
+
+def _collect(pieces: dict[int, Piece], piece: Piece) -> None:
+    whole = pieces.setdefault(piece.choice, Piece(choice=piece.choice, text="", logprobs=[]))
+    whole.text += piece.text
+    whole.logprobs.extend(piece.logprobs)
+    whole.finish = piece.finish
+
+
+async def _bill(trip: Trip) -> None:
+    """Stage 7: price and settle, before the client hears that the answer is complete."""
+    call, world, hold = trip.call, trip.world, made(trip.admitted).hold
+    began = call.spans.clock()
+    try:
+        trip.charge = price_usage(call, hold, trip.usage())
+        trip.resolved = True
+        await settle_charge(call, hold, trip.charge, world.ledger)
+    except LedgerAway as error:
+        # The lane keeps the settlement and the node its report: either settles it later, once.
+        world.fleet.abandon(call.request)
+        raise ledger_away() from error
+    finally:
+        call.spans.add(S7, began)
+    if trip.stream is not None:
+        world.fleet.acknowledge(made(trip.placement).link, call.request)
+
+
+async def _end(trip: Trip) -> None:
+    streamed = made(trip.admitted).ask.stream
+    pieces = None if streamed else [trip.pieces[choice] for choice in sorted(trip.pieces)]
+    data = write_end(trip.call, made(trip.writer), pieces, made(trip.charge))
+    await trip.out.end(data, trip)
+    trip.ended = True
+
+
+async def _resolve(trip: Trip) -> None:
+    """Settle or release what is still held, after an answer that was not a whole completion."""
+    if trip.admitted is None or trip.resolved:
+        return
+    if trip.stream is not None and trip.call.gone:
+        await trip.stream.settled()
+    try:
+        await _bill(trip)
+    except Refusal as refusal:
+        log.error("request %s is settled later: %s", trip.call.request.hex(), refusal.code)
+
+
+def _leave(trip: Trip) -> None:
+    """Leave nothing behind: a running job, an open hold, an unwritten record."""
+    if trip.stream is not None:
+        trip.stream.cancel()
+    if trip.admitted is not None and not trip.resolved:
+        trip.world.spawn(_resolve_cancelled(trip))
+        return
+    _record(trip)
+
+
+async def _resolve_cancelled(trip: Trip) -> None:
+    """The request's task was cancelled, or failed by a bug: nobody else will resolve its hold."""
+    trip.call.gone = True
+    await _resolve(trip)
+    _record(trip)
+
+
+def _record(trip: Trip) -> None:
+    if trip.key is None:
+        return
+    if trip.admitted is not None and trip.charge is not None:
+        usage = trip.charge.usage
+        used = usage.prompt_tokens - usage.cached_tokens + usage.completion_tokens
+        unused = trip.admitted.estimated_tokens - used
+        if unused > 0:
+            trip.world.limiter.give_back(trip.key, unused)
+    trip.world.recorder.record(make_record(trip))
+
+
+async def _watch(call: Call, receive: Receive) -> None:
+    """Wait until the client closes; the server says so too when the answer is complete."""
+    message = await receive()
+    while message["type"] != "http.disconnect":
+        message = await receive()
+    call.client_left()
+
+
+def _node_lost() -> Refusal:
+    return internal_error(
+        "node_lost", "The node was lost while it generated; what was delivered is charged."
+    )

@@ -1,0 +1,55 @@
+"""The one compact row that telemetry keeps of a request, made from its trip."""
+
+from __future__ import annotations
+
+import msgspec
+
+from controlplane.gateway.ports import RequestRecord
+from controlplane.gateway.s4_route.rules import DIRECT
+from controlplane.gateway.trip import NOTHING, Trip, made
+from controlplane.kernel.clock import MICROSECOND_NS
+
+OK = 200
+CLIENT_CLOSED = 499
+ABSENT_US = -1
+
+
+def make_record(trip: Trip) -> RequestRecord:
+    """Needs a known key; everything else may be missing, as it is for a refusal."""
+    call, key, asked, placement = trip.call, made(trip.key), trip.asked, trip.placement
+    usage = trip.charge.usage if trip.charge else NOTHING
+    link = placement.link if placement else None
+    first_us = (call.first_token_ns - call.arrived_ns) // MICROSECOND_NS
+    return RequestRecord(
+        request=call.request,
+        started_us=call.started_us,
+        organization=key.organization,
+        project=key.project,
+        key=key.id,
+        model=asked.model.name if asked else "",
+        route=placement.rule if placement else DIRECT,
+        node=link.identity.name if link else "",
+        pool=asked.model.pool if asked else "",
+        region=trip.cluster.region if trip.cluster else "",
+        operation=asked.ask.operation if asked else "",
+        status=_status(trip),
+        error_code=(trip.refusal.code or "bad_request") if trip.refusal else "",
+        finish=trip.finisher.finish_reason if trip.finisher else "",
+        stream=asked.ask.stream if asked else False,
+        prompt_tokens=usage.prompt_tokens,
+        cached_tokens=usage.cached_tokens,
+        output_tokens=usage.completion_tokens,
+        total_us=call.elapsed_us(),
+        ttft_us=first_us if call.first_token_ns else ABSENT_US,
+        inter_token_us=call.inter_token_us,
+        cost_nano=trip.charge.amount_nano if trip.charge else 0,
+        spans=call.spans.to_bytes(),
+        receipt=msgspec.json.encode(placement.receipt()) if placement else b"",
+        safety=trip.finisher.verdict if trip.finisher else "",
+    )
+
+
+def _status(trip: Trip) -> int:
+    if trip.refusal is not None:
+        return trip.refusal.status
+    return CLIENT_CLOSED if trip.call.gone and not trip.ended else OK
