@@ -1,7 +1,7 @@
-"""The ASGI entrance: a table of prefixes, cut down to the process' role. Serves nothing itself but
-`/healthz` and `/readyz`.
+"""The ASGI entrance: a table of prefixes, cut down to what the process' role serves.
 
 Traffic goes to plain ASGI callables; only pages go through Django, so that no request pays for it.
+Nothing is answered here but `/healthz` and `/readyz`.
 """
 
 import os
@@ -21,7 +21,8 @@ from django.utils.module_loading import import_string
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+# Loose, since Django and Channels each type the three arguments in their own way.
+ASGIApp = Callable[..., Awaitable[None]]
 
 GATEWAY_FACTORY = "controlplane.bridge.compose.build_gateway"
 NODE_CONSUMER = "controlplane.bridge.socket.NodeConsumer"
@@ -115,10 +116,11 @@ async def answer(send: Send, status: int, body: dict[str, Any]) -> None:
 
 def build(role: str) -> Entrance:
     """The applications of a role: all, gateway or web; parts of other roles are never imported."""
-    serves_traffic, serves_pages = role != "web", role != "gateway"
+    serves_pages = role != "gateway"
+    gateway = None if role == "web" else import_string(GATEWAY_FACTORY)()
     return Entrance(
-        gateway=import_string(GATEWAY_FACTORY)() if serves_traffic else None,
-        fleet=import_string(NODE_CONSUMER).as_asgi() if serves_traffic else None,
+        gateway=gateway,
+        fleet=import_string(NODE_CONSUMER).as_asgi(gateway=lambda: gateway) if gateway else None,
         pages=get_asgi_application() if serves_pages else None,
         live=_live() if serves_pages else None,
     )

@@ -14,6 +14,9 @@ from psycopg import sql
 STATEMENT_SECONDS_MAX = "5s"
 CONNECT_SECONDS_MAX = 5
 
+# What is missing, in words, and the statement that makes it.
+Step = tuple[str, sql.Composed]
+
 
 @dataclass(frozen=True)
 class Role:
@@ -71,9 +74,7 @@ def bootstrap(maintenance_dsn: str, wanted: Wanted) -> list[str]:
     return made
 
 
-def _apply(
-    connection: psycopg.Connection, statements: list[tuple[str, sql.Composable]]
-) -> list[str]:
+def _apply(connection: psycopg.Connection, statements: list[Step]) -> list[str]:
     for number, (_, statement) in enumerate(statements):
         try:
             connection.execute(statement)
@@ -83,9 +84,7 @@ def _apply(
     return [name for name, _ in statements]
 
 
-def _cluster_statements(
-    connection: psycopg.Connection, wanted: Wanted
-) -> Iterator[tuple[str, sql.Composable]]:
+def _cluster_statements(connection: psycopg.Connection, wanted: Wanted) -> Iterator[Step]:
     for role in (wanted.owner, *wanted.served):
         yield from _role_statements(connection, role, bounded=role is not wanted.owner)
     owner, ledger = wanted.owner.name, wanted.ledger.name
@@ -106,7 +105,7 @@ def _cluster_statements(
 
 def _role_statements(
     connection: psycopg.Connection, role: Role, *, bounded: bool
-) -> Iterator[tuple[str, sql.Composable]]:
+) -> Iterator[Step]:
     row = connection.execute(
         "SELECT rolsuper OR rolbypassrls, coalesce(rolconfig, '{}') FROM pg_roles"
         " WHERE rolname = %s",
@@ -137,9 +136,7 @@ def _role_statements(
             )
 
 
-def _schema_statements(
-    connection: psycopg.Connection, wanted: Wanted
-) -> Iterator[tuple[str, sql.Composable]]:
+def _schema_statements(connection: psycopg.Connection, wanted: Wanted) -> Iterator[Step]:
     for role in wanted.served:
         if not _exists(
             connection, "SELECT 1 WHERE has_schema_privilege(%s, 'public', 'USAGE')", role.name
@@ -154,9 +151,9 @@ def _schema_statements(
             yield f"connections of {role.name}", grant
 
 
-def _password_clause(connection: psycopg.Connection, role: Role) -> sql.Composable:
+def _password_clause(connection: psycopg.Connection, role: Role) -> sql.Composed:
     if role.password is None:
-        return sql.SQL("")
+        return sql.Composed([])
     # Sent as a SCRAM verifier: the password itself reaches neither logs nor a printed statement.
     verifier = connection.pgconn.encrypt_password(
         role.password.encode(), role.name.encode(), b"scram-sha-256"

@@ -18,6 +18,7 @@ class Demo(msgspec.Struct, frozen=True):
     api_key: str | None = None
     node_credential: str | None = None
     setup_path: str | None = None
+    node_name: str = "node-1"
 
 
 class DemoFiles:

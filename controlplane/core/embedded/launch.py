@@ -133,7 +133,9 @@ class Launch:
         children = [stack.gateway(host, port), stack.worker(), stack.beat()]
         if self._options.with_node:
             model, credential = settings.SHIPPED_MODEL_DIR, self._files.credential()
-            children.insert(1, stack.node(host, port, model=model, credential=credential))
+            name = self._demo.node_name
+            node = stack.node(host, port, model=model, name=name, credential=credential)
+            children.insert(1, node)
         for child in children:
             self._supervisor.add(child)
         self._note()

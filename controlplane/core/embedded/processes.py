@@ -28,7 +28,6 @@ def spawn(
     argv: Sequence[str], *, log: Path, folder: Path, account: Account | None, stdin: bytes = b""
 ) -> subprocess.Popen[bytes]:
     """Start a server in a session of its own, as the account, with its output in `log`."""
-    identity = {} if account is None else {"user": account.uid, "group": account.gid}
     with log.open("ab") as out:
         process = subprocess.Popen(
             argv,
@@ -38,8 +37,9 @@ def spawn(
             cwd=folder,
             env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8", "TZ": "UTC"},
             start_new_session=True,
+            user=None if account is None else account.uid,
+            group=None if account is None else account.gid,
             extra_groups=None if account is None else [],
-            **identity,
         )
     assert process.stdin is not None
     try:
@@ -114,9 +114,10 @@ def log_tail(log: Path) -> str:
 
 def _parent(process: psutil.Process) -> int | None:
     try:
-        return process.ppid()
+        parent: int = process.ppid()
     except psutil.NoSuchProcess:
         return None
+    return parent
 
 
 def _signal(process: psutil.Process, kind: signal.Signals) -> None:

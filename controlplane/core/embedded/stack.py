@@ -4,12 +4,12 @@ import sys
 from pathlib import Path
 
 from controlplane.core.embedded.supervisor import Child
+from inference.contract.frames import FRAME_BYTES_MAX
 
-# The largest frame of the fleet link is a node's tokenizer, 32 MiB, and its envelope.
-FRAME_BYTES_MAX = 33 * 2**20
 GRACE_SECONDS = 10
 GATEWAY_STOP_SECONDS_MAX = 15.0
 CHILD_STOP_SECONDS_MAX = 10.0
+DRAIN_SECONDS = 5
 # The demo's Celery processes mostly sleep; fewer arenas keep them small.
 SMALL = {"MALLOC_ARENA_MAX": "2"}
 
@@ -49,10 +49,11 @@ def beat() -> Child:
     return Child("beat", [*argv, "--pidfile", ""], SMALL, 1, CHILD_STOP_SECONDS_MAX)
 
 
-def node(host: str, port: int, *, model: Path, credential: str) -> Child:
+def node(host: str, port: int, *, model: Path, name: str, credential: str) -> Child:
     """The compact engine with the shipped model; its credential never appears in arguments."""
     argv = _python("inference", "--gateway", fleet_url(host, port))
-    argv += ["--engine", "compact", "--model", str(model)]
+    argv += ["--name", name, "--engine", "compact", "--model", str(model)]
+    argv += ["--drain-deadline", str(DRAIN_SECONDS)]
     return Child("node", argv, {"SLUICE_NODE_CREDENTIAL": credential}, 1, CHILD_STOP_SECONDS_MAX)
 
 

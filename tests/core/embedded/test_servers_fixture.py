@@ -31,4 +31,5 @@ def test_redis_is_real_and_empty(redis_url: str) -> None:
 
 
 def test_the_data_folder_belongs_to_this_run() -> None:
-    assert Path(settings.DATA_DIR).parent == Path("/tmp")
+    assert Path(settings.DATA_DIR).name.startswith("sluice-")
+    assert Path(settings.DATA_DIR) != settings.BASE_DIR / "var"

@@ -37,7 +37,7 @@ class Command(BaseCommand):
             ) from error
         except psycopg.OperationalError as error:
             raise CommandError(f"PostgreSQL does not answer: {error}") from error
-        for name in made:
+        for name in made if options["verbosity"] else []:
             self.stdout.write(f"made {name}")
 
 
