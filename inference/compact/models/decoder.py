@@ -35,8 +35,8 @@ class Decoder:
                 # Beyond the last attention only the rows that are drawn from matter.
                 x = x.index_select(0, batch.sampled)
                 attended = attended.index_select(0, batch.sampled)
-            x = x + linear(attended, layer.out)
-            x = x + self._mlp(x, layer)
+            x += linear(attended, layer.out)
+            x += self._mlp(x, layer)
         return linear(self._norm(x, self.weights.norm), self.weights.head).float()
 
     def _attention(self, x: Tensor, index: int, turn: Tensor, batch: Batch) -> Tensor:
