@@ -162,7 +162,7 @@ class FleetPort(Protocol):
     """What the database knows of nodes."""
 
     async def authenticate(self, credential: str) -> NodeIdentity | None:
-        """The node behind a credential, or None."""
+        """The node behind a credential, or None; raises LedgerAway when it cannot be asked for."""
 
     def observe(self, node: str, state: str, facts: dict[str, object]) -> None:
         """Write down a change of a node's state; never blocks."""

@@ -32,12 +32,17 @@ class KeyRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProjectRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a project decides about its requests. `salt` separates prefix caches of tenants."""
+    """What a project decides about its requests. `salt` separates prefix caches of tenants.
+
+    Its limits are shared by all its keys.
+    """
 
     id: str
     organization: str
     safety: SafetyMode
     salt: bytes
+    requests_per_min: int | None = None
+    tokens_per_min: int | None = None
 
 
 class ModelRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,13 +71,14 @@ class RouteRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything at one version."""
+    """Everything at one version. `budgets` are the projects and organizations that have one."""
 
     version: int
     keys: dict[str, KeyRecord]
     projects: dict[str, ProjectRecord]
     models: dict[str, ModelRecord]
     rules: tuple[RouteRule, ...]
+    budgets: frozenset[str] = frozenset()
 
 
 EMPTY = Snapshot(version=0, keys={}, projects={}, models={}, rules=())

@@ -178,7 +178,7 @@ class NodeLink:
             return
         try:
             frame = decode_from_node(data)
-        except (BadFrame, RecursionError) as error:
+        except BadFrame as error:
             self.expel(CLOSE_PROTOCOL, f"undecodable frame: {error}")
             return
         if self._hello is None and not isinstance(frame, Hello):

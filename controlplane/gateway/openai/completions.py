@@ -1,4 +1,4 @@
-"""`POST /v1/completions`: the text completion request. One prompt a request, as text or token ids."""
+"""`POST /v1/completions`: text completions. One prompt a request, as text or token ids."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _named(message: str) -> Refusal:
-    """Turn msgspec's message into a refusal: path to `param`, unknown and missing fields by name."""
+    """Turn msgspec's message into a refusal that names the path as `param`."""
     found = _PATH.search(message)
     path = found["path"] if found else ""
     text = message[: found.start()] if found else message
