@@ -6,6 +6,8 @@ import msgspec
 
 from inference.contract.frames import FRAME_BYTES_MAX, FromGateway, FromNode
 
+# msgspec reports bad UTF-8 and absurd nesting in Python's own terms.
+_UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _encoder = msgspec.msgpack.Encoder()
 _from_node: msgspec.msgpack.Decoder[FromNode] = msgspec.msgpack.Decoder(FromNode)
 _from_gateway: msgspec.msgpack.Decoder[FromGateway] = msgspec.msgpack.Decoder(FromGateway)
@@ -25,7 +27,7 @@ def decode_from_node(data: bytes) -> FromNode:
     _check_size(data)
     try:
         return _from_node.decode(data)
-    except msgspec.DecodeError as error:
+    except _UNDECODABLE as error:
         raise BadFrame(str(error)) from error
 
 
@@ -34,7 +36,7 @@ def decode_from_gateway(data: bytes) -> FromGateway:
     _check_size(data)
     try:
         return _from_gateway.decode(data)
-    except msgspec.DecodeError as error:
+    except _UNDECODABLE as error:
         raise BadFrame(str(error)) from error
 
 

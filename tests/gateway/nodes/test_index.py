@@ -1,0 +1,126 @@
+"""The prefix index against a plain model: for each node, a set of blocks."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane.gateway.nodes.index import BadEvents, PrefixIndex
+from inference.contract.blocks import HASH_BYTES
+from inference.contract.frames import KvEvents
+
+BLOCKS_MAX = 1000
+NODES = ("ada", "bob", "cyd", "dee")
+CHAINS = 3
+
+
+def block(chain: int, depth: int) -> bytes:
+    # The first two blocks are common to all chains, as a system prompt is.
+    return bytes([0 if depth < 2 else chain, depth]).ljust(HASH_BYTES, b"\0")
+
+
+def chain_of(chain: int, length: int) -> list[bytes]:
+    return [block(chain, depth) for depth in range(length)]
+
+
+def stored(seq: int, blocks: list[bytes], *, snapshot: bool = False) -> KvEvents:
+    return KvEvents(seq=seq, stored=b"".join(blocks), removed=b"", snapshot=snapshot)
+
+
+def joined(*nodes: str) -> PrefixIndex:
+    index = PrefixIndex()
+    for node in nodes:
+        index.join(node, BLOCKS_MAX)
+        assert index.apply(node, stored(0, [], snapshot=True))
+    return index
+
+
+step = st.tuples(
+    st.sampled_from(NODES), st.integers(0, CHAINS - 1), st.integers(0, 40), st.sampled_from("ASDJ")
+)
+
+
+@given(st.lists(step, max_size=60), st.integers(0, CHAINS - 1), st.integers(0, 45))
+def test_matches_a_plain_model(
+    steps: list[tuple[str, int, int, str]], chain: int, length: int
+) -> None:
+    index = joined(*NODES)
+    lengths: dict[str, dict[int, int]] = {node: {} for node in NODES}
+    seqs = dict.fromkeys(NODES, 0)
+    for node, which, depth, action in steps:
+        before = blocks_of(lengths[node])
+        if action in "JD":
+            lengths[node] = {}
+        else:
+            # A node's cache stays prefix-closed: chains grow or shrink at their ends.
+            lengths[node][which] = depth
+        after = blocks_of(lengths[node])
+        if action == "J":
+            index.join(node, BLOCKS_MAX)
+            seqs[node] = depth
+            assert index.apply(node, stored(depth, [], snapshot=True))
+            continue
+        seqs[node] += 1
+        events = stored(seqs[node], sorted(after), snapshot=True)
+        if action == "A":
+            added, removed = sorted(after - before), sorted(before - after)
+            events = KvEvents(seq=seqs[node], stored=b"".join(added), removed=b"".join(removed))
+        assert index.apply(node, events)
+    wanted = chain_of(chain, length)
+    expected = {}
+    for node in NODES:
+        have = blocks_of(lengths[node])
+        depth = next((i for i, each in enumerate(wanted) if each not in have), len(wanted))
+        if depth:
+            expected[node] = depth
+    assert index.cached_blocks(wanted) == expected
+    assert len(index) == len(set().union(*(blocks_of(each) for each in lengths.values())))
+
+
+def blocks_of(lengths: dict[int, int]) -> set[bytes]:
+    return {each for chain, length in lengths.items() for each in chain_of(chain, length)}
+
+
+def test_a_gap_asks_for_a_snapshot_and_ignores_events_until_it_comes() -> None:
+    index = joined("ada")
+    assert index.apply("ada", stored(1, chain_of(0, 3)))
+    assert not index.apply("ada", stored(3, chain_of(1, 9)))
+    assert not index.apply("ada", stored(4, chain_of(1, 9)))
+    assert index.apply("ada", stored(4, chain_of(2, 5), snapshot=True))
+    assert index.cached_blocks(chain_of(2, 9)) == {"ada": 5}
+    assert index.apply("ada", stored(4, chain_of(1, 9))), "older than the snapshot: ignored"
+    assert index.cached_blocks(chain_of(1, 9)) == {"ada": 2}
+
+
+def test_events_before_any_snapshot_ask_for_one() -> None:
+    index = PrefixIndex()
+    index.join("ada", BLOCKS_MAX)
+    assert not index.apply("ada", stored(7, chain_of(0, 3)))
+
+
+def test_a_dropped_node_leaves_nothing_and_its_bit_is_used_again() -> None:
+    index = joined("ada", "bob")
+    index.apply("ada", stored(1, chain_of(0, 3)))
+    index.drop("ada")
+    assert len(index) == 0
+    index.join("cyd", BLOCKS_MAX)
+    index.apply("cyd", stored(0, chain_of(0, 1), snapshot=True))
+    assert index.match(chain_of(0, 2))[0].nodes == 1
+    index.drop("nobody")
+
+
+@pytest.mark.parametrize("field", ["stored", "removed"])
+def test_cut_hashes_are_refused_by_field(field: str) -> None:
+    index = joined("ada")
+    events = KvEvents(seq=1, **{"stored": b"", "removed": b"", field: b"short"})
+    with pytest.raises(BadEvents, match=f"kv.{field}"):
+        index.apply("ada", events)
+
+
+def test_more_blocks_than_the_node_has_are_refused() -> None:
+    index = PrefixIndex()
+    index.join("ada", 2)
+    with pytest.raises(BadEvents, match="more blocks"):
+        index.apply("ada", stored(0, chain_of(0, 3), snapshot=True))
+    assert index.cached_blocks(chain_of(0, 3)) == {}

@@ -1,0 +1,326 @@
+"""A link fed by hand: whatever bytes come, it never raises, and its account comes out even."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controlplane.gateway.nodes.account import NoCredit
+from controlplane.gateway.nodes.link import LinkState, NodeLink
+from controlplane.gateway.nodes.stream import JobRejected, JobStream, StreamBroken
+from inference.contract.codec import decode_from_gateway, encode
+from inference.contract.frames import (
+    AssetPart,
+    AssetRequest,
+    Cancel,
+    FromGateway,
+    FromNode,
+    Job,
+    KvEvents,
+    KvSnapshotRequest,
+    Output,
+    Pong,
+    Rejected,
+)
+from tests.support.fleet import (
+    NODE,
+    QUICK,
+    World,
+    make_hello,
+    make_job,
+    make_output,
+    make_report,
+    make_step,
+    make_usage,
+)
+
+
+class Wire:
+    """One link with what it sent and how it closed."""
+
+    def __init__(self, **hello: object) -> None:
+        self.world = World(msgspec.structs.replace(QUICK, tick_s=3600.0))
+        self.sent: list[FromGateway] = []
+        self.closed: list[tuple[int, str]] = []
+        self.link: NodeLink = self.world.fleet.connect(
+            self.world.fleet_port.identities["node_sluice_test"],
+            send=lambda data: self.sent.append(decode_from_gateway(data)),
+            close=lambda code, reason: self.closed.append((code, reason)),
+        )
+        self.take(make_hello(**hello))
+        self.sent.clear()
+
+    def take(self, frame: FromNode) -> None:
+        self.link.on_bytes(encode(frame))
+
+    def dispatch(self, **job: int) -> tuple[Job, JobStream]:
+        made = make_job(**job)
+        return made, self.world.fleet.dispatch(self.link, made)
+
+    @property
+    def strikes(self) -> int:
+        return self.link._strikes
+
+
+def cases(job: Job) -> dict[str, Output]:
+    """Outputs that cannot be true after one token of a job with four prompt tokens."""
+    good = make_output(job.request)
+    timing = msgspec.structs.replace(good.timing, held_us=-1)
+    return {
+        "foreign request": make_output(b"f" * 16),
+        "choice out of range": msgspec.structs.replace(good, choice=1),
+        "negative choice": msgspec.structs.replace(good, choice=-1),
+        "token over the vocabulary": msgspec.structs.replace(good, tokens=[256]),
+        "negative token": msgspec.structs.replace(good, tokens=[-1]),
+        "unknown finish": msgspec.structs.replace(good, finish="done"),
+        "cached over prompt": msgspec.structs.replace(good, usage=make_usage(cached=5)),
+        "prompt over ours": msgspec.structs.replace(good, usage=make_usage(prompt=5)),
+        "prompt backwards": msgspec.structs.replace(good, usage=make_usage(prompt=3)),
+        "completion backwards": msgspec.structs.replace(good, usage=make_usage(completion=0)),
+        "inflated completion": msgspec.structs.replace(good, usage=make_usage(completion=4)),
+        "over max_tokens": msgspec.structs.replace(
+            good, tokens=[1] * 20, usage=make_usage(completion=21)
+        ),
+        "negative duration": msgspec.structs.replace(good, timing=timing),
+        "logprobs without tokens": msgspec.structs.replace(good, logprobs=[]),
+    }
+
+
+@pytest.mark.parametrize("name", list(cases(make_job())))
+async def test_an_impossible_output_is_one_strike_and_ends_only_its_job(name: str) -> None:
+    wire = Wire()
+    job, stream = wire.dispatch()
+    _, other = wire.dispatch()
+    wire.take(make_step(make_output(job.request)))
+    wire.take(make_step(cases(job)[name], make_output(other.request)))
+    assert wire.strikes == 1
+    assert wire.link.state is LinkState.READY
+    assert len(await other.batch()) == 1
+    if name != "foreign request":
+        assert wire.sent[-1] == Cancel(request=job.request)
+        await stream.batch()
+        with pytest.raises(StreamBroken):
+            await stream.batch()
+        wire.take(make_step(make_output(job.request)))
+        assert wire.strikes == 1, "late outputs of a job that we gave up are no offence"
+    await wire.world.fleet.close()
+
+
+async def test_an_end_token_may_be_counted_but_not_delivered() -> None:
+    wire = Wire()
+    job, stream = wire.dispatch()
+    wire.take(make_step(make_output(job.request)))
+    last = make_output(job.request, tokens=[], finish="stop", usage=make_usage(completion=2))
+    wire.take(make_step(last))
+    assert (wire.strikes, stream.ended) == (0, True)
+    await wire.world.fleet.close()
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        make_hello(),
+        msgspec.structs.replace(make_step(), running=-1),
+        msgspec.structs.replace(make_step(), oldest_block_s=float("nan")),
+        Pong(number=7),
+        Rejected(request=b"x" * 16, code="full", message=""),
+        KvEvents(seq=1, stored=b"cut", removed=b""),
+        AssetPart(digest="1" * 64, name="tokenizer.json", data=b"", last=True),
+        AssetPart(digest="0" * 64, name="../../etc/passwd", data=b"", last=False),
+        AssetPart(digest="0" * 64, name="tokenizer.json", data=b"wrong", last=True),
+        make_report(b"short"),
+        make_report(b"r" * 16, model="another"),
+        msgspec.structs.replace(make_report(b"r" * 16), finish="paid"),
+        msgspec.structs.replace(make_report(b"r" * 16), usage=make_usage(cached=9)),
+    ],
+)
+async def test_a_frame_that_cannot_be_true_is_one_strike(frame: FromNode) -> None:
+    wire = Wire()
+    wire.take(frame)
+    assert (wire.strikes, wire.closed) == (1, [])
+    await wire.world.fleet.close()
+
+
+async def test_strikes_add_up_to_quarantine() -> None:
+    wire = Wire()
+    for _ in range(QUICK.strikes_max):
+        wire.take(Pong(number=9))
+    assert wire.closed[0][0] == 1002
+    assert wire.link.state is LinkState.CLOSED
+    assert NODE not in wire.world.fleet.nodes()
+    await wire.world.fleet.close()
+
+
+async def test_a_gap_in_kv_events_asks_once_for_a_snapshot() -> None:
+    wire = Wire()
+    wire.take(KvEvents(seq=5, stored=b"", removed=b""))
+    wire.take(KvEvents(seq=6, stored=b"", removed=b""))
+    assert wire.sent == [KvSnapshotRequest()]
+    wire.take(KvEvents(seq=6, stored=b"b" * 16, removed=b"", snapshot=True))
+    assert wire.world.fleet.index(16).cached_blocks([b"b" * 16]) == {NODE: 1}
+    wire.link.on_close()
+    assert wire.world.fleet.index(16).cached_blocks([b"b" * 16]) == {}
+    await wire.world.fleet.close()
+
+
+async def test_assets_are_asked_once_and_from_another_node_when_the_first_leaves() -> None:
+    world = World()
+    asked: list[tuple[str, FromGateway]] = []
+    links = []
+    for name in ("node-1", "node-2"):
+        identity = msgspec.structs.replace(
+            world.fleet_port.identities["node_sluice_test"], id=name, name=name
+        )
+        link = world.fleet.connect(
+            identity,
+            send=lambda data, name=name: asked.append((name, decode_from_gateway(data))),
+            close=lambda code, reason: None,
+        )
+        link.on_bytes(encode(make_hello(node=name)))
+        links.append(link)
+    requests = [name for name, frame in asked if isinstance(frame, AssetRequest)]
+    assert requests == ["node-1"]
+    links[0].on_close()
+    requests = [name for name, frame in asked if isinstance(frame, AssetRequest)]
+    assert requests == ["node-1", "node-2"]
+    await world.fleet.close()
+
+
+async def test_credits_are_a_bound() -> None:
+    wire = Wire(credits=2)
+    _, first = wire.dispatch()
+    wire.dispatch()
+    with pytest.raises(NoCredit):
+        wire.dispatch()
+    wire.take(Rejected(request=first.request, code="full", message="full"))
+    with pytest.raises(JobRejected):
+        await first.batch()
+    wire.dispatch()
+    await wire.world.fleet.close()
+
+
+async def test_a_cancel_that_is_not_confirmed_is_given_up() -> None:
+    wire = Wire()
+    wire.link.limits = msgspec.structs.replace(QUICK, cancel_confirm_s=0.0)
+    _, stream = wire.dispatch()
+    stream.cancel()
+    await asyncio.sleep(0.01)
+    wire.link.tick()
+    assert (await stream.settled()).completion_tokens == 0
+    assert (wire.strikes, wire.link.account.active) == (1, 0)
+    await wire.world.fleet.close()
+
+
+async def test_learned_rates_come_from_steps() -> None:
+    wire = Wire()
+    job, _ = wire.dispatch()
+    wire.take(make_step(make_output(job.request)))
+    assert wire.link.account.prefill_tokens_per_s.value == pytest.approx(4000)
+    assert wire.link.account.step_s.value == pytest.approx(0.001)
+    assert wire.link.account.queued_tokens == 0
+    await wire.world.fleet.close()
+
+
+ACTIONS = ("dispatch", "token", "finish", "cancel", "reject", "garble", "report")
+
+
+@given(st.lists(st.sampled_from(ACTIONS), max_size=80), st.integers(0, 2**32), st.booleans())
+@settings(deadline=None)
+def test_the_account_is_zero_in_the_end(actions: list[str], seed: int, lost: bool) -> None:
+    asyncio.run(play(actions, random.Random(seed), lost=lost))
+
+
+async def play(actions: list[str], dice: random.Random, *, lost: bool) -> None:
+    wire = Wire(credits=5)
+    streams: list[JobStream] = []
+    for action in actions:
+        act(wire, action, streams, dice)
+        account = wire.link.account
+        assert 0 <= account.active <= 5
+        assert account.active == len(wire.link.jobs)
+    if lost:
+        wire.link.on_close()
+    else:
+        for stream in streams:
+            if not stream.ended:
+                wire.take(make_step(finish_of(stream)))
+    assert (wire.link.account.active, wire.link.account.queued_tokens) == (0, 0)
+    assert all(stream.ended for stream in streams)
+    await wire.world.fleet.close()
+
+
+def finish_of(stream: JobStream) -> Output:
+    usage = make_usage(completion=stream.usage.completion_tokens)
+    return make_output(stream.request, tokens=[], finish="cancelled", usage=usage)
+
+
+def act(wire: Wire, action: str, streams: list[JobStream], dice: random.Random) -> None:
+    if wire.link.state is LinkState.CLOSED:
+        return
+    if action == "dispatch":
+        if wire.link.account.credits_left:
+            streams.append(wire.dispatch(max_tokens=1000)[1])
+        return
+    if not streams:
+        return
+    stream = dice.choice(streams)
+    usage = make_usage(completion=stream.usage.completion_tokens + 1)
+    if action == "token":
+        wire.take(make_step(make_output(stream.request, usage=usage)))
+    elif action == "finish":
+        wire.take(make_step(finish_of(stream)))
+    elif action == "cancel":
+        stream.cancel()
+    elif action == "reject":
+        wire.take(Rejected(request=stream.request, code="full", message=""))
+    elif action == "garble":
+        wire.take(make_step(make_output(stream.request, tokens=[9999])))
+    else:
+        wire.take(make_report(stream.request))
+
+
+VALID = [
+    encode(frame)
+    for frame in (
+        make_hello(), make_step(make_output(b"r" * 16)), make_report(b"r" * 16), Pong(number=1),
+        KvEvents(seq=1, stored=b"s" * 16, removed=b""),
+    )
+]  # fmt: skip
+
+
+@st.composite
+def mangled(draw: st.DrawFn) -> bytes:
+    """A valid frame with some bytes changed, cut or added."""
+    data = bytearray(draw(st.sampled_from(VALID)))
+    for _ in range(draw(st.integers(0, 4))):
+        data[draw(st.integers(0, len(data) - 1))] = draw(st.integers(0, 255))
+    return bytes(data[: draw(st.integers(0, len(data)))]) + draw(st.binary(max_size=8))
+
+
+@given(st.lists(st.one_of(st.binary(max_size=64), mangled()), max_size=20), st.booleans())
+@settings(deadline=None, max_examples=300)
+def test_no_bytes_crash_a_link(messages: list[bytes], greeted: bool) -> None:
+    asyncio.run(fuzz(messages, greeted=greeted))
+
+
+async def fuzz(messages: list[bytes], *, greeted: bool) -> None:
+    wire = Wire() if greeted else Wire(credits=0)
+    if greeted:
+        wire.dispatch()
+    for message in messages:
+        wire.link.on_bytes(message)
+    wire.link.on_close()
+    assert wire.link.account.active == 0
+    await wire.world.fleet.close()
+
+
+async def test_deep_nesting_is_refused() -> None:
+    wire = Wire()
+    wire.link.on_bytes(b"\x91" * 100_000)
+    assert wire.closed[0][0] == 1002
+    await wire.world.fleet.close()
