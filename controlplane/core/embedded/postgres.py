@@ -160,10 +160,20 @@ class Postgres:
         folder.mkdir(mode=0o700)
         password = folder.with_name("postgres.password")
         password.touch(mode=0o600)
-        password.write_text(self._password)
-        if self._layout.account is not None:
-            for path in (folder, password):
-                os.chown(path, self._layout.account.uid, self._layout.account.gid)
+        try:
+            password.write_text(self._password)
+            if self._layout.account is not None:
+                for path in (folder, password):
+                    os.chown(path, self._layout.account.uid, self._layout.account.gid)
+            failed = self._run_initdb(folder, password) != 0
+        except subprocess.TimeoutExpired:
+            failed = True
+        finally:
+            password.unlink()
+        if failed:
+            raise ServerError(f"The database cannot be made:\n{log_tail(self._log)}")
+
+    def _run_initdb(self, folder: Path, password: Path) -> int:
         hurried = ("--no-sync",) if self._settings.get("fsync") == "off" else ()
         process = spawn(
             [
@@ -178,11 +188,6 @@ class Postgres:
             account=self._layout.account,
         )
         try:
-            failed = process.wait(timeout=INITDB_SECONDS_MAX) != 0
-        except subprocess.TimeoutExpired:
-            process.kill()
-            failed = True
+            return process.wait(timeout=INITDB_SECONDS_MAX)
         finally:
-            password.unlink()
-        if failed:
-            raise ServerError(f"The database cannot be made:\n{log_tail(self._log)}")
+            process.kill()
