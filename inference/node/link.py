@@ -33,6 +33,7 @@ from inference.node.options import (
     BACKOFF_MAX_S,
     BACKOFF_MIN_S,
     CLOSE_TIMEOUT_S,
+    HOUSEKEEPING_S,
     LOAD_INTERVAL_S,
     OPEN_TIMEOUT_S,
     OUTBOUND_BYTES_MAX,
@@ -194,7 +195,7 @@ class GatewayLink:
     async def _watch(self, connection: ClientConnection) -> None:
         """Leave a gateway that is silent, or that lets our frames pile up."""
         while True:
-            await asyncio.sleep(self._silence_max_s / SILENT_PINGS_MAX)
+            await asyncio.sleep(min(HOUSEKEEPING_S, self._silence_max_s / SILENT_PINGS_MAX))
             silent_s = time.monotonic() - self._heard_s
             if silent_s > self._silence_max_s or self._outbound_bytes > OUTBOUND_BYTES_MAX:
                 self._warn(f"silent for {silent_s:.1f} s, {self._outbound_bytes} bytes unsent")

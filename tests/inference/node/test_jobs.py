@@ -1,0 +1,98 @@
+"""The job table: owners, reports kept until acknowledged, and its bound."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from inference.contract.frames import Job
+from inference.engines.base import JobRefused
+from inference.node.jobs import JobTable
+from inference.node.options import REPORT_REPEAT_S
+from tests.support.fleet import make_job, make_output, make_usage
+
+ALICE = "ws://alice/fleet"
+BOB = "ws://bob/fleet"
+
+
+def accepted(table: JobTable, owner: str, *, n: int = 1) -> Job:
+    job = make_job(n=n)
+    table.accept(job, owner)
+    return job
+
+
+def finish(table: JobTable, job: Job, now_s: float = 0.0) -> None:
+    table.split([make_output(job.request, finish="stop")], now_s)
+
+
+def test_outputs_go_to_their_owner_only() -> None:
+    table = JobTable()
+    first, second = accepted(table, ALICE), accepted(table, BOB)
+    outputs = [make_output(first.request), make_output(second.request), make_output(b"x" * 16)]
+    groups = table.split(outputs, 0.0)
+    assert groups == {ALICE: [outputs[0]], BOB: [outputs[1]]}
+    assert table.owned_by(first.request, ALICE)
+    assert not table.owned_by(first.request, BOB)
+
+
+def test_a_report_carries_the_last_usage_of_all_choices() -> None:
+    table = JobTable()
+    job = accepted(table, ALICE, n=2)
+    table.split([make_output(job.request, finish="stop")], 0.0)
+    assert table.reports_count == 0
+    last = make_output(job.request, choice=1, finish="length", usage=make_usage(completion=7))
+    table.split([last], 0.0)
+    assert table.jobs_count == 0
+    (report,) = table.due_reports(ALICE, REPORT_REPEAT_S)
+    assert (report.usage.completion_tokens, report.finish) == (7, "length")
+
+
+def test_a_report_is_repeated_until_its_owner_acknowledges() -> None:
+    table = JobTable()
+    job = accepted(table, ALICE)
+    finish(table, job)
+    assert table.due_reports(ALICE, 0.0) == []
+    assert len(table.due_reports(ALICE, REPORT_REPEAT_S)) == 1
+    assert table.due_reports(ALICE, REPORT_REPEAT_S) == []
+    assert len(table.due_reports(ALICE, 2 * REPORT_REPEAT_S)) == 1
+    table.acknowledge([job.request], BOB)
+    assert table.reports_count == 1
+    table.acknowledge([job.request, b"unknown"], ALICE)
+    assert table.reports_count == 0
+
+
+def test_a_reconnect_makes_reports_due_at_once_and_hides_old_outputs() -> None:
+    table = JobTable()
+    job, other = accepted(table, ALICE), accepted(table, BOB)
+    assert table.disconnect(ALICE) == [job.request]
+    assert table.split([make_output(job.request, finish="cancelled")], 0.0) == {}
+    assert table.due_reports(ALICE, 0.0) == []
+    table.connect(ALICE)
+    assert [report.request for report in table.due_reports(ALICE, 0.0)] == [job.request]
+    assert table.requests() == [other.request]
+
+
+def test_the_bound_refuses_jobs_rather_than_forget_reports() -> None:
+    table = JobTable(reports_max=2)
+    first = accepted(table, ALICE)
+    finish(table, first)
+    accepted(table, ALICE)
+    with pytest.raises(JobRefused) as refused:
+        table.accept(make_job(), ALICE)
+    assert refused.value.code == "full"
+    table.acknowledge([first.request], ALICE)
+    accepted(table, ALICE)
+
+
+def test_a_request_is_taken_once() -> None:
+    table = JobTable()
+    job = accepted(table, ALICE)
+    for _ in range(2):
+        with pytest.raises(JobRefused) as refused:
+            table.accept(msgspec.structs.replace(job, deadline_ms=5), BOB)
+        assert refused.value.code == "bad_job"
+        finish(table, job)
+    table.acknowledge([job.request], ALICE)
+    table.accept(job, ALICE)
+    table.discard(job.request)
+    assert table.jobs_count == 0

@@ -1,0 +1,250 @@
+"""The node's links against hand-made gateways: bad frames, silence, two gateways, engine death."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+
+from inference.contract.codec import decode_from_node, encode
+from inference.contract.frames import (
+    AssetPart,
+    AssetRequest,
+    Cancel,
+    FromGateway,
+    FromNode,
+    Hello,
+    KvEvents,
+    KvSnapshotRequest,
+    Ping,
+    Pong,
+    Rejected,
+    Step,
+    Welcome,
+)
+from inference.engines.base import ModelError
+from inference.engines.echo import EchoEngine, EchoOptions
+from inference.node.assets import ModelAssets
+from inference.node.options import NodeOptions
+from inference.node.service import Node, Stop
+from tests.support.fleet import (
+    CREDENTIAL,
+    NODE,
+    WAIT_S,
+    echo_node,
+    make_job,
+    make_model,
+    running_node,
+    until,
+)
+
+WELCOME = Welcome(protocol=1, gateway="hand", ping_interval_s=0.1)
+
+
+class HandGateway:
+    """A gateway that says what a test tells it to; connections queue up as nodes dial."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.connections: asyncio.Queue[ServerConnection] = asyncio.Queue()
+
+    async def on_connection(self, connection: ServerConnection) -> None:
+        self.connections.put_nowait(connection)
+        await connection.wait_closed()
+
+    async def next(self) -> ServerConnection:
+        return await asyncio.wait_for(self.connections.get(), WAIT_S)
+
+    async def welcomed(self) -> ServerConnection:
+        connection = await self.next()
+        assert isinstance(await read(connection), Hello)
+        await say(connection, WELCOME)
+        return connection
+
+
+async def read(connection: ServerConnection) -> FromNode:
+    async with asyncio.timeout(WAIT_S):
+        return decode_from_node(bytes(await connection.recv(decode=False)))
+
+
+async def read_a(connection: ServerConnection, kind: type[FromNode]) -> FromNode:
+    while not isinstance(frame := await read(connection), kind):
+        pass
+    return frame
+
+
+async def say(connection: ServerConnection, frame: FromGateway) -> None:
+    await connection.send(encode(frame))
+
+
+@contextlib.asynccontextmanager
+async def hand_gateway() -> AsyncIterator[HandGateway]:
+    gateway = HandGateway()
+    async with serve(gateway.on_connection, "127.0.0.1", 0, compression=None) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        gateway.url = f"ws://127.0.0.1:{port}/fleet"
+        yield gateway
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model(tmp_path_factory.mktemp("node"))
+
+
+async def test_hello_carries_name_digest_and_credential(model: Path) -> None:
+    async with hand_gateway() as gateway, echo_node(gateway.url, model, credits=7):
+        connection = await gateway.next()
+        assert connection.request is not None
+        assert connection.request.headers["Authorization"] == f"Bearer {CREDENTIAL}"
+        hello = await read(connection)
+        assert isinstance(hello, Hello)
+        assert (hello.node, hello.credits, hello.engine) == (NODE, 7, "echo")
+        assert hello.models[0].digest == ModelAssets(model).digest
+
+
+async def test_assets_snapshot_and_ping_are_answered(model: Path) -> None:
+    async with hand_gateway() as gateway, echo_node(gateway.url, model):
+        connection = await gateway.welcomed()
+        assert isinstance(await read(connection), KvEvents)
+        await say(connection, Ping(number=3))
+        assert await read(connection) == Pong(number=3)
+        await say(connection, KvSnapshotRequest())
+        snapshot = await read(connection)
+        assert isinstance(snapshot, KvEvents) and snapshot.snapshot
+        digest = ModelAssets(model).digest
+        await say(connection, AssetRequest(digest="f" * 64))
+        await say(connection, AssetRequest(digest=digest))
+        parts = [await read(connection), await read(connection)]
+        assert all(isinstance(part, AssetPart) and part.digest == digest for part in parts)
+
+
+@pytest.mark.parametrize("message", [b"\xc1", b"", "text", encode(Pong(number=1))])
+async def test_a_bad_frame_of_the_gateway_is_answered_by_a_new_link(
+    model: Path, message: bytes | str
+) -> None:
+    async with hand_gateway() as gateway, echo_node(gateway.url, model):
+        connection = await gateway.welcomed()
+        await connection.send(message)
+        await connection.wait_closed()
+        assert connection.close_code == 1002
+        await gateway.welcomed()
+
+
+async def test_frames_before_welcome_end_the_link(model: Path) -> None:
+    async with hand_gateway() as gateway, echo_node(gateway.url, model):
+        connection = await gateway.next()
+        await say(connection, Ping(number=1))
+        await connection.wait_closed()
+        assert connection.close_code == 1002
+
+
+async def test_a_silent_gateway_is_left_and_dialled_again(model: Path) -> None:
+    async with hand_gateway() as gateway, echo_node(gateway.url, model):
+        connection = await gateway.welcomed()
+        await connection.wait_closed()
+        assert connection.close_code == 1013
+        await gateway.welcomed()
+
+
+async def test_a_node_keeps_dialling_a_gateway_that_is_not_there(model: Path) -> None:
+    async with hand_gateway() as gateway:
+        url = gateway.url
+    async with echo_node(url, model) as node:
+        await asyncio.sleep(0.5)
+        assert not node.links[0].connected
+        assert not node.stopped.done()
+
+
+async def test_two_gateways_share_credits_and_see_only_their_own_outputs(model: Path) -> None:
+    async with hand_gateway() as one, hand_gateway() as two:
+        options = NodeOptions(
+            gateways=(one.url, two.url), name=NODE, credential=CREDENTIAL, credits=9
+        )
+        node = Node(EchoEngine(model, EchoOptions()), ModelAssets(model), options)
+        await node.start()
+        first, second = await one.next(), await two.next()
+        for connection in (first, second):
+            hello = await read(connection)
+            assert isinstance(hello, Hello)
+            assert hello.credits == 4
+            await say(connection, WELCOME)
+            assert isinstance(await read(connection), KvEvents)
+        job = make_job()
+        await say(first, job)
+        mine, others = await read(first), await read(second)
+        assert isinstance(mine, Step) and isinstance(others, Step)
+        assert [output.request for output in mine.outputs] == [job.request]
+        assert others.outputs == []
+        await node.close()
+
+
+async def test_a_gateway_cannot_cancel_what_another_asked(model: Path) -> None:
+    async with hand_gateway() as one, hand_gateway() as two:
+        options = NodeOptions(gateways=(one.url, two.url), name=NODE, credential=CREDENTIAL)
+        engine = EchoEngine(model, EchoOptions(tokens_per_s=200.0))
+        node = Node(engine, ModelAssets(model), options)
+        await node.start()
+        first, second = await one.welcomed(), await two.welcomed()
+        job = make_job(max_tokens=20)
+        await say(first, job)
+        await until(lambda: node.jobs.jobs_count)
+        await say(second, Cancel(request=job.request))
+        finishes = []
+        while not any(finishes):
+            step = await read_a(first, Step)
+            assert isinstance(step, Step)
+            finishes += [output.finish for output in step.outputs]
+        assert finishes[-1] == "length"
+        await node.close()
+
+
+async def test_a_job_that_the_engine_refuses_is_rejected_and_forgotten(model: Path) -> None:
+    async with hand_gateway() as gateway, echo_node(gateway.url, model) as node:
+        connection = await gateway.welcomed()
+        await say(connection, msgspec.structs.replace(make_job(), model="another"))
+        rejected = await read_a(connection, Rejected)
+        assert isinstance(rejected, Rejected)
+        assert rejected.code == "unknown_model"
+        node.draining = True
+        await say(connection, make_job())
+        rejected = await read_a(connection, Rejected)
+        assert isinstance(rejected, Rejected)
+        assert rejected.code == "draining"
+        assert node.jobs.jobs_count == 0
+
+
+async def test_an_engine_death_stops_the_node(model: Path) -> None:
+    async with hand_gateway() as gateway, echo_node(gateway.url, model) as node:
+        node.on_death(RuntimeError("out of memory"))
+        node.on_death(RuntimeError("again"))
+        assert await node.stopped is Stop.ENGINE_DIED
+
+
+async def test_being_fenced_stops_the_node(model: Path) -> None:
+    async with hand_gateway() as gateway, echo_node(gateway.url, model) as node:
+        connection = await gateway.welcomed()
+        with contextlib.suppress(ConnectionClosed):
+            await connection.close(4409, "newer")
+        assert await asyncio.wait_for(node.stopped, WAIT_S) is Stop.FENCED
+
+
+async def test_a_probe_without_a_token_is_a_model_error(model: Path) -> None:
+    engine = EchoEngine(model, EchoOptions(kv_blocks=1, block_size=1))
+    with pytest.raises(ModelError, match="probe"):
+        async with running_node(engine, "ws://127.0.0.1:1/fleet", model):
+            pass
+    await engine.close()
+
+
+@pytest.mark.parametrize("missing", ["tokenizer.json", "tokenizer_config.json"])
+def test_missing_assets_are_named(tmp_path: Path, missing: str) -> None:
+    path = make_model(tmp_path)
+    (path / missing).unlink()
+    with pytest.raises(ModelError, match=missing):
+        ModelAssets(path)
