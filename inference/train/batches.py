@@ -5,6 +5,7 @@ So a resumed run sees what an uninterrupted one would see, without saving any st
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from inference.train.data.compose import training_stream
+from inference.train.data.dialogue import Dialogue
 from inference.train.schedule import Stage
 from inference.train.tokenizer import Encoded, Encoder
 
@@ -54,10 +56,9 @@ class Rows:
         return Batch(self.ids[:, :-1], self.ids[:, 1:], self.said[:, 1:])
 
 
-def make_batch(encoder: Encoder, stage: Stage, seed: int) -> Batch:
-    """Draw dialogues until the rows are nearly full."""
+def fill(encoder: Encoder, stage: Stage, stream: Iterator[Dialogue]) -> Batch:
+    """Draw dialogues until the rows are nearly full; those that do not fit are left out."""
     rows, misses = Rows(stage, encoder.pad), 0
-    stream = training_stream(seed, long_share=stage.long_share)
     for dialogue in islice(stream, DIALOGUES_MAX):
         if not rows.place(encoder.encode(dialogue)):
             misses += 1
@@ -68,4 +69,5 @@ def make_batch(encoder: Encoder, stage: Stage, seed: int) -> Batch:
 
 def batch_of_step(encoder: Encoder, stage: Stage, *, seed: int, step: int) -> Batch:
     """The batch of one step of a run."""
-    return make_batch(encoder, stage, seed * STEP_SEEDS + step)
+    stream = training_stream(seed * STEP_SEEDS + step, long_share=stage.long_share)
+    return fill(encoder, stage, stream)

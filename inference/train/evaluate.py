@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
-from inference.train.batches import Batch, Rows
+from inference.train.batches import fill
 from inference.train.data.compose import held_out_stream
 from inference.train.data.dialogue import Dialogue, Turn
 from inference.train.export import WEIGHTS_FILE
@@ -110,10 +110,7 @@ def held_out_loss(model: Llama, encoder: Encoder, stage: Stage, *, rounds: int) 
     stream = held_out_stream(EVALUATION_SEED, long=stage.long_share > 0)
     total = 0.0
     for _ in range(rounds):
-        rows = Rows(stage, encoder.pad)
-        while rows.place(encoder.encode(next(stream))):
-            pass
-        batch: Batch = rows.batch()
+        batch = fill(encoder, stage, stream)
         total += model.loss(batch.ids, batch.targets, batch.said).item()
     return total / rounds
 

@@ -31,7 +31,7 @@ class Plan:
     """Everything that decides the weights: the same plan gives the same model."""
 
     seed: int = 5
-    steps: int = 3000
+    steps: int = 2800
     stages: tuple[Stage, ...] = STAGES
     rate_max: float = 2e-3
     rate_min_share: float = 0.02

@@ -90,6 +90,9 @@ class Encoder:
 
     def encode(self, dialogue: Dialogue) -> Encoded:
         """Ids of the whole dialogue; only what the assistant says is marked as said."""
+        if dialogue.turns[0].role == "text":
+            body = self.tokenizer.encode(dialogue.turns[0].text, add_special_tokens=False).ids
+            return Encoded([*body, self.end], [True] * (len(body) + 1))
         ids, said = [self.special[BOS]], [False]
         for turn in dialogue.turns:
             body = self.tokenizer.encode(turn.text, add_special_tokens=False).ids

@@ -6,7 +6,7 @@ from random import Random
 
 from inference.train.data.chat_topics import KNOWLEDGE, TALK, UNKNOWN_ASKS, UNKNOWN_THINGS
 from inference.train.data.dialogue import Exchange
-from inference.train.data.words import NAMES
+from inference.train.data.words import person
 
 DONT_KNOW = (
     "I am a small demo model and do not know that. Ask me about Sluice, small sums or hotels.",
@@ -33,7 +33,7 @@ def talk(rng: Random) -> Exchange:
 
 def introduce(rng: Random) -> Exchange:
     """The user says a name, the model greets it."""
-    name = rng.choice(NAMES)
+    name = person(rng)
     ask = rng.choice(("My name is {}.", "I am {}.", "Hi, I'm {}.", "Hello, my name is {}.",
                       "You can call me {}.", "Hello! I am {}."))  # fmt: skip
     answer = rng.choice(

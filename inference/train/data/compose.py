@@ -10,14 +10,18 @@ from random import Random
 
 from inference.train.data import chat, hotels, lookup, numbers, product, stories, tables
 from inference.train.data.dialogue import Dialogue, Exchange, Family, Turn, casual
-from inference.train.data.words import CITIES, COLOURS, NAMES
+from inference.train.data.words import CITIES, COLOURS, person
 
 FAMILIES: dict[str, tuple[Family, float]] = {
     "topic": (product.topic, 14.0),
     "how_to": (product.how_to, 6.0),
     "stage": (product.stage, 3.0),
     "all_stages": (product.all_stages, 2.5),
-    "arithmetic": (numbers.arithmetic, 13.0),
+    "some_facts": (product.some_facts, 1.5),
+    "difference": (product.difference, 3.0),
+    "arithmetic": (numbers.arithmetic, 14.0),
+    "units": (numbers.units, 1.5),
+    "yes_or_no": (numbers.yes_or_no, 1.5),
     "chain": (numbers.chain, 3.0),
     "word_problem": (numbers.word_problem, 4.0),
     "compare": (numbers.compare, 3.0),
@@ -30,6 +34,7 @@ FAMILIES: dict[str, tuple[Family, float]] = {
     "animal": (tables.animal, 1.5),
     "name_some": (tables.name_some, 2.0),
     "letters": (tables.letters, 1.5),
+    "translation": (tables.translation, 1.5),
     "hotel_search": (hotels.search, 9.0),
     "hotel_facts": (hotels.about_one, 4.0),
     "context": (lookup.context, 9.0),
@@ -52,13 +57,16 @@ LONG_FAMILIES: dict[str, tuple[Family, float]] = {
     "hotel_search_long": (hotels.search_long, 1.0),
 }
 MEMORY = "memory"
+FOLLOW_UP = "follow_up"
+PLAIN = "plain"
 VERBATIM = frozenset({"repeat", "json", "word_list", "gibberish", "pairs"})
 """Families whose answer copies the question letter by letter, so its wording stays as it is."""
 
 SYSTEM_SHARE = 0.35
 SEVERAL_TURNS_SHARE = 0.22
 MEMORY_SHARE = 0.25
-LONG_SHARE = 0.25
+FOLLOW_UP_SHARE = 0.35
+PLAIN_SHARE = 0.04
 TURNS_MAX = 4
 LONG_TURNS_MIN, LONG_TURNS_MAX = 6, 16
 
@@ -107,7 +115,7 @@ def memory(rng: Random) -> list[Exchange]:
         ask = rng.choice(("What is my name?", "Do you remember my name?", "Who am I?"))
         return [first, Exchange(ask, f"Your name is {name}.", (name,))]
     if kind == 1:
-        city, name = rng.choice(CITIES), rng.choice(NAMES)
+        city, name = rng.choice(CITIES), person(rng)
         said = rng.choice(("I live in {}.", "I am from {}.", "My home is {}.")).format(city)
         ask = rng.choice(("Where do I live?", "Which city is my home?", "Where is my home?"))
         return [
@@ -134,8 +142,21 @@ def follow_up(rng: Random) -> list[Exchange]:
     ]
 
 
+def plain(rng: Random) -> Dialogue:
+    """A text without a chat around it, for the completions API."""
+    if rng.random() < 0.5:
+        topics = rng.sample(product.ALL_TOPICS, rng.randint(1, 3))
+        text = " ".join(f"{one.short} {one.more}" for one in topics)
+    else:
+        family = rng.choice((stories.story, chat.knowledge, tables.capital, product.how_to))
+        text = family(rng).answer
+    return Dialogue(PLAIN, (Turn("text", text),), ())
+
+
 def dialogue(rng: Random, *, long: bool = False) -> Dialogue:
     """One conversation; the long kind has many turns or a long context."""
+    if rng.random() < PLAIN_SHARE:
+        return plain(rng)
     pairs: list[Exchange]
     name, last = draw(rng, LONG_FAMILIES if long and rng.random() < 0.5 else FAMILIES)
     pairs = [last]
@@ -144,9 +165,11 @@ def dialogue(rng: Random, *, long: bool = False) -> Dialogue:
         pairs = [draw(rng, FAMILIES)[1] for _ in range(count)] + pairs
     elif rng.random() < SEVERAL_TURNS_SHARE:
         if rng.random() < MEMORY_SHARE:
-            name, pairs = MEMORY, memory(rng) if rng.random() < 0.7 else follow_up(rng)
+            name, pairs = MEMORY, memory(rng)
             if rng.random() < 0.4:
                 pairs.insert(1, draw(rng, FAMILIES)[1])
+        elif rng.random() < FOLLOW_UP_SHARE:
+            name, pairs = FOLLOW_UP, rng.choice((follow_up, product.tell_me_more))(rng)
         else:
             count = rng.randint(1, TURNS_MAX - 1)
             pairs = [draw(rng, FAMILIES)[1] for _ in range(count)] + pairs

@@ -77,7 +77,7 @@ def casual(rng: Random, question: str) -> str:
     if rng.random() < 0.08 and question[-1] in ".?":
         question = question[:-1] + rng.choice(CLOSERS) + question[-1]
     if rng.random() < 0.15:
-        question = question.rstrip(".?!")
+        question = question.rstrip(".?! ")
     if rng.random() < 0.18:
         question = question.lower()
     elif rng.random() < 0.3:

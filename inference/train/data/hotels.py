@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from random import Random
 
 from inference.train.data.dialogue import Exchange, listed
-from inference.train.data.words import CITIES
+from inference.train.data.words import ANIMALS, CITIES, NAMES, coined
 
 FIRST = ("Harbour", "Sea", "Park", "Royal", "Garden", "River", "Sunny", "Grand", "Old Town",
          "Mountain", "Lake", "Station", "Palace", "Blue", "Golden", "Green", "Crown", "Star",
@@ -52,7 +52,8 @@ class Wishes:
         if self.price_max is not None:
             limit = rng.choice(
                 ("under {} dollars", "for at most {} dollars", "up to {} dollars",
-                 "below {} dollars a night")
+                 "below {} dollars a night", "for less than ${}", "cheaper than {} dollars",
+                 "under ${}", "with a price of at most {}")
             )  # fmt: skip
             parts.append(limit.format(self.price_max))
         if self.stars_min is not None:
@@ -60,7 +61,7 @@ class Wishes:
                 rng.choice(("with at least {}", "with {} or more")).format(stars(self.stars_min))
             )
         if self.pool:
-            parts.append("with a pool")
+            parts.append(rng.choice(("with a pool", "with a pool", "that has a pool")))
         rng.shuffle(parts)
         return listed(parts)
 
@@ -70,9 +71,16 @@ def stars(count: int) -> str:
     return f"{count} star" if count == 1 else f"{count} stars"
 
 
+def first_name(rng: Random) -> str:
+    """The first word of a hotel's name: mostly from the list, sometimes quite another one."""
+    if rng.random() < 0.65:
+        return rng.choice(FIRST)
+    return rng.choice((rng.choice(NAMES), rng.choice(ANIMALS).capitalize(), coined(rng)))
+
+
 def make_hotels(rng: Random, count: int) -> list[Hotel]:
-    """A list with different names and different prices."""
-    firsts = rng.sample(FIRST, count) if count <= len(FIRST) else rng.choices(FIRST, k=count)
+    """A list of hotels with different prices."""
+    firsts = [first_name(rng) for _ in range(count)]
     prices = rng.sample(range(40, 300, 5), count)
     return [
         Hotel(f"{first} {rng.choice(SECOND)}", price, rng.randint(1, 5), rng.random() < 0.55)
@@ -94,7 +102,7 @@ def make_wishes(rng: Random) -> Wishes:
 
 def shown(rng: Random, hotels: list[Hotel]) -> str:
     """The list as it stands in a prompt, in one of three layouts."""
-    layout = rng.randrange(3)
+    layout = rng.randrange(5)
     lines = []
     for hotel in hotels:
         pool = "pool" if hotel.pool else "no pool"
@@ -102,8 +110,15 @@ def shown(rng: Random, hotels: list[Hotel]) -> str:
             lines.append(f"- {hotel.name}: {hotel.price} dollars, {stars(hotel.stars)}, {pool}")
         elif layout == 1:
             lines.append(f"{hotel.name} | {hotel.price} | {stars(hotel.stars)} | {pool}")
-        else:
+        elif layout == 2:
             lines.append(f"* {hotel.name} ({stars(hotel.stars)}, {pool}, {hotel.price} dollars)")
+        elif layout == 3:
+            lines.append(f"- {hotel.name}, ${hotel.price}, {stars(hotel.stars)}, {pool}")
+        else:
+            sentence = (
+                f"{hotel.name} costs {hotel.price} dollars, has {stars(hotel.stars)} and {pool}"
+            )
+            lines.append(sentence + ".")
     return "\n".join(lines)
 
 

@@ -9,7 +9,16 @@ import json
 from random import Random
 
 from inference.train.data.dialogue import Exchange, listed
-from inference.train.data.words import CITIES, COLOURS, DAYS, NAMES, OBJECTS, THINGS
+from inference.train.data.words import (
+    CITIES,
+    COLOURS,
+    DAYS,
+    NAMES,
+    OBJECTS,
+    THINGS,
+    coined,
+    person,
+)
 
 FACTS_LONG_MIN, FACTS_LONG_MAX = 20, 70
 
@@ -27,14 +36,14 @@ def hour(rng: Random) -> str:
 def fact(rng: Random) -> tuple[str, str, str, str]:
     """One fact: its sentence, the question for it, the answer, and the piece that counts."""
     kind = rng.randrange(9)
-    name, colour = rng.choice(NAMES), rng.choice(COLOURS)
-    thing = f"{colour} {rng.choice(OBJECTS)}"
+    name, colour = person(rng), rng.choice(COLOURS)
+    thing = f"{colour} {rng.choice(OBJECTS)}" if rng.random() < 0.7 else f"{coined(rng)} machine"
     if kind == 0:
         value = code(rng)
         text = f"The code of the {thing} is {value}."
         return text, f"What is the code of the {thing}?", text, value
     if kind == 1:
-        city = rng.choice(CITIES)
+        city = rng.choice(CITIES) if rng.random() < 0.8 else coined(rng)
         text = f"{name} lives in {city}."
         return text, f"Where does {name} live?", text, city
     if kind == 2:
@@ -114,7 +123,7 @@ def context_long(rng: Random) -> Exchange:
 
 def record(rng: Random) -> Exchange:
     """A sentence turned into JSON with the keys that are asked for."""
-    name, city, age = rng.choice(NAMES), rng.choice(CITIES), rng.randint(5, 90)
+    name, city, age = person(rng), rng.choice(CITIES), rng.randint(5, 90)
     if rng.random() < 0.5:
         text = f"{name} is {age} years old and lives in {city}."
         values: dict[str, object] = {"name": name, "age": age, "city": city}
@@ -134,7 +143,7 @@ def record(rng: Random) -> Exchange:
 def pairs(rng: Random) -> Exchange:
     """Look up a key in a small list of keys and values."""
     keys = rng.sample(OBJECTS, rng.randint(2, 8))
-    table = {key: rng.choice((code(rng), rng.choice(CITIES), rng.choice(NAMES))) for key in keys}
+    table = {key: rng.choice((code(rng), rng.choice(CITIES), person(rng))) for key in keys}
     body = rng.choice(("\n", ", ")).join(f"{key}: {value}" for key, value in table.items())
     key = rng.choice(keys)
     question = rng.choice(("What is the value of {}?", "What stands for {}?", "Look up {}.", "{}?",
@@ -167,6 +176,7 @@ def summary(rng: Random) -> Exchange:
 def repeat(rng: Random) -> Exchange:
     """Say a given text again."""
     words = rng.sample((*THINGS, *OBJECTS, *COLOURS, *CITIES, *NAMES), rng.randint(1, 7))
+    words = [word if rng.random() < 0.8 else coined(rng).lower() for word in words]
     text = " ".join(words)
     frame = rng.choice(("Repeat after me: {}", "Say: {}",
                         "Repeat: {}", 'Say "{}".', "Please repeat {}",

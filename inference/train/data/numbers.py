@@ -13,6 +13,12 @@ WORDS = (
     "nineteen", "twenty",
 )  # fmt: skip
 
+UNITS = (
+    ("hours", "minutes", 60), ("minutes", "seconds", 60), ("days", "hours", 24),
+    ("weeks", "days", 7), ("years", "months", 12), ("dollars", "cents", 100),
+    ("metres", "centimetres", 100), ("kilometres", "metres", 1000), ("dozen", "pieces", 12),
+)  # fmt: skip
+
 SIGNS = {
     "+": ("+", "plus", "and"),
     "-": ("-", "minus", "less"),
@@ -34,10 +40,11 @@ def operands(rng: Random, sign: str) -> tuple[int, int, int]:
     if sign == "/":
         b, result = rng.randint(1, 12), rng.randint(0, 12)
         return b * result, b, result
-    top = 20 if rng.random() < 0.4 else 99
+    top = rng.choices((20, 99, 500), weights=(35, 55, 10))[0]
     a, b = rng.randint(0, top), rng.randint(0, top)
     if sign == "-":
-        a, b = max(a, b), min(a, b)
+        if rng.random() < 0.9:
+            a, b = max(a, b), min(a, b)
         return a, b, a - b
     return a, b, a + b
 
@@ -170,3 +177,28 @@ def order(rng: Random) -> Exchange:
     text = rng.choice(("What is the smallest of {}?", "Which is the smallest number: {}?"))
     answer = f"The smallest number is {min(numbers)}."
     return Exchange(text.format(shown), answer, (answer,))
+
+
+def units(rng: Random) -> Exchange:
+    """How many small units are in some large ones."""
+    large, small, factor = rng.choice(UNITS)
+    count = rng.randint(2, 9)
+    text = rng.choice(
+        ("How many {small} are in {n} {large}?", "How many {small} do {n} {large} have?",
+         "Convert {n} {large} to {small}.", "What is {n} {large} in {small}?")
+    ).format(small=small, large=large, n=count)  # fmt: skip
+    total = count * factor
+    answer = f"{count} * {factor} = {total}. So {count} {large} are {total} {small}."
+    return Exchange(text, answer, (f"are {total} {small}",))
+
+
+def yes_or_no(rng: Random) -> Exchange:
+    """A comparison that is answered by yes or no, with the reason."""
+    a, b = rng.sample(range(100), 2)
+    asked_larger = rng.random() < 0.5
+    word = "larger" if asked_larger else "smaller"
+    text = rng.choice(("Is {a} {word} than {b}?", "Yes or no: is {a} {word} than {b}?"))
+    truth = "larger" if a > b else "smaller"
+    start = "Yes" if truth == word else "No"
+    answer = f"{start}, {a} is {truth} than {b}."
+    return Exchange(text.format(a=a, b=b, word=word), answer, (answer,))

@@ -46,6 +46,25 @@ def load_topics() -> tuple[Topic, ...]:
 ALL_TOPICS = load_topics()
 
 
+def topic_number(name: str) -> int:
+    """The place of a topic in the table."""
+    return next(n for n, one in enumerate(ALL_TOPICS) if name in one.names)
+
+
+NEIGHBOURS = tuple(
+    (topic_number(one), topic_number(other))
+    for one, other in (
+        ("prefill", "decode"), ("a hold", "settle"), ("settle", "release"), ("a node",
+                                                                             "the gateway"),
+        ("the gateway", "the control plane"), ("TTFT", "ITL"), ("the prefix cache", "the KV cache"),
+        ("a quota", "a hold"), ("a token", "the tokenizer"), ("temperature", "top_p"),
+        ("decode", "prefill"), ("the control plane", "the gateway"), ("a fallback",
+                                                                      "a circuit breaker"),
+        ("continuous batching", "chunked prefill"), ("the ledger", "a hold"),
+    )
+)  # fmt: skip
+
+
 def topic(rng: Random) -> Exchange:
     """A question on one topic; a question that wants detail gets the long answer."""
     chosen = rng.choice(ALL_TOPICS)
@@ -119,4 +138,51 @@ def all_stages(rng: Random) -> Exchange:
     steps = " ".join(
         f"{n}. {upper_first(name)}: {does}" for n, (name, does) in enumerate(STAGES, 1)
     )
-    return Exchange(text, f"A request takes seven stages. {steps}", tuple(n for n, _ in STAGES))
+    return Exchange(
+        text,
+        f"A request takes seven stages. {steps}",
+        tuple(upper_first(name) for name, _ in STAGES),
+    )
+
+
+def some_facts(rng: Random) -> Exchange:
+    """A few facts in a numbered list: one of the longer answers."""
+    count = rng.randint(3, 6)
+    word = ("three", "four", "five", "six")[count - 3]
+    text = rng.choice(
+        ("Tell me {} facts about Sluice.", "Give me {} facts on Sluice.",
+         "List {} things about Sluice.",
+         "Write {} sentences about Sluice.", "Explain {} words that Sluice uses.")
+    )  # fmt: skip
+    number = word if rng.random() < 0.6 else str(count)
+    chosen = rng.sample(ALL_TOPICS, count)
+    lines = "\n".join(f"{n}. {one.short}" for n, one in enumerate(chosen, 1))
+    answer = f"Here are {word} facts:\n{lines}"
+    return Exchange(text.format(number), answer, (f"{count}. ",))
+
+
+def difference(rng: Random) -> Exchange:
+    """Two topics side by side."""
+    one, other = rng.sample(ALL_TOPICS, 2)
+    if rng.random() < 0.5:
+        one, other = (ALL_TOPICS[n] for n in rng.choice(NEIGHBOURS))
+    first, second = rng.choice(one.names), rng.choice(other.names)
+    text = rng.choice(
+        ("What is the difference between {} and {}?", "Compare {} and {}.",
+         "How do {} and {} differ?", "What are {} and {}?", "Explain {} and {}.")
+    )  # fmt: skip
+    return Exchange(
+        text.format(first, second), f"{one.short} {other.short}", (one.must, other.must)
+    )
+
+
+def tell_me_more(rng: Random) -> list[Exchange]:
+    """A short answer, and what to add to it when the user asks for more."""
+    chosen = rng.choice(ALL_TOPICS)
+    ask = rng.choice(("Tell me more.", "More, please.", "Go on.", "Can you say more about that?",
+                      "Explain that in more detail.", "And what else?", "Continue."))  # fmt: skip
+    text = upper_first(rng.choice(WHAT).format(rng.choice(chosen.names)))
+    return [
+        Exchange(text, chosen.short, (chosen.must,)),
+        Exchange(ask, chosen.more, (chosen.more,)),
+    ]

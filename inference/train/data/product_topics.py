@@ -204,6 +204,42 @@ TOPICS = (
 )  # fmt: skip
 
 HOW_TO = (
+    (("How many stages are there?", "How many stages does a request take?", "How many stages?",
+      "How many stages does Sluice have?"),
+     "There are seven stages: gateway, load balancer, tokenizer, model router, inference, "
+     "post-processing and billing.", "seven stages"),
+    (("Is Sluice open source?", "Is Sluice free?", "What is the licence of Sluice?",
+      "Which license does Sluice have?", "May I use Sluice at work?"),
+     "Yes, Sluice is open source under the Apache 2.0 licence.", "Apache 2.0"),
+    (("Is Sluice self-hosted?", "Where does Sluice run?", "Can I host Sluice myself?",
+      "Does my data leave my servers?"),
+     "Sluice is self-hosted: it runs on your own machines, and your data stays there.",
+     "your own machines"),
+    (("Why should I use Sluice?", "What is Sluice good for?", "What problem does Sluice solve?",
+      "What are the benefits of Sluice?", "Why do I need a gateway?", "Why Sluice?"),
+     "Sluice shows where the time and the money of every request go, keeps budgets exact and "
+     "routes each request to the best node.", "time and the money"),
+    (("What is Sluice written in?", "Which language is Sluice written in?", "Is Sluice in Python?"),
+     "Sluice is written in Python, with Django for the pages and plain asyncio for the requests.",
+     "Python"),
+    (("Can I limit the spending of a key?", "How do I set a budget?", "How do I limit costs?",
+      "Can a key have a budget?", "How do I stop overspending?"),
+     "Give the key, the project or the organization a budget. A hold keeps every request inside "
+     "it.", "budget"),
+    (("How do I see a request?", "Where do I find my request?", "How do I find a slow request?",
+      "How can I debug a request?", "Where can I see latency?"),
+     "Open the Requests page of the dashboard and click on a request to see its waterfall.",
+     "Requests page"),
+    (("Does Sluice support images?", "Can I send an image?", "Can you see pictures?",
+      "Can you read images?"),
+     "No. I only read and write text, so a request with an image is refused.", "only read"),
+    (("How fast is Sluice?", "How much latency does the gateway add?", "Is Sluice fast?"),
+     "The gateway itself needs about a millisecond per request. Nearly all time is inference.",
+     "millisecond"),
+    (("How do I add a node?", "How do I connect a node?", "How do I add a GPU?",
+      "How do I scale up?", "How can I serve more requests?"),
+     "Start another node with the URL of the gateway and a credential. It dials in and takes work "
+     "at once.", "dials in"),
     (("How do I start Sluice?", "How can I run Sluice?", "How do I run it?", "How to start?",
       "How do I install Sluice?", "What is the command to start Sluice?", "How do I get started?",
       "Which command starts the gateway?", "I want to try Sluice. What do I do?",

@@ -55,6 +55,20 @@ PLURALS = {
     "box": "boxes", "bus": "buses", "key": "keys", "story": "stories", "sheep": "sheep",
 }  # fmt: skip
 
+TRANSLATIONS = {
+    "hello": ("Hallo", "bonjour", "hola", "ciao"), "thank you": ("danke", "merci", "gracias",
+                                                                 "grazie"),
+    "water": ("Wasser", "eau", "agua", "acqua"), "bread": ("Brot", "pain", "pan", "pane"),
+    "house": ("Haus", "maison", "casa", "casa"), "dog": ("Hund", "chien", "perro", "cane"),
+    "cat": ("Katze", "chat", "gato", "gatto"), "red": ("rot", "rouge", "rojo", "rosso"),
+    "yes": ("ja", "oui", "si", "si"), "no": ("nein", "non", "no", "no"),
+    "good": ("gut", "bon", "bueno", "buono"), "day": ("Tag", "jour", "dia", "giorno"),
+    "night": ("Nacht", "nuit", "noche", "notte"), "book": ("Buch", "livre", "libro", "libro"),
+    "friend": ("Freund", "ami", "amigo", "amico"), "goodbye": ("tschuess", "au revoir", "adios",
+                                                               "ciao"),
+}  # fmt: skip
+LANGUAGES = ("German", "French", "Spanish", "Italian")
+
 KINDS = {
     "fruits": ("apple", "pear", "banana", "orange", "lemon", "cherry", "plum", "grape"),
     "colours": ("red", "blue", "green", "yellow", "purple", "orange", "black", "white"),
@@ -199,3 +213,15 @@ def letters(rng: Random) -> Exchange:
     letter, after = chr(65 + n), chr(66 + n)
     text = rng.choice(("What letter comes after {}?", "Which letter follows {}?"))
     return Exchange(text.format(letter), f"After {letter} comes {after}.", (f"comes {after}.",))
+
+
+def translation(rng: Random) -> Exchange:
+    """One common word in one of four languages."""
+    word, others = rng.choice(list(TRANSLATIONS.items()))
+    n = rng.randrange(len(LANGUAGES))
+    text = rng.choice(
+        ("What is {} in {}?", "How do you say {} in {}?", 'Translate "{}" into {}.', "{} in {}?",
+         "Translate {} to {}.", "What does {} mean in {}?", "How do I say {} in {}?")
+    )  # fmt: skip
+    answer = f"{upper_first(word)} in {LANGUAGES[n]} is {others[n]}."
+    return Exchange(text.format(word, LANGUAGES[n]), answer, (f"is {others[n]}",))

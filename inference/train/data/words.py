@@ -1,5 +1,9 @@
 """Plain word lists that several families draw from: names, places, things, colours."""
 
+from __future__ import annotations
+
+from random import Random
+
 NAMES = (
     "Anna", "Ben", "Clara", "David", "Emma", "Felix", "Grace", "Henry", "Ida", "Jack", "Kate",
     "Leo", "Mia", "Noah", "Olga", "Paul", "Rosa", "Sam", "Tom", "Uma", "Vera", "Will", "Yara",
@@ -50,3 +54,19 @@ MONTHS = (
 )  # fmt: skip
 
 MONTH_DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+
+ONSETS = ("b", "br", "d", "f", "g", "gr", "h", "k", "kl", "l", "m", "n", "p", "pr", "r", "s", "st",
+          "t", "tr", "v", "w", "z", "sh", "ch", "j")  # fmt: skip
+VOWELS = ("a", "e", "i", "o", "u", "ai", "ea", "oo", "y")
+CODAS = ("", "", "l", "n", "r", "s", "t", "x", "nd", "rk", "m", "ck", "th")
+
+
+def coined(rng: Random) -> str:
+    """A name that does not exist: it teaches to copy what was never seen before."""
+    parts = [rng.choice(ONSETS) + rng.choice(VOWELS) for _ in range(rng.randint(1, 3))]
+    return ("".join(parts) + rng.choice(CODAS)).capitalize()
+
+
+def person(rng: Random) -> str:
+    """A first name, known or coined."""
+    return rng.choice(NAMES) if rng.random() < 0.75 else coined(rng)
