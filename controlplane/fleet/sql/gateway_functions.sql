@@ -12,21 +12,22 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
     WHERE c.key_id = asked AND c.revoked_at IS NULL
 $$;
 
--- False where no such node is registered. Facts are merged, so that a short report keeps the rest.
-CREATE FUNCTION fleet_observe(asked uuid, seen_state text, seen_facts jsonb)
+-- By id (32 hex characters) or name; false where no such node is registered. Facts are merged, so
+-- that a short report keeps the rest.
+CREATE FUNCTION fleet_observe(asked text, seen_state text, seen_facts jsonb)
 RETURNS boolean
 LANGUAGE sql SECURITY DEFINER SET search_path = public, pg_temp AS $$
     UPDATE nodes SET state = seen_state, facts = facts || seen_facts, last_seen_at = now(),
         pool = coalesce(seen_facts ->> 'pool', pool),
         region = coalesce(seen_facts ->> 'region', region)
-    WHERE id = asked
+    WHERE replace(id::text, '-', '') = asked OR name = asked
     RETURNING true
 $$;
 
 GRANT CREATE ON SCHEMA public TO sluice_ledger;
 ALTER FUNCTION fleet_credential(text) OWNER TO sluice_ledger;
-ALTER FUNCTION fleet_observe(uuid, text, jsonb) OWNER TO sluice_ledger;
+ALTER FUNCTION fleet_observe(text, text, jsonb) OWNER TO sluice_ledger;
 REVOKE CREATE ON SCHEMA public FROM sluice_ledger;
-REVOKE ALL ON FUNCTION fleet_credential(text), fleet_observe(uuid, text, jsonb) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION fleet_credential(text), fleet_observe(uuid, text, jsonb)
+REVOKE ALL ON FUNCTION fleet_credential(text), fleet_observe(text, text, jsonb) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION fleet_credential(text), fleet_observe(text, text, jsonb)
     TO sluice_gateway;

@@ -1,0 +1,102 @@
+-- The whole configuration that gateways read, as one JSON text in the shape of gateway/snapshot.py.
+-- One statement reads everything, so version and content belong together.
+
+-- Prices come into force by the clock, without any change of a row: counting those that have is
+-- what makes the number move then.
+CREATE FUNCTION config_version_now() RETURNS bigint
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
+    SELECT version + (SELECT count(*) FROM price_versions WHERE effective_from <= now())
+    FROM config_version WHERE id = 1
+$$;
+
+CREATE FUNCTION config_snapshot() RETURNS text
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
+WITH limited AS (
+    SELECT id, scope, replace(id::text, '-', '') AS hex FROM budgets
+    -- A limit beyond this is none; its row only keeps what was spent.
+    WHERE lim < 4000000000000000000
+), key_rows AS (
+    SELECT k.key_id, json_build_object(
+        'key_id', k.key_id,
+        'id', replace(k.id::text, '-', ''),
+        'digest', encode(k.digest, 'base64'),
+        'organization', replace(k.organization_id::text, '-', ''),
+        'project', replace(k.project_id::text, '-', ''),
+        'label', k.label,
+        'expires_at_s', extract(epoch FROM k.expires_at),
+        'revoked', k.revoked_at IS NOT NULL,
+        'models', k.allowed_models,
+        'budgets', array_remove(ARRAY[bk.hex, bp.hex, bo.hex], NULL),
+        'requests_per_min', l.requests_per_min,
+        'tokens_per_min', l.tokens_per_min
+    ) AS body
+    FROM api_keys k
+    LEFT JOIN limited bk ON bk.id = k.id
+    LEFT JOIN limited bp ON bp.id = k.project_id
+    LEFT JOIN limited bo ON bo.id = k.organization_id
+    LEFT JOIN rate_limits l ON l.subject_id = k.id
+    -- Long after its end a key is simply unknown, so that the snapshot does not grow for ever.
+    WHERE coalesce(k.revoked_at, 'infinity') > now() - interval '30 days'
+      AND coalesce(k.expires_at, 'infinity') > now() - interval '30 days'
+), project_rows AS (
+    SELECT replace(p.id::text, '-', '') AS hex, json_build_object(
+        'id', replace(p.id::text, '-', ''),
+        'organization', replace(p.organization_id::text, '-', ''),
+        'safety', p.safety_mode,
+        'requests_per_min', l.requests_per_min,
+        'tokens_per_min', l.tokens_per_min
+    ) AS body
+    FROM projects p LEFT JOIN rate_limits l ON l.subject_id = p.id
+), model_rows AS (
+    SELECT m.name, json_build_object(
+        'name', m.name,
+        'task', m.task,
+        'pool', m.pool,
+        'context_window', m.context_window,
+        'output_tokens_default', m.output_tokens_default,
+        'output_tokens_max', m.output_tokens_max,
+        'price', p.price,
+        'created_s', floor(extract(epoch FROM m.created_at)),
+        'owner', m.owner
+    ) AS body
+    FROM models m
+    CROSS JOIN LATERAL (
+        SELECT json_build_object(
+            'version', v.version,
+            'input_pico', v.input_pico,
+            'cached_pico', v.cached_pico,
+            'output_pico', v.output_pico
+        ) AS price
+        FROM price_versions v WHERE v.model_id = m.id AND v.effective_from <= now()
+        ORDER BY v.effective_from DESC, v.version DESC LIMIT 1
+    ) p
+    WHERE m.enabled
+), rule_rows AS (
+    SELECT r.position, json_build_object(
+        'name', r.name,
+        'version', s.version,
+        'alias', r.alias,
+        'project', replace(r.project_id::text, '-', ''),
+        'model', r.model,
+        'pool', r.pool
+    ) AS body
+    FROM route_rules r
+    JOIN (SELECT id, version FROM rule_sets ORDER BY version DESC LIMIT 1) s
+        ON s.id = r.rule_set_id
+)
+SELECT json_build_object(
+    'version', config_version_now(),
+    'keys', (SELECT coalesce(json_object_agg(key_id, body), '{}') FROM key_rows),
+    'projects', (SELECT coalesce(json_object_agg(hex, body), '{}') FROM project_rows),
+    'models', (SELECT coalesce(json_object_agg(name, body), '{}') FROM model_rows),
+    'rules', (SELECT coalesce(json_agg(body ORDER BY position), '[]') FROM rule_rows),
+    'budgets', (SELECT coalesce(json_agg(hex), '[]') FROM limited WHERE scope <> 'key')
+)::text
+$$;
+
+GRANT CREATE ON SCHEMA public TO sluice_ledger;
+ALTER FUNCTION config_version_now() OWNER TO sluice_ledger;
+ALTER FUNCTION config_snapshot() OWNER TO sluice_ledger;
+REVOKE CREATE ON SCHEMA public FROM sluice_ledger;
+REVOKE ALL ON FUNCTION config_version_now(), config_snapshot() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION config_version_now(), config_snapshot() TO sluice_gateway;

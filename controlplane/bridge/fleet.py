@@ -1,0 +1,125 @@
+"""The Fleet port: credentials of nodes are asked for, their states written in the background."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from contextlib import suppress
+
+import msgspec
+import psycopg
+import structlog
+
+from controlplane.bridge.session import Connection, keep_session
+from controlplane.gateway.ports import LedgerAway, NodeIdentity
+from controlplane.kernel.keyformat import NODE_PREFIX, digest, parse_credential
+
+QUERY_S_MAX = 2.0
+NODES_PENDING_MAX = 4_096
+IDLE_CHECK_S = 5.0
+_CREDENTIAL = "SELECT node, name, digest, models FROM fleet_credential(%s)"
+_OBSERVE = "SELECT fleet_observe(%s, %s, %s::jsonb)"
+_log = structlog.get_logger(__name__)
+
+
+class FleetStore:
+    """What the database knows of nodes; one per event loop.
+
+    Observations are kept per node and merged, so a flapping node costs one write at a time; beyond
+    the bound new nodes' observations are dropped and counted in `dropped`.
+    """
+
+    def __init__(self, conninfo: str, *, pepper: bytes) -> None:
+        self._conninfo = conninfo
+        self._pepper = pepper
+        self._connection: Connection | None = None
+        self._lock = asyncio.Lock()
+        self._pending: dict[str, tuple[str, dict[str, object]]] = {}
+        self._news = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.dropped = 0
+
+    def start(self) -> None:
+        """Begin to connect and write; returns at once."""
+        self._task = asyncio.create_task(
+            keep_session(self._conninfo, "fleet", self._serve), name="fleet"
+        )
+
+    async def close(self) -> None:
+        """Write what is pending if that is possible at once, then stop."""
+        with suppress(psycopg.Error, TimeoutError):
+            if self._connection is not None:
+                await self._write_pending(self._connection)
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    async def authenticate(self, credential: str) -> NodeIdentity | None:
+        """The node behind a credential; raises LedgerAway when it cannot be asked for now."""
+        parsed = parse_credential(credential, NODE_PREFIX)
+        if parsed is None:
+            return None
+        if self._connection is None:
+            raise LedgerAway("node credentials cannot be checked now")
+        try:
+            async with asyncio.timeout(QUERY_S_MAX), self._lock:
+                cursor = await self._connection.execute(_CREDENTIAL, [parsed.key_id])
+                row = await cursor.fetchone()
+        except (psycopg.Error, TimeoutError) as error:
+            raise LedgerAway("node credentials cannot be checked now") from error
+        if row is None or not hmac.compare_digest(digest(parsed.text, self._pepper), row[2]):
+            return None
+        return NodeIdentity(
+            id=row[0], name=row[1], models=None if row[3] is None else frozenset(row[3])
+        )
+
+    def observe(self, node: str, state: str, facts: dict[str, object]) -> None:
+        """Note a node's state, by its id or name; the newest wins, facts are merged."""
+        before = self._pending.get(node)
+        if before is None and len(self._pending) >= NODES_PENDING_MAX:
+            self.dropped += 1
+            return
+        self._pending[node] = (state, {**before[1], **facts} if before else facts)
+        self._news.set()
+
+    async def _serve(self, connection: Connection) -> None:
+        self._connection = connection
+        try:
+            while True:
+                self._news.clear()
+                await self._write_pending(connection)
+                if not self._pending:
+                    await self._wait_for_news(connection)
+        finally:
+            self._connection = None
+
+    async def _wait_for_news(self, connection: Connection) -> None:
+        try:
+            async with asyncio.timeout(IDLE_CHECK_S):
+                await self._news.wait()
+        except TimeoutError:
+            # Nothing to write: make sure that the connection still lives.
+            async with asyncio.timeout(QUERY_S_MAX), self._lock:
+                await connection.execute("SELECT 1")
+
+    async def _write_pending(self, connection: Connection) -> None:
+        for node, news in list(self._pending.items()):
+            await self._write(connection, node, *news)
+            # Kept until written: a lost connection loses nothing, and newer news is written next.
+            if self._pending.get(node) is news:
+                del self._pending[node]
+
+    async def _write(
+        self, connection: Connection, node: str, state: str, facts: dict[str, object]
+    ) -> None:
+        text = msgspec.json.encode(facts).decode()
+        try:
+            async with asyncio.timeout(QUERY_S_MAX), self._lock:
+                cursor = await connection.execute(_OBSERVE, [node, state, text])
+                row = await cursor.fetchone()
+        except (psycopg.DataError, psycopg.IntegrityError):
+            _log.warning("node observation refused", node=node, state=state)
+            return
+        if row is None or not row[0]:
+            _log.warning("observed node is not registered", node=node)
