@@ -18,6 +18,7 @@ from psycopg import sql
 from controlplane.core.embedded.layout import Layout, embedded_layout, prepare
 from controlplane.core.embedded.postgres import Postgres
 from controlplane.core.embedded.redis_server import RedisServer
+from controlplane.settings.database import OWNER_ROLE
 
 TEMPLATE = "sluice_template"
 # A test's data need not survive a power cut.
@@ -80,7 +81,7 @@ def start_servers() -> Servers:
 
 def make_database(postgres: Postgres) -> None:
     """Give the name that the settings use to a fresh copy of the template."""
-    _maintain(postgres, "CREATE DATABASE {} TEMPLATE {}", _name(), TEMPLATE)
+    _maintain(postgres, "CREATE DATABASE {} TEMPLATE {} OWNER {}", _name(), TEMPLATE, OWNER_ROLE)
 
 
 def drop_database(postgres: Postgres) -> None:

@@ -1,0 +1,53 @@
+"""Readers of environment variables: typed, bounded, and loud about the variable's name."""
+
+from pathlib import Path
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from controlplane.settings import env
+
+NAME = "SLUICE_TEST_VALUE"
+
+
+def given(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv(NAME, value)
+
+
+@pytest.mark.parametrize(("word", "expected"), [("true", True), ("ON", True), ("0", False)])
+def test_booleans(monkeypatch: pytest.MonkeyPatch, word: str, expected: bool) -> None:
+    given(monkeypatch, word)
+    assert env.boolean(NAME, not expected) is expected
+
+
+def test_unset_and_empty_mean_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert env.text(NAME, "fallback") == "fallback"
+    given(monkeypatch, "  ")
+    assert env.integer(NAME, 7, least=1, most=9) == 7
+    assert env.words(NAME, ("a",)) == ("a",)
+    assert env.url(NAME, ("redis",)) is None
+
+
+def test_lists_and_paths(monkeypatch: pytest.MonkeyPatch) -> None:
+    given(monkeypatch, "one, two,,")
+    assert env.words(NAME) == ("one", "two")
+    given(monkeypatch, "/srv/data")
+    assert env.path(NAME, Path("/other")) == Path("/srv/data")
+
+
+def test_wrong_values_name_their_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    given(monkeypatch, "perhaps")
+    with pytest.raises(ImproperlyConfigured, match=NAME):
+        env.boolean(NAME, True)
+    with pytest.raises(ImproperlyConfigured, match=NAME):
+        env.integer(NAME, 1, least=0, most=9)
+    with pytest.raises(ImproperlyConfigured, match=NAME):
+        env.choice(NAME, "a", ("a", "b"))
+    with pytest.raises(ImproperlyConfigured, match=NAME):
+        env.url(NAME, ("redis", "unix"))
+
+
+def test_numbers_keep_their_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    given(monkeypatch, "10")
+    with pytest.raises(ImproperlyConfigured, match="0 to 9"):
+        env.integer(NAME, 1, least=0, most=9)

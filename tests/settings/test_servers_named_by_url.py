@@ -1,0 +1,54 @@
+"""With DATABASE_URL and REDIS_URL set, the settings name those servers and no private one."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+
+PRINT = (
+    "import json; from controlplane import settings as s; "
+    "print(json.dumps({'db': s.DATABASES, 'redis': s.REDIS_URL, 'celery': s.CELERY_BROKER_URL, "
+    "'embedded': [s.EMBEDDED_DATABASE, s.EMBEDDED_REDIS]}))"
+)
+
+
+def read_settings(tmp_path: Path, **variables: str) -> dict[str, Any]:
+    """What a fresh process reads; settings are made once per process."""
+    result = subprocess.run(
+        [sys.executable, "-c", PRINT],
+        env={"PATH": os.environ["PATH"], "SLUICE_DATA": str(tmp_path / "var"), **variables},
+        cwd=settings.BASE_DIR,
+        capture_output=True,
+        check=True,
+    )
+    facts: dict[str, Any] = json.loads(result.stdout)
+    return facts
+
+
+def test_urls_replace_the_private_servers(tmp_path: Path) -> None:
+    facts = read_settings(
+        tmp_path,
+        DATABASE_URL="postgresql://sluice_app:p%40ss@db.example:6432/prod?sslmode=require",
+        DATABASE_OWNER_URL="postgresql://boss:secret@db.example/prod",
+        REDIS_URL="rediss://:pw@cache.example:6380/2",
+    )
+    app, owner, gateway = (facts["db"][alias] for alias in ("default", "owner", "gateway"))
+    assert (app["HOST"], app["PORT"], app["NAME"]) == ("db.example", "6432", "prod")
+    assert (app["USER"], app["PASSWORD"]) == ("sluice_app", "p@ss")
+    assert app["OPTIONS"]["sslmode"] == "require"
+    assert (owner["USER"], owner["PASSWORD"]) == ("boss", "secret")
+    assert (gateway["HOST"], gateway["USER"]) == ("db.example", "sluice_gateway")
+    assert facts["redis"] == facts["celery"] == "rediss://:pw@cache.example:6380/2"
+    assert facts["embedded"] == [False, False]
+
+
+def test_without_urls_sockets_of_the_data_folder_are_used(tmp_path: Path) -> None:
+    facts = read_settings(tmp_path)
+    assert facts["db"]["default"]["HOST"].startswith("/")
+    assert facts["redis"].startswith("unix://:")
+    assert facts["celery"].startswith("redis+socket://:")
+    assert facts["embedded"] == [True, True]
