@@ -1,0 +1,159 @@
+"""A checkpoint that cannot be served is refused by the name of the file or field at fault."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from inference.compact.models.shape import read_shape
+from inference.compact.options import CompactOptions
+from inference.compact.placement import choose_placement
+from inference.compact.weights import load_weights
+from inference.engines.base import ModelError
+from tests.inference.compact.tiny import EOS, save_model
+
+OPTIONS = CompactOptions(device="cpu", dtype="float32", kv_blocks=4)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    save_model(tmp_path)
+    return tmp_path
+
+
+def _edit(path: Path, **changes: Any) -> None:
+    values = json.loads(path.read_text())
+    path.write_text(json.dumps({**values, **changes}))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("architectures", ["GPT2LMHeadModel"]),
+        ("architectures", None),
+        ("hidden_act", "gelu"),
+        ("mlp_bias", True),
+        ("attention_bias", True),
+        ("vocab_size", "many"),
+        ("num_hidden_layers", 0),
+        ("num_key_value_heads", 3),
+        ("rope_parameters", {"rope_type": "yarn", "factor": 2.0}),
+        ("rope_parameters", {"rope_type": "llama3", "factor": 2.0}),
+        ("rope_parameters", "fast"),
+        ("rms_norm_eps", -1),
+    ],
+)
+def test_configuration_is_checked(folder: Path, field: str, value: object) -> None:
+    _edit(folder / "config.json", **{field: value})
+    named = "rope_" if field == "rope_parameters" else field
+    with pytest.raises(ModelError, match=f"config.json: {named}"):
+        read_shape(folder)
+
+
+def test_sliding_window_of_mistral_is_refused(tmp_path: Path) -> None:
+    save_model(tmp_path, "mistral", sliding_window=64)
+    with pytest.raises(ModelError, match="sliding_window"):
+        read_shape(tmp_path)
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]"])
+def test_configuration_must_be_there_and_json(folder: Path, content: str | None) -> None:
+    (folder / "config.json").unlink()
+    if content is not None:
+        (folder / "config.json").write_text(content)
+    with pytest.raises(ModelError, match=r"config\.json"):
+        read_shape(folder)
+
+
+def test_end_tokens_come_from_the_generation_settings(folder: Path) -> None:
+    assert read_shape(folder).eos == {EOS}
+    _edit(folder / "generation_config.json", eos_token_id=[5, 9])
+    assert read_shape(folder).eos == {5, 9}
+    (folder / "generation_config.json").unlink()
+    _edit(folder / "config.json", eos_token_id=None)
+    assert read_shape(folder).eos == frozenset()
+    _edit(folder / "config.json", eos_token_id="</s>")
+    with pytest.raises(ModelError, match="eos_token_id"):
+        read_shape(folder)
+
+
+def _truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:1000])
+
+
+def _drop_one(path: Path) -> None:
+    tensors = load_file(path)
+    del tensors["model.layers.1.mlp.up_proj.weight"]
+    save_file(tensors, path)
+
+
+def _reshape_one(path: Path) -> None:
+    tensors = load_file(path)
+    tensors["model.norm.weight"] = torch.ones(7)
+    save_file(tensors, path)
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        (Path.unlink, "model.safetensors"),
+        (_truncate, "model.safetensors"),
+        (_drop_one, "model.layers.1.mlp.up_proj.weight"),
+        (_reshape_one, "model.norm.weight"),
+    ],
+)
+def test_weights_are_checked(folder: Path, damage: Callable[[Path], None], named: str) -> None:
+    damage(folder / "model.safetensors")
+    shape = read_shape(folder)
+    with pytest.raises(ModelError, match=named):
+        load_weights(folder, shape, choose_placement(shape, OPTIONS))
+
+
+@pytest.mark.parametrize("index", ["{", "{}", '{"weight_map": 3}'])
+def test_a_broken_index_is_named(folder: Path, index: str) -> None:
+    (folder / "model.safetensors.index.json").write_text(index)
+    shape = read_shape(folder)
+    with pytest.raises(ModelError, match=r"index\.json"):
+        load_weights(folder, shape, choose_placement(shape, OPTIONS))
+
+
+def test_a_missing_shard_is_named(tmp_path: Path) -> None:
+    save_model(tmp_path, max_shard_size="60KB")
+    next(iter(tmp_path.glob("model-00002-*"))).unlink()
+    shape = read_shape(tmp_path)
+    with pytest.raises(ModelError, match="model-00002"):
+        load_weights(tmp_path, shape, choose_placement(shape, OPTIONS))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"device": "tpu"},
+        {"dtype": "int8"},
+        {"block_size": 0},
+        {"running_max": 0},
+        {"running_max": 65, "step_tokens": 64},
+        {"threads": 0},
+        {"kv_blocks": 0},
+    ],
+    ids=str,
+)
+def test_options_are_checked(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        CompactOptions(**wrong)
+
+
+def test_placement_counts_blocks_from_bytes(folder: Path) -> None:
+    shape = read_shape(folder)
+    # 3 layers, keys and values, 2 heads of 16, 4 bytes, 32 tokens.
+    block_bytes = 3 * 2 * 2 * 16 * 4 * 32
+    options = CompactOptions(device="cpu", dtype="float32", kv_bytes=10 * block_bytes + 1)
+    assert choose_placement(shape, options).kv_blocks == 10
+    with pytest.raises(ModelError, match="kv_bytes"):
+        choose_placement(shape, CompactOptions(device="cpu", dtype="float32", kv_bytes=99))
