@@ -1,4 +1,4 @@
-"""The ASGI edge of `/v1/*`: paths to shapes, answers to messages. Knows HTTP; the pipeline does not."""
+"""The ASGI edge of `/v1/*`: paths to shapes, answers to messages. Only this file knows HTTP."""
 
 from __future__ import annotations
 

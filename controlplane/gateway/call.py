@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable
 
 from controlplane.kernel.clock import MICROSECOND_NS, monotonic_ns, wall_us
 from controlplane.kernel.ids import new_request_id
-from controlplane.kernel.spans import INDEX, SPANS
+from controlplane.kernel.spans import ABSENT, INDEX, SPANS, pack_spans
 
-ABSENT = -1
 REQUEST_DEADLINE_S = 600
 
 
@@ -36,7 +34,7 @@ class Spans:
         """Close a run of span `index` that began at `began_ns`; returns the present time."""
         now = monotonic_ns()
         self.totals_ns[index] += now - began_ns
-        if self.starts_us[index] < 0:
+        if self.starts_us[index] == ABSENT:
             self.starts_us[index] = (began_ns - self.origin_ns) // MICROSECOND_NS
         return now
 
@@ -50,25 +48,9 @@ class Spans:
         return self.totals_ns[INDEX[name]] // MICROSECOND_NS
 
     def to_bytes(self) -> bytes:
-        """All starts, then all durations, as little-endian int32 microseconds."""
-        totals = [
-            total // MICROSECOND_NS if start != ABSENT else ABSENT
-            for start, total in zip(self.starts_us, self.totals_ns, strict=True)
-        ]
-        return array("i", self.starts_us + totals).tobytes()
-
-
-def spans_from_bytes(data: bytes) -> list[tuple[int, int]]:
-    """(start, duration) in microseconds by span index; ABSENT where a span did not run.
-
-    Raises ValueError on a length that is not two equal halves of int32.
-    """
-    values = array("i")
-    if len(data) % (2 * values.itemsize):
-        raise ValueError("spans: length is not two halves of int32")
-    values.frombytes(data)
-    half = len(values) // 2
-    return list(zip(values[:half], values[half:], strict=True))
+        """The compact form that `kernel.spans.unpack_spans` reads."""
+        totals_us = [total // MICROSECOND_NS for total in self.totals_ns]
+        return pack_spans(self.starts_us, totals_us)
 
 
 class Call:

@@ -7,7 +7,12 @@ measured elsewhere (proxy, network, node) and listed in `s5_infer/remote_spans.p
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
+
 import msgspec
+
+ABSENT = -(2**31)
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -79,3 +84,21 @@ def _table() -> tuple[Span, ...]:
 
 SPANS: tuple[Span, ...] = _table()
 INDEX: dict[str, int] = {span.name: span.index for span in SPANS}
+
+
+def pack_spans(starts_us: Sequence[int], durations_us: Sequence[int]) -> bytes:
+    """All starts after arrival, then all durations: int32 microseconds, little-endian.
+
+    A start is ABSENT where a span did not run, and negative for what came before arrival.
+    """
+    return array("i", [*starts_us, *durations_us]).tobytes()
+
+
+def unpack_spans(data: bytes) -> list[tuple[int, int]]:
+    """(start, duration) by span index; raises ValueError on a length that is not two halves."""
+    values = array("i")
+    if len(data) % (2 * values.itemsize):
+        raise ValueError("spans: length is not two halves of int32")
+    values.frombytes(data)
+    half = len(values) // 2
+    return list(zip(values[:half], values[half:], strict=True))

@@ -36,9 +36,10 @@ def fit_window(call: Call, ask: Ask, *, prompt_tokens: int, room: Room) -> int:
 
 def _overflow(ask: Ask, prompt_tokens: int, room: Room) -> Refusal:
     field = "messages" if ask.operation == "chat" else "prompt"
+    wanted = prompt_tokens + room.output_tokens
     message = (
-        f"This model's maximum context length is {room.window_tokens} tokens."
-        f" However, you requested {prompt_tokens + room.output_tokens} tokens ({prompt_tokens} in the {field},"
-        f" {room.output_tokens} in the completion). Please reduce the length of either one."
+        f"This model's maximum context length is {room.window_tokens} tokens. However, you"
+        f" requested {wanted} tokens ({prompt_tokens} in the {field}, {room.output_tokens} in the"
+        " completion). Please reduce the length of either one."
     )
     return bad_field(field, message, "context_length_exceeded")

@@ -1,0 +1,113 @@
+"""A whole gateway over real sockets for tests: HTTP in, nodes dialled in, ports in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, MutableMapping
+from typing import Any
+
+import httpx2
+import uvicorn
+
+from controlplane.bridge.socket import NodeConsumer
+from controlplane.gateway.app import Gateway, Send
+from controlplane.gateway.nodes.limits import LinkLimits
+from controlplane.gateway.nodes.registry import Fleet
+from controlplane.gateway.ports import NodeIdentity
+from controlplane.gateway.s1_admission.body import Receive
+from controlplane.gateway.world import World
+from inference.contract.frames import FRAME_BYTES_MAX, Report
+from tests.support.fleet import MODEL, QUICK, MemoryPort, until
+from tests.support.ports import (
+    KEY,
+    MemoryKeys,
+    MemoryLedger,
+    MemoryLimiter,
+    MemoryRecorder,
+    WordSafety,
+    make_snapshot,
+)
+
+
+class GatewayUnderTest:
+    """The running gateway and the fakes behind it."""
+
+    def __init__(self, limits: LinkLimits = QUICK) -> None:
+        self.keys = MemoryKeys(make_snapshot(MODEL))
+        self.limiter = MemoryLimiter()
+        self.ledger = MemoryLedger()
+        self.recorder = MemoryRecorder()
+        self.safety = WordSafety()
+        self.fleet_port = MemoryPort()
+        self.fleet = Fleet("test", on_report=self._settle, port=self.fleet_port, limits=limits)
+        self.world = World(
+            keys=self.keys,
+            limiter=self.limiter,
+            ledger=self.ledger,
+            recorder=self.recorder,
+            safety=self.safety,
+            fleet=self.fleet,
+            region="local",
+        )
+        self._gateway = Gateway(self.world)
+        self._consumer = NodeConsumer.as_asgi(gateway=lambda: self)
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        """Base URL of the API."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def fleet_url(self) -> str:
+        """Where nodes dial."""
+        return f"ws://127.0.0.1:{self.port}/fleet"
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await self._consumer(scope, receive, send)
+        else:
+            await self._gateway(scope, receive, send)
+
+    async def _settle(self, report: Report, node: NodeIdentity) -> bool:
+        return await self.ledger.settle_report(report)
+
+    async def served(self) -> None:
+        """Wait until the model can be served."""
+        await until(lambda: self.fleet.candidates(MODEL))
+
+    async def at_rest(self) -> None:
+        """Wait until nothing is open anywhere, failing when something stays."""
+        await until(lambda: not self.ledger.open)
+        await until(lambda: not any(link.account.active for link in self.fleet.nodes().values()))
+        await until(lambda: self.fleet.reports.live_calls == 0)
+
+
+@contextlib.asynccontextmanager
+async def running_gateway(under_test: GatewayUnderTest) -> AsyncIterator[httpx2.AsyncClient]:
+    """Serve it on loopback; the client carries the key."""
+    config = uvicorn.Config(
+        under_test,
+        http="httptools",
+        ws="websockets-sansio",
+        ws_max_size=FRAME_BYTES_MAX + 1024,
+        ws_per_message_deflate=False,
+        lifespan="off",
+        log_config=None,
+    )
+    listener = socket.create_server(("127.0.0.1", 0))
+    under_test.port = listener.getsockname()[1]
+    server = uvicorn.Server(config)
+    task = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        await until(lambda: server.started)
+        headers = {"authorization": f"Bearer {KEY}"}
+        async with httpx2.AsyncClient(base_url=under_test.url, headers=headers) as client:
+            yield client
+    finally:
+        await under_test.fleet.close()
+        server.should_exit = True
+        await task
+        await under_test.world.drain()
