@@ -1,0 +1,133 @@
+"""This gateway's share of every rate limit, counted in memory while Redis is away.
+
+A share is the limit divided by the live gateways and starts as full as the shared bucket was when
+last seen, so that all shares together never pass the limit. A bucket that this gateway has not
+seen counts as full when others may have used it. `adjustments` says what to tell Redis on return.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+
+import msgspec
+
+MINUTE_S = 60.0
+BUCKETS_SEEN_MAX = 100_000
+_FORGET_AT_ONCE = 1_000
+
+
+class Bucket(msgspec.Struct, frozen=True):
+    """One limit: its name on the wire, its size, and what it counts."""
+
+    name: bytes
+    wire: bytes
+    limit: int
+    counts_tokens: bool
+
+
+class _Level(msgspec.Struct):
+    """How full a bucket was at a moment."""
+
+    level: float
+    at_s: float
+
+    def leaked(self, rate_per_min: float, now_s: float) -> float:
+        """How full it is now."""
+        return max(0.0, self.level - (now_s - self.at_s) * rate_per_min / MINUTE_S)
+
+
+class _Share(msgspec.Struct):
+    """A bucket's local part: what it started with, and what it holds now."""
+
+    bucket: Bucket
+    start: _Level
+    held: _Level
+
+
+class Adjustment(msgspec.Struct, frozen=True):
+    """A change of a shared bucket outside any request."""
+
+    bucket: Bucket
+    units: float
+    level_least: float
+
+
+class RateShares:
+    """Levels seen while Redis answers, and shares while it does not."""
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[bytes, tuple[Bucket, _Level]] = OrderedDict()
+        self._shares: dict[bytes, _Share] = {}
+        self._away_since_s: float | None = None
+        self._told: set[bytes] = set()
+
+    def saw(self, bucket: Bucket, level: float, now_s: float) -> None:
+        """Remember how full a shared bucket is."""
+        self._seen[bucket.name] = (bucket, _Level(level, now_s))
+        if len(self._seen) > BUCKETS_SEEN_MAX:
+            for _ in range(_FORGET_AT_ONCE):
+                self._seen.popitem(last=False)
+
+    def begin(self, now_s: float) -> None:
+        """Redis went away; a second loss in a row changes nothing."""
+        if self._away_since_s is None:
+            self._away_since_s = now_s
+
+    def level(self, bucket: Bucket, gateways: int, now_s: float) -> float:
+        """How full the share is."""
+        held = self._share(bucket, gateways, now_s).held
+        return held.leaked(bucket.limit / gateways, now_s)
+
+    def add(self, bucket: Bucket, units: float, gateways: int, now_s: float) -> float:
+        """Add units (negative gives back); returns how full the share is then."""
+        share = self._share(bucket, gateways, now_s)
+        level = max(0.0, share.held.leaked(bucket.limit / gateways, now_s) + units)
+        share.held = _Level(level, now_s)
+        return level
+
+    def adjustments(self, gateways: int, now_s: float) -> list[Adjustment]:
+        """What Redis has not been told of yet: levels it may have lost, and what was used here."""
+        news = []
+        for name, (bucket, seen) in self._seen.items():
+            least = seen.leaked(bucket.limit, now_s)
+            if least > 0 and name not in self._told and name not in self._shares:
+                news.append(Adjustment(bucket, 0.0, least))
+        for name, share in self._shares.items():
+            rate = share.bucket.limit / gateways
+            used = share.held.leaked(rate, now_s) - share.start.leaked(rate, now_s)
+            known = self._seen.get(name)
+            least = known[1].leaked(share.bucket.limit, now_s) if known else 0.0
+            if used or name not in self._told:
+                news.append(Adjustment(share.bucket, used, least))
+        return news
+
+    def told(self, news: Iterable[Adjustment], gateways: int, now_s: float) -> None:
+        """Redis has these adjustments, which were made at `now_s`."""
+        for change in news:
+            name = change.bucket.name
+            self._told.add(name)
+            share = self._shares.get(name)
+            if share is not None:
+                level = share.start.leaked(change.bucket.limit / gateways, now_s) + change.units
+                share.start = _Level(level, now_s)
+
+    def end(self) -> None:
+        """Redis counts again."""
+        self._shares.clear()
+        self._told.clear()
+        self._away_since_s = None
+
+    def _share(self, bucket: Bucket, gateways: int, now_s: float) -> _Share:
+        share = self._shares.get(bucket.name)
+        if share is None:
+            start = self._start(bucket, gateways, now_s)
+            share = self._shares[bucket.name] = _Share(bucket, start, start)
+        return share
+
+    def _start(self, bucket: Bucket, gateways: int, now_s: float) -> _Level:
+        since_s = now_s if self._away_since_s is None else self._away_since_s
+        known = self._seen.get(bucket.name)
+        if known is not None:
+            return _Level(known[1].leaked(bucket.limit, since_s) / gateways, since_s)
+        return _Level(bucket.limit / gateways if gateways > 1 else 0.0, since_s)
