@@ -1,0 +1,181 @@
+"""The Ledger port on PostgreSQL: one lane for holds, one for settlements. No Django here."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import structlog
+
+from controlplane.bridge import holds, settlements
+from controlplane.bridge.holds import Holds
+from controlplane.bridge.lane import Lane
+from controlplane.bridge.settlements import Settlements
+from controlplane.gateway.ports import Hold, LedgerAway, Settlement
+from controlplane.kernel.clock import wall_s
+from controlplane.kernel.ids import id_time_ms
+from controlplane.kernel.price import Price, TokenCounts, charge_nano
+from inference.contract.frames import Report
+
+HOLD_WAIT_S = 2.0
+SETTLE_WAIT_S = 10.0
+DRAIN_S = 10.0
+# Lines are booked within this time of their request's id; seals rely on it.
+LATE_DAYS_MAX = 7
+_DAY_MS = 86_400_000
+
+log = structlog.get_logger(__name__)
+
+
+class Terms(msgspec.Struct):
+    """What a hold agreed on, as `ledger_open` tells it."""
+
+    resolution: str | None
+    organization: str
+    project: str
+    key: str
+    amount: int
+    model: str
+    budgets: list[str]
+    version: int
+    input_pico: int
+    cached_pico: int
+    output_pico: int
+
+
+class PostgresLedger:
+    """Implements `ports.Ledger`; `start` returns at once, whether PostgreSQL is there or not."""
+
+    def __init__(self, conninfo: str) -> None:
+        self._holds = Holds(self._give_back)
+        self._settlements = Settlements(self._holds.resolved, lambda: self._settle_lane.wake())
+        self._hold_lane = Lane("holds", conninfo, self._holds, holds.STATEMENTS)
+        self._settle_lane = Lane("settlements", conninfo, self._settlements, settlements.STATEMENTS)
+
+    @property
+    def away(self) -> bool:
+        """Whether new requests are refused at once, since PostgreSQL does not answer."""
+        return self._hold_lane.known_down
+
+    @property
+    def settlements_pending(self) -> int:
+        """Settlements that are not durable yet."""
+        return self._settlements.pending
+
+    def start(self) -> None:
+        """Begin to connect; needs a running loop."""
+        self._hold_lane.start()
+        self._settle_lane.start()
+
+    async def close(self) -> None:
+        """Wait for settlements, within a bound, and cut both lanes."""
+        try:
+            async with asyncio.timeout(DRAIN_S):
+                await self._settlements.drained()
+        except TimeoutError:
+            # Nodes still have their reports: these charges are settled from them, or expire.
+            log.error("settlements_left_behind", count=self._settlements.pending)
+        await self._hold_lane.close()
+        await self._settle_lane.close()
+
+    async def hold(self, hold: Hold) -> None:
+        """Reserve on all budgets or none; raises `BudgetExceeded` or `LedgerAway`."""
+        if hold.amount_nano == 0:
+            return
+        if self._hold_lane.known_down:
+            raise LedgerAway("PostgreSQL does not answer")
+        waiting = self._holds.add(hold)
+        self._hold_lane.wake()
+        try:
+            async with asyncio.timeout(HOLD_WAIT_S):
+                await waiting.done
+        except TimeoutError:
+            self._holds.abandon(waiting)
+            raise LedgerAway(f"no answer within {HOLD_WAIT_S:g} s") from None
+        except asyncio.CancelledError:
+            self._holds.abandon(waiting)
+            raise
+
+    async def settle(self, settlement: Settlement) -> None:
+        """Durable on return. Raises `LedgerAway` after a bound; the settlement stays queued."""
+        if settlement.held_nano == 0 and settlement.amount_nano == 0:
+            return
+        done = self._settlements.add(settlement)
+        try:
+            async with asyncio.timeout(SETTLE_WAIT_S):
+                await asyncio.shield(done)
+        except TimeoutError:
+            raise LedgerAway(f"not durable within {SETTLE_WAIT_S:g} s") from None
+
+    async def settle_report(self, report: Report) -> bool:
+        """Price a node's count by the hold's own terms and book it, late if it must be.
+
+        True once the ledger has an answer, also "nothing is known of it"; False when it is away.
+        Raises ValueError on counts that cannot be.
+        """
+        usage = report.usage
+        counts = TokenCounts.from_usage(
+            usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens
+        )
+        if wall_s() * 1000 - id_time_ms(report.request) > LATE_DAYS_MAX * _DAY_MS:
+            log.error("report_too_old", request=report.request.hex(), days_max=LATE_DAYS_MAX)
+            return True
+        try:
+            terms = await self._terms(report.request)
+            if terms is None:
+                log.warning("report_without_hold", request=report.request.hex())
+            elif terms.resolution in (None, "expire"):
+                await self.settle(_reported(report.request, terms, counts))
+        except LedgerAway:
+            return False
+        return True
+
+    async def _terms(self, request: bytes) -> Terms | None:
+        try:
+            async with asyncio.timeout(SETTLE_WAIT_S):
+                answer = await self._settlements.ask(request)
+        except TimeoutError:
+            raise LedgerAway(f"no answer within {SETTLE_WAIT_S:g} s") from None
+        return msgspec.json.decode(answer, type=Terms) if answer else None
+
+    def _give_back(self, hold: Hold) -> None:
+        """Release a hold whose caller left before it was admitted."""
+        release = Settlement(
+            request=hold.request,
+            organization=hold.organization,
+            project=hold.project,
+            key=hold.key,
+            budgets=hold.budgets,
+            held_nano=hold.amount_nano,
+            amount_nano=0,
+            counts=TokenCounts(uncached=0, cached=0, output=0),
+            model=hold.model,
+            price=hold.price,
+            source="gateway",
+        )
+        try:
+            self._settlements.add(release)
+        except LedgerAway:
+            log.error("hold_left_to_expire", request=hold.request.hex())
+
+
+def _reported(request: bytes, terms: Terms, counts: TokenCounts) -> Settlement:
+    price = Price(
+        version=terms.version,
+        input_pico=terms.input_pico,
+        cached_pico=terms.cached_pico,
+        output_pico=terms.output_pico,
+    )
+    return Settlement(
+        request=request,
+        organization=terms.organization.replace("-", ""),
+        project=terms.project.replace("-", ""),
+        key=terms.key.replace("-", ""),
+        budgets=tuple(budget.replace("-", "") for budget in terms.budgets),
+        held_nano=terms.amount,
+        amount_nano=charge_nano(price, counts),
+        counts=counts,
+        model=terms.model,
+        price=price,
+        source="node",
+    )

@@ -1,0 +1,128 @@
+"""The cast of the money tests: Alice owns organization A and Bob is in her team; Charlie has C."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from typing import Any
+
+import psycopg
+from django.conf import settings
+from psycopg.conninfo import make_conninfo
+
+from controlplane.gateway.ports import Hold, Settlement
+from controlplane.kernel.ids import new_request_id
+from controlplane.kernel.price import Price, TokenCounts
+
+ORG_A = uuid.UUID(int=0xA)
+PROJECT_A = uuid.UUID(int=0xA1)
+ALICE_KEY = uuid.UUID(int=0xA2)
+BOB_KEY = uuid.UUID(int=0xA3)
+ORG_C = uuid.UUID(int=0xC)
+PROJECT_C = uuid.UUID(int=0xC1)
+CHARLIE_KEY = uuid.UUID(int=0xC2)
+
+# One nano-USD an input token, four an output token.
+PRICE = Price(version=3, input_pico=1_000, cached_pico=100, output_pico=4_000)
+FREE = TokenCounts(uncached=0, cached=0, output=0)
+
+
+def dsn(alias: str = "gateway") -> str:
+    """How a role reaches the test's database."""
+    entry = settings.DATABASES[alias]
+    return make_conninfo(
+        host=entry["HOST"],
+        port=entry["PORT"] or None,
+        dbname=entry["NAME"],
+        user=entry["USER"],
+        password=entry["PASSWORD"],
+    )
+
+
+def superuser_dsn() -> str:
+    """The one who may do anything."""
+    entry = settings.DATABASES["owner"]
+    return make_conninfo(
+        host=entry["HOST"],
+        dbname=entry["NAME"],
+        user="postgres",
+        password=settings.SUPERUSER_PASSWORD,
+    )
+
+
+def rows(query: str, *values: object) -> list[Any]:
+    """All rows, as the superuser sees them."""
+    with psycopg.connect(superuser_dsn(), autocommit=True) as connection:
+        cursor = connection.execute(query.encode(), values)
+        return cursor.fetchall() if cursor.description else []
+
+
+def add_budget(budget: uuid.UUID, lim: int, *, scope: str, organization: uuid.UUID = ORG_A) -> None:
+    """A limit on something; the counters start at nothing."""
+    rows(
+        "INSERT INTO budgets (id, organization, scope, lim) VALUES (%s, %s, %s, %s)",
+        budget,
+        organization,
+        scope,
+        lim,
+    )
+
+
+def budget_row(budget: uuid.UUID) -> tuple[int, int, int]:
+    """(posted, held, over) of a budget."""
+    found: tuple[int, int, int] = rows(
+        "SELECT posted, held, over FROM budgets WHERE id = %s", budget
+    )[0]
+    return found
+
+
+def lines(request: bytes) -> list[tuple[int, str, int]]:
+    """(slot, kind, amount) of a request's transfers."""
+    return rows(
+        "SELECT slot, kind, amount FROM transfers WHERE request = %s ORDER BY slot",
+        uuid.UUID(bytes=request),
+    )
+
+
+def make_hold(
+    amount: int,
+    *budgets: uuid.UUID,
+    organization: uuid.UUID = ORG_A,
+    expires_s: int = 60,
+    request: bytes | None = None,
+) -> Hold:
+    """Alice's hold, or Charlie's."""
+    alice = organization == ORG_A
+    return Hold(
+        request=request or new_request_id(),
+        organization=organization.hex,
+        project=(PROJECT_A if alice else PROJECT_C).hex,
+        key=(ALICE_KEY if alice else CHARLIE_KEY).hex,
+        budgets=tuple(budget.hex for budget in budgets),
+        amount_nano=amount,
+        model="sluice-5m",
+        price=PRICE,
+        expires_s=expires_s,
+    )
+
+
+def settlement_of(hold: Hold, amount: int, counts: TokenCounts | None = None) -> Settlement:
+    """Resolve a hold; without counts the amount is explained by output and input tokens."""
+    return Settlement(
+        request=hold.request,
+        organization=hold.organization,
+        project=hold.project,
+        key=hold.key,
+        budgets=hold.budgets,
+        held_nano=hold.amount_nano,
+        amount_nano=amount,
+        counts=counts or TokenCounts(uncached=amount % 4, cached=0, output=amount // 4),
+        model=hold.model,
+        price=hold.price,
+        source="gateway",
+    )
+
+
+def scope_of(ids: Iterable[uuid.UUID]) -> str:
+    """The value of `app.orgs`."""
+    return "{" + ",".join(map(str, ids)) + "}"
