@@ -1,7 +1,7 @@
 """What Django is made of here: applications, middleware, templates, static files."""
 
 from controlplane.settings import env
-from controlplane.settings.paths import BASE_DIR, DATA_DIR
+from controlplane.settings.paths import BASE_DIR
 
 # What this process serves: everything, traffic only, or pages only.
 SLUICE_ROLE = env.choice("SLUICE_ROLE", "all", ("all", "gateway", "web"))
@@ -68,8 +68,16 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 
 STATIC_URL = "static/"
-STATIC_ROOT = DATA_DIR / "static"
-# Served straight from the packages, so that a first start need not collect and compress anything.
-WHITENOISE_USE_FINDERS = True
+# Files are served straight from the packages, so that a first start need not collect anything;
+# a folder filled by `collectstatic` may be named instead.
+STATIC_ROOT = env.text("SLUICE_STATIC_ROOT") or None
+STATICFILES_FINDERS = [
+    "django.contrib.staticfiles.finders.AppDirectoriesFinder",
+    "frontend.finders.PlotlyFinder",
+]
+WHITENOISE_USE_FINDERS = STATIC_ROOT is None
 WHITENOISE_AUTOREFRESH = DEBUG
+# Names under vendor/ carry their version.
+WHITENOISE_IMMUTABLE_FILE_TEST = r"/vendor/"
+
 SHIPPED_MODEL_DIR = BASE_DIR / "inference" / "assets" / "sluice-5m"

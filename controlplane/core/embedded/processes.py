@@ -18,6 +18,7 @@ Say = Callable[[str], None]
 POLL_SECONDS = 0.05
 LOG_TAIL_LINES = 12
 LOG_TAIL_BYTES = 16_384
+LOG_LINE_CHARS_MAX = 300
 
 
 class ServerError(Exception):
@@ -109,7 +110,7 @@ def log_tail(log: Path) -> str:
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - LOG_TAIL_BYTES))
         lines = file.read().decode(errors="replace").splitlines()
-    return "\n".join(lines[-LOG_TAIL_LINES:])
+    return "\n".join(line[:LOG_LINE_CHARS_MAX] for line in lines[-LOG_TAIL_LINES:])
 
 
 def _parent(process: psutil.Process) -> int | None:

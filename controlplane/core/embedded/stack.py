@@ -25,7 +25,6 @@ def gateway(host: str, port: int) -> Child:
         "--ws-max-size": str(FRAME_BYTES_MAX),
         "--ws-per-message-deflate": "false",
         "--lifespan": "on",
-        "--log-level": "warning",
         "--timeout-graceful-shutdown": str(GRACE_SECONDS),
     }
     argv = _python("uvicorn", "controlplane.asgi:application", "--no-access-log")
