@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+from collections.abc import Callable
 from contextlib import suppress
 from hashlib import sha256
 
@@ -59,8 +60,15 @@ _decoder = msgspec.json.Decoder(_Loaded)
 class SnapshotSource:
     """Follows the configuration; one per event loop."""
 
-    def __init__(self, conninfo: str, *, salt_secret: bytes) -> None:
+    def __init__(
+        self,
+        conninfo: str,
+        *,
+        salt_secret: bytes,
+        changed: Callable[[Snapshot], None] | None = None,
+    ) -> None:
         self._conninfo = conninfo
+        self._changed = changed
         self._salt_secret = salt_secret
         self._task: asyncio.Task[None] | None = None
         self._loaded = asyncio.Event()
@@ -103,6 +111,8 @@ class SnapshotSource:
         if await _value(connection, b"SELECT config_version_now()") != self.current.version:
             text = await _value(connection, b"SELECT config_snapshot()")
             self.current = self._salted(_decoder.decode(str(text)))
+            if self._changed is not None:
+                self._changed(self.current)
             _log.debug("configuration loaded", version=self.current.version)
         self._checked_s = asked_s
         self._loaded.set()

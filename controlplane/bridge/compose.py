@@ -1,0 +1,124 @@
+"""Puts the gateway together: ports, fleet and ASGI edge of one process, from the settings."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import MutableMapping
+from typing import Any
+
+from django.conf import settings
+from psycopg.conninfo import make_conninfo
+
+from controlplane.bridge.fleet import FleetStore
+from controlplane.bridge.keys import SnapshotKeys
+from controlplane.bridge.ledger import PostgresLedger
+from controlplane.bridge.limiter import RedisLimiter
+from controlplane.bridge.recorder import PostgresRecorder
+from controlplane.bridge.safety import SafetyClient
+from controlplane.bridge.snapshot import SnapshotSource
+from controlplane.gateway.app import Gateway, Send
+from controlplane.gateway.nodes.registry import Fleet
+from controlplane.gateway.ports import NodeIdentity
+from controlplane.gateway.s1_admission.body import Receive
+from controlplane.gateway.snapshot import Snapshot
+from controlplane.gateway.world import World
+from inference.contract.frames import Report
+
+SHARED_S_MAX = 1.0
+
+
+class RunningGateway:
+    """The hot path with everything it reaches; made before the loop runs, opened by `start`."""
+
+    def __init__(self, conninfo: str) -> None:
+        instance = uuid.uuid4().hex
+        self.source = SnapshotSource(
+            conninfo, salt_secret=settings.CACHE_SALT_SECRET, changed=self._configured
+        )
+        self.ledger = PostgresLedger(conninfo)
+        self.recorder = PostgresRecorder(conninfo)
+        self.safety = SafetyClient(settings.DATA_DIR / "safety.sock")
+        self.fleet_port = FleetStore(conninfo, pepper=settings.KEY_PEPPER)
+        self.fleet = Fleet(instance, on_report=self._on_report, port=self.fleet_port)
+        self._limiter: RedisLimiter | None = None
+        self._app: Gateway | None = None
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """Answer one `/v1` request."""
+        if self._app is None:
+            raise RuntimeError("the gateway has not been started")
+        await self._app(scope, receive, send)
+
+    async def start(self) -> None:
+        """Open all lanes. Returns whether PostgreSQL and Redis are there or not: they may come."""
+        limiter = RedisLimiter(
+            settings.REDIS_URL,
+            snapshot=lambda: self.source.current,
+            gateways=lambda: settings.GATEWAY_PROCESSES,
+        )
+        for part in (self.source, self.ledger, self.recorder, self.fleet_port, limiter):
+            part.start()
+        self._limiter = limiter
+        self._app = Gateway(
+            World(
+                keys=SnapshotKeys(
+                    self.source,
+                    pepper=settings.KEY_PEPPER,
+                    play_secret=settings.PLAYGROUND_TOKEN_KEY,
+                ),
+                limiter=limiter,
+                ledger=self.ledger,
+                recorder=self.recorder,
+                safety=self.safety,
+                fleet=self.fleet,
+                region=settings.REGION,
+            )
+        )
+        await limiter.wait_shared(SHARED_S_MAX)
+
+    async def stop(self) -> None:
+        """Let nodes go, settle what is open, write what was measured, close."""
+        if self._app is None or self._limiter is None:
+            return
+        await self.fleet.close()
+        await self._app.world.drain()
+        await self.safety.close()
+        for part in (self.ledger, self.recorder, self.fleet_port, self._limiter, self.source):
+            await part.close()
+
+    def readiness(self) -> dict[str, Any]:
+        """Facts about this gateway; `ready` once it has its configuration and its ledger."""
+        models = self.fleet.models()
+        return {
+            "ready": self.source.current.version > 0 and not self.ledger.away,
+            "configuration_version": self.source.current.version,
+            "ledger": not self.ledger.away,
+            "nodes": len(self.fleet.nodes()),
+            "models": sorted(models),
+            "limits_shared": self._limiter is not None and self._limiter.shared,
+        }
+
+    def _configured(self, snapshot: Snapshot) -> None:
+        if any(project.safety != "off" for project in snapshot.projects.values()):
+            self.safety.start_process()
+
+    async def _on_report(self, report: Report, node: NodeIdentity) -> bool:
+        return await self.ledger.settle_report(report)
+
+
+def build_gateway() -> RunningGateway:
+    """The gateway of this process."""
+    return RunningGateway(gateway_conninfo())
+
+
+def gateway_conninfo() -> str:
+    """How the gateway's role connects, as libpq reads it."""
+    database = settings.DATABASES["gateway"]
+    return make_conninfo(
+        host=database["HOST"],
+        port=database["PORT"] or None,
+        dbname=database["NAME"],
+        user=database["USER"],
+        password=database["PASSWORD"],
+        **{key: str(value) for key, value in database["OPTIONS"].items()},
+    )
