@@ -16,6 +16,7 @@ from inference.compact.blocks import BlockPool
 from inference.compact.ending import Ending
 from inference.compact.loop import StepLoop
 from inference.compact.models.shape import ModelShape, read_shape
+from inference.compact.models.vocabulary import check_vocabulary
 from inference.compact.options import CompactOptions
 from inference.compact.placement import Placement, choose_placement
 from inference.compact.runner import Runner
@@ -54,6 +55,7 @@ class CompactEngine:
         self._options = options or CompactOptions()
         self._path = model_path
         self._shape = read_shape(model_path)
+        check_vocabulary(model_path, self._shape)
         self._placement = choose_placement(self._shape, self._options)
         self._facts = _facts_of(model_path, self._options, self._shape, self._placement)
         self._inbox: SimpleQueue[Message] = SimpleQueue()

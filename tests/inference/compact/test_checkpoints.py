@@ -12,11 +12,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from inference.compact.models.shape import read_shape
+from inference.compact.models.vocabulary import check_vocabulary
 from inference.compact.options import CompactOptions
 from inference.compact.placement import choose_placement
 from inference.compact.weights import load_weights
 from inference.engines.base import ModelError
-from tests.inference.compact.tiny import EOS, save_model
+from tests.inference.compact.tiny import EOS, VOCABULARY, save_model
 
 OPTIONS = CompactOptions(device="cpu", dtype="float32", kv_blocks=4)
 
@@ -129,6 +130,29 @@ def test_a_missing_shard_is_named(tmp_path: Path) -> None:
     shape = read_shape(tmp_path)
     with pytest.raises(ModelError, match="model-00002"):
         load_weights(tmp_path, shape, choose_placement(shape, OPTIONS))
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "named"),
+    [
+        ({"model": {"vocab": {"a": 0, "b": VOCABULARY}}}, "vocab_size"),
+        ({"model": {"vocab": [["a", 0.0]] * (VOCABULARY + 1)}}, "vocab_size"),
+        ({"model": {"vocab": {}}, "added_tokens": [{"id": VOCABULARY}]}, "vocab_size"),
+        ({"model": {}}, "no usable vocabulary"),
+        ([], "no usable vocabulary"),
+    ],
+)
+def test_tokenizer_must_fit_the_model(folder: Path, tokenizer: Any, named: str) -> None:
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(ModelError, match=rf"tokenizer\.json: .*{named}"):
+        check_vocabulary(folder, read_shape(folder))
+
+
+def test_a_fitting_tokenizer_passes(folder: Path) -> None:
+    check_vocabulary(folder, read_shape(folder))
+    vocabulary = {str(number): number for number in range(VOCABULARY)}
+    (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocabulary}}))
+    check_vocabulary(folder, read_shape(folder))
 
 
 @pytest.mark.parametrize(

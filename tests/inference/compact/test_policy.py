@@ -145,7 +145,7 @@ def test_a_text_does_not_depend_on_its_neighbours(
 def _texts(options: CompactOptions, arrivals: list[Arrival]) -> list[list[list[int]]]:
     """Tokens of each choice of each arrival, all submitted at once and none cancelled."""
     loop = shadow_loop(options, CONTEXT)
-    texts = [[[] for _ in range(arrival.choices)] for arrival in arrivals]
+    texts: list[list[list[int]]] = [[[] for _ in range(arrival.choices)] for arrival in arrivals]
     for number, arrival in enumerate(arrivals):
         loop.accept(_job(number, arrival), loop.clock_us())
     while loop.has_work:

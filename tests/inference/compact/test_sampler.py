@@ -48,7 +48,8 @@ def _naive(logits: Logits, sampling: dict[str, Any]) -> list[float]:
     best = shares[order[0]]
     order = order[: sampling.get("top_k") or len(order)]
     mass = sum(shares[token] for token in order)
-    kept, so_far = [], 0.0
+    kept: list[int] = []
+    so_far = 0.0
     for token in order:
         if so_far < sampling.get("top_p", 1.0) * mass or not kept:
             kept.append(token)
@@ -139,7 +140,7 @@ def test_penalties_and_bias_shift_logits(sampling: dict[str, Any], expected: Log
 
 def test_log_probabilities_are_the_models_own() -> None:
     """Neither temperature nor bias nor penalties change what is reported, as in OpenAI's API."""
-    asked = {"logprobs": 3, "temperature": 0.2, "top_k": 1, "logit_bias": {0: 50.0}}
+    asked: dict[str, Any] = {"logprobs": 3, "temperature": 0.2, "top_k": 1, "logit_bias": {0: 50.0}}
     (pick,) = _draw([1.0, 3.0, 2.0, 0.0], [_sequence(5, **asked)])
     shares = [math.log(share) for share in _softmax([1.0, 3.0, 2.0, 0.0])]
     assert pick.token == 0

@@ -1,4 +1,4 @@
-"""Tiny random checkpoints, their `transformers` twins as oracles, and a loop to run jobs through."""
+"""Tiny random checkpoints, `transformers` as their oracle, and a loop to run jobs through."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from typing import Any
 
 import torch
 from transformers import (
-    AutoModelForCausalLM,
     LlamaConfig,
+    LlamaForCausalLM,
     MistralConfig,
+    MistralForCausalLM,
     PreTrainedModel,
     Qwen2Config,
+    Qwen2ForCausalLM,
     Qwen3Config,
+    Qwen3ForCausalLM,
 )
 
 from inference.compact.blocks import BlockPool
@@ -45,11 +48,11 @@ SIZES: dict[str, Any] = {
     "eos_token_id": EOS,
     "pad_token_id": 0,
 }
-CONFIGS = {
-    "llama": LlamaConfig,
-    "mistral": MistralConfig,
-    "qwen2": Qwen2Config,
-    "qwen3": Qwen3Config,
+MODELS: dict[str, tuple[Any, Any]] = {
+    "llama": (LlamaConfig, LlamaForCausalLM),
+    "mistral": (MistralConfig, MistralForCausalLM),
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
 }
 SALT = b"salt-of-alice"
 
@@ -58,8 +61,8 @@ def save_model(folder: Path, kind: str = "llama", **overrides: Any) -> PreTraine
     """Write a random checkpoint and return the oracle that reads it back in float32."""
     shard_size = overrides.pop("max_shard_size", "1GB")
     torch.manual_seed(len(kind))
-    config = CONFIGS[kind](**{**SIZES, **overrides})
-    model = AutoModelForCausalLM.from_config(config).float().eval()
+    make_config, make_model = MODELS[kind]
+    model: PreTrainedModel = make_model(make_config(**{**SIZES, **overrides})).float().eval()
     for name, parameter in model.named_parameters():
         if name.endswith((".bias", "norm.weight")):
             torch.nn.init.uniform_(parameter, 0.5, 1.5)
@@ -67,7 +70,7 @@ def save_model(folder: Path, kind: str = "llama", **overrides: Any) -> PreTraine
     return model
 
 
-def continuation(model: PreTrainedModel, prompt: list[int], count: int) -> list[int]:
+def continuation(model: Any, prompt: list[int], count: int) -> list[int]:
     """Greedy tokens of the oracle."""
     with torch.inference_mode():
         ids = model.generate(
