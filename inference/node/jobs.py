@@ -13,15 +13,19 @@ from inference.node.options import REPORT_REPEAT_S, REPORTS_HELD_MAX
 
 
 class HeldJob:
-    """A job in the engine. `connected` turns False when its link is lost: nobody reads it then."""
+    """A job in the engine. `connected` turns False when its link is lost: nobody reads it then.
 
-    __slots__ = ("choices_open", "connected", "model", "owner")
+    `settled` is set when the gateway has charged it before its end, as after a stop string.
+    """
+
+    __slots__ = ("choices_open", "connected", "model", "owner", "settled")
 
     def __init__(self, job: Job, owner: str) -> None:
         self.owner = owner
         self.model = job.model
         self.choices_open = job.sampling.n
         self.connected = True
+        self.settled = False
 
 
 class HeldReport:
@@ -111,17 +115,21 @@ class JobTable:
         return [held.report for held in due]
 
     def acknowledge(self, requests: Iterable[bytes], owner: str) -> None:
-        """Forget reports whose charge is on the ledger."""
+        """Forget reports whose charge is on the ledger, and keep none for jobs still running."""
         for request in requests:
             held = self._reports.get(request)
             if held is not None and held.owner == owner:
                 del self._reports[request]
+            elif self.owned_by(request, owner):
+                self._jobs[request].settled = True
 
     def _finish(self, held: HeldJob, output: Output, now_s: float) -> None:
         held.choices_open -= 1
         if held.choices_open:
             return
         del self._jobs[output.request]
+        if held.settled:
+            return
         report = Report(
             request=output.request,
             model=held.model,

@@ -63,12 +63,12 @@ def _offer_problem(offer: ModelOffer) -> str | None:
 
 def step_problem(step: Step) -> str | None:
     """A load figure that cannot be."""
-    figures = (
+    least = min(
         step.running, step.waiting, step.waiting_tokens, step.kv_free_blocks,
-        step.oldest_block_s, step.step_us, step.preemptions,
+        step.step_us, step.preemptions,
     )  # fmt: skip
-    # `not >= 0` also refuses NaN, which no comparison would.
-    if any(not figure >= 0 for figure in figures):
+    # `not >= 0` also refuses NaN, which `< 0` would let pass.
+    if least < 0 or not step.oldest_block_s >= 0:
         return "step: a load figure is negative"
     return None
 

@@ -61,6 +61,15 @@ def test_a_report_is_repeated_until_its_owner_acknowledges() -> None:
     assert table.reports_count == 0
 
 
+def test_a_job_settled_before_its_end_leaves_no_report() -> None:
+    table = JobTable()
+    job = accepted(table, ALICE)
+    table.acknowledge([job.request], BOB)
+    table.acknowledge([job.request], ALICE)
+    finish(table, job)
+    assert (table.jobs_count, table.reports_count) == (0, 0)
+
+
 def test_a_reconnect_makes_reports_due_at_once_and_hides_old_outputs() -> None:
     table = JobTable()
     job, other = accepted(table, ALICE), accepted(table, BOB)

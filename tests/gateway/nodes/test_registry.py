@@ -1,0 +1,241 @@
+"""The fleet: which nodes serve a model, fencing, quarantine, callbacks, reports."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from controlplane.gateway.nodes.limits import ASSETS_KEPT_MAX, NODES_MAX
+from controlplane.gateway.nodes.link import LinkRefused, NodeLink
+from controlplane.gateway.nodes.registry import Epochs
+from controlplane.gateway.ports import NodeIdentity
+from inference.contract.assets import asset_digest
+from inference.contract.codec import decode_from_gateway, encode
+from inference.contract.frames import (
+    Ack,
+    AssetPart,
+    Draining,
+    FromGateway,
+    ModelOffer,
+    Rejected,
+)
+from inference.node.assets import ModelAssets
+from tests.support.fleet import (
+    MODEL,
+    VOCAB_SIZE,
+    World,
+    make_hello,
+    make_job,
+    make_model,
+    make_report,
+    until,
+)
+
+
+class Member:
+    """A node of the fleet without a socket; it serves the tiny model's assets."""
+
+    def __init__(self, world: World, name: str, folder: Path, **hello: object) -> None:
+        self.sent: list[FromGateway] = []
+        self.codes: list[int] = []
+        self.assets = ModelAssets(folder)
+        self.link: NodeLink = world.fleet.connect(
+            NodeIdentity(id=name, name=name, models=None),
+            send=lambda data: self.sent.append(decode_from_gateway(data)),
+            close=lambda code, reason: self.codes.append(code),
+        )
+        offer = ModelOffer(
+            name=MODEL, digest=self.assets.digest, context_window=4096, vocab_size=VOCAB_SIZE
+        )
+        changes: dict[str, object] = {"node": name, "models": [offer]} | hello
+        self.link.on_bytes(encode(make_hello(**changes)))
+
+    def give_assets(self) -> None:
+        for part in self.assets.parts(self.assets.digest):
+            self.link.on_bytes(encode(part))
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return make_model(tmp_path)
+
+
+async def serving(world: World, model: Path, *names: str) -> list[Member]:
+    members = [Member(world, name, model) for name in names]
+    members[0].give_assets()
+    await until(lambda: len(world.fleet.candidates(MODEL)) == len(names))
+    return members
+
+
+async def test_candidates_follow_nodes_as_they_come_drain_and_go(model: Path) -> None:
+    world = World()
+    changes: list[int] = []
+    world.fleet.on_change.append(lambda: changes.append(len(world.fleet.candidates(MODEL))))
+    ada, bob = await serving(world, model, "ada", "bob")
+    assert world.fleet.candidates(MODEL) == (ada.link, bob.link)
+    assert world.fleet.candidates("another") == ()
+    bob.link.on_bytes(encode(Draining(deadline_s=1.0)))
+    bob.link.on_bytes(encode(Draining(deadline_s=1.0)))
+    assert world.fleet.candidates(MODEL) == (ada.link,)
+    ada.link.on_close()
+    assert MODEL not in world.fleet.models()
+    assert changes == [0, 0, 2, 1, 0]
+    assert list(world.fleet.nodes()) == ["bob"]
+    await world.fleet.close()
+
+
+async def test_a_node_with_another_tokenizer_does_not_push_in(
+    model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    world = World()
+    (ada,) = await serving(world, model, "ada")
+    other = make_model(tmp_path_factory.mktemp("other"))
+    (other / "tokenizer_config.json").write_text('{"chat_template": "{{ evil }}"}')
+    rogue = Member(world, "rogue", other)
+    rogue.give_assets()
+    await until(lambda: world.fleet.assets.get(rogue.assets.digest))
+    assert world.fleet.candidates(MODEL) == (ada.link,)
+    ada.link.on_close()
+    assert world.fleet.candidates(MODEL) == (rogue.link,)
+    await world.fleet.close()
+
+
+async def test_assets_that_cannot_be_parsed_are_not_asked_again(tmp_path: Path) -> None:
+    model = make_model(tmp_path)
+    (model / "tokenizer.json").write_text("{}")
+    world = World()
+    ada = Member(world, "ada", model)
+    ada.give_assets()
+    await world.fleet.assets.close()
+    asked = len(ada.sent)
+    Member(world, "bob", model)
+    assert world.fleet.models() == {}
+    assert len(ada.sent) == asked
+    await world.fleet.close()
+
+
+async def test_kept_assets_are_bounded(model: Path) -> None:
+    world = World()
+    ada = Member(world, "ada", model)
+    store = world.fleet.assets
+    store.source_lost(ada.link)
+    files = {name: (model / name).read_bytes() for name in ("tokenizer.json",)}
+    for number in range(ASSETS_KEPT_MAX + 3):
+        files["tokenizer_config.json"] = f'{{"number": {number}}}'.encode()
+        digest = asset_digest(files)
+        store.want(digest, ada.link)
+        for name, data in files.items():
+            last = name == "tokenizer_config.json"
+            part = AssetPart(digest=digest, name=name, data=data, last=last)
+            assert store.on_part(ada.link, part) is None
+        await store.close()
+    assert len(store._kept) == ASSETS_KEPT_MAX
+    assert store.get(digest) is not None
+    await world.fleet.close()
+
+
+async def test_a_freed_credit_is_told(model: Path) -> None:
+    world = World()
+    (ada,) = await serving(world, model, "ada")
+    freed: list[int] = []
+    world.fleet.on_credit.append(lambda: freed.append(ada.link.account.credits_left))
+    job = make_job()
+    world.fleet.dispatch(ada.link, job, cached_tokens=3)
+    assert ada.link.account.queued_tokens == 1
+    ada.link.on_bytes(encode(Rejected(request=job.request, code="full", message="")))
+    assert freed == [8]
+    await world.fleet.close()
+
+
+async def test_reports_wait_for_live_calls_and_are_asked_once(model: Path) -> None:
+    world = World()
+    (ada,) = await serving(world, model, "ada")
+    job = make_job()
+    world.fleet.dispatch(ada.link, job)
+    ada.link.on_bytes(encode(make_report(job.request)))
+    await asyncio.sleep(0)
+    assert world.reports == []
+    world.fleet.abandon(job.request)
+    for _ in range(3):
+        ada.link.on_bytes(encode(make_report(job.request)))
+    await world.fleet.reports.close()
+    assert [report.request for report in world.reports] == [job.request]
+    assert ada.sent[-1] == Ack(requests=[job.request])
+    assert world.fleet.reports.live_calls == 0
+    await world.fleet.close()
+
+
+async def test_acknowledgements_travel_together(model: Path) -> None:
+    world = World()
+    (ada,) = await serving(world, model, "ada")
+    jobs = [make_job() for _ in range(3)]
+    for job in jobs:
+        world.fleet.dispatch(ada.link, job)
+        world.fleet.acknowledge(ada.link, job.request)
+    await until(lambda: isinstance(ada.sent[-1], Ack))
+    assert ada.sent[-1] == Ack(requests=[job.request for job in jobs])
+    await world.fleet.close()
+
+
+async def test_a_report_that_the_ledger_fails_on_is_left_for_the_next_time(model: Path) -> None:
+    world = World()
+
+    async def fail(report: object, node: object) -> bool:
+        raise RuntimeError("no database")
+
+    world.fleet.reports._on_report = fail
+    (ada,) = await serving(world, model, "ada")
+    ada.link.on_bytes(encode(make_report(b"r" * 16)))
+    await world.fleet.reports.close()
+    assert not any(isinstance(frame, Ack) for frame in ada.sent)
+    await world.fleet.close()
+
+
+async def test_a_node_may_only_serve_what_its_credential_allows(model: Path) -> None:
+    world = World()
+    codes: list[int] = []
+    link = world.fleet.connect(
+        NodeIdentity(id="ada", name="ada", models=frozenset({"another"})),
+        send=lambda data: None,
+        close=lambda code, reason: codes.append(code),
+    )
+    link.on_bytes(encode(make_hello(node="ada")))
+    assert codes == [4403]
+    assert world.fleet.nodes() == {}
+    await world.fleet.close()
+
+
+async def test_quarantine_ends_after_its_time(model: Path) -> None:
+    world = World()
+    world.fleet.limits = msgspec.structs.replace(world.fleet.limits, quarantine_s=0.05)
+    ada = Member(world, "ada", model)
+    ada.link.on_bytes(b"\xc1")
+    assert ("ada", "quarantined") in world.fleet_port.seen
+    with pytest.raises(LinkRefused):
+        Member(world, "ada", model)
+    await asyncio.sleep(0.06)
+    Member(world, "ada", model)
+    await world.fleet.close()
+
+
+async def test_nodes_are_bounded(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controlplane.gateway.nodes.registry.NODES_MAX", 1)
+    world = World()
+    Member(world, "ada", model)
+    with pytest.raises(LinkRefused) as refused:
+        Member(world, "bob", model)
+    assert refused.value.code == 4429
+    await world.fleet.close()
+    assert NODES_MAX > 1
+
+
+def test_a_fenced_epoch_never_comes_back() -> None:
+    epochs = Epochs()
+    assert epochs.take("ada", "1")
+    assert epochs.take("ada", "1")
+    assert epochs.take("ada", "2")
+    assert not epochs.take("ada", "1")
+    assert epochs.take("bob", "1")
