@@ -1,0 +1,47 @@
+"""Run uvicorn for a benchmark: `python -m benchmarks.serve APP PORT [SAMPLES_FILE]`.
+
+With a file it samples where CPU time goes and writes that when it is stopped.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import uvicorn
+
+from benchmarks.sampler import Sampler
+
+WS_BYTES_MAX = 4 * 1024 * 1024
+
+
+def main() -> None:
+    """Serve until SIGTERM."""
+    app, port, *rest = sys.argv[1:]
+    sampler = Sampler() if rest else None
+    config = uvicorn.Config(
+        app,
+        host="127.0.0.1",
+        port=int(port),
+        loop="uvloop",
+        http="httptools",
+        ws="websockets-sansio",
+        ws_max_size=WS_BYTES_MAX,
+        ws_per_message_deflate=False,
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=5,
+    )
+    if sampler is not None:
+        sampler.start()
+    try:
+        uvicorn.Server(config).run()
+    finally:
+        if sampler is not None:
+            sampler.write(Path(rest[0]))
+
+
+if __name__ == "__main__":
+    main()
