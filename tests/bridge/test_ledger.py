@@ -19,13 +19,13 @@ from tests.support.money import (
     add_budget,
     budget_row,
     dsn,
+    eventually,
     lines,
     make_hold,
     rows,
     settlement_of,
 )
 
-CONNECT_S_MAX = 5.0
 TIMING = Timing(queue_us=1, prefill_us=1, decode_us=1, held_us=3)
 
 
@@ -33,9 +33,7 @@ TIMING = Timing(queue_us=1, prefill_us=1, decode_us=1, held_us=3)
 async def ledger(database: str) -> AsyncIterator[PostgresLedger]:
     made = PostgresLedger(dsn())
     made.start()
-    async with asyncio.timeout(CONNECT_S_MAX):
-        while made.away:
-            await asyncio.sleep(0.01)
+    await eventually(lambda: not made.away)
     yield made
     await made.close()
 
@@ -188,9 +186,8 @@ async def test_a_caller_that_leaves_gets_its_hold_released(ledger: PostgresLedge
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    async with asyncio.timeout(CONNECT_S_MAX):
-        while rows("SELECT count(*) FROM open_holds") != [(0,)] or ledger.settlements_pending:
-            await asyncio.sleep(0.05)
+    await eventually(lambda: ledger.settlements_pending == 0)
+    await eventually(lambda: rows("SELECT count(*) FROM open_holds") == [(0,)])
     assert budget_row(ORG_A) == (0, 0, 0)
 
 

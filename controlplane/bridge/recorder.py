@@ -1,0 +1,245 @@
+"""The Recorder port on PostgreSQL: finished requests in batches, and this gateway's series.
+
+Never in the way of money: it has a lane of its own, drops the oldest when its bound is reached, and
+counts what it dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+
+import structlog
+
+from controlplane.bridge.arrays import (
+    int_array,
+    nested_array,
+    plain_array,
+    text_array,
+    word_array,
+)
+from controlplane.bridge.lane import Call, Lane
+from controlplane.bridge.series import Minute, Minutes, SeriesKey, UsageKey, measures_of
+from controlplane.gateway.ports import RequestRecord
+from controlplane.kernel.clock import wall_s
+
+QUEUE_MAX = 20_000
+ROWS_MAX = 200
+GROUPS_PER_CALL_MAX = 4
+USAGE_PER_CALL_MAX = 100
+ROWS_FLUSH_S = 0.2
+SERIES_FLUSH_S = 3.0
+DRAIN_S = 5.0
+DRAIN_POLL_S = 0.02
+STATEMENTS = {
+    b"record": b"SELECT telemetry_record($1::uuid[],$2::bigint[],$3::text[],$4::text[],$5::text[],"
+    b"$6::text[],$7::text[])",
+    b"merge": b"SELECT telemetry_merge($1::uuid,$2::bigint[],$3::uuid[],$4::uuid[],$5::text[],"
+    b"$6::text[],$7::text[],$8::smallint[],$9::smallint[],$10::text[])",
+    b"count": b"SELECT telemetry_count($1::uuid,$2::bigint[],$3::uuid[],$4::uuid[],$5::uuid[],"
+    b"$6::text[],$7::text[],$8::text[])",
+}
+
+log = structlog.get_logger(__name__)
+
+
+class PostgresRecorder:
+    """Implements `ports.Recorder`; `start` returns at once."""
+
+    def __init__(self, conninfo: str) -> None:
+        self._writer = uuid.uuid4().hex.encode()
+        self._rows: deque[RequestRecord] = deque()
+        self._repeats: deque[list[RequestRecord]] = deque()
+        self._minutes = Minutes()
+        self._lane = Lane("telemetry", conninfo, self, STATEMENTS)
+        self._rows_due = False
+        self._series_due = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._ticker: asyncio.Task[None] | None = None
+        self.dropped = 0
+
+    @property
+    def dropped_series(self) -> int:
+        """Requests counted under `other` or not at all, since there were too many series."""
+        return self._minutes.overflowed
+
+    def start(self) -> None:
+        """Begin to connect; needs a running loop."""
+        self._lane.start()
+        self._ticker = asyncio.get_running_loop().create_task(self._tick(), name="series flush")
+
+    async def close(self) -> None:
+        """Write what is left, within a bound, and cut the lane."""
+        if self._ticker is not None:
+            self._ticker.cancel()
+            await asyncio.wait({self._ticker})
+        if self._timer is not None:
+            self._timer.cancel()
+        await self.flush()
+        await self._lane.close()
+
+    async def flush(self) -> bool:
+        """Write everything now; False when that took longer than a bound."""
+        for _ in range(int(DRAIN_S / DRAIN_POLL_S)):
+            if not self._rows and not self._repeats and not self._minutes.dirty():
+                return True
+            self._rows_due = self._series_due = True
+            self._lane.wake()
+            await asyncio.sleep(DRAIN_POLL_S)
+        return False
+
+    def record(self, record: RequestRecord) -> None:
+        """Queue a finished request; drops the oldest and counts it when its bound is reached."""
+        if len(self._rows) >= QUEUE_MAX:
+            self._rows.popleft()
+            self.dropped += 1
+        self._rows.append(record)
+        self._minutes.add(record, wall_s())
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(ROWS_FLUSH_S, self._flush_rows)
+
+    def connected(self) -> None:
+        """Nothing must come first: every write can be repeated."""
+
+    def next_call(self) -> Call | None:
+        """Rows that are due, then series that are due."""
+        if self._repeats:
+            return self._record_call(self._repeats.popleft())
+        if self._rows and (self._rows_due or len(self._rows) >= ROWS_MAX):
+            size = min(len(self._rows), ROWS_MAX)
+            return self._record_call([self._rows.popleft() for _ in range(size)])
+        self._rows_due = False
+        if self._series_due:
+            for minute in self._minutes.dirty():
+                return self._usage_call(minute) if minute.dirty_usage else self._merge_call(minute)
+            self._series_due = False
+        return None
+
+    def _flush_rows(self) -> None:
+        self._timer = None
+        self._rows_due = True
+        self._lane.wake()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(SERIES_FLUSH_S)
+            self._series_due = True
+            self._lane.wake()
+
+    def _record_call(self, rows: list[RequestRecord]) -> Call:
+        return Call(
+            statement=b"record",
+            parameters=_row_parameters(rows),
+            answered=_nothing,
+            failed=partial(self._drop, len(rows)),
+            lost=partial(self._repeats.append, rows),
+        )
+
+    def _drop(self, count: int, state: str, message: str) -> None:
+        self.dropped += count
+        log.error("telemetry_refused", rows=count, sqlstate=state, message=message)
+
+    def _merge_call(self, minute: Minute) -> Call:
+        size = min(len(minute.dirty_groups), GROUPS_PER_CALL_MAX)
+        keys = [minute.dirty_groups.pop() for _ in range(size)]
+        return Call(
+            statement=b"merge",
+            parameters=[self._writer, *_series_parameters(minute, keys)],
+            answered=_nothing,
+            failed=partial(self._drop, 0),
+            lost=partial(minute.dirty_groups.update, keys),
+        )
+
+    def _usage_call(self, minute: Minute) -> Call:
+        size = min(len(minute.dirty_usage), USAGE_PER_CALL_MAX)
+        keys = [minute.dirty_usage.pop() for _ in range(size)]
+        return Call(
+            statement=b"count",
+            parameters=[self._writer, *_usage_parameters(minute, keys)],
+            answered=_nothing,
+            failed=partial(self._drop, 0),
+            lost=partial(minute.dirty_usage.update, keys),
+        )
+
+
+def _nothing(_: bytes | None) -> None:
+    """A written batch needs no more care."""
+
+
+def _row_parameters(rows: Sequence[RequestRecord]) -> list[bytes | None]:
+    return [
+        plain_array([r.request.hex() for r in rows]),
+        int_array([r.started_us for r in rows]),
+        nested_array([(r.organization, r.project, r.key) for r in rows]),
+        nested_array([_figures(r) for r in rows]),
+        word_array(
+            [
+                (
+                    r.model,
+                    r.route,
+                    r.node,
+                    r.pool,
+                    r.region,
+                    r.operation,
+                    r.error_code,
+                    r.finish,
+                    r.safety,
+                )
+                for r in rows
+            ]
+        ),
+        text_array([r.spans.hex() for r in rows]),
+        text_array([r.receipt.hex() for r in rows]),
+    ]
+
+
+def _figures(r: RequestRecord) -> map[str]:
+    return map(
+        str,
+        (
+            r.cost_nano,
+            r.total_us,
+            r.ttft_us,
+            r.prompt_tokens,
+            r.cached_tokens,
+            r.output_tokens,
+            r.status,
+            int(r.stream),
+        ),
+    )
+
+
+def _series_parameters(minute: Minute, keys: Sequence[SeriesKey]) -> list[bytes | None]:
+    rows = [
+        (key, measure, histogram.to_bytes().hex())
+        for key in keys
+        for measure, histogram in zip(measures_of(key), minute.groups[key], strict=True)
+        if histogram.buckets or histogram.zeros
+    ]
+    return [
+        int_array([minute.start_s] * len(rows)),
+        plain_array([key[0] for key, _, _ in rows]),
+        plain_array([key[1] for key, _, _ in rows]),
+        plain_array([measure for _, measure, _ in rows]),
+        text_array([key[2] for key, _, _ in rows]),
+        text_array([key[3] for key, _, _ in rows]),
+        int_array([key[4] for key, _, _ in rows]),
+        int_array([key[5] for key, _, _ in rows]),
+        plain_array([data for _, _, data in rows]),
+    ]
+
+
+def _usage_parameters(minute: Minute, keys: Sequence[UsageKey]) -> list[bytes | None]:
+    return [
+        int_array([minute.start_s] * len(keys)),
+        plain_array([key[0] for key in keys]),
+        plain_array([key[1] for key in keys]),
+        plain_array([key[2] for key in keys]),
+        text_array([key[3] for key in keys]),
+        text_array([key[4] for key in keys]),
+        nested_array([map(str, minute.usage[key]) for key in keys]),
+    ]

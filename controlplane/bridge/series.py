@@ -1,0 +1,202 @@
+"""Histograms and usage of the present minutes, in memory, with a bound on the number of series.
+
+Every flush writes a minute's whole state so far under the gateway's own writer id, so that repeats
+change nothing. Not a store: what is flushed and over is forgotten.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from math import ceil, log2
+
+from controlplane.gateway.ports import RequestRecord
+from controlplane.kernel.histogram import BUCKETS_PER_OCTAVE, Histogram
+from controlplane.kernel.spans import INDEX, STAGES
+
+STAGE_NAMES = tuple(name for name, _, _ in STAGES)
+MEASURES = (
+    *STAGE_NAMES,
+    "total",
+    "overhead",
+    "queue",
+    "prefill",
+    "decode",
+    "network",
+    "ttft",
+    "inter_token",
+    "tokens_per_s",
+)
+PROJECT_MEASURES = ("total", "ttft", "inter_token")
+PROMPT_BUCKETS = (256, 1_024, 4_096, 16_384, 65_536)
+OTHER = "other"
+EVERYONE = "0" * 32
+MINUTE_S = 60
+GROUPS_MAX = 500
+PROJECTS_MAX = 2_000
+COUNTERS_MAX = 20_000
+MINUTES_MAX = 15
+
+_STAGE_SPANS = tuple(INDEX[name] for name in STAGE_NAMES)
+_NODE_SPANS = tuple(INDEX[f"s5_infer.{name}"] for name in ("queue", "prefill", "decode", "network"))
+_INFER = INDEX["s5_infer"]
+_MILLI_TOKENS = 1_000 * 1_000_000
+# Nearly every gap between tokens is under 65 ms, and a table is five times faster than a logarithm.
+_BUCKET_OF = array(
+    "h", [0, *(ceil(log2(value) * BUCKETS_PER_OCTAVE) for value in range(1, 65_536))]
+)
+_TABLE_SIZE = len(_BUCKET_OF)
+
+SeriesKey = tuple[str, str, str, str, int, int]
+UsageKey = tuple[str, str, str, str, str]
+
+
+class Minute:
+    """All series of one minute; `dirty` ones changed since they were last written."""
+
+    def __init__(self, start_s: int) -> None:
+        self.start_s = start_s
+        self.groups: dict[SeriesKey, list[Histogram]] = {}
+        self.usage: dict[UsageKey, list[int]] = {}
+        self.dirty_groups: set[SeriesKey] = set()
+        self.dirty_usage: set[UsageKey] = set()
+        self.projects = 0
+        self.overflowed = 0
+
+    @property
+    def clean(self) -> bool:
+        """Whether everything is written."""
+        return not self.dirty_groups and not self.dirty_usage
+
+    def add(self, record: RequestRecord) -> None:
+        """Count one finished request."""
+        gaps = _gaps(record.inter_token_us)
+        bucket = _prompt_bucket(record.prompt_tokens)
+        self._add_global(record, bucket, gaps)
+        self._add_project(record, gaps)
+        self._add_usage(record)
+
+    def _add_global(self, record: RequestRecord, bucket: int, gaps: Histogram | None) -> None:
+        key = (EVERYONE, EVERYONE, record.model, record.route, bucket, record.status // 100)
+        group = self.groups.get(key)
+        if group is None:
+            if len(self.groups) - self.projects >= GROUPS_MAX:
+                self.overflowed += 1
+                key = (EVERYONE, EVERYONE, OTHER, OTHER, bucket, record.status // 100)
+            group = self.groups.setdefault(key, [Histogram() for _ in MEASURES])
+        self.dirty_groups.add(key)
+        spans = array("i")
+        spans.frombytes(record.spans)
+        half = len(spans) // 2
+        place = 0
+        for index in _STAGE_SPANS:
+            if spans[index] >= 0:
+                group[place].record(spans[half + index])
+            place += 1
+        group[place].record(record.total_us)
+        if spans[_INFER] >= 0:
+            group[place + 1].record(record.total_us - spans[half + _INFER])
+        place += 2
+        for index in _NODE_SPANS:
+            if spans[index] >= 0:
+                group[place].record(spans[half + index])
+            place += 1
+        if record.ttft_us >= 0:
+            group[place].record(record.ttft_us)
+        if gaps is not None:
+            group[place + 1].merge(gaps)
+            if gaps.total > 0 and record.output_tokens > 1:
+                group[place + 2].record((record.output_tokens - 1) * _MILLI_TOKENS // gaps.total)
+
+    def _add_project(self, record: RequestRecord, gaps: Histogram | None) -> None:
+        key = (record.organization, record.project, "", "", -1, -1)
+        group = self.groups.get(key)
+        if group is None:
+            if self.projects >= PROJECTS_MAX:
+                self.overflowed += 1
+                return
+            self.projects += 1
+            group = self.groups[key] = [Histogram() for _ in PROJECT_MEASURES]
+        self.dirty_groups.add(key)
+        group[0].record(record.total_us)
+        if record.ttft_us >= 0:
+            group[1].record(record.ttft_us)
+        if gaps is not None:
+            group[2].merge(gaps)
+
+    def _add_usage(self, record: RequestRecord) -> None:
+        key = (record.organization, record.project, record.key, record.model, record.route)
+        counts = self.usage.get(key)
+        if counts is None:
+            if len(self.usage) >= COUNTERS_MAX:
+                self.overflowed += 1
+                key = (record.organization, EVERYONE, EVERYONE, OTHER, OTHER)
+            counts = self.usage.setdefault(key, [0] * 6)
+        self.dirty_usage.add(key)
+        counts[0] += 1
+        counts[1] += record.status >= 400
+        counts[2] += record.prompt_tokens - record.cached_tokens
+        counts[3] += record.cached_tokens
+        counts[4] += record.output_tokens
+        counts[5] += record.cost_nano
+
+
+class Minutes:
+    """The minutes that are not yet both over and written."""
+
+    def __init__(self) -> None:
+        self._minutes: dict[int, Minute] = {}
+        self.overflowed = 0
+        self.forgotten = 0
+
+    def add(self, record: RequestRecord, now_s: float) -> None:
+        """Count a request in the minute in which it finished."""
+        start_s = int(now_s) // MINUTE_S * MINUTE_S
+        minute = self._minutes.get(start_s)
+        if minute is None:
+            self._forget()
+            minute = self._minutes[start_s] = Minute(start_s)
+        minute.add(record)
+
+    def dirty(self) -> list[Minute]:
+        """Minutes with something to write, oldest first."""
+        return [minute for minute in self._minutes.values() if not minute.clean]
+
+    def _forget(self) -> None:
+        """Called as a minute begins: written ones go, and the oldest if there are too many."""
+        kept = [minute for minute in self._minutes.values() if not minute.clean]
+        self.overflowed += sum(minute.overflowed for minute in self._minutes.values())
+        for minute in self._minutes.values():
+            minute.overflowed = 0
+        surplus = max(0, len(kept) - MINUTES_MAX + 1)
+        self.forgotten += surplus
+        self._minutes = {minute.start_s: minute for minute in kept[surplus:]}
+
+
+def measures_of(key: SeriesKey) -> tuple[str, ...]:
+    """The names of a group's histograms, in their order."""
+    return MEASURES if key[1] == EVERYONE else PROJECT_MEASURES
+
+
+def _gaps(inter_token_us: list[int]) -> Histogram | None:
+    """One request's gaps between tokens as a histogram of its own, to be merged twice."""
+    if not inter_token_us:
+        return None
+    made = Histogram()
+    size = _TABLE_SIZE
+    if min(inter_token_us) <= 0 or max(inter_token_us) >= size:
+        for value in inter_token_us:
+            made.record(value)
+        return made
+    table = _BUCKET_OF
+    made.buckets = dict(Counter([table[value] for value in inter_token_us]))
+    made.total = sum(inter_token_us)
+    made.maximum = max(inter_token_us)
+    return made
+
+
+def _prompt_bucket(tokens: int) -> int:
+    for place, bound in enumerate(PROMPT_BUCKETS):
+        if tokens <= bound:
+            return place
+    return len(PROMPT_BUCKETS)

@@ -1,0 +1,125 @@
+"""The Recorder port on a real PostgreSQL: rows, series, bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+
+import pytest
+
+from controlplane.bridge import recorder as recorder_module
+from controlplane.bridge import series
+from controlplane.bridge.recorder import PostgresRecorder
+from controlplane.bridge.series import MEASURES, OTHER, Minute
+from controlplane.kernel.histogram import Histogram
+from controlplane.kernel.spans import unpack_spans
+from tests.support.money import dsn, rows
+from tests.support.records import make_record
+
+EVERYONE = uuid.UUID(int=0)
+
+
+@pytest.fixture
+async def recorder(database: str) -> AsyncIterator[PostgresRecorder]:
+    made = PostgresRecorder(dsn())
+    made.start()
+    yield made
+    await made.close()
+
+
+async def test_a_row_comes_back_as_it_was(recorder: PostgresRecorder) -> None:
+    record = make_record(
+        error_code='quote " back \\ comma , {brace}', region="Zürich", stream=False
+    )
+    recorder.record(record)
+    assert await recorder.flush()
+    found = rows(
+        "SELECT request, error_code, region, stream, status, ttft_us, cost_nano, spans, receipt,"
+        " (extract(epoch FROM started_at) * 1000000)::bigint, model, safety FROM request_records"
+    )
+    assert found == [
+        (
+            uuid.UUID(bytes=record.request),
+            record.error_code,
+            record.region,
+            False,
+            200,
+            20_000,
+            96,
+            record.spans,
+            record.receipt,
+            record.started_us,
+            "sluice-5m",
+            "",
+        )
+    ]
+    assert unpack_spans(found[0][7])[0] == (0, 100)
+
+
+async def test_series_of_all_measures_and_of_the_project(recorder: PostgresRecorder) -> None:
+    for total_us in (10_000, 20_000, 40_000):
+        recorder.record(make_record(total_us=total_us))
+    assert await recorder.flush()
+    found = {
+        (project, measure): Histogram.from_bytes(data)
+        for project, measure, data in rows("SELECT project, measure, data FROM histogram_minutes")
+    }
+    assert {measure for project, measure in found if project == EVERYONE} == set(MEASURES)
+    assert {m for p, m in found if p != EVERYONE} == {"total", "ttft", "inter_token"}
+    total = found[EVERYONE, "total"]
+    assert (total.count, total.maximum, total.total) == (3, 40_000, 70_000)
+    assert found[EVERYONE, "inter_token"].count == 57
+    assert found[EVERYONE, "tokens_per_s"].percentile(0.5) == pytest.approx(285_714, rel=0.011)
+    usage = rows("SELECT requests, errors, uncached, cached, output, nano FROM usage_minutes")
+    assert usage == [(3, 0, 42, 48, 60, 288)]
+
+
+async def test_a_second_flush_replaces_the_first(recorder: PostgresRecorder) -> None:
+    for _ in range(2):
+        recorder.record(make_record())
+        assert await recorder.flush()
+    counts = rows("SELECT data FROM histogram_minutes WHERE measure = 'total'")
+    assert sum(Histogram.from_bytes(data).count for (data,) in counts) == 4
+    assert rows("SELECT sum(requests)::int FROM usage_minutes") == [(2,)]
+
+
+async def test_the_queue_is_bounded_and_counts_what_it_drops(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recorder_module, "QUEUE_MAX", 3)
+    away = PostgresRecorder("host=/nonexistent dbname=none")
+    away.start()
+    records = [make_record() for _ in range(5)]
+    for record in records:
+        away.record(record)
+    assert away.dropped == 2
+    await asyncio.wait_for(away.close(), recorder_module.DRAIN_S + 5)
+
+
+def test_too_many_series_share_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(series, "GROUPS_MAX", 2)
+    monkeypatch.setattr(series, "COUNTERS_MAX", 2)
+    minute = Minute(0)
+    for number in range(5):
+        minute.add(make_record(model=f"model-{number}"))
+    models = {key[2] for key in minute.groups if key[2]}
+    assert models == {"model-0", "model-1", OTHER}
+    assert (
+        sum(group[len(series.STAGE_NAMES)].count for key, group in minute.groups.items() if key[2])
+        == 5
+    )
+    assert sum(counts[0] for counts in minute.usage.values()) == 5
+    assert minute.overflowed == 6
+
+
+def test_gaps_beyond_the_table_are_exact_too() -> None:
+    minute = Minute(0)
+    gaps = [1, 70_000, 2_000_000]
+    minute.add(make_record(inter_token_us=gaps))
+    expected = Histogram()
+    for gap in gaps:
+        expected.record(gap)
+    place = MEASURES.index("inter_token")
+    group = next(group for key, group in minute.groups.items() if key[2])
+    assert group[place].to_bytes() == expected.to_bytes()

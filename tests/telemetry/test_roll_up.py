@@ -1,0 +1,122 @@
+"""Roll-ups lose nothing: every tier equals the direct merge of all minutes."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime, timedelta
+from random import Random
+
+import psycopg
+
+from controlplane.kernel.histogram import Histogram
+from controlplane.telemetry import services
+from tests.support.money import ALICE_KEY, ORG_A, PROJECT_A, dsn, rows
+
+EVERYONE = uuid.UUID(int=0)
+NOW = datetime.now(UTC).replace(minute=47, second=10, microsecond=0)
+
+
+def write_minute(minute: datetime, writer: uuid.UUID, histogram: Histogram, requests: int) -> None:
+    seconds = int(minute.timestamp()) // 60 * 60
+    with psycopg.connect(dsn(), autocommit=True) as gateway:
+        gateway.execute(
+            "SELECT telemetry_merge(%s, %s, %s, %s, %s, %s, %s, %s::smallint[], %s::smallint[],"
+            " %s)",
+            [
+                writer,
+                [seconds],
+                [EVERYONE],
+                [EVERYONE],
+                ["total"],
+                ["sluice-5m"],
+                ["direct"],
+                [0],
+                [2],
+                [histogram.to_bytes().hex()],
+            ],
+        )
+        gateway.execute(
+            "SELECT telemetry_count(%s, %s, %s, %s, %s, %s, %s, %s)",
+            [
+                writer,
+                [seconds],
+                [ORG_A],
+                [PROJECT_A],
+                [ALICE_KEY],
+                ["sluice-5m"],
+                ["direct"],
+                [f"{{{requests},0,1,2,3,4}}"],
+            ],
+        )
+
+
+def fill(random: Random) -> tuple[Histogram, int]:
+    everything = Histogram()
+    total = 0
+    for age in range(0, 100, 3):
+        for writer in (uuid.UUID(int=1), uuid.UUID(int=2)):
+            histogram = Histogram()
+            for _ in range(random.randint(1, 20)):
+                histogram.record(random.randint(0, 3_000_000))
+            write_minute(NOW - timedelta(minutes=age), writer, histogram, histogram.count)
+            everything.merge(histogram)
+            total += histogram.count
+    return everything, total
+
+
+def merged(step_s: int) -> Histogram:
+    made = Histogram()
+    for (data,) in rows("SELECT data FROM histogram_rollups WHERE step_s = %s", step_s):
+        made.merge(Histogram.from_bytes(data))
+    return made
+
+
+def test_every_tier_equals_the_direct_merge(database: str) -> None:
+    everything, total = fill(Random(5))
+    services.roll_up(NOW)
+    for tier in services.TIERS:
+        assert merged(tier.step_s).to_bytes() == everything.to_bytes()
+        found = rows(
+            "SELECT sum(requests)::int, sum(nano)::int FROM usage_rollups WHERE step_s = %s",
+            tier.step_s,
+        )
+        assert found == [(total, 34 * 2 * 4)]
+
+
+def test_late_minutes_are_taken_in_and_repeats_change_nothing(database: str) -> None:
+    everything, total = fill(Random(6))
+    services.roll_up(NOW)
+    late = Histogram()
+    late.record(77)
+    write_minute(NOW - timedelta(minutes=8), uuid.UUID(int=3), late, 1)
+    everything.merge(late)
+    for _ in range(2):
+        services.roll_up(NOW + timedelta(minutes=1))
+    for tier in services.TIERS:
+        assert merged(tier.step_s).to_bytes() == everything.to_bytes()
+    assert rows("SELECT sum(requests)::int FROM usage_rollups WHERE step_s = 86400") == [
+        (total + 1,)
+    ]
+
+
+def test_partitions_are_made_ahead_and_dropped_behind(database: str) -> None:
+    assert services.make_partitions() == 0
+    later = datetime.now(UTC) + timedelta(days=40)
+    assert services.make_partitions(later) == 27
+    before = _days("request_records")
+    services.drop_old_partitions(later)
+    assert _days("request_records") < before
+    assert max(_days("request_records")) == max(before)
+    for _ in range(3):
+        services.drop_old_partitions(later)
+    oldest = (later - timedelta(days=services.RECORD_DAYS)).strftime("%Y%m%d")
+    assert min(_days("request_records")) >= oldest
+
+
+def _days(parent: str) -> set[str]:
+    names = rows(
+        "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
+        " WHERE i.inhparent = %s::regclass",
+        parent,
+    )
+    return {name[-8:] for (name,) in names}
