@@ -1,0 +1,122 @@
+"""Models and prices: bounds, and versions that never change."""
+
+from datetime import timedelta
+
+import psycopg
+import pytest
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.utils import timezone
+
+from controlplane.catalog.models import Model
+from controlplane.catalog.selectors import model_list, price_in_force, price_list
+from controlplane.catalog.services import (
+    ModelDraft,
+    PriceDraft,
+    model_create,
+    model_enable,
+    price_publish,
+)
+from controlplane.core.audit import OPERATOR
+from tests.support.money import rows
+from tests.support.people import make_cast
+
+pytestmark = pytest.mark.usefixtures("database")
+CHEAP = PriceDraft(input_pico=150_000, cached_pico=30_000, output_pico=600_000)
+
+
+def draft(**changes: object) -> ModelDraft:
+    fields: dict[str, object] = {
+        "name": "m-1",
+        "pool": "default",
+        "context_window": 4096,
+        "output_tokens_default": 256,
+        "output_tokens_max": 1024,
+    }
+    return ModelDraft(**(fields | changes))  # type: ignore[arg-type]
+
+
+def make_model() -> Model:
+    return model_create(actor=OPERATOR, draft=draft())
+
+
+def test_prices_take_over_by_version_and_time() -> None:
+    model, now = make_model(), timezone.now()
+    assert price_in_force(model=model, at=now) is None
+    first = price_publish(actor=OPERATOR, model=model, draft=CHEAP)
+    later = now + timedelta(hours=1)
+    dear = PriceDraft(input_pico=300_000, cached_pico=30_000, output_pico=900_000)
+    second = price_publish(actor=OPERATOR, model=model, draft=dear, effective_from=later)
+    assert [row.version for row in price_list(model=model)] == [2, 1]
+    assert (first.version, second.version) == (1, 2)
+    in_force = price_in_force(model=model, at=timezone.now())
+    afterwards = price_in_force(model=model, at=later)
+    assert in_force is not None and in_force.version == 1
+    assert afterwards is not None and afterwards.output_pico == 900_000
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE price_versions SET input_pico = 0",
+        "DELETE FROM price_versions",
+        "TRUNCATE price_versions",
+    ],
+)
+def test_a_published_price_never_changes(statement: str) -> None:
+    price_publish(actor=OPERATOR, model=make_model(), draft=CHEAP)
+    with pytest.raises(psycopg.errors.RestrictViolation):
+        rows(statement)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"name": "no space"}, "name"),
+        ({"pool": "Über"}, "pool"),
+        ({"task": "guess"}, "task"),
+        ({"context_window": 0}, "__all__"),
+        ({"output_tokens_default": 2000}, "__all__"),
+        ({"output_tokens_max": 5000}, "__all__"),
+    ],
+)
+def test_bad_models_name_their_field(wrong: dict[str, object], field: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        model_create(actor=OPERATOR, draft=draft(**wrong))
+    assert field in caught.value.message_dict
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        (PriceDraft(input_pico=-1, cached_pico=0, output_pico=0), "input_pico"),
+        (PriceDraft(input_pico=0, cached_pico=0, output_pico=10**16), "output_pico"),
+        (PriceDraft(input_pico=1, cached_pico=2, output_pico=0), "cached_pico"),
+    ],
+)
+def test_bad_prices_name_their_field(wrong: PriceDraft, field: str) -> None:
+    model = make_model()
+    with pytest.raises(ValidationError) as caught:
+        price_publish(actor=OPERATOR, model=model, draft=wrong)
+    assert list(caught.value.message_dict) == [field]
+
+
+def test_no_price_in_the_past_and_no_name_twice() -> None:
+    model = make_model()
+    with pytest.raises(ValidationError):
+        price_publish(
+            actor=OPERATOR,
+            model=model,
+            draft=CHEAP,
+            effective_from=timezone.now() - timedelta(days=1),
+        )
+    with pytest.raises(ValidationError):
+        make_model()
+
+
+def test_only_staff_manage_the_catalog() -> None:
+    cast, model = make_cast(), make_model()
+    with pytest.raises(PermissionDenied):
+        price_publish(actor=cast.alice, model=model, draft=CHEAP)
+    model_enable(actor=cast.stella, model=model, enabled=False)
+    assert model_list() == [model]
+    assert model_list(enabled_only=True) == []

@@ -1,0 +1,46 @@
+"""Node credentials: for staff, kept as an HMAC, revoked once."""
+
+import pytest
+from django.conf import settings
+from django.core.exceptions import PermissionDenied, ValidationError
+
+from controlplane.fleet.selectors import node_credential_find, node_credential_list, node_list
+from controlplane.fleet.services import node_credential_create, node_credential_revoke
+from controlplane.kernel.keyformat import NODE_PREFIX, digest, parse_credential
+from tests.support.people import make_cast
+
+pytestmark = pytest.mark.usefixtures("database")
+
+
+def test_a_credential_registers_its_node_once() -> None:
+    cast = make_cast()
+    first = node_credential_create(actor=cast.stella, name="n1", pool="default", models=["m"])
+    second = node_credential_create(actor=cast.stella, name="n1", pool="default")
+    assert first.credential.node_id == second.credential.node_id
+    parsed = parse_credential(first.secret, NODE_PREFIX)
+    assert parsed is not None and parse_credential(first.secret) is None
+    stored = node_credential_find(key_id=parsed.key_id)
+    assert stored is not None
+    assert bytes(stored.digest) == digest(first.secret, settings.KEY_PEPPER)
+    assert stored.allowed_models == ["m"]
+    nodes = node_list(user=cast.stella)
+    assert [(node.name, node.state) for node in nodes] == [("n1", "new")]
+    assert len(node_credential_list(user=cast.stella, node=nodes[0])) == 2
+
+
+def test_revoking_happens_once() -> None:
+    cast = make_cast()
+    made = node_credential_create(actor=cast.stella, name="n1", pool="default").credential
+    assert node_credential_revoke(actor=cast.stella, credential=made, reason="sold")
+    assert not node_credential_revoke(actor=cast.stella, credential=made)
+
+
+def test_only_staff_and_only_sound_names() -> None:
+    cast = make_cast()
+    with pytest.raises(PermissionDenied):
+        node_credential_create(actor=cast.alice, name="n1", pool="default")
+    with pytest.raises(PermissionDenied):
+        node_list(user=cast.alice)
+    for wrong in ({"name": "", "pool": "default"}, {"name": "n", "pool": "Not A Pool"}):
+        with pytest.raises(ValidationError):
+            node_credential_create(actor=cast.stella, **wrong)

@@ -1,0 +1,44 @@
+"""The cast: Alice owns an organization, Bob develops in it, Charlie is a stranger to both."""
+
+from dataclasses import dataclass
+
+from controlplane.core.audit import OPERATOR
+from controlplane.core.permissions import Role
+from controlplane.tenants.accounts import user_create
+from controlplane.tenants.models import Organization, Project, User
+from controlplane.tenants.services import membership_set, organization_create, project_create
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Three users, two organizations with a project each, and Stella, who runs the installation."""
+
+    alice: User
+    bob: User
+    charlie: User
+    stella: User
+    acme: Organization
+    other: Organization
+    project: Project
+    other_project: Project
+
+
+def make_cast() -> Cast:
+    """Needs the `database` fixture."""
+    alice, bob, charlie, stella = (
+        user_create(actor=OPERATOR, email=f"{name}@example.org", is_staff=name == "stella")
+        for name in ("alice", "bob", "charlie", "stella")
+    )
+    acme = organization_create(actor=OPERATOR, name="Acme", owner=alice)
+    other = organization_create(actor=OPERATOR, name="Other", owner=charlie)
+    membership_set(actor=alice, organization=acme, user=bob, role=Role.DEVELOPER)
+    return Cast(
+        alice=alice,
+        bob=bob,
+        charlie=charlie,
+        stella=stella,
+        acme=acme,
+        other=other,
+        project=project_create(actor=alice, organization=acme, name="web"),
+        other_project=project_create(actor=charlie, organization=other, name="secret"),
+    )

@@ -1,0 +1,92 @@
+"""Organizations, projects and members: names, roles, and the last owner."""
+
+import pytest
+from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
+
+from controlplane.core.permissions import Role
+from controlplane.tenants.selectors import (
+    membership_list,
+    organization_get,
+    organization_list,
+    organization_role,
+    project_get,
+    project_list,
+)
+from controlplane.tenants.services import (
+    membership_set,
+    organization_create,
+    project_create,
+    project_update,
+)
+from tests.support.people import make_cast
+
+pytestmark = pytest.mark.usefixtures("database")
+
+
+def test_each_sees_only_their_own() -> None:
+    cast = make_cast()
+    assert organization_list(user=cast.bob) == [cast.acme]
+    assert project_list(user=cast.bob) == [cast.project]
+    assert project_list(user=cast.charlie) == [cast.other_project]
+    assert project_list(user=cast.stella) == []
+    assert organization_role(user=cast.charlie, organization_id=cast.acme.id) is None
+    with pytest.raises(ObjectDoesNotExist):
+        organization_get(user=cast.charlie, organization_id=cast.acme.id)
+    with pytest.raises(ObjectDoesNotExist):
+        project_get(user=cast.charlie, project_id=cast.project.id)
+    with pytest.raises(ObjectDoesNotExist):
+        membership_list(user=cast.charlie, organization_id=cast.acme.id)
+
+
+def test_only_staff_make_organizations() -> None:
+    cast = make_cast()
+    with pytest.raises(PermissionDenied):
+        organization_create(actor=cast.alice, name="Mine", owner=cast.alice)
+    assert organization_create(actor=cast.stella, name="New", owner=cast.bob)
+
+
+def test_project_names_are_unique_in_an_organization() -> None:
+    cast = make_cast()
+    with pytest.raises(ValidationError) as caught:
+        project_create(actor=cast.alice, organization=cast.acme, name=" web ")
+    assert list(caught.value.message_dict) == ["name"]
+    project_create(actor=cast.charlie, organization=cast.other, name="web")
+    with pytest.raises(PermissionDenied):
+        project_create(actor=cast.bob, organization=cast.acme, name="more")
+
+
+def test_projects_start_private_and_unfiltered() -> None:
+    cast = make_cast()
+    assert (cast.project.safety_mode, cast.project.allow_content_logging) == ("off", False)
+    project_update(
+        actor=cast.alice, project=cast.project, safety_mode="block", allow_content_logging=False
+    )
+    assert project_get(user=cast.bob, project_id=cast.project.id).safety_mode == "block"
+    with pytest.raises(ValidationError) as caught:
+        project_update(
+            actor=cast.alice, project=cast.project, safety_mode="x", allow_content_logging=False
+        )
+    assert list(caught.value.message_dict) == ["safety_mode"]
+
+
+def test_an_organization_keeps_an_owner() -> None:
+    cast = make_cast()
+    with pytest.raises(ValidationError) as caught:
+        membership_set(actor=cast.alice, organization=cast.acme, user=cast.alice, role=Role.VIEWER)
+    assert list(caught.value.message_dict) == ["role"]
+
+
+def test_nobody_grants_more_than_they_may() -> None:
+    cast = make_cast()
+    membership_set(actor=cast.alice, organization=cast.acme, user=cast.bob, role=Role.ADMIN)
+    with pytest.raises(PermissionDenied):
+        membership_set(actor=cast.bob, organization=cast.acme, user=cast.bob, role=Role.OWNER)
+    with pytest.raises(PermissionDenied):
+        membership_set(actor=cast.bob, organization=cast.acme, user=cast.alice, role=Role.VIEWER)
+    membership_set(actor=cast.bob, organization=cast.acme, user=cast.charlie, role=Role.FINANCE)
+    members = membership_list(user=cast.charlie, organization_id=cast.acme.id)
+    assert {member.user: member.role for member in members} == {
+        cast.alice: "owner",
+        cast.bob: "admin",
+        cast.charlie: "finance",
+    }
