@@ -80,6 +80,7 @@ def run(made: Stack) -> dict[str, Any]:
     """All widths on one node, after a warm-up."""
     tokenizer = Tokenizer.from_file(str(made.model / "tokenizer.json"))
     vocabulary, end = tokenizer.get_vocab_size(), tokenizer.token_to_id(END_TOKEN)
+    assert end is not None, "the shipped tokenizer has no end token"
     widths: dict[str, dict[str, float | int]] = {}
     with (
         serve("controlplane.asgi:application", pinned=False) as (port, gateway_pid),

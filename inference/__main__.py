@@ -13,7 +13,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,8 @@ EXIT_MODEL = 1
 EXIT_USAGE = 2
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 MEBIBYTE = 1024 * 1024
+
+MODEL_HELP = "checkpoint folder: config.json, tokenizer.json, tokenizer_config.json, weights"
 
 DESCRIPTION = """\
 Start one inference node. It loads a model, proves it with one token, dials out to every
@@ -83,6 +85,36 @@ ENGINES = {
 }
 
 
+def mebibytes(text: str) -> int:
+    """Parse a size given in MiB; the name is what argparse shows for a wrong one."""
+    return int(text) * MEBIBYTE
+
+
+@dataclass(frozen=True)
+class EngineOption:
+    """A flag that sets one field of an engine's options."""
+
+    flag: str
+    field: str
+    kind: Callable[[str], Any]
+    metavar: str
+    help: str
+
+
+ENGINE_OPTIONS = (
+    EngineOption(
+        "--model-name", "name", str, "NAME", "what the model is offered as (default: its folder)"
+    ),
+    EngineOption("--device", "device", str, "NAME", "auto, cpu or cuda (compact)"),
+    EngineOption("--dtype", "dtype", str, "NAME", "auto, bfloat16 or float32 (compact)"),
+    EngineOption("--threads", "threads", int, "N", "CPU threads (compact)"),
+    EngineOption("--kv-mib", "kv_bytes", mebibytes, "N", "size of the KV cache in MiB (compact)"),
+    EngineOption("--block-size", "block_size", int, "N", "tokens per KV block"),
+    EngineOption("--tokens-per-s", "tokens_per_s", float, "N", "pace of each stream (echo)"),
+    EngineOption("--tokens-per-step", "tokens_per_step", int, "N", "tokens per step (echo)"),
+)
+
+
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(
@@ -93,91 +125,56 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = made.add_argument
-    add(
-        "--gateway",
-        action="append",
-        required=True,
-        metavar="URL",
-        help="ws:// or wss:// address of a gateway; repeat it for several",
-    )
+    add("--gateway", action="append", required=True, metavar="URL",
+        help="ws:// or wss:// address of a gateway; repeat it for several")  # fmt: skip
     add("--name", required=True, help="the node's name, as its credential was issued for")
-    add(
-        "--model",
-        required=True,
-        type=Path,
-        metavar="PATH",
-        help="checkpoint folder: config.json, tokenizer.json, tokenizer_config.json, weights",
-    )
-    add(
-        "--engine",
-        choices=sorted(ENGINES),
-        default="compact",
-        help="compact serves a model; echo repeats the prompt, for benchmarks (default: compact)",
-    )
+    add("--model", required=True, type=Path, metavar="PATH", help=MODEL_HELP)
+    add("--engine", choices=sorted(ENGINES), default="compact",
+        help="compact serves a model, echo repeats the prompt, for benchmarks (default: compact)",
+        )  # fmt: skip
     add("--pool", default="default", help="the pool it serves in (default: default)")
     add("--region", default="local", help="where it stands (default: local)")
-    add(
-        "--credits",
-        type=int,
-        metavar="N",
+    add("--credits", type=int, metavar="N",
         help="jobs at once, shared evenly among the gateways (default: the engine's own figure)",
-    )
-    add(
-        "--drain-deadline",
-        type=float,
-        default=DRAIN_DEADLINE_S,
-        metavar="SECONDS",
+        )  # fmt: skip
+    add("--drain-deadline", type=float, default=DRAIN_DEADLINE_S, metavar="SECONDS",
         help=f"how long running jobs may take after SIGTERM (default: {DRAIN_DEADLINE_S:.0f})",
-    )
-    add(
-        "--log-level",
-        choices=("DEBUG", "INFO", "WARNING", "ERROR"),
-        default="INFO",
-        help="logs go to standard error (default: INFO)",
-    )
+        )  # fmt: skip
+    add("--log-level", choices=("DEBUG", "INFO", "WARNING", "ERROR"), default="INFO",
+        help="logs go to standard error (default: INFO)")  # fmt: skip
     group = made.add_argument_group("engine options", "Each is refused by an engine without it.")
-    put = group.add_argument
-    put(
-        "--model-name",
-        dest="name_option",
-        metavar="NAME",
-        help="what the model is offered as (default: the folder's name)",
-    )
-    put("--device", help="auto, cpu or cuda (compact)")
-    put("--dtype", help="auto, bfloat16 or float32 (compact)")
-    put("--threads", type=int, metavar="N", help="CPU threads (compact)")
-    put("--kv-mib", type=int, metavar="N", help="size of the KV cache in MiB (compact)")
-    put("--block-size", type=int, metavar="N", help="tokens per KV block")
-    put("--tokens-per-s", type=float, metavar="N", help="pace of each stream (echo)")
-    return made  # fmt: skip
+    for option in ENGINE_OPTIONS:
+        group.add_argument(
+            option.flag, dest=f"engine_{option.field}", type=option.kind, metavar=option.metavar,
+            help=option.help,
+        )  # fmt: skip
+    return made
 
 
 def build_engine(args: argparse.Namespace) -> Engine:
     """Import the chosen engine and construct it; raises `BadOption` or `ModelError`."""
     entry = ENGINES[args.engine]
-    given: dict[str, tuple[str, Any]] = {
-        "name": ("--model-name", args.name_option),
-        "device": ("--device", args.device),
-        "dtype": ("--dtype", args.dtype),
-        "threads": ("--threads", args.threads),
-        "kv_bytes": ("--kv-mib", None if args.kv_mib is None else args.kv_mib * MEBIBYTE),
-        "block_size": ("--block-size", args.block_size),
-        "tokens_per_s": ("--tokens-per-s", args.tokens_per_s),
-        entry.credits_option: ("--credits", args.credits),
-    }
-    options_class = getattr(importlib.import_module(entry.options_module), entry.options)
+    try:
+        options_class = getattr(importlib.import_module(entry.options_module), entry.options)
+        engine_class = getattr(importlib.import_module(entry.module), entry.engine)
+    except ImportError as error:
+        raise BadOption(f"--engine: {args.engine} cannot be loaded: {error}") from error
     known = {each.name for each in fields(options_class)}
-    chosen = {name: value for name, (_, value) in given.items() if value is not None}
-    for name in chosen:
-        if name not in known:
-            raise BadOption(f"{given[name][0]}: the {args.engine} engine has no such option")
+    chosen: dict[str, Any] = {}
+    for option in ENGINE_OPTIONS:
+        value = getattr(args, f"engine_{option.field}")
+        if value is None:
+            continue
+        if option.field not in known:
+            raise BadOption(f"{option.flag}: the {args.engine} engine has no such option")
+        chosen[option.field] = value
+    if args.credits is not None:
+        chosen[entry.credits_option] = args.credits
     try:
         options = options_class(**chosen)
     except ValueError as error:
         raise BadOption(str(error)) from error
-    engine: Engine = getattr(importlib.import_module(entry.module), entry.engine)(
-        args.model, options
-    )
+    engine: Engine = engine_class(args.model, options)
     return engine
 
 
