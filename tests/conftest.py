@@ -4,6 +4,7 @@ No server starts before a test asks for `servers`, `database`, `redis_url` or `c
 """
 
 import os
+import sys
 from collections.abc import Iterator
 from tempfile import TemporaryDirectory
 
@@ -27,6 +28,8 @@ DATA_FOLDER = pytest.StashKey[TemporaryDirectory[str]]()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Before any settings are read: no test may see the developer's own data or servers."""
+    if "controlplane.settings" in sys.modules:
+        raise pytest.UsageError("The settings were read before the tests named their data folder.")
     folder = config.stash[DATA_FOLDER] = make_data_folder()
     for name in [name for name in os.environ if name.startswith(("SLUICE_", "DATABASE_"))]:
         del os.environ[name]

@@ -10,6 +10,10 @@ from typing import LiteralString
 import psycopg
 from psycopg import sql
 
+OWNER_ROLE = "sluice_owner"
+APP_ROLE = "sluice_app"
+GATEWAY_ROLE = "sluice_gateway"
+LEDGER_ROLE = "sluice_ledger"
 # No transaction of ours on the primary may last longer: a long one slows every hold on a hot row.
 STATEMENT_SECONDS_MAX = "5s"
 CONNECT_SECONDS_MAX = 5

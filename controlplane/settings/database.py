@@ -6,15 +6,12 @@ from urllib.parse import SplitResult, parse_qsl, unquote
 
 from django.core.exceptions import ImproperlyConfigured
 
+from controlplane.core.database_roles import APP_ROLE, GATEWAY_ROLE, OWNER_ROLE
 from controlplane.core.embedded.layout import embedded_layout
 from controlplane.settings import env
 from controlplane.settings.paths import DATA_DIR
 from controlplane.settings.secret_files import kept_secret
 
-OWNER_ROLE = "sluice_owner"
-APP_ROLE = "sluice_app"
-GATEWAY_ROLE = "sluice_gateway"
-LEDGER_ROLE = "sluice_ledger"
 DATABASE_NAME = "sluice"
 CONNECT_SECONDS_MAX = 5
 SCHEMES = ("postgres", "postgresql")

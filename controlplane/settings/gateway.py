@@ -1,7 +1,9 @@
-"""What a gateway process knows of its place: region and how many of its kind share the limits."""
+"""What a gateway process must know about its surroundings."""
 
 from controlplane.settings import env
 
-REGION = env.text("SLUICE_REGION", "local")
-# Limits are divided by this while Redis is away, so that all processes together never exceed them.
+# The address that clients use for /v1, where it is not the pages' own; pages may connect to it.
+GATEWAY_URL = env.text("SLUICE_GATEWAY_URL")
+# Without Redis, each gateway enforces its share of every rate limit: the limit over this number.
 GATEWAY_PROCESSES = env.integer("SLUICE_GATEWAY_PROCESSES", 1, least=1, most=1024)
+REGION = env.text("SLUICE_REGION", "local")

@@ -5,6 +5,7 @@ from datetime import timedelta
 from csp.constants import NONE, SELF
 
 from controlplane.settings import env
+from controlplane.settings.gateway import GATEWAY_URL
 from controlplane.settings.secret_files import secret
 
 SECRET_KEY = secret("SLUICE_SECRET_KEY", "django")
@@ -16,8 +17,6 @@ PLAYGROUND_TOKEN_KEY = secret("SLUICE_PLAYGROUND_TOKEN_KEY", "playground-token")
 
 ALLOWED_HOSTS = list(env.words("SLUICE_ALLOWED_HOSTS", ("localhost", "127.0.0.1", "[::1]")))
 CSRF_TRUSTED_ORIGINS = list(env.words("SLUICE_TRUSTED_ORIGINS"))
-# The address that clients use for /v1; the playground's pages may connect to it.
-GATEWAY_URL = env.text("SLUICE_GATEWAY_URL")
 
 # Set where TLS ends in front of us; on a plain local port secure cookies would never be sent.
 HTTPS = env.boolean("SLUICE_HTTPS", False)

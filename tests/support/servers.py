@@ -15,6 +15,7 @@ from django.core.management import call_command
 from django.db import connections
 from psycopg import sql
 
+from controlplane.core.database_roles import OWNER_ROLE
 from controlplane.core.embedded.layout import Layout, embedded_layout, prepare
 from controlplane.core.embedded.postgres import Postgres
 from controlplane.core.embedded.redis_server import RedisServer
@@ -80,7 +81,7 @@ def start_servers() -> Servers:
 
 def make_database(postgres: Postgres) -> None:
     """Give the name that the settings use to a fresh copy of the template."""
-    _maintain(postgres, "CREATE DATABASE {} TEMPLATE {} OWNER {}", _name(), TEMPLATE, _owner())
+    _maintain(postgres, "CREATE DATABASE {} TEMPLATE {} OWNER {}", _name(), TEMPLATE, OWNER_ROLE)
 
 
 def drop_database(postgres: Postgres) -> None:
@@ -102,10 +103,4 @@ def _maintain(postgres: Postgres, statement: LiteralString, *names: str) -> None
 
 def _name() -> str:
     name: str = settings.DATABASES["default"]["NAME"]
-    return name
-
-
-def _owner() -> str:
-    """Read late: settings that are imported with this module would know the wrong data folder."""
-    name: str = settings.DATABASES["owner"]["USER"]
     return name

@@ -16,6 +16,7 @@ from controlplane.core.embedded.layout import Account
 
 Say = Callable[[str], None]
 POLL_SECONDS = 0.05
+KILL_SECONDS_MAX = 5.0
 LOG_TAIL_LINES = 12
 LOG_TAIL_BYTES = 16_384
 LOG_LINE_CHARS_MAX = 300
@@ -69,7 +70,7 @@ def end(process: subprocess.Popen[bytes], *steps: tuple[signal.Signals, float]) 
 def left_overs(program: str, folder: Path) -> list[psutil.Process]:
     """Living processes of a program whose working folder is `folder`."""
     found = []
-    for process in psutil.process_iter(["name", "cwd", "status"]):
+    for process in psutil.process_iter(["name", "cwd"]):
         info = process.info
         if info["name"] == program and info["cwd"] == str(folder.resolve()):
             found.append(process)
@@ -83,14 +84,20 @@ def end_left_overs(program: str, folder: Path, *, polite: signal.Signals, second
     for process in found:
         # Only the head of a family is asked; a server ends its own workers.
         if _parent(process) not in ours:
-            _signal(process, polite)
-    _, stubborn = psutil.wait_procs(found, timeout=seconds)
-    for process in stubborn:
-        _signal(process, signal.SIGKILL)
-    _, stuck = psutil.wait_procs(stubborn, timeout=seconds)
-    if stuck:
-        raise ServerError(f"{program} (process {stuck[0].pid}) in {folder} cannot be ended.")
+            signal_quietly(process, polite)
+    see_them_off(found, seconds=seconds)
     return len(found)
+
+
+def see_them_off(asked: Sequence[psutil.Process], *, seconds: float) -> None:
+    """Wait for processes that were asked to end, then kill those that have not."""
+    if wait_until(lambda: not any(map(_lives, asked)), seconds=seconds):
+        return
+    for process in filter(_lives, asked):
+        signal_quietly(process, signal.SIGKILL)
+    if not wait_until(lambda: not any(map(_lives, asked)), seconds=KILL_SECONDS_MAX):
+        stuck = next(filter(_lives, asked))
+        raise ServerError(f"Process {stuck.pid} of an earlier start cannot be ended.")
 
 
 def wait_until(ready: Callable[[], bool], *, seconds: float) -> bool:
@@ -121,7 +128,16 @@ def _parent(process: psutil.Process) -> int | None:
     return parent
 
 
-def _signal(process: psutil.Process, kind: signal.Signals) -> None:
+def _lives(process: psutil.Process) -> bool:
+    try:
+        # One that has ended stays listed until its parent, often not us, has taken note.
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def signal_quietly(process: psutil.Process, kind: signal.Signals) -> None:
+    """Send a signal to a process that may have ended meanwhile."""
     try:
         process.send_signal(kind)
     except psutil.NoSuchProcess:

@@ -7,6 +7,8 @@ import signal
 import subprocess
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from controlplane.core.embedded.binaries import redis_program
 from controlplane.core.embedded.layout import Layout
@@ -90,7 +92,9 @@ class RedisServer:
 
     def _answers(self) -> bool:
         client = redis.Redis(
-            unix_socket_path=str(self._layout.redis_socket), password=self._password
+            unix_socket_path=str(self._layout.redis_socket),
+            password=self._password,
+            retry=Retry(NoBackoff(), 0),
         )
         try:
             return bool(client.ping())

@@ -12,7 +12,7 @@ from typing import TextIO
 import msgspec
 import psutil
 
-from controlplane.core.embedded.processes import ServerError
+from controlplane.core.embedded.processes import see_them_off, signal_quietly
 
 # The clock that dates processes may be adjusted between two looks.
 AGE_TOLERANCE_SECONDS = 5.0
@@ -85,13 +85,8 @@ class RunFile:
             return []
         found = [(entry, process) for entry in run.children if (process := living(entry))]
         for _, process in found:
-            _signal(process, signal.SIGTERM)
-        _, stubborn = psutil.wait_procs([process for _, process in found], timeout=END_SECONDS_MAX)
-        for process in stubborn:
-            _signal(process, signal.SIGKILL)
-        _, stuck = psutil.wait_procs(stubborn, timeout=END_SECONDS_MAX)
-        if stuck:
-            raise ServerError(f"Process {stuck[0].pid} of an earlier start cannot be ended.")
+            signal_quietly(process, signal.SIGTERM)
+        see_them_off([process for _, process in found], seconds=END_SECONDS_MAX)
         self.clear()
         return [entry.name for entry, _ in found]
 
@@ -117,10 +112,3 @@ def living(known: Entry) -> psutil.Process | None:
     except psutil.Error:
         return None
     return None
-
-
-def _signal(process: psutil.Process, kind: signal.Signals) -> None:
-    try:
-        process.send_signal(kind)
-    except psutil.NoSuchProcess:
-        return

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from controlplane.core.embedded.layout import Layout
 from controlplane.core.embedded.processes import left_overs
@@ -18,7 +20,8 @@ def layout() -> Iterator[Layout]:
 
 
 def ask(layout: Layout, password: str | None) -> bool:
-    with redis.Redis(unix_socket_path=str(layout.redis_socket), password=password) as client:
+    path, once = str(layout.redis_socket), Retry(NoBackoff(), 0)
+    with redis.Redis(unix_socket_path=path, password=password, retry=once) as client:
         return bool(client.ping())
 
 

@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from controlplane.core.database_roles import (
     CONNECT_SECONDS_MAX,
+    LEDGER_ROLE,
     MissingRights,
     Role,
     Wanted,
@@ -16,7 +17,6 @@ from controlplane.core.database_roles import (
     gateway_settings,
 )
 from controlplane.core.embedded.postgres import SUPERUSER
-from controlplane.settings.database import LEDGER_ROLE
 
 
 class Command(BaseCommand):

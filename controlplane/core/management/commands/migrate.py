@@ -9,7 +9,7 @@ from django.core.management.base import CommandParser
 from django.core.management.commands import migrate
 from django.db import connections
 
-from controlplane.settings.database import APP_ROLE
+from controlplane.core.database_roles import APP_ROLE
 
 # Partitions are left out on purpose: a grant on one bypasses the policies of its parent.
 UNDECIDED_TABLES = """

@@ -68,13 +68,14 @@ class Command(BaseCommand):
         run = runfile.read()
         if not runfile.acquire():
             self._stop_supervisor(runfile, run)
+            self._write("Sluice is stopped.")
         left = runfile.end_children()
         layout = embedded_layout(data)
         for program, folder in (("redis-server", layout.redis), ("postgres", layout.postgres)):
             if end_left_overs(program, folder, polite=signal.SIGINT, seconds=STOP_SECONDS_MAX):
                 left.append(program)
         runfile.release()
-        self._write(f"ended {', '.join(left)}" if left else "Nothing is left running.")
+        self._write(f"Ended {', '.join(left)}." if left else "Nothing is left running.")
 
     def _stop_supervisor(self, runfile: RunFile, run: Run | None) -> None:
         process = living(run.supervisor) if run else None
