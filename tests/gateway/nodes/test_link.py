@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
 
 import msgspec
@@ -58,8 +59,8 @@ class Wire:
     def take(self, frame: FromNode) -> None:
         self.link.on_bytes(encode(frame))
 
-    def dispatch(self, **job: int) -> tuple[Job, JobStream]:
-        made = make_job(**job)
+    def dispatch(self, *, max_tokens: int = 4) -> tuple[Job, JobStream]:
+        made = make_job(max_tokens=max_tokens)
         return made, self.world.fleet.dispatch(self.link, made)
 
     @property
@@ -170,24 +171,27 @@ async def test_a_gap_in_kv_events_asks_once_for_a_snapshot() -> None:
 
 async def test_assets_are_asked_once_and_from_another_node_when_the_first_leaves() -> None:
     world = World()
-    asked: list[tuple[str, FromGateway]] = []
+    asked: list[str] = []
     links = []
+
+    def hear(name: str, data: bytes) -> None:
+        if isinstance(decode_from_gateway(data), AssetRequest):
+            asked.append(name)
+
     for name in ("node-1", "node-2"):
         identity = msgspec.structs.replace(
             world.fleet_port.identities["node_sluice_test"], id=name, name=name
         )
         link = world.fleet.connect(
             identity,
-            send=lambda data, name=name: asked.append((name, decode_from_gateway(data))),
+            send=functools.partial(hear, name),
             close=lambda code, reason: None,
         )
         link.on_bytes(encode(make_hello(node=name)))
         links.append(link)
-    requests = [name for name, frame in asked if isinstance(frame, AssetRequest)]
-    assert requests == ["node-1"]
+    assert asked == ["node-1"]
     links[0].on_close()
-    requests = [name for name, frame in asked if isinstance(frame, AssetRequest)]
-    assert requests == ["node-1", "node-2"]
+    assert asked == ["node-1", "node-2"]
     await world.fleet.close()
 
 

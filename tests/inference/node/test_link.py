@@ -195,7 +195,7 @@ async def test_a_gateway_cannot_cancel_what_another_asked(model: Path) -> None:
         await say(first, job)
         await until(lambda: node.jobs.jobs_count)
         await say(second, Cancel(request=job.request))
-        finishes = []
+        finishes: list[str | None] = []
         while not any(finishes):
             step = await read_a(first, Step)
             assert isinstance(step, Step)
