@@ -1,0 +1,73 @@
+"""The entrance: each role serves its own prefixes and answers plainly for the others."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from controlplane.asgi import Entrance, build
+
+Message = dict[str, Any]
+
+
+async def call(entrance: Entrance, scope: Message, *events: Message) -> list[Message]:
+    """Play events into one connection and collect what comes out."""
+    waiting, sent = list(events), []
+
+    async def receive() -> Message:
+        return waiting.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(dict(message))
+
+    await entrance(scope, receive, send)
+    return sent
+
+
+async def get(entrance: Entrance, path: str) -> tuple[int, Any]:
+    scope = {"type": "http", "method": "GET", "path": path, "headers": []}
+    start, body = await call(entrance, scope, {"type": "http.request", "body": b""})
+    return start["status"], msgspec.json.decode(body["body"])
+
+
+@pytest.mark.parametrize("role", ["all", "gateway", "web"])
+async def test_every_role_says_that_it_lives(role: str) -> None:
+    assert await get(build(role), "/healthz") == (200, {"status": "ok"})
+
+
+async def test_a_gateway_without_configuration_is_not_ready() -> None:
+    status, facts = await get(build("gateway"), "/readyz")
+    assert status == 503
+    assert facts["ready"] is False
+    assert facts["nodes"] == 0
+
+
+async def test_pages_are_always_ready() -> None:
+    assert await get(build("web"), "/readyz") == (200, {"ready": True})
+
+
+@pytest.mark.parametrize(
+    ("role", "path"),
+    [("web", "/v1/models"), ("gateway", "/"), ("gateway", "/v1/organization/usage")],
+)
+async def test_a_prefix_of_another_role_is_a_plain_404(role: str, path: str) -> None:
+    status, body = await get(build(role), path)
+    assert status == 404
+    assert set(body["error"]) == {"message", "type", "param", "code"}
+    assert path in body["error"]["message"]
+
+
+@pytest.mark.parametrize(("role", "path"), [("web", "/fleet"), ("gateway", "/live")])
+async def test_a_socket_of_another_role_is_closed(role: str, path: str) -> None:
+    scope = {"type": "websocket", "path": path, "headers": []}
+    sent = await call(build(role), scope, {"type": "websocket.connect"})
+    assert [message["type"] for message in sent] == ["websocket.close"]
+
+
+async def test_the_web_role_starts_and_stops_without_a_gateway() -> None:
+    events = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
+    sent = await call(build("web"), {"type": "lifespan"}, *events)
+    assert [message["type"] for message in sent] == [
+        "lifespan.startup.complete",
+        "lifespan.shutdown.complete",
+    ]
