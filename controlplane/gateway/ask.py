@@ -21,7 +21,8 @@ class Turn(msgspec.Struct, frozen=True):
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """A checked request. Exactly one of `turns`, `text` and `tokens` holds the prompt.
 
-    `output_tokens` is None when the client named no bound; `bytes` is the size of the body.
+    `output_tokens` is None when the client named no bound, `output_field` is what it calls it;
+    `bytes` is the size of the body.
     """
 
     operation: Operation
@@ -35,3 +36,9 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     turns: tuple[Turn, ...] = ()
     text: str | None = None
     tokens: tuple[int, ...] | None = None
+    output_field: str = "max_tokens"
+
+    @property
+    def prompt_field(self) -> str:
+        """The field that holds the prompt, for refusals."""
+        return "messages" if self.operation == "chat" else "prompt"

@@ -90,6 +90,7 @@ def parse(data: bytes) -> Ask:
         output_tokens=_output_tokens(request),
         stop=stop_strings(request.stop),
         bytes=len(data),
+        output_field="max_completion_tokens" if request.max_completion_tokens else "max_tokens",
         turns=tuple(_turn(place, message) for place, message in enumerate(request.messages)),
     )
 

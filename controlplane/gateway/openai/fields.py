@@ -98,7 +98,7 @@ def _bias(given: dict[str, float] | None) -> dict[int, float]:
     try:
         return {int(token): bias for token, bias in given.items()}
     except ValueError as error:
-        raise bad_field("logit_bias", "Keys of 'logit_bias' are token ids.") from error
+        raise bad_field("logit_bias", "The keys of 'logit_bias' must be token ids.") from error
 
 
 def include_usage(request: Common) -> bool:

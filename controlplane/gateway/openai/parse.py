@@ -12,9 +12,11 @@ from typing import NoReturn, TypeVar
 
 import msgspec
 
+from controlplane.gateway.openai.wording import in_words
 from controlplane.gateway.refusal import Refusal, bad_field
 
 DEPTH_MAX = 32
+_DECODER_SAYS = "JSON is malformed: "
 _PATH = re.compile(r" - at `(?:key in )?\$\.?(?P<path>[^`]*)`$")
 _UNKNOWN = re.compile(r"unknown field `(?P<field>[^`]*)`")
 _MISSING = re.compile(r"missing required field `(?P<field>[^`]*)`")
@@ -30,7 +32,7 @@ def parse_body(data: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
     except msgspec.ValidationError as error:
         raise _named(str(error)) from error
     except msgspec.DecodeError as error:
-        raise bad_field(None, f"The body is not valid JSON: {error}") from error
+        raise _malformed(str(error)) from error
 
 
 def _check_json(data: bytes) -> None:
@@ -42,8 +44,11 @@ def _check_json(data: bytes) -> None:
         parsed = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
     except RecursionError as error:
         raise bad_field(None, f"The body nests deeper than {DEPTH_MAX} levels.") from error
+    except json.JSONDecodeError as error:
+        raise _malformed(str(error)) from error
     except ValueError as error:
-        raise bad_field(None, f"The body is not valid JSON: {error}") from error
+        # Python refuses to convert what is longer than `sys.get_int_max_str_digits()`.
+        raise bad_field(None, "The body has an integer of too many digits.") from error
     if not isinstance(parsed, dict):
         raise bad_field(None, "The body must be a JSON object.")
     _check_depth(text)
@@ -66,7 +71,8 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
         seen: set[str] = set()
         for name, _ in pairs:
             if name in seen:
-                raise bad_field(name, f"The field '{name}' is given twice.")
+                shown = _encodable(name)
+                raise bad_field(shown, f"The field '{shown}' is given twice.")
             seen.add(name)
     return made
 
@@ -75,10 +81,20 @@ def _no_constant(name: str) -> NoReturn:
     raise bad_field(None, f"{name} is not a JSON number.")
 
 
+def _encodable(name: str) -> str:
+    """A field's name as it can be sent back: JSON may spell half of a surrogate pair."""
+    return name.encode("utf-8", "replace").decode()
+
+
+def _malformed(reason: str) -> Refusal:
+    return bad_field(None, f"The body is not valid JSON: {reason.removeprefix(_DECODER_SAYS)}.")
+
+
 def _named(message: str) -> Refusal:
     """Turn msgspec's message into a refusal that names the path as `param`."""
     found = _PATH.search(message)
-    path = found["path"] if found else ""
+    # Only objects with free keys are addressed so, and the key is not told.
+    path = found["path"].removesuffix("[...]") if found else ""
     text = message[: found.start()] if found else message
     for pattern, verb in ((_UNKNOWN, "Unknown parameter"), (_MISSING, "Missing parameter")):
         named = pattern.search(text)
@@ -86,4 +102,6 @@ def _named(message: str) -> Refusal:
             param = f"{path}.{named['field']}" if path else named["field"]
             code = "unknown_parameter" if pattern is _UNKNOWN else "missing_required_parameter"
             return bad_field(param, f"{verb}: '{param}'.", code)
-    return bad_field(path or None, f"Invalid value for '{path}': {text}." if path else text)
+    if found and found["path"].endswith("[...]"):
+        return bad_field(path, f"A value in '{path}' {in_words(text)}.")
+    return bad_field(path or None, f"'{path}' {in_words(text)}." if path else f"{text}.")

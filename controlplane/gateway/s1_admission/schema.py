@@ -44,8 +44,8 @@ def _output_bound(ask: Ask, model: ModelRecord) -> int:
         return model.output_tokens_default
     if ask.output_tokens > model.output_tokens_max:
         raise bad_field(
-            "max_tokens",
-            f"'max_tokens' is {ask.output_tokens}; {model.name} generates at most"
+            ask.output_field,
+            f"'{ask.output_field}' is {ask.output_tokens}; {model.name} generates at most"
             f" {model.output_tokens_max} tokens per choice.",
         )
     return ask.output_tokens

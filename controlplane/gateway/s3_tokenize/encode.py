@@ -20,7 +20,7 @@ def encode_prompt(call: Call, ask: Ask, prompt: str | None, text: ModelText) -> 
             return list(ask.tokens or ())
         tokens = text.encode(prompt, add_special=ask.operation == "completion")
         if not tokens:
-            raise bad_field("prompt", "The prompt is empty.")
+            raise bad_field(ask.prompt_field, f"The prompt in '{ask.prompt_field}' is empty.")
         return tokens
     finally:
         call.spans.add(ENCODE, began)

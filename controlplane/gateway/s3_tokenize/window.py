@@ -35,7 +35,7 @@ def fit_window(call: Call, ask: Ask, *, prompt_tokens: int, room: Room) -> int:
 
 
 def _overflow(ask: Ask, prompt_tokens: int, room: Room) -> Refusal:
-    field = "messages" if ask.operation == "chat" else "prompt"
+    field = ask.prompt_field
     wanted = prompt_tokens + room.output_tokens
     message = (
         f"This model's maximum context length is {room.window_tokens} tokens. However, you"
