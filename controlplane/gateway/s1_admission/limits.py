@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from controlplane.gateway.call import Call
 from controlplane.gateway.ports import Allowance, Limiter
 from controlplane.gateway.refusal import Refusal
@@ -59,8 +61,8 @@ def _over_limit(allowance: Allowance) -> Refusal:
     limit = allowance.limit_tokens if what == "tokens" else allowance.limit_requests
     wait_s = allowance.retry_after_s
     headers = [
-        ("retry-after", str(max(1, round(wait_s)))),
-        ("retry-after-ms", str(max(1, round(wait_s * _MS_PER_S)))),
+        ("retry-after", str(max(1, ceil(wait_s)))),
+        ("retry-after-ms", str(max(1, ceil(wait_s * _MS_PER_S)))),
     ]
     if wait_s > RETRY_WAIT_S_MAX:
         headers.append(("x-should-retry", "false"))
