@@ -1,0 +1,122 @@
+"""The Fleet port: credentials checked in PostgreSQL, observations written without waiting."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from django.conf import settings
+
+from controlplane.bridge.fleet import NODES_PENDING_MAX, FleetStore
+from controlplane.bridge.session import conninfo_from
+from controlplane.core.audit import OPERATOR
+from controlplane.fleet.models import Node
+from controlplane.fleet.services import (
+    CreatedCredential,
+    node_credential_create,
+    node_credential_revoke,
+)
+from controlplane.gateway.ports import LedgerAway
+from controlplane.kernel.keyformat import NODE_PREFIX, new_credential
+from tests.support.orm import orm, until
+from tests.support.servers import Servers
+
+SEEN_S_MAX = 5.0
+
+
+@pytest.fixture
+async def store(database: str) -> AsyncIterator[FleetStore]:
+    made = FleetStore(conninfo_from(settings.DATABASES["gateway"]), pepper=settings.KEY_PEPPER)
+    made.start()
+    await connected(made)
+    yield made
+    await made.close()
+
+
+async def connected(store: FleetStore) -> None:
+    async with asyncio.timeout(SEEN_S_MAX):
+        while True:
+            try:
+                await store.authenticate(new_credential(NODE_PREFIX).text)
+            except LedgerAway:
+                await asyncio.sleep(0.02)
+            else:
+                return
+
+
+@orm
+def register(models: list[str] | None = None) -> CreatedCredential:
+    return node_credential_create(actor=OPERATOR, name="n1", pool="default", models=models)
+
+
+async def state_becomes(state: str) -> Node:
+    find = orm(Node.objects.get)
+
+    async def seen() -> bool:
+        return (await find(name="n1")).state == state
+
+    await until(seen, SEEN_S_MAX)
+    return await find(name="n1")
+
+
+async def test_a_credential_names_its_node(store: FleetStore) -> None:
+    made = await register(["m"])
+    identity = await store.authenticate(made.secret)
+    assert identity is not None
+    assert (identity.id, identity.name) == (made.credential.node_id.hex, "n1")
+    assert identity.models == frozenset({"m"})
+
+
+async def test_wrong_unknown_and_revoked_credentials_open_nothing(store: FleetStore) -> None:
+    made = await register()
+    other = new_credential(NODE_PREFIX)
+    mixed = made.secret.replace(made.credential.key_id, other.key_id)
+    for wrong in ("", "x", other.text, mixed, new_credential().text):
+        assert await store.authenticate(wrong) is None
+    await orm(node_credential_revoke)(actor=OPERATOR, credential=made.credential)
+    assert await store.authenticate(made.secret) is None
+
+
+async def test_observations_are_written_merged_and_newest_last(store: FleetStore) -> None:
+    made = await register()
+    node = made.credential.node_id.hex
+    store.observe(node, "connected", {"engine": "compact", "region": "eu-1"})
+    store.observe("n1", "draining", {"credits": 4})
+    seen = await state_becomes("draining")
+    assert seen.facts == {"engine": "compact", "region": "eu-1", "credits": 4}
+    assert seen.region == "eu-1"
+    assert seen.last_seen_at is not None
+
+
+async def test_nonsense_is_refused_and_stops_nothing(store: FleetStore) -> None:
+    await register()
+    store.observe("n1", "on fire", {})
+    store.observe("nobody", "connected", {})
+    await asyncio.sleep(0.1)
+    store.observe("n1", "connected", {"x": "\x00"})
+    store.observe("n1", "connected", {"x": "y"})
+    assert (await state_becomes("connected")).facts == {"x": "y"}
+
+
+async def test_postgresql_away_is_said_and_nothing_noted_is_lost(
+    store: FleetStore, servers: Servers
+) -> None:
+    made = await register()
+    await asyncio.to_thread(servers.postgres.stop)
+    try:
+        with pytest.raises(LedgerAway):
+            await store.authenticate(made.secret)
+        store.observe("n1", "connected", {})
+    finally:
+        await asyncio.to_thread(servers.postgres.start)
+    await state_becomes("connected")
+    assert await store.authenticate(made.secret) is not None
+
+
+async def test_the_queue_is_bounded() -> None:
+    store = FleetStore("", pepper=b"")
+    for number in range(NODES_PENDING_MAX + 5):
+        store.observe(f"n{number}", "connected", {})
+    store.observe("n0", "draining", {})
+    assert store.dropped == 5

@@ -1,0 +1,177 @@
+"""The configuration as gateways see it: complete, soon, and through a lost database."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import psycopg
+import pytest
+from django.conf import settings
+from django.utils import timezone
+
+from controlplane.bridge.keys import REVOKED, SnapshotKeys
+from controlplane.bridge.session import conninfo_from
+from controlplane.bridge.snapshot import SnapshotSource
+from controlplane.catalog.selectors import model_find
+from controlplane.catalog.services import (
+    ModelDraft,
+    PriceDraft,
+    model_create,
+    model_enable,
+    price_publish,
+)
+from controlplane.core.audit import OPERATOR
+from controlplane.gateway.refusal import Refusal
+from controlplane.quotas.services import rate_limit_set
+from controlplane.routing.services import RuleDraft, ruleset_publish
+from controlplane.tenants.services import apikey_create, apikey_revoke
+from tests.support.money import add_budget, rows
+from tests.support.orm import orm, until
+from tests.support.people import Cast, make_cast
+from tests.support.servers import Servers
+
+SEEN_S_MAX = 2.0
+
+
+@pytest.fixture
+async def source(database: str) -> AsyncIterator[SnapshotSource]:
+    made = SnapshotSource(conninfo_from(settings.DATABASES["gateway"]), salt_secret=b"s" * 32)
+    made.start()
+    await made.wait_loaded(5)
+    yield made
+    await made.close()
+
+
+@orm
+def configure() -> tuple[Cast, str]:
+    cast = make_cast()
+    created = apikey_create(actor=cast.alice, project=cast.project, label="k", models=["m-1"])
+    rate_limit_set(actor=cast.alice, subject=created.key, requests_per_min=60, tokens_per_min=9)
+    rate_limit_set(actor=cast.alice, subject=cast.project, requests_per_min=None, tokens_per_min=7)
+    draft = ModelDraft(
+        name="m-1",
+        pool="default",
+        context_window=4096,
+        output_tokens_default=256,
+        output_tokens_max=1024,
+    )
+    model = model_create(actor=OPERATOR, draft=draft)
+    price = PriceDraft(input_pico=150_000, cached_pico=30_000, output_pico=600_000)
+    price_publish(actor=OPERATOR, model=model, draft=price)
+    ruleset_publish(actor=OPERATOR, rules=[RuleDraft(name="r", model="m-1", pool="default")])
+    for budget, scope in ((cast.acme.id, "organization"), (created.key.id, "key")):
+        add_budget(budget, 10**9, scope=scope, organization=cast.acme.id)
+    return cast, created.secret
+
+
+async def test_everything_arrives(source: SnapshotSource) -> None:
+    cast, secret = await configure()
+    await until(lambda: bool(source.current.rules) and bool(source.current.budgets), SEEN_S_MAX)
+    current = source.current
+    (key,) = current.keys.values()
+    assert (key.organization, key.project) == (cast.acme.id.hex, cast.project.id.hex)
+    assert (key.requests_per_min, key.tokens_per_min) == (60, 9)
+    assert key.models == frozenset({"m-1"})
+    assert key.budgets == (key.id, cast.acme.id.hex)
+    assert current.budgets == frozenset({cast.acme.id.hex})
+    project, other = (current.projects[p.id.hex] for p in (cast.project, cast.other_project))
+    assert (project.tokens_per_min, project.safety) == (7, "off")
+    assert project.salt != other.salt and len(project.salt) == 32
+    model = current.models["m-1"]
+    assert (model.price.version, model.price.output_pico, model.task) == (1, 600_000, "generate")
+    assert [(rule.name, rule.version, rule.alias) for rule in current.rules] == [("r", 1, None)]
+    port = SnapshotKeys(source, pepper=settings.KEY_PEPPER, play_secret=b"")
+    assert port.check(secret) == key
+
+
+async def test_a_revoked_key_is_refused_within_two_seconds_even_without_a_push(
+    source: SnapshotSource,
+) -> None:
+    cast, secret = await configure()
+    port = SnapshotKeys(source, pepper=settings.KEY_PEPPER, play_secret=b"")
+    await until(lambda: bool(source.current.keys), SEEN_S_MAX)
+    key = (await orm(apikey_create)(actor=cast.bob, project=cast.project, label="x")).key
+    await until(lambda: key.key_id in source.current.keys, SEEN_S_MAX)
+    await orm(apikey_revoke)(actor=cast.bob, key=key)
+    await until(lambda: source.current.keys[key.key_id].revoked, SEEN_S_MAX)
+    # A change that notifies nobody is found by the poll.
+    await asyncio.to_thread(
+        rows,
+        "ALTER TABLE api_keys DISABLE TRIGGER api_key_config; UPDATE api_keys SET"
+        " revoked_at = now(); UPDATE config_version SET version = version + 1",
+    )
+    await until(lambda: all(one.revoked for one in source.current.keys.values()), SEEN_S_MAX)
+    with pytest.raises(Refusal, match=REVOKED):
+        port.check(secret)
+
+
+async def test_a_price_comes_into_force_by_the_clock(source: SnapshotSource) -> None:
+    await configure()
+
+    @orm
+    def publish() -> None:
+        model = model_create(
+            actor=OPERATOR,
+            draft=ModelDraft(
+                name="late",
+                pool="default",
+                context_window=9,
+                output_tokens_default=1,
+                output_tokens_max=1,
+            ),
+        )
+        draft = PriceDraft(input_pico=1, cached_pico=1, output_pico=3)
+        soon = timezone.now() + timedelta(seconds=1.2)
+        price_publish(actor=OPERATOR, model=model, draft=draft, effective_from=soon)
+
+    await publish()
+    assert "late" not in source.current.models
+    await until(lambda: "late" in source.current.models, 1.2 + SEEN_S_MAX)
+
+
+async def test_a_disabled_model_leaves(source: SnapshotSource) -> None:
+    await configure()
+    await until(lambda: "m-1" in source.current.models, SEEN_S_MAX)
+
+    @orm
+    def disable() -> None:
+        model = model_find(name="m-1")
+        assert model is not None
+        model_enable(actor=OPERATOR, model=model, enabled=False)
+
+    await disable()
+    await until(lambda: "m-1" not in source.current.models, SEEN_S_MAX)
+
+
+async def test_the_last_snapshot_stays_while_postgresql_is_away(
+    source: SnapshotSource, servers: Servers
+) -> None:
+    cast, _ = await configure()
+    await until(lambda: bool(source.current.keys), SEEN_S_MAX)
+    await asyncio.to_thread(servers.postgres.stop)
+    try:
+        await asyncio.sleep(0.3)
+        assert source.current.keys
+        assert source.age_s >= 0.3
+    finally:
+        await asyncio.to_thread(servers.postgres.start)
+
+    @orm
+    def change() -> uuid.UUID:
+        return apikey_create(actor=cast.alice, project=cast.project, label="new").key.id
+
+    made = await change()
+    await until(lambda: made.hex in {key.id for key in source.current.keys.values()}, 5)
+
+
+async def test_the_gateway_role_may_only_call_functions(database: str) -> None:
+    connection = await psycopg.AsyncConnection.connect(
+        conninfo_from(settings.DATABASES["gateway"]), autocommit=True
+    )
+    async with connection:
+        for table in ("api_keys", "projects", "users", "nodes", "node_credentials", "models"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                await connection.execute(f"SELECT 1 FROM {table}".encode())
