@@ -21,13 +21,15 @@ from controlplane.gateway.nodes.limits import (
 )
 from controlplane.gateway.nodes.link import LinkRefused, NodeLink
 from controlplane.gateway.nodes.registry import Fleet
-from controlplane.gateway.ports import FleetPort, NodeIdentity
+from controlplane.gateway.ports import FleetPort, LedgerAway, NodeIdentity
 
 BEARER = b"Bearer "
 CREDENTIAL_PREFIX = "node_sluice_"
 CREDENTIAL_CHARS_MAX = 256
 OUTBOUND_BYTES_MAX = 64 * 1024 * 1024
 REASON_BYTES_MAX = 120
+HTTP_UNAUTHORIZED = 401
+HTTP_UNAVAILABLE = 503
 
 Message = dict[str, Any]
 
@@ -108,9 +110,13 @@ class NodeConsumer(AsyncConsumer):  # type: ignore[misc]  # Channels ships no ty
         """Serve one connection from handshake to disconnect."""
         gateway = self._gateway()
         await receive()  # websocket.connect
-        identity = await _identity(gateway.fleet_port, scope["headers"])
+        try:
+            identity = await _identity(gateway.fleet_port, scope["headers"])
+        except LedgerAway:
+            await _refuse(scope, send, HTTP_UNAVAILABLE)
+            return
         if identity is None:
-            await send({"type": "websocket.close", "code": CLOSE_UNAUTHORIZED})
+            await _refuse(scope, send, HTTP_UNAUTHORIZED)
             return
         await send({"type": "websocket.accept"})
         outbox = Outbox(send)
@@ -143,6 +149,15 @@ class NodeConsumer(AsyncConsumer):  # type: ignore[misc]  # Channels ships no ty
             link.expel(CLOSE_UNSUPPORTED, "a text message is not a frame")
         else:
             link.on_bytes(data)
+
+
+async def _refuse(scope: Message, send: Callable[[Message], Awaitable[None]], status: int) -> None:
+    """Answer the handshake with a status where the server can, else with a mere refusal."""
+    if "websocket.http.response" not in scope.get("extensions", {}):
+        await send({"type": "websocket.close", "code": CLOSE_UNAUTHORIZED})
+        return
+    await send({"type": "websocket.http.response.start", "status": status, "headers": []})
+    await send({"type": "websocket.http.response.body", "body": b""})
 
 
 def _on_disconnect(link: NodeLink, code: int | None) -> None:

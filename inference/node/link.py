@@ -47,6 +47,12 @@ CLOSE_TRY_LATER = 1013
 CLOSE_FENCED = 4409
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 BACKOFF_DOUBLINGS_MAX = 10
+_REFUSALS = {
+    401: "the gateway refused the credential (HTTP 401)",
+    403: "the gateway refused the credential (HTTP 403)",
+    404: "no gateway answers at this address (HTTP 404)",
+    503: "the gateway cannot check credentials now (HTTP 503)",
+}
 
 
 class Fenced(Exception):
@@ -91,7 +97,8 @@ class GatewayLink:
             try:
                 await self._connect_once()
             except InvalidStatus as error:
-                self._warn(f"refused with HTTP {error.response.status_code}: check the credential")
+                status = error.response.status_code
+                self._warn(_REFUSALS.get(status, f"refused with HTTP {status}"))
             except ConnectionClosed as error:
                 if error.rcvd is not None and error.rcvd.code == CLOSE_FENCED:
                     raise Fenced(error.rcvd.reason) from error

@@ -74,7 +74,7 @@ async def test_a_node_becomes_servable_once_its_tokenizer_is_here(model: Path) -
         assert served.text.render([{"role": "user", "content": "hi"}]) == "hi"
         assert link.state is LinkState.READY
         assert link.hello.engine == "echo"
-        assert world.fleet_port.seen == [("0" * 32, "ready")]
+        assert world.fleet_port.seen == [("0" * 32, "connected")]
 
 
 async def test_a_job_comes_back_token_for_token_and_its_report_is_forgotten(model: Path) -> None:
@@ -215,7 +215,16 @@ async def test_a_bad_handshake_is_refused(headers: dict[str, str]) -> None:
     async with fleet_server(World()) as server:
         with pytest.raises(InvalidStatus) as refused:
             await dial(server, **headers)
-        assert refused.value.response.status_code == 403
+        assert refused.value.response.status_code == 401
+
+
+async def test_a_handshake_while_credentials_cannot_be_checked_is_told_to_come_back() -> None:
+    world = World()
+    world.fleet_port.away = True
+    async with fleet_server(world) as server:
+        with pytest.raises(InvalidStatus) as refused:
+            await dial(server)
+        assert refused.value.response.status_code == 503
 
 
 async def test_a_new_epoch_fences_the_old_one_for_good() -> None:
@@ -274,6 +283,7 @@ async def test_a_frame_that_is_none_closes_and_quarantines(message: bytes | str,
                 await connection.send(message)
             assert await closed_with(connection) == code
         await until(lambda: ("0" * 32, "quarantined") in world.fleet_port.seen)
+        assert world.fleet_port.seen[-1][1] == "quarantined"
         async with dial(server) as connection:
             assert await closed_with(connection) == 4403
 

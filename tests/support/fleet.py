@@ -19,7 +19,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from controlplane.bridge.socket import NodeConsumer
 from controlplane.gateway.nodes.limits import LinkLimits
 from controlplane.gateway.nodes.registry import Fleet
-from controlplane.gateway.ports import NodeIdentity
+from controlplane.gateway.ports import LedgerAway, NodeIdentity
 from inference.contract.frames import (
     FRAME_BYTES_MAX,
     PROTOCOL_VERSION,
@@ -73,9 +73,12 @@ class MemoryPort:
         default_factory=lambda: {CREDENTIAL: NodeIdentity(id="0" * 32, name=NODE, models=None)}
     )
     seen: list[tuple[str, str]] = field(default_factory=list)
+    away: bool = False
 
     async def authenticate(self, credential: str) -> NodeIdentity | None:
         """The node behind a credential, or None."""
+        if self.away:
+            raise LedgerAway("away")
         return self.identities.get(credential)
 
     def observe(self, node: str, state: str, facts: dict[str, object]) -> None:

@@ -8,6 +8,7 @@ from controlplane.gateway.nodes.limits import (
     KV_BLOCKS_MAX,
     MODELS_MAX,
     NAME_CHARS_MAX,
+    PLACE_CHARS_MAX,
 )
 from inference.contract.frames import (
     LOGPROBS_MAX,
@@ -33,8 +34,9 @@ VOCAB_SIZE_MAX = 4_194_304
 def hello_problem(hello: Hello) -> str | None:
     """The first field of a hello that is out of range."""
     for field in ("node", "epoch", "pool", "region", "engine", "device", "dtype"):
-        if not 1 <= len(getattr(hello, field)) <= NAME_CHARS_MAX:
-            return f"hello.{field}: must have 1 to {NAME_CHARS_MAX} characters"
+        chars_max = PLACE_CHARS_MAX if field in ("pool", "region") else NAME_CHARS_MAX
+        if not 1 <= len(getattr(hello, field)) <= chars_max:
+            return f"hello.{field}: must have 1 to {chars_max} characters"
     ranges = (
         ("credits", hello.credits, 1, CREDITS_MAX),
         ("block_size", hello.block_size, 1, BLOCK_SIZE_MAX),

@@ -32,6 +32,11 @@ from inference.contract.frames import AssetPart, Hello, Job, KvEvents, Report
 
 log = logging.getLogger(__name__)
 
+# What the database calls a node's states.
+CONNECTED, DRAINING, DISCONNECTED, QUARANTINED = (
+    "connected", "draining", "disconnected", "quarantined",
+)  # fmt: skip
+
 
 class Epochs:
     """The epoch in force of every node, and those that it has fenced."""
@@ -170,7 +175,8 @@ class Fleet:
         del self._links[name]
         self.index(link.hello.block_size).drop(name)
         log.info("node left name=%s reason=%r jobs=%d", name, reason, len(link.jobs))
-        self._observe(link, "gone", reason=reason)
+        if link.identity.id not in self._quarantined:
+            self._observe(link, DISCONNECTED, reason=reason)
         self._refresh()
 
     def changed(self, link: NodeLink) -> None:
@@ -179,7 +185,7 @@ class Fleet:
             "node %s name=%s engine=%s credits=%d",
             link.state.value, link.identity.name, link.hello.engine, link.hello.credits,
         )  # fmt: skip
-        self._observe(link, link.state.value)
+        self._observe(link, CONNECTED if link.takes_jobs else DRAINING)
         self._refresh()
 
     def freed(self) -> None:
@@ -191,7 +197,7 @@ class Fleet:
         """Keep this node out for a while."""
         self._quarantined[link.identity.id] = monotonic_s() + self.limits.quarantine_s
         log.error("node quarantined name=%s reason=%r", link.identity.name, reason)
-        self._observe(link, "quarantined", reason=reason)
+        self._observe(link, QUARANTINED, reason=reason)
 
     def on_kv(self, link: NodeLink, events: KvEvents) -> bool:
         """Index events; False asks for a snapshot. Raises `BadEvents`."""
@@ -221,7 +227,7 @@ class Fleet:
     def _observe(self, link: NodeLink, state: str, **facts: object) -> None:
         if self._port is None:
             return
-        if link.takes_jobs:
+        if state == CONNECTED:
             hello = link.hello
             facts |= {
                 "epoch": hello.epoch, "pool": hello.pool, "region": hello.region,
