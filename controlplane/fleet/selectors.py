@@ -23,3 +23,9 @@ def node_credential_list(*, user: User, node: Node) -> list[NodeCredential]:
 def node_credential_find(*, key_id: str) -> NodeCredential | None:
     """The credential of that public id."""
     return NodeCredential.objects.select_related("node").filter(key_id=key_id).first()
+
+
+def node_credential_active(*, node_name: str) -> list[NodeCredential]:
+    """Credentials with which a node of that name may dial in."""
+    rows = NodeCredential.objects.select_related("node").filter(node__name=node_name)
+    return list(rows.filter(revoked_at=None).order_by("id"))

@@ -26,6 +26,11 @@ class BadSetupLink(ValueError):
     """The link is unknown, used or expired; which of them is not told."""
 
 
+def user_find(*, email: str) -> User | None:
+    """The account with this address."""
+    return User.objects.filter(email=email.strip().lower()).first()
+
+
 def user_create(*, actor: Actor, email: str, is_staff: bool = False) -> User:
     """An account without a usable password."""
     require(actor, Action.USER_CREATE)

@@ -42,7 +42,8 @@ def test_only_staff_make_organizations() -> None:
     cast = make_cast()
     with pytest.raises(PermissionDenied):
         organization_create(actor=cast.alice, name="Mine", owner=cast.alice)
-    assert organization_create(actor=cast.stella, name="New", owner=cast.bob)
+    made = organization_create(actor=cast.stella, name="New", owner=cast.bob)
+    assert made in organization_list(user=cast.bob)
 
 
 def test_project_names_are_unique_in_an_organization() -> None:
