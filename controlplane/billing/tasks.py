@@ -1,0 +1,65 @@
+"""Celery's door to the ledger's jobs: each task is named after the service it calls."""
+
+from __future__ import annotations
+
+import structlog
+from celery import shared_task
+
+from controlplane.billing import services
+
+log = structlog.get_logger(__name__)
+
+
+@shared_task(name="billing.sweep_holds")
+def sweep_holds() -> int:
+    """Holds expired; each is a request whose gateway and node both never reported."""
+    swept = services.sweep_holds()
+    if swept.holds:
+        log.warning("holds_expired", holds=swept.holds, nano=swept.nano)
+    return swept.holds
+
+
+@shared_task(name="billing.seal_ledger")
+def seal_ledger() -> int:
+    """Rows sealed."""
+    return services.seal_ledger()
+
+
+@shared_task(name="billing.make_partitions")
+def make_partitions() -> int:
+    """Partitions made."""
+    return services.make_partitions()
+
+
+@shared_task(name="billing.reconcile")
+def reconcile() -> int:
+    """Budgets that disagree with their holds; each is an error in the log."""
+    differences = services.reconcile()
+    for difference in differences:
+        log.error("held_counter_differs", **difference._asdict())
+    return len(differences)
+
+
+# A run that waited longer than its own period is stale: the next one does its work.
+BEAT_SCHEDULE = {
+    "billing.sweep_holds": {
+        "task": "billing.sweep_holds",
+        "schedule": 10.0,
+        "options": {"expires": 10.0},
+    },
+    "billing.seal_ledger": {
+        "task": "billing.seal_ledger",
+        "schedule": 60.0,
+        "options": {"expires": 60.0},
+    },
+    "billing.make_partitions": {
+        "task": "billing.make_partitions",
+        "schedule": 3_600.0,
+        "options": {"expires": 3_600.0},
+    },
+    "billing.reconcile": {
+        "task": "billing.reconcile",
+        "schedule": 60.0,
+        "options": {"expires": 60.0},
+    },
+}

@@ -1,0 +1,19 @@
+"""A connected ledger on a fresh database."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from controlplane.bridge.ledger import PostgresLedger
+from tests.support.money import dsn, eventually
+
+
+@pytest.fixture
+async def ledger(database: str) -> AsyncIterator[PostgresLedger]:
+    made = PostgresLedger(dsn())
+    made.start()
+    await eventually(lambda: not made.away)
+    yield made
+    await made.close()

@@ -1,0 +1,51 @@
+"""One gateway's limiter as a process of its own: `python -m tests.support.racer URL LIMIT TAKES`.
+
+Prints how many of its requests were admitted.
+"""
+
+import asyncio
+import sys
+
+from controlplane.bridge.limiter import RedisLimiter
+from controlplane.gateway.snapshot import EMPTY, KeyRecord
+
+AT_ONCE = 50
+
+
+def limited_key(
+    *, requests: int | None, tokens: int | None = None, name: int = 1, project: str = "b" * 32
+) -> KeyRecord:
+    """A key with limits."""
+    return KeyRecord(
+        key_id="K" * 12,
+        id=f"{name:032x}",
+        digest=b"",
+        organization="a" * 32,
+        project=project,
+        label="k",
+        expires_at_s=None,
+        revoked=False,
+        models=None,
+        budgets=(),
+        requests_per_min=requests,
+        tokens_per_min=tokens,
+    )
+
+
+async def race(url: str, limit: int, takes: int) -> int:
+    """Ask `takes` times, many at once; how many were admitted."""
+    limiter = RedisLimiter(url, snapshot=lambda: EMPTY, gateways=lambda: 4)
+    limiter.start()
+    if not await limiter.wait_shared(10):
+        raise RuntimeError("no Redis")
+    key = limited_key(requests=limit)
+    admitted = 0
+    for _ in range(takes // AT_ONCE):
+        answers = await asyncio.gather(*(limiter.take(key, 0) for _ in range(AT_ONCE)))
+        admitted += sum(answer.allowed for answer in answers)
+    await limiter.close()
+    return admitted
+
+
+if __name__ == "__main__":
+    print(asyncio.run(race(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))))
