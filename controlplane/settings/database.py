@@ -30,9 +30,12 @@ class Server:
 def _server(url: SplitResult) -> Server:
     name = url.path.lstrip("/")
     if not name:
-        raise ImproperlyConfigured("DATABASE_URL must name a database.")
-    port = str(url.port or "")
-    return Server(unquote(url.hostname or ""), port, name, tuple(parse_qsl(url.query)))
+        raise ImproperlyConfigured("A database's URL must name the database.")
+    options = dict(parse_qsl(url.query))
+    # A socket's folder cannot stand where a host name does, so libpq reads it from the query.
+    host = unquote(url.hostname or "") or options.pop("host", "")
+    port = str(url.port or "") or options.pop("port", "")
+    return Server(host, port, name, tuple(options.items()))
 
 
 def _connection(server: Server, user: str, password: str) -> dict[str, Any]:

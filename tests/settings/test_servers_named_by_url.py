@@ -46,6 +46,13 @@ def test_urls_replace_the_private_servers(tmp_path: Path) -> None:
     assert facts["embedded"] == [False, False]
 
 
+def test_a_socket_folder_may_be_named_in_the_query(tmp_path: Path) -> None:
+    url = "postgresql://sluice_app:pw@/prod?host=/srv/pg&port=5433&application_name=x"
+    app = read_settings(tmp_path, DATABASE_URL=url)["db"]["default"]
+    assert (app["HOST"], app["PORT"]) == ("/srv/pg", "5433")
+    assert app["OPTIONS"] == {"connect_timeout": 5, "application_name": "x"}
+
+
 def test_without_urls_sockets_of_the_data_folder_are_used(tmp_path: Path) -> None:
     facts = read_settings(tmp_path)
     assert facts["db"]["default"]["HOST"].startswith("/")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from pathlib import Path
 
 import msgspec
@@ -71,15 +72,21 @@ def welcome(url: str, demo: Demo, files: DemoFiles) -> str:
         lines += ["  The API key was shown at the first start; make another on the page Keys."]
     if demo.setup_path is not None:
         lines += ["  Set the admin's password (one-time link):", f"    {url}{demo.setup_path}"]
-    lines += ["  Try it:", f"    {curl(url, demo.api_key)}", "", "  Ctrl-C stops everything.", ""]
+    lines += [
+        "  Try it:",
+        f"    {curl(url, demo.api_key, files.env)}",
+        "",
+        "  Ctrl-C stops everything.",
+        "",
+    ]
     return "\n".join(lines)
 
 
-def curl(url: str, key: str | None) -> str:
+def curl(url: str, key: str | None, env: Path) -> str:
     """A command that streams an answer; a key that is no longer shown is read from demo.env."""
     messages = [{"role": "user", "content": QUESTION}]
     body = json.dumps({"model": MODEL, "stream": True, "messages": messages})
-    bearer = key or "$(sed -n 's/^SLUICE_KEY=//p' var/demo.env)"
+    bearer = key or f"$(sed -n 's/^SLUICE_KEY=//p' {shlex.quote(str(env))})"
     return (
         f'curl -N {url}/v1/chat/completions -H "Authorization: Bearer {bearer}" '
         f"-H 'Content-Type: application/json' -d '{body}'"

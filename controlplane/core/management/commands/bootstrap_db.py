@@ -64,6 +64,7 @@ def _maintenance_dsn() -> str:
         login = {"user": SUPERUSER, "password": settings.SUPERUSER_PASSWORD, "dbname": "postgres"}
     else:
         login = {"user": owner["USER"], "password": owner["PASSWORD"], "dbname": owner["NAME"]}
+    options = {"connect_timeout": CONNECT_SECONDS_MAX, **owner["OPTIONS"]}
     return psycopg.conninfo.make_conninfo(
-        host=owner["HOST"], port=owner["PORT"] or None, connect_timeout=CONNECT_SECONDS_MAX, **login
+        host=owner["HOST"], port=owner["PORT"] or None, **options, **login
     )
