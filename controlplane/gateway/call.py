@@ -9,6 +9,7 @@ from controlplane.kernel.ids import new_request_id
 from controlplane.kernel.spans import ABSENT, INDEX, SPANS, pack_spans
 
 REQUEST_DEADLINE_S = 600
+MS_PER_S = 1000
 
 
 class ClientGone(Exception):
@@ -93,6 +94,10 @@ class Call:
             if key == name:
                 return value.decode("latin-1")
         return None
+
+    def left_ms(self) -> int:
+        """Milliseconds until the request's deadline; 0 when it has passed."""
+        return max(0, self.deadline_s * MS_PER_S - self.elapsed_us() // MS_PER_S)
 
     def elapsed_us(self) -> int:
         """Microseconds since arrival."""

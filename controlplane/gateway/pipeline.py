@@ -17,7 +17,7 @@ from controlplane.gateway.nodes.stream import JobRejected, JobStream, NodeLost, 
 from controlplane.gateway.openai.shapes import Shape
 from controlplane.gateway.ports import LedgerAway
 from controlplane.gateway.record import make_record
-from controlplane.gateway.refusal import Refusal, internal_error
+from controlplane.gateway.refusal import Refusal, internal_error, no_node, timed_out
 from controlplane.gateway.s1_admission.admit import admit, read_ask
 from controlplane.gateway.s1_admission.arrival import note_arrival
 from controlplane.gateway.s1_admission.authenticate import authenticate
@@ -72,7 +72,7 @@ async def serve(call: Call, receive: Receive, shape: Shape, world: World, out: O
 
 async def _stages(trip: Trip, receive: Receive, shape: Shape) -> None:
     await _admit(trip, receive, shape)
-    trip.world.spawn(_watch(trip.call, receive))
+    trip.watcher = trip.world.spawn(_watch(trip.call, receive))
     _balance(trip)
     _tokenize(trip)
     await _infer(trip, shape)
@@ -139,7 +139,7 @@ def _tokens(trip: Trip) -> list[int]:
         asked = made(trip.asked)
         served = trip.world.fleet.models().get(asked.model.name)
         if served is None:
-            raise overloaded("no node serves this model")
+            raise no_node(asked.model.name)
         trip.tokens = encode_ask(trip.call, asked.ask, served.text)
     return trip.tokens
 
@@ -160,6 +160,8 @@ async def _infer(trip: Trip, shape: Shape) -> None:
                 raise internal_error("node_rejected", f"The node refused: {error}.") from error
         except NodeLost as error:
             log.warning("node lost name=%s reason=%s", placement.link.identity.name, error)
+            if not trip.call.left_ms():
+                raise timed_out(trip.call.deadline_s) from error
             if trip.out.started or trip.call.gone:
                 raise _node_lost() from error
         except SlowReader as error:
@@ -175,8 +177,8 @@ async def _route(trip: Trip, tried: list[NodeLink]) -> Placement:
     began = call.spans.clock()
     try:
         rule = rule_name(call, admitted.ask, key=admitted.key, snapshot=admitted.snapshot)
-        nodes = tuple(link for link in made(trip.cluster).nodes if link not in tried)
-        roomy = await trip.world.waiting.roomy(call, nodes)
+        key = (admitted.model.name, made(trip.cluster).region, *tried)
+        roomy = await trip.world.waiting.roomy(call, key, lambda: _nodes_now(trip, tried))
         size = len(prompt.tokens)
         cached = cached_tokens(
             call, prompt.chains, trip.world.fleet, nodes=roomy, prompt_tokens=size
@@ -185,6 +187,25 @@ async def _route(trip: Trip, tried: list[NodeLink]) -> Placement:
         return trip.placement
     finally:
         call.spans.add(S4, began)
+
+
+def _nodes_now(trip: Trip, tried: list[NodeLink]) -> tuple[NodeLink, ...]:
+    """The cluster as it is by now: nodes come and go while a request waits for room."""
+    cluster, prompt = made(trip.cluster), made(trip.prompt)
+    model = made(trip.admitted).model
+    served = trip.world.fleet.models().get(model.name)
+    if served is cluster.served and not tried:
+        return cluster.nodes
+    if served is None or served.digest != cluster.served.digest:
+        return ()
+    return tuple(
+        link
+        for link in served.nodes
+        if link.hello.region == cluster.region
+        and link.hello.pool == model.pool
+        and link.hello.block_size in prompt.chains
+        and link not in tried
+    )
 
 
 def _begin_answer(trip: Trip, shape: Shape) -> None:
@@ -318,6 +339,8 @@ async def _resolve(trip: Trip) -> None:
 
 def _leave(trip: Trip) -> None:
     """Leave nothing behind: a running job, an open hold, an unwritten record."""
+    if trip.watcher is not None:
+        trip.watcher.cancel()
     if trip.stream is not None:
         trip.stream.cancel()
     if trip.admitted is not None and not trip.resolved:

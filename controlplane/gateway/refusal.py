@@ -7,6 +7,7 @@ Status, type and code follow the OpenAI API where it has a case for it; `model_n
 from __future__ import annotations
 
 NO_RETRY = (("x-should-retry", "false"),)
+NODE_RETRY_S = 5
 
 
 class Refusal(Exception):
@@ -68,6 +69,18 @@ def unavailable(code: str, message: str, *, retry_after_s: int) -> Refusal:
     """503 with an honest time to come back."""
     headers = (("retry-after", str(retry_after_s)),)
     return Refusal(503, code, message, kind="service_unavailable_error", headers=headers)
+
+
+def no_node(model: str) -> Refusal:
+    """503: nothing serves this model just now; said at once, before anything is spent."""
+    message = f"No node serves '{model}' at the moment. Try again in {NODE_RETRY_S} s."
+    return unavailable("no_node_available", message, retry_after_s=NODE_RETRY_S)
+
+
+def timed_out(deadline_s: int) -> Refusal:
+    """504: the request used up its whole time; another try would too."""
+    message = f"The request was not done within {deadline_s} s; what was delivered is charged."
+    return Refusal(504, "deadline_exceeded", message, kind="server_error", headers=NO_RETRY)
 
 
 def internal_error(code: str, message: str) -> Refusal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Protocol, TypeVar
 
 from controlplane.gateway.answer import Charge, Piece, Writer
@@ -56,6 +57,7 @@ class Trip:
         self.pieces: dict[int, Piece] = {}
         self.charge: Charge | None = None
         self.refusal: Refusal | None = None
+        self.watcher: asyncio.Task[None] | None = None
         self.resolved = False
         self.ended = False
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.models import ServedModel
-from controlplane.gateway.refusal import unavailable
+from controlplane.gateway.refusal import no_node
 from controlplane.kernel.spans import INDEX
 
 HEALTH = INDEX["s2_balance.health"]
-NODE_RETRY_S = 5
 
 
 def healthy_nodes(
@@ -22,9 +21,5 @@ def healthy_nodes(
         nodes = tuple(link for link in served.nodes if link.hello.pool == pool)
     call.spans.add(HEALTH, began)
     if not nodes:
-        raise unavailable(
-            "no_node_available",
-            f"No node serves '{model}' at the moment. Try again in {NODE_RETRY_S} s.",
-            retry_after_s=NODE_RETRY_S,
-        )
+        raise no_node(model)
     return nodes

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Hashable
+from itertools import count
 from typing import Protocol
 
 from controlplane.gateway.call import Call, ClientGone
@@ -18,6 +17,8 @@ WAITING_MAX = 1024
 WAIT_S_MAX = 30.0
 SHED_RETRY_S = 5
 
+Nodes = tuple[NodeLink, ...]
+
 
 class CreditSource(Protocol):
     """What tells that a credit came back, or that nodes changed."""
@@ -26,70 +27,112 @@ class CreditSource(Protocol):
     on_change: list[Callable[[], None]]
 
 
+class Waiter:
+    """One request in the room."""
+
+    __slots__ = ("_turn", "number")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self._turn: asyncio.Future[None] | None = None
+
+    @property
+    def asleep(self) -> bool:
+        """It has not been told yet to look again."""
+        return self._turn is not None and not self._turn.done()
+
+    async def turn(self) -> None:
+        """Wait to be woken; the place in the room is kept."""
+        self._turn = asyncio.get_running_loop().create_future()
+        try:
+            await self._turn
+        finally:
+            self._turn = None
+
+    def wake(self) -> None:
+        """Let it look again."""
+        if self._turn is not None and not self._turn.done():
+            self._turn.set_result(None)
+
+
+class Queue:
+    """Requests that the same nodes can serve, in order of arrival."""
+
+    __slots__ = ("nodes", "waiters")
+
+    def __init__(self, nodes: Callable[[], Nodes]) -> None:
+        self.nodes = nodes
+        self.waiters: dict[Waiter, None] = {}
+
+    def next_asleep(self) -> Waiter | None:
+        """The first that has not been told to look again."""
+        return next((waiter for waiter in self.waiters if waiter.asleep), None)
+
+
 class WaitingRoom:
-    """Requests that wait for a credit, first come first served."""
+    """Requests that wait for a credit: first come first served among those a node can serve.
+
+    One model's full nodes hold up nobody who waits for another's.
+    """
 
     def __init__(self, source: CreditSource) -> None:
-        self._waiters: deque[asyncio.Future[None]] = deque()
-        source.on_credit.append(self._wake_one)
+        self._queues: dict[Hashable, Queue] = {}
+        self._numbers = count()
+        source.on_credit.append(self._wake_next)
         source.on_change.append(self._wake_all)
 
     def __len__(self) -> int:
-        return len(self._waiters)
+        return sum(len(queue.waiters) for queue in self._queues.values())
 
-    async def roomy(self, call: Call, nodes: tuple[NodeLink, ...]) -> tuple[NodeLink, ...]:
-        """Nodes that take a job now, waiting for one if need be.
+    async def roomy(self, call: Call, key: Hashable, nodes: Callable[[], Nodes]) -> Nodes:
+        """Nodes that take a job now, waiting for one if need be; `key` stands for `nodes`.
 
         Raises `Refusal` (503) when the room is full, the wait is over or no node is left.
         """
         began = call.spans.clock()
         try:
-            free = _with_credit(nodes)
-            if free and not self._waiters:
+            if key not in self._queues and (free := _with_credit(nodes())):
                 return free
-            return await self._wait_for_room(call, nodes)
+            return await self._wait_for_room(call, key, nodes)
         finally:
             call.spans.add(SATURATION, began)
 
-    async def _wait_for_room(self, call: Call, nodes: tuple[NodeLink, ...]) -> tuple[NodeLink, ...]:
-        if len(self._waiters) >= WAITING_MAX:
+    async def _wait_for_room(self, call: Call, key: Hashable, nodes: Callable[[], Nodes]) -> Nodes:
+        if not nodes():
+            raise overloaded("no node of this model is left")
+        if len(self) >= WAITING_MAX:
             raise overloaded("the queue is full")
+        waiter = Waiter(next(self._numbers))
+        queue = self._queues.setdefault(key, Queue(nodes))
+        queue.waiters[waiter] = None
+        call.on_gone = waiter.wake
         try:
             async with asyncio.timeout(WAIT_S_MAX):
-                return await self._queue(call, nodes)
+                return await _until_free(call, waiter, nodes)
         except TimeoutError as error:
             raise overloaded(f"no node had room within {WAIT_S_MAX:.0f} s") from error
+        finally:
+            call.on_gone = None
+            del queue.waiters[waiter]
+            if not queue.waiters:
+                del self._queues[key]
+            # Its turn may have been for a credit that it did not take, or for one of several.
+            self._wake_next()
 
-    async def _queue(self, call: Call, nodes: tuple[NodeLink, ...]) -> tuple[NodeLink, ...]:
-        while True:
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiters.append(turn)
-            call.on_gone = partial(_wake, turn)
-            try:
-                await turn
-            finally:
-                call.on_gone = None
-                if turn in self._waiters:
-                    self._waiters.remove(turn)
-            if call.gone:
-                self._wake_one()
-                raise ClientGone
-            if not any(link.takes_jobs for link in nodes):
-                raise overloaded("the last node of this model has left")
-            free = _with_credit(nodes)
-            if free:
-                return free
-
-    def _wake_one(self) -> None:
-        while self._waiters:
-            turn = self._waiters.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
+    def _wake_next(self) -> None:
+        """Tell the one who has waited longest among those whose nodes have room."""
+        heads = [
+            head
+            for queue in self._queues.values()
+            if (head := queue.next_asleep()) is not None and _with_credit(queue.nodes())
+        ]
+        if heads:
+            min(heads, key=lambda head: head.number).wake()
 
     def _wake_all(self) -> None:
-        for turn in self._waiters:
-            _wake(turn)
+        for queue in self._queues.values():
+            for waiter in queue.waiters:
+                waiter.wake()
 
 
 def overloaded(reason: str) -> Refusal:
@@ -101,10 +144,16 @@ def overloaded(reason: str) -> Refusal:
     )
 
 
-def _with_credit(nodes: tuple[NodeLink, ...]) -> tuple[NodeLink, ...]:
+async def _until_free(call: Call, waiter: Waiter, nodes: Callable[[], Nodes]) -> Nodes:
+    while not call.gone:
+        await waiter.turn()
+        here = nodes()
+        if not here:
+            raise overloaded("no node of this model is left")
+        if (free := _with_credit(here)) and not call.gone:
+            return free
+    raise ClientGone
+
+
+def _with_credit(nodes: Nodes) -> Nodes:
     return tuple(link for link in nodes if link.takes_jobs and link.account.credits_left > 0)
-
-
-def _wake(turn: asyncio.Future[None]) -> None:
-    if not turn.done():
-        turn.set_result(None)

@@ -10,8 +10,6 @@ from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.nodes.stream import JobStream
 from inference.contract.frames import Job, Sampling
 
-MS_PER_S = 1000
-
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
     """What a node needs to know; the model is the served one, not the alias."""
@@ -41,6 +39,6 @@ def dispatch(
         hashes=b"".join(work.chains[link.hello.block_size]),
         sampling=msgspec.structs.replace(work.sampling, max_tokens=work.output_tokens),
         stop_tokens=[],
-        deadline_ms=call.deadline_s * MS_PER_S,
+        deadline_ms=call.left_ms(),
     )
     return fleet.dispatch(link, job, cached_tokens=cached_tokens)
