@@ -1,8 +1,8 @@
 """This gateway's share of every rate limit, counted in memory while Redis is away.
 
-A share is the limit divided by the live gateways and starts as full as the shared bucket was when
-last seen, so that all shares together never pass the limit. A bucket that this gateway has not
-seen counts as full when others may have used it. `adjustments` says what to tell Redis on return.
+A share is the limit divided by the live gateways. A gateway alone goes on from the level it saw
+last. Where others count too, that level says nothing of what they used since: the share starts with
+nothing left and refills at its rate, so that all together never pass the limit.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class RateShares:
 
     def _start(self, bucket: Bucket, gateways: int, now_s: float) -> _Level:
         since_s = now_s if self._away_since_s is None else self._away_since_s
+        if gateways > 1:
+            return _Level(bucket.limit / gateways, since_s)
         known = self._seen.get(bucket.name)
-        if known is not None:
-            return _Level(known[1].leaked(bucket.limit, since_s) / gateways, since_s)
-        return _Level(bucket.limit / gateways if gateways > 1 else 0.0, since_s)
+        return _Level(known[1].leaked(bucket.limit, since_s) if known else 0.0, since_s)
