@@ -18,7 +18,7 @@ SCOPES = {ALICE_KEY: "key", PROJECT_A: "project", ORG_A: "organization"}
 
 
 def _race(amount: int, budgets: list[uuid.UUID]) -> int:
-    command = [sys.executable, "-m", "tests.support.racer", dsn(), str(amount), str(PARALLEL)]
+    command = [sys.executable, "-m", "tests.support.hold_racer", dsn(), str(amount), str(PARALLEL)]
     with ExitStack() as stack:
         racers = [
             stack.enter_context(
