@@ -29,7 +29,8 @@ ASSET_FOLDER = Path("inference/assets/sluice-5m")
 EVALUATION_SEED = 97
 ANSWER_TOKENS_MAX = 220
 BATCH_ROWS = 32
-SEARCHED_MAX = 400_000
+SEARCHED_MAX = 8_000
+SEARCHED_LONG_SHARE = 0.05
 
 SAMPLES = (
     "Hello!", "Who are you?", "What is Sluice?", "What is a hold?", "What does settle mean?",
@@ -51,6 +52,7 @@ class Sampling:
 
     temperature: float = 0.0
     seed: int = 0
+    tokens_max: int = ANSWER_TOKENS_MAX
 
 
 def load_model(folder: Path) -> tuple[Llama, Tokenizer]:
@@ -81,7 +83,7 @@ def answers(
     generator = torch.Generator().manual_seed(sampling.seed)
     made: list[list[int]] = [[] for _ in prompts]
     live = list(range(len(prompts)))
-    for _ in range(ANSWER_TOKENS_MAX):
+    for _ in range(sampling.tokens_max):
         rows = [prompts[row] + made[row] for row in live]
         width = max(map(len, rows))
         ids = torch.tensor([row + [encoder.pad] * (width - len(row)) for row in rows])
@@ -115,11 +117,11 @@ def held_out_loss(model: Llama, encoder: Encoder, stage: Stage, *, rounds: int) 
     return total / rounds
 
 
-def held_out_by_family(count: int) -> dict[str, list[Dialogue]]:
+def held_out_by_family(count: int, searched: int = SEARCHED_MAX) -> dict[str, list[Dialogue]]:
     """Up to `count` held-out dialogues of each family that can be checked; long ones too."""
     found: dict[str, list[Dialogue]] = defaultdict(list)
-    for long, searched in ((False, SEARCHED_MAX // 8), (True, SEARCHED_MAX // 200)):
-        for one in islice(held_out_stream(EVALUATION_SEED + 1, long=long), searched):
+    for long, drawn in ((False, searched), (True, round(searched * SEARCHED_LONG_SHARE))):
+        for one in islice(held_out_stream(EVALUATION_SEED + 1, long=long), drawn):
             kept = found[one.family] if one.must and (not long or "long" in one.family) else None
             if kept is not None and len(kept) < count:
                 kept.append(one)

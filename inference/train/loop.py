@@ -89,7 +89,10 @@ class Trainer:
 
     def load(self, folder: Path) -> None:
         """Go on from a checkpoint of the same plan."""
-        state = torch.load(folder / CHECKPOINT_FILE, map_location=self.device.name)
+        path = folder / CHECKPOINT_FILE
+        if not path.exists():
+            raise ValueError(f"resume: there is no checkpoint in {folder}")
+        state = torch.load(path, map_location=self.device.name)
         if state["plan"] != repr(self.plan):
             raise ValueError(f"plan: the checkpoint in {folder} was made with another plan")
         self.master.load_state_dict(state["weights"])

@@ -128,7 +128,7 @@ class Decoder(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         x = self.embed_tokens(ids)
-        cos, sin = (table.to(x.dtype) for table in rope_tables(ids.shape[1], self.config))
+        cos, sin = (table.to(x) for table in rope_tables(ids.shape[1], self.config))
         for layer in self.layers:
             x = layer(x, cos, sin)
         out: Tensor = self.norm(x)

@@ -71,6 +71,11 @@ def test_a_checkpoint_of_another_plan_is_refused(tokenizer: Tokenizer, tmp_path:
         other.load(tmp_path)
 
 
+def test_resume_without_a_checkpoint_says_so(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="resume"):
+        Trainer(PLAN, tokenizer, Device("cpu", torch.float32)).load(tmp_path)
+
+
 def test_training_lowers_the_loss_and_reports(tokenizer: Tokenizer, tmp_path: Path) -> None:
     plan = replace(PLAN, steps=60, rate_max=1e-2)
     trainer = Trainer(plan, tokenizer, Device("cpu", torch.float32))
@@ -92,8 +97,9 @@ def test_export_loads_again_and_answers(tokenizer: Tokenizer, tmp_path: Path) ->
     rounded = {name: one.bfloat16().float() for name, one in trainer.master.state_dict().items()}
     trainer.twin.load_state_dict(rounded)
     assert torch.equal(model(ids), trainer.twin(ids))
-    said = ask(model, Encoder(again), ["Hello!", "What is 1 + 1?"], Sampling(0.7, seed=1))
-    assert said == ask(model, Encoder(again), ["Hello!", "What is 1 + 1?"], Sampling(0.7, seed=1))
+    sampling = Sampling(0.7, seed=1, tokens_max=8)
+    said = ask(model, Encoder(again), ["Hello!", "What is 1 + 1?"], sampling)
+    assert said == ask(model, Encoder(again), ["Hello!", "What is 1 + 1?"], sampling)
 
 
 def test_the_plan_names_its_stages_and_rates() -> None:
