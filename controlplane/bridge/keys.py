@@ -82,7 +82,7 @@ class SnapshotKeys:
         project = snapshot.projects.get(grant.project)
         if project is None or project.organization != grant.organization:
             raise bad_key(UNKNOWN)
-        shared = (b for b in (grant.project, grant.organization) if b in snapshot.budgets)
+        spends_from = dict.fromkeys((*grant.budgets, grant.project, grant.organization))
         return KeyRecord(
             key_id="playground",
             id=grant.user,
@@ -93,7 +93,7 @@ class SnapshotKeys:
             expires_at_s=grant.expires_at_s,
             revoked=False,
             models=grant.models,
-            budgets=tuple(dict.fromkeys((*grant.budgets, *shared))),
+            budgets=tuple(budget for budget in spends_from if budget in snapshot.budgets),
             requests_per_min=PLAY_REQUESTS_PER_MIN,
             tokens_per_min=None,
         )

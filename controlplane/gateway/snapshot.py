@@ -71,7 +71,7 @@ class RouteRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything at one version. `budgets` are the projects and organizations that have one."""
+    """Everything at one version. `budgets` are the ids of all that has one."""
 
     version: int
     keys: dict[str, KeyRecord]

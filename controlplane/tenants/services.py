@@ -215,19 +215,32 @@ def playground_token_create(
 ) -> str:
     """A token for ten minutes of the Playground; it spends from `budgets` too, if named."""
     require(actor, Action.PLAYGROUND_USE, project.organization_id)
-    named = tuple(one.hex for one in budgets)
-    if len(named) > PLAYGROUND_BUDGETS_MAX:
-        raise ValidationError({"budgets": f"At most {PLAYGROUND_BUDGETS_MAX}."})
+    named = _own_budgets(project.organization_id, list(budgets))
     allowed = clean_models(models)
     grant = PlayGrant(
         user=actor.id.hex,
         organization=project.organization_id.hex,
         project=project.id.hex,
         models=None if allowed is None else frozenset(allowed),
-        budgets=named,
+        budgets=tuple(one.hex for one in named),
         expires_at_s=wall_s() + LIFETIME_S,
     )
     return sign_grant(grant, settings.PLAYGROUND_TOKEN_KEY)
+
+
+def _own_budgets(organization_id: uuid.UUID, named: list[uuid.UUID]) -> list[uuid.UUID]:
+    # A budget has the id of what it limits; nobody may spend from another organization's.
+    if len(named) > PLAYGROUND_BUDGETS_MAX:
+        raise ValidationError({"budgets": f"At most {PLAYGROUND_BUDGETS_MAX}."})
+    with organization_scope([organization_id]):
+        own = {
+            organization_id,
+            *Project.objects.filter(id__in=named).values_list("id", flat=True),
+            *ApiKey.objects.filter(id__in=named).values_list("id", flat=True),
+        }
+    if not own.issuperset(named):
+        raise ValidationError({"budgets": "Name only budgets of the project's organization."})
+    return named
 
 
 def clean_name(text: str, *, field_name: str = "name") -> str:

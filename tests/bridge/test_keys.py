@@ -71,7 +71,7 @@ def snapshot(*keys: KeyRecord) -> Snapshot:
         projects={PROJECT: project},
         models={},
         rules=(),
-        budgets=frozenset({ORGANIZATION}),
+        budgets=frozenset({ORGANIZATION, NAMED}),
     )
 
 

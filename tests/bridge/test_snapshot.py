@@ -69,14 +69,14 @@ def configure() -> tuple[Cast, str]:
 
 async def test_everything_arrives(source: SnapshotSource) -> None:
     cast, secret = await configure()
-    await until(lambda: bool(source.current.rules) and bool(source.current.budgets), SEEN_S_MAX)
+    await until(lambda: bool(source.current.rules) and len(source.current.budgets) == 2, SEEN_S_MAX)
     current = source.current
     (key,) = current.keys.values()
     assert (key.organization, key.project) == (cast.acme.id.hex, cast.project.id.hex)
     assert (key.requests_per_min, key.tokens_per_min) == (60, 9)
     assert key.models == frozenset({"m-1"})
     assert key.budgets == (key.id, cast.acme.id.hex)
-    assert current.budgets == frozenset({cast.acme.id.hex})
+    assert current.budgets == frozenset({cast.acme.id.hex, key.id})
     project, other = (current.projects[p.id.hex] for p in (cast.project, cast.other_project))
     assert (project.tokens_per_min, project.safety) == (7, "off")
     assert project.salt != other.salt and len(project.salt) == 32

@@ -9,14 +9,15 @@ from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, Validat
 from controlplane.core.permissions import Role
 from controlplane.kernel.clock import wall_s
 from controlplane.kernel.playtoken import LIFETIME_S, open_grant
-from controlplane.tenants.services import membership_set, playground_token_create
+from controlplane.tenants.services import apikey_create, membership_set, playground_token_create
 from tests.support.people import make_cast
 
 pytestmark = pytest.mark.usefixtures("database")
 
 
 def test_a_token_names_user_project_models_and_budgets() -> None:
-    cast, budget = make_cast(), uuid.uuid4()
+    cast = make_cast()
+    budget = apikey_create(actor=cast.alice, project=cast.project, label="k").key.id
     token = playground_token_create(
         actor=cast.bob, project=cast.project, models=["m"], budgets=[budget]
     )
@@ -36,10 +37,11 @@ def test_not_for_strangers_nor_for_roles_without_the_right() -> None:
         playground_token_create(actor=cast.bob, project=cast.project)
 
 
-def test_bad_input_names_its_field() -> None:
+def test_only_budgets_of_the_same_organization_may_be_named() -> None:
     cast = make_cast()
-    with pytest.raises(ValidationError) as caught:
-        playground_token_create(
-            actor=cast.bob, project=cast.project, budgets=[uuid.uuid4() for _ in range(9)]
-        )
-    assert list(caught.value.message_dict) == ["budgets"]
+    foreign = apikey_create(actor=cast.charlie, project=cast.other_project, label="k").key.id
+    wrong = ([foreign], [cast.other.id], [cast.other_project.id], [cast.project.id] * 9)
+    for budgets in (*wrong, [uuid.uuid4()]):
+        with pytest.raises(ValidationError) as caught:
+            playground_token_create(actor=cast.bob, project=cast.project, budgets=budgets)
+        assert list(caught.value.message_dict) == ["budgets"]

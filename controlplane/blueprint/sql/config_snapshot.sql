@@ -12,7 +12,7 @@ $$;
 CREATE FUNCTION config_snapshot() RETURNS text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
 WITH limited AS (
-    SELECT id, scope, replace(id::text, '-', '') AS hex FROM budgets
+    SELECT id, replace(id::text, '-', '') AS hex FROM budgets
     -- A limit beyond this is none; its row only keeps what was spent.
     WHERE lim < 4000000000000000000
 ), key_rows AS (
@@ -90,7 +90,7 @@ SELECT json_build_object(
     'projects', (SELECT coalesce(json_object_agg(hex, body), '{}') FROM project_rows),
     'models', (SELECT coalesce(json_object_agg(name, body), '{}') FROM model_rows),
     'rules', (SELECT coalesce(json_agg(body ORDER BY position), '[]') FROM rule_rows),
-    'budgets', (SELECT coalesce(json_agg(hex), '[]') FROM limited WHERE scope <> 'key')
+    'budgets', (SELECT coalesce(json_agg(hex), '[]') FROM limited)
 )::text
 $$;
 
