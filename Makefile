@@ -13,6 +13,9 @@ RUN_LOCKS := $(addprefix requirements/,web.txt embedded.txt node.txt safety.txt)
 sum = $(shell cat $(1) | cksum | cut -d' ' -f1)
 RUN_STAMP := $(VENV)/.installed-run-$(call sum,$(RUN_LOCKS) requirements/torch.txt)
 DEV_STAMP := $(VENV)/.installed-dev-$(call sum,requirements/dev.txt)
+# Asked first, since a torch built for this machine's own accelerator may already be there.
+HAS_TORCH = $(PY) -c 'from importlib.metadata import version as v; \
+	exit(v("torch").split("+")[0] != "$(lastword $(subst ==, ,$(shell tail -n 1 requirements/torch.txt)))")'
 NODE_CLIENT := tests/clients/node
 NODE_STAMP := $(NODE_CLIENT)/node_modules/.installed-$(call sum,$(NODE_CLIENT)/package-lock.json)
 
@@ -63,8 +66,7 @@ $(RUN_STAMP): | $(PY)
 	@echo "Installing 1 of 2: gateway, pages, databases, node ..."
 	@$(PIP) -q --require-hashes $(addprefix -r ,$(RUN_LOCKS))
 	@echo "Installing 2 of 2: torch (the largest part, a few minutes on a slow line) ..."
-	@$(PIP) -r requirements/torch.txt | grep -v 'already satisfied' || true
-	@$(PY) -c 'import torch' || { echo "torch is not installed; see the lines above."; exit 1; }
+	@$(HAS_TORCH) 2>/dev/null || $(PIP) -r requirements/torch.txt
 	@rm -f $(VENV)/.installed-run-* && touch $@
 
 $(DEV_STAMP): | $(PY)

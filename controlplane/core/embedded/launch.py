@@ -101,10 +101,8 @@ class Launch:
         prepare(layout)
         if settings.EMBEDDED_DATABASE:
             self._keep(Postgres(layout, password=settings.SUPERUSER_PASSWORD, say=self._say))
-            self._say("PostgreSQL answers")
         if settings.EMBEDDED_REDIS:
             self._keep(RedisServer(layout, password=settings.REDIS_PASSWORD, say=self._say))
-            self._say("Redis answers")
 
     def _say_where(self, layout: Layout) -> None:
         if layout.account is not None:
@@ -115,6 +113,7 @@ class Launch:
     def _keep(self, server: Postgres | RedisServer) -> None:
         self._servers.append(server)
         server.start()
+        self._say(f"{server.name} answers")
 
     def _prepare_database(self) -> None:
         call_command("bootstrap_db", stdout=StringIO())
@@ -160,8 +159,9 @@ class Launch:
             self._note()
         for server in self._servers:
             if not server.alive:
-                self._say(f"{type(server).__name__} ended unexpectedly, starting it again")
+                self._say(f"{server.name} ended unexpectedly, starting it again")
                 server.start()
+                self._say(f"{server.name} answers again")
 
     def _note(self) -> None:
         self._runfile.write(Run(self._url, own_entry(), self._supervisor.entries))

@@ -37,6 +37,8 @@ INITDB_SECONDS_MAX = 120.0
 class Postgres:
     """One private PostgreSQL server, reached through a socket in a folder of ours."""
 
+    name = "PostgreSQL"
+
     def __init__(
         self, layout: Layout, *, password: str, say: Say, settings: Mapping[str, str] | None = None
     ) -> None:

@@ -30,6 +30,8 @@ MEMORY_MIB_MAX = 256
 class RedisServer:
     """One private Redis server."""
 
+    name = "Redis"
+
     def __init__(self, layout: Layout, *, password: str, say: Say) -> None:
         self._layout = layout
         self._password = password

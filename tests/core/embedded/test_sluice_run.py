@@ -1,0 +1,144 @@
+"""`manage.py sluice run` as a stranger meets it: a real process, a real node, a clean end."""
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from django.conf import settings
+
+from controlplane.core.embedded.ports import is_free
+from tests.support.servers import make_data_folder
+
+HOST = "127.0.0.1"
+PORT_FIRST = 18_400
+READY_SECONDS_MAX = 90.0
+STOP_SECONDS_MAX = 60.0
+
+
+@dataclass
+class Started:
+    """A running `sluice run` and what it has printed so far."""
+
+    process: subprocess.Popen[str]
+    port: int
+    text: str
+
+    def family(self) -> list[psutil.Process]:
+        """The supervisor and everything it started."""
+        head = psutil.Process(self.process.pid)
+        return [head, *head.children(recursive=True)]
+
+
+@pytest.fixture
+def data() -> Iterator[Path]:
+    with make_data_folder() as folder:
+        yield Path(folder)
+
+
+def manage(*arguments: str) -> list[str]:
+    return [sys.executable, str(settings.BASE_DIR / "manage.py"), "sluice", *arguments]
+
+
+def environment(data: Path) -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "SLUICE_DATA": str(data), "PYTHONUNBUFFERED": "1"}
+
+
+@contextmanager
+def running(data: Path) -> Iterator[Started]:
+    port = next(port for port in range(PORT_FIRST, PORT_FIRST + 100) if is_free(HOST, port))
+    command = manage("run", "--port", str(port))
+    with subprocess.Popen(
+        command,
+        env=environment(data),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        try:
+            yield Started(process, port, read_until_ready(process))
+        finally:
+            if process.poll() is None:
+                process.terminate()
+            process.communicate(timeout=STOP_SECONDS_MAX)
+
+
+def read_until_ready(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    deadline, lines = time.monotonic() + READY_SECONDS_MAX, []
+    for line in process.stdout:
+        lines.append(line)
+        if "Ctrl-C stops everything" in line:
+            return "".join(lines)
+        assert time.monotonic() < deadline, "".join(lines)
+    pytest.fail("".join(lines))
+
+
+def demo_env(data: Path) -> dict[str, str]:
+    pairs = (line.partition("=") for line in (data / "demo.env").read_text().splitlines())
+    return {name: value for name, _, value in pairs}
+
+
+def ask(started: Started, key: str) -> tuple[int, Any]:
+    connection = http.client.HTTPConnection(HOST, started.port, timeout=30)
+    body = {"model": "sluice-5m", "max_tokens": 4, "messages": [{"role": "user", "content": "Hi"}]}
+    connection.request(
+        "POST",
+        "/v1/chat/completions",
+        json.dumps(body),
+        {"Authorization": f"Bearer {key}", "Content-Type": "application/json"},
+    )
+    response = connection.getresponse()
+    answer = json.loads(response.read())
+    connection.close()
+    return response.status, answer
+
+
+def test_first_start_answers_second_keeps_its_data_and_nothing_is_left(data: Path) -> None:
+    with running(data) as first:
+        env = demo_env(data)
+        assert env["SLUICE_URL"] == f"http://{HOST}:{first.port}"
+        assert (data / "demo.env").stat().st_mode & 0o777 == 0o600
+        assert first.text.count(env["SLUICE_KEY"]) == 2
+        assert "/setup/" in first.text
+        status, answer = ask(first, env["SLUICE_KEY"])
+        assert status == 200
+        assert answer["usage"]["completion_tokens"] > 0
+        family = first.family()
+        names = [" ".join(process.cmdline()) for process in family]
+        assert not [name for name in names if "node_sluice_" in name or env["SLUICE_KEY"] in name]
+        again = subprocess.run(
+            manage("run"), env=environment(data), capture_output=True, text=True, check=False
+        )
+        assert again.returncode == 1
+        assert "Sluice already runs" in again.stderr
+        first.process.send_signal(signal.SIGINT)
+        assert first.process.wait(timeout=STOP_SECONDS_MAX) == 0
+    assert [process for process in family if process.is_running()] == []
+    with running(data) as second:
+        assert env["SLUICE_KEY"] not in second.text
+        assert ask(second, env["SLUICE_KEY"])[0] == 200
+
+
+def test_a_killed_supervisor_leaves_nothing_that_stop_does_not_end(data: Path) -> None:
+    with running(data) as started:
+        family = started.family()
+        started.process.kill()
+        started.process.wait(timeout=STOP_SECONDS_MAX)
+        stop = subprocess.run(
+            manage("stop"), env=environment(data), capture_output=True, text=True, check=True
+        )
+        assert "gateway" in stop.stdout
+        assert "postgres" in stop.stdout
+        _, alive = psutil.wait_procs(family, timeout=STOP_SECONDS_MAX)
+        assert alive == []
