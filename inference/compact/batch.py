@@ -20,7 +20,11 @@ class DecodeGroup:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrefillSpan:
-    """Rows `start` to `stop`, of one sequence; `length` counts its keys. No mask: plain causal."""
+    """Rows `start` to `stop`, of one sequence; `length` counts its keys up to the last row.
+
+    `mask` is added to the scores; None where all keys are the span's own, and on a CPU, whose
+    attention works block by block and needs no mask of this size.
+    """
 
     start: int
     stop: int

@@ -13,6 +13,7 @@ def plan_prefills(
 ) -> list[PrefillSpan]:
     """One span per chunk, rows in the order of the chunks from `first_row` on."""
     spans = []
+    masked = upload.device != "cpu"
     for chunk in chunks:
         length = chunk.start + chunk.count
         blocks = chunk.sequence.blocks[: -(-length // block_size)]
@@ -22,14 +23,14 @@ def plan_prefills(
                 stop=first_row + chunk.count,
                 length=length,
                 table=upload.integers([blocks]),
-                mask=_lower_right(chunk, upload, dtype) if chunk.start else None,
+                mask=lower_right(chunk, upload, dtype) if masked and chunk.start else None,
             )
         )
         first_row += chunk.count
     return spans
 
 
-def _lower_right(chunk: Chunk, upload: Uploader, dtype: torch.dtype) -> torch.Tensor:
+def lower_right(chunk: Chunk, upload: Uploader, dtype: torch.dtype) -> torch.Tensor:
     """Row i sees keys up to `start + i`; minus infinity elsewhere."""
     size = (chunk.count, chunk.start + chunk.count)
     blocked = torch.full(size, float("-inf"), dtype=dtype, device=upload.device)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from inference.compact.attention.blockwise import prefill_blockwise
 from inference.compact.attention.cache import KvCache
 from inference.compact.batch import Batch, DecodeGroup, PrefillSpan
 
@@ -20,8 +21,10 @@ def attend(queries: Tensor, cache: KvCache, layer: int, batch: Batch) -> Tensor:
     out = torch.empty_like(queries, memory_format=torch.contiguous_format)
     for group in batch.decodes:
         out[group.start : group.stop] = _decode(queries, cache, layer, group)
+    prefill = prefill_blockwise if queries.device.type == "cpu" else prefill_fused
     for span in batch.prefills:
-        out[span.start : span.stop] = _prefill(queries, cache, layer, span)
+        rows = slice(span.start, span.stop)
+        out[rows] = prefill(queries[rows], cache, layer, span)
     return out.view(len(queries), -1)
 
 
@@ -34,11 +37,11 @@ def _decode(queries: Tensor, cache: KvCache, layer: int, group: DecodeGroup) -> 
     return out.reshape(rows.shape)
 
 
-def _prefill(queries: Tensor, cache: KvCache, layer: int, span: PrefillSpan) -> Tensor:
+def prefill_fused(queries: Tensor, cache: KvCache, layer: int, span: PrefillSpan) -> Tensor:
+    """Outputs `[rows, heads, head_dim]` of the span's queries of the same size."""
     keys, values = cache.gather(layer, span.table)
-    rows = queries[span.start : span.stop].transpose(0, 1)[None]
     out = scaled_dot_product_attention(
-        rows,
+        queries.transpose(0, 1)[None],
         keys[:, :, : span.length],
         values[:, :, : span.length],
         attn_mask=span.mask,
