@@ -5,6 +5,7 @@ With a file it samples where CPU time goes and writes that when it is stopped.
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
@@ -34,6 +35,8 @@ def main() -> None:
         proxy_headers=False,
         timeout_graceful_shutdown=5,
     )
+    # uvicorn raises the signal that stopped it once more; the samples are still to be written.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if sampler is not None:
         sampler.start()
     try:

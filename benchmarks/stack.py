@@ -50,6 +50,7 @@ def stack() -> Iterator[Stack]:
         Path(folder).chmod(0o755)
         os.environ["SLUICE_DATA"] = folder
         os.environ["SLUICE_ROLE"] = "gateway"
+        os.environ["SLUICE_LOG_LEVEL"] = "WARNING"
         os.environ["DJANGO_SETTINGS_MODULE"] = "controlplane.settings"
         django.setup()
         layout = embedded_layout(settings.DATA_DIR)
@@ -98,6 +99,7 @@ def node(stack: Stack, port: int, *arguments: str) -> Iterator[int]:
     """A node that serves the shipped model (or echoes it); yields its pid once it is ready."""
     argv = [sys.executable, "-m", "inference", "--gateway", f"ws://127.0.0.1:{port}/fleet"]
     argv += ["--name", stack.node_name, "--model", str(stack.model), *arguments]
+    argv += ["--log-level", "WARNING"]
     with process(argv, SLUICE_NODE_CREDENTIAL=stack.node_credential) as pid:
         wait_for(lambda: serving(port), "a node to serve")
         yield pid
