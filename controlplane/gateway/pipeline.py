@@ -78,6 +78,7 @@ async def _stages(trip: Trip, receive: Receive, shape: Shape) -> None:
     await _infer(trip, shape)
     if trip.call.gone:
         raise ClientGone
+    await made(trip.finisher).screened()
     await _bill(trip)
     await _end(trip)
 
@@ -86,7 +87,7 @@ async def _admit(trip: Trip, receive: Receive, shape: Shape) -> None:
     """Stage 1: who asks, for what, within which limits, and is there money for it."""
     call, world = trip.call, trip.world
     try:
-        note_arrival(call)
+        note_arrival(call, world.trusted_proxies)
         trip.key = authenticate(call, world.keys)
         snapshot = world.keys.snapshot()
         trip.asked = await read_ask(call, receive, shape.parse, key=trip.key, snapshot=snapshot)
@@ -331,6 +332,8 @@ async def _resolve(trip: Trip) -> None:
         return
     if trip.stream is not None and trip.call.gone:
         await trip.stream.settled()
+    if trip.finisher is not None:
+        await trip.finisher.screened()
     try:
         await _bill(trip)
     except Refusal as refusal:

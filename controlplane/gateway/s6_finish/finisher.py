@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
+
+import msgspec
+
 from controlplane.gateway.answer import Piece
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
@@ -11,7 +15,7 @@ from controlplane.gateway.s6_finish.safety import SafetyFilter
 from controlplane.gateway.s6_finish.stop import StopFinder
 from controlplane.gateway.snapshot import SafetyMode
 from controlplane.kernel.spans import INDEX
-from inference.contract.frames import Output
+from inference.contract.frames import Output, TokenLogprob
 from inference.text.model_text import ModelText
 
 STOP = INDEX["s6_finish.stop"]
@@ -19,10 +23,38 @@ SAFETY = INDEX["s6_finish.safety"]
 CONTENT_FILTER = "content_filter"
 
 
+class HeldLogprobs:
+    """Logprobs of one choice. They name its text, so they leave when that text does."""
+
+    __slots__ = ("_decoded", "_shown", "_waiting")
+
+    def __init__(self) -> None:
+        self._decoded = 0
+        self._shown = 0
+        self._waiting: deque[tuple[int, int, TokenLogprob]] = deque()
+
+    def add(self, chars: int, entries: list[TokenLogprob]) -> None:
+        """The entries of tokens that became the next `chars` characters."""
+        begin, self._decoded = self._decoded, self._decoded + chars
+        self._waiting.extend((begin, self._decoded, entry) for entry in entries)
+
+    def leave(self, chars: int) -> list[TokenLogprob]:
+        """Entries whose text is out, now that the next `chars` characters are."""
+        self._shown += chars
+        left = []
+        while self._waiting and self._waiting[0][1] <= self._shown:
+            left.append(self._waiting.popleft()[2])
+        return left
+
+    def close(self, *, cut: bool) -> list[TokenLogprob]:
+        """The rest; where the text was cut, only of tokens that begin before the cut."""
+        return [entry for begin, _, entry in self._waiting if not cut or begin < self._shown]
+
+
 class Choice:
     """One choice between its first token and its finish reason."""
 
-    __slots__ = ("decoder", "finish", "safety", "stop", "tokens")
+    __slots__ = ("decoder", "finish", "logprobs", "safety", "stop", "tokens")
 
     def __init__(
         self, text: ModelText, stops: tuple[str, ...], safety: SafetyFilter | None
@@ -30,20 +62,27 @@ class Choice:
         self.decoder = text.decoder()
         self.stop = StopFinder(stops)
         self.safety = safety
+        self.logprobs = HeldLogprobs()
         self.tokens = 0
         self.finish: str | None = None
+
+    @property
+    def blocked(self) -> bool:
+        """The safety layer ended it."""
+        return self.safety is not None and self.safety.blocked
 
 
 class Finisher:
     """Turns outputs into pieces. `tokens` counts what was generated up to each choice's end."""
 
-    __slots__ = ("_call", "choices", "verdict")
+    __slots__ = ("_call", "_singly", "choices")
 
     def __init__(
         self, call: Call, ask: Ask, text: ModelText, *, mode: SafetyMode, safety: Safety
     ) -> None:
         self._call = call
-        self.verdict = ""
+        # A stop string can end a choice inside an output: tokens behind it are not charged.
+        self._singly = bool(ask.stop) or ask.sampling.logprobs is not None
         self.choices = [
             Choice(text, ask.stop, None if mode == "off" else SafetyFilter(mode, safety))
             for _ in range(ask.sampling.n)
@@ -62,15 +101,18 @@ class Finisher:
     @property
     def was_cut(self) -> bool:
         """A choice was ended here, by a stop string or the safety layer, not by the engine."""
-        return any(
-            choice.stop.stopped or (choice.safety is not None and choice.safety.blocked)
-            for choice in self.choices
-        )
+        return any(choice.stop.stopped or choice.blocked for choice in self.choices)
 
     @property
     def finish_reason(self) -> str:
         """The reason of the first choice, for the record."""
         return self.choices[0].finish or ""
+
+    @property
+    def verdict(self) -> str:
+        """What the safety layer found, in any choice."""
+        found = (choice.safety.verdict for choice in self.choices if choice.safety is not None)
+        return next(filter(None, found), "")
 
     async def feed(self, outputs: list[Output]) -> list[Piece]:
         """Pieces to show for a batch of outputs, one per choice at most."""
@@ -86,14 +128,32 @@ class Finisher:
                 pieces[output.choice] = piece
         return list(pieces.values())
 
+    async def screened(self) -> None:
+        """Wait until `verdict` is final."""
+        for choice in self.choices:
+            if choice.safety is not None:
+                await choice.safety.settled()
+
     async def _piece(self, choice: Choice, output: Output) -> Piece:
+        piece = Piece(choice=output.choice, text="", logprobs=[])
+        for part in _singles(output) if self._singly else [output]:
+            await self._add(choice, part, piece)
+            if choice.finish is not None:
+                break
+        return piece
+
+    async def _add(self, choice: Choice, output: Output, piece: Piece) -> None:
         text = detokenize(self._call, choice.decoder, output)
         choice.tokens += len(output.tokens)
+        choice.logprobs.add(len(text), output.logprobs or [])
         text, reason = self._stops(choice, text, output.finish)
         if choice.safety is not None:
             text, reason = await self._screen(choice.safety, text, reason)
-        choice.finish = reason
-        return Piece(choice=output.choice, text=text, logprobs=output.logprobs or [], finish=reason)
+        choice.finish = piece.finish = reason
+        piece.text += text
+        piece.logprobs += choice.logprobs.leave(len(text))
+        if reason is not None and not choice.blocked:
+            piece.logprobs += choice.logprobs.close(cut=choice.stop.stopped)
 
     def _stops(self, choice: Choice, text: str, reason: str | None) -> tuple[str, str | None]:
         began = self._call.spans.clock()
@@ -112,9 +172,24 @@ class Finisher:
         text = await screen.feed(text)
         if reason is not None:
             text += await screen.close()
-        self.verdict = screen.verdict or self.verdict
         self._call.spans.add(SAFETY, began)
         return text, CONTENT_FILTER if screen.blocked else reason
+
+
+def _singles(output: Output) -> list[Output]:
+    """One output per token; the last one has the finish reason."""
+    last = len(output.tokens) - 1
+    if last <= 0:
+        return [output]
+    return [
+        msgspec.structs.replace(
+            output,
+            tokens=[token],
+            logprobs=output.logprobs and [output.logprobs[place]],
+            finish=output.finish if place == last else None,
+        )
+        for place, token in enumerate(output.tokens)
+    ]
 
 
 def _join(first: Piece, second: Piece) -> None:

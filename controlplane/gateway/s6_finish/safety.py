@@ -1,14 +1,16 @@
 """The safety layer: secrets, personal data and abuse in an answer, per project off, flag or block.
 
-Text is held back by at most `HOLD_BACK_CHARS` until it has been looked at, so that a blocked match
-never leaves in part. Patterns match within that window: a longer secret is caught by its start.
-The classifier reads whole sentences; when it does not answer in time, `flag` goes on and `block`
-goes on too, marked `unchecked`, since an outage of the classifier is not the client's fault.
+`block` holds text back by at most `HOLD_BACK_CHARS` until it has been looked at, so that a match
+never leaves in part; a secret longer than that is caught by its start. `flag` holds nothing back:
+it marks the record. The classifier reads passages; when it does not answer in time both modes go
+on, marked `unchecked`, since an outage of the classifier is not the client's fault.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
+from collections.abc import Iterator
 
 from controlplane.gateway.ports import Safety
 from controlplane.gateway.snapshot import SafetyMode
@@ -17,26 +19,32 @@ HOLD_BACK_CHARS = 160
 CLASSIFY_CHARS = 120
 ABUSE_SCORE_MIN = 0.9
 UNCHECKED = "unchecked"
+CARD_DIGITS_MIN = 13
 
 PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("private_key", re.compile(r"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----")),
     ("aws_access_key", re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b")),
     ("api_key", re.compile(r"\b(?:sk|pk|rk|node)_(?:live|test|sluice)_[0-9A-Za-z]{12,}")),
     ("github_token", re.compile(r"\bgh[pousr]_[0-9A-Za-z]{36}\b")),
-    ("jwt", re.compile(r"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{8,}")),
+    # Its second part, or a first part so long that the second would come too late.
+    ("jwt", re.compile(r"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}|\beyJ[\w-]{120,}")),
     ("email", re.compile(r"\b[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{2,63}){1,4}\b")),
-    ("card", re.compile(r"\b(?:\d[ -]?){12,18}\d\b")),
     ("iban", re.compile(r"\b[A-Z]{2}\d{2}(?: ?[0-9A-Z]{4}){3,7}(?: ?[0-9A-Z]{1,3})?\b")),
     ("us_ssn", re.compile(r"\b\d{3}-\d{2}-\d{4}\b")),
 )
+# A lookahead, since a number before the card, or after it, must not hide it.
+_DIGITS = re.compile(r"\b(?=((?:\d[ -]?){12,18}\d)\b)", re.ASCII)
 
 
-def find_pattern(text: str) -> str | None:
-    """Name of the first pattern that `text` contains."""
-    for name, pattern in PATTERNS:
-        for match in pattern.finditer(text):
-            if name != "card" or luhn_valid(match[0]):
-                return name
+def find_pattern(text: str, *, start: int = 0, final: bool = True, leaving: int = 0) -> str | None:
+    """Name of a pattern that `text` contains from `start` on; what stands before is only context.
+
+    Unless `final`, a match that touches the end waits for what follows it, as long as it does not
+    reach into what is `leaving`, the part before that index.
+    """
+    for name, begin, end in _matches(text, start):
+        if final or end < len(text) or begin < leaving:
+            return name
     return None
 
 
@@ -47,16 +55,50 @@ def luhn_valid(number: str) -> bool:
     return (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
 
 
-class SafetyFilter:
-    """One choice's filter. `verdict` names what was found, empty while nothing was."""
+def _matches(text: str, start: int) -> Iterator[tuple[str, int, int]]:
+    for name, pattern in PATTERNS:
+        for match in pattern.finditer(text, start):
+            yield name, match.start(), match.end()
+    for match in _DIGITS.finditer(text, start):
+        length = _card_length(match[1])
+        if length:
+            yield "card", match.start(), match.start() + length
 
-    __slots__ = ("_held", "_mode", "_safety", "_unread", "blocked", "verdict")
+
+def _card_length(digits: str) -> int:
+    """Length of the card number that the text begins with, ending where a group of digits ends."""
+    ends = [place.start() for place in re.finditer(r"[ -]|$", digits)]
+    for end in reversed(ends):
+        number = digits[:end]
+        if sum(map(str.isdigit, number)) >= CARD_DIGITS_MIN and luhn_valid(number):
+            return end
+    return 0
+
+
+class SafetyFilter:
+    """One choice's filter. `verdict` names what was found, empty while nothing was.
+
+    `_window` is the text that patterns are searched in; in `block` it is what is held back.
+    """
+
+    __slots__ = (
+        "_asked",
+        "_before",
+        "_mode",
+        "_safety",
+        "_unread",
+        "_window",
+        "blocked",
+        "verdict",
+    )
 
     def __init__(self, mode: SafetyMode, safety: Safety) -> None:
         self._mode = mode
         self._safety = safety
-        self._held = ""
+        self._before = ""
+        self._window = ""
         self._unread = ""
+        self._asked: set[asyncio.Task[None]] = set()
         self.blocked = False
         self.verdict = ""
 
@@ -64,34 +106,64 @@ class SafetyFilter:
         """Return what may be shown now."""
         if self.blocked:
             return ""
-        self._held += text
+        self._window += text
         self._unread += text
-        if not await self._passes(final=False):
-            return ""
-        ready = max(0, len(self._held) - HOLD_BACK_CHARS)
-        shown, self._held = self._held[:ready], self._held[ready:]
-        return shown
+        passes = await self._look(final=False)
+        left = self._slide()
+        if self._mode == "flag":
+            return text
+        return left if passes else ""
 
     async def close(self) -> str:
-        """Look at the rest and return it, unless it is blocked."""
-        passes = not self.blocked and await self._passes(final=True)
-        shown, self._held = (self._held if passes else ""), ""
-        return shown
+        """Look at the rest and return what of it was held back, unless it is blocked."""
+        passes = not self.blocked and await self._look(final=True)
+        rest, self._window = self._window, ""
+        return rest if passes and self._mode == "block" else ""
 
-    async def _passes(self, *, final: bool) -> bool:
-        self._found(find_pattern(self._held))
-        if self._unread and (final or len(self._unread) >= CLASSIFY_CHARS):
-            text, self._unread = self._unread, ""
-            self._found(await self._classify(text))
+    async def settled(self) -> None:
+        """Wait for the classifier's last answers, within its own bound; `verdict` is final then."""
+        await asyncio.gather(*self._asked)
+
+    def _slide(self) -> str:
+        """Take out of the window what it no longer needs."""
+        ready = max(0, len(self._window) - HOLD_BACK_CHARS)
+        left, self._window = self._window[:ready], self._window[ready:]
+        self._before = left[-1:] or self._before
+        return left
+
+    async def _look(self, *, final: bool) -> bool:
+        """Search and ask; False once the answer is blocked."""
+        start = len(self._before)
+        self._found(
+            find_pattern(
+                self._before + self._window,
+                start=start,
+                final=final,
+                leaving=start + len(self._window) - HOLD_BACK_CHARS,
+            )
+        )
+        due = final or len(self._unread) >= CLASSIFY_CHARS
+        if self._unread and due and not self.blocked:
+            passage, self._unread = self._unread, ""
+            await self._read(passage)
         return not self.blocked
 
-    async def _classify(self, text: str) -> str | None:
+    async def _read(self, passage: str) -> None:
+        """Ask the classifier; only `block` waits for its answer."""
+        if self._mode == "block":
+            await self._classify(passage)
+            return
+        task = asyncio.get_running_loop().create_task(self._classify(passage))
+        self._asked.add(task)
+        task.add_done_callback(self._asked.discard)
+
+    async def _classify(self, passage: str) -> None:
         try:
-            score = await self._safety.score(text)
+            score = await self._safety.score(passage)
         except TimeoutError:
             self.verdict = self.verdict or UNCHECKED
-            return None
-        return "abuse" if score >= ABUSE_SCORE_MIN else None
+            return
+        self._found("abuse" if score >= ABUSE_SCORE_MIN else None)
 
     def _found(self, name: str | None) -> None:
         if name is None:
@@ -99,4 +171,4 @@ class SafetyFilter:
         self.verdict = name
         self.blocked = self._mode == "block"
         if self.blocked:
-            self._held = ""
+            self._window = ""
