@@ -72,6 +72,7 @@ class RunningGateway:
                 safety=self.safety,
                 fleet=self.fleet,
                 region=settings.REGION,
+                trusted_proxies=frozenset(settings.TRUSTED_PROXIES),
             )
         )
         await limiter.wait_shared(SHARED_S_MAX)

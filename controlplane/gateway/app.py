@@ -46,7 +46,7 @@ class Gateway:
         self.world = world
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        call = Call(scope["headers"])
+        call = Call(scope["headers"], peer=(scope["client"] or ("",))[0])
         out = HttpOut(call, send)
         try:
             await self._answer(scope, call, receive, out)

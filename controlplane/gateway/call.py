@@ -58,7 +58,7 @@ class Call:
     """Mutable context of one request; everything else on the way is a frozen record.
 
     `gone` is set when the client closes the connection; `on_gone` is whatever must be told then,
-    since the one who waits differs from stage to stage.
+    since the one who waits differs from stage to stage. `peer` is the address of the socket.
     """
 
     __slots__ = (
@@ -70,16 +70,18 @@ class Call:
         "inter_token_us",
         "last_token_ns",
         "on_gone",
+        "peer",
         "request",
         "spans",
         "started_us",
     )
 
-    def __init__(self, headers: list[tuple[bytes, bytes]]) -> None:
+    def __init__(self, headers: list[tuple[bytes, bytes]], peer: str = "") -> None:
         self.request = new_request_id()
         self.arrived_ns = monotonic_ns()
         self.started_us = wall_us()
         self.headers = headers
+        self.peer = peer
         self.deadline_s = REQUEST_DEADLINE_S
         self.first_token_ns = 0
         self.last_token_ns = 0

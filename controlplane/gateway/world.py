@@ -25,6 +25,7 @@ class World:
     safety: Safety
     fleet: Fleet
     region: str
+    trusted_proxies: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         self.waiting = WaitingRoom(self.fleet)

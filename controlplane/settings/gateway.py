@@ -6,4 +6,6 @@ from controlplane.settings import env
 GATEWAY_URL = env.text("SLUICE_GATEWAY_URL")
 # Without Redis, each gateway enforces its share of every rate limit: the limit over this number.
 GATEWAY_PROCESSES = env.integer("SLUICE_GATEWAY_PROCESSES", 1, least=1, most=1024)
+# Addresses of the proxies in front, whose `X-Request-Start` is believed.
+TRUSTED_PROXIES = env.words("SLUICE_TRUSTED_PROXIES")
 REGION = env.text("SLUICE_REGION", "local")

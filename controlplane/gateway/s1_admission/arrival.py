@@ -17,8 +17,13 @@ _MILLISECONDS_FROM = 1e11
 _MICROSECONDS_FROM = 1e14
 
 
-def note_arrival(call: Call) -> None:
-    """Write the span of the time between the proxy and this process, if it is credible."""
+def note_arrival(call: Call, trusted_proxies: frozenset[str]) -> None:
+    """Write the span of the time between the proxy and this process, if it is credible.
+
+    Only a proxy that the operator named is believed: anybody can send a header.
+    """
+    if call.peer not in trusted_proxies:
+        return
     text = call.header(HEADER)
     if text is None:
         return
