@@ -1,0 +1,180 @@
+"""Series as pages read them: histograms and usage by step, merged, never averaged.
+
+The present minute is there too: writers' rows that no roll-up has seen are read beside the rest.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from django.db import connection
+from django.db.models import Max, Sum
+
+from controlplane.kernel.histogram import Histogram
+from controlplane.telemetry.models import (
+    HistogramMinute,
+    HistogramRollup,
+    UsageMinute,
+    UsageRollup,
+)
+from controlplane.telemetry.reading import bounded_read
+
+EVERYONE = uuid.UUID(int=0)
+MINUTE_S = 60
+ROLLUP_S = 300
+HOUR_S = 3_600
+# Younger windows are rolled up while they fill, and again: their minutes are read instead.
+SETTLED_AFTER = timedelta(minutes=20)
+FIGURES = ("requests", "errors", "uncached", "cached", "output", "nano")
+
+HistogramRow = tuple[datetime, str, uuid.UUID, bytes]
+
+
+@dataclass
+class UsageSum:
+    """Counters added up; tokens in three buckets that do not overlap."""
+
+    requests: int = 0
+    errors: int = 0
+    uncached: int = 0
+    cached: int = 0
+    output: int = 0
+    nano: int = 0
+
+    def add(self, other: UsageSum) -> None:
+        """Add another sum to this one."""
+        for name in FIGURES:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+@dataclass
+class Point:
+    """One step from `at`: the installation's histograms, the organization's own, its usage."""
+
+    at: datetime
+    everyone: dict[str, Histogram] = field(default_factory=dict)
+    own: dict[str, Histogram] = field(default_factory=dict)
+    usage: UsageSum = field(default_factory=UsageSum)
+
+
+@dataclass(frozen=True)
+class SeriesQuery:
+    """Which series: an organization, measures by name, [start, end) in steps."""
+
+    organization: uuid.UUID
+    start: datetime
+    end: datetime
+    step_s: int
+    everyone: tuple[str, ...]
+    own: tuple[str, ...]
+
+
+def step_floor(moment: datetime, step_s: int) -> datetime:
+    """Start of the step that holds a moment; steps are counted from the epoch."""
+    seconds = int(moment.timestamp()) // step_s * step_s
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def series_read(query: SeriesQuery) -> dict[datetime, Point]:
+    """Points by the start of their step, only where something was recorded."""
+    points: dict[datetime, Point] = {}
+    with bounded_read([query.organization]):
+        for step_s, start, end in _parts(query):
+            for at, measure, organization, data in _histograms(query, step_s, start, end):
+                point = _point(points, at, query.step_s)
+                series = point.everyone if organization == EVERYONE else point.own
+                found = Histogram.from_bytes(bytes(data))
+                if measure in series:
+                    series[measure].merge(found)
+                else:
+                    series[measure] = found
+            for at, usage in _usage(query, step_s, start, end):
+                _point(points, at, query.step_s).usage.add(usage)
+    return points
+
+
+def key_last_used(organization: uuid.UUID) -> dict[uuid.UUID, datetime]:
+    """To the minute, when each key was last used; days ago to the step that is still kept."""
+    used: dict[uuid.UUID, datetime] = {}
+    with bounded_read([organization]):
+        old = UsageRollup.objects.filter(organization=organization).values_list("key")
+        new = UsageMinute.objects.filter(organization=organization).values_list("key")
+        for key, at in old.annotate(last=Max("at")).order_by():
+            used[key] = at
+        for key, minute in new.annotate(last=Max("minute")).order_by():
+            used[key] = max(minute, used.get(key, minute))
+    return used
+
+
+def _point(points: dict[datetime, Point], at: datetime, step_s: int) -> Point:
+    floor = step_floor(at, step_s)
+    if floor not in points:
+        points[floor] = Point(floor)
+    return points[floor]
+
+
+def _parts(query: SeriesQuery) -> Iterator[tuple[int, datetime, datetime]]:
+    """The coarsest stored step that fits, up to where it has been written; then finer ones."""
+    start = step_floor(query.start, query.step_s)
+    for step_s in (HOUR_S, ROLLUP_S):
+        if query.step_s % step_s:
+            continue
+        edge = min(query.end, _written_to(step_s))
+        if edge > start:
+            yield step_s, start, edge
+            start = edge
+    yield MINUTE_S, start, query.end
+
+
+def _written_to(step_s: int) -> datetime:
+    """Until when roll-ups of a step are complete, whoever's they are."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT telemetry_rollup_last(%s)", [step_s])
+        (last,) = cursor.fetchone() or (None,)
+    if last is None:
+        return datetime.fromtimestamp(0, UTC)
+    settled = step_floor(datetime.now(UTC) - SETTLED_AFTER, step_s)
+    return min(last + timedelta(seconds=step_s), settled)
+
+
+def _histograms(
+    query: SeriesQuery, step_s: int, start: datetime, end: datetime
+) -> Iterable[HistogramRow]:
+    # Two questions, since a measure may be wanted of everyone and not of the organization.
+    for organization, wanted in ((EVERYONE, query.everyone), (query.organization, query.own)):
+        if step_s == MINUTE_S:
+            minutes = HistogramMinute.objects.filter(
+                minute__gte=start, minute__lt=end, measure__in=wanted, organization=organization
+            )
+            yield from minutes.values_list("minute", "measure", "organization", "data").iterator()
+            continue
+        rollups = HistogramRollup.objects.filter(
+            step_s=step_s, at__gte=start, at__lt=end, measure__in=wanted, organization=organization
+        )
+        yield from rollups.values_list("at", "measure", "organization", "data").iterator()
+
+
+def _usage(
+    query: SeriesQuery, step_s: int, start: datetime, end: datetime
+) -> Iterator[tuple[datetime, UsageSum]]:
+    sums = {name: Sum(name) for name in FIGURES}
+    if step_s == MINUTE_S:
+        minutes = UsageMinute.objects.filter(
+            organization=query.organization, minute__gte=start, minute__lt=end
+        )
+        rows = list(minutes.order_by().values("minute").annotate(**sums))
+        yield from ((row.pop("minute"), UsageSum(**_whole(row))) for row in rows)
+        return
+    rollups = UsageRollup.objects.filter(
+        organization=query.organization, step_s=step_s, at__gte=start, at__lt=end
+    )
+    rows = list(rollups.order_by().values("at").annotate(**sums))
+    yield from ((row.pop("at"), UsageSum(**_whole(row))) for row in rows)
+
+
+def _whole(row: dict[str, object]) -> dict[str, int]:
+    # PostgreSQL sums bigint to numeric.
+    return {name: int(str(row[name])) for name in FIGURES}

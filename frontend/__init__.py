@@ -1,0 +1,1 @@
+"""The pages: Django templates, htmx and Plotly drawn from selectors. Not a source of any figure."""

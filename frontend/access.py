@@ -1,0 +1,130 @@
+"""Who looks at a page: the user, the organization shown, and what the role there allows.
+
+The one door of every page: views never check rights by hand.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Concatenate, NamedTuple, ParamSpec
+
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.cache import cache_control
+
+from controlplane.core.permissions import MATRIX, Action
+from controlplane.tenants.models import Organization, User
+from controlplane.tenants.selectors import organization_list, organization_role
+
+SESSION_KEY = "organization"
+
+
+class NavigationEntry(NamedTuple):
+    """One link of the side bar: the URL's name, its words, and the right it needs."""
+
+    name: str
+    label: str
+    action: Action
+
+
+NAVIGATION = (
+    NavigationEntry("overview", "Overview", Action.ORGANIZATION_VIEW),
+    NavigationEntry("requests", "Requests", Action.REQUEST_VIEW),
+    NavigationEntry("keys", "Keys", Action.KEY_VIEW),
+    NavigationEntry("playground", "Playground", Action.PLAYGROUND_USE),
+)
+
+
+@dataclass(frozen=True)
+class Viewer:
+    """A signed-in user in one organization."""
+
+    user: User
+    organization: Organization
+    organizations: list[Organization] = field(repr=False)
+    actions: frozenset[Action]
+
+    def may(self, action: Action) -> bool:
+        """Whether the role allows it."""
+        return action in self.actions
+
+    @property
+    def navigation(self) -> list[NavigationEntry]:
+        """Links that lead somewhere for this role."""
+        return [entry for entry in NAVIGATION if self.may(entry.action)]
+
+    @property
+    def sees_money(self) -> bool:
+        """Whether ledger lines are shown; a developer sees a request's cost, not the books."""
+        return self.may(Action.LEDGER_VIEW)
+
+    @property
+    def makes_keys(self) -> bool:
+        """Whether the page offers to create keys."""
+        return self.may(Action.KEY_CREATE)
+
+    @property
+    def revokes_keys(self) -> bool:
+        """Whether the page offers to revoke keys."""
+        return self.may(Action.KEY_REVOKE)
+
+    @property
+    def plays(self) -> bool:
+        """Whether the playground is open."""
+        return self.may(Action.PLAYGROUND_USE)
+
+
+P = ParamSpec("P")
+View = Callable[Concatenate[HttpRequest, Viewer, P], HttpResponse]
+
+
+def find_viewer(user: User, wanted: str | None) -> Viewer | None:
+    """The viewer in the wanted organization, else in the first; None without any."""
+    organizations = organization_list(user=user)
+    if not organizations:
+        return None
+    chosen = next((one for one in organizations if str(one.id) == wanted), organizations[0])
+    role = organization_role(user=user, organization_id=chosen.id)
+    return Viewer(user, chosen, organizations, MATRIX[role] if role else frozenset())
+
+
+def page(action: Action) -> Callable[[View[P]], Callable[..., HttpResponse]]:
+    """A page for signed-in members whose role allows `action`; to strangers it does not exist."""
+
+    def wrap(view: View[P]) -> Callable[..., HttpResponse]:
+        @login_required
+        @cache_control(private=True, no_cache=True)
+        @wraps(view)
+        def door(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+            user = request.user
+            if not isinstance(user, User):
+                raise PermissionDenied
+            viewer = find_viewer(user, request.session.get(SESSION_KEY))
+            if viewer is None:
+                return render(request, "pages/no_organization.html", status=403)
+            if not viewer.may(action):
+                raise PermissionDenied(action)
+            try:
+                return view(request, viewer, *args, **kwargs)
+            except ObjectDoesNotExist as error:
+                raise Http404 from error
+
+        return door
+
+    return wrap
+
+
+def choose_organization(request: HttpRequest, user: User, text: str) -> None:
+    """Remember which organization to show; raises Http404 for one the user is not in."""
+    try:
+        wanted = uuid.UUID(text)
+    except ValueError as error:
+        raise Http404 from error
+    if wanted not in {one.id for one in organization_list(user=user)}:
+        raise Http404
+    request.session[SESSION_KEY] = str(wanted)

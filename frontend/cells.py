@@ -1,0 +1,43 @@
+"""Figures ready to be read: text, the exact value behind it, and whether it rests on too little."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from controlplane.kernel.histogram import Histogram
+from frontend import formats
+
+PERCENTILES = (50, 95, 99)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One figure. `key` is how the live stream names it; `few` prints it faintly."""
+
+    key: str
+    text: str
+    title: str = ""
+    few: bool = False
+    label: str = ""
+
+    def as_json(self) -> list[str | bool]:
+        """What the live stream sends."""
+        return [self.text, self.title, self.few]
+
+
+def percentile_cells(name: str, found: Histogram | None, *, unit: bool) -> list[Cell]:
+    """p50, p95 and p99 of microseconds; with a unit each, or for a column of milliseconds."""
+    count = found.count if found else 0
+    show = formats.duration if unit else formats.milliseconds
+    cells = []
+    for percent in PERCENTILES:
+        value = found.percentile(percent / 100) if found else None
+        thin = formats.few(percent, count)
+        title = f"of {count:,} values" + (", too few to rely on" if thin else "")
+        cells.append(Cell(f"{name}.p{percent}", show(value), title, thin, f"p{percent}"))
+    return cells
+
+
+def count_cell(key: str, value: int, label: str = "") -> Cell:
+    """A short count whose title is exact."""
+    return Cell(key, formats.count_short(value), f"{value:,}", label=label)

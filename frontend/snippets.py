@@ -1,0 +1,87 @@
+"""Code that the pages offer for copying: streaming first, key from the environment.
+
+`@BASE@`, `@MODEL@`, `@SYSTEM@` and `@USER@` are filled in by the page, as JSON strings where quoted
+text is meant; JSON strings are valid in all three languages.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Snippet(NamedTuple):
+    """One language."""
+
+    name: str
+    label: str
+    text: str
+
+
+CURL = """\
+curl -N @BASE@/v1/chat/completions \\
+  -H "Authorization: Bearer $SLUICE_API_KEY" \\
+  -H "Content-Type: application/json" \\
+  -d @- <<'JSON'
+{
+  "model": @MODEL@,
+  "stream": true,
+  "stream_options": {"include_usage": true},
+  "messages": [
+    {"role": "system", "content": @SYSTEM@},
+    {"role": "user", "content": @USER@}
+  ]
+}
+JSON"""
+
+PYTHON = """\
+import os
+from openai import OpenAI
+
+client = OpenAI(base_url="@BASE@/v1", api_key=os.environ["SLUICE_API_KEY"])
+stream = client.chat.completions.create(
+    model=@MODEL@,
+    messages=[
+        {"role": "system", "content": @SYSTEM@},
+        {"role": "user", "content": @USER@},
+    ],
+    stream=True,
+)
+for chunk in stream:
+    if chunk.choices:
+        print(chunk.choices[0].delta.content or "", end="", flush=True)"""
+
+NODE = """\
+import OpenAI from "openai";
+
+const client = new OpenAI({
+  baseURL: "@BASE@/v1",
+  apiKey: process.env.SLUICE_API_KEY,
+});
+const stream = await client.chat.completions.create({
+  model: @MODEL@,
+  messages: [
+    { role: "system", content: @SYSTEM@ },
+    { role: "user", content: @USER@ },
+  ],
+  stream: true,
+});
+for await (const chunk of stream) {
+  process.stdout.write(chunk.choices[0]?.delta?.content ?? "");
+}"""
+
+SNIPPETS = (
+    Snippet("curl", "curl", CURL),
+    Snippet("python", "Python", PYTHON),
+    Snippet("node", "Node.js", NODE),
+)
+
+
+def first_curl(base: str, model: str) -> str:
+    """The shortest streaming call, for pages that have nothing to show yet."""
+    return (
+        f"curl -N {base}/v1/chat/completions \\\n"
+        '  -H "Authorization: Bearer $SLUICE_API_KEY" \\\n'
+        '  -H "Content-Type: application/json" \\\n'
+        f"""  -d '{{"model": "{model}", "stream": true,"""
+        """ "messages": [{"role": "user", "content": "Hello"}]}'"""
+    )

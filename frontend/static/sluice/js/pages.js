@@ -1,0 +1,54 @@
+// What every page shares: dialogs, copy buttons, selects that submit, keys to neighbours.
+
+const COPIED_MS = 2000;
+
+function openDialog(button) {
+  const dialog = document.getElementById(button.dataset.opens);
+  const form = dialog.querySelector("[data-action-target]");
+  if (form) form.action = button.dataset.action;
+  const names = dialog.querySelector("[data-names-target]");
+  if (names) names.textContent = button.dataset.names;
+  dialog.showModal();
+}
+
+async function copyText(button) {
+  const source = document.getElementById(button.dataset.copies);
+  const before = button.textContent;
+  try {
+    await navigator.clipboard.writeText(source.textContent);
+    button.textContent = "Copied";
+  } catch {
+    // Without a secure context there is no clipboard: select the text, so that Ctrl-C takes it.
+    getSelection().selectAllChildren(source);
+    button.textContent = "Selected: press Ctrl+C";
+  }
+  setTimeout(() => { button.textContent = before; }, COPIED_MS);
+}
+
+document.addEventListener("click", (event) => {
+  const opener = event.target.closest("[data-opens]");
+  if (opener) openDialog(opener);
+  const closer = event.target.closest("[data-closes]");
+  if (closer) closer.closest("dialog").close();
+  const copier = event.target.closest("[data-copies]");
+  if (copier) copyText(copier);
+});
+
+document.addEventListener("change", (event) => {
+  if (event.target.matches("[data-submit]")) event.target.form.requestSubmit();
+});
+
+// j and k go to the neighbours, Escape goes back; none of them while something is being typed.
+const KEY_LINKS = { j: "[rel='next']", k: "[rel='prev']", Escape: "[data-back]" };
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.closest("input, select, textarea, dialog[open]")) return;
+  const link = document.querySelector(KEY_LINKS[event.key] ?? ":not(*)");
+  if (!link) return;
+  event.preventDefault();
+  link.click();
+});
+
+document.querySelector("dialog[data-open]")?.showModal();
+document.querySelector("[data-focus]")?.focus();

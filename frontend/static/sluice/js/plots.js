@@ -1,0 +1,66 @@
+// Draws the page's charts with Plotly, which is fetched only after the first paint.
+
+const root = document.documentElement;
+const holders = new Map();
+let plotly = null;
+
+// Plotly knows nothing of CSS variables: a probe element resolves each token for the present theme.
+function tokenValue(name, probe) {
+  if (name === "--font") return getComputedStyle(root).fontFamily;
+  probe.style.color = `var(${name})`;
+  return getComputedStyle(probe).color;
+}
+
+function resolveTokens(value, probe) {
+  if (typeof value === "string") return value.startsWith("--") ? tokenValue(value, probe) : value;
+  if (Array.isArray(value)) return value.map((each) => resolveTokens(each, probe));
+  if (value === null || typeof value !== "object") return value;
+  return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, resolveTokens(each, probe)]));
+}
+
+function draw(holder, figure) {
+  holders.set(holder, figure);
+  if (!plotly) return;
+  const probe = document.createElement("span");
+  holder.append(probe);
+  const layout = resolveTokens(figure.layout, probe);
+  const data = figure.data.map((trace) => ({ ...trace, line: resolveTokens(trace.line, probe) }));
+  probe.remove();
+  holder.querySelector(".plot-wait")?.remove();
+  plotly.react(holder, data, layout, figure.config);
+}
+
+export function drawFigures(figures) {
+  for (const [name, figure] of Object.entries(figures)) {
+    const holder = document.getElementById(`plot-${name}`);
+    if (holder) draw(holder, figure);
+  }
+}
+
+function redrawAll() {
+  for (const [holder, figure] of holders) draw(holder, figure);
+}
+
+function loadPlotly(url) {
+  const script = document.createElement("script");
+  script.src = url;
+  script.addEventListener("load", () => { plotly = window.Plotly; redrawAll(); });
+  script.addEventListener("error", () => {
+    for (const wait of document.querySelectorAll(".plot-wait")) wait.textContent = "The chart script did not load; the table below has the figures.";
+  });
+  document.head.append(script);
+}
+
+const source = document.getElementById("figures");
+if (source) {
+  drawFigures(JSON.parse(source.textContent));
+  requestAnimationFrame(() => setTimeout(() => loadPlotly(document.querySelector("[data-plotly]").dataset.plotly), 0));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
+}
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-png]");
+  if (!button || !plotly) return;
+  const holder = document.getElementById(`plot-${button.dataset.png}`);
+  plotly.downloadImage(holder, { format: "png", scale: 2, filename: `sluice-${button.dataset.png}` });
+});

@@ -1,0 +1,51 @@
+"""Filters that print figures as `formats` and `kernel.money` say; no logic of their own."""
+
+from datetime import datetime
+
+from django import template
+from django.templatetags.static import static
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from controlplane.kernel.money import usd_short, usd_text
+from frontend import formats
+from frontend.finders import PLOTLY_PATH
+
+register = template.Library()
+register.filter("milliseconds", formats.milliseconds)
+register.filter("duration", formats.duration)
+register.filter("count", formats.count)
+register.filter("moment", formats.moment)
+
+
+@register.filter
+def usd(nano: int) -> str:
+    """Dollars for reading: `$1,234.56`, `$0.00123`."""
+    return usd_short(nano)
+
+
+@register.filter
+def usd_exact(nano: int) -> str:
+    """Dollars with all nine decimals, as the ledger has them."""
+    return usd_text(nano)
+
+
+@register.filter
+def ago(value: datetime | None) -> str:
+    """How long ago, while that is under a day."""
+    return formats.relative(value, timezone.now()) if value else ""
+
+
+@register.filter
+def clock(value: datetime | None) -> SafeString | str:
+    """Absolute UTC time as a `<time>` element."""
+    if value is None:
+        return formats.MISSING
+    return format_html('<time datetime="{}">{}</time>', value.isoformat(), formats.moment(value))
+
+
+@register.simple_tag
+def plotly_url() -> str:
+    """Address of the one Plotly file."""
+    return static(PLOTLY_PATH)

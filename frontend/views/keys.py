@@ -1,0 +1,171 @@
+"""Keys: the list, a new key whose secret is shown once, and revocation."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from datetime import datetime
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_variables
+from django.views.decorators.http import require_GET, require_POST
+
+from controlplane.billing.models import Budget
+from controlplane.billing.selectors_pages import budget_map
+from controlplane.catalog.selectors import model_list
+from controlplane.core.permissions import Action
+from controlplane.quotas.models import RateLimit
+from controlplane.quotas.selectors import rate_limit_map
+from controlplane.telemetry.selectors import key_last_used
+from controlplane.tenants.models import NAME_CHARS_MAX, ApiKey, Project
+from controlplane.tenants.selectors import (
+    PAGE_ROWS_MAX,
+    apikey_get,
+    apikey_list,
+    project_get,
+    project_list,
+)
+from controlplane.tenants.services import (
+    KEY_LIFETIME_DAYS_DEFAULT,
+    REASON_CHARS_MAX,
+    apikey_create,
+    apikey_revoke,
+)
+from frontend.access import Viewer, page
+
+NEVER = ""
+LIFETIMES = (
+    ("30", "30 days"),
+    (str(KEY_LIFETIME_DAYS_DEFAULT), "90 days"),
+    ("365", "1 year"),
+    (NEVER, "Never"),
+)
+
+
+@dataclass(frozen=True)
+class KeyRow:
+    """One line of the list."""
+
+    key: ApiKey
+    state: str
+    last_used: datetime | None
+    limit: RateLimit | None
+    budget: Budget | None
+
+    @property
+    def tone(self) -> str:
+        """Which status mark goes with the state."""
+        return {"active": "ok", "expired": "warn"}.get(self.state, "off")
+
+    @property
+    def active(self) -> bool:
+        """Whether it can still be revoked to some effect."""
+        return self.state == "active"
+
+
+class KeyForm(forms.Form):
+    """A new key; the service checks everything again."""
+
+    label = forms.CharField(max_length=NAME_CHARS_MAX)
+    lifetime = forms.ChoiceField(
+        choices=LIFETIMES, required=False, initial=str(KEY_LIFETIME_DAYS_DEFAULT)
+    )
+
+    def __init__(self, projects: list[Project], data: QueryDict | None = None) -> None:
+        super().__init__(data)
+        names = [(one.name, one.name) for one in model_list(enabled_only=True)]
+        choices = [(str(one.id), one.name) for one in projects]
+        self.fields["project"] = forms.ChoiceField(choices=choices)
+        self.fields["models"] = forms.MultipleChoiceField(choices=names, required=False)
+
+
+def _projects(viewer: Viewer) -> list[Project]:
+    rows = project_list(user=viewer.user)
+    return [one for one in rows if one.organization_id == viewer.organization.id]
+
+
+def _rows(viewer: Viewer) -> list[KeyRow]:
+    now, organization = timezone.now(), viewer.organization.id
+    limits = rate_limit_map(user=viewer.user)
+    keys = [key for key in apikey_list(user=viewer.user) if key.organization_id == organization]
+    budgets = budget_map(organization=organization, subjects=[key.id for key in keys])
+    used = key_last_used(organization)
+    return [
+        KeyRow(
+            key,
+            key.state(now),
+            used.get(key.id),
+            limits.get(key.id) or limits.get(key.project_id),
+            budgets.get(key.id),
+        )
+        for key in keys
+    ]
+
+
+def _index(
+    request: HttpRequest, viewer: Viewer, form: KeyForm, *, secret: str = ""
+) -> HttpResponse:
+    rows = _rows(viewer)
+    context = {
+        "viewer": viewer,
+        "here": "keys",
+        "rows": rows,
+        "cut_off": len(rows) == PAGE_ROWS_MAX,
+        "rows_max": PAGE_ROWS_MAX,
+        "form": form,
+        "secret": secret,
+        "reason_chars_max": REASON_CHARS_MAX,
+    }
+    status = 422 if form.errors else 200
+    return render(request, "pages/keys.html", context, status=status)
+
+
+@page(Action.KEY_VIEW)
+@require_GET
+def key_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """All keys of the organization, newest first."""
+    return _index(request, viewer, KeyForm(_projects(viewer)))
+
+
+@never_cache
+@page(Action.KEY_CREATE)
+@sensitive_variables()
+@require_POST
+def key_create(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """Make a key and show its secret in this one answer, which nothing stores."""
+    form = KeyForm(_projects(viewer), request.POST)
+    if not form.is_valid():
+        return _index(request, viewer, form)
+    wanted = form.cleaned_data
+    project = project_get(user=viewer.user, project_id=uuid.UUID(wanted["project"]))
+    try:
+        made = apikey_create(
+            actor=viewer.user,
+            project=project,
+            label=wanted["label"],
+            models=wanted["models"] or None,
+            lifetime_days=int(wanted["lifetime"]) if wanted["lifetime"] != NEVER else None,
+        )
+    except ValidationError as error:
+        form.add_error(None, error)
+        return _index(request, viewer, form)
+    return _index(request, viewer, KeyForm(_projects(viewer)), secret=made.secret)
+
+
+@page(Action.KEY_REVOKE)
+@require_POST
+def key_revoke(request: HttpRequest, viewer: Viewer, apikey_id: uuid.UUID) -> HttpResponse:
+    """Revoke a key; gateways refuse it within two seconds."""
+    key = apikey_get(user=viewer.user, apikey_id=apikey_id)
+    reason = request.POST.get("reason", "").strip()[:REASON_CHARS_MAX]
+    if apikey_revoke(actor=viewer.user, key=key, reason=reason):
+        messages.success(request, f"Key “{key.label}” is revoked; gateways refuse it from now on.")
+    else:
+        messages.info(request, f"Key “{key.label}” was revoked before.")
+    return redirect("keys")

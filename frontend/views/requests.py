@@ -1,0 +1,151 @@
+"""Requests: the filtered list with its volume, and one request with its waterfall."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_GET
+
+from controlplane.billing.selectors_pages import request_lines
+from controlplane.catalog.selectors import model_list
+from controlplane.core.permissions import Action
+from controlplane.kernel.spans import unpack_spans
+from controlplane.telemetry.models import RequestRecord
+from controlplane.telemetry.reading import TooMuchToRead
+from controlplane.telemetry.selectors_requests import (
+    FINISHES,
+    RequestFilter,
+    RequestPage,
+    request_get,
+    request_neighbours,
+    request_page,
+    request_volume,
+)
+from controlplane.tenants.selectors import apikey_list, organization_ids
+from frontend.access import Viewer, page
+from frontend.filters import STATUSES, STREAMS, Filters, filters_from, request_filter
+from frontend.ranges import RELATIVE, TimeRange, range_from
+from frontend.receipt import read_receipt
+from frontend.statuses import status_of
+from frontend.volume import VolumeBars, volume_bars
+from frontend.waterfall import make_waterfall
+
+
+@dataclass(frozen=True)
+class RequestRow:
+    """One line of the list."""
+
+    record: RequestRecord
+    key_label: str
+
+    @property
+    def status(self) -> tuple[str, str]:
+        """Tone and words."""
+        return status_of(self.record)
+
+    @property
+    def ttft_us(self) -> int | None:
+        """Time to the first token, where there was one."""
+        return self.record.ttft_us if self.record.ttft_us >= 0 else None
+
+
+def key_labels(viewer: Viewer) -> dict[uuid.UUID, str]:
+    """Names of the keys that the viewer may see."""
+    return {key.id: key.label for key in apikey_list(user=viewer.user)}
+
+
+def _label(labels: dict[uuid.UUID, str], key: uuid.UUID) -> str:
+    # A Playground token is made of its user, whose id therefore stands where a key's would.
+    return labels.get(key, "Playground" if labels else key.hex[:8])
+
+
+def _place(text: str) -> uuid.UUID | None:
+    try:
+        return uuid.UUID(text)
+    except ValueError:
+        return None
+
+
+def _read(
+    request: HttpRequest, wanted: RequestFilter, within: TimeRange
+) -> tuple[RequestPage | None, VolumeBars | None]:
+    """List and volume; None where the range holds too much to read in time."""
+    try:
+        found = request_page(
+            wanted,
+            before=_place(request.GET.get("before", "")),
+            after=_place(request.GET.get("after", "")),
+        )
+    except TooMuchToRead:
+        return None, None
+    try:
+        return found, volume_bars(request_volume(wanted, within.step_s), within)
+    except TooMuchToRead:
+        return found, None
+
+
+@page(Action.REQUEST_VIEW)
+@require_GET
+def request_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """The list; htmx asks for its results only."""
+    within, complaint = range_from(request.GET, timezone.now())
+    filters = filters_from(request.GET)
+    wanted = request_filter(filters, viewer.organization.id, within)
+    found, volume = _read(request, wanted, within)
+    labels = key_labels(viewer)
+    context = {
+        "viewer": viewer,
+        "here": "requests",
+        "within": within,
+        "ranges": RELATIVE,
+        "complaint": complaint,
+        "filters": filters,
+        "filter_query": filters.query(within),
+        "found": found,
+        "rows": [RequestRow(row, _label(labels, row.key)) for row in found.rows] if found else [],
+        "volume": volume,
+        "labels": labels,
+        "models": [model.name for model in model_list()],
+        "statuses": STATUSES,
+        "streams": STREAMS,
+        "finishes": FINISHES,
+    }
+    part = request.headers.get("HX-Request") == "true"
+    return render(request, "parts/request_results.html" if part else "pages/requests.html", context)
+
+
+@page(Action.REQUEST_VIEW)
+@require_GET
+def request_detail(request: HttpRequest, viewer: Viewer, request_id: uuid.UUID) -> HttpResponse:
+    """Everything kept of one request of any organization the user may look into."""
+    seen = organization_ids(user=viewer.user, action=Action.REQUEST_VIEW)
+    record = request_get(seen, request_id)
+    within, _ = range_from(request.GET, timezone.now())
+    filters: Filters = filters_from(request.GET)
+    newer, older = request_neighbours(
+        request_filter(filters, record.organization, within), request_id
+    )
+    labels = key_labels(viewer)
+    waterfall = make_waterfall(unpack_spans(bytes(record.spans)), record.total_us, record.ttft_us)
+    context = {
+        "viewer": viewer,
+        "here": "requests",
+        "row": RequestRow(record, _label(labels, record.key)),
+        "record": record,
+        "waterfall": waterfall,
+        "queue_us": waterfall.find("s5_infer.queue"),
+        "prefill_us": waterfall.find("s5_infer.prefill"),
+        "decode_us": waterfall.find("s5_infer.decode"),
+        "network_us": waterfall.find("s5_infer.network"),
+        "uncached_tokens": record.prompt_tokens - record.cached_tokens,
+        "receipt": read_receipt(bytes(record.receipt)),
+        "transfers": request_lines(organizations=seen, request=request_id),
+        "filter_query": filters.query(within),
+        "newer": newer,
+        "older": older,
+    }
+    return render(request, "pages/request.html", context)

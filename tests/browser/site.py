@@ -1,0 +1,152 @@
+"""A whole Sluice for browser tests: real servers, the real ASGI application, an echo node, real rows.
+
+Everything is a process of its own on loopback, started and stopped here.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from dataclasses import dataclass, field
+from http.client import HTTPConnection
+from pathlib import Path
+
+from django.conf import settings
+
+from controlplane.catalog.services import ModelDraft, PriceDraft, model_create, price_publish
+from controlplane.core.audit import OPERATOR
+from controlplane.fleet.services import node_credential_create
+from controlplane.tenants.accounts import setup_link_consume, setup_link_create
+from controlplane.tenants.services import CreatedKey, apikey_create
+from tests.browser.history import write_history
+from tests.support.fleet import MODEL, make_model
+from tests.support.people import Cast, make_cast
+
+PASSWORD = "correct-horse-battery-staple"  # noqa: S105
+START_S_MAX = 60.0
+STOP_S_MAX = 15.0
+NODE = "node-1"
+TOKENS_PER_S = 40
+
+
+@dataclass
+class Site:
+    """The running product and who is in it."""
+
+    port: int
+    cast: Cast
+    key: CreatedKey
+    requests: list[uuid.UUID] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        """Where the pages and the gateway are."""
+        return f"http://127.0.0.1:{self.port}"
+
+
+def fill(with_history: bool) -> tuple[Cast, CreatedKey, list[uuid.UUID], str]:
+    """People, a model with a price, a key, a node's credential; and a past, if asked for."""
+    cast = make_cast()
+    for user in (cast.alice, cast.bob, cast.charlie):
+        setup_link_consume(token=setup_link_create(actor=OPERATOR, user=user), password=PASSWORD)
+    draft = ModelDraft(
+        name=MODEL,
+        pool="default",
+        context_window=4_096,
+        output_tokens_default=64,
+        output_tokens_max=1_024,
+    )
+    model = model_create(actor=OPERATOR, draft=draft)
+    prices = PriceDraft(input_pico=150_000, cached_pico=15_000, output_pico=600_000)
+    price_publish(actor=OPERATOR, model=model, draft=prices)
+    node = node_credential_create(actor=OPERATOR, name=NODE, pool="default")
+    key = apikey_create(actor=cast.alice, project=cast.project, label="nightly summaries")
+    apikey_create(
+        actor=cast.alice, project=cast.project, label="search agents", lifetime_days=None
+    )
+    requests = write_history(cast, key.key, MODEL) if with_history else []
+    return cast, key, requests, node.secret
+
+
+class Processes:
+    """The application and its node."""
+
+    def __init__(self, folder: Path, credential: str) -> None:
+        self._folder = folder
+        self._credential = credential
+        self._running: list[subprocess.Popen[bytes]] = []
+        self.port = _free_port()
+
+    def start(self) -> None:
+        """Serve, then let the node dial in; returns when both are ready."""
+        environment = {**os.environ, "SLUICE_ROLE": "all", "SLUICE_LOG_FORMAT": "plain"}
+        self._spawn(
+            ["uvicorn", "controlplane.asgi:application", "--host", "127.0.0.1", "--port",
+             str(self.port), "--http", "httptools", "--ws", "websockets-sansio"],
+            environment,
+            "web.log",
+        )  # fmt: skip
+        self._until('"ready":true')
+        model = make_model(self._folder)
+        self._spawn(
+            ["inference", "--engine", "echo", "--gateway", f"ws://127.0.0.1:{self.port}", "--name",
+             NODE, "--model", str(model), "--tokens-per-s", str(TOKENS_PER_S)],
+            {**os.environ, "SLUICE_NODE_CREDENTIAL": self._credential},
+            "node.log",
+        )  # fmt: skip
+        self._until(f'"models":["{MODEL}"]')
+
+    def stop(self) -> None:
+        """End both, the node first."""
+        for process in reversed(self._running):
+            process.terminate()
+        for process in reversed(self._running):
+            try:
+                process.wait(STOP_S_MAX)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _spawn(self, arguments: list[str], environment: dict[str, str], log: str) -> None:
+        with (self._folder / log).open("wb") as out:
+            self._running.append(
+                subprocess.Popen(
+                    [sys.executable, "-m", *arguments],
+                    env=environment,
+                    cwd=settings.BASE_DIR,
+                    stdout=out,
+                    stderr=subprocess.STDOUT,
+                )
+            )
+
+    def _until(self, words: str) -> None:
+        ends = time.monotonic() + START_S_MAX
+        while time.monotonic() < ends:
+            if any(process.poll() is not None for process in self._running):
+                break
+            if words in _readiness(self.port):
+                return
+            time.sleep(0.1)
+        logs = "\n".join(log.read_text()[-3_000:] for log in self._folder.glob("*.log"))
+        raise AssertionError(f"no {words} within {START_S_MAX:g} s: {logs}")
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
+
+
+def _readiness(port: int) -> str:
+    connection = HTTPConnection("127.0.0.1", port, timeout=2)
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().read().decode()
+    except OSError:
+        return ""
+    finally:
+        connection.close()

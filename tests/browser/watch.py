@@ -1,0 +1,90 @@
+"""Browser pages that note every console error, policy violation and request to another origin."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request
+
+from tests.browser.site import PASSWORD, Site
+
+DESK = (1440, 900)
+PHONE = (390, 844)
+SERIOUS = frozenset({"serious", "critical"})
+VIOLATIONS = """
+document.addEventListener("securitypolicyviolation", (event) => {
+  console.error(`CSP ${event.effectiveDirective} ${event.blockedURI} ${event.sample}`);
+});
+"""
+
+
+class Watch:
+    """Opens contexts and gathers complaints; `allowed` are parts of expected console errors."""
+
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self._contexts: list[BrowserContext] = []
+        self.complaints: list[str] = []
+        self.allowed: list[str] = []
+
+    def open(self, site: Site, *, size: tuple[int, int] = DESK, dark: bool = False) -> Page:
+        """A page of a fresh browser profile, not signed in."""
+        context = self._browser.new_context(
+            base_url=site.url,
+            viewport={"width": size[0], "height": size[1]},
+            color_scheme="dark" if dark else "light",
+        )
+        context.add_init_script(VIOLATIONS)
+        self._contexts.append(context)
+        page = context.new_page()
+        page.on("console", self._heard)
+        page.on("pageerror", lambda error: self.complaints.append(f"script: {error}"))
+        page.on("request", lambda request: self._asked(request, site))
+        return page
+
+    def sign_in(
+        self, site: Site, *, email: str = "alice@example.org", size: tuple[int, int] = DESK,
+        dark: bool = False,
+    ) -> Page:  # fmt: skip
+        """A page whose user has signed in through the form."""
+        page = self.open(site, size=size, dark=dark)
+        page.goto("/sign-in")
+        page.get_by_label("E-mail address").fill(email)
+        page.get_by_label("Password").fill(PASSWORD)
+        page.get_by_role("button", name="Sign in").click()
+        page.wait_for_url(f"{site.url}/")
+        return page
+
+    def close(self) -> None:
+        """End all pages."""
+        for context in self._contexts:
+            context.close()
+
+    def _heard(self, message: ConsoleMessage) -> None:
+        if message.type == "error" and not any(part in message.text for part in self.allowed):
+            self.complaints.append(f"console: {message.text}")
+
+    def _asked(self, request: Request, site: Site) -> None:
+        parts = urlsplit(request.url)
+        if parts.scheme not in ("data", "blob") and parts.netloc != urlsplit(site.url).netloc:
+            self.complaints.append(f"other origin: {request.url}")
+
+
+def serious_findings(page: Page) -> list[str]:
+    """What axe finds and calls serious or worse."""
+    found = Axe().run(page).response["violations"]
+    return [
+        f"{one['id']}: {node['html'][:160]}"
+        for one in found
+        if one["impact"] in SERIOUS
+        for node in one["nodes"]
+    ]
+
+
+def wider_than_screen(page: Page) -> int:
+    """Pixels by which the page scrolls sideways."""
+    width: int = page.evaluate(
+        "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    )
+    return width
