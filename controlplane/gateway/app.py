@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 import msgspec
 
+from controlplane.gateway.bounds import within
 from controlplane.gateway.call import Call
 from controlplane.gateway.openai.models import list_models, show_model
 from controlplane.gateway.openai.render import error_event
@@ -146,8 +146,8 @@ class HttpOut:
 
     async def _put(self, data: bytes, *, more: bool) -> None:
         try:
-            async with asyncio.timeout(SEND_S_MAX):
-                await self._send({"type": "http.response.body", "body": data, "more_body": more})
+            message = {"type": "http.response.body", "body": data, "more_body": more}
+            await within(SEND_S_MAX, self._send(message))
         except TimeoutError as error:
             raise ClientStalled from error
 

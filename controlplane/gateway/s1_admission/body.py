@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from controlplane.gateway.bounds import within
 from controlplane.gateway.call import Call, ClientGone
 from controlplane.gateway.refusal import NO_RETRY, Refusal, bad_field
 from controlplane.kernel.spans import INDEX
@@ -22,8 +22,7 @@ async def read_body(call: Call, receive: Receive) -> bytes:
     began = call.spans.clock()
     try:
         _check_length(call.header(b"content-length"))
-        async with asyncio.timeout(BODY_READ_S_MAX):
-            return await _collect(receive)
+        return await within(BODY_READ_S_MAX, _collect(receive))
     except TimeoutError as error:
         message = f"The body did not arrive within {BODY_READ_S_MAX:.0f} s."
         raise Refusal(408, "request_timeout", message) from error
