@@ -1,4 +1,4 @@
-"""A bound in time on one await, at a quarter of the cost of `asyncio.timeout`: it runs per token."""
+"""A bound in time on one await; it runs per token, so it costs a quarter of `asyncio.timeout`."""
 
 from __future__ import annotations
 
