@@ -201,6 +201,10 @@ class Wire:
         try:
             connection.consume_input()
             while self._syncs and not connection.is_busy():
+                # A dead connection is never busy and has no results: it would spin here for ever.
+                if connection.status == pq.ConnStatus.BAD:
+                    self._break()
+                    return
                 self._take(connection.get_result())
         except Error:
             self._break()
@@ -273,6 +277,8 @@ async def _await_sync(connection: pq.abc.PGconn) -> None:
     while True:
         connection.consume_input()
         while not connection.is_busy():
+            if connection.status == pq.ConnStatus.BAD:
+                raise ConnectionError(connection.get_error_message())
             result = connection.get_result()
             if result is None:
                 continue
