@@ -1,0 +1,259 @@
+"""The whole product as real processes, for tests of faults: gateways, echo nodes, both databases.
+
+Everything runs on loopback in a database of its own and is stopped here; clients are elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import redis
+from django.conf import settings
+from django.core.management import call_command
+
+from controlplane.blueprint.demo import MODEL, POOL
+from controlplane.core.audit import OPERATOR
+from controlplane.core.embedded import stack
+from controlplane.fleet.services import node_credential_create
+from tests.support.orm import orm
+from tests.support.servers import Servers, drop_database, make_database
+
+HOST = "127.0.0.1"
+WAIT_S_MAX = 30.0
+STOP_S_MAX = 15.0
+POLL_S = 0.03
+LOG_CHARS_MAX = 6_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to start. `tokens_per_s` paces each stream of a node; 0 answers at once."""
+
+    gateways: int = 1
+    nodes: int = 1
+    tokens_per_s: float = 0.0
+    credits: int | None = None
+    ready: bool = True
+
+
+class Child:
+    """One process that can be killed and started again; its output is kept."""
+
+    def __init__(self, name: str, argv: Sequence[str], env: Mapping[str, str], log: Path) -> None:
+        self.name = name
+        self._argv = argv
+        self._env = env
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def log(self) -> str:
+        """All that it has written."""
+        return self._log.read_text(errors="replace") if self._log.exists() else ""
+
+    def start(self) -> None:
+        """Begin to start; returns at once."""
+        with self._log.open("ab") as out:
+            self._process = subprocess.Popen(
+                self._argv,
+                env={**os.environ, **self._env},
+                cwd=settings.BASE_DIR,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+            )
+
+    def signal(self, number: int) -> None:
+        """Send a signal."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> int:
+        """Ask it to end; killed when it does not. Returns the exit status."""
+        if self._process is None:
+            return 0
+        if self._process.poll() is None:
+            self._process.terminate()
+        try:
+            return self._process.wait(STOP_S_MAX)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+
+
+@dataclass
+class Product:
+    """The running product and the demo's key."""
+
+    servers: Servers
+    key: str
+    gateways: list[Child] = field(default_factory=list)
+    ports: list[int] = field(default_factory=list)
+    nodes: list[Child] = field(default_factory=list)
+
+    @property
+    def urls(self) -> list[str]:
+        """Base URL of each gateway."""
+        return [f"http://{HOST}:{port}" for port in self.ports]
+
+    def readiness(self, number: int = 0) -> dict[str, Any]:
+        """What a gateway says of itself; empty when nobody answers."""
+        url = f"{self.urls[number]}/readyz"
+        try:
+            with urllib.request.urlopen(url, timeout=2) as answer:
+                body = answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                body = error.read()
+        except OSError:
+            return {}
+        facts: dict[str, Any] = json.loads(body)
+        return facts
+
+    def wait_ready(self, nodes: int | None = None) -> None:
+        """Return once every gateway serves the model from so many nodes."""
+        wanted = len(self.nodes) if nodes is None else nodes
+        wait_for(lambda: all(self._serves(n, wanted) for n in range(len(self.ports))), "readiness")
+
+    def _serves(self, number: int, nodes: int) -> bool:
+        facts = self.readiness(number)
+        return bool(
+            facts.get("ready")
+            and facts["nodes"] == nodes
+            and (not nodes or facts["models"])
+            and facts["limits_shared"]
+        )
+
+    def print_logs(self) -> None:
+        """The end of every log, for whoever reads a failure."""
+        for child in (*self.gateways, *self.nodes):
+            print(f"--- {child.name}\n{child.log[-LOG_CHARS_MAX:]}")
+
+
+@contextlib.contextmanager
+def running_product(servers: Servers, plan: Plan | None = None) -> Iterator[Product]:
+    """A fresh database, the demo's bootstrap, and the processes of the plan until the block ends.
+
+    Servers that the block has stopped are started again.
+    """
+    plan = plan or Plan()
+    with tempfile.TemporaryDirectory(prefix="sluice-product-") as folder, fresh_data(servers):
+        product = _make(servers, plan, Path(folder))
+        try:
+            for child in (*product.gateways, *product.nodes):
+                child.start()
+            if plan.ready:
+                product.wait_ready()
+            yield product
+        finally:
+            for child in (*product.nodes, *product.gateways):
+                child.stop()
+            product.print_logs()
+
+
+@contextlib.contextmanager
+def fresh_data(servers: Servers) -> Iterator[None]:
+    """An empty Redis and a new database, both there again at the end."""
+    with redis.Redis.from_url(str(settings.REDIS_URL)) as connection:
+        connection.flushall()
+    make_database(servers.postgres)
+    try:
+        yield
+    finally:
+        start_again(servers)
+        drop_database(servers.postgres)
+
+
+def start_again(servers: Servers) -> None:
+    """Start whichever server is down."""
+    for server in (servers.postgres, servers.redis):
+        if not server.alive:
+            server.start()
+
+
+def free_port() -> int:
+    """A loopback port that nobody has now."""
+    with socket.create_server((HOST, 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def wait_for(true: Callable[[], object], what: str, within_s: float = WAIT_S_MAX) -> float:
+    """Poll until it is so; returns the seconds that took."""
+    began = time.monotonic()
+    while not true():
+        if time.monotonic() - began > within_s:
+            raise AssertionError(f"no {what} within {within_s:g} s")
+        time.sleep(POLL_S)
+    return time.monotonic() - began
+
+
+def _make(servers: Servers, plan: Plan, folder: Path) -> Product:
+    out = io.StringIO()
+    call_command("bootstrap_demo", stdout=out)
+    made = json.loads(out.getvalue().splitlines()[-1])
+    product = Product(servers, made["api_key"])
+    for number in range(1, plan.gateways + 1):
+        port = free_port()
+        child = stack.gateway(HOST, port)
+        env = {**child.env, "SLUICE_ROLE": "gateway", "SLUICE_LOG_LEVEL": "INFO"}
+        env["SLUICE_GATEWAY_PROCESSES"] = str(plan.gateways)
+        name = f"gateway-{number}"
+        product.gateways.append(Child(name, child.argv, env, folder / f"{name}.log"))
+        product.ports.append(port)
+    credentials = {made["node_name"]: made["node_credential"]}
+    for number in range(2, plan.nodes + 1):
+        name = f"node-{number}"
+        more = node_credential_create(actor=OPERATOR, name=name, pool=POOL, models=[MODEL.name])
+        credentials[name] = more.secret
+    for name in list(credentials)[: plan.nodes]:
+        env = {"SLUICE_NODE_CREDENTIAL": credentials[name]}
+        argv = _node_argv(name, product.ports, plan)
+        product.nodes.append(Child(name, argv, env, folder / f"{name}.log"))
+    return product
+
+
+def _node_argv(name: str, ports: Sequence[int], plan: Plan) -> list[str]:
+    argv = [sys.executable, "-m", "inference", "--engine", "echo", "--name", name]
+    argv += ["--model", str(settings.SHIPPED_MODEL_DIR)]
+    argv += ["--tokens-per-s", str(plan.tokens_per_s)]
+    if plan.credits is not None:
+        argv += ["--credits", str(plan.credits)]
+    for port in ports:
+        argv += ["--gateway", stack.fleet_url(HOST, port)]
+    return argv
+
+
+def _verify() -> str:
+    out = io.StringIO()
+    try:
+        call_command("verify_ledger", strict=True, stdout=out)
+    except SystemExit:
+        raise AssertionError(f"verify_ledger found breaches:\n{out.getvalue()}") from None
+    return out.getvalue()
+
+
+verify_ledger = orm(_verify)
