@@ -1,4 +1,4 @@
-"""Figures ready to be read: text, the exact value behind it, and whether it rests on too little."""
+"""Figures ready to be read: text, the exact value behind it, and how it is to look."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from controlplane.kernel.histogram import Histogram
 from frontend import formats
 
 PERCENTILES = (50, 95, 99)
+FEW = "few"
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One figure. `key` is how the live stream names it; `few` prints it faintly."""
+    """One figure. `key` is how the live stream names it, `tone` its class."""
 
     key: str
     text: str
     title: str = ""
-    few: bool = False
+    tone: str = ""
     label: str = ""
 
-    def as_json(self) -> list[str | bool]:
+    def as_json(self) -> list[str]:
         """What the live stream sends."""
-        return [self.text, self.title, self.few]
+        return [self.text, self.title, self.tone]
 
 
 def percentile_cells(name: str, found: Histogram | None, *, unit: bool) -> list[Cell]:
@@ -34,7 +35,9 @@ def percentile_cells(name: str, found: Histogram | None, *, unit: bool) -> list[
         value = found.percentile(percent / 100) if found else None
         thin = formats.few(percent, count)
         title = f"of {count:,} values" + (", too few to rely on" if thin else "")
-        cells.append(Cell(f"{name}.p{percent}", show(value), title, thin, f"p{percent}"))
+        cells.append(
+            Cell(f"{name}.p{percent}", show(value), title, FEW if thin else "", f"p{percent}")
+        )
     return cells
 
 

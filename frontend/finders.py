@@ -6,7 +6,7 @@ The file's address carries its version, so that browsers may keep it for ever.
 from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 from django.contrib.staticfiles.finders import BaseFinder
 from django.core.checks import CheckMessage, Error
@@ -47,10 +47,14 @@ class PlotlyFinder(BaseFinder):
             Error("The plotly wheel lacks its script.", hint="Install it again.", id="sluice.E1")
         ]
 
-    def find(self, path: str, find_all: bool = False, **kwargs: Any) -> list[str] | str:
+    @overload
+    def find(self, path: str, find_all: Literal[False] = ...) -> str | None: ...
+    @overload
+    def find(self, path: str, find_all: Literal[True]) -> list[str]: ...
+    def find(self, path: str, find_all: bool = False) -> list[str] | str | None:
         """The file's place for its own path, nothing for others."""
         if path != PLOTLY_PATH:
-            return []
+            return [] if find_all else None
         place = str(plotly_file())
         return [place] if find_all else place
 

@@ -19,14 +19,22 @@ def significant(value: float, digits: int = 3) -> str:
     """Plain decimal text with so many significant digits; never an exponent."""
     if value == 0:
         return "0"
-    places = digits - 1 - floor(log10(abs(value)))
-    rounded = round(value, places)
+    rounded = round(value, digits - 1 - floor(log10(abs(value))))
+    # Rounding may have added a digit: 0.9996 is 1.00.
+    places = digits - 1 - floor(log10(abs(rounded)))
     return f"{rounded:,.{max(0, places)}f}"
+
+
+def _milliseconds(value_us: float) -> str:
+    # Clocks count whole microseconds: a fourth decimal would be invented.
+    if abs(value_us) < US_PER_MS // 10:
+        return f"{value_us / US_PER_MS:.3f}" if value_us else "0"
+    return significant(value_us / US_PER_MS)
 
 
 def milliseconds(value_us: float | None) -> str:
     """Number only, for a column whose head says "ms"."""
-    return MISSING if value_us is None else significant(value_us / US_PER_MS)
+    return MISSING if value_us is None else _milliseconds(value_us)
 
 
 def duration(value_us: float | None) -> str:
@@ -35,7 +43,7 @@ def duration(value_us: float | None) -> str:
         return MISSING
     # Compared after rounding, so that 999.7 ms reads 1.00 s and not 1,000 ms.
     if round(value_us) < US_PER_S - US_PER_MS // 2:
-        return f"{significant(value_us / US_PER_MS)} ms"
+        return f"{_milliseconds(value_us)} ms"
     seconds = value_us / US_PER_S
     if seconds < S_PER_MIN - 0.05:
         return f"{significant(seconds)} s"
@@ -61,6 +69,15 @@ def count_short(value: int | None) -> str:
 def rate(value: float | None) -> str:
     """Tokens or requests a second, three significant digits."""
     return MISSING if value is None else significant(value)
+
+
+def rate_words(per_second: float) -> str:
+    """A rate in the unit in which it is at least one."""
+    if per_second >= 1 or per_second == 0:
+        return f"{significant(per_second)} a second"
+    if per_second * S_PER_MIN >= 1:
+        return f"{significant(per_second * S_PER_MIN)} a minute"
+    return f"{significant(per_second * S_PER_HOUR)} an hour"
 
 
 def percent(part: float, whole: float) -> str:

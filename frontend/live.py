@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from typing import Any
+import uuid
 from urllib.parse import parse_qsl
 
 from channels.db import database_sync_to_async
@@ -75,21 +75,20 @@ class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         sent = ""
         while True:
             if rolling is None or loop.time() - checked > RECHECK_S:
-                organization = await self._allowed()
+                organization = await database_sync_to_async(self._allowed)()
                 if organization is None:
                     await self.close(code=NOT_ALLOWED)
                     return
                 rolling = rolling or RollingOverview(organization)
                 checked = loop.time()
             within, _ = range_from(self._query(), timezone.now())
-            text = await self._figures(rolling, within)
+            text = await database_sync_to_async(self._figures)(rolling, within)
             if text and text != sent:
                 await self.send(text_data=text)
                 sent = text
             await asyncio.sleep(PERIODS_S.get(within.step_s, PERIOD_LONG_S))
 
-    @database_sync_to_async
-    def _allowed(self) -> Any:
+    def _allowed(self) -> uuid.UUID | None:
         user = self.scope.get("user")
         if not isinstance(user, User):
             return None
@@ -99,7 +98,6 @@ class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             return None
         return viewer.organization.id
 
-    @database_sync_to_async
     def _figures(self, rolling: RollingOverview, within: TimeRange) -> str:
         try:
             return json.dumps(rolling.read(within, timezone.now()).live(), separators=(",", ":"))

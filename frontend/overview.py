@@ -18,24 +18,15 @@ from frontend import formats
 from frontend.cells import PERCENTILES, Cell, count_cell, percentile_cells
 from frontend.plots.figure import Axis, Figure, Line
 from frontend.ranges import TimeRange
+from frontend.stages import LABELS, STAGE_NAMES
 
-STAGE_NAMES = tuple(name for name, _, _ in STAGES)
 EVERYONE = (*STAGE_NAMES, "queue", "tokens_per_s")
 OWN = ("total", "ttft", "inter_token")
 MILLI = 1_000
 HUNDRED = 100.0
+DEPTH_TOLD = 0.001
 # The drawing shows this many budgets, so that a bar over its budget is seen to pass the mark.
 BUDGETS_SHOWN = 1.5
-LABELS = dict(
-    zip(
-        STAGE_NAMES,
-        (
-            "Gateway", "Load balancer", "Tokenizer", "Model router",
-            "Inference", "Post-processing", "Billing",
-        ),
-        strict=True,
-    )
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -140,7 +131,7 @@ def _tiles(
         Tile(
             "Requests",
             [count_cell("requests", usage.requests)],
-            Cell("requests.rate", f"{formats.rate(usage.requests / seconds)} a second"),
+            Cell("requests.rate", formats.rate_words(usage.requests / seconds)),
             "requests",
         ),
         Tile(
@@ -190,7 +181,7 @@ def _stage(number: int, everyone: dict[str, Histogram]) -> StageRow:
     slow = found.percentile(0.95) if found else None
     over = slow is not None and slow > budget_us
     share = 0.0 if slow is None else HUNDRED * slow / (budget_us * BUDGETS_SHOWN)
-    verdict = formats.MISSING if slow is None else ("over" if over else "within")
+    tone, words = ("status bad", "over") if over else ("status ok", "within")
     return StageRow(
         number=number,
         name=name,
@@ -198,7 +189,11 @@ def _stage(number: int, everyone: dict[str, Histogram]) -> StageRow:
         budget_ms=formats.milliseconds(budget_us),
         cells=percentile_cells(name, found, unit=False),
         count=count_cell(f"{name}.n", found.count if found else 0),
-        verdict=Cell(f"{name}.verdict", verdict, few=slow is None),
+        verdict=Cell(
+            f"{name}.verdict",
+            formats.MISSING if slow is None else words,
+            tone="faint" if slow is None else tone,
+        ),
         bar_key=f"{name}.bar",
         bar_width=round(min(share, HUNDRED), 2),
         over=over,
@@ -283,12 +278,14 @@ def _ttft_figure(points: dict[datetime, Point], times: list[datetime]) -> Figure
 def _depth_figure(depth: dict[datetime, float], times: list[datetime]) -> Figure:
     values = [depth.get(at) for at in times]
     peak = max((value for value in values if value is not None), default=0.0)
+    most = formats.significant(round(peak, 3)) if peak >= DEPTH_TOLD else "fewer than 0.001"
     finding = (
-        f"At most {formats.significant(round(peak, 3))} requests waited at once on average, in the "
-        "gateway and on nodes, over all tenants."
+        f"At the peak {most} requests waited at once, averaged over a step; in the gateway and on "
+        "nodes, all tenants."
     )
     line = Line("requests waiting", values, "--stage-4")
-    return Figure("queue", "Queue depth", finding, times, [line], Axis("requests"))
+    axis = Axis("requests", most=max(1.0, peak * 1.1))
+    return Figure("queue", "Queue depth", finding, times, [line], axis)
 
 
 def _cache_figure(points: dict[datetime, Point], times: list[datetime]) -> Figure:

@@ -86,7 +86,7 @@ def range_from(query: Mapping[str, str], now: datetime) -> tuple[TimeRange, str]
         return _relative(DEFAULT, now), f"“{name[:40]}” is not a range; showing the last hour."
     try:
         start, end = _parse(first), _parse(last)
-    except ValueError:
+    except (ValueError, OverflowError):
         return _relative(DEFAULT, now), "From and to must be dates with times, in UTC."
     if not timedelta(0) < end - start <= SPAN_MAX:
         text = f"A range must end after it starts and span at most {SPAN_MAX.days} days."

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from controlplane.kernel.spans import ABSENT, SPANS, STAGES
+from frontend.stages import LABELS
 
 BEFORE = "s1_admission.arrival"
 # A bar thinner than this share of the drawing could not be seen.
@@ -31,9 +32,9 @@ class Bar:
 
     @property
     def short(self) -> str:
-        """The name without its stage, or the stage without its number."""
+        """The layer's own name, or the stage in words."""
         stage, _, layer = self.name.partition(".")
-        return layer or stage.partition("_")[2]
+        return layer or LABELS[stage]
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from django.db import connection
 from django.db.models import Max, Sum
@@ -30,7 +31,7 @@ HOUR_S = 3_600
 SETTLED_AFTER = timedelta(minutes=20)
 FIGURES = ("requests", "errors", "uncached", "cached", "output", "nano")
 
-HistogramRow = tuple[datetime, str, uuid.UUID, bytes]
+HistogramRow = tuple[datetime, str, uuid.UUID, bytes | memoryview]
 
 
 @dataclass
@@ -133,7 +134,7 @@ def _written_to(step_s: int) -> datetime:
     """Until when roll-ups of a step are complete, whoever's they are."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT telemetry_rollup_last(%s)", [step_s])
-        (last,) = cursor.fetchone() or (None,)
+        last: datetime | None = (cursor.fetchone() or (None,))[0]
     if last is None:
         return datetime.fromtimestamp(0, UTC)
     settled = step_floor(datetime.now(UTC) - SETTLED_AFTER, step_s)
@@ -160,21 +161,18 @@ def _histograms(
 def _usage(
     query: SeriesQuery, step_s: int, start: datetime, end: datetime
 ) -> Iterator[tuple[datetime, UsageSum]]:
-    sums = {name: Sum(name) for name in FIGURES}
+    sums = [Sum(name) for name in FIGURES]
+    rows: Iterable[tuple[Any, ...]]
     if step_s == MINUTE_S:
         minutes = UsageMinute.objects.filter(
             organization=query.organization, minute__gte=start, minute__lt=end
         )
-        rows = list(minutes.order_by().values("minute").annotate(**sums))
-        yield from ((row.pop("minute"), UsageSum(**_whole(row))) for row in rows)
-        return
-    rollups = UsageRollup.objects.filter(
-        organization=query.organization, step_s=step_s, at__gte=start, at__lt=end
-    )
-    rows = list(rollups.order_by().values("at").annotate(**sums))
-    yield from ((row.pop("at"), UsageSum(**_whole(row))) for row in rows)
-
-
-def _whole(row: dict[str, object]) -> dict[str, int]:
-    # PostgreSQL sums bigint to numeric.
-    return {name: int(str(row[name])) for name in FIGURES}
+        rows = minutes.order_by().values_list("minute").annotate(*sums)
+    else:
+        rollups = UsageRollup.objects.filter(
+            organization=query.organization, step_s=step_s, at__gte=start, at__lt=end
+        )
+        rows = rollups.order_by().values_list("at").annotate(*sums)
+    for at, *figures in rows:
+        # PostgreSQL sums bigint to numeric.
+        yield at, UsageSum(*map(int, figures))

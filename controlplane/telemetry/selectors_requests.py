@@ -57,8 +57,8 @@ class Volume:
 
 
 def id_floor(moment: datetime) -> uuid.UUID:
-    """The least request id of a moment."""
-    return uuid.UUID(int=int(moment.timestamp() * 1_000) << 80)
+    """The least request id of a moment; there are none from before 1970."""
+    return uuid.UUID(int=max(0, int(moment.timestamp() * 1_000)) << 80)
 
 
 def request_page(

@@ -91,6 +91,7 @@ class Figure:
             "gridcolor": "--line",
             "zerolinecolor": "--line",
             "automargin": True,
+            "exponentformat": "none",
         }
         if self.axis.logarithmic:
             value_axis["dtick"] = 1
@@ -106,7 +107,13 @@ class Figure:
             "hovermode": "x unified",
             "hoverlabel": {"bgcolor": "--raised", "bordercolor": "--line"},
             "showlegend": len(self.lines) > 1,
-            "legend": {"orientation": "h", "y": -0.18, "x": 0},
+            "legend": {
+                "orientation": "h",
+                "y": 1.02,
+                "yanchor": "bottom",
+                "x": 0,
+                "xanchor": "left",
+            },
             "xaxis": {
                 "type": "date",
                 "gridcolor": "--line",

@@ -14,7 +14,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_variables
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from controlplane.billing.models import Budget
 from controlplane.billing.selectors_pages import budget_map
@@ -136,9 +136,11 @@ def key_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @never_cache
 @page(Action.KEY_CREATE)
 @sensitive_variables()
-@require_POST
+@require_http_methods(["GET", "POST"])
 def key_create(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Make a key and show its secret in this one answer, which nothing stores."""
+    if request.method == "GET":
+        return redirect("keys")
     form = KeyForm(_projects(viewer), request.POST)
     if not form.is_valid():
         return _index(request, viewer, form)

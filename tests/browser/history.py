@@ -1,4 +1,4 @@
-"""A past for browser tests: requests, series and ledger lines written through the real functions."""
+"""A past for browser tests: requests, series and ledger lines, through the real functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole Sluice for browser tests: real servers, the real ASGI application, an echo node, real rows.
+"""A whole Sluice for browser tests: real servers, real ASGI application, echo node, real rows.
 
 Everything is a process of its own on loopback, started and stopped here.
 """
@@ -26,7 +26,7 @@ from tests.browser.history import write_history
 from tests.support.fleet import MODEL, make_model
 from tests.support.people import Cast, make_cast
 
-PASSWORD = "correct-horse-battery-staple"  # noqa: S105
+PASSWORD = "correct-horse-battery-staple"
 START_S_MAX = 60.0
 STOP_S_MAX = 15.0
 NODE = "node-1"
@@ -65,9 +65,7 @@ def fill(with_history: bool) -> tuple[Cast, CreatedKey, list[uuid.UUID], str]:
     price_publish(actor=OPERATOR, model=model, draft=prices)
     node = node_credential_create(actor=OPERATOR, name=NODE, pool="default")
     key = apikey_create(actor=cast.alice, project=cast.project, label="nightly summaries")
-    apikey_create(
-        actor=cast.alice, project=cast.project, label="search agents", lifetime_days=None
-    )
+    apikey_create(actor=cast.alice, project=cast.project, label="search agents", lifetime_days=None)
     requests = write_history(cast, key.key, MODEL) if with_history else []
     return cast, key, requests, node.secret
 

@@ -34,10 +34,10 @@ function showCells(cells) {
   for (const node of document.querySelectorAll("[data-cell]")) {
     const found = cells[node.dataset.cell];
     if (!found) continue;
-    const [text, title, few] = found;
+    const [text, title, tone] = found;
     if (node.textContent !== text) node.textContent = text;
     if (title) node.title = title;
-    node.classList.toggle("few", few);
+    node.className = tone;
   }
 }
 

@@ -1,0 +1,17 @@
+"""The seven stages in the words of the pages; their spans' names stay those of the modules."""
+
+from __future__ import annotations
+
+from controlplane.kernel.spans import STAGES
+
+STAGE_NAMES = tuple(name for name, _, _ in STAGES)
+_WORDS = (
+    "Gateway",
+    "Load balancer",
+    "Tokenizer",
+    "Model router",
+    "Inference",
+    "Post-processing",
+    "Billing",
+)
+LABELS = dict(zip(STAGE_NAMES, _WORDS, strict=True))

@@ -1,0 +1,228 @@
+"""Pages through Django's client: who may see what, forms, headers; drawing is for browser tests."""
+
+import re
+import uuid
+
+import pytest
+from django.test import Client
+
+from controlplane.core.audit import OPERATOR
+from controlplane.core.permissions import Role
+from controlplane.tenants.accounts import setup_link_create, user_create
+from controlplane.tenants.models import User
+from controlplane.tenants.selectors import apikey_list
+from controlplane.tenants.services import apikey_create, membership_set
+from tests.browser.history import write_history
+from tests.support.people import Cast, make_cast
+
+PASSWORD = "correct-horse-battery-staple"
+PAGES = ("/", "/requests", "/keys", "/playground")
+
+
+@pytest.fixture
+def cast(database: str) -> Cast:
+    """Alice, Bob and Charlie."""
+    return make_cast()
+
+
+def _as(user: User) -> Client:
+    client = Client()
+    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    return client
+
+
+def _member(cast: Cast, role: Role) -> Client:
+    user = user_create(actor=OPERATOR, email=f"{role.value}@example.org")
+    membership_set(actor=cast.alice, organization=cast.acme, user=user, role=role)
+    return _as(user)
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_stranger_is_sent_to_sign_in(client: Client, path: str) -> None:
+    answer = client.get(path)
+    assert answer.status_code == 302
+    assert answer["Location"].startswith("/sign-in")
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_page_opens_empty(cast: Cast, path: str) -> None:
+    answer = _as(cast.alice).get(path)
+    assert answer.status_code == 200
+    assert "private" in answer["Cache-Control"]
+    policy = answer["Content-Security-Policy"]
+    assert "script-src 'self';" in policy
+    assert "unsafe-eval" not in policy
+
+
+def test_nothing_sent_yet_shows_what_to_paste(cast: Cast) -> None:
+    text = _as(cast.alice).get("/").content.decode()
+    assert "curl -N http://testserver/v1/chat/completions" in text
+
+
+def test_a_user_without_organization_is_told_what_to_do(cast: Cast) -> None:
+    answer = _as(cast.stella).get("/")
+    assert answer.status_code == 403
+    assert "You are in no organization yet" in answer.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("role", "allowed"),
+    [
+        (Role.VIEWER, {"/", "/requests"}),
+        (Role.FINANCE, {"/", "/requests"}),
+        (Role.DEVELOPER, set(PAGES)),
+        (Role.ADMIN, set(PAGES)),
+    ],
+)
+def test_a_role_opens_its_pages_and_no_others(cast: Cast, role: Role, allowed: set[str]) -> None:
+    client = _member(cast, role)
+    answers = {path: client.get(path).status_code for path in PAGES}
+    assert answers == {path: 200 if path in allowed else 403 for path in PAGES}
+    links = set(re.findall(r'<li><a href="([^"]+)"', client.get("/").content.decode()))
+    assert links == allowed
+
+
+def test_charlie_finds_nothing_of_acme(cast: Cast) -> None:
+    key = apikey_create(actor=cast.alice, project=cast.project, label="night owl").key
+    requests = write_history(cast, key, "tiny")
+    alice, charlie = _as(cast.alice), _as(cast.charlie)
+    path = f"/requests/{requests[-1].hex}"
+    assert alice.get(path).status_code == 200
+    assert charlie.get(path).status_code == 404
+    assert requests[-1].hex in alice.get("/requests?range=6h").content.decode()
+    assert "No requests match" in charlie.get("/requests?range=6h").content.decode()
+    assert charlie.post(f"/keys/{key.id.hex}/revoke").status_code == 404
+    assert charlie.post("/playground/token", {"project": str(cast.project.id)}).status_code == 404
+    cost = f"/playground/cost/{requests[-1].hex}"
+    assert charlie.get(cost).json() == {"cost": None, "exact": None}
+    assert key.label not in charlie.get("/keys").content.decode()
+
+
+def test_another_organization_can_be_chosen_only_by_its_members(cast: Cast) -> None:
+    membership_set(actor=cast.charlie, organization=cast.other, user=cast.bob, role=Role.VIEWER)
+    bob, alice = _as(cast.bob), _as(cast.alice)
+    assert bob.post("/organization", {"organization": str(cast.other.id)}).status_code == 302
+    assert bob.get("/keys").status_code == 403
+    assert alice.post("/organization", {"organization": str(cast.other.id)}).status_code == 404
+    assert alice.post("/organization", {"organization": "x"}).status_code == 404
+
+
+def test_a_key_is_shown_once_and_never_stored_by_the_browser(cast: Cast) -> None:
+    alice = _as(cast.alice)
+    form = {"label": "nightly", "project": str(cast.project.id), "lifetime": "30"}
+    answer = alice.post("/keys/create", form)
+    assert "no-store" in answer["Cache-Control"]
+    (secret,) = re.findall(r"sk_sluice_\w{12}_\w{43}_\w{6}", answer.content.decode())
+    assert secret not in alice.get("/keys").content.decode()
+    (key,) = apikey_list(user=cast.alice)
+    assert key.label == "nightly"
+    assert key.expires_at is not None
+    assert alice.get("/keys/create").status_code == 302
+
+
+@pytest.mark.parametrize(
+    "change", [{"label": ""}, {"label": "x" * 101}, {"project": str(uuid.uuid4())},
+               {"project": "x"}, {"lifetime": "31"}, {"models": "none-such"}],
+)  # fmt: skip
+def test_a_wrong_key_form_makes_no_key(cast: Cast, change: dict[str, str]) -> None:
+    form = {"label": "nightly", "project": str(cast.project.id), "lifetime": "30", **change}
+    answer = _as(cast.alice).post("/keys/create", form)
+    assert answer.status_code == 422
+    assert "errorlist" in answer.content.decode()
+    assert apikey_list(user=cast.alice) == []
+
+
+def test_a_key_is_revoked_once(cast: Cast) -> None:
+    key = apikey_create(actor=cast.alice, project=cast.project, label="night owl").key
+    bob = _as(cast.bob)
+    for words in ("is revoked", "was revoked before"):
+        answer = bob.post(f"/keys/{key.id.hex}/revoke", {"reason": "left"}, follow=True)
+        assert words in answer.content.decode()
+    assert apikey_list(user=cast.alice)[0].revoked_reason == "left"
+
+
+def test_a_playground_token_is_for_ten_minutes_and_not_cached(cast: Cast) -> None:
+    answer = _as(cast.bob).post("/playground/token", {"project": str(cast.project.id)})
+    assert answer.json()["lifetime_s"] == 600
+    assert "no-store" in answer["Cache-Control"]
+    assert _as(cast.bob).post("/playground/token", {"project": "x"}).status_code == 400
+
+
+def test_a_one_time_link_sets_the_password_once(cast: Cast) -> None:
+    path = f"/setup/{setup_link_create(actor=OPERATOR, user=cast.bob)}"
+    client = Client()
+    opened = client.get(path)
+    assert opened["Referrer-Policy"] == "no-referrer"
+    assert "no-store" in opened["Cache-Control"]
+    short = client.post(path, {"password": "short", "again": "short"})
+    assert "too short" in short.content.decode()
+    differing = client.post(path, {"password": PASSWORD, "again": PASSWORD + "x"})
+    assert "The two passwords differ." in differing.content.decode()
+    done = client.post(path, {"password": PASSWORD, "again": PASSWORD})
+    assert done["Location"] == "/"
+    assert client.get("/").status_code == 200
+    assert Client().get(path).status_code == 410
+    assert Client().get("/setup/none-such").status_code == 410
+    assert _sign_in(Client(), PASSWORD)["Location"] == "/"
+
+
+def _sign_in(client: Client, password: str) -> object:
+    form = {"username": "bob@example.org", "password": password}
+    return client.post("/sign-in", form, REMOTE_ADDR="10.0.0.9")
+
+
+def test_five_wrong_passwords_pause_the_account_from_that_address(cast: Cast) -> None:
+    answers = [_sign_in(Client(), "wrong").status_code for _ in range(5)]
+    assert answers[:4] == [200] * 4
+    assert answers[4] == 429
+    locked = _sign_in(Client(), "wrong")
+    assert "Sign-in is paused" in locked.content.decode()
+
+
+def test_there_is_no_sign_up(client: Client) -> None:
+    for path in ("/sign-up", "/signup", "/register", "/accounts/signup/"):
+        answer = client.get(path)
+        assert answer.status_code == 404
+        assert "There is nothing here" in answer.content.decode()
+
+
+def test_a_form_without_its_token_changes_nothing(cast: Cast) -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(cast.alice, backend="django.contrib.auth.backends.ModelBackend")
+    answer = client.post("/keys/create", {"label": "x", "project": str(cast.project.id)})
+    assert answer.status_code == 403
+    assert "This form is no longer valid" in answer.content.decode()
+    assert apikey_list(user=cast.alice) == []
+
+
+def test_filters_ranges_and_paging_survive_nonsense(cast: Cast) -> None:
+    alice = _as(cast.alice)
+    for query in ("range=x", "before=x&after=y", "min_ms=x&key=1", "from=1960-01-01&to=1960-01-02"):
+        assert alice.get(f"/requests?{query}").status_code == 200
+        assert alice.get(f"/?{query}").status_code == 200
+    assert alice.get(f"/requests/{uuid.uuid4().hex}").status_code == 404
+    assert alice.get("/overview/none-such.csv").status_code == 404
+
+
+def test_paging_by_key_sees_every_request_once(cast: Cast) -> None:
+    key = apikey_create(actor=cast.alice, project=cast.project, label="night owl").key
+    written = {one.hex for one in write_history(cast, key, "tiny")}
+    alice, seen, path = _as(cast.alice), [], "/requests?range=6h"
+    for _ in range(len(written)):
+        text = alice.get(path).content.decode()
+        seen += re.findall(r"/requests/([0-9a-f]{32})\?", text)
+        older = re.search(r'href="(/requests\?[^"]*before=[0-9a-f]{32})"', text)
+        if older is None:
+            break
+        path = older[1].replace("&amp;", "&")
+    assert len(seen) == len(written)
+    assert set(seen) == written
+
+
+def test_a_charts_figures_come_as_csv(cast: Cast) -> None:
+    key = apikey_create(actor=cast.alice, project=cast.project, label="night owl").key
+    write_history(cast, key, "tiny")
+    answer = _as(cast.alice).get("/overview/ttft.csv?range=6h")
+    lines = answer.content.decode().splitlines()
+    assert lines[0] == '"Time, UTC","p50, ms","p95, ms","p99, ms"'
+    assert len(lines) > 10

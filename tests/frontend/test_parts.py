@@ -1,0 +1,94 @@
+"""Filters, receipts, volume bars, ids and the Plotly finder: small parts behind the pages."""
+
+import uuid
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from controlplane.telemetry.selectors_requests import Volume
+from frontend.converters import HexId
+from frontend.filters import Filters, filters_from, request_filter
+from frontend.finders import PLOTLY_PATH, OneFileStorage, PlotlyFinder
+from frontend.ranges import TimeRange
+from frontend.receipt import read_receipt
+from frontend.snippets import SNIPPETS, first_curl
+from frontend.volume import volume_bars
+
+START = datetime(2026, 11, 21, 9, tzinfo=UTC)
+HOUR = TimeRange(START, START + timedelta(hours=1), "")
+
+
+def test_filters_read_the_url_and_write_it_back() -> None:
+    key = uuid.uuid4()
+    query = {"model": "tiny", "key": key.hex, "status": "failed", "stream": "no", "min_ms": "250"}
+    filters = filters_from({**query, "range": "1h"})
+    assert filters.given == query
+    wanted = request_filter(filters, uuid.UUID(int=1), HOUR)
+    assert (wanted.key, wanted.stream, wanted.total_us_min) == (key, False, 250_000)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [{"key": "x"}, {"status": "teapot"}, {"finish": "'"}, {"stream": "maybe"}, {"min_ms": "-1"},
+     {"min_ms": "1e9"}, {"min_ms": "99999999999"}, {"min_ms": "²"}],
+)  # fmt: skip
+def test_a_filter_that_means_nothing_is_left_out(query: dict[str, str]) -> None:
+    assert filters_from(query) == Filters()
+
+
+def test_a_receipt_is_told_as_rows() -> None:
+    receipt = read_receipt(
+        b'{"rule":"direct","predicted_cached_tokens":1024,'
+        b'"candidates":[{"node":"n1","cost_ms":1.5},{"node":"n2","cost_ms":2}]}'
+    )
+    assert receipt is not None
+    assert receipt.facts == [("Rule", "direct"), ("Predicted cached tokens", "1,024")]
+    assert receipt.head == ["Node", "Cost, ms"]
+    assert receipt.candidates == [["n1", "1.500"], ["n2", "2"]]
+
+
+@pytest.mark.parametrize("data", [b"", b"[", b"[]", b'"x"', b"\xff"])
+def test_a_receipt_that_cannot_be_read_is_none(data: bytes) -> None:
+    assert read_receipt(data) is None
+
+
+def test_volume_bars_stack_failures_on_top() -> None:
+    rows = [Volume(START, 10, 5), Volume(START + timedelta(minutes=30), 5, 0)]
+    made = volume_bars(rows, HOUR)
+    assert (made.requests, made.failed, made.most) == (15, 5, 10)
+    first, second = made.bars
+    assert (first.ok_top, first.ok_height, first.failed_top, first.failed_height) == (50, 50, 0, 50)
+    assert (second.left, second.ok_height) == (50, 50)
+
+
+def test_no_requests_make_no_bars() -> None:
+    assert volume_bars([], HOUR).bars == []
+
+
+def test_ids_in_addresses_are_as_clients_see_them() -> None:
+    one = uuid.uuid4()
+    assert HexId().to_python(str(one)) == HexId().to_python(one.hex) == one
+    assert HexId().to_url(one) == one.hex
+
+
+def test_the_finder_exposes_one_file_of_the_wheel() -> None:
+    finder = PlotlyFinder()
+    found = finder.find(PLOTLY_PATH)
+    assert found is not None
+    assert Path(found).stat().st_size > 1_000_000
+    assert finder.find("vendor/other.js") is None
+    assert finder.find("../datasets/iris.csv", find_all=True) == []
+    assert [name for name, _ in finder.list(None)] == [PLOTLY_PATH]
+    assert finder.check() == []
+    with pytest.raises(FileNotFoundError):
+        OneFileStorage().path("plotly.min.js")
+
+
+def test_snippets_stream_and_take_the_key_from_the_environment() -> None:
+    for snippet in SNIPPETS:
+        assert "SLUICE_API_KEY" in snippet.text
+        assert '"stream": true' in snippet.text or "stream=True" in snippet.text or (
+            "stream: true" in snippet.text
+        )  # fmt: skip
+    assert first_curl("http://h", "tiny").startswith("curl -N http://h/v1/chat/completions")
