@@ -35,7 +35,10 @@ class PrefillSpan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Batch:
-    """One step. `slots` is where each row's key and value go, `sampled` the rows to draw from."""
+    """One step. `slots` is where each row's key and value go, `sampled` the rows to draw from.
+
+    Both are padded to a grid: extra rows store to a spare slot, extra draws repeat a row.
+    """
 
     tokens: Tensor
     positions: Tensor

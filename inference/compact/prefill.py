@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from inference.compact.attention.blockwise import KEYS_STEP
 from inference.compact.batch import PrefillSpan, Uploader
+from inference.compact.rounding import round_up
 from inference.compact.scheduler import Chunk
 
 
@@ -17,6 +19,8 @@ def plan_prefills(
     for chunk in chunks:
         length = chunk.start + chunk.count
         blocks = chunk.sequence.blocks[: -(-length // block_size)]
+        gathered = -(-round_up(length, KEYS_STEP) // block_size)
+        blocks += blocks[-1:] * (gathered - len(blocks))
         spans.append(
             PrefillSpan(
                 start=first_row,

@@ -16,6 +16,7 @@ from inference.compact.models.decoder import Decoder
 from inference.compact.models.shape import ModelShape
 from inference.compact.placement import Placement
 from inference.compact.prefill import plan_prefills
+from inference.compact.rounding import round_up_rows
 from inference.compact.sampler import Sampler
 from inference.compact.scheduler import Chunk
 from inference.compact.weights import load_weights
@@ -43,8 +44,9 @@ class Runner:
         """One pick for each chunk that samples, in the order of the chunks."""
         with torch.inference_mode():
             batch = self._batch(chunks)
-            logits = self.decoder.forward(batch)
-            return self.sampler.draw(logits, [chunk.sequence for chunk in chunks if chunk.samples])
+            sequences = [chunk.sequence for chunk in chunks if chunk.samples]
+            logits = self.decoder.forward(batch)[: len(sequences)]
+            return self.sampler.draw(logits, sequences)
 
     def _batch(self, chunks: list[Chunk]) -> Batch:
         size, dtype = self.placement.block_size, self.placement.torch_dtype
@@ -61,11 +63,14 @@ class Runner:
             positions += span
             slots += [blocks[place // size] * size + place % size for place in span]
             last_row[id(chunk)] = len(tokens) - 1
+        sampled = [last_row[id(chunk)] for chunk in chunks if chunk.samples]
+        spare_rows = round_up_rows(len(tokens)) - len(tokens)
+        spare_draws = round_up_rows(len(sampled)) - len(sampled)
         return Batch(
-            tokens=self.upload.integers(tokens),
-            positions=self.upload.integers(positions),
-            slots=self.upload.integers(slots),
-            sampled=self.upload.integers([last_row[id(c)] for c in chunks if c.samples]),
+            tokens=self.upload.integers(tokens + [0] * spare_rows),
+            positions=self.upload.integers(positions + [0] * spare_rows),
+            slots=self.upload.integers(slots + [self.decoder.cache.spare_slot] * spare_rows),
+            sampled=self.upload.integers(sampled + sampled[:1] * spare_draws),
             decodes=plan_decodes(decodes, size, self.upload, dtype),
             prefills=plan_prefills(prefills, len(decodes), size, self.upload, dtype),
         )

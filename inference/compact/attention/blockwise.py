@@ -15,8 +15,12 @@ from torch import Tensor
 
 from inference.compact.attention.cache import KvCache
 from inference.compact.batch import PrefillSpan
+from inference.compact.rounding import round_up
 
 BLOCK_ROWS = 128
+# Sizes are rounded up, since the matrix library keeps compiled code for every size it has met.
+ROWS_STEP = 32
+KEYS_STEP = 128
 
 
 def prefill_blockwise(queries: Tensor, kv: KvCache, layer: int, span: PrefillSpan) -> Tensor:
@@ -24,22 +28,26 @@ def prefill_blockwise(queries: Tensor, kv: KvCache, layer: int, span: PrefillSpa
     keys, values = (part[0].contiguous() for part in kv.gather(layer, span.table))
     groups, _, head_dim = keys.shape
     rows = len(queries)
-    grouped = (queries * head_dim**-0.5).view(rows, groups, -1, head_dim).permute(1, 2, 0, 3)
-    out = torch.empty(rows, groups, grouped.shape[1], head_dim, dtype=queries.dtype)
-    for start in range(0, rows, BLOCK_ROWS):
-        stop = min(start + BLOCK_ROWS, rows)
-        visible = span.length - rows + stop
-        block = grouped[:, :, start:stop]
-        scores = torch.bmm(block.reshape(groups, -1, head_dim), keys[:, :visible].transpose(1, 2))
-        # Only the block's own keys can lie after a query.
-        own = scores.view(groups, -1, stop - start, visible)[..., visible - (stop - start) :]
-        own += _causal(queries.dtype)[: stop - start, : stop - start]
-        found = torch.bmm(scores.softmax(dim=-1), values[:, :visible])
-        out[start:stop] = found.view(block.shape).permute(2, 0, 1, 3)
-    return out.view(queries.shape)
+    scaled = queries.new_zeros(round_up(rows, ROWS_STEP), *queries.shape[1:])
+    torch.mul(queries, head_dim**-0.5, out=scaled[:rows])
+    grouped = scaled.view(len(scaled), groups, -1, head_dim).permute(1, 2, 0, 3)
+    out = torch.empty_like(scaled).view(len(scaled), groups, -1, head_dim)
+    for start in range(0, len(scaled), BLOCK_ROWS):
+        block = grouped[:, :, start : start + BLOCK_ROWS]
+        height = block.shape[2]
+        own = span.length - rows + start
+        width = round_up(min(own + height, span.length), KEYS_STEP)
+        scores = torch.bmm(block.reshape(groups, -1, head_dim), keys[:, :width].transpose(1, 2))
+        # Earlier keys are visible to every row; from the block's own keys on, it depends.
+        late = scores.view(groups, -1, height, width)[..., own:]
+        late += _causal(queries.dtype)[:height, : width - own]
+        found = torch.bmm(scores.softmax(dim=-1), values[:, :width])
+        out[start : start + height] = found.view(block.shape).permute(2, 0, 1, 3)
+    return out.view(scaled.shape)[:rows]
 
 
 @cache
 def _causal(dtype: torch.dtype) -> Tensor:
-    """Minus infinity above the diagonal, of one block of rows."""
-    return torch.full((BLOCK_ROWS, BLOCK_ROWS), float("-inf"), dtype=dtype).triu_(1)
+    """Minus infinity above the diagonal: of one block of rows, and what rounding adds of keys."""
+    size = (BLOCK_ROWS, BLOCK_ROWS + KEYS_STEP)
+    return torch.full(size, float("-inf"), dtype=dtype).triu_(1)

@@ -17,8 +17,10 @@ class KvCache:
 
     def __init__(self, shape: ModelShape, placement: Placement) -> None:
         self.block_size = placement.block_size
+        # One block more than the pool knows of takes what padding rows would store.
+        self.spare_slot = placement.kv_blocks * placement.block_size
         size = (
-            shape.layers, placement.kv_blocks, placement.block_size, 2, shape.kv_heads,
+            shape.layers, placement.kv_blocks + 1, placement.block_size, 2, shape.kv_heads,
             shape.head_dim,
         )  # fmt: skip
         self.blocks = _zeros(size, placement)

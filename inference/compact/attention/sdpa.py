@@ -5,7 +5,6 @@ This is the path that runs everywhere, and the reference for faster ones.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -18,7 +17,7 @@ def attend(queries: Tensor, cache: KvCache, layer: int, batch: Batch) -> Tensor:
     """Outputs `[rows, heads * head_dim]` of queries `[rows, heads, head_dim]`; the step's own keys
     and values must have been stored.
     """
-    out = torch.empty_like(queries, memory_format=torch.contiguous_format)
+    out = queries.new_zeros(queries.shape)
     for group in batch.decodes:
         out[group.start : group.stop] = _decode(queries, cache, layer, group)
     prefill = prefill_blockwise if queries.device.type == "cpu" else prefill_fused
