@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
+import inference
 from tests.inference.compact.tiny import (
     CONTEXT,
     Harness,
@@ -20,6 +21,7 @@ from tests.inference.compact.tiny import (
     tokens_of,
 )
 
+SHIPPED = Path(inference.__file__).parent / "assets" / "sluice-5m"
 SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {}),
     "llama-tied": ("llama", {"tie_word_embeddings": True}),
@@ -145,6 +147,16 @@ def test_full_context(tiny: tuple[Path, PreTrainedModel]) -> None:
     outputs = Harness(folder, kv_blocks=16).run(job_of(prompt, max_tokens=100))
     assert tokens_of(outputs[1, 0]) == continuation(oracle, prompt, 6)
     assert outputs[1, 0][-1].finish == "length"
+
+
+def test_the_shipped_model() -> None:
+    oracle = AutoModelForCausalLM.from_pretrained(SHIPPED, dtype=torch.float32)
+    harness = Harness(SHIPPED, kv_blocks=64, step_tokens=64, running_max=8)
+    generator = torch.Generator().manual_seed(0)
+    prompts = [torch.randint(6, 4096, (90,), generator=generator).tolist() for _ in range(3)]
+    outputs = harness.run(*(job_of(p, n, max_tokens=20) for n, p in enumerate(prompts)))
+    for number, prompt in enumerate(prompts):
+        assert tokens_of(outputs[number, 0]) == continuation(oracle, prompt, 20)
 
 
 def test_logits_are_close(tiny: tuple[Path, PreTrainedModel]) -> None:
