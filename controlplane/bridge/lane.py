@@ -145,12 +145,9 @@ class Wire:
 
     def close(self) -> None:
         """Let go of the socket; a call in flight is lost."""
-        self._loop.remove_reader(self._socket)
-        self._loop.remove_writer(self._socket)
+        self._break()
         self._connection.finish()
         call, self._call = self._call, None
-        if not self._broken.done():
-            self._broken.set_result(None)
         if call is not None:
             call.lost()
 
@@ -240,8 +237,11 @@ class Wire:
         self._send_next()
 
     def _break(self) -> None:
+        """Let go of the socket at once: libpq has closed it, and its number is free for others."""
         if not self._broken.done():
             self._broken.set_result(None)
+            self._loop.remove_reader(self._socket)
+            self._loop.remove_writer(self._socket)
 
 
 async def _open(conninfo: str, statements: Mapping[bytes, bytes]) -> pq.abc.PGconn:
