@@ -33,6 +33,10 @@ BEGIN
     FROM demand d LEFT JOIN taken t ON t.id = d.id WHERE t.short IS DISTINCT FROM false;
 
     IF v_short IS NOT NULL THEN
+        -- A repeat must not be refused for want of the room that it holds itself.
+        IF EXISTS (SELECT 1 FROM open_holds WHERE request = ANY (p_request)) THEN
+            RAISE EXCEPTION 'a hold of this batch is open already' USING ERRCODE = 'SL001';
+        END IF;
         v_codes := ledger_admit(p_amount, p_budgets, v_short);
     END IF;
     PERFORM ledger_book_holds(p_request, p_organization, p_project, p_key, p_amount, p_model,
