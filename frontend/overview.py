@@ -153,7 +153,7 @@ def _tiles(
         Tile(
             "Queue depth",
             [Cell("depth", formats.rate(round(last, 3)) if last is not None else formats.MISSING)],
-            Cell("depth.peak", f"waiting on average; peak {formats.significant(round(peak, 3))}"),
+            Cell("depth.peak", f"waiting on average; peak {round(peak, 3):g}"),
         ),
         Tile(
             "Cache hit rate",
@@ -186,7 +186,7 @@ def _stage(number: int, everyone: dict[str, Histogram]) -> StageRow:
         number=number,
         name=name,
         label=LABELS[name],
-        budget_ms=formats.milliseconds(budget_us),
+        budget_ms=f"{budget_us / formats.US_PER_MS:g}",
         cells=percentile_cells(name, found, unit=False),
         count=count_cell(f"{name}.n", found.count if found else 0),
         verdict=Cell(
@@ -278,7 +278,7 @@ def _ttft_figure(points: dict[datetime, Point], times: list[datetime]) -> Figure
 def _depth_figure(depth: dict[datetime, float], times: list[datetime]) -> Figure:
     values = [depth.get(at) for at in times]
     peak = max((value for value in values if value is not None), default=0.0)
-    most = formats.significant(round(peak, 3)) if peak >= DEPTH_TOLD else "fewer than 0.001"
+    most = f"{round(peak, 3):,g}" if peak >= DEPTH_TOLD else "fewer than 0.001"
     finding = (
         f"At the peak {most} requests waited at once, averaged over a step; in the gateway and on "
         "nodes, all tenants."

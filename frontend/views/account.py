@@ -74,10 +74,8 @@ def setup(request: HttpRequest, token: str) -> HttpResponse:
             login(request, user, backend=BACKEND)
             messages.success(request, "Your password is set. The link no longer works.")
             return redirect("overview")
-    response = render(request, "pages/setup.html", {"form": form, "account": account})
-    # The address is the secret: no other site may learn it.
-    response["Referrer-Policy"] = "no-referrer"
-    return response
+    # The address is the secret; the site-wide Referrer-Policy keeps it from all other sites.
+    return render(request, "pages/setup.html", {"form": form, "account": account})
 
 
 def _spent(request: HttpRequest) -> HttpResponse:

@@ -106,7 +106,8 @@ def _spans_refused() -> bytes:
     starts = [ABSENT] * len(SPANS)
     lengths = [0] * len(SPANS)
     for span in SPANS[:5]:
-        starts[span.index], lengths[span.index] = span.index * 40, 300 if span.layer else 1_350
+        if span.layer != "arrival":
+            starts[span.index], lengths[span.index] = span.index * 40, 300 if span.layer else 1_350
     return pack_spans(starts, lengths)
 
 

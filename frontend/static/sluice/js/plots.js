@@ -2,6 +2,7 @@
 
 const root = document.documentElement;
 const holders = new Map();
+const NARROW_PX = 400;
 let plotly = null;
 
 // Plotly knows nothing of CSS variables: a probe element resolves each token for the present theme.
@@ -24,6 +25,8 @@ function draw(holder, figure) {
   const probe = document.createElement("span");
   holder.append(probe);
   const layout = resolveTokens(figure.layout, probe);
+  // Two columns of names on a phone; Plotly alone would stack and scroll them.
+  if (holder.clientWidth < NARROW_PX && figure.data.length > 3) layout.legend = { ...layout.legend, entrywidth: 0.45, entrywidthmode: "fraction", font: { size: 10 } };
   const data = figure.data.map((trace) => ({ ...trace, line: resolveTokens(trace.line, probe) }));
   probe.remove();
   holder.querySelector(".plot-wait")?.remove();

@@ -1,0 +1,92 @@
+"""Every page of a site to which nothing was ever sent, and the pages before sign-in."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import expect
+
+from controlplane.core.audit import OPERATOR
+from controlplane.tenants.accounts import setup_link_create
+from tests.browser.site import PASSWORD, Site
+from tests.browser.watch import PHONE, Watch, serious_findings, wider_than_screen
+
+HISTORY = False
+
+
+def test_empty_pages_say_what_to_do_next(site: Site, watch: Watch) -> None:
+    page = watch.sign_in(site, size=PHONE)
+    next_steps = {
+        "/": "Paste this into a terminal",
+        "/requests": "No requests match",
+        "/keys": "nightly summaries",
+        "/playground": "The answer appears here",
+    }
+    for path, words in next_steps.items():
+        page.goto(path)
+        expect(page.locator("main")).to_contain_text(words)
+        assert serious_findings(page) == [], path
+        assert wider_than_screen(page) <= 0, path
+
+
+def test_the_first_request_replaces_the_hint(site: Site, watch: Watch) -> None:
+    page = watch.sign_in(site)
+    expect(page.locator("#first-request")).to_be_visible()
+    assert "curl -N" in page.locator("#first-curl").inner_text()
+    answer = page.request.post(
+        f"{site.url}/v1/chat/completions",
+        headers={"authorization": f"Bearer {site.key.secret}"},
+        data={"model": "tiny", "max_tokens": 2, "messages": [{"role": "user", "content": "hi"}]},
+    )
+    assert answer.status == 200
+    expect(page.locator("#first-request")).to_have_count(0, timeout=10_000)
+
+
+def test_sign_in_tells_a_wrong_password_and_takes_the_right_one(site: Site, watch: Watch) -> None:
+    page = watch.open(site)
+    page.goto("/requests")
+    page.wait_for_url(re.compile("/sign-in"))
+    assert serious_findings(page) == []
+    page.get_by_label("E-mail address").fill("bob@example.org")
+    page.get_by_label("Password").fill("wrong")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("do not belong together")
+    assert serious_findings(page) == []
+    page.get_by_label("Password").fill(PASSWORD)
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile("/requests"))
+    page.get_by_role("button", name="Sign out").click()
+    page.wait_for_url(re.compile("/sign-in"))
+
+
+def test_a_one_time_link_signs_its_owner_in(site: Site, watch: Watch) -> None:
+    watch.allowed.append("410")
+    token = setup_link_create(actor=OPERATOR, user=site.cast.charlie)
+    page = watch.open(site, size=PHONE, dark=True)
+    page.goto(f"/setup/{token}")
+    assert serious_findings(page) == []
+    page.get_by_label("New password").fill("another-good-password-1")
+    page.get_by_label("The same again").fill("another-good-password-1")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"{site.url}/")
+    expect(page.get_by_role("status").first).to_contain_text("Your password is set")
+    page.goto(f"/setup/{token}")
+    expect(page.locator("main")).to_contain_text("does not work any more")
+
+
+def test_the_keyboard_reaches_everything_in_order(site: Site, watch: Watch) -> None:
+    page = watch.sign_in(site)
+    page.goto("/keys")
+    reached = []
+    for _ in range(8):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("document.activeElement.textContent.trim()"))
+    assert reached[:6] == [
+        "Skip to content",
+        "Sluice",
+        "Overview",
+        "Requests",
+        "Keys",
+        "Playground",
+    ]
+    assert reached[6:] == ["Sign out", "Create key"]

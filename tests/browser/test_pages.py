@@ -1,0 +1,217 @@
+"""Every page on a site with traffic, in Chromium: clean console, policy, no other origin, axe."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.site import Site
+from tests.browser.watch import DESK, PHONE, Watch, serious_findings, wider_than_screen
+
+CHARTS = ("stages", "ttft", "queue", "cache")
+RANGE = "range=6h"
+
+
+def _drawn(page: Page) -> None:
+    for name in CHARTS:
+        expect(page.locator(f"#plot-{name} .main-svg").first).to_be_visible(timeout=20_000)
+
+
+def _paths(site: Site) -> list[str]:
+    return [
+        f"/?{RANGE}",
+        f"/requests?{RANGE}",
+        f"/requests/{site.requests[-1].hex}?{RANGE}",
+        "/keys",
+        "/playground",
+        "/none-such",
+    ]
+
+
+@pytest.mark.parametrize(("size", "dark"), [(DESK, False), (PHONE, True)])
+def test_pages_are_accessible_and_fit(
+    site: Site, watch: Watch, size: tuple[int, int], dark: bool
+) -> None:
+    watch.allowed.append("404")
+    page = watch.sign_in(site, size=size, dark=dark)
+    for path in _paths(site):
+        page.goto(path)
+        if path.startswith("/?"):
+            _drawn(page)
+        assert serious_findings(page) == [], path
+        assert wider_than_screen(page) <= 0, path
+
+
+def test_charts_are_local_and_cannot_be_sent_anywhere(site: Site, watch: Watch) -> None:
+    page = watch.sign_in(site)
+    page.goto(f"/?{RANGE}")
+    _drawn(page)
+    for name in CHARTS:
+        context = page.evaluate(
+            "(name) => { const c = document.getElementById(`plot-${name}`)._context;"
+            " return [c.showSendToCloud, c.plotlyServerURL, c.displaylogo, c.displayModeBar]; }",
+            name,
+        )
+        assert context == [False, "", False, False]
+        page.locator(f"figure:has(#plot-{name}) summary").click()
+        assert page.locator(f"figure:has(#plot-{name}) tbody tr").count() > 5
+    page.locator("#plot-ttft").hover(position={"x": 400, "y": 150})
+
+
+def test_a_chart_can_be_taken_away(site: Site, watch: Watch) -> None:
+    page = watch.sign_in(site)
+    page.goto(f"/?{RANGE}")
+    _drawn(page)
+    with page.expect_download() as picture:
+        page.get_by_role("button", name="PNG of Time to first token").click()
+    assert picture.value.suggested_filename == "sluice-ttft.png"
+    with page.expect_download() as table:
+        page.get_by_role("link", name="CSV of Time to first token").click()
+    assert table.value.suggested_filename == "sluice-ttft.csv"
+
+
+def test_live_figures_follow_traffic_within_seconds_and_can_be_paused(
+    site: Site, watch: Watch
+) -> None:
+    page = watch.sign_in(site)
+    page.goto("/?range=15m")
+    live = page.locator("#live")
+    expect(live).to_have_attribute("data-live-state", "on")
+    tile = page.locator("[data-cell='requests']")
+    before = int(tile.get_attribute("title") or "-1")
+    _ask(page, site)
+    expect(tile).to_have_attribute("title", str(before + 1), timeout=10_000)
+    page.get_by_role("button", name="Pause").click()
+    expect(live).to_have_attribute("data-live-state", "off")
+    as_of = page.locator("[data-live-as-of]").inner_text()
+    page.wait_for_timeout(2_500)
+    assert page.locator("[data-live-as-of]").inner_text() == as_of
+    page.get_by_role("button", name="Go on").click()
+    expect(live).to_have_attribute("data-live-state", "on")
+
+
+def _ask(page: Page, site: Site) -> None:
+    answer = page.request.post(
+        f"{site.url}/v1/chat/completions",
+        headers={"authorization": f"Bearer {site.key.secret}"},
+        data=json.dumps(
+            {"model": "tiny", "max_tokens": 4, "messages": [{"role": "user", "content": "hello"}]}
+        ),
+    )
+    assert answer.status == 200
+
+
+def test_the_keyboard_goes_from_request_to_request_and_back(site: Site, watch: Watch) -> None:
+    page = watch.sign_in(site)
+    page.goto(f"/requests?{RANGE}&status=failed")
+    page.locator("tbody a").first.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(r"/requests/[0-9a-f]{32}"))
+    first = page.url
+    page.keyboard.press("j")
+    page.wait_for_url(lambda url: url != first)
+    assert "status=failed" in page.url
+    expect(page.locator(".verdict .status").first).not_to_have_text("200")
+    page.keyboard.press("k")
+    page.wait_for_url(first)
+    page.keyboard.press("Escape")
+    page.wait_for_url(re.compile(r"/requests\?"))
+    assert "status=failed" in page.url
+
+
+def test_filters_change_the_list_and_the_address(site: Site, watch: Watch) -> None:
+    page = watch.sign_in(site)
+    page.goto(f"/requests?{RANGE}")
+    page.get_by_label("Status").select_option("failed")
+    expect(page.locator("#results .status.ok")).to_have_count(0)
+    page.wait_for_url(re.compile("status=failed"))
+    page.reload()
+    expect(page.get_by_label("Status")).to_have_value("failed")
+    page.get_by_label("At least, ms").press("j")
+    assert "/requests?" in page.url
+
+
+def test_a_requests_page_tells_its_whole_story(site: Site, watch: Watch) -> None:
+    page = watch.sign_in(site)
+    page.goto(f"/requests?{RANGE}&status=ok")
+    page.locator("tbody a").first.click()
+    rows = page.locator(".waterfall tbody tr")
+    assert rows.count() == 34
+    assert page.locator(".waterfall tr.layer:not(.absent)").count() >= 14
+    text = page.locator("main").inner_text()
+    for words in ("Before the gateway", "Node: queue", "Unattributed", "Route receipt", "settle"):
+        assert words in text
+    assert re.search(r"\b0\.\d{9}\b", text)
+
+
+def test_a_key_is_made_copied_and_revoked_by_hand(site: Site, watch: Watch) -> None:
+    page = watch.sign_in(site)
+    page.goto("/keys")
+    page.get_by_role("button", name="Create key").click()
+    page.get_by_label("Label").fill("by hand")
+    page.keyboard.press("Enter")
+    secret = page.locator("#new-key").inner_text()
+    assert re.fullmatch(r"sk_sluice_\w{12}_\w{43}_\w{6}", secret)
+    stores = "JSON.stringify([{...localStorage}, {...sessionStorage}])"
+    page.get_by_role("link", name="Requests").click()
+    assert secret not in page.evaluate(stores)
+    page.goto("/keys")
+    assert secret not in page.content()
+    page.get_by_role("button", name="Revoke by hand").click()
+    expect(page.get_by_role("button", name="Keep the key")).to_be_focused()
+    page.get_by_role("button", name="Revoke the key").click()
+    expect(page.get_by_role("status").first).to_contain_text("is revoked")
+    row = page.locator("tr", has_text="by hand")
+    expect(row.locator(".status").first).to_have_text("revoked")
+
+
+def test_the_playground_streams_and_tells_what_it_cost(site: Site, watch: Watch) -> None:
+    page = watch.sign_in(site)
+    page.goto("/playground")
+    page.get_by_label("You", exact=True).fill('Say "hi" & more')
+    expect(page.locator("#text-curl")).to_contain_text(r'"content": "Say \"hi\" & more"')
+    page.get_by_role("tab", name="curl").press("ArrowRight")
+    expect(page.get_by_role("tab", name="Python")).to_be_focused()
+    expect(page.locator("#text-python")).to_be_visible()
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator("#ask-state")).to_have_text("Done", timeout=20_000)
+    expect(page.locator("#answer")).to_contain_text("helpful")
+    expect(page.locator("#ask-cost")).to_contain_text("$")
+    expect(page.locator("#ask-ttft")).to_contain_text("ms")
+    page.locator("#ask-request a").click()
+    expect(page.locator("main")).to_contain_text("Playground")
+    expect(page.locator(".waterfall")).to_be_visible()
+
+
+def test_a_playground_answer_can_be_stopped(site: Site, watch: Watch) -> None:
+    page = watch.sign_in(site)
+    page.goto("/playground")
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator("#ask-state")).to_have_text("Streaming", timeout=20_000)
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator("#ask-state")).to_contain_text("Stopped")
+    expect(page.locator("#ask-cost")).to_contain_text("$", timeout=10_000)
+    expect(page.get_by_role("button", name="Send")).to_be_enabled()
+
+
+def test_a_refusal_is_shown_in_the_gateways_words(site: Site, watch: Watch) -> None:
+    watch.allowed.append("400")
+    page = watch.sign_in(site)
+    page.goto("/playground")
+    page.get_by_label("You", exact=True).fill("x" * 6_000)
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator("#ask-error")).to_contain_text("context")
+
+
+def test_one_may_not_watch_without_signing_in_or_from_elsewhere(site: Site, watch: Watch) -> None:
+    watch.allowed += ["WebSocket", "404"]
+    page = watch.open(site)
+    page.goto("/sign-in")
+    code = page.evaluate(
+        "() => new Promise((resolve) => { const s = new WebSocket(`ws://${location.host}/live`);"
+        " s.onclose = (event) => resolve(event.code); })"
+    )
+    assert code == 4401
