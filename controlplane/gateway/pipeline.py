@@ -22,7 +22,6 @@ from controlplane.gateway.s1_admission.admit import admit, read_ask
 from controlplane.gateway.s1_admission.arrival import note_arrival
 from controlplane.gateway.s1_admission.authenticate import authenticate
 from controlplane.gateway.s1_admission.body import Receive
-from controlplane.gateway.s1_admission.hold import ledger_away
 from controlplane.gateway.s2_balance.balance import balance
 from controlplane.gateway.s3_tokenize.tokenize import encode_ask, tokenize
 from controlplane.gateway.s3_tokenize.window import Room
@@ -35,7 +34,7 @@ from controlplane.gateway.s5_infer.remote_spans import note_remote_spans
 from controlplane.gateway.s6_finish.finisher import Finisher
 from controlplane.gateway.s6_finish.serialize import write_chunk, write_end
 from controlplane.gateway.s7_bill.price import price_usage
-from controlplane.gateway.s7_bill.settle import settle_charge
+from controlplane.gateway.s7_bill.settle import charge_delayed, settle_charge
 from controlplane.gateway.trip import Out, Trip, made
 from controlplane.gateway.world import REGION_HEADER, World
 from controlplane.kernel.clock import MICROSECOND_NS
@@ -311,7 +310,7 @@ async def _bill(trip: Trip) -> None:
     except LedgerAway as error:
         # The lane keeps the settlement and the node its report: either settles it later, once.
         world.fleet.abandon(call.request)
-        raise ledger_away() from error
+        raise charge_delayed() from error
     finally:
         call.spans.add(S7, began)
     if trip.stream is not None:

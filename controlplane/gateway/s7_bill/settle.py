@@ -5,6 +5,7 @@ from __future__ import annotations
 from controlplane.gateway.answer import Charge
 from controlplane.gateway.call import Call
 from controlplane.gateway.ports import Hold, Ledger, Settlement
+from controlplane.gateway.refusal import NO_RETRY, Refusal
 from controlplane.kernel.spans import INDEX
 
 SETTLE = INDEX["s7_bill.settle"]
@@ -33,3 +34,15 @@ async def settle_charge(call: Call, hold: Hold, charge: Charge, ledger: Ledger) 
         )
     finally:
         call.spans.add(SETTLE, began)
+
+
+def charge_delayed() -> Refusal:
+    """503 after the work was done: not to be retried, since the charge is still made, once."""
+    return Refusal(
+        503,
+        "ledger_unavailable",
+        "The charge could not be recorded in time, so the answer's end is withheld; what was"
+        " generated is charged as soon as it can be.",
+        kind="service_unavailable_error",
+        headers=NO_RETRY,
+    )
