@@ -6,9 +6,9 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from tests.product.traffic import Answer
 from tests.support.money import rows
 from tests.support.product import verify_ledger
-from tests.product.traffic import Answer
 
 CHARGES = "('settle', 'overage', 'late')"
 

@@ -111,10 +111,18 @@ class Answer:
 
 
 async def ask(
-    client: httpx2.AsyncClient, key: str, body: dict[str, Any], *, path: str = PATH
+    client: httpx2.AsyncClient,
+    key: str,
+    body: dict[str, Any],
+    *,
+    path: str = PATH,
+    answer: Answer | None = None,
 ) -> Answer:
-    """Send one request and read all of its answer; transport errors become part of it."""
-    answer = Answer(streamed=body["stream"])
+    """Send one request and read all of its answer; transport errors become part of it.
+
+    An `answer` that is passed in fills while it comes.
+    """
+    answer = answer or Answer(streamed=body["stream"])
     headers = {"authorization": f"Bearer {key}"}
     try:
         async with client.stream("POST", path, json=body, headers=headers) as response:

@@ -41,13 +41,16 @@ LOG_CHARS_MAX = 6_000
 
 @dataclass(frozen=True)
 class Plan:
-    """What to start. `tokens_per_s` paces each stream of a node; 0 answers at once."""
+    """What to run. `tokens_per_s` paces each stream of a node; 0 answers at once.
+
+    With `started` False the processes are made, and started by the test.
+    """
 
     gateways: int = 1
     nodes: int = 1
     tokens_per_s: float = 0.0
     credits: int | None = None
-    ready: bool = True
+    started: bool = True
 
 
 class Child:
@@ -120,6 +123,11 @@ class Product:
         """Base URL of each gateway."""
         return [f"http://{HOST}:{port}" for port in self.ports]
 
+    def start(self) -> None:
+        """Begin to start every process."""
+        for child in (*self.gateways, *self.nodes):
+            child.start()
+
     def readiness(self, number: int = 0) -> dict[str, Any]:
         """What a gateway says of itself; empty when nobody answers."""
         url = f"{self.urls[number]}/readyz"
@@ -164,9 +172,8 @@ def running_product(servers: Servers, plan: Plan | None = None) -> Iterator[Prod
     with tempfile.TemporaryDirectory(prefix="sluice-product-") as folder, fresh_data(servers):
         product = _make(servers, plan, Path(folder))
         try:
-            for child in (*product.gateways, *product.nodes):
-                child.start()
-            if plan.ready:
+            if plan.started:
+                product.start()
                 product.wait_ready()
             yield product
         finally:

@@ -1,0 +1,179 @@
+"""PostgreSQL or Redis goes away under load and comes back: no restart, nothing lost (F7, F8)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import httpx2
+import pytest
+
+from controlplane.core.audit import OPERATOR
+from controlplane.core.embedded.postgres import Postgres
+from controlplane.core.embedded.redis_server import RedisServer
+from controlplane.kernel.keyformat import new_credential
+from controlplane.quotas.services import rate_limit_set
+from controlplane.tenants.models import ApiKey
+from tests.product.books import check_books, open_holds
+from tests.product.traffic import Answer, Load, ask, make_body, open_client
+from tests.support.money import eventually, rows
+from tests.support.orm import orm
+from tests.support.product import Plan, Product
+from tests.support.servers import Servers
+
+TOKENS_PER_S = 100.0
+REFUSALS_MIN = 20
+REFUSED_S_MAX = 2.5
+RECOVERED_S_MAX = 1.5
+READY_S_MAX = 5.0
+SETTLE_WAIT_S = 10.0
+LONG_STREAMS = 4
+LONG_TOKENS = 200
+REQUESTS_PER_MIN = 600
+MINUTE_S = 60.0
+SERVED_DIVIDED = 10
+
+Ending = Callable[[Postgres | RedisServer], None]
+ENDINGS = pytest.mark.parametrize(
+    "end", [lambda s: s.stop(), lambda s: s.kill()], ids=["stop", "kill"]
+)
+
+
+async def in_flight(product: Product, *, stream: bool = True) -> list[asyncio.Task[Answer]]:
+    """Long requests, admitted by now."""
+
+    async def one() -> Answer:
+        async with open_client(product.urls[0]) as client:
+            return await ask(client, product.key, make_body(tokens=LONG_TOKENS, stream=stream))
+
+    before = open_holds()
+    tasks = [asyncio.create_task(one()) for _ in range(LONG_STREAMS)]
+    await eventually(lambda: open_holds() >= before + LONG_STREAMS)
+    return tasks
+
+
+@ENDINGS
+async def test_postgresql_goes_and_comes_back_under_load(
+    product: Product, servers: Servers, end: Ending
+) -> None:
+    async with Load(product.urls, product.key) as load:
+        await load.until(20)
+        long = await in_flight(product)
+        await asyncio.to_thread(end, servers.postgres)
+        await eventually(lambda: len(load.refused("ledger_unavailable")) >= REFUSALS_MIN)
+        assert product.readiness()["ready"] is False
+        await asyncio.to_thread(servers.postgres.start)
+        recovered_s = await load.until(30)
+        answers = [*await asyncio.gather(*long)]
+    answers += load.answers
+    print(f"served again {recovered_s:.2f} s after PostgreSQL accepted connections")
+    assert recovered_s < RECOVERED_S_MAX
+    for answer in load.refused("ledger_unavailable"):
+        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+        assert answer.ended_s - answer.began_s < REFUSED_S_MAX
+    for answer in answers:
+        assert not answer.broken
+        assert answer.whole or answer.error["code"] == "ledger_unavailable", answer
+    await eventually(lambda: open_holds() == 0)
+    await check_books(answers)
+
+
+async def test_streams_that_outlast_the_bound_end_without_done_and_are_charged_later(
+    product: Product, servers: Servers
+) -> None:
+    long = [*await in_flight(product), *await in_flight(product, stream=False)]
+    await asyncio.to_thread(servers.postgres.kill)
+    answers = await asyncio.gather(*long)
+    for answer in answers:
+        assert not answer.done
+        assert answer.error["code"] == "ledger_unavailable"
+        assert answer.ended_s - answer.began_s < LONG_TOKENS / TOKENS_PER_S + SETTLE_WAIT_S + 1
+        assert "charged as soon as it can be" in answer.error["message"]
+        if not answer.streamed:
+            # A retry would be charged a second time.
+            assert answer.headers["x-should-retry"] == "false"
+    await asyncio.to_thread(servers.postgres.start)
+    await eventually(lambda: open_holds() == 0)
+    await check_books(answers)
+
+
+@ENDINGS
+async def test_redis_goes_and_comes_back_under_load(
+    product: Product, servers: Servers, end: Ending
+) -> None:
+    async with Load(product.urls, product.key) as load:
+        await load.until(20)
+        await asyncio.to_thread(end, servers.redis)
+        await eventually(lambda: product.readiness()["limits_shared"] is False)
+        await load.until(40)
+        assert product.readiness()["ready"] is True
+        await asyncio.to_thread(servers.redis.start)
+        began_s = time.monotonic()
+        await eventually(lambda: product.readiness()["limits_shared"] is True, READY_S_MAX)
+        print(f"limits shared again {time.monotonic() - began_s:.2f} s after Redis was back")
+        await load.until(40)
+    assert all(answer.whole for answer in load.answers), [a for a in load.answers if not a.whole]
+    await check_books(load.answers)
+
+
+@pytest.mark.parametrize("product", [Plan(gateways=2)], indirect=True)
+async def test_c3_without_redis_limits_are_divided_and_never_exceeded(
+    product: Product, servers: Servers
+) -> None:
+    """C3: two gateways together serve no faster than the limit while Redis is away."""
+    ((key, project, organization),) = rows("SELECT id, project_id, organization_id FROM api_keys")
+    version = product.readiness()["configuration_version"]
+    await orm(rate_limit_set)(
+        actor=OPERATOR,
+        subject=ApiKey(id=key, project_id=project, organization_id=organization),
+        requests_per_min=REQUESTS_PER_MIN,
+        tokens_per_min=None,
+    )
+    numbers = range(len(product.urls))
+    await eventually(
+        lambda: all(product.readiness(n)["configuration_version"] > version for n in numbers)
+    )
+    away_s = time.monotonic()
+    servers.redis.stop()
+    await eventually(lambda: not any(product.readiness(n)["limits_shared"] for n in numbers))
+    async with Load(product.urls, product.key) as load:
+        await load.until(SERVED_DIVIDED)
+    elapsed_s = time.monotonic() - away_s
+    print(f"{len(load.whole)} served in {elapsed_s:.2f} s at {REQUESTS_PER_MIN} a minute")
+    assert len(load.whole) <= REQUESTS_PER_MIN * elapsed_s / MINUTE_S
+    refused = load.refused("rate_limit_exceeded")
+    assert refused and len(refused) + len(load.whole) == len(load.answers)
+
+
+@pytest.mark.parametrize("product", [Plan(started=False)], indirect=True)
+async def test_both_away_at_the_start(product: Product, servers: Servers) -> None:
+    """The process stays up, says that it is not ready, and becomes ready by itself."""
+    servers.redis.stop()
+    servers.postgres.stop()
+    product.start()
+    await eventually(lambda: bool(product.readiness()), within_s=20.0)
+    facts = product.readiness()
+    assert (facts["ready"], facts["ledger"], facts["limits_shared"]) == (False, False, False)
+    async with open_client(product.urls[0]) as client:
+        assert (await client.get("/healthz")).status_code == 200
+        assert (await client.get("/readyz")).status_code == 503
+        await check_keys_without_a_store(client)
+    await asyncio.to_thread(servers.postgres.start)
+    await asyncio.to_thread(servers.redis.start)
+    began_s = time.monotonic()
+    await asyncio.to_thread(product.wait_ready)
+    print(f"ready {time.monotonic() - began_s:.2f} s after both were back")
+    assert product.gateways[0].alive and product.nodes[0].alive
+    async with open_client(product.urls[0]) as client:
+        answer = await ask(client, product.key, make_body())
+    assert answer.whole, answer
+    await check_books([answer])
+
+
+async def check_keys_without_a_store(client: httpx2.AsyncClient) -> None:
+    """A malformed key needs no lookup to be refused; any other may be right, so it is 503."""
+    malformed = await ask(client, new_credential().text[:-1] + "!", make_body())
+    assert (malformed.status, malformed.error["code"]) == (401, "invalid_api_key")
+    unknown = await ask(client, new_credential().text, make_body())
+    assert (unknown.status, unknown.headers["retry-after"]) == (503, "1")

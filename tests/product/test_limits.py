@@ -1,0 +1,116 @@
+"""C3, as far as it exists: limits and budgets hold across gateway processes, and to the unit."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from controlplane.billing.models import BudgetScope
+from controlplane.billing.services import budget_set
+from controlplane.core.audit import OPERATOR
+from controlplane.quotas.services import rate_limit_set
+from controlplane.tenants.models import ApiKey
+from tests.product.books import check_books, open_holds
+from tests.product.traffic import Answer, ask, make_body, open_client
+from tests.support.money import eventually, rows
+from tests.support.orm import orm
+from tests.support.product import Plan, Product, running_product
+from tests.support.servers import Servers
+
+GATEWAYS = 2
+# A minute's limit this low gives back one request in ten seconds: longer than the burst takes.
+REQUESTS_PER_MIN = 6
+BURST = 40
+AFFORDABLE = 7
+TOKENS = 20
+TOKENS_PER_S = 10.0
+NEWS_S_MAX = 3.0
+
+
+@pytest.fixture
+def product(servers: Servers) -> Iterator[Product]:
+    with running_product(servers, Plan(gateways=GATEWAYS, tokens_per_s=TOKENS_PER_S)) as product:
+        yield product
+
+
+async def burst(product: Product, *, tokens: int, stream: bool) -> list[Answer]:
+    """Many requests at once, spread over all gateways."""
+    clients = [open_client(url) for url in product.urls]
+    body = make_body(tokens=tokens, stream=stream)
+    asked = [ask(clients[n % len(clients)], product.key, body) for n in range(BURST)]
+    answers = await asyncio.gather(*asked)
+    for client in clients:
+        await client.aclose()
+    return answers
+
+
+def demo_key() -> ApiKey:
+    ((key, project, organization),) = rows("SELECT id, project_id, organization_id FROM api_keys")
+    return ApiKey(id=key, project_id=project, organization_id=organization)
+
+
+async def wait_for_news(product: Product, version_before: int) -> None:
+    """Every gateway has read the configuration anew."""
+    await eventually(
+        lambda: all(
+            product.readiness(number)["configuration_version"] > version_before
+            for number in range(GATEWAYS)
+        ),
+        within_s=NEWS_S_MAX,
+    )
+
+
+async def test_c3_two_gateways_serve_exactly_the_limit(product: Product) -> None:
+    version = product.readiness()["configuration_version"]
+    limit = orm(rate_limit_set)
+    await limit(
+        actor=OPERATOR,
+        subject=demo_key(),
+        requests_per_min=REQUESTS_PER_MIN,
+        tokens_per_min=None,
+    )
+    await wait_for_news(product, version)
+    answers = await burst(product, tokens=1, stream=False)
+    assert sum(answer.whole for answer in answers) == REQUESTS_PER_MIN
+    for answer in answers:
+        assert answer.headers["x-ratelimit-limit-requests"] == str(REQUESTS_PER_MIN)
+        if answer.whole:
+            continue
+        assert (answer.status, answer.error["code"]) == (429, "rate_limit_exceeded")
+        assert answer.error["type"] == "requests"
+        assert answer.headers["x-ratelimit-remaining-requests"] == "0"
+        assert answer.headers["x-ratelimit-reset-requests"]
+        assert 1 <= int(answer.headers["retry-after"]) <= 60 // REQUESTS_PER_MIN
+        assert int(answer.headers["retry-after-ms"]) <= int(answer.headers["retry-after"]) * 1000
+        assert "x-should-retry" not in answer.headers
+    await check_books(answers)
+
+
+async def test_c3_a_burst_on_the_last_credit_admits_exactly_what_it_affords(
+    product: Product,
+) -> None:
+    key = demo_key()
+    async with open_client(product.urls[0]) as client:
+        sample = await ask(client, product.key, make_body(tokens=TOKENS))
+    ((held,),) = rows(
+        "SELECT amount FROM transfers WHERE kind = 'hold' AND request = %s",
+        uuid.UUID(hex=sample.request),
+    )
+    version = product.readiness()["configuration_version"]
+    limit_nano = AFFORDABLE * held
+    await orm(budget_set)(key.organization_id, key.id, scope=BudgetScope.KEY, limit_nano=limit_nano)
+    await wait_for_news(product, version)
+    answers = await burst(product, tokens=TOKENS, stream=True)
+    assert sum(answer.whole for answer in answers) == AFFORDABLE
+    for answer in answers:
+        if not answer.whole:
+            assert (answer.status, answer.error["code"]) == (429, "insufficient_quota")
+            assert answer.error["type"] == "insufficient_quota"
+            assert answer.headers["x-should-retry"] == "false"
+    assert open_holds() == 0
+    await check_books(answers)
+    ((posted, lim),) = rows("SELECT posted, lim FROM budgets WHERE id = %s", key.id)
+    assert posted <= lim == limit_nano
