@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.core.management import call_command
 
 from controlplane.billing import services, tasks
 from controlplane.bridge.ledger import PostgresLedger
@@ -80,3 +82,13 @@ def test_partitions_are_kept_a_week_ahead(database: str) -> None:
     later = datetime.now(UTC) + timedelta(days=3)
     assert services.make_partitions(later) == 3
     assert services.make_partitions(later) == 0
+
+
+def test_start_up_makes_the_days_of_ledger_and_telemetry(database: str) -> None:
+    today = datetime.now(UTC)
+    name = (today + timedelta(days=7)).strftime("transfers_%Y%m%d")
+    rows(f"DROP TABLE {name}")
+    out = io.StringIO()
+    call_command("make_partitions", stdout=out)
+    assert out.getvalue() == "made 1 partitions\n"
+    assert rows("SELECT to_regclass(%s) IS NOT NULL", name) == [(True,)]

@@ -1,0 +1,19 @@
+"""`manage.py make_partitions`: the days ahead of ledger and telemetry, before a gateway starts."""
+
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from controlplane.billing.services import make_partitions as make_ledger_partitions
+from controlplane.telemetry.services import make_partitions as make_telemetry_partitions
+
+
+class Command(BaseCommand):
+    """Idempotent; the worker does the same every hour."""
+
+    help = "Make the daily partitions of the coming week where they are missing."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Make them and say how many were missing."""
+        made = make_ledger_partitions() + make_telemetry_partitions()
+        self.stdout.write(f"made {made} partitions")
