@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from inference.compact.batch import DecodeGroup, Uploader
+from inference.compact.rounding import KEYS_STEP, round_up
 from inference.compact.scheduler import Chunk
 
 MINUS_INFINITY = float("-inf")
@@ -22,7 +23,7 @@ def plan_decodes(
     groups = []
     for start in range(0, len(chunks), width):
         members = chunks[start : start + width]
-        blocks_max = -(-(members[-1].start + 1) // block_size)
+        blocks_max = -(-round_up(members[-1].start + 1, KEYS_STEP) // block_size)
         tables = [_padded(chunk, blocks_max, block_size) for chunk in members]
         lengths = upload.integers([chunk.start + 1 for chunk in members])
         beyond = torch.arange(blocks_max * block_size, device=upload.device) >= lengths[:, None]

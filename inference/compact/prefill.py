@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from inference.compact.attention.blockwise import KEYS_STEP
 from inference.compact.batch import PrefillSpan, Uploader
-from inference.compact.rounding import round_up
+from inference.compact.rounding import KEYS_STEP, round_up
 from inference.compact.scheduler import Chunk
 
 

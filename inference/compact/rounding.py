@@ -8,6 +8,8 @@ from __future__ import annotations
 # (up to this many rows, in steps of); more rows come in the last step.
 ROW_GRID = ((8, 1), (64, 8), (256, 32))
 ROW_STEP_ABOVE = 64
+# Keys that one product of queries and keys goes over.
+KEYS_STEP = 128
 
 
 def round_up(count: int, step: int) -> int:

@@ -1,9 +1,9 @@
-"""Prefill attention on a CPU: plain matrix products over blocks of query rows.
+"""Attention on a CPU by plain matrix products, prefill in blocks of query rows.
 
 A block's scores stay in the core's own cache and stop at its last visible key. In bfloat16 this
-takes less than half the time of torch's fused kernel (2.5 against 5.9 ms for 512 rows on 192
-cached, one core), in float32 the same. Scores are rounded to the dtype before the softmax, as in
-`transformers`' eager attention.
+takes half the time of torch's fused kernel (512 rows on 192 cached: 2.5 against 5.9 ms; decoding 8
+sequences of 1,088: 0.4 against 0.8 ms; one core), in float32 the same. Scores are rounded to the
+dtype before the softmax, as in `transformers`' eager attention.
 """
 
 from __future__ import annotations
@@ -14,13 +14,23 @@ import torch
 from torch import Tensor
 
 from inference.compact.attention.cache import KvCache
-from inference.compact.batch import PrefillSpan
-from inference.compact.rounding import round_up
+from inference.compact.batch import DecodeGroup, PrefillSpan
+from inference.compact.rounding import KEYS_STEP, round_up
 
 BLOCK_ROWS = 128
-# Sizes are rounded up, since the matrix library keeps compiled code for every size it has met.
 ROWS_STEP = 32
-KEYS_STEP = 128
+
+
+def decode_products(queries: Tensor, kv: KvCache, layer: int, group: DecodeGroup) -> Tensor:
+    """Outputs `[rows, heads, head_dim]` of the group's queries of the same size."""
+    keys, values = kv.gather(layer, group.table)
+    rows, groups, tokens, head_dim = keys.shape
+    batch = rows * groups
+    grouped = (queries * head_dim**-0.5).view(batch, -1, head_dim)
+    scores = torch.bmm(grouped, keys.reshape(batch, tokens, head_dim).transpose(1, 2))
+    scores.view(rows, groups, -1, tokens).add_(group.mask)
+    out = torch.bmm(scores.softmax(dim=-1), values.reshape(batch, tokens, head_dim))
+    return out.view(queries.shape)
 
 
 def prefill_blockwise(queries: Tensor, kv: KvCache, layer: int, span: PrefillSpan) -> Tensor:

@@ -1,6 +1,6 @@
-"""Attention over the paged cache by torch's own kernels: gather blocks, then attend.
+"""Attention over the paged cache by torch alone: gather blocks, then attend.
 
-This is the path that runs everywhere, and the reference for faster ones.
+The fused kernels here are for GPUs; on a CPU plain matrix products (`blockwise`) are faster.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from inference.compact.attention.blockwise import prefill_blockwise
+from inference.compact.attention.blockwise import decode_products, prefill_blockwise
 from inference.compact.attention.cache import KvCache
 from inference.compact.batch import Batch, DecodeGroup, PrefillSpan
 
@@ -17,23 +17,28 @@ def attend(queries: Tensor, cache: KvCache, layer: int, batch: Batch) -> Tensor:
     """Outputs `[rows, heads * head_dim]` of queries `[rows, heads, head_dim]`; the step's own keys
     and values must have been stored.
     """
+    on_cpu = queries.device.type == "cpu"
+    decode = decode_products if on_cpu else decode_fused
+    prefill = prefill_blockwise if on_cpu else prefill_fused
     out = queries.new_zeros(queries.shape)
     for group in batch.decodes:
-        out[group.start : group.stop] = _decode(queries, cache, layer, group)
-    prefill = prefill_blockwise if queries.device.type == "cpu" else prefill_fused
+        rows = slice(group.start, group.stop)
+        out[rows] = decode(queries[rows], cache, layer, group)
     for span in batch.prefills:
         rows = slice(span.start, span.stop)
         out[rows] = prefill(queries[rows], cache, layer, span)
     return out.view(len(queries), -1)
 
 
-def _decode(queries: Tensor, cache: KvCache, layer: int, group: DecodeGroup) -> Tensor:
-    """Query heads that share a key head become its rows, so that each key is read once."""
+def decode_fused(queries: Tensor, cache: KvCache, layer: int, group: DecodeGroup) -> Tensor:
+    """Outputs `[rows, heads, head_dim]` of the group's queries of the same size.
+
+    Query heads that share a key head become its rows, so that each key is read once.
+    """
     keys, values = cache.gather(layer, group.table)
-    rows = queries[group.start : group.stop]
-    grouped = rows.reshape(len(rows), keys.shape[1], -1, rows.shape[-1])
+    grouped = queries.reshape(len(queries), keys.shape[1], -1, queries.shape[-1])
     out = scaled_dot_product_attention(grouped, keys, values, attn_mask=group.mask)
-    return out.reshape(rows.shape)
+    return out.reshape(queries.shape)
 
 
 def prefill_fused(queries: Tensor, cache: KvCache, layer: int, span: PrefillSpan) -> Tensor:

@@ -1,4 +1,4 @@
-"""Both prefill attentions against the definition, on shuffled blocks of a shared cache."""
+"""All attentions against the definition, on shuffled blocks of a shared cache."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from inference.compact.attention.blockwise import prefill_blockwise
+from inference.compact.attention.blockwise import decode_products, prefill_blockwise
 from inference.compact.attention.cache import KvCache
-from inference.compact.attention.sdpa import prefill_fused
+from inference.compact.attention.sdpa import decode_fused, prefill_fused
 from inference.compact.batch import PrefillSpan, Uploader
+from inference.compact.decode import plan_decodes
 from inference.compact.models.shape import read_shape
 from inference.compact.placement import Placement
 from inference.compact.prefill import lower_right, plan_prefills
@@ -34,14 +35,18 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> KvCache:
     return cache
 
 
+def _chunk(start: int, count: int) -> Chunk:
+    job = job_of([1] * (start + count))
+    (sequence,) = Request(job, block_size=BLOCK, received_us=0, seed=0).sequences
+    order = torch.randperm(BLOCKS, generator=torch.Generator().manual_seed(start)).tolist()
+    sequence.blocks = order[: -(-(start + count) // BLOCK)]
+    return Chunk(sequence, start, count)
+
+
 def _spans(start: int, count: int) -> tuple[PrefillSpan, PrefillSpan]:
     """The same rows as planned for a CPU and, with their mask, for other devices."""
     upload = Uploader("cpu")
-    job = job_of([1] * (start + count))
-    (sequence,) = Request(job, block_size=BLOCK, received_us=0, seed=0).sequences
-    order = torch.randperm(BLOCKS, generator=torch.Generator().manual_seed(2)).tolist()
-    sequence.blocks = order[: -(-(start + count) // BLOCK)]
-    chunk = Chunk(sequence, start, count)
+    chunk = _chunk(start, count)
     (span,) = plan_prefills([chunk], 0, BLOCK, upload, torch.float32)
     assert span.mask is None
     return span, replace(span, mask=lower_right(chunk, upload, torch.float32) if start else None)
@@ -71,3 +76,22 @@ def test_prefill(cache: KvCache, start: int, count: int) -> None:
         prefill_fused(queries, cache, 1, elsewhere),
     ):
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_decode(cache: KvCache) -> None:
+    starts = [0, 1, 15, 16, 17, 90, 127, 128, 129, 200, 300]
+    chunks = [_chunk(start, 1) for start in starts]
+    groups = plan_decodes(chunks, BLOCK, Uploader("cpu"), torch.float32)
+    assert [(group.start, group.stop) for group in groups] == [(0, 8), (8, 11)]
+    queries = torch.randn(len(starts), 4, 16, generator=torch.Generator().manual_seed(3))
+    for group in groups:
+        rows = slice(group.start, group.stop)
+        expected = torch.cat(
+            [
+                _by_definition(queries[row : row + 1], cache, _spans(starts[row], 1)[0])
+                for row in range(group.start, group.stop)
+            ]
+        )
+        for attention in (decode_products, decode_fused):
+            found = attention(queries[rows], cache, 1, group)
+            torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
