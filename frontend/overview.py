@@ -98,7 +98,7 @@ def make_overview(
     seconds = max(1.0, (min(within.end, now) - within.start).total_seconds())
     depth = _depths(kept, within, now)
     return Overview(
-        empty=not kept,
+        empty=not usage.requests,
         tiles=_tiles(everyone, own, usage, seconds, depth, spend_nano),
         stages=[_stage(number, everyone) for number in range(1, len(STAGES) + 1)],
         figures=_figures(points, within, depth),

@@ -7,7 +7,9 @@ import re
 from playwright.sync_api import expect
 
 from controlplane.core.audit import OPERATOR
-from controlplane.tenants.accounts import setup_link_create
+from controlplane.core.permissions import Role
+from controlplane.tenants.accounts import setup_link_create, user_create
+from controlplane.tenants.services import membership_set
 from tests.browser.site import PASSWORD, Site
 from tests.browser.watch import PHONE, Watch, serious_findings, wider_than_screen
 
@@ -15,11 +17,11 @@ HISTORY = False
 
 
 def test_empty_pages_say_what_to_do_next(site: Site, watch: Watch) -> None:
-    page = watch.sign_in(site, size=PHONE)
+    page = watch.sign_in(site, email="charlie@example.org", size=PHONE)
     next_steps = {
         "/": "Paste this into a terminal",
         "/requests": "No requests match",
-        "/keys": "nightly summaries",
+        "/keys": "No keys yet",
         "/playground": "The answer appears here",
     }
     for path, words in next_steps.items():
@@ -61,7 +63,9 @@ def test_sign_in_tells_a_wrong_password_and_takes_the_right_one(site: Site, watc
 
 def test_a_one_time_link_signs_its_owner_in(site: Site, watch: Watch) -> None:
     watch.allowed.append("410")
-    token = setup_link_create(actor=OPERATOR, user=site.cast.charlie)
+    dana = user_create(actor=OPERATOR, email="dana@example.org")
+    membership_set(actor=site.cast.alice, organization=site.cast.acme, user=dana, role=Role.VIEWER)
+    token = setup_link_create(actor=OPERATOR, user=dana)
     page = watch.open(site, size=PHONE, dark=True)
     page.goto(f"/setup/{token}")
     assert serious_findings(page) == []
