@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
+from django.utils.cache import patch_vary_headers
 from django.views.decorators.http import require_GET
 
 from controlplane.billing.selectors_pages import request_lines
@@ -114,8 +115,13 @@ def request_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "streams": STREAMS,
         "finishes": FINISHES,
     }
-    part = request.headers.get("HX-Request") == "true"
-    return render(request, "parts/request_results.html" if part else "pages/requests.html", context)
+    # Going back asks for the whole page again, through htmx or from the browser's own cache.
+    asked = request.headers
+    part = "HX-Request" in asked and "HX-History-Restore-Request" not in asked
+    name = "parts/request_results.html" if part else "pages/requests.html"
+    answer = render(request, name, context)
+    patch_vary_headers(answer, ["HX-Request", "HX-History-Restore-Request"])
+    return answer
 
 
 @page(Action.REQUEST_VIEW)

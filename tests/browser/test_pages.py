@@ -7,6 +7,9 @@ import re
 
 import pytest
 from playwright.sync_api import Page, expect
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+from websockets.typing import Origin
 
 from tests.browser.site import Site
 from tests.browser.watch import DESK, PHONE, Watch, serious_findings, wider_than_screen
@@ -130,6 +133,14 @@ def test_filters_change_the_list_and_the_address(site: Site, watch: Watch) -> No
     page.wait_for_url(re.compile("status=failed"))
     page.reload()
     expect(page.get_by_label("Status")).to_have_value("failed")
+    page.get_by_label("Status").select_option("ok")
+    page.wait_for_url(re.compile("status=ok"))
+    page.locator("tbody a").first.click()
+    page.wait_for_url(re.compile(r"/requests/[0-9a-f]{32}"))
+    page.go_back()
+    expect(page.get_by_role("heading", name="Requests", exact=True)).to_be_visible()
+    page.go_back()
+    expect(page.get_by_role("heading", name="Requests", exact=True)).to_be_visible()
     page.get_by_label("At least, ms").press("j")
     assert "/requests?" in page.url
 
@@ -215,3 +226,6 @@ def test_one_may_not_watch_without_signing_in_or_from_elsewhere(site: Site, watc
         " s.onclose = (event) => resolve(event.code); })"
     )
     assert code == 4401
+    with pytest.raises(InvalidStatus) as refused:
+        connect(f"ws://127.0.0.1:{site.port}/live", origin=Origin("http://elsewhere.example"))
+    assert refused.value.response.status_code == 403
