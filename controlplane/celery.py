@@ -2,10 +2,20 @@
 
 import os
 
+import django
 from celery import Celery
+from django.utils.module_loading import import_string
+
+SCHEDULED_APPS = ("billing", "telemetry")
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
+django.setup(set_prefix=False)
 
 app = Celery("sluice")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
+app.conf.beat_schedule = {
+    name: entry
+    for label in SCHEDULED_APPS
+    for name, entry in import_string(f"controlplane.{label}.tasks.BEAT_SCHEDULE").items()
+}

@@ -30,6 +30,8 @@ class BudgetExceeded(Exception):
 class Hold(msgspec.Struct, frozen=True, kw_only=True):
     """Reserve `amount_nano` on every listed budget until settled, released or expired.
 
+    Without budgets it reserves nothing, yet a request can still be billed when its gateway dies.
+
     The price travels with the hold, so that it can be settled without the gateway that made it.
     """
 
@@ -45,9 +47,9 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True):
-    """Resolve a hold, or charge a request that needed none (`held_nano` 0, no budgets).
+    """Resolve a hold. `amount_nano` 0 releases all of it.
 
-    `amount_nano` 0 releases. `source` says whose count it is: gateway, node or estimate.
+    `source` says whose count it is: gateway, node or estimate.
     """
 
     request: bytes

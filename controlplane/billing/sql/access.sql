@@ -12,7 +12,7 @@ BEGIN
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', name);
         EXECUTE format('CREATE POLICY functions_all ON %I TO sluice_ledger USING (true) '
                        'WITH CHECK (true)', name);
-        EXECUTE format('CREATE POLICY owner_reads ON %I FOR SELECT TO sluice_owner USING (true)',
+        EXECUTE format('CREATE POLICY owner_reads ON %I FOR SELECT TO CURRENT_USER USING (true)',
                        name);
         EXECUTE format('REVOKE ALL ON %I FROM PUBLIC, sluice_app, sluice_gateway', name);
         IF name <> 'ledger_seals' THEN

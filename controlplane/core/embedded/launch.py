@@ -118,6 +118,8 @@ class Launch:
     def _prepare_database(self) -> None:
         call_command("bootstrap_db", stdout=StringIO())
         call_command("migrate", verbosity=0, interactive=False)
+        # Beat makes them too, but its first turn comes later than the first request.
+        call_command("make_partitions", stdout=StringIO())
         self._say("database is up to date")
 
     def _bootstrap_demo(self) -> None:

@@ -36,8 +36,6 @@ async def take_hold(
     call: Call, hold: Hold, ledger: Ledger, *, exact_nano: Callable[[], int]
 ) -> Hold:
     """Hold the bound, or else the exact amount; returns what was held. Raises `Refusal`."""
-    if not hold.budgets:
-        return hold
     began = call.spans.clock()
     try:
         return await _hold_or_recount(hold, ledger, exact_nano)

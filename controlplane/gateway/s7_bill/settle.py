@@ -13,8 +13,6 @@ SETTLE = INDEX["s7_bill.settle"]
 
 async def settle_charge(call: Call, hold: Hold, charge: Charge, ledger: Ledger) -> None:
     """Durable when it returns; raises `LedgerAway` after the ledger's own bound."""
-    if not hold.budgets and charge.amount_nano == 0:
-        return
     began = call.spans.clock()
     try:
         await ledger.settle(
@@ -24,7 +22,7 @@ async def settle_charge(call: Call, hold: Hold, charge: Charge, ledger: Ledger) 
                 project=hold.project,
                 key=hold.key,
                 budgets=hold.budgets,
-                held_nano=hold.amount_nano if hold.budgets else 0,
+                held_nano=hold.amount_nano,
                 amount_nano=charge.amount_nano,
                 counts=charge.counts,
                 model=hold.model,

@@ -16,7 +16,7 @@ BEGIN
                        CASE WHEN name LIKE 'histogram%' THEN mine || shared ELSE mine END);
         EXECUTE format('CREATE POLICY functions_all ON %I TO sluice_ledger USING (true) '
                        'WITH CHECK (true)', name);
-        EXECUTE format('CREATE POLICY owner_reads ON %I FOR SELECT TO sluice_owner USING (true)',
+        EXECUTE format('CREATE POLICY owner_reads ON %I FOR SELECT TO CURRENT_USER USING (true)',
                        name);
         EXECUTE format('REVOKE ALL ON %I FROM PUBLIC, sluice_app, sluice_gateway', name);
         EXECUTE format('GRANT SELECT ON %I TO sluice_app', name);
