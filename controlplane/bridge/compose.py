@@ -6,9 +6,11 @@ import uuid
 from collections.abc import MutableMapping
 from typing import Any
 
+import structlog
 from django.conf import settings
 from psycopg.conninfo import make_conninfo
 
+from controlplane.bridge.drain import DrainFirst
 from controlplane.bridge.fleet import FleetStore
 from controlplane.bridge.keys import SnapshotKeys
 from controlplane.bridge.ledger import PostgresLedger
@@ -25,6 +27,10 @@ from controlplane.gateway.world import World
 from inference.contract.frames import Report
 
 SHARED_S_MAX = 1.0
+# Below what a supervisor waits before it kills.
+DRAIN_S_MAX = 8.0
+
+log = structlog.get_logger(__name__)
 
 
 class RunningGateway:
@@ -42,6 +48,7 @@ class RunningGateway:
         self.fleet = Fleet(instance, on_report=self._on_report, port=self.fleet_port)
         self._limiter: RedisLimiter | None = None
         self._app: Gateway | None = None
+        self._drain_first = DrainFirst(self._drain)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one `/v1` request."""
@@ -75,12 +82,14 @@ class RunningGateway:
                 trusted_proxies=frozenset(settings.TRUSTED_PROXIES),
             )
         )
+        self._drain_first.install()
         await limiter.wait_shared(SHARED_S_MAX)
 
     async def stop(self) -> None:
         """Let nodes go, settle what is open, write what was measured, close."""
         if self._app is None or self._limiter is None:
             return
+        self._drain_first.remove()
         await self.fleet.close()
         await self._app.world.drain()
         await self.safety.close()
@@ -88,16 +97,24 @@ class RunningGateway:
             await part.close()
 
     def readiness(self) -> dict[str, Any]:
-        """Facts about this gateway; `ready` once it has its configuration and its ledger."""
+        """Facts about this gateway; `ready` while it has its configuration and its ledger."""
         models = self.fleet.models()
         return {
-            "ready": self.source.current.version > 0 and not self.ledger.away,
+            "ready": self._takes_requests(),
             "configuration_version": self.source.current.version,
             "ledger": not self.ledger.away,
             "nodes": len(self.fleet.nodes()),
             "models": sorted(models),
             "limits_shared": self._limiter is not None and self._limiter.shared,
         }
+
+    def _takes_requests(self) -> bool:
+        draining = self._app is None or self._app.draining
+        return self.source.current.version > 0 and not self.ledger.away and not draining
+
+    async def _drain(self) -> None:
+        if self._app is not None and not await self._app.drain(DRAIN_S_MAX):
+            log.warning("requests_cut", seconds_max=DRAIN_S_MAX)
 
     def _configured(self, snapshot: Snapshot) -> None:
         if any(project.safety != "off" for project in snapshot.projects.values()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -14,7 +15,7 @@ from controlplane.gateway.openai.models import list_models, show_model
 from controlplane.gateway.openai.render import error_event
 from controlplane.gateway.openai.shapes import SHAPES
 from controlplane.gateway.pipeline import serve
-from controlplane.gateway.refusal import NO_RETRY, Refusal, internal_error
+from controlplane.gateway.refusal import NO_RETRY, Refusal, internal_error, unavailable
 from controlplane.gateway.s1_admission.authenticate import authenticate
 from controlplane.gateway.s1_admission.body import Receive
 from controlplane.gateway.s1_admission.limits import limit_headers
@@ -24,6 +25,7 @@ from controlplane.kernel.spans import STAGES
 
 HEADER_BYTES_MAX = 64 * 1024
 SEND_S_MAX = 30.0
+STOPPING_RETRY_S = 1
 MODELS_PATH = "/v1/models"
 OPENAI_VERSION = b"2020-10-01"
 OK = 200
@@ -44,11 +46,17 @@ class Gateway:
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self.draining = False
+        self._serving = 0
+        self._idle = asyncio.Event()
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         call = Call(scope["headers"], peer=(scope["client"] or ("",))[0])
         out = HttpOut(call, send)
+        self._serving += 1
         try:
+            if self.draining:
+                raise _stopping()
             await self._answer(scope, call, receive, out)
         except Refusal as refusal:
             await out.send_refusal(refusal, [])
@@ -57,6 +65,22 @@ class Gateway:
         except Exception:  # Process edge: a bug answers 500 and is logged, the process goes on.
             log.exception("request %s failed", call.request.hex())
             await out.send_refusal(internal_error("internal_error", "Something failed here."), [])
+        finally:
+            self._serving -= 1
+            if not self._serving:
+                self._idle.set()
+
+    async def drain(self, seconds_max: float) -> bool:
+        """Refuse new requests and wait for those under way; False where some are left."""
+        self.draining = True
+        try:
+            async with asyncio.timeout(seconds_max):
+                while self._serving:
+                    self._idle.clear()
+                    await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def _answer(
         self, scope: MutableMapping[str, Any], call: Call, receive: Receive, out: HttpOut
@@ -173,6 +197,14 @@ def _server_timing(trip: Trip) -> bytes:
         f"{stage};dur={us / 1000:.3f}" for stage, _, _ in STAGES if (us := spans.total_us(stage))
     ]
     return ", ".join(parts).encode()
+
+
+def _stopping() -> Refusal:
+    message = "This gateway is being stopped. Send the request again: another will take it."
+    refusal = unavailable("gateway_stopping", message, retry_after_s=STOPPING_RETRY_S)
+    # A client that keeps its connection would only meet this gateway again.
+    refusal.headers += (("connection", "close"),)
+    return refusal
 
 
 def _check_headers(headers: Headers) -> None:

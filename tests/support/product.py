@@ -95,6 +95,11 @@ class Child:
         self._process.kill()
         self._process.wait()
 
+    def wait(self) -> int:
+        """Wait until it has ended by itself; returns the exit status."""
+        assert self._process is not None
+        return self._process.wait(STOP_S_MAX)
+
     def stop(self) -> int:
         """Ask it to end; killed when it does not. Returns the exit status."""
         if self._process is None:
@@ -145,7 +150,12 @@ class Product:
     def wait_ready(self, nodes: int | None = None) -> None:
         """Return once every gateway serves the model from so many nodes."""
         wanted = len(self.nodes) if nodes is None else nodes
-        wait_for(lambda: all(self._serves(n, wanted) for n in range(len(self.ports))), "readiness")
+        wait_for(lambda: self._all_serve(wanted), "readiness")
+
+    def _all_serve(self, nodes: int) -> bool:
+        dead = [child.name for child in self.gateways if not child.alive]
+        assert not dead, f"{dead} ended"
+        return all(self._serves(number, nodes) for number in range(len(self.ports)))
 
     def _serves(self, number: int, nodes: int) -> bool:
         facts = self.readiness(number)

@@ -1,0 +1,47 @@
+"""A gateway or a node that is asked to stop finishes what it has begun (F22)."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+import pytest
+
+from tests.faults.test_nodes import Asked
+from tests.product.books import check_books
+from tests.product.traffic import ask, make_body, open_client
+from tests.support.money import eventually
+from tests.support.product import Plan, Product
+
+TOKENS = 150
+SEEN_MIN = 5
+ENDED_BY_SIGTERM = (0, -signal.SIGTERM)
+
+
+@pytest.mark.parametrize("product", [Plan(nodes=2, tokens_per_s=100.0)], indirect=True)
+async def test_first_a_node_and_then_the_gateway_stop_without_losing_a_stream(
+    product: Product,
+) -> None:
+    asked = Asked(product, tokens=TOKENS, streams=(True, False))
+    streamed = [answer for answer in asked.answers if answer.streamed]
+    await eventually(lambda: all(answer.tokens >= SEEN_MIN for answer in streamed))
+    product.nodes[0].signal(signal.SIGTERM)
+    answers = await asked.done()
+    assert all(answer.whole for answer in answers), [a for a in answers if not a.whole]
+    assert {answer.headers["x-sluice-node"] for answer in answers} == {"node-1", "node-2"}
+    assert await asyncio.to_thread(product.nodes[0].wait) == 0
+
+    asked = Asked(product, tokens=TOKENS, streams=(True, False))
+    streamed = [answer for answer in asked.answers if answer.streamed]
+    async with open_client(product.urls[0]) as client:
+        assert (await ask(client, product.key, make_body())).whole
+        await eventually(lambda: all(answer.tokens >= SEEN_MIN for answer in streamed))
+        product.gateways[0].signal(signal.SIGTERM)
+        await eventually(lambda: product.readiness().get("ready") is False)
+        late = await ask(client, product.key, make_body())
+    assert (late.status, late.error["code"]) == (503, "gateway_stopping")
+    assert (late.headers["retry-after"], late.headers["connection"]) == ("1", "close")
+    answers += await asked.done()
+    assert all(answer.whole for answer in answers), [a for a in answers if not a.whole]
+    assert await asyncio.to_thread(product.gateways[0].wait) in ENDED_BY_SIGTERM
+    await check_books(answers)
