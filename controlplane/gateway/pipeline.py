@@ -61,6 +61,7 @@ async def serve(call: Call, receive: Receive, shape: Shape, world: World, out: O
         await _stages(trip, receive, shape)
     except Refusal as refusal:
         trip.refusal = refusal
+        trip.failed_whole = not out.started
         await out.refuse(refusal, trip)
         await _resolve(trip)
     except ClientGone:

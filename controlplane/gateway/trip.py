@@ -57,6 +57,7 @@ class Trip:
         self.pieces: dict[int, Piece] = {}
         self.charge: Charge | None = None
         self.refusal: Refusal | None = None
+        self.failed_whole = False
         self.watcher: asyncio.Task[None] | None = None
         self.resolved = False
         self.ended = False
@@ -69,7 +70,7 @@ class Trip:
         stream, finisher = self.stream, self.finisher
         if stream is None or finisher is None or not stream.completion_tokens:
             return NOTHING
-        if self.refusal is not None and not self.out.started and not self.call.gone:
+        if self.failed_whole and not self.call.gone:
             return NOTHING
         completion = stream.usage.completion_tokens
         if finisher.was_cut:

@@ -39,6 +39,6 @@ def dispatch(
         hashes=b"".join(work.chains[link.hello.block_size]),
         sampling=msgspec.structs.replace(work.sampling, max_tokens=work.output_tokens),
         stop_tokens=[],
-        deadline_ms=call.left_ms(),
+        deadline_ms=max(1, call.left_ms()),
     )
     return fleet.dispatch(link, job, cached_tokens=cached_tokens)
