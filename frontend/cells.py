@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from controlplane.kernel.histogram import Histogram
 from frontend import formats
 
 PERCENTILES = (50, 95, 99)
+PERCENT_DEFAULT = 95
 FEW = "few"
 
 
@@ -44,3 +46,8 @@ def percentile_cells(name: str, found: Histogram | None, *, unit: bool) -> list[
 def count_cell(key: str, value: int, label: str = "") -> Cell:
     """A short count whose title is exact."""
     return Cell(key, formats.count_short(value), f"{value:,}", label=label)
+
+
+def percent_from(query: Mapping[str, str]) -> int:
+    """Which percentile the URL asks to see over time; the default for anything else."""
+    return next((p for p in PERCENTILES if query.get("percentile") == str(p)), PERCENT_DEFAULT)

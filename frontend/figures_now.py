@@ -34,17 +34,21 @@ def _spend(organization: uuid.UUID, within: TimeRange) -> int | None:
         return None
 
 
-def read_overview(organization: uuid.UUID, within: TimeRange, now: datetime) -> Overview:
+def read_overview(
+    organization: uuid.UUID, within: TimeRange, now: datetime, percent: int
+) -> Overview:
     """Everything read anew."""
     points = series_read(_query(organization, within, within.start))
-    return make_overview(points, within, now, spend_nano=_spend(organization, within))
+    spend = _spend(organization, within)
+    return make_overview(points, within, now, spend_nano=spend, percent=percent)
 
 
 class RollingOverview:
     """The same for one viewer who stays: only the newest steps are read again each time."""
 
-    def __init__(self, organization: uuid.UUID) -> None:
+    def __init__(self, organization: uuid.UUID, percent: int) -> None:
         self._organization = organization
+        self._percent = percent
         self._points: dict[datetime, Point] = {}
         self._read_to: datetime | None = None
         self._spend: int | None = None
@@ -62,4 +66,6 @@ class RollingOverview:
         self._read_to = now
         if self._spend_at is None or (now - self._spend_at).total_seconds() > SPEND_AGE_S_MAX:
             self._spend, self._spend_at = _spend(self._organization, within), now
-        return make_overview(self._points, within, now, spend_nano=self._spend)
+        return make_overview(
+            self._points, within, now, spend_nano=self._spend, percent=self._percent
+        )

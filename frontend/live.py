@@ -21,6 +21,7 @@ from controlplane.core.permissions import Action
 from controlplane.telemetry.reading import TooMuchToRead
 from controlplane.tenants.models import User
 from frontend.access import SESSION_KEY, find_viewer
+from frontend.cells import percent_from
 from frontend.figures_now import RollingOverview
 from frontend.ranges import TimeRange, range_from
 
@@ -79,7 +80,7 @@ class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
                 if organization is None:
                     await self.close(code=NOT_ALLOWED)
                     return
-                rolling = rolling or RollingOverview(organization)
+                rolling = rolling or RollingOverview(organization, percent_from(self._query()))
                 checked = loop.time()
             within, _ = range_from(self._query(), timezone.now())
             text = await database_sync_to_async(self._figures)(rolling, within)

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from controlplane.kernel.histogram import Histogram, merge_all
 from controlplane.kernel.money import usd_short, usd_text
 from controlplane.kernel.spans import STAGES
-from controlplane.telemetry.selectors import Point, UsageSum, step_floor
+from controlplane.telemetry.selectors import Point, UsageSum
 from frontend import formats
-from frontend.cells import PERCENTILES, Cell, count_cell, percentile_cells
-from frontend.plots.figure import Axis, Figure, Line
+from frontend.cells import Cell, count_cell, percentile_cells
+from frontend.plots.figure import Figure
+from frontend.plots.overview import make_figures
 from frontend.ranges import TimeRange
 from frontend.stages import LABELS, STAGE_NAMES
 
@@ -24,7 +25,6 @@ EVERYONE = (*STAGE_NAMES, "queue", "tokens_per_s")
 OWN = ("total", "ttft", "inter_token")
 MILLI = 1_000
 HUNDRED = 100.0
-DEPTH_TOLD = 0.001
 # The drawing shows this many budgets, so that a bar over its budget is seen to pass the mark.
 BUDGETS_SHOWN = 1.5
 
@@ -86,7 +86,12 @@ class Overview:
 
 
 def make_overview(
-    points: dict[datetime, Point], within: TimeRange, now: datetime, *, spend_nano: int | None
+    points: dict[datetime, Point],
+    within: TimeRange,
+    now: datetime,
+    *,
+    spend_nano: int | None,
+    percent: int,
 ) -> Overview:
     """Figures of a range from its points."""
     kept = [points[at] for at in sorted(points)]
@@ -101,7 +106,7 @@ def make_overview(
         empty=not usage.requests,
         tiles=_tiles(everyone, own, usage, seconds, depth, spend_nano),
         stages=[_stage(number, everyone) for number in range(1, len(STAGES) + 1)],
-        figures=_figures(points, within, depth),
+        figures=make_figures(points, within, depth, percent),
         as_of=now,
     )
 
@@ -200,14 +205,6 @@ def _stage(number: int, everyone: dict[str, Histogram]) -> StageRow:
     )
 
 
-def _steps(within: TimeRange) -> list[datetime]:
-    at, made = step_floor(within.start, within.step_s), []
-    while at < within.end:
-        made.append(at)
-        at += timedelta(seconds=within.step_s)
-    return made
-
-
 def _depths(kept: Sequence[Point], within: TimeRange, now: datetime) -> dict[datetime, float]:
     """Mean number waiting, by Little's law: all waiting time of a step over the step's length."""
     made = {}
@@ -219,86 +216,3 @@ def _depths(kept: Sequence[Point], within: TimeRange, now: datetime) -> dict[dat
         lasted_s = min(within.step_s, max(1.0, (now - point.at).total_seconds()))
         made[point.at] = waited_us / formats.US_PER_S / lasted_s
     return made
-
-
-def _figures(
-    points: dict[datetime, Point], within: TimeRange, depth: dict[datetime, float]
-) -> list[Figure]:
-    times = _steps(within)
-    return [
-        _stages_figure(points, times),
-        _ttft_figure(points, times),
-        _depth_figure(depth, times),
-        _cache_figure(points, times),
-    ]
-
-
-def _milliseconds(found: Histogram | None, share: float) -> float | None:
-    value = found.percentile(share) if found else None
-    return None if value is None else value / formats.US_PER_MS
-
-
-def _stages_figure(points: dict[datetime, Point], times: list[datetime]) -> Figure:
-    lines = []
-    for number, name in enumerate(STAGE_NAMES, start=1):
-        values = [
-            _milliseconds(points[at].everyone.get(name), 0.95) if at in points else None
-            for at in times
-        ]
-        lines.append(Line(f"{number} {LABELS[name]}", values, f"--stage-{number}"))
-    tops = [(max((v for v in line.values if v is not None), default=0.0), line) for line in lines]
-    top, slowest = max(tops, key=lambda pair: pair[0])
-    finding = (
-        f"{slowest.name[2:]} was slowest: up to {formats.duration(top * formats.US_PER_MS)}. "
-        "All tenants of this installation; percentiles of stages do not add up."
-        if top
-        else "Nothing was recorded in this range."
-    )
-    axis = Axis("ms", logarithmic=True)
-    return Figure("stages", "Stages over time, p95", finding, times, lines, axis)
-
-
-def _ttft_figure(points: dict[datetime, Point], times: list[datetime]) -> Figure:
-    lines = []
-    for percent, dash in zip(PERCENTILES, ("solid", "dash", "dot"), strict=True):
-        values = [
-            _milliseconds(points[at].own.get("ttft"), percent / 100) if at in points else None
-            for at in times
-        ]
-        lines.append(Line(f"p{percent}", values, "--stage-5", dash))
-    worst = max((v for v in lines[-1].values if v is not None), default=None)
-    finding = (
-        "No answer reached its first token in this range."
-        if worst is None
-        else f"The worst p99 was {formats.duration(worst * formats.US_PER_MS)}."
-    )
-    return Figure("ttft", "Time to first token", finding, times, lines, Axis("ms"))
-
-
-def _depth_figure(depth: dict[datetime, float], times: list[datetime]) -> Figure:
-    values = [depth.get(at) for at in times]
-    peak = max((value for value in values if value is not None), default=0.0)
-    most = f"{round(peak, 3):,g}" if peak >= DEPTH_TOLD else "fewer than 0.001"
-    finding = (
-        f"At the peak {most} requests waited at once, averaged over a step; in the gateway and on "
-        "nodes, all tenants."
-    )
-    line = Line("requests waiting", values, "--stage-4")
-    axis = Axis("requests", most=max(1.0, peak * 1.1))
-    return Figure("queue", "Queue depth", finding, times, [line], axis)
-
-
-def _cache_figure(points: dict[datetime, Point], times: list[datetime]) -> Figure:
-    values: list[float | None] = []
-    for at in times:
-        usage = points[at].usage if at in points else UsageSum()
-        prompt = usage.uncached + usage.cached
-        values.append(HUNDRED * usage.cached / prompt if prompt else None)
-    known = [value for value in values if value is not None]
-    finding = (
-        f"Between {min(known):.0f} and {max(known):.0f} % of prompt tokens came from the cache."
-        if known
-        else "No prompt was read in this range."
-    )
-    line = Line("hit rate", values, "--stage-2")
-    return Figure("cache", "Cache hit rate", finding, times, [line], Axis("%", most=HUNDRED))

@@ -67,7 +67,7 @@ function close() {
 function open() {
   if (socket || paused || document.hidden) return;
   const scheme = location.protocol === "https:" ? "wss:" : "ws:";
-  const made = new WebSocket(`${scheme}//${location.host}/live?range=${panel.dataset.range}`);
+  const made = new WebSocket(`${scheme}//${location.host}/live?${panel.dataset.range}`);
   socket = made;
   made.addEventListener("message", (event) => {
     if (socket !== made) return;

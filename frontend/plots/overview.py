@@ -1,0 +1,108 @@
+"""The Overview's four charts over time, from the points of a range. Pure arithmetic."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from controlplane.kernel.histogram import Histogram
+from controlplane.telemetry.selectors import Point, UsageSum, step_floor
+from frontend import formats
+from frontend.cells import PERCENTILES
+from frontend.plots.figure import Axis, Figure, Line
+from frontend.ranges import TimeRange
+from frontend.stages import LABELS, STAGE_NAMES
+
+HUNDRED = 100.0
+DEPTH_TOLD = 0.001
+
+
+def make_figures(
+    points: dict[datetime, Point], within: TimeRange, depth: dict[datetime, float], percent: int
+) -> list[Figure]:
+    """All four, in their order on the page; `percent` chooses the stages' percentile."""
+    times = _steps(within)
+    return [
+        _stages_figure(points, times, percent),
+        _ttft_figure(points, times),
+        _depth_figure(depth, times),
+        _cache_figure(points, times),
+    ]
+
+
+def _milliseconds(found: Histogram | None, share: float) -> float | None:
+    value = found.percentile(share) if found else None
+    return None if value is None else value / formats.US_PER_MS
+
+
+def _stages_figure(points: dict[datetime, Point], times: list[datetime], percent: int) -> Figure:
+    lines = []
+    for number, name in enumerate(STAGE_NAMES, start=1):
+        values = [
+            _milliseconds(points[at].everyone.get(name), percent / 100) if at in points else None
+            for at in times
+        ]
+        lines.append(Line(f"{number} {LABELS[name]}", values, f"--stage-{number}"))
+    tops = [(max((v for v in line.values if v is not None), default=0.0), line) for line in lines]
+    top, slowest = max(tops, key=lambda pair: pair[0])
+    finding = (
+        f"{slowest.name[2:]} was slowest: up to {formats.duration(top * formats.US_PER_MS)}. "
+        "All tenants of this installation; percentiles of stages do not add up."
+        if top
+        else "Nothing was recorded in this range."
+    )
+    axis = Axis("ms", logarithmic=True)
+    return Figure("stages", f"Stages over time, p{percent}", finding, times, lines, axis)
+
+
+def _ttft_figure(points: dict[datetime, Point], times: list[datetime]) -> Figure:
+    lines = []
+    for percent, dash in zip(PERCENTILES, ("solid", "dash", "dot"), strict=True):
+        values = [
+            _milliseconds(points[at].own.get("ttft"), percent / 100) if at in points else None
+            for at in times
+        ]
+        lines.append(Line(f"p{percent}", values, "--stage-5", dash))
+    worst = max((v for v in lines[-1].values if v is not None), default=None)
+    finding = (
+        "No answer reached its first token in this range."
+        if worst is None
+        else f"The worst p99 was {formats.duration(worst * formats.US_PER_MS)}."
+    )
+    return Figure("ttft", "Time to first token", finding, times, lines, Axis("ms"))
+
+
+def _depth_figure(depth: dict[datetime, float], times: list[datetime]) -> Figure:
+    values = [depth.get(at) for at in times]
+    peak = max((value for value in values if value is not None), default=0.0)
+    most = f"{round(peak, 3):,g}" if peak >= DEPTH_TOLD else "fewer than 0.001"
+    finding = (
+        f"At the peak {most} requests waited at once, averaged over a step; in the gateway and on "
+        "nodes, all tenants."
+    )
+    line = Line("requests waiting", values, "--stage-4")
+    axis = Axis("requests", most=max(1.0, peak * 1.1))
+    return Figure("queue", "Queue depth", finding, times, [line], axis)
+
+
+def _cache_figure(points: dict[datetime, Point], times: list[datetime]) -> Figure:
+    values: list[float | None] = []
+    for at in times:
+        usage = points[at].usage if at in points else UsageSum()
+        prompt = usage.uncached + usage.cached
+        values.append(HUNDRED * usage.cached / prompt if prompt else None)
+    known = [value for value in values if value is not None]
+    finding = (
+        f"Between {min(known):.0f} and {max(known):.0f} % of prompt tokens came from the cache."
+        if known
+        else "No prompt was read in this range."
+    )
+    line = Line("hit rate", values, "--stage-2")
+    return Figure("cache", "Cache hit rate", finding, times, [line], Axis("%", most=HUNDRED))
+
+
+def _steps(within: TimeRange) -> list[datetime]:
+    at, made = step_floor(within.start, within.step_s), []
+    while at < within.end:
+        made.append(at)
+        at += timedelta(seconds=within.step_s)
+    return made

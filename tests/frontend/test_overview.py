@@ -1,0 +1,95 @@
+"""The Overview's arithmetic: merged percentiles, Little's law, verdicts, nothing from nothing."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from controlplane.kernel.histogram import Histogram
+from controlplane.telemetry.selectors import Point, UsageSum
+from frontend.cells import Cell, percent_from
+from frontend.overview import Overview, make_overview
+from frontend.ranges import TimeRange
+
+START = datetime(2026, 11, 21, 9, tzinfo=UTC)
+WITHIN = TimeRange(START, START + timedelta(minutes=15), "15m")
+NOW = WITHIN.end
+
+
+def _histogram(*values: int) -> Histogram:
+    made = Histogram()
+    for value in values:
+        made.record(value)
+    return made
+
+
+def _made(*points: Point, now: datetime = NOW, percent: int = 95) -> Overview:
+    by_time = {point.at: point for point in points}
+    return make_overview(by_time, WITHIN, now, spend_nano=1_234_567, percent=percent)
+
+
+def _cells(made: Overview) -> dict[str, Cell]:
+    shown = [cell for tile in made.tiles for cell in (*tile.cells, tile.more)]
+    shown += [cell for row in made.stages for cell in (*row.cells, row.count, row.verdict)]
+    return {cell.key: cell for cell in shown}
+
+
+def test_percentiles_are_of_merged_histograms_and_not_of_averages() -> None:
+    # 99 fast and 1 slow, then 1 slow: an average of the two p95 would tell a third, wrong story.
+    first = Point(START, own={"ttft": _histogram(*[1_000] * 99, 900_000)})
+    second = Point(START + timedelta(minutes=1), own={"ttft": _histogram(900_000)})
+    cells = _cells(_made(first, second))
+    assert cells["ttft.p95"].text == _cells(_made(first))["ttft.p95"].text
+    assert cells["ttft.n"].text == "n = 101"
+
+
+def test_percentiles_of_few_values_are_faint() -> None:
+    cells = _cells(_made(Point(START, own={"ttft": _histogram(*[1_000] * 50)})))
+    assert [cells[f"ttft.p{p}"].tone for p in (50, 95, 99)] == ["", "", "few"]
+
+
+def test_queue_depth_is_all_waiting_over_the_steps_length() -> None:
+    waited = {"queue": _histogram(*[3_000_000] * 40), "s4_route": _histogram(60_000_000)}
+    assert _cells(_made(Point(START, everyone=waited)))["depth"].text == "3.00"
+    # The present minute is ten seconds old.
+    young = Point(START + timedelta(minutes=14), everyone={"queue": _histogram(5_000_000)})
+    cells = _cells(_made(young, now=young.at + timedelta(seconds=10)))
+    assert cells["depth"].text == "0.500"
+
+
+@pytest.mark.parametrize(("took_us", "words"), [(4_000, "within"), (6_000, "over")])
+def test_a_stage_is_held_against_its_budget(took_us: int, words: str) -> None:
+    made = _made(Point(START, everyone={"s1_admission": _histogram(*[took_us] * 30)}))
+    assert _cells(made)["s1_admission.verdict"].text == words
+    assert made.stages[0].over == (words == "over")
+
+
+def test_counts_rates_and_money_of_a_range() -> None:
+    usage = UsageSum(requests=900, errors=9, uncached=300, cached=700, output=9_000)
+    cells = _cells(_made(Point(START, usage=usage)))
+    assert cells["requests"].title == "900"
+    assert cells["requests.rate"].text == "1.00 a second"
+    assert cells["errors"].text == "1.00 %"
+    assert cells["tokens"].text == "10.0"
+    assert cells["cache"].text == "70.0 %"
+    assert (cells["spend"].text, cells["spend"].title) == ("$0.00123", "$0.001234567")
+
+
+def test_nothing_recorded_is_missing_and_not_zero() -> None:
+    made = _made()
+    cells = _cells(made)
+    assert made.empty
+    assert {cells[key].text for key in ("ttft.p50", "errors", "cache", "depth")} == {"–"}
+    assert cells["s5_infer.verdict"].text == "–"
+    assert all(figure.empty for figure in made.figures)
+
+
+def test_the_live_stream_names_every_cell_of_the_page() -> None:
+    made = _made(Point(START, own={"ttft": _histogram(1)}))
+    assert set(made.live()["cells"]) == set(_cells(made))
+    assert set(made.live()["figures"]) == {"stages", "ttft", "queue", "cache"}
+
+
+@pytest.mark.parametrize(("text", "percent"), [("50", 50), ("99", 99), ("98", 95), ("x", 95)])
+def test_the_percentile_over_time_is_in_the_url(text: str, percent: int) -> None:
+    assert percent_from({"percentile": text}) == percent
+    assert _made(percent=percent).figures[0].title == f"Stages over time, p{percent}"
