@@ -1,0 +1,102 @@
+"""Histograms: merging is exact, percentiles are near, averages of percentiles are wrong."""
+
+from __future__ import annotations
+
+import random
+from math import ceil
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane.kernel.histogram import Histogram, merge_all
+
+ERROR_MAX = 0.011
+SHARES = (0.01, 0.5, 0.9, 0.95, 0.99, 0.999, 1.0)
+VALUES = st.lists(st.integers(-5, 2**48), max_size=60)
+
+
+def of(values: list[int]) -> Histogram:
+    """A histogram of values."""
+    made = Histogram()
+    for value in values:
+        made.record(value)
+    return made
+
+
+def exact(values: list[int], share: float) -> int:
+    """Nearest rank."""
+    return sorted(values)[max(1, ceil(share * len(values))) - 1]
+
+
+def samples(name: str) -> list[int]:
+    """Microseconds, as latencies look."""
+    rng = random.Random(7)
+    if name == "lognormal":
+        return [round(rng.lognormvariate(9, 1.5)) + 1 for _ in range(20_000)]
+    if name == "bimodal":
+        return [round(rng.gauss(*rng.choice([(900, 40), (250_000, 9_000)]))) for _ in range(20_000)]
+    return [123_457] * 5_000
+
+
+@pytest.mark.parametrize("name", ["lognormal", "bimodal", "constant"])
+@pytest.mark.parametrize("share", SHARES)
+def test_percentiles_are_within_their_error(name: str, share: float) -> None:
+    values = samples(name)
+    found = of(values).percentile(share)
+    assert found is not None
+    assert abs(found / exact(values, share) - 1) <= ERROR_MAX
+
+
+@given(st.lists(VALUES, max_size=5), st.randoms(use_true_random=False))
+def test_any_order_of_merging_gives_the_same_bytes(
+    parts: list[list[int]], rng: random.Random
+) -> None:
+    whole = of([value for part in parts for value in part]).to_bytes()
+    shuffled = rng.sample(parts, len(parts))
+    assert merge_all(map(of, shuffled)).to_bytes() == whole
+    pairwise = Histogram()
+    for part in parts:
+        other = of(part)
+        other.merge(pairwise)
+        pairwise = other
+    assert pairwise.to_bytes() == whole
+
+
+@given(VALUES)
+def test_stored_and_read_back(values: list[int]) -> None:
+    made = of(values)
+    again = Histogram.from_bytes(made.to_bytes())
+    assert again.to_bytes() == made.to_bytes()
+    assert again.count == len(values)
+    assert again.total == sum(value for value in values if value > 0)
+
+
+@given(st.integers(1, 2**62))
+def test_one_value_is_in_its_bucket(value: int) -> None:
+    found = of([value]).percentile(0.5)
+    assert found is not None
+    assert abs(found / value - 1) <= ERROR_MAX
+
+
+def test_an_average_of_percentiles_is_wrong() -> None:
+    busy, idle = [1_000] * 99 + [900_000], [1_000] * 10_000
+    merged = merge_all([of(busy), of(idle)]).percentile(0.995)
+    parts = [of(part).percentile(0.995) or 0.0 for part in (busy, idle)]
+    average = sum(parts) / len(parts)
+    true = exact(busy + idle, 0.995)
+    assert merged is not None
+    assert abs(merged / true - 1) <= ERROR_MAX
+    assert average / true > 400
+
+
+def test_empty_and_zero() -> None:
+    assert Histogram().percentile(0.5) is None
+    assert of([0, 0, 5]).percentile(0.5) == 0.0
+    assert of([0, 0, 5]).percentile(1.0) == 5
+
+
+@pytest.mark.parametrize("data", [b"", b"\x00" * 10, Histogram().to_bytes() + b"x"])
+def test_broken_bytes_are_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match="histogram"):
+        Histogram.from_bytes(data)

@@ -1,0 +1,49 @@
+"""Prices: disjoint buckets, one rounding, and a hold that no charge can exceed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane.kernel.price import Price, TokenCounts, charge_nano, hold_nano
+
+PICO = st.integers(0, 10**9)
+TOKENS = st.integers(0, 10**7)
+PRICES = st.builds(Price, version=st.just(1), input_pico=PICO, cached_pico=PICO, output_pico=PICO)
+
+
+@given(price=PRICES, prompt=TOKENS, cached=TOKENS, output=TOKENS, room=TOKENS)
+def test_a_hold_covers_every_charge_within_its_bounds(
+    price: Price, prompt: int, cached: int, output: int, room: int
+) -> None:
+    counts = TokenCounts.from_usage(prompt, min(cached, prompt), output)
+    assert charge_nano(price, counts) <= hold_nano(price, prompt + room, output + room)
+
+
+@given(prompt=TOKENS, cached=TOKENS, output=TOKENS)
+def test_buckets_are_disjoint(prompt: int, cached: int, output: int) -> None:
+    cached = min(cached, prompt)
+    counts = TokenCounts.from_usage(prompt, cached, output)
+    assert (counts.uncached + counts.cached, counts.cached, counts.output) == (
+        prompt,
+        cached,
+        output,
+    )
+
+
+@pytest.mark.parametrize("usage", [(4, 5, 1), (4, -1, 1), (4, 0, -1), (-1, 0, 0)])
+def test_impossible_usage_is_refused(usage: tuple[int, int, int]) -> None:
+    with pytest.raises(ValueError, match="usage prompt="):
+        TokenCounts.from_usage(*usage)
+
+
+def test_a_known_bill() -> None:
+    price = Price(version=1, input_pico=150_000, cached_pico=75_000, output_pico=600_000)
+    counts = TokenCounts(uncached=1000, cached=25, output=150)
+    assert charge_nano(price, counts) == 150_000 + 1_875 + 90_000
+
+
+def test_rounded_once_and_not_per_bucket() -> None:
+    price = Price(version=1, input_pico=400, cached_pico=400, output_pico=400)
+    assert charge_nano(price, TokenCounts(uncached=1, cached=1, output=1)) == 1
