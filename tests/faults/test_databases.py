@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
 from collections.abc import Callable
 
@@ -24,6 +26,9 @@ from tests.support.servers import Servers
 
 TOKENS_PER_S = 100.0
 REFUSALS_MIN = 20
+# Longer than a lane waits for an answer before it leaves its connection.
+FROZEN_S = 7.0
+BACKENDS = "SELECT pid FROM pg_stat_activity WHERE usename = 'sluice_gateway'"
 REFUSED_S_MAX = 2.5
 RECOVERED_S_MAX = 1.5
 READY_S_MAX = 5.0
@@ -114,6 +119,29 @@ async def test_redis_goes_and_comes_back_under_load(
         print(f"limits shared again {time.monotonic() - began_s:.2f} s after Redis was back")
         await load.until(40)
     assert all(answer.whole for answer in load.answers), [a for a in load.answers if not a.whole]
+    await check_books(load.answers)
+
+
+async def test_a_frozen_postgresql_connection_is_left_and_charges_nothing_twice(
+    product: Product,
+) -> None:
+    """Its calls are repeated on a new one; what it still had is carried out late, to no effect."""
+    async with Load(product.urls, product.key) as load:
+        await load.until(20)
+        pids = [pid for (pid,) in rows(BACKENDS)]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(FROZEN_S)
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+        await load.until(40)
+    refused = load.refused("ledger_unavailable")
+    assert refused
+    assert all(answer.ended_s - answer.began_s < REFUSED_S_MAX for answer in refused)
+    assert all(answer.whole or answer in refused for answer in load.answers)
+    await eventually(lambda: open_holds() == 0)
     await check_books(load.answers)
 
 

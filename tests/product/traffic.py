@@ -11,6 +11,7 @@ import json
 import random
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +25,7 @@ WORD = " hotel"
 PROMPT_TOKENS = 8
 ANSWER_S_MAX = 40.0
 REFUSED_PAUSE_S = 0.05
+LEAVES_S_MAX = 0.3
 CLIENTS = 12
 TOKENS_MAX = 20
 PATH = "/v1/completions"
@@ -147,13 +149,17 @@ def open_client(url: str) -> httpx2.AsyncClient:
 
 
 class Load:
-    """Clients that ask again and again, streamed and not, until they are told to stop."""
+    """Clients that ask again and again, streamed and not, until they are told to stop.
+
+    Of all requests `leaving` is the share that hangs up early.
+    """
 
     def __init__(
-        self, urls: Sequence[str], key: str, *, seed: int = 1, clients: int = CLIENTS
+        self, urls: Sequence[str], key: str, *, seed: int = 1, leaving: float = 0.0
     ) -> None:
         self.answers: list[Answer] = []
         self._key = key
+        self._leaving = leaving
         self._stopping = False
         self._news = asyncio.Event()
         self._clients = [open_client(url) for url in urls]
@@ -166,7 +172,7 @@ class Load:
             asyncio.create_task(
                 self._ask_on(self._clients[number % len(urls)], random.Random(seed + number))
             )
-            for number in range(clients)
+            for number in range(CLIENTS)
         ]
 
     async def __aenter__(self) -> Load:
@@ -202,7 +208,12 @@ class Load:
 
     async def _ask_on(self, client: httpx2.AsyncClient, chance: random.Random) -> None:
         while not self._stopping:
-            answer = await ask(client, self._key, chance.choice(self._bodies))
+            body = chance.choice(self._bodies)
+            leaves = chance.random() < self._leaving
+            answer = Answer(streamed=body["stream"])
+            with suppress(TimeoutError):
+                async with asyncio.timeout(chance.uniform(0.0, LEAVES_S_MAX) if leaves else None):
+                    await ask(client, self._key, body, answer=answer)
             self.answers.append(answer)
             self._news.set()
             if not answer.whole:
