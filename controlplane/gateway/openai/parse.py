@@ -39,7 +39,7 @@ def _check_json(data: bytes) -> None:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise bad_field(None, f"The body is not valid UTF-8: {error.reason}") from error
+        raise bad_field(None, f"The body is not valid UTF-8: {error.reason}.") from error
     try:
         parsed = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
     except RecursionError as error:

@@ -11,6 +11,8 @@ from controlplane.kernel.money import usd_text
 from inference.contract.frames import TokenLogprob, Usage
 
 DONE = b"data: [DONE]\n\n"
+# JSON has no infinity; the OpenAI API writes this for what has no chance at all.
+LOGPROB_MIN = -9999.0
 _encode = msgspec.json.encode
 
 
@@ -134,7 +136,7 @@ class ChatWriter:
 
     def _token(self, token: int, logprob: float) -> dict[str, object]:
         text, data = self._token_text(token)
-        return {"token": text, "logprob": logprob, "bytes": list(data)}
+        return {"token": text, "logprob": _finite(logprob), "bytes": list(data)}
 
 
 class CompletionWriter(ChatWriter):
@@ -144,7 +146,13 @@ class CompletionWriter(ChatWriter):
     body_object = "text_completion"
     chunk_object = "text_completion"
 
-    __slots__ = ()
+    __slots__ = ("_offsets",)
+
+    def __init__(
+        self, request: bytes, ask: Ask, *, fingerprint: str, token_text: TokenText
+    ) -> None:
+        super().__init__(request, ask, fingerprint=fingerprint, token_text=token_text)
+        self._offsets = [0] * ask.sampling.n
 
     def _opening(self, choice: int) -> bytes:
         return b""
@@ -174,17 +182,26 @@ class CompletionWriter(ChatWriter):
         if not self._wants_logprobs:
             return None
         texts = [self._token_text(entry.token)[0] for entry in piece.logprobs]
-        offsets = [sum(map(len, texts[:place])) for place in range(len(texts))]
+        # Counted on from one chunk to the next.
+        offsets = []
+        for text in texts:
+            offsets.append(self._offsets[piece.choice])
+            self._offsets[piece.choice] += len(text)
         tops = [
-            {self._token_text(token)[0]: logprob for token, logprob in entry.top}
+            {self._token_text(token)[0]: _finite(logprob) for token, logprob in entry.top}
             for entry in piece.logprobs
         ]
         return {
             "tokens": texts,
-            "token_logprobs": [entry.logprob for entry in piece.logprobs],
+            "token_logprobs": [_finite(entry.logprob) for entry in piece.logprobs],
             "top_logprobs": tops,
             "text_offset": offsets,
         }
+
+
+def _finite(logprob: float) -> float:
+    """Also for NaN, which no comparison finds greater."""
+    return logprob if logprob > LOGPROB_MIN else LOGPROB_MIN
 
 
 def _ours(charge: Charge) -> dict[str, object]:
