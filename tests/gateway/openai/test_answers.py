@@ -1,0 +1,310 @@
+"""What a client reads: chunks, bodies, headers; the same text and cost whichever way it asked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from typing import Any
+
+import httpx2
+import pytest
+
+from controlplane.gateway.ports import Allowance
+from controlplane.kernel.money import usd_text
+from controlplane.kernel.price import TokenCounts, charge_nano
+from inference.contract.frames import TokenLogprob
+from tests.support.fleet import MODEL
+from tests.support.nodes import HandNode, hand_node
+from tests.support.ports import ORGANIZATION, PRICE, make_snapshot
+from tests.support.serving import Serving
+
+USAGE = {"stream_options": {"include_usage": True}}
+DURATION = re.compile(r"\d+ms|\d+s|\d+m\d+s")
+
+
+def events(answer: httpx2.Response) -> list[dict[str, Any]]:
+    """All chunks of a stream that ended well."""
+    parts = answer.text.split("\n\n")
+    assert parts[-2:] == ["data: [DONE]", ""]
+    return [json.loads(part.removeprefix("data: ")) for part in parts[:-2]]
+
+
+def choices(chunks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The one choice of each chunk that has any."""
+    return [chunk["choices"][0] for chunk in chunks if chunk["choices"]]
+
+
+def joined(chunks: list[dict[str, Any]], choice: int = 0) -> str:
+    """Text of one choice."""
+    mine = [each for each in choices(chunks) if each["index"] == choice]
+    return "".join(
+        each["text"] if "text" in each else each["delta"].get("content", "") for each in mine
+    )
+
+
+async def test_chat_body(serving: Serving) -> None:
+    answer = await serving.chat()
+    body = answer.json()
+    assert answer.headers["content-type"] == "application/json"
+    assert body["id"].startswith("chatcmpl-") and body["object"] == "chat.completion"
+    assert body["model"] == MODEL and body["system_fingerprint"].startswith("fp_")
+    (choice,) = body["choices"]
+    assert choice == {
+        "index": 0,
+        "message": {"role": "assistant", "content": "abcdab", "refusal": None},
+        "logprobs": None,
+        "finish_reason": "length",
+    }
+    assert body["usage"] == {
+        "prompt_tokens": 4,
+        "completion_tokens": 6,
+        "total_tokens": 10,
+        "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
+        "completion_tokens_details": {
+            "reasoning_tokens": 0,
+            "audio_tokens": 0,
+            "accepted_prediction_tokens": 0,
+            "rejected_prediction_tokens": 0,
+        },
+    }
+    cost = charge_nano(PRICE, TokenCounts(uncached=4, cached=0, output=6))
+    assert body["sluice"] == {"cost_usd": usd_text(cost)}
+
+
+async def test_completion_body(serving: Serving) -> None:
+    body = (await serving.complete()).json()
+    assert body["id"].startswith("cmpl-") and body["object"] == "text_completion"
+    assert body["choices"] == [
+        {"index": 0, "text": "abcdab", "logprobs": None, "finish_reason": "length"}
+    ]
+
+
+async def test_chat_chunks(serving: Serving) -> None:
+    answer = await serving.chat(stream=True)
+    chunks = events(answer)
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert answer.headers["cache-control"] == "no-cache"
+    assert answer.headers["x-accel-buffering"] == "no"
+    for field in ("id", "created", "model", "system_fingerprint", "service_tier", "object"):
+        assert len({chunk[field] for chunk in chunks}) == 1
+    assert chunks[0]["object"] == "chat.completion.chunk"
+    assert choices(chunks)[0]["delta"] == {"role": "assistant", "content": "", "refusal": None}
+    assert choices(chunks)[-1] == {
+        "index": 0, "delta": {}, "logprobs": None, "finish_reason": "length",
+    }  # fmt: skip
+    assert [each["finish_reason"] for each in choices(chunks)[:-1]] == [None] * 7
+    assert not any("usage" in chunk for chunk in chunks)
+
+
+async def test_usage_chunk_comes_last_and_only_when_asked_for(serving: Serving) -> None:
+    chunks = events(await serving.chat(stream=True, **USAGE))
+    assert [chunk["usage"] for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
+    assert chunks[-1]["choices"] == [] and chunks[-1]["usage"]["total_tokens"] == 10
+    assert chunks[-1]["sluice"]["cost_usd"]
+
+
+async def test_completion_chunks(serving: Serving) -> None:
+    chunks = events(await serving.complete(stream=True, **USAGE))
+    assert {chunk["object"] for chunk in chunks} == {"text_completion"}
+    assert joined(chunks) == "abcdab"
+    assert choices(chunks)[-1]["finish_reason"] == "length"
+
+
+@pytest.mark.parametrize("operation", ["chat", "complete"])
+@pytest.mark.parametrize(
+    "fields", [{}, {"stop": ["da"], "max_tokens": 50}, {"n": 3}, {"max_tokens": 200}]
+)
+async def test_a_stream_says_and_costs_the_same_as_a_whole_answer(
+    serving: Serving, operation: str, fields: dict[str, Any]
+) -> None:
+    ask = getattr(serving, operation)
+    whole = (await ask(**fields)).json()
+    chunks = events(await ask(stream=True, **USAGE, **fields))
+    for choice in whole["choices"]:
+        text = choice["text"] if "text" in choice else choice["message"]["content"]
+        assert joined(chunks, choice["index"]) == text
+        reasons = [
+            each["finish_reason"]
+            for chunk in chunks
+            for each in chunk["choices"]
+            if each["index"] == choice["index"] and each["finish_reason"]
+        ]
+        assert reasons == [choice["finish_reason"]]
+    assert chunks[-1]["usage"] == whole["usage"]
+    assert chunks[-1]["sluice"] == whole["sluice"]
+    await serving.under_test.at_rest()
+    first, second = serving.under_test.ledger.settled.values()
+    assert (first.amount_nano, first.counts) == (second.amount_nano, second.counts)
+
+
+async def test_every_choice_opens_with_its_role(serving: Serving) -> None:
+    chunks = events(await serving.chat(stream=True, n=3))
+    opening = [each["index"] for each in choices(chunks) if "role" in each["delta"]]
+    assert sorted(opening) == [0, 1, 2]
+
+
+async def test_text_beyond_ascii_arrives_whole(serving: Serving) -> None:
+    message = [{"role": "user", "content": "é€😀"}]
+    whole = (await serving.chat(messages=message, max_tokens=18)).json()
+    chunks = events(await serving.chat(messages=message, max_tokens=18, stream=True))
+    assert whole["choices"][0]["message"]["content"] == joined(chunks) == "é€😀é€😀"
+    assert all("\ufffd" not in each["delta"].get("content", "") for each in choices(chunks))
+
+
+async def test_headers_of_an_answer(serving: Serving) -> None:
+    serving.under_test.limiter.answer = Allowance(
+        allowed=True, limit_requests=60, remaining_requests=59, reset_requests_s=1.0,
+        limit_tokens=9000, remaining_tokens=8000, reset_tokens_s=367.0,
+    )  # fmt: skip
+    for answer in (await serving.chat(), await serving.chat(stream=True)):
+        headers = answer.headers
+        assert re.fullmatch(r"[0-9a-f]{32}", headers["x-request-id"])
+        assert headers["openai-organization"] == ORGANIZATION
+        assert int(headers["openai-processing-ms"]) >= 0 and headers["openai-version"]
+        assert headers["x-ratelimit-limit-requests"] == "60"
+        assert headers["x-ratelimit-remaining-requests"] == "59"
+        assert headers["x-ratelimit-reset-requests"] == "1s"
+        assert headers["x-ratelimit-limit-tokens"] == "9000"
+        assert headers["x-ratelimit-remaining-tokens"] == "8000"
+        assert headers["x-ratelimit-reset-tokens"] == "6m7s"
+        assert headers["x-sluice-node"] and headers["x-sluice-route"] == "direct"
+        timing = headers["server-timing"]
+        assert re.fullmatch(r"(s\d_[a-z]+;dur=\d+\.\d{3}(, )?)+", timing)
+        assert "s1_admission" in timing and "s3_tokenize" in timing
+
+
+async def test_stages_are_all_timed_in_a_whole_answer(serving: Serving) -> None:
+    timing = (await serving.chat()).headers["server-timing"]
+    assert [part[:2] for part in timing.split(", ")] == ["s1", "s2", "s3", "s4", "s5", "s6", "s7"]
+
+
+@pytest.mark.parametrize(
+    ("wait_s", "after", "after_ms", "retries"),
+    [(0.012, "1", "12", True), (1.4, "2", "1400", True), (600.0, "600", "600000", False)],
+)
+async def test_rate_limit(
+    serving: Serving, wait_s: float, after: str, after_ms: str, retries: bool
+) -> None:
+    serving.under_test.limiter.answer = Allowance(
+        allowed=False, dimension="tokens", limit_tokens=1000, remaining_tokens=0,
+        reset_tokens_s=wait_s, retry_after_s=wait_s,
+    )  # fmt: skip
+    answer = await serving.chat()
+    assert answer.status_code == 429
+    error = answer.json()["error"]
+    assert (error["type"], error["code"]) == ("tokens", "rate_limit_exceeded")
+    assert "1000 tokens per minute" in error["message"]
+    assert answer.headers["retry-after"] == after
+    assert answer.headers["retry-after-ms"] == after_ms
+    assert answer.headers.get("x-should-retry") == (None if retries else "false")
+    assert answer.headers["x-ratelimit-remaining-tokens"] == "0"
+    assert DURATION.fullmatch(answer.headers["x-ratelimit-reset-tokens"])
+    assert not serving.under_test.ledger.held
+
+
+async def test_budget_without_room(serving: Serving) -> None:
+    serving.under_test.ledger.room_nano = 1
+    answer = await serving.chat()
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (429, "insufficient_quota")
+    assert error["type"] == "insufficient_quota" and "USD" in error["message"]
+    assert answer.headers["x-should-retry"] == "false"
+
+
+async def test_exact_count_is_tried_before_a_budget_refuses(serving: Serving) -> None:
+    exact = charge_nano(PRICE, TokenCounts(uncached=4, cached=0, output=6))
+    serving.under_test.ledger.room_nano = exact
+    assert (await serving.chat()).status_code == 200
+
+
+async def test_models(serving: Serving) -> None:
+    listed = (await serving.client.get("/v1/models")).json()
+    (model,) = listed["data"]
+    assert listed["object"] == "list" and model["object"] == "model"
+    assert (model["id"], model["owned_by"]) == (MODEL, "sluice")
+    assert (await serving.client.get(f"/v1/models/{MODEL}")).json() == model
+    missing = await serving.client.get("/v1/models/none")
+    assert (missing.status_code, missing.json()["error"]["code"]) == (404, "model_not_found")
+
+
+async def test_blocked_answer(serving: Serving) -> None:
+    serving.under_test.keys.current = make_snapshot(MODEL, safety="block")
+    message = [{"role": "user", "content": "idiot "}]
+    whole = await serving.chat(messages=message, max_tokens=60)
+    assert whole.json()["choices"][0]["finish_reason"] == "content_filter"
+    assert whole.json()["choices"][0]["message"]["content"] == ""
+    chunks = events(await serving.chat(messages=message, max_tokens=60, stream=True))
+    assert joined(chunks) == "" and choices(chunks)[-1]["finish_reason"] == "content_filter"
+    await serving.under_test.at_rest()
+    assert [record.safety for record in serving.under_test.recorder.records] == ["abuse"] * 2
+
+
+async def test_flagged_answer_is_shown_and_marked(serving: Serving) -> None:
+    serving.under_test.keys.current = make_snapshot(MODEL, safety="flag")
+    message = [{"role": "user", "content": "idiot "}]
+    answer = await serving.chat(messages=message, max_tokens=60, stream=True)
+    assert joined(events(answer)) == "idiot " * 10
+    await serving.under_test.at_rest()
+    assert serving.under_test.recorder.records[0].safety == "abuse"
+
+
+# Logprobs: an echo has none, so these nodes' frames are written by hand.
+
+TOP = [(65, -0.5), (66, float("-inf"))]
+
+
+async def say_ab(node: HandNode) -> None:
+    """Two tokens in two steps."""
+    job = await node.job()
+    for text, finish in (("A", None), ("B", "stop")):
+        entry = TokenLogprob(token=ord(text), logprob=-0.5, top=TOP)
+        await node.answer(job, text, finish=finish, logprobs=[entry])
+
+
+async def both_ways(bare: Serving, ask: Any, **fields: Any) -> tuple[Any, list[dict[str, Any]]]:
+    """The same answer whole and as chunks."""
+    async with hand_node(bare.under_test, bare.model) as node:
+        whole = asyncio.create_task(ask(**fields))
+        await say_ab(node)
+        stream = asyncio.create_task(ask(stream=True, **fields))
+        await say_ab(node)
+        await whole
+        await stream
+        await bare.under_test.at_rest()
+    return whole.result().json(), events(stream.result())
+
+
+async def test_logprobs_of_a_chat(bare: Serving) -> None:
+    whole, chunks = await both_ways(bare, bare.chat, logprobs=True, top_logprobs=2)
+    content = whole["choices"][0]["logprobs"]["content"]
+    assert [entry["logprob"] for entry in content] == [-0.5, -0.5]
+    for entry in content:
+        assert bytes(entry["bytes"]).decode() == entry["token"]
+        assert [top["logprob"] for top in entry["top_logprobs"]] == [-0.5, -9999.0]
+    text = whole["choices"][0]["message"]["content"]
+    assert "".join(entry["token"] for entry in content) == text
+    streamed = [
+        entry
+        for each in choices(chunks)
+        for entry in (each["logprobs"] or {"content": []})["content"]
+    ]
+    assert streamed == content
+
+
+async def test_logprobs_of_a_completion(bare: Serving) -> None:
+    whole, chunks = await both_ways(bare, bare.complete, logprobs=2)
+    logprobs = whole["choices"][0]["logprobs"]
+    assert "".join(logprobs["tokens"]) == whole["choices"][0]["text"]
+    assert logprobs["token_logprobs"] == [-0.5, -0.5]
+    assert logprobs["text_offset"] == [0, 1]
+    assert all(list(top.values()) == [-0.5, -9999.0] for top in logprobs["top_logprobs"])
+    parts = [each["logprobs"] for each in choices(chunks) if each["logprobs"]]
+    for field in logprobs:
+        assert [value for part in parts for value in part[field]] == logprobs[field]
+
+
+async def test_no_logprobs_unless_asked_for(bare: Serving) -> None:
+    whole, chunks = await both_ways(bare, bare.chat)
+    assert whole["choices"][0]["logprobs"] is None
+    assert all(each["logprobs"] is None for each in choices(chunks))
