@@ -24,7 +24,8 @@ function draw(holder, figure) {
   if (!plotly) return;
   const probe = document.createElement("span");
   holder.append(probe);
-  const layout = resolveTokens(figure.layout, probe);
+  // The holder's own height, said each time: left to guess, Plotly may draw over what follows.
+  const layout = { ...resolveTokens(figure.layout, probe), autosize: true, height: holder.clientHeight };
   // Two columns of names on a phone; Plotly alone would stack and scroll them.
   if (holder.clientWidth < NARROW_PX && figure.data.length > 3) layout.legend = { ...layout.legend, entrywidth: 0.45, entrywidthmode: "fraction", font: { size: 10 } };
   const data = figure.data.map((trace) => ({ ...trace, line: resolveTokens(trace.line, probe) }));
