@@ -113,7 +113,8 @@ async def test_characters_of_several_tokens_come_whole(text: ModelText) -> None:
 async def test_choices_end_each_for_itself(text: ModelText) -> None:
     finisher = make_finisher(text, n=2, stop=("b",))
     first = await feed(finisher, text, "ab")
-    assert first.finish == "stop" and not finisher.ended
+    assert (first.finish, finisher.ended) == ("stop", False)
     second = await feed(finisher, text, "aaa", finish="length", choice=1)
     assert (second.choice, second.text, second.finish) == (1, "aaa", "length")
-    assert finisher.ended and finisher.cut_tokens == 5
+    assert all(choice.finish for choice in finisher.choices)
+    assert finisher.cut_tokens == 5

@@ -1,0 +1,65 @@
+"""The official Node client against the gateway, as a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from controlplane.gateway.ports import Allowance
+from tests.support.fleet import MODEL
+from tests.support.nodes import hand_node
+from tests.support.ports import KEY
+from tests.support.serving import Serving
+
+FOLDER = Path(__file__).parent / "node"
+NODE_S_MAX = 30
+
+
+async def run(script: str, serving: Serving) -> Any:
+    """What a script prints, from its JSON."""
+    process = await asyncio.create_subprocess_exec(
+        "node", script, f"{serving.under_test.url}/v1", KEY, MODEL,
+        cwd=FOLDER, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    async with asyncio.timeout(NODE_S_MAX):
+        out, errors = await process.communicate()
+    assert process.returncode == 0, errors.decode()
+    return json.loads(out)
+
+
+async def test_answers_streams_and_error_classes(serving: Serving) -> None:
+    seen = await run("talk.mjs", serving)
+    assert seen["whole"] == seen["streamed"] == seen["completion"] == "abcdab"
+    assert len(seen["requestID"]) == 32
+    assert seen["usage"]["total_tokens"] == 10
+    assert seen["models"] == [MODEL]
+    assert (seen["badField"]["name"], seen["badField"]["param"]) == ("BadRequestError", "n")
+    assert seen["badField"]["requestID"]
+    assert seen["badKey"]["name"] == "AuthenticationError"
+    assert (seen["badModel"]["name"], seen["badModel"]["code"]) == (
+        "NotFoundError", "model_not_found",
+    )  # fmt: skip
+
+
+async def test_short_wait_is_retried_and_a_long_one_is_not(serving: Serving) -> None:
+    limiter = serving.under_test.limiter
+    for wait_s, requests in ((0.05, 3), (3600.0, 1)):
+        limiter.taken.clear()
+        limiter.answer = Allowance(
+            allowed=False, dimension="requests", limit_requests=1, retry_after_s=wait_s
+        )
+        seen = await run("refused.mjs", serving)
+        assert seen == {"name": "RateLimitError", "code": "rate_limit_exceeded"}
+        assert len(limiter.taken) == requests
+
+
+async def test_stream_that_breaks_raises(bare: Serving) -> None:
+    async with hand_node(bare.under_test, bare.model) as node:
+        running = asyncio.create_task(run("refused.mjs", bare))
+        await node.answer(await node.job(), "abc")
+        await asyncio.sleep(0.1)
+        await node.socket.close()
+        assert (await running)["code"] == "node_lost"
+        await bare.under_test.at_rest()
