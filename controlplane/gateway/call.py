@@ -105,6 +105,11 @@ class Call:
         """Microseconds since arrival."""
         return (monotonic_ns() - self.arrived_ns) // MICROSECOND_NS
 
+    def forget_tokens(self) -> None:
+        """Another attempt begins: the times of tokens that were thrown away do not count."""
+        self.first_token_ns = self.last_token_ns = 0
+        self.inter_token_us = []
+
     def client_left(self) -> None:
         """The client has closed its connection; tells whoever waits, once."""
         if self.gone:

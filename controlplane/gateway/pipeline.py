@@ -7,17 +7,17 @@ resolved exactly once, in `_resolve`, which outlives the request's own task if i
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 from controlplane.gateway.answer import Piece
 from controlplane.gateway.call import Call, ClientGone
-from controlplane.gateway.nodes.account import NoCredit
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.stream import JobRejected, JobStream, NodeLost, SlowReader
 from controlplane.gateway.openai.shapes import Shape
 from controlplane.gateway.ports import LedgerAway
 from controlplane.gateway.record import make_record
-from controlplane.gateway.refusal import Refusal, internal_error, no_node, timed_out
+from controlplane.gateway.refusal import Refusal, internal_error, no_node, node_rejected, timed_out
 from controlplane.gateway.s1_admission.admit import admit, read_ask
 from controlplane.gateway.s1_admission.arrival import note_arrival
 from controlplane.gateway.s1_admission.authenticate import authenticate
@@ -29,7 +29,7 @@ from controlplane.gateway.s4_route.node import Placement, pick_node
 from controlplane.gateway.s4_route.prefix import cached_tokens
 from controlplane.gateway.s4_route.rules import rule_name
 from controlplane.gateway.s4_route.saturation import overloaded
-from controlplane.gateway.s5_infer.dispatch import Work, dispatch
+from controlplane.gateway.s5_infer.dispatch import NodeChanged, Work, dispatch
 from controlplane.gateway.s5_infer.remote_spans import note_remote_spans
 from controlplane.gateway.s6_finish.finisher import Finisher
 from controlplane.gateway.s6_finish.serialize import write_chunk, write_end
@@ -49,7 +49,8 @@ S1, S2, S3, S4, S5, S6, S7 = (
     )
 )  # fmt: skip
 FAILED_FINISHES = frozenset({"error", "cancelled"})
-RETRY_CODES = frozenset({"full", "draining"})
+RETRY_CODES = frozenset({"full", "draining", "unknown_model"})
+MS_PER_S = 1000
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +67,11 @@ async def serve(call: Call, receive: Receive, shape: Shape, world: World, out: O
         await _resolve(trip)
     except ClientGone:
         await _resolve(trip)
+    except Exception:
+        # A bug: the edge answers 500 and logs it, the record must say so too.
+        trip.refusal = internal_error("internal_error", "Something failed here.")
+        trip.failed_whole = not out.started
+        raise
     finally:
         _leave(trip)
 
@@ -74,13 +80,16 @@ async def _stages(trip: Trip, receive: Receive, shape: Shape) -> None:
     await _admit(trip, receive, shape)
     trip.watcher = trip.world.spawn(_watch(trip.call, receive))
     _balance(trip)
-    _tokenize(trip)
+    await _tokenize(trip)
     await _infer(trip, shape)
     if trip.call.gone:
         raise ClientGone
     await made(trip.finisher).screened()
-    await _bill(trip)
-    await _end(trip)
+    _price(trip)
+    last = _last_bytes(trip)
+    await _settle(trip)
+    await trip.out.end(last, trip)
+    trip.ended = True
 
 
 async def _admit(trip: Trip, receive: Receive, shape: Shape) -> None:
@@ -92,7 +101,7 @@ async def _admit(trip: Trip, receive: Receive, shape: Shape) -> None:
         snapshot = world.keys.snapshot()
         trip.asked = await read_ask(call, receive, shape.parse, key=trip.key, snapshot=snapshot)
         trip.admitted = await admit(
-            call, trip.asked, world.limiter, world.ledger, count_prompt=lambda: len(_tokens(trip))
+            call, trip.asked, world.limiter, world.ledger, count_prompt=lambda: _count(trip)
         )
     finally:
         call.spans.add(S1, call.arrived_ns)
@@ -114,7 +123,7 @@ def _balance(trip: Trip) -> None:
         call.spans.add(S2, began)
 
 
-def _tokenize(trip: Trip) -> None:
+async def _tokenize(trip: Trip) -> None:
     """Stage 3: token ids, window, block hashes."""
     call, admitted, cluster = trip.call, made(trip.admitted), made(trip.cluster)
     began = call.spans.clock()
@@ -122,7 +131,7 @@ def _tokenize(trip: Trip) -> None:
         trip.prompt = tokenize(
             call,
             admitted.ask,
-            _tokens(trip),
+            await _tokens(trip),
             room=Room(
                 window_tokens=min(admitted.model.context_window, cluster.served.context_window),
                 output_tokens=admitted.output_tokens,
@@ -134,31 +143,37 @@ def _tokenize(trip: Trip) -> None:
         call.spans.add(S3, began)
 
 
-def _tokens(trip: Trip) -> list[int]:
+async def _tokens(trip: Trip) -> list[int]:
     """Token ids of the prompt, encoded once: by stage 3, or earlier when a hold needs the count."""
     if trip.tokens is None:
         asked = made(trip.asked)
         served = trip.world.fleet.models().get(asked.model.name)
         if served is None:
             raise no_node(asked.model.name)
-        trip.tokens = encode_ask(trip.call, asked.ask, served.text)
+        trip.tokens = await encode_ask(
+            trip.call, asked.ask, served.text, window_tokens=asked.model.context_window
+        )
     return trip.tokens
+
+
+async def _count(trip: Trip) -> int:
+    return len(await _tokens(trip))
 
 
 async def _infer(trip: Trip, shape: Shape) -> None:
     """Stages 4 to 6, again on another node while nothing has reached the client."""
-    tried: list[NodeLink] = []
+    tried: set[str] = set()
     for _ in range(ATTEMPTS_MAX):
         placement = await _route(trip, tried)
         _begin_answer(trip, shape)
         try:
             await _generate(trip, placement)
             return
-        except (NoCredit, LookupError):
+        except NodeChanged:
             continue
         except JobRejected as error:
             if error.code not in RETRY_CODES:
-                raise internal_error("node_rejected", f"The node refused: {error}.") from error
+                raise node_rejected(error.code, str(error)) from error
         except NodeLost as error:
             log.warning("node lost name=%s reason=%s", placement.link.identity.name, error)
             if not trip.call.left_ms():
@@ -168,17 +183,17 @@ async def _infer(trip: Trip, shape: Shape) -> None:
         except SlowReader as error:
             message = "The client read too slowly, so generation was stopped."
             raise internal_error("slow_reader", message) from error
-        tried.append(placement.link)
+        tried.add(placement.link.identity.id)
     raise overloaded(f"{ATTEMPTS_MAX} attempts on its nodes failed")
 
 
-async def _route(trip: Trip, tried: list[NodeLink]) -> Placement:
+async def _route(trip: Trip, tried: set[str]) -> Placement:
     """Stage 4: which rule, which node, and is there room."""
     call, admitted, prompt = trip.call, made(trip.admitted), made(trip.prompt)
     began = call.spans.clock()
     try:
         rule = rule_name(call, admitted.ask, key=admitted.key, snapshot=admitted.snapshot)
-        key = (admitted.model.name, made(trip.cluster).region, *tried)
+        key = (admitted.model.name, made(trip.cluster).region, *sorted(tried))
         roomy = await trip.world.waiting.roomy(call, key, lambda: _nodes_now(trip, tried))
         size = len(prompt.tokens)
         cached = cached_tokens(
@@ -190,7 +205,7 @@ async def _route(trip: Trip, tried: list[NodeLink]) -> Placement:
         call.spans.add(S4, began)
 
 
-def _nodes_now(trip: Trip, tried: list[NodeLink]) -> tuple[NodeLink, ...]:
+def _nodes_now(trip: Trip, tried: set[str]) -> tuple[NodeLink, ...]:
     """The cluster as it is by now: nodes come and go while a request waits for room."""
     cluster, prompt = made(trip.cluster), made(trip.prompt)
     model = made(trip.admitted).model
@@ -205,13 +220,14 @@ def _nodes_now(trip: Trip, tried: list[NodeLink]) -> tuple[NodeLink, ...]:
         if link.hello.region == cluster.region
         and link.hello.pool == model.pool
         and link.hello.block_size in prompt.chains
-        and link not in tried
+        and link.identity.id not in tried
     )
 
 
 def _begin_answer(trip: Trip, shape: Shape) -> None:
     admitted, text = made(trip.admitted), made(trip.cluster).served.text
     trip.pieces = {}
+    trip.call.forget_tokens()
     trip.finisher = Finisher(
         trip.call,
         admitted.ask,
@@ -238,17 +254,22 @@ async def _generate(trip: Trip, placement: Placement) -> None:
     call.on_gone = stream.cancel
     if call.gone:
         stream.cancel()
+    deadline = asyncio.get_running_loop().call_later(call.left_ms() / MS_PER_S, stream.cancel)
     try:
         while outputs := await stream.batch():
             began = spans.add(S5, began)
             await _finish(trip, stream, outputs)
             began = spans.add(S6, began)
             if made(trip.finisher).ended:
-                stream.cancel()
                 return
         spans.add(S5, began)
+        if stream.cancelled and not call.gone:
+            raise timed_out(call.deadline_s)
     finally:
+        deadline.cancel()
         call.on_gone = None
+        # A no-op where the job has ended; else nobody wants the rest.
+        stream.cancel()
         note_remote_spans(call, stream, dispatched_us=dispatched_us)
 
 
@@ -267,7 +288,8 @@ def _work(trip: Trip) -> Work:
 async def _finish(trip: Trip, stream: JobStream, outputs: list[Output]) -> None:
     """Stage 6: text, stops, safety, shape; and out to the client."""
     call = trip.call
-    _note_tokens(call)
+    if any(output.tokens for output in outputs):
+        _note_tokens(call)
     if not stream.cancelled and any(output.finish in FAILED_FINISHES for output in outputs):
         raise NodeLost(
             "the node gave the request up",
@@ -300,14 +322,30 @@ def _collect(pieces: dict[int, Piece], piece: Piece) -> None:
     whole.finish = piece.finish
 
 
-async def _bill(trip: Trip) -> None:
-    """Stage 7: price and settle, before the client hears that the answer is complete."""
+def _price(trip: Trip) -> None:
+    """Stage 7, first half: what it costs."""
+    began = trip.call.spans.clock()
+    trip.charge = price_usage(trip.call, made(trip.admitted).hold, trip.usage())
+    trip.call.spans.add(S7, began)
+
+
+def _last_bytes(trip: Trip) -> bytes:
+    """The end of a stream or the whole body, made before the charge: failing here costs nothing."""
+    began = trip.call.spans.clock()
+    streamed = made(trip.admitted).ask.stream
+    pieces = None if streamed else [trip.pieces[choice] for choice in sorted(trip.pieces)]
+    data = write_end(trip.call, made(trip.writer), pieces, made(trip.charge))
+    trip.call.spans.add(S6, began)
+    return data
+
+
+async def _settle(trip: Trip) -> None:
+    """Stage 7: settle, before the client hears that the answer is complete."""
     call, world, hold = trip.call, trip.world, made(trip.admitted).hold
     began = call.spans.clock()
     try:
-        trip.charge = price_usage(call, hold, trip.usage())
         trip.resolved = True
-        await settle_charge(call, hold, trip.charge, world.ledger)
+        await settle_charge(call, hold, made(trip.charge), world.ledger)
     except LedgerAway as error:
         # The lane keeps the settlement and the node its report: either settles it later, once.
         world.fleet.abandon(call.request)
@@ -318,14 +356,6 @@ async def _bill(trip: Trip) -> None:
         world.fleet.acknowledge(made(trip.placement).link, call.request)
 
 
-async def _end(trip: Trip) -> None:
-    streamed = made(trip.admitted).ask.stream
-    pieces = None if streamed else [trip.pieces[choice] for choice in sorted(trip.pieces)]
-    data = write_end(trip.call, made(trip.writer), pieces, made(trip.charge))
-    await trip.out.end(data, trip)
-    trip.ended = True
-
-
 async def _resolve(trip: Trip) -> None:
     """Settle or release what is still held, after an answer that was not a whole completion."""
     if trip.admitted is None or trip.resolved:
@@ -334,8 +364,9 @@ async def _resolve(trip: Trip) -> None:
         await trip.stream.settled()
     if trip.finisher is not None:
         await trip.finisher.screened()
+    _price(trip)
     try:
-        await _bill(trip)
+        await _settle(trip)
     except Refusal as refusal:
         log.error("request %s is settled later: %s", trip.call.request.hex(), refusal.code)
 
@@ -354,7 +385,8 @@ def _leave(trip: Trip) -> None:
 
 async def _resolve_cancelled(trip: Trip) -> None:
     """The request's task was cancelled, or failed by a bug: nobody else will resolve its hold."""
-    trip.call.gone = True
+    if trip.refusal is None:
+        trip.call.gone = True
     await _resolve(trip)
     _record(trip)
 

@@ -83,6 +83,14 @@ def timed_out(deadline_s: int) -> Refusal:
     return Refusal(504, "deadline_exceeded", message, kind="server_error", headers=NO_RETRY)
 
 
+def node_rejected(code: str, reason: str) -> Refusal:
+    """What a node says of a job that no other node would take either."""
+    if code == "too_long":
+        message = f"The request does not fit the nodes that serve this model: {reason}."
+        return bad_field(None, message, "context_length_exceeded")
+    return internal_error("node_rejected", f"The node refused the request: {reason}.")
+
+
 def internal_error(code: str, message: str) -> Refusal:
     """A failure of ours after work began; charged for what was delivered, so not to be retried."""
     return Refusal(500, code, message, kind="server_error", headers=NO_RETRY)

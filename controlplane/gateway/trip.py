@@ -68,13 +68,13 @@ class Trip:
         Nothing, when nothing reached the client: no token came, or a whole answer failed.
         """
         stream, finisher = self.stream, self.finisher
-        if stream is None or finisher is None or not stream.completion_tokens:
+        if stream is None or finisher is None or not stream.usage.completion_tokens:
             return NOTHING
         if self.failed_whole and not self.call.gone:
             return NOTHING
         completion = stream.usage.completion_tokens
         if finisher.was_cut:
-            completion = min(completion, finisher.cut_tokens)
+            completion -= stream.completion_tokens - finisher.cut_tokens
         prompt_tokens = len(made(self.tokens))
         return Usage(
             prompt_tokens=prompt_tokens,

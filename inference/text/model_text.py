@@ -27,6 +27,8 @@ class ModelText:
         self._template = template
         self._bytes = {char: byte for byte, char in enumerate(_byte_alphabet())}
         self.vocab_size = tokenizer.get_vocab_size()
+        # No token stands for more text than this, so a text's length bounds its tokens from below.
+        self.piece_chars_max = max(map(len, tokenizer.get_vocab()), default=1)
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes]) -> ModelText:

@@ -22,7 +22,7 @@ from controlplane.gateway.refusal import bad_field
 from inference.contract.frames import LOGPROBS_MAX
 
 MESSAGES_MAX = 2048
-PARTS_MAX = 256
+PARTS_MAX = 64
 
 
 class TextPart(msgspec.Struct, tag="text", tag_field="type", forbid_unknown_fields=True):

@@ -16,6 +16,7 @@ from controlplane.gateway.openai.wording import in_words
 from controlplane.gateway.refusal import Refusal, bad_field
 
 DEPTH_MAX = 32
+LARGE_BYTES = 262_144
 _DECODER_SAYS = "JSON is malformed: "
 _PATH = re.compile(r" - at `(?:key in )?\$\.?(?P<path>[^`]*)`$")
 _UNKNOWN = re.compile(r"unknown field `(?P<field>[^`]*)`")
@@ -26,13 +27,19 @@ Body = TypeVar("Body", bound=msgspec.Struct)
 
 def parse_body(data: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
     """Decode and check a request body; raises `Refusal` (400) with `param` set."""
-    _check_json(data)
+    large = len(data) > LARGE_BYTES
+    if not large:
+        _check_json(data)
     try:
-        return decoder.decode(data)
+        body = decoder.decode(data)
     except msgspec.ValidationError as error:
         raise _named(str(error)) from error
     except msgspec.DecodeError as error:
         raise _malformed(str(error)) from error
+    if large:
+        # Only now: the typed decoder is quick to refuse a body that is large for no good reason.
+        _check_json(data)
+    return body
 
 
 def _check_json(data: bytes) -> None:
@@ -59,7 +66,7 @@ def _check_depth(text: str) -> None:
     if text.count("[") + text.count("{") <= DEPTH_MAX:
         return
     depth = 0
-    for mark in re.findall(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', text):
+    for mark in re.findall(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', text):
         depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(mark, 0)
         if depth > DEPTH_MAX:
             raise bad_field(None, f"The body nests deeper than {DEPTH_MAX} levels.")

@@ -44,7 +44,15 @@ class ChatWriter:
     body_object = "chat.completion"
     chunk_object = "chat.completion.chunk"
 
-    __slots__ = ("_head", "_opened", "_tail", "_token_text", "_usage", "_wants_logprobs")
+    __slots__ = (
+        "_head",
+        "_head_bytes",
+        "_opened",
+        "_tail",
+        "_token_text",
+        "_usage",
+        "_wants_logprobs",
+    )
 
     def __init__(
         self, request: bytes, ask: Ask, *, fingerprint: str, token_text: TokenText
@@ -61,11 +69,12 @@ class ChatWriter:
             "service_tier": "default",
             "system_fingerprint": fingerprint,
         }
+        self._head_bytes = b"data: " + _encode(self._head)[:-1] + b',"choices":['
         self._tail = b',"usage":null}\n\n' if self._usage else b"}\n\n"
 
     def chunk(self, pieces: list[Piece]) -> bytes:
         """One event per piece; a choice's first is preceded by its role."""
-        head = b"data: " + _encode(self._head)[:-1] + b',"choices":['
+        head = self._head_bytes
         events = []
         for piece in pieces:
             if piece.choice not in self._opened:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -59,7 +59,7 @@ async def admit(
     limiter: Limiter,
     ledger: Ledger,
     *,
-    count_prompt: Callable[[], int],
+    count_prompt: Callable[[], Awaitable[int]],
 ) -> Admitted:
     """Limits, then the hold; raises `Refusal` with nothing left reserved."""
     output_all = asked.output_tokens * asked.ask.sampling.n
@@ -72,13 +72,12 @@ async def admit(
         prompt_tokens=prompt_bound(asked.ask, asked.model),
         output_tokens=output_all,
     )
+
+    async def exact_nano() -> int:
+        return hold_nano(asked.model.price, await count_prompt(), output_all)
+
     try:
-        hold = await take_hold(
-            call,
-            hold,
-            ledger,
-            exact_nano=lambda: hold_nano(asked.model.price, count_prompt(), output_all),
-        )
+        hold = await take_hold(call, hold, ledger, exact_nano=exact_nano)
     except Refusal:
         limiter.give_back(asked.key, estimated)
         raise

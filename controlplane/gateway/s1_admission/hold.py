@@ -6,7 +6,7 @@ is longer than the context window. Only if that does not fit are the tokens coun
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -25,6 +25,8 @@ TEMPLATE_TOKENS = 16
 HOLD_GRACE_S = 120
 LEDGER_RETRY_S = 1
 
+ExactNano = Callable[[], Awaitable[int]]
+
 
 def prompt_bound(ask: Ask, model: ModelRecord) -> int:
     """Most prompt tokens that this body can become, without counting them."""
@@ -33,7 +35,7 @@ def prompt_bound(ask: Ask, model: ModelRecord) -> int:
 
 
 async def take_hold(
-    call: Call, hold: Hold, ledger: Ledger, *, exact_nano: Callable[[], int]
+    call: Call, hold: Hold, ledger: Ledger, *, exact_nano: ExactNano
 ) -> Hold:
     """Hold the bound, or else the exact amount; returns what was held. Raises `Refusal`."""
     began = call.spans.clock()
@@ -51,11 +53,11 @@ async def take_hold(
         call.spans.add(HOLD, began)
 
 
-async def _hold_or_recount(hold: Hold, ledger: Ledger, exact_nano: Callable[[], int]) -> Hold:
+async def _hold_or_recount(hold: Hold, ledger: Ledger, exact_nano: ExactNano) -> Hold:
     try:
         await ledger.hold(hold)
     except BudgetExceeded:
-        exact = exact_nano()
+        exact = await exact_nano()
         if exact >= hold.amount_nano:
             raise
         hold = msgspec.structs.replace(hold, amount_nano=exact)

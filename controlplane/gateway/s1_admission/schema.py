@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
 from controlplane.gateway.refusal import bad_field, unknown_model
@@ -36,6 +38,8 @@ def _model(ask: Ask, key: KeyRecord, snapshot: Snapshot) -> ModelRecord:
     allowed = key.models is None or ask.model in key.models
     if model is None or model.task != task or not allowed:
         raise unknown_model(ask.model)
+    if rule is not None and rule.pool != model.pool:
+        return msgspec.structs.replace(model, pool=rule.pool)
     return model
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
 from controlplane.gateway.refusal import bad_field
@@ -9,16 +11,29 @@ from controlplane.kernel.spans import INDEX
 from inference.text.model_text import ModelText
 
 ENCODE = INDEX["s3_tokenize.encode"]
+INLINE_CHARS_MAX = 32_768
 
 
-def encode_prompt(call: Call, ask: Ask, prompt: str | None, text: ModelText) -> list[int]:
-    """Token ids of the prompt; raises `Refusal` (400)."""
+def given_ids(call: Call, ask: Ask, text: ModelText) -> list[int]:
+    """A prompt that came as token ids; raises `Refusal` (400)."""
     began = call.spans.clock()
     try:
         _check_ids(ask, text.vocab_size)
-        if prompt is None:
-            return list(ask.tokens or ())
-        tokens = text.encode(prompt, add_special=ask.operation == "completion")
+        return list(ask.tokens or ())
+    finally:
+        call.spans.add(ENCODE, began)
+
+
+async def encode_prompt(call: Call, ask: Ask, prompt: str, text: ModelText) -> list[int]:
+    """Token ids of the prompt; raises `Refusal` (400). A long one leaves the loop to others."""
+    began = call.spans.clock()
+    try:
+        _check_ids(ask, text.vocab_size)
+        special = ask.operation == "completion"
+        if len(prompt) > INLINE_CHARS_MAX:
+            tokens = await asyncio.to_thread(text.encode, prompt, add_special=special)
+        else:
+            tokens = text.encode(prompt, add_special=special)
         if not tokens:
             raise bad_field(ask.prompt_field, f"The prompt in '{ask.prompt_field}' is empty.")
         return tokens

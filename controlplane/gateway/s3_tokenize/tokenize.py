@@ -9,9 +9,9 @@ import msgspec
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
 from controlplane.gateway.s3_tokenize.blocks import hash_blocks
-from controlplane.gateway.s3_tokenize.encode import encode_prompt
+from controlplane.gateway.s3_tokenize.encode import encode_prompt, given_ids
 from controlplane.gateway.s3_tokenize.template import prompt_text
-from controlplane.gateway.s3_tokenize.window import Room, fit_window
+from controlplane.gateway.s3_tokenize.window import Room, check_length, fit_window
 from inference.text.model_text import ModelText
 
 
@@ -24,10 +24,13 @@ class Prompt(msgspec.Struct, frozen=True):
     salt: bytes
 
 
-def encode_ask(call: Call, ask: Ask, text: ModelText) -> list[int]:
+async def encode_ask(call: Call, ask: Ask, text: ModelText, *, window_tokens: int) -> list[int]:
     """Template and encode; raises `Refusal` (400)."""
-    prompt = None if ask.tokens is not None else prompt_text(call, ask, text)
-    return encode_prompt(call, ask, prompt, text)
+    if ask.tokens is not None:
+        return given_ids(call, ask, text)
+    prompt = prompt_text(call, ask, text)
+    check_length(ask, prompt, text, window_tokens=window_tokens)
+    return await encode_prompt(call, ask, prompt, text)
 
 
 def tokenize(

@@ -8,6 +8,7 @@ from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
 from controlplane.gateway.refusal import Refusal, bad_field
 from controlplane.kernel.spans import INDEX
+from inference.text.model_text import ModelText
 
 WINDOW = INDEX["s3_tokenize.window"]
 
@@ -32,6 +33,17 @@ def fit_window(call: Call, ask: Ask, *, prompt_tokens: int, room: Room) -> int:
     if left > 0 and ask.output_tokens is None:
         return left
     raise _overflow(ask, prompt_tokens, room)
+
+
+def check_length(ask: Ask, prompt: str, text: ModelText, *, window_tokens: int) -> None:
+    """Refuse a text that no split into tokens could fit, before it is encoded at our cost."""
+    tokens_least = len(prompt) // text.piece_chars_max
+    if tokens_least > window_tokens:
+        message = (
+            f"This model's maximum context length is {window_tokens} tokens. However, your"
+            f" {ask.prompt_field} have at least {tokens_least} tokens. Please reduce the length."
+        )
+        raise bad_field(ask.prompt_field, message, "context_length_exceeded")
 
 
 def _overflow(ask: Ask, prompt_tokens: int, room: Room) -> Refusal:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import msgspec
 
 from controlplane.gateway.call import Call
+from controlplane.gateway.nodes.account import NoCredit
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.nodes.stream import JobStream
 from inference.contract.frames import Job, Sampling
+
+
+class NodeChanged(Exception):
+    """The node cannot take the job after all: its state moved since it was chosen."""
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +35,7 @@ def dispatch(
     *,
     cached_tokens: int,
 ) -> JobStream:
-    """Send the job; raises `NoCredit` or LookupError when the node's state has changed."""
+    """Send the job; raises `NodeChanged`."""
     job = Job(
         request=call.request,
         model=work.model,
@@ -41,4 +46,7 @@ def dispatch(
         stop_tokens=[],
         deadline_ms=max(1, call.left_ms()),
     )
-    return fleet.dispatch(link, job, cached_tokens=cached_tokens)
+    try:
+        return fleet.dispatch(link, job, cached_tokens=cached_tokens)
+    except (NoCredit, LookupError) as error:
+        raise NodeChanged(str(error)) from error
