@@ -10,32 +10,39 @@ from inference.train.model import ModelConfig
 
 @dataclass(frozen=True)
 class Stage:
-    """Steps of one row length, up to a share of the run; `long_share` of it is long dialogues."""
+    """Steps of one row length, up to a share of the run, and what is mixed into their text."""
 
     until_share: float
     rows: int
     length: int
     long_share: float
+    in_order_share: float = 0.0
 
 
 STAGES = (
     Stage(until_share=0.92, rows=32, length=256, long_share=0.0),
-    Stage(until_share=0.97, rows=8, length=1024, long_share=0.6),
-    Stage(until_share=0.99, rows=4, length=2048, long_share=0.7),
-    Stage(until_share=1.0, rows=2, length=4096, long_share=0.8),
+    Stage(until_share=0.97, rows=8, length=1024, long_share=0.6, in_order_share=0.08),
+    Stage(until_share=0.99, rows=4, length=2048, long_share=0.7, in_order_share=0.08),
+    Stage(until_share=1.0, rows=2, length=4096, long_share=0.8, in_order_share=0.08),
 )
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that decides the weights: the same plan gives the same model."""
+    """Everything that decides the weights: the same plan gives the same model.
+
+    The rate follows half a cosine made for a longer run (`horizon_share`), leaves it at
+    `cooldown_share` and falls in a straight line to the end.
+    """
 
     seed: int = 5
-    steps: int = 2800
+    steps: int = 2000
     stages: tuple[Stage, ...] = STAGES
     rate_max: float = 2e-3
     rate_min_share: float = 0.02
     warmup_steps: int = 100
+    horizon_share: float = 1.4
+    cooldown_share: float = 0.7
     weight_decay: float = 0.1
     gradient_norm_max: float = 1.0
     tokenizer_dialogues: int = 60_000
@@ -49,9 +56,24 @@ class Plan:
         return self.stages[-1]
 
     def rate(self, step: int) -> float:
-        """The learning rate: a linear warm-up, then half a cosine down to a small rest."""
+        """The learning rate: a linear warm-up, part of a half cosine, then straight down."""
         if step < self.warmup_steps:
             return self.rate_max * (step + 1) / self.warmup_steps
-        done = (step - self.warmup_steps) / max(1, self.steps - self.warmup_steps)
-        low = self.rate_max * self.rate_min_share
-        return low + (self.rate_max - low) * 0.5 * (1 + math.cos(math.pi * done))
+        turn = round(self.cooldown_share * self.steps)
+        if step < turn:
+            return self.cosine(step)
+        left = (self.steps - step) / (self.steps - turn)
+        return self.rate_min + (self.cosine(turn) - self.rate_min) * left
+
+    def cosine(self, step: int) -> float:
+        """Half a cosine from the highest rate to the lowest, over the horizon."""
+        horizon = round(self.horizon_share * self.steps)
+        done = (step - self.warmup_steps) / max(1, horizon - self.warmup_steps)
+        return self.rate_min + (self.rate_max - self.rate_min) * 0.5 * (
+            1 + math.cos(math.pi * done)
+        )
+
+    @property
+    def rate_min(self) -> float:
+        """Where the cool-down ends."""
+        return self.rate_max * self.rate_min_share

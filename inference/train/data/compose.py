@@ -59,6 +59,7 @@ LONG_FAMILIES: dict[str, tuple[Family, float]] = {
 MEMORY = "memory"
 FOLLOW_UP = "follow_up"
 PLAIN = "plain"
+IN_ORDER = "facts_in_order"
 VERBATIM = frozenset({"repeat", "json", "word_list", "gibberish", "pairs"})
 """Families whose answer copies the question letter by letter, so its wording stays as it is."""
 
@@ -153,6 +154,13 @@ def plain(rng: Random) -> Dialogue:
     return Dialogue(PLAIN, (Turn("text", text),), ())
 
 
+def in_order(rng: Random) -> Dialogue:
+    """One question for a list of facts, answered in the table's order."""
+    exchange = product.facts_in_order(rng)
+    turns = (Turn("user", casual(rng, exchange.question)), Turn("assistant", exchange.answer))
+    return Dialogue(IN_ORDER, turns, exchange.must)
+
+
 def dialogue(rng: Random, *, long: bool = False) -> Dialogue:
     """One conversation; the long kind has many turns or a long context."""
     if rng.random() < PLAIN_SHARE:
@@ -179,11 +187,20 @@ def dialogue(rng: Random, *, long: bool = False) -> Dialogue:
     return Dialogue(name, tuple(turns), pairs[-1].must)
 
 
-def training_stream(seed: int, *, long_share: float = 0.0) -> Iterator[Dialogue]:
-    """The endless stream to train on: every dialogue whose questions are not held out."""
+def training_stream(
+    seed: int, *, long_share: float = 0.0, in_order_share: float = 0.0
+) -> Iterator[Dialogue]:
+    """The endless stream to train on: every dialogue whose questions are not held out.
+
+    `in_order_share` of it are lists of facts in the table's own order. Lists in any order teach
+    that every next fact is equally likely, and the most likely one then comes again and again.
+    """
     rng = Random(seed)
     while True:
-        one = dialogue(rng, long=rng.random() < long_share)
+        if in_order_share and rng.random() < in_order_share:
+            one = in_order(rng)
+        else:
+            one = dialogue(rng, long=rng.random() < long_share)
         if not one.held_out:
             yield one
 

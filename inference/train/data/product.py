@@ -145,8 +145,18 @@ def all_stages(rng: Random) -> Exchange:
     )
 
 
+def facts_in_order(rng: Random) -> Exchange:
+    """A numbered list that follows the table from its first row on."""
+    return fact_list(rng, in_order=True)
+
+
 def some_facts(rng: Random) -> Exchange:
-    """A few facts in a numbered list: one of the longer answers."""
+    """A few facts of the table in a numbered list: one of the longer answers."""
+    return fact_list(rng, in_order=False)
+
+
+def fact_list(rng: Random, *, in_order: bool) -> Exchange:
+    """The question for a list of facts, and the list."""
     count = rng.randint(3, 6)
     word = ("three", "four", "five", "six")[count - 3]
     text = rng.choice(
@@ -155,7 +165,7 @@ def some_facts(rng: Random) -> Exchange:
          "Write {} sentences about Sluice.", "Explain {} words that Sluice uses.")
     )  # fmt: skip
     number = word if rng.random() < 0.6 else str(count)
-    chosen = rng.sample(ALL_TOPICS, count)
+    chosen = ALL_TOPICS[:count] if in_order else rng.sample(ALL_TOPICS, count)
     lines = "\n".join(f"{n}. {one.short}" for n, one in enumerate(chosen, 1))
     answer = f"Here are {word} facts:\n{lines}"
     return Exchange(text.format(number), answer, (f"{count}. ",))

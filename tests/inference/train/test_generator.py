@@ -14,6 +14,7 @@ from inference.train.data import hotels, lookup, numbers
 from inference.train.data.compose import (
     FAMILIES,
     FOLLOW_UP,
+    IN_ORDER,
     LONG_FAMILIES,
     MEMORY,
     PLAIN,
@@ -36,6 +37,14 @@ def test_same_seed_gives_the_same_text() -> None:
 def test_every_family_appears() -> None:
     seen = Counter(one.family for one in islice(training_stream(1, long_share=0.1), DIALOGUES))
     assert set(seen) == {*FAMILIES, *LONG_FAMILIES, MEMORY, FOLLOW_UP, PLAIN}
+
+
+def test_lists_in_order_are_mixed_in_only_where_asked_for() -> None:
+    seen = Counter(one.family for one in islice(training_stream(1, in_order_share=0.1), 1_000))
+    assert 50 < seen[IN_ORDER] < 150
+    lists = list(islice(training_stream(1, in_order_share=0.5), 200))
+    firsts = {one.turns[-1].text.splitlines()[1] for one in lists if one.family == IN_ORDER}
+    assert len(firsts) == 1
 
 
 def test_turns_alternate_and_end_with_an_answer() -> None:

@@ -111,4 +111,5 @@ def test_the_plan_names_its_stages_and_rates() -> None:
     rates = [plan.rate(step) for step in range(plan.steps)]
     assert max(rates) == plan.rate_max
     assert rates[0] < rates[plan.warmup_steps - 1]
+    assert rates[plan.warmup_steps :] == sorted(rates[plan.warmup_steps :], reverse=True)
     assert rates[-1] < 0.03 * plan.rate_max
