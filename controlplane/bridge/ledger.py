@@ -14,7 +14,7 @@ from controlplane.bridge.settlements import Settlements
 from controlplane.gateway.ports import Hold, LedgerAway, Settlement
 from controlplane.kernel.clock import wall_s
 from controlplane.kernel.ids import id_time_ms
-from controlplane.kernel.price import Price, TokenCounts, charge_nano
+from controlplane.kernel.price import Price, TokenCounts, charge_nano, counts_within
 from inference.contract.frames import Report
 
 HOLD_WAIT_S = 2.0
@@ -110,6 +110,7 @@ class PostgresLedger:
     async def settle_report(self, report: Report) -> bool:
         """Price a node's count by the hold's own terms and book it, late if it must be.
 
+        Never more than was held: the gateway that knew better is gone, and a node may claim much.
         True once the ledger has an answer, also "nothing is known of it"; False when it is away.
         Raises ValueError on counts that cannot be.
         """
@@ -166,6 +167,15 @@ def _reported(request: bytes, terms: Terms, counts: TokenCounts) -> Settlement:
         cached_pico=terms.cached_pico,
         output_pico=terms.output_pico,
     )
+    claimed_nano = charge_nano(price, counts)
+    if claimed_nano > terms.amount:
+        log.error(
+            "report_over_hold",
+            request=request.hex(),
+            claimed_nano=claimed_nano,
+            held_nano=terms.amount,
+        )
+        counts = counts_within(price, counts, terms.amount)
     return Settlement(
         request=request,
         organization=terms.organization.replace("-", ""),

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from controlplane.kernel.money import nano_from_pico
+from controlplane.kernel.money import PICO_PER_NANO, nano_from_pico
+
+# What the ledger's columns hold.
+COUNT_MAX = 2**31 - 1
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,8 +28,8 @@ class TokenCounts(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_usage(cls, prompt: int, cached: int, completion: int) -> TokenCounts:
-        """From wire usage, where cached lies inside prompt; raises ValueError if it does not."""
-        if not 0 <= cached <= prompt or completion < 0:
+        """From wire usage, where cached lies inside prompt; raises ValueError if it cannot be."""
+        if not 0 <= cached <= prompt <= COUNT_MAX or not 0 <= completion <= COUNT_MAX:
             raise ValueError(f"usage prompt={prompt} cached={cached} completion={completion}")
         return cls(uncached=prompt - cached, cached=cached, output=completion)
 
@@ -37,6 +40,25 @@ def charge_nano(price: Price, counts: TokenCounts) -> int:
         counts.uncached * price.input_pico
         + counts.cached * price.cached_pico
         + counts.output * price.output_pico
+    )
+
+
+def counts_within(price: Price, counts: TokenCounts, nano: int) -> TokenCounts:
+    """The counts, cut where their cost passes a bound: output last in, so first to be cut."""
+    if charge_nano(price, counts) <= nano:
+        return counts
+    room_pico = nano * PICO_PER_NANO
+
+    def fit(tokens: int, pico: int) -> int:
+        nonlocal room_pico
+        kept = min(tokens, room_pico // pico) if pico else tokens
+        room_pico -= kept * pico
+        return kept
+
+    return TokenCounts(
+        uncached=fit(counts.uncached, price.input_pico),
+        cached=fit(counts.cached, price.cached_pico),
+        output=fit(counts.output, price.output_pico),
     )
 
 

@@ -153,6 +153,32 @@ async def test_a_report_settles_an_open_hold_by_its_own_price(ledger: PostgresLe
     assert budget_row(ORG_A) == (50, 0, 0)
 
 
+@pytest.mark.parametrize("completion", [101, 2_000_000, 2**31 - 1])
+async def test_a_report_over_its_hold_books_the_hold_and_is_told(
+    ledger: PostgresLedger, completion: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    three_budgets()
+    hold = make_hold(100, ALICE_KEY, ORG_A)
+    await ledger.hold(hold)
+    assert await ledger.settle_report(report(hold.request, completion=completion))
+    # 5 + 1 for the prompt leave room for 23 output tokens of 4 nano-USD.
+    assert lines(hold.request) == [(0, "hold", 100), (1, "settle", 98)]
+    assert budget_row(ORG_A) == (98, 0, 0)
+    assert "report_over_hold" in caplog.text
+    assert hold.request.hex() in caplog.text
+
+
+async def test_a_late_report_over_its_hold_books_no_more_than_the_hold(
+    ledger: PostgresLedger,
+) -> None:
+    three_budgets()
+    hold = make_hold(100, ALICE_KEY, ORG_A, expires_s=0)
+    await ledger.hold(hold)
+    rows("SELECT ledger_expire(10)")
+    assert await ledger.settle_report(report(hold.request, completion=5_000))
+    assert lines(hold.request) == [(0, "hold", 100), (1, "expire", 100), (2, "late", 98)]
+
+
 async def test_a_report_after_expiry_is_booked_late(ledger: PostgresLedger) -> None:
     three_budgets()
     hold = make_hold(100, ALICE_KEY, ORG_A, expires_s=0)
@@ -200,6 +226,6 @@ async def test_a_day_without_partition_fails_clearly(ledger: PostgresLedger) -> 
     assert budget_row(ORG_A) == (0, 1, 0)
 
 
-def report(request: bytes) -> Report:
-    usage = Usage(prompt_tokens=15, cached_tokens=10, completion_tokens=11)
+def report(request: bytes, *, completion: int = 11) -> Report:
+    usage = Usage(prompt_tokens=15, cached_tokens=10, completion_tokens=completion)
     return Report(request=request, model="sluice-5m", usage=usage, timing=TIMING, finish="stop")

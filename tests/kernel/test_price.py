@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.kernel.price import Price, TokenCounts, charge_nano, hold_nano
+from controlplane.kernel.price import Price, TokenCounts, charge_nano, counts_within, hold_nano
 
 PICO = st.integers(0, 10**9)
 TOKENS = st.integers(0, 10**7)
@@ -32,7 +32,9 @@ def test_buckets_are_disjoint(prompt: int, cached: int, output: int) -> None:
     )
 
 
-@pytest.mark.parametrize("usage", [(4, 5, 1), (4, -1, 1), (4, 0, -1), (-1, 0, 0)])
+@pytest.mark.parametrize(
+    "usage", [(4, 5, 1), (4, -1, 1), (4, 0, -1), (-1, 0, 0), (2**31, 0, 0), (4, 0, 2**31)]
+)
 def test_impossible_usage_is_refused(usage: tuple[int, int, int]) -> None:
     with pytest.raises(ValueError, match="usage prompt="):
         TokenCounts.from_usage(*usage)
@@ -47,3 +49,19 @@ def test_a_known_bill() -> None:
 def test_rounded_once_and_not_per_bucket() -> None:
     price = Price(version=1, input_pico=400, cached_pico=400, output_pico=400)
     assert charge_nano(price, TokenCounts(uncached=1, cached=1, output=1)) == 1
+
+
+@given(price=PRICES, uncached=TOKENS, cached=TOKENS, output=TOKENS, nano=st.integers(0, 10**12))
+def test_cut_counts_cost_no_more_than_the_bound_and_lack_little(
+    price: Price, uncached: int, cached: int, output: int, nano: int
+) -> None:
+    counts = TokenCounts(uncached=uncached, cached=cached, output=output)
+    cut = counts_within(price, counts, nano)
+    cost = charge_nano(price, cut)
+    assert cost <= nano
+    assert cut.uncached <= uncached and cut.cached <= cached and cut.output <= output
+    if cut == counts:
+        assert cost == charge_nano(price, counts)
+    else:
+        dearest = max(price.input_pico, price.cached_pico, price.output_pico)
+        assert cost * 1000 + dearest + 1000 >= nano * 1000
