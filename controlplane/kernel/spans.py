@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 ABSENT = -(2**31)
+_TIME_US_MAX = 2**31 - 1
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -89,9 +90,14 @@ INDEX: dict[str, int] = {span.name: span.index for span in SPANS}
 def pack_spans(starts_us: Sequence[int], durations_us: Sequence[int]) -> bytes:
     """All starts after arrival, then all durations: int32 microseconds, little-endian.
 
-    A start is ABSENT where a span did not run, and negative for what came before arrival.
+    A start is ABSENT where a span did not run, and negative for what came before arrival. What
+    int32 cannot hold becomes the nearest that it can: a measurement never breaks its request.
     """
-    return array("i", [*starts_us, *durations_us]).tobytes()
+    times = [*starts_us, *durations_us]
+    try:
+        return array("i", times).tobytes()
+    except OverflowError:
+        return array("i", [min(max(time, ABSENT), _TIME_US_MAX) for time in times]).tobytes()
 
 
 def unpack_spans(data: bytes) -> list[tuple[int, int]]:

@@ -19,6 +19,11 @@ def test_packed_and_read_back(times: list[tuple[int, int]]) -> None:
     assert len(data) == 8 * len(times)
 
 
+def test_times_beyond_the_form_are_cut_and_raise_nothing() -> None:
+    data = pack_spans([0, -(2**40)], [2**31, 2**63])
+    assert unpack_spans(data) == [(0, 2**31 - 1), (ABSENT, 2**31 - 1)]
+
+
 @pytest.mark.parametrize("size", [1, 4, 7, 12])
 def test_half_a_table_is_refused(size: int) -> None:
     with pytest.raises(ValueError, match="spans"):

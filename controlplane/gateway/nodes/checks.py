@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+
 from controlplane.gateway.nodes.limits import (
     BLOCK_SIZE_MAX,
     CREDITS_MAX,
@@ -11,6 +14,7 @@ from controlplane.gateway.nodes.limits import (
     PLACE_CHARS_MAX,
 )
 from inference.contract.frames import (
+    CHOICES_MAX,
     LOGPROBS_MAX,
     OUTPUT_TOKENS_PER_FRAME_MAX,
     REQUEST_ID_BYTES,
@@ -21,6 +25,7 @@ from inference.contract.frames import (
     Sampling,
     Step,
     Timing,
+    TokenLogprob,
     Usage,
 )
 
@@ -29,6 +34,9 @@ DIGEST_CHARS = 64
 HEX_DIGITS = frozenset("0123456789abcdef")
 CONTEXT_WINDOW_MAX = 16_777_216
 VOCAB_SIZE_MAX = 4_194_304
+COMPLETION_TOKENS_MAX = CHOICES_MAX * CONTEXT_WINDOW_MAX
+# 36 minutes: what a span of the waterfall can hold.
+DURATION_US_MAX = 2**31 - 1
 
 
 def hello_problem(hello: Hello) -> str | None:
@@ -86,20 +94,37 @@ def output_problem(output: Output, *, sampling: Sampling, vocab_size: int) -> st
         return f"output.tokens: {len(tokens)} in one frame"
     if tokens and not (min(tokens) >= 0 and max(tokens) < vocab_size):
         return "output.tokens: id outside the vocabulary"
-    if output.logprobs is not None and (
-        len(output.logprobs) != len(tokens)
-        or any(len(entry.top) > LOGPROBS_MAX for entry in output.logprobs)
-    ):
+    problem = usage_problem(output.usage) or timing_problem(output.timing)
+    if problem is None and output.logprobs is not None:
+        problem = _logprobs_problem(output.logprobs, tokens=len(tokens), vocab_size=vocab_size)
+    return problem
+
+
+def _logprobs_problem(logprobs: list[TokenLogprob], *, tokens: int, vocab_size: int) -> str | None:
+    if len(logprobs) != tokens or any(len(entry.top) > LOGPROBS_MAX for entry in logprobs):
         return "output.logprobs: not one entry per token"
-    return usage_problem(output.usage) or timing_problem(output.timing)
+    for token, logprob in _pairs(logprobs):
+        if not 0 <= token < vocab_size:
+            return "output.logprobs: id outside the vocabulary"
+        if not math.isfinite(logprob):
+            return "output.logprobs: not a finite number"
+    return None
+
+
+def _pairs(logprobs: list[TokenLogprob]) -> Iterator[tuple[int, float]]:
+    for entry in logprobs:
+        yield entry.token, entry.logprob
+        yield from entry.top
 
 
 def usage_problem(usage: Usage) -> str | None:
-    """Counts that contradict each other."""
+    """Counts that contradict each other, or are more than any model can have."""
     if not 0 <= usage.cached_tokens <= usage.prompt_tokens:
         return "usage.cached_tokens: not within prompt_tokens"
-    if usage.completion_tokens < 0:
-        return "usage.completion_tokens: negative"
+    if usage.prompt_tokens > CONTEXT_WINDOW_MAX:
+        return f"usage.prompt_tokens: over {CONTEXT_WINDOW_MAX}"
+    if not 0 <= usage.completion_tokens <= COMPLETION_TOKENS_MAX:
+        return f"usage.completion_tokens: not in 0..{COMPLETION_TOKENS_MAX}"
     return None
 
 
@@ -134,9 +159,10 @@ def completion_problem(
 
 
 def timing_problem(timing: Timing) -> str | None:
-    """A negative duration."""
-    if min(timing.queue_us, timing.prefill_us, timing.decode_us, timing.held_us) < 0:
-        return "timing: a duration is negative"
+    """A duration that cannot be."""
+    durations = (timing.queue_us, timing.prefill_us, timing.decode_us, timing.held_us)
+    if min(durations) < 0 or max(durations) > DURATION_US_MAX:
+        return f"timing: a duration is not in 0..{DURATION_US_MAX}"
     return None
 
 

@@ -27,6 +27,8 @@ from inference.contract.frames import (
     Output,
     Pong,
     Rejected,
+    Timing,
+    TokenLogprob,
 )
 from tests.support.fleet import (
     NODE,
@@ -68,6 +70,11 @@ class Wire:
         return self.link._strikes
 
 
+def with_logprobs(output: Output, **changes: object) -> Output:
+    entry = TokenLogprob(token=1, logprob=-0.1, top=[(1, -0.1)])
+    return msgspec.structs.replace(output, logprobs=[msgspec.structs.replace(entry, **changes)])
+
+
 def cases(job: Job) -> dict[str, Output]:
     """Outputs that cannot be true after one token of a job with four prompt tokens."""
     good = make_output(job.request)
@@ -88,6 +95,15 @@ def cases(job: Job) -> dict[str, Output]:
             good, tokens=[1] * 20, usage=make_usage(completion=21)
         ),
         "negative duration": msgspec.structs.replace(good, timing=timing),
+        "endless duration": msgspec.structs.replace(
+            good, timing=msgspec.structs.replace(good.timing, decode_us=2**31)
+        ),
+        "logprob of no token": with_logprobs(good, token=256),
+        "logprob of a negative token": with_logprobs(good, token=-1),
+        "alternative that is no token": with_logprobs(good, top=[(1, -0.1), (2**40, -2.0)]),
+        "logprob that is no number": with_logprobs(good, logprob=float("nan")),
+        "endless logprob": with_logprobs(good, logprob=float("-inf")),
+        "alternative that is no number": with_logprobs(good, top=[(1, float("inf"))]),
         "logprobs without tokens": msgspec.structs.replace(good, logprobs=[]),
     }
 
@@ -138,6 +154,12 @@ async def test_an_end_token_may_be_counted_but_not_delivered() -> None:
         make_report(b"r" * 16, model="another"),
         msgspec.structs.replace(make_report(b"r" * 16), finish="paid"),
         msgspec.structs.replace(make_report(b"r" * 16), usage=make_usage(cached=9)),
+        msgspec.structs.replace(make_report(b"r" * 16), usage=make_usage(prompt=2**31)),
+        msgspec.structs.replace(make_report(b"r" * 16), usage=make_usage(completion=2**31)),
+        msgspec.structs.replace(
+            make_report(b"r" * 16),
+            timing=Timing(queue_us=0, prefill_us=0, decode_us=0, held_us=2**31),
+        ),
     ],
 )
 async def test_a_frame_that_cannot_be_true_is_one_strike(frame: FromNode) -> None:
