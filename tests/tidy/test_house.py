@@ -1,0 +1,98 @@
+"""House rules that no linter holds: sizes, docstrings, banned words, ignores, skipped tests."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FILE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 60
+# Put together, so that this file does not hold the words it looks for.
+BANNED = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X")) + r")\b")
+NO_CHECK = "no" + "qa"
+BARE_IGNORE = re.compile(r"#\s*type:\s*" + r"ignore(?!\[)")
+SKIPS = {"skip", "skipif", "xfail", "importorskip"}
+
+
+@cache
+def sources() -> tuple[Path, ...]:
+    """Python files that are ours: tracked, or about to be."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py"]
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    return tuple(path for line in listed.stdout.split() if (path := ROOT / line).exists())
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    """A parsed file."""
+    return ast.parse(path.read_text())
+
+
+def shown(path: Path) -> str:
+    """A path as messages name it."""
+    return str(path.relative_to(ROOT))
+
+
+def skips(path: Path) -> list[int]:
+    """Lines that skip a test."""
+    return [
+        node.lineno
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Attribute)
+        and node.attr in SKIPS
+        and ast.unparse(node).startswith("pytest.")
+    ]
+
+
+def test_files_are_short() -> None:
+    lengths = {shown(path): len(path.read_text().splitlines()) for path in sources()}
+    assert {name: lines for name, lines in lengths.items() if lines > FILE_LINES_MAX} == {}
+
+
+def test_functions_are_short() -> None:
+    long = {
+        f"{shown(path)}:{node.name}"
+        for path in sources()
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or 0) - node.lineno + 1 > FUNCTION_LINES_MAX
+    }
+    assert long == set()
+
+
+def test_every_module_says_what_it_is() -> None:
+    silent = [
+        shown(path)
+        for path in sources()
+        if path.read_text().strip() and not ast.get_docstring(tree(path))
+    ]
+    assert silent == []
+
+
+def test_nothing_is_put_off() -> None:
+    assert [shown(path) for path in sources() if BANNED.search(path.read_text())] == []
+
+
+def test_no_check_is_switched_off_wholesale() -> None:
+    loud = [
+        shown(path)
+        for path in sources()
+        if NO_CHECK in path.read_text() or BARE_IGNORE.search(path.read_text())
+    ]
+    assert loud == []
+
+
+def test_no_test_is_skipped() -> None:
+    tests = [path for path in sources() if "tests" in path.parts]
+    assert {shown(path): skips(path) for path in tests if skips(path)} == {}
+
+
+@pytest.mark.parametrize("folder", ["controlplane", "inference", "frontend", "tests"])
+def test_the_folders_are_looked_at(folder: str) -> None:
+    assert any(path.is_relative_to(ROOT / folder) for path in sources())
