@@ -22,6 +22,10 @@ log = logging.getLogger(__name__)
 Value = TypeVar("Value")
 
 
+class BadAssets(ValueError):
+    """Bytes that are not what the node offered; another node may be asked."""
+
+
 class AssetSource(Protocol):
     """A node that can be asked for a digest that it offers."""
 
@@ -85,27 +89,30 @@ class AssetStore:
             fetch.source.close(CLOSE_LOST, "assets did not arrive in time")
 
     def on_part(self, source: AssetSource, part: AssetPart) -> str | None:
-        """Take one part; returns the reason when it is refused."""
+        """Take one part; returns the reason when it is uncalled for. Raises `BadAssets`."""
         fetch = self._fetches.get(part.digest)
         if fetch is None or fetch.source is not source:
             return "asset.digest: not asked of this node"
         problem = _part_problem(fetch, part)
-        if problem is None:
-            fetch.size_bytes += len(part.data)
-            fetch.files.setdefault(part.name, bytearray()).extend(part.data)
-            if not part.last:
-                return None
-            files = {name: bytes(data) for name, data in fetch.files.items()}
-            problem = _digest_problem(part.digest, files)
-        del self._fetches[part.digest]
-        if problem is None:
-            task = asyncio.get_running_loop().create_task(self._keep(part.digest, files))
-            self._parsing[part.digest] = task
-        return problem
+        if problem is not None:
+            raise BadAssets(problem)
+        fetch.size_bytes += len(part.data)
+        fetch.files.setdefault(part.name, bytearray()).extend(part.data)
+        if part.last:
+            self._fetched(part.digest, fetch)
+        return None
 
     async def close(self) -> None:
         """Wait for what is being parsed."""
         await asyncio.gather(*self._parsing.values())
+
+    def _fetched(self, digest: str, fetch: Fetch) -> None:
+        files = {name: bytes(data) for name, data in fetch.files.items()}
+        problem = _digest_problem(digest, files)
+        if problem is not None:
+            raise BadAssets(problem)
+        del self._fetches[digest]
+        self._parsing[digest] = asyncio.get_running_loop().create_task(self._keep(digest, files))
 
     async def _keep(self, digest: str, files: Mapping[str, bytes]) -> None:
         try:

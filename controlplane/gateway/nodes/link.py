@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from controlplane.gateway.nodes.account import Account
+from controlplane.gateway.nodes.assets import BadAssets
 from controlplane.gateway.nodes.checks import hello_problem, report_problem, step_problem
 from controlplane.gateway.nodes.index import BadEvents
 from controlplane.gateway.nodes.jobs import LinkJobs
@@ -94,7 +95,7 @@ class LinkHost(Protocol):
         """A final usage that no output of this link settles."""
 
     def on_asset(self, link: NodeLink, part: AssetPart) -> str | None:
-        """One part of a tokenizer; returns the reason when it is refused."""
+        """One part of a tokenizer; returns the reason when it is uncalled for. Raises `BadAssets`."""
 
 
 class Liveness:
@@ -188,6 +189,9 @@ class NodeLink:
             _HANDLERS[type(frame)](self, frame)
         except (BadClaim, BadEvents) as error:
             self._strike(str(error))
+        except BadAssets as error:
+            # Its fetch ends with the link, so that another node is asked at once.
+            self.expel(CLOSE_PROTOCOL, str(error))
         except LinkRefused as refused:
             self.close(refused.code, refused.reason)
 

@@ -208,7 +208,7 @@ class Fleet:
         self.reports.offer(link, report)
 
     def on_asset(self, link: NodeLink, part: AssetPart) -> str | None:
-        """One part of a tokenizer; returns the reason when it is refused."""
+        """One part of a tokenizer; returns the reason when it is uncalled for. Raises `BadAssets`."""
         return self.assets.on_part(link, part)
 
     def _assets_arrived(self, digest: str) -> None:

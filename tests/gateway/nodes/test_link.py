@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controlplane.gateway.nodes.account import NoCredit
-from controlplane.gateway.nodes.link import LinkState, NodeLink
+from controlplane.gateway.nodes.link import LinkRefused, LinkState, NodeLink
 from controlplane.gateway.nodes.stream import JobRejected, JobStream, StreamBroken
 from inference.contract.codec import decode_from_gateway, encode
 from inference.contract.frames import (
+    ASSET_PART_BYTES,
     AssetPart,
     AssetRequest,
     Cancel,
@@ -148,8 +149,6 @@ async def test_an_end_token_may_be_counted_but_not_delivered() -> None:
         Rejected(request=b"x" * 16, code="full", message=""),
         KvEvents(seq=1, stored=b"cut", removed=b""),
         AssetPart(digest="1" * 64, name="tokenizer.json", data=b"", last=True),
-        AssetPart(digest="0" * 64, name="../../etc/passwd", data=b"", last=False),
-        AssetPart(digest="0" * 64, name="tokenizer.json", data=b"wrong", last=True),
         make_report(b"short"),
         make_report(b"r" * 16, model="another"),
         msgspec.structs.replace(make_report(b"r" * 16), finish="paid"),
@@ -176,6 +175,28 @@ async def test_strikes_add_up_to_quarantine() -> None:
     assert wire.closed[0][0] == 1002
     assert wire.link.state is LinkState.CLOSED
     assert NODE not in wire.world.fleet.nodes()
+    await wire.world.fleet.close()
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        AssetPart(digest="0" * 64, name="../../etc/passwd", data=b"", last=False),
+        AssetPart(digest="0" * 64, name="tokenizer.json", data=b"wrong", last=True),
+        AssetPart(
+            digest="0" * 64, name="tokenizer.json", data=bytes(ASSET_PART_BYTES + 1), last=False
+        ),
+    ],
+)
+async def test_assets_that_are_not_what_was_offered_expel_their_sender(part: AssetPart) -> None:
+    wire = Wire()
+    wire.take(part)
+    assert wire.closed[0][0] == 1002
+    assert NODE not in wire.world.fleet.nodes()
+    with pytest.raises(LinkRefused):
+        wire.world.fleet.connect(
+            wire.link.identity, send=lambda data: None, close=lambda code, reason: None
+        )
     await wire.world.fleet.close()
 
 

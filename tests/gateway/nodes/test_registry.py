@@ -17,6 +17,7 @@ from inference.contract.codec import decode_from_gateway, encode
 from inference.contract.frames import (
     Ack,
     AssetPart,
+    AssetRequest,
     Draining,
     FromGateway,
     ModelOffer,
@@ -100,6 +101,21 @@ async def test_a_node_with_another_tokenizer_does_not_push_in(
     assert world.fleet.candidates(MODEL) == (ada.link,)
     ada.link.on_close()
     assert world.fleet.candidates(MODEL) == (rogue.link,)
+    await world.fleet.close()
+
+
+async def test_wrong_assets_of_one_node_do_not_keep_a_model_from_being_served(model: Path) -> None:
+    world = World()
+    rogue = Member(world, "rogue", model)
+    ada = Member(world, "ada", model)
+    assert not any(isinstance(frame, AssetRequest) for frame in ada.sent)
+    wrong = AssetPart(digest=ada.assets.digest, name="tokenizer.json", data=b"{}", last=True)
+    rogue.link.on_bytes(encode(wrong))
+    assert rogue.codes == [1002]
+    assert ("rogue", "quarantined") in world.fleet_port.seen
+    assert ada.sent[-1] == AssetRequest(digest=ada.assets.digest)
+    ada.give_assets()
+    await until(lambda: world.fleet.candidates(MODEL) == (ada.link,))
     await world.fleet.close()
 
 
