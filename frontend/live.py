@@ -1,7 +1,7 @@
 """The `/live` socket: the Overview's figures as JSON while somebody looks. It accepts no data.
 
-Origin and session are checked before this consumer is reached (`asgi.py`); here the user's right is
-checked again every minute, so that a removed member does not go on watching.
+The origin is checked before this consumer is reached (`asgi.py`); session and membership are looked
+at here, first and then every minute, so that nobody goes on watching who signed out or was removed.
 """
 
 from __future__ import annotations
@@ -10,12 +10,20 @@ import asyncio
 import contextlib
 import json
 import uuid
+from collections import Counter
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 from urllib.parse import parse_qsl
 
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
+from django.conf import settings
+from django.contrib.auth import get_user
+from django.db import Error
+from django.http import HttpRequest
 from django.urls import path
 from django.utils import timezone
+from django.utils.module_loading import import_string
 
 from controlplane.core.permissions import Action
 from controlplane.telemetry.reading import TooMuchToRead
@@ -26,38 +34,52 @@ from frontend.figures_now import RollingOverview
 from frontend.ranges import TimeRange, range_from
 
 WATCHERS_MAX = 64
+WATCHERS_PER_USER_MAX = 8
 RECHECK_S = 60.0
 # A longer range moves more slowly and costs more to read.
 PERIODS_S = {60: 1.0, 300: 5.0, 900: 15.0}
 PERIOD_LONG_S = 30.0
-NOT_ALLOWED, TOO_MANY, NOT_LIVE = 4401, 4429, 4400
+NOT_ALLOWED, TOO_MANY, NOT_LIVE, DATABASE_AWAY = 4401, 4429, 4400, 1011
+
+
+class Watched(NamedTuple):
+    """Who looks at which organization."""
+
+    user: uuid.UUID
+    organization: uuid.UUID
 
 
 class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
-    """One watcher of one range."""
+    """One watcher of one range; its place among the watchers is its task's."""
 
-    watchers = 0
+    places: ClassVar[Counter[uuid.UUID]] = Counter()
+    task: asyncio.Task[None] | None = None
+
+    async def __call__(self, *arguments: Any) -> None:
+        """Serve one socket; however that ends, nobody goes on reading for it."""
+        try:
+            await super().__call__(*arguments)
+        finally:
+            if self.task is not None:
+                self.task.cancel()
 
     async def connect(self) -> None:
-        """Accept a signed-in member with a relative range."""
-        self.task: asyncio.Task[None] | None = None
-        self.counted = False
+        """Begin to watch, for a signed-in member with a relative range."""
+        watched = await database_sync_to_async(self._watched)(None)
+        # A refused socket is accepted too: a browser learns the code of no other.
         await self.accept()
         within, complaint = range_from(self._query(), timezone.now())
-        if complaint or not within.relative:
+        if watched is None:
+            await self.close(code=NOT_ALLOWED)
+        elif complaint or not within.relative:
             await self.close(code=NOT_LIVE)
-        elif LiveConsumer.watchers >= WATCHERS_MAX:
+        elif not self._has_place(watched.user):
             await self.close(code=TOO_MANY)
         else:
-            LiveConsumer.watchers += 1
-            self.counted = True
-            self.task = asyncio.create_task(self._watch(), name="live overview")
+            self._take_place(watched)
 
     async def disconnect(self, code: int) -> None:
         """Stop reading at once."""
-        if self.counted:
-            LiveConsumer.watchers -= 1
-            self.counted = False
         if self.task is not None:
             self.task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -69,18 +91,33 @@ class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
     def _query(self) -> dict[str, str]:
         return dict(parse_qsl(self.scope["query_string"].decode("latin-1")))
 
-    async def _watch(self) -> None:
+    def _has_place(self, user: uuid.UUID) -> bool:
+        places = LiveConsumer.places
+        return places[user] < WATCHERS_PER_USER_MAX and places.total() < WATCHERS_MAX
+
+    def _take_place(self, watched: Watched) -> None:
+        LiveConsumer.places[watched.user] += 1
+        self.task = asyncio.create_task(self._watch(watched), name="live overview")
+        # Called even where the task is cancelled before its first step.
+        self.task.add_done_callback(partial(_give_place_back, watched.user))
+
+    async def _watch(self, watched: Watched) -> None:
+        try:
+            code = await self._send_figures(watched)
+        except Error:
+            code = DATABASE_AWAY
+        await self.close(code=code)
+
+    async def _send_figures(self, watched: Watched) -> int:
+        """Send whatever changes until the right to see it ends; returns the code to close with."""
         loop = asyncio.get_running_loop()
-        rolling: RollingOverview | None = None
-        checked = 0.0
+        rolling = RollingOverview(watched.organization, percent_from(self._query()))
+        checked = loop.time()
         sent = ""
         while True:
-            if rolling is None or loop.time() - checked > RECHECK_S:
-                organization = await database_sync_to_async(self._allowed)()
-                if organization is None:
-                    await self.close(code=NOT_ALLOWED)
-                    return
-                rolling = rolling or RollingOverview(organization, percent_from(self._query()))
+            if loop.time() - checked > RECHECK_S:
+                if await database_sync_to_async(self._watched)(watched.organization) != watched:
+                    return NOT_ALLOWED
                 checked = loop.time()
             within, _ = range_from(self._query(), timezone.now())
             text = await database_sync_to_async(self._figures)(rolling, within)
@@ -89,21 +126,31 @@ class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
                 sent = text
             await asyncio.sleep(PERIODS_S.get(within.step_s, PERIOD_LONG_S))
 
-    def _allowed(self) -> uuid.UUID | None:
-        user = self.scope.get("user")
-        if not isinstance(user, User):
+    def _watched(self, organization: uuid.UUID | None) -> Watched | None:
+        """What the session, read anew, may watch: the organization if it can, else another."""
+        request = HttpRequest()
+        store = import_string(f"{settings.SESSION_ENGINE}.SessionStore")
+        request.session = store(self.scope["session"].session_key)
+        user = get_user(request)
+        if not isinstance(user, User) or not user.is_active:
             return None
-        user = User.objects.filter(id=user.id, is_active=True).first()
-        viewer = find_viewer(user, self.scope["session"].get(SESSION_KEY)) if user else None
+        wanted = str(organization) if organization else request.session.get(SESSION_KEY)
+        viewer = find_viewer(user, wanted)
         if viewer is None or not viewer.may(Action.ORGANIZATION_VIEW):
             return None
-        return viewer.organization.id
+        return Watched(user.id, viewer.organization.id)
 
     def _figures(self, rolling: RollingOverview, within: TimeRange) -> str:
         try:
             return json.dumps(rolling.read(within, timezone.now()).live(), separators=(",", ":"))
         except TooMuchToRead:
             return ""
+
+
+def _give_place_back(user: uuid.UUID, task: asyncio.Task[None]) -> None:
+    LiveConsumer.places[user] -= 1
+    if not LiveConsumer.places[user]:
+        del LiveConsumer.places[user]
 
 
 websocket_urlpatterns = [path("live", LiveConsumer.as_asgi())]
