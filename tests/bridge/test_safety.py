@@ -1,0 +1,90 @@
+"""The classifier's own process: one per host, really scoring, back after it was killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from controlplane.bridge import safety
+from controlplane.bridge.safety import SafetyClient
+
+START_S_MAX = 60
+FINE = "Here is the train to Vienna at nine."
+FOUL = "you are a stupid fucking bitch"
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[SafetyClient]:
+    """A client whose process is warm; the process is ended afterwards."""
+    made = SafetyClient(tmp_path / "safety.sock")
+    made.start_process()
+    await warm(made)
+    yield made
+    await made.close()
+    end_process(made)
+
+
+def end_process(client: SafetyClient) -> None:
+    """Kill the process that this client started."""
+    process = client._process
+    assert process is not None
+    process.kill()
+    process.wait()
+
+
+async def warm(client: SafetyClient) -> float:
+    """The score of a harmless text, once the process answers."""
+    async with asyncio.timeout(START_S_MAX):
+        while True:
+            try:
+                return await client.score(FINE)
+            except TimeoutError:
+                await asyncio.sleep(0.1)
+
+
+async def test_scores(client: SafetyClient) -> None:
+    assert await client.score(FINE) < 0.5
+    assert await client.score(FOUL) > 0.9
+    scores = await asyncio.gather(*(client.score(text) for text in (FINE, FOUL, FINE, FOUL)))
+    assert [score > 0.5 for score in scores] == [False, True, False, True]
+
+
+async def test_text_beyond_its_bound_and_beyond_ascii(client: SafetyClient) -> None:
+    assert 0 <= await client.score("é" * safety.TEXT_BYTES_MAX) <= 1
+    assert 0 <= await client.score("") <= 1
+
+
+async def test_a_second_process_of_the_host_leaves(client: SafetyClient, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "controlplane.bridge.safety_process"]
+    second = await asyncio.create_subprocess_exec(*command, str(tmp_path / "safety.sock"))
+    async with asyncio.timeout(START_S_MAX):
+        assert await second.wait() == 0
+    assert await client.score(FOUL) > 0.9
+
+
+async def test_two_gateways_share_one_process(client: SafetyClient, tmp_path: Path) -> None:
+    other = SafetyClient(tmp_path / "safety.sock")
+    assert await other.score(FOUL) == await client.score(FOUL)
+    await other.close()
+
+
+async def test_killed_process_is_started_again(
+    client: SafetyClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(safety, "START_AGAIN_S", 0.0)
+    first = client._process
+    assert isinstance(first, subprocess.Popen)
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    with pytest.raises(TimeoutError):
+        await client.score(FINE)
+    monkeypatch.setattr(safety, "START_AGAIN_S", 3600.0)
+    assert await warm(client) < 0.5
+    assert client._process is not first
