@@ -1,0 +1,27 @@
+"""P2: streaming is first-class: tokens leave as they are made, and the whole answer works too."""
+
+from __future__ import annotations
+
+import time
+
+from tests.support.fleet import MODEL
+from tests.support.serving import CHAT_PATH, Serving
+
+TOKENS = 100
+
+
+async def test_text_arrives_while_the_rest_is_still_being_made(serving: Serving) -> None:
+    messages = [{"role": "user", "content": "abcd"}]
+    body = {"model": MODEL, "messages": messages, "max_tokens": TOKENS, "stream": True}
+    began, arrivals = time.monotonic(), []
+    async with serving.client.stream("POST", CHAT_PATH, json=body) as answer:
+        async for line in answer.aiter_lines():
+            if line.startswith("data: {"):
+                arrivals.append(time.monotonic() - began)
+    assert len(arrivals) > TOKENS / 2
+    assert arrivals[0] < arrivals[-1] / 2
+
+
+async def test_whole_answer(serving: Serving) -> None:
+    answer = await serving.chat()
+    assert answer.json()["choices"][0]["message"]["content"] == "abcdab"
