@@ -36,9 +36,21 @@ class Command(BaseCommand):
                 f"{statements}"
             ) from error
         except psycopg.OperationalError as error:
-            raise CommandError(f"PostgreSQL does not answer: {error}") from error
+            raise CommandError(f"PostgreSQL lets nobody in: {error}\n{_first_steps()}") from error
         for name in made if options["verbosity"] else []:
             self.stdout.write(f"made {name}")
+
+
+def _first_steps() -> str:
+    """What an administrator of a foreign server does once, so that the owner can sign in."""
+    if settings.EMBEDDED_DATABASE:
+        return "Is `manage.py sluice run` running?"
+    owner = settings.DATABASES["owner"]
+    return (
+        "If the server runs, let its administrator make owner and database first:\n"
+        f"CREATE ROLE {owner['USER']} LOGIN PASSWORD 'the one in DATABASE_OWNER_URL';\n"
+        f"CREATE DATABASE {owner['NAME']} OWNER {owner['USER']};"
+    )
 
 
 def _wanted() -> Wanted:
