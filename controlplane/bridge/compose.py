@@ -80,6 +80,7 @@ class RunningGateway:
                 fleet=self.fleet,
                 region=settings.REGION,
                 trusted_proxies=frozenset(settings.TRUSTED_PROXIES),
+                pages_origins=frozenset(settings.PAGES_ORIGINS),
             )
         )
         self._drain_first.install()

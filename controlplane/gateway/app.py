@@ -11,6 +11,7 @@ import msgspec
 
 from controlplane.gateway.bounds import within
 from controlplane.gateway.call import Call
+from controlplane.gateway.cors import cors_headers, preflight_headers
 from controlplane.gateway.openai.models import list_models, show_model
 from controlplane.gateway.openai.render import error_event
 from controlplane.gateway.openai.shapes import SHAPES
@@ -52,7 +53,7 @@ class Gateway:
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         call = Call(scope["headers"], peer=(scope["client"] or ("",))[0])
-        out = HttpOut(call, send)
+        out = HttpOut(call, send, cors_headers(call, self.world.pages_origins))
         self._serving += 1
         try:
             if self.draining:
@@ -87,6 +88,9 @@ class Gateway:
     ) -> None:
         _check_headers(call.headers)
         path, method = scope["path"], scope["method"]
+        if method == "OPTIONS":
+            await out.send_whole(OK, b"", preflight_headers(call, self.world.pages_origins))
+            return
         shape = SHAPES.get(path)
         if shape is not None:
             _check_method(method, "POST")
@@ -109,10 +113,11 @@ class Gateway:
 class HttpOut:
     """One HTTP response; `started` once its status line is out."""
 
-    def __init__(self, call: Call, send: Send) -> None:
+    def __init__(self, call: Call, send: Send, cors: Headers) -> None:
         self.started = False
         self._call = call
         self._send = send
+        self._cors = cors
 
     async def event(self, data: bytes, trip: Trip) -> None:
         """Send events, with status and headers before the first."""
@@ -163,6 +168,7 @@ class HttpOut:
             (b"x-request-id", self._call.request.hex().encode()),
             (b"openai-version", OPENAI_VERSION),
             (b"openai-processing-ms", str(self._call.elapsed_us() // 1000).encode()),
+            *self._cors,
         ]
         await self._send(
             {"type": "http.response.start", "status": status, "headers": common + headers}

@@ -26,6 +26,7 @@ class World:
     fleet: Fleet
     region: str
     trusted_proxies: frozenset[str] = frozenset()
+    pages_origins: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         self.waiting = WaitingRoom(self.fleet)
