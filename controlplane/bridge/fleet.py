@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+from collections.abc import Collection, Mapping
 from contextlib import suppress
+from typing import NamedTuple
 
 import msgspec
 import psycopg
@@ -17,9 +19,22 @@ from controlplane.kernel.keyformat import NODE_PREFIX, digest, parse_credential
 QUERY_S_MAX = 2.0
 NODES_PENDING_MAX = 4_096
 IDLE_CHECK_S = 5.0
-_CREDENTIAL = "SELECT node, name, digest, models FROM fleet_credential(%s)"
+_CREDENTIALS = "SELECT key_id, node, name, pool, digest, models FROM fleet_credentials(%s)"
+REVOKED = "the node's credential was revoked"
+CHANGED = "the node's registration has changed: connect again"
 _OBSERVE = "SELECT fleet_observe(%s, %s, %s::jsonb)"
 _log = structlog.get_logger(__name__)
+
+
+class CredentialRow(NamedTuple):
+    """A credential in force, as `fleet_credentials` tells it."""
+
+    key_id: str
+    node: str
+    name: str
+    pool: str
+    digest: bytes
+    models: list[str] | None
 
 
 class FleetStore:
@@ -60,19 +75,33 @@ class FleetStore:
         parsed = parse_credential(credential, NODE_PREFIX)
         if parsed is None:
             return None
+        row = (await self._valid([parsed.key_id])).get(parsed.key_id)
+        if row is None or not hmac.compare_digest(digest(parsed.text, self._pepper), row.digest):
+            return None
+        return _identity(row)
+
+    async def lapsed(self, identities: Collection[NodeIdentity]) -> Mapping[NodeIdentity, str]:
+        """Those whose credential no longer says so, with the reason; raises LedgerAway."""
+        rows = await self._valid([identity.credential for identity in identities])
+        found: dict[NodeIdentity, str] = {}
+        for identity in identities:
+            row = rows.get(identity.credential)
+            if row is None:
+                found[identity] = REVOKED
+            elif _identity(row) != identity:
+                found[identity] = CHANGED
+        return found
+
+    async def _valid(self, key_ids: list[str]) -> dict[str, CredentialRow]:
+        """The credentials in force among these, by key id."""
         if self._connection is None:
             raise LedgerAway("node credentials cannot be checked now")
         try:
             async with asyncio.timeout(QUERY_S_MAX), self._lock:
-                cursor = await self._connection.execute(_CREDENTIAL, [parsed.key_id])
-                row = await cursor.fetchone()
+                cursor = await self._connection.execute(_CREDENTIALS, [key_ids])
+                return {row[0]: CredentialRow(*row) for row in await cursor.fetchall()}
         except (psycopg.Error, TimeoutError) as error:
             raise LedgerAway("node credentials cannot be checked now") from error
-        if row is None or not hmac.compare_digest(digest(parsed.text, self._pepper), row[2]):
-            return None
-        return NodeIdentity(
-            id=row[0], name=row[1], models=None if row[3] is None else frozenset(row[3])
-        )
 
     def observe(self, node: str, state: str, facts: dict[str, object]) -> None:
         """Note a node's state, by its id or name; the newest wins, facts are merged."""
@@ -123,3 +152,13 @@ class FleetStore:
             return
         if row is None or not row[0]:
             _log.warning("observed node is not registered", node=node)
+
+
+def _identity(row: CredentialRow) -> NodeIdentity:
+    return NodeIdentity(
+        id=row.node,
+        name=row.name,
+        models=None if row.models is None else frozenset(row.models),
+        pool=row.pool,
+        credential=row.key_id,
+    )

@@ -29,7 +29,10 @@ class CreatedCredential:
 def node_credential_create(
     *, actor: Actor, name: str, pool: str, models: Iterable[str] | None = None
 ) -> CreatedCredential:
-    """A credential for the node of that name, which is registered first if it is new."""
+    """A credential for the node of that name, which is registered first if it is new.
+
+    A known node moves to this pool; its live links are cut, and it must say the new one.
+    """
     require(actor, Action.FLEET_MANAGE)
     name = clean_name(name)
     try:
@@ -38,7 +41,7 @@ def node_credential_create(
         raise ValidationError({"pool": error.messages}) from error
     made = new_credential(NODE_PREFIX)
     with transaction.atomic():
-        node, _ = Node.objects.get_or_create(name=name, defaults={"pool": pool})
+        node, _ = Node.objects.update_or_create(name=name, defaults={"pool": pool})
         row = NodeCredential.objects.create(
             node=node,
             key_id=made.key_id,
@@ -52,13 +55,13 @@ def node_credential_create(
             "node_credential.create",
             subject=row,
             organization_id=None,
-            detail={"node": name, "key": row.redacted, "models": row.allowed_models},
+            detail={"node": name, "pool": pool, "key": row.redacted, "models": row.allowed_models},
         )
     return CreatedCredential(row, made.text)
 
 
 def node_credential_revoke(*, actor: Actor, credential: NodeCredential, reason: str = "") -> bool:
-    """Refuse the credential at its next use. False where it was revoked before."""
+    """Refuse the credential from now on; gateways cut its live link. False if it was before."""
     require(actor, Action.FLEET_MANAGE)
     if len(reason) > REASON_CHARS_MAX:
         raise ValidationError({"reason": f"At most {REASON_CHARS_MAX} characters."})

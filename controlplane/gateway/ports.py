@@ -5,6 +5,7 @@ Ids of requests are 16 bytes; ids of organizations, projects, keys and budgets 3
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Literal, Protocol
 
 import msgspec
@@ -80,11 +81,16 @@ class Allowance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """Who a node credential belongs to; `models` None allows any."""
+    """Who a node credential belongs to; None as `models` or `pool` allows any.
+
+    `credential` is the public id of the credential, by which it is looked up again.
+    """
 
     id: str
     name: str
     models: frozenset[str] | None
+    pool: str | None = None
+    credential: str = ""
 
 
 class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,6 +171,9 @@ class FleetPort(Protocol):
 
     async def authenticate(self, credential: str) -> NodeIdentity | None:
         """The node behind a credential, or None; raises LedgerAway when it cannot be asked for."""
+
+    async def lapsed(self, identities: Collection[NodeIdentity]) -> Mapping[NodeIdentity, str]:
+        """Those whose credential no longer says so, with the reason; raises LedgerAway."""
 
     def observe(self, node: str, state: str, facts: dict[str, object]) -> None:
         """Write down a change of a node's state; never blocks."""

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from django.conf import settings
 
-from controlplane.bridge.fleet import NODES_PENDING_MAX, FleetStore
+from controlplane.bridge.fleet import CHANGED, NODES_PENDING_MAX, REVOKED, FleetStore
 from controlplane.bridge.session import conninfo_from
 from controlplane.core.audit import OPERATOR
 from controlplane.fleet.models import Node
@@ -17,12 +17,18 @@ from controlplane.fleet.services import (
     node_credential_create,
     node_credential_revoke,
 )
-from controlplane.gateway.ports import LedgerAway
+from controlplane.gateway.nodes.registry import Fleet
+from controlplane.gateway.ports import LedgerAway, NodeIdentity
 from controlplane.kernel.keyformat import NODE_PREFIX, new_credential
+from inference.contract.codec import encode
+from inference.contract.frames import Report
+from tests.support.fleet import make_hello
+from tests.support.money import eventually
 from tests.support.orm import orm, until
 from tests.support.servers import Servers
 
 SEEN_S_MAX = 5.0
+CUT_S_MAX = 2.0
 
 
 @pytest.fixture
@@ -66,6 +72,7 @@ async def test_a_credential_names_its_node(store: FleetStore) -> None:
     assert identity is not None
     assert (identity.id, identity.name) == (made.credential.node_id.hex, "n1")
     assert identity.models == frozenset({"m"})
+    assert identity.pool == "default"
 
 
 async def test_wrong_unknown_and_revoked_credentials_open_nothing(store: FleetStore) -> None:
@@ -76,6 +83,49 @@ async def test_wrong_unknown_and_revoked_credentials_open_nothing(store: FleetSt
         assert await store.authenticate(wrong) is None
     await orm(node_credential_revoke)(actor=OPERATOR, credential=made.credential)
     assert await store.authenticate(made.secret) is None
+
+
+async def test_credentials_that_are_revoked_or_say_other_things_lapse(store: FleetStore) -> None:
+    made, other = await register(["m"]), await register()
+    identities = [await store.authenticate(each.secret) for each in (made, other)]
+    first, second = [each for each in identities if each is not None]
+    assert await store.lapsed([first, second]) == {}
+    assert await store.lapsed([]) == {}
+    await orm(node_credential_revoke)(actor=OPERATOR, credential=made.credential)
+    assert await store.lapsed([first, second]) == {first: REVOKED}
+    moved = orm(node_credential_create)
+    await moved(actor=OPERATOR, name="n1", pool="another")
+    assert await store.lapsed([second]) == {second: CHANGED}
+
+
+async def test_a_node_does_not_choose_the_pool_that_it_is_registered_in(store: FleetStore) -> None:
+    made = await register()
+    store.observe(made.credential.node_id.hex, "connected", {"pool": "gold"})
+    seen = await state_becomes("connected")
+    assert seen.pool == "default"
+
+
+async def test_a_revoked_credential_cuts_the_live_link(store: FleetStore) -> None:
+    made = await register()
+    fleet = Fleet("g", on_report=_never, port=store)
+    identity = await store.authenticate(made.secret)
+    assert identity is not None
+    closed: list[tuple[int, str]] = []
+    link = fleet.connect(
+        identity, send=lambda data: None, close=lambda code, reason: closed.append((code, reason))
+    )
+    link.on_bytes(encode(make_hello(node="n1")))
+    await asyncio.sleep(1.2)
+    assert closed == []
+    await orm(node_credential_revoke)(actor=OPERATOR, credential=made.credential)
+    await eventually(lambda: bool(closed), CUT_S_MAX)
+    assert closed == [(4401, REVOKED)]
+    assert fleet.nodes() == {}
+    await fleet.close()
+
+
+async def _never(report: Report, node: NodeIdentity) -> bool:
+    raise AssertionError("no report was sent")
 
 
 async def test_observations_are_written_merged_and_newest_last(store: FleetStore) -> None:

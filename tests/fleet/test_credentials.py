@@ -28,6 +28,13 @@ def test_a_credential_registers_its_node_once() -> None:
     assert len(node_credential_list(user=cast.stella, node=nodes[0])) == 2
 
 
+def test_a_new_credential_moves_its_node_to_the_pool_that_it_names() -> None:
+    cast = make_cast()
+    node_credential_create(actor=cast.stella, name="n1", pool="default")
+    node_credential_create(actor=cast.stella, name="n1", pool="gold")
+    assert [(node.name, node.pool) for node in node_list(user=cast.stella)] == [("n1", "gold")]
+
+
 def test_revoking_happens_once() -> None:
     cast = make_cast()
     made = node_credential_create(actor=cast.stella, name="n1", pool="default").credential

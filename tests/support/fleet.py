@@ -8,7 +8,7 @@ import json
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -73,6 +73,7 @@ class MemoryPort:
         default_factory=lambda: {CREDENTIAL: NodeIdentity(id="0" * 32, name=NODE, models=None)}
     )
     seen: list[tuple[str, str]] = field(default_factory=list)
+    revoked: set[str] = field(default_factory=set)
     away: bool = False
 
     async def authenticate(self, credential: str) -> NodeIdentity | None:
@@ -80,6 +81,12 @@ class MemoryPort:
         if self.away:
             raise LedgerAway("away")
         return self.identities.get(credential)
+
+    async def lapsed(self, identities: Collection[NodeIdentity]) -> Mapping[NodeIdentity, str]:
+        """Those whose node is in `revoked`."""
+        if self.away:
+            raise LedgerAway("away")
+        return {each: "revoked" for each in identities if each.id in self.revoked}
 
     def observe(self, node: str, state: str, facts: dict[str, object]) -> None:
         """Remember the change."""

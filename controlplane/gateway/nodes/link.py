@@ -95,7 +95,7 @@ class LinkHost(Protocol):
         """A final usage that no output of this link settles."""
 
     def on_asset(self, link: NodeLink, part: AssetPart) -> str | None:
-        """One part of a tokenizer; returns the reason when it is uncalled for. Raises `BadAssets`."""
+        """One part of a tokenizer; why it is uncalled for, if so. Raises `BadAssets`."""
 
 
 class Liveness:
@@ -271,6 +271,9 @@ class NodeLink:
         allowed = self.identity.models
         if allowed is not None and not allowed.issuperset(offer.name for offer in hello.models):
             raise LinkRefused(CLOSE_FORBIDDEN, "hello.models: a model this node may not serve")
+        pool = self.identity.pool
+        if pool is not None and hello.pool != pool:
+            raise LinkRefused(CLOSE_FORBIDDEN, "hello.pool: the node is registered in another")
         self.account.credits = hello.credits
         self._hello = hello
         self._host.admit(self, hello)

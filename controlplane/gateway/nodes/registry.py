@@ -18,6 +18,7 @@ from controlplane.gateway.nodes.limits import (
     CLOSE_GOING_AWAY,
     CLOSE_OVERLOADED,
     CLOSE_REPLACED,
+    CLOSE_UNAUTHORIZED,
     FENCED_EPOCHS_MAX,
     NODES_MAX,
     LinkLimits,
@@ -26,7 +27,7 @@ from controlplane.gateway.nodes.link import LinkRefused, NodeLink
 from controlplane.gateway.nodes.models import ServedModel, served_models
 from controlplane.gateway.nodes.reports import LateReports, OnReport
 from controlplane.gateway.nodes.stream import JobStream
-from controlplane.gateway.ports import FleetPort, NodeIdentity
+from controlplane.gateway.ports import FleetPort, LedgerAway, NodeIdentity
 from controlplane.kernel.clock import monotonic_s
 from inference.contract.frames import AssetPart, Hello, Job, KvEvents, Report
 
@@ -83,6 +84,7 @@ class Fleet:
         self._epochs = Epochs()
         self._quarantined: dict[str, float] = {}
         self._ticker: asyncio.TimerHandle | None = None
+        self._checking: asyncio.Task[None] | None = None
 
     # What stages read.
 
@@ -145,6 +147,9 @@ class Fleet:
         if self._ticker is not None:
             self._ticker.cancel()
             self._ticker = None
+        if self._checking is not None:
+            self._checking.cancel()
+            await asyncio.wait([self._checking])
         for link in self._all_links():
             link.close(CLOSE_GOING_AWAY, "the gateway is going away")
         await self.reports.close()
@@ -208,7 +213,7 @@ class Fleet:
         self.reports.offer(link, report)
 
     def on_asset(self, link: NodeLink, part: AssetPart) -> str | None:
-        """One part of a tokenizer; returns the reason when it is uncalled for. Raises `BadAssets`."""
+        """One part of a tokenizer; why it is uncalled for, if so. Raises `BadAssets`."""
         return self.assets.on_part(link, part)
 
     def _assets_arrived(self, digest: str) -> None:
@@ -252,5 +257,19 @@ class Fleet:
         for link in self._all_links():
             link.tick()
         self.assets.close_stalled()
+        if self._port is not None and (self._checking is None or self._checking.done()):
+            self._checking = asyncio.create_task(self._close_lapsed(self._port))
         if self._links or self._joining:
             self._tick_later()
+
+    async def _close_lapsed(self, port: FleetPort) -> None:
+        """Cut links whose credential was revoked since the handshake, or says other things now."""
+        links = self._all_links()
+        try:
+            lapsed = await port.lapsed([link.identity for link in links])
+        except LedgerAway:
+            return  # Asked again at the next tick; meanwhile the nodes that are here serve on.
+        for link in links:
+            reason = lapsed.get(link.identity)
+            if reason is not None:
+                link.close(CLOSE_UNAUTHORIZED, reason)

@@ -26,6 +26,7 @@ from inference.contract.frames import (
 from inference.node.assets import ModelAssets
 from tests.support.fleet import (
     MODEL,
+    QUICK,
     VOCAB_SIZE,
     World,
     make_hello,
@@ -221,6 +222,34 @@ async def test_a_node_may_only_serve_what_its_credential_allows(model: Path) -> 
     link.on_bytes(encode(make_hello(node="ada")))
     assert codes == [4403]
     assert world.fleet.nodes() == {}
+    await world.fleet.close()
+
+
+async def test_a_node_may_only_serve_in_the_pool_that_it_is_registered_in() -> None:
+    world = World()
+    codes: list[int] = []
+    for pool in ("silver", "gold"):
+        link = world.fleet.connect(
+            NodeIdentity(id="ada", name="ada", models=None, pool="gold"),
+            send=lambda data: None,
+            close=lambda code, reason: codes.append(code),
+        )
+        link.on_bytes(encode(make_hello(node="ada", pool=pool)))
+    assert codes == [4403]
+    assert world.fleet.nodes()["ada"].hello.pool == "gold"
+    await world.fleet.close()
+
+
+async def test_a_credential_that_lapses_cuts_its_link_and_no_other(model: Path) -> None:
+    world = World()
+    ada, bob = await serving(world, model, "ada", "bob")
+    world.fleet_port.away = True
+    world.fleet_port.revoked.add("ada")
+    await asyncio.sleep(3 * QUICK.tick_s)
+    assert ada.codes == [], "who cannot be asked has revoked nobody"
+    world.fleet_port.away = False
+    await until(lambda: ada.codes == [4401])
+    assert world.fleet.candidates(MODEL) == (bob.link,)
     await world.fleet.close()
 
 
