@@ -24,7 +24,7 @@ from controlplane.bridge.arrays import (
 from controlplane.bridge.lane import Call, Lane
 from controlplane.bridge.series import Minute, Minutes, SeriesKey, UsageKey, measures_of
 from controlplane.gateway.ports import RequestRecord
-from controlplane.kernel.clock import wall_s
+from controlplane.kernel.clock import monotonic_s, wall_s
 
 QUEUE_MAX = 20_000
 ROWS_MAX = 200
@@ -34,6 +34,7 @@ ROWS_FLUSH_S = 0.2
 SERIES_FLUSH_S = 3.0
 DRAIN_S = 5.0
 DRAIN_POLL_S = 0.02
+LOG_REFUSED_S = 5.0
 STATEMENTS = {
     b"record": b"SELECT telemetry_record($1::uuid[],$2::bigint[],$3::text[],$4::text[],$5::text[],"
     b"$6::text[],$7::text[])",
@@ -59,12 +60,14 @@ class PostgresRecorder:
         self._series_due = False
         self._timer: asyncio.TimerHandle | None = None
         self._ticker: asyncio.Task[None] | None = None
+        self._series_refused = 0
+        self._logged_at_s = -LOG_REFUSED_S
         self.dropped = 0
 
     @property
     def dropped_series(self) -> int:
-        """Requests counted under `other` or not at all, since there were too many series."""
-        return self._minutes.overflowed
+        """Requests without series of their own, since there were too many, and series refused."""
+        return self._minutes.overflowed + self._series_refused
 
     def start(self) -> None:
         """Begin to connect; needs a running loop."""
@@ -135,13 +138,35 @@ class PostgresRecorder:
             statement=b"record",
             parameters=_row_parameters(rows),
             answered=_nothing,
-            failed=partial(self._drop, len(rows)),
+            failed=partial(self._rows_failed, rows),
             lost=partial(self._repeats.append, rows),
         )
 
-    def _drop(self, count: int, state: str, message: str) -> None:
-        self.dropped += count
-        log.error("telemetry_refused", rows=count, sqlstate=state, message=message)
+    def _rows_failed(self, rows: list[RequestRecord], state: str, message: str) -> None:
+        """One bad row makes PostgreSQL refuse all: each is tried once more by itself."""
+        if len(rows) > 1:
+            self._repeats.extend([row] for row in rows)
+            return
+        self.dropped += len(rows)
+        self._log_refused("row", state, message)
+
+    def _series_failed(self, count: int, state: str, message: str) -> None:
+        self._series_refused += count
+        self._log_refused("series", state, message)
+
+    def _log_refused(self, what: str, state: str, message: str) -> None:
+        now = monotonic_s()
+        if now - self._logged_at_s < LOG_REFUSED_S:
+            return
+        self._logged_at_s = now
+        log.error(
+            "telemetry_refused",
+            what=what,
+            rows_dropped=self.dropped,
+            series_refused=self._series_refused,
+            sqlstate=state,
+            message=message,
+        )
 
     def _merge_call(self, minute: Minute) -> Call:
         size = min(len(minute.dirty_groups), GROUPS_PER_CALL_MAX)
@@ -150,7 +175,7 @@ class PostgresRecorder:
             statement=b"merge",
             parameters=[self._writer, *_series_parameters(minute, keys)],
             answered=_nothing,
-            failed=partial(self._drop, 0),
+            failed=partial(self._series_failed, len(keys)),
             lost=partial(minute.dirty_groups.update, keys),
         )
 
@@ -161,7 +186,7 @@ class PostgresRecorder:
             statement=b"count",
             parameters=[self._writer, *_usage_parameters(minute, keys)],
             answered=_nothing,
-            failed=partial(self._drop, 0),
+            failed=partial(self._series_failed, len(keys)),
             lost=partial(minute.dirty_usage.update, keys),
         )
 

@@ -14,7 +14,7 @@ from controlplane.bridge.recorder import PostgresRecorder
 from controlplane.bridge.series import MEASURES, OTHER, Minute
 from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.spans import unpack_spans
-from tests.support.money import dsn, rows
+from tests.support.money import dsn, eventually, rows
 from tests.support.records import make_record
 
 EVERYONE = uuid.UUID(int=0)
@@ -95,6 +95,30 @@ async def test_the_queue_is_bounded_and_counts_what_it_drops(
         away.record(record)
     assert away.dropped == 2
     await asyncio.wait_for(away.close(), recorder_module.DRAIN_S + 5)
+
+
+async def test_one_row_that_postgresql_refuses_takes_no_other_with_it(
+    recorder: PostgresRecorder,
+) -> None:
+    """There is no partition for a request of 1970."""
+    good = [make_record() for _ in range(7)]
+    bad = make_record(request=uuid.UUID(int=7).bytes)
+    for record in (*good[:3], bad, *good[3:]):
+        recorder.record(record)
+    assert await recorder.flush()
+    query = "SELECT request FROM request_records ORDER BY request"
+    written = sorted((uuid.UUID(bytes=record.request),) for record in good)
+    await eventually(lambda: rows(query) == written and recorder.dropped == 1)
+    assert recorder.dropped_series == 0
+
+
+async def test_series_that_postgresql_refuses_are_counted(recorder: PostgresRecorder) -> None:
+    rows("ALTER TABLE usage_minutes ADD CONSTRAINT few CHECK (requests < 0) NOT VALID")
+    for model in ("one", "two"):
+        recorder.record(make_record(model=model))
+    assert await recorder.flush()
+    await eventually(lambda: recorder.dropped_series == 2)
+    assert recorder.dropped == 0
 
 
 def test_too_many_series_share_one(monkeypatch: pytest.MonkeyPatch) -> None:
