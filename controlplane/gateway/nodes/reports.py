@@ -65,14 +65,21 @@ class LateReports:
         """The charge is committed: the node may forget its report."""
         self._acks.setdefault(link, []).append(request)
         if self._flush is None:
-            self._flush = asyncio.get_running_loop().call_later(ACK_DELAY_S, self._send_acks)
+            self._flush = asyncio.get_running_loop().call_later(ACK_DELAY_S, self.send_acks)
 
     async def close(self) -> None:
         """Wait for questions under way and send what is acknowledged."""
         await asyncio.gather(*self._asking.values())
+        self.send_acks()
+
+    def send_acks(self) -> None:
+        """Send what is acknowledged now, rather than with what follows."""
         if self._flush is not None:
             self._flush.cancel()
-            self._send_acks()
+            self._flush = None
+        for link, requests in self._acks.items():
+            link.send_bytes(encode(Ack(requests=requests)))
+        self._acks.clear()
 
     async def _ask(self, link: ReportSource, report: Report) -> None:
         try:
@@ -84,9 +91,3 @@ class LateReports:
             log.exception("report of node %s could not be settled", link.identity.name)
         finally:
             del self._asking[report.request]
-
-    def _send_acks(self) -> None:
-        self._flush = None
-        for link, requests in self._acks.items():
-            link.send_bytes(encode(Ack(requests=requests)))
-        self._acks.clear()
