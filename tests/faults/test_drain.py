@@ -14,6 +14,8 @@ from tests.support.money import eventually
 from tests.support.product import Plan, Product
 
 TOKENS = 150
+# More than the time that a stopped gateway gives to what is under way.
+ENDLESS_TOKENS = 1_000
 SEEN_MIN = 5
 ENDED_BY_SIGTERM = (0, -signal.SIGTERM)
 
@@ -44,4 +46,20 @@ async def test_first_a_node_and_then_the_gateway_stop_without_losing_a_stream(
     answers += await asked.done()
     assert all(answer.whole for answer in answers), [a for a in answers if not a.whole]
     assert await asyncio.to_thread(product.gateways[0].wait) in ENDED_BY_SIGTERM
+    await check_books(answers)
+
+
+async def test_a_second_signal_does_not_wait(product: Product) -> None:
+    """What is cut then ends as when a node is lost: typed, without end mark, and charged."""
+    (gateway,) = product.gateways
+    asked = Asked(product, tokens=ENDLESS_TOKENS, streams=(True,))
+    await eventually(lambda: all(answer.tokens >= SEEN_MIN for answer in asked.answers))
+    gateway.signal(signal.SIGTERM)
+    await eventually(lambda: product.readiness().get("ready") is False)
+    assert not any(answer.error for answer in asked.answers)
+    gateway.signal(signal.SIGTERM)
+    answers = await asked.done()
+    for answer in answers:
+        assert not answer.done and answer.error["code"] == "node_lost", answer
+    assert await asyncio.to_thread(gateway.wait) in ENDED_BY_SIGTERM
     await check_books(answers)

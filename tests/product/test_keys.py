@@ -78,12 +78,13 @@ async def test_c2_revocation_reaches_every_gateway_within_two_seconds(product: P
     made = await make_key(product)
     async with Load(product.urls, made.secret) as load:
         await load.until(20)
+        # From before the call: the commit is later, so the time measured is never too short.
+        revoked_s = time.monotonic()
         await orm(apikey_revoke)(actor=OPERATOR, key=made.key)
-        committed_s = time.monotonic()
         await until(lambda: len(load.refused("invalid_api_key")) >= REFUSALS_SEEN, KNOWN_S_MAX)
-        await asyncio.sleep(committed_s + ARRIVES_S_MAX - time.monotonic())
-    last_s = max(answer.began_s for answer in load.whole) - committed_s
-    print(f"last 200 began {last_s * 1000:.0f} ms after the revocation's commit")
+        await asyncio.sleep(revoked_s + ARRIVES_S_MAX - time.monotonic())
+    last_s = max(answer.ended_s for answer in load.whole) - revoked_s
+    print(f"last 200 ended {last_s * 1000:.0f} ms after the revocation was asked for")
     assert last_s < ARRIVES_S_MAX
     assert await refusals(product, made.secret) == {(401, "invalid_api_key")}
 
