@@ -32,6 +32,10 @@ async def test_client_that_leaves_the_queue_gives_up_its_place(bare: Serving) ->
     assert sorted(record.status for record in under_test.recorder.records) == [200, 499]
 
 
+# Room for more than a connection's buffers on both ends take.
+WINDOW = 8_000_000
+
+
 @pytest.mark.parametrize("body", [BODY, STREAM])
 async def test_client_that_leaves_before_the_first_token_pays_nothing(
     bare: Serving, body: dict[str, object]
@@ -103,14 +107,14 @@ async def test_slow_reader_is_cut_off_with_bounded_memory(
 ) -> None:
     monkeypatch.setattr(app, "SEND_S_MAX", 0.3)
     under_test = bare.under_test
-    under_test.keys.current = make_snapshot(MODEL, window=200_000, output_max=100_000)
-    async with hand_node(under_test, bare.model, window=200_000) as node:
-        with raw_post(under_test.port, {**STREAM, "max_tokens": 90_000}):
+    under_test.keys.current = make_snapshot(MODEL, window=WINDOW, output_max=WINDOW // 2)
+    async with hand_node(under_test, bare.model, window=WINDOW) as node:
+        with raw_post(under_test.port, {**STREAM, "max_tokens": WINDOW // 2}):
             job = await node.job()
             deepest = 0
             # Far more than the kernel's buffers on both ends of a loopback connection take.
             for _ in range(6000):
-                await node.answer(job, "\x01" * 15)
+                await node.answer(job, "\x01" * 400)
                 if node.cancelled:
                     break
                 deepest = max(deepest, len(open_jobs(under_test)[0].stream._buffer))
