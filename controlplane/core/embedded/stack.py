@@ -7,7 +7,8 @@ from controlplane.core.embedded.supervisor import Child
 from inference.contract.frames import FRAME_BYTES_MAX
 
 GRACE_SECONDS = 10
-GATEWAY_STOP_SECONDS_MAX = 15.0
+# Draining, then the grace, then writing what was measured.
+GATEWAY_STOP_SECONDS_MAX = 25.0
 CHILD_STOP_SECONDS_MAX = 10.0
 DRAIN_SECONDS = 5
 # The demo's Celery processes mostly sleep; fewer arenas keep them small.
@@ -15,7 +16,10 @@ SMALL = {"MALLOC_ARENA_MAX": "2"}
 
 
 def gateway(host: str, port: int) -> Child:
-    """Gateway and pages in one process. Access logs are the recorder's work, not uvicorn's."""
+    """Gateway and pages in one process. Access logs are the recorder's work, not uvicorn's.
+
+    Proxies are told by the socket's address (SLUICE_TRUSTED_PROXIES), so no header may replace it.
+    """
     flags = {
         "--host": host,
         "--port": str(port),
