@@ -1,7 +1,7 @@
 -- The ledger. A transfer moves `amount` nano-USD between a debit and a credit account, so every line
 -- balances by itself. Two-phase, by slot of a request: 0 is pending (hold); 1 resolves it (settle
 -- posts up to the held amount and voids the rest, release and expire void all of it); 2 posts what
--- came beyond (overage) or after an expiry (late). A request that needed no hold has only slot 1.
+-- came beyond (overage) or after an expiry (late). Every request begins with a hold.
 -- Chart of accounts: `receivable:<organization>` (asset) is debited, `revenue:<model>` credited.
 
 CREATE TABLE budgets (
