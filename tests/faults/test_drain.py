@@ -63,3 +63,5 @@ async def test_a_second_signal_does_not_wait(product: Product) -> None:
         assert not answer.done and answer.error["code"] == "node_lost", answer
     assert await asyncio.to_thread(gateway.wait) in ENDED_BY_SIGTERM
     await check_books(answers)
+    # It would wait a while for a gateway to acknowledge its reports, and none is left.
+    product.nodes[0].kill()
