@@ -106,11 +106,14 @@ class CompactEngine:
     def build(self) -> StepLoop:
         """Load the model and warm it up; runs in the engine's thread."""
         runner = Runner.load(self._path, self._shape, self._placement)
+        # With books of its own: blocks that it fills are nobody's, and no event tells of them.
+        _warm_up(self._step_loop(runner), self._facts)
+        return self._step_loop(runner)
+
+    def _step_loop(self, runner: Runner) -> StepLoop:
         pool = BlockPool(self._facts.kv_blocks, self._facts.block_size)
         ending = Ending(self._shape.eos, self._facts.context_window)
-        step_loop = StepLoop(runner, Scheduler(pool, self._options), ending, clock_us)
-        _warm_up(step_loop, self._facts)
-        return step_loop
+        return StepLoop(runner, Scheduler(pool, self._options), ending, clock_us)
 
     def account(self, step: Step, kv: KvEvents | None) -> None:
         """Bring our own books up to a step; runs on the event loop."""

@@ -85,6 +85,22 @@ async def test_an_end_token_is_counted_but_not_shown(folder: Path) -> None:
         assert outputs[-1].usage.cached_tokens == 32
 
 
+@pytest.mark.parametrize("block_size", [1, 2])
+async def test_eviction_with_blocks_so_small_that_the_warm_up_fills_some(
+    folder: Path, block_size: int
+) -> None:
+    async with serving(folder, block_size=block_size) as (engine, sink):
+        for number in range(1, 5):
+            job = job_of(prompt_of(30, number), number=number, max_tokens=4)
+            engine.submit(job)
+            await sink.finished(job.request)
+        assert sink.kv[0].seq == 1
+        stored = {block for kv in sink.kv for block in split_hashes(kv.stored)}
+        removed = {block for kv in sink.kv for block in split_hashes(kv.removed)}
+        assert removed <= stored
+        assert set(split_hashes(engine.kv_snapshot().stored)) == stored - removed
+
+
 async def test_the_models_own_end_token(folder: Path) -> None:
     """A bias forces the end token; `ignore_eos` makes it an ordinary one."""
     async with serving(folder) as (engine, sink):
