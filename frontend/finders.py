@@ -1,13 +1,15 @@
-"""A staticfiles finder that exposes one file of the plotly wheel and nothing else of it.
+"""A staticfiles finder that exposes one file of the plotly wheel, compressed, and nothing else.
 
 The file's address carries its version, so that browsers may keep it for ever.
 """
 
+import gzip
 from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, overload
 
+from django.conf import settings
 from django.contrib.staticfiles.finders import BaseFinder
 from django.core.checks import CheckMessage, Error
 from django.core.files.storage import FileSystemStorage
@@ -16,22 +18,51 @@ PLOTLY_FILE = "plotly.min.js"
 PLOTLY_PATH = f"vendor/plotly-{metadata.version('plotly')}.min.js"
 
 
-def plotly_file() -> Path:
+def wheel_file() -> Path:
     """Where the installed wheel keeps the script; its Python package is not imported."""
     distribution = metadata.distribution("plotly")
     return Path(str(distribution.locate_file(f"plotly/package_data/{PLOTLY_FILE}")))
 
 
+def plotly_file() -> Path:
+    """The copy with its compressed twin beside it, which WhiteNoise serves; else the wheel's."""
+    copy = settings.DATA_DIR / PLOTLY_PATH
+    return copy if copy.with_name(copy.name + ".gz").is_file() else wheel_file()
+
+
+def known_files() -> dict[str, Path]:
+    """Static path to place: the script, and its compressed twin once that is made."""
+    script = plotly_file()
+    twin = script.with_name(script.name + ".gz")
+    return {PLOTLY_PATH: script} | ({PLOTLY_PATH + ".gz": twin} if twin.is_file() else {})
+
+
+def compress_plotly() -> Path:
+    """Copy the script into the data folder and compress it there, unless that is done."""
+    copy: Path = settings.DATA_DIR / PLOTLY_PATH
+    twin = copy.with_name(copy.name + ".gz")
+    if not twin.is_file():
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        script = wheel_file().read_bytes()
+        copy.write_bytes(script)
+        # Written aside and moved, so that a half-written twin is never served.
+        half = twin.with_suffix(".new")
+        half.write_bytes(gzip.compress(script, mtime=0))
+        half.replace(twin)
+    return copy
+
+
 class OneFileStorage(FileSystemStorage):
-    """Knows one name; reads it from the wheel."""
+    """Knows the script and its compressed twin, and no other name."""
 
     prefix = ""
 
     def path(self, name: str) -> str:
-        """Place of the one file; raises FileNotFoundError for any other name."""
-        if name != PLOTLY_PATH:
+        """Place of a file; raises FileNotFoundError for any other name."""
+        place = known_files().get(name)
+        if place is None:
             raise FileNotFoundError(name)
-        return str(plotly_file())
+        return str(place)
 
 
 class PlotlyFinder(BaseFinder):
@@ -53,11 +84,11 @@ class PlotlyFinder(BaseFinder):
     def find(self, path: str, find_all: Literal[True]) -> list[str]: ...
     def find(self, path: str, find_all: bool = False) -> list[str] | str | None:
         """The file's place for its own path, nothing for others."""
-        if path != PLOTLY_PATH:
-            return [] if find_all else None
-        place = str(plotly_file())
-        return [place] if find_all else place
+        place = known_files().get(path)
+        if find_all:
+            return [str(place)] if place else []
+        return str(place) if place else None
 
     def list(self, ignore_patterns: Iterable[str] | None) -> Iterable[tuple[str, OneFileStorage]]:
-        """The one path and its storage."""
-        return [(PLOTLY_PATH, self.storage)]
+        """The script, and its compressed twin where it is there."""
+        return [(path, self.storage) for path in known_files()]

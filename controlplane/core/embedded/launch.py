@@ -121,6 +121,7 @@ class Launch:
         # Beat makes them too, but its first turn comes later than the first request.
         call_command("make_partitions", stdout=StringIO())
         self._say("database is up to date")
+        call_command("prepare_static", stdout=StringIO())
 
     def _bootstrap_demo(self) -> None:
         answer = StringIO()
