@@ -34,9 +34,7 @@ def prompt_bound(ask: Ask, model: ModelRecord) -> int:
     return min(ask.bytes + allowance, model.context_window)
 
 
-async def take_hold(
-    call: Call, hold: Hold, ledger: Ledger, *, exact_nano: ExactNano
-) -> Hold:
+async def take_hold(call: Call, hold: Hold, ledger: Ledger, *, exact_nano: ExactNano) -> Hold:
     """Hold the bound, or else the exact amount; returns what was held. Raises `Refusal`."""
     began = call.spans.clock()
     try:
