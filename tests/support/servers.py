@@ -4,6 +4,8 @@ The database is migrated once and kept as a template; a copy takes some tens of 
 """
 
 import shutil
+import subprocess
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +45,28 @@ def make_data_folder() -> tempfile.TemporaryDirectory[str]:
     return folder
 
 
+class Watchdog:
+    """A process that ends the servers of a data folder should this one be killed."""
+
+    def __init__(self, data: Path) -> None:
+        # A session of its own: what ends the run must not end this with it.
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.watchdog", str(data)],
+            stdin=subprocess.PIPE,
+            cwd=settings.BASE_DIR,
+            start_new_session=True,
+        )
+
+    def let_go(self) -> None:
+        """What happens when this process is killed; returns when the servers have ended."""
+        self._process.communicate()
+
+    def stop(self) -> None:
+        """End it before it does anything."""
+        self._process.kill()
+        self._process.communicate()
+
+
 @dataclass(frozen=True)
 class Servers:
     """The running pair."""
@@ -50,11 +74,13 @@ class Servers:
     layout: Layout
     postgres: Postgres
     redis: RedisServer
+    watchdog: Watchdog
 
     def stop(self) -> None:
         """End both; nothing is left running."""
         self.redis.stop()
         self.postgres.stop()
+        self.watchdog.stop()
 
 
 def start_servers() -> Servers:
@@ -66,9 +92,9 @@ def start_servers() -> Servers:
         layout, password=settings.SUPERUSER_PASSWORD, say=notes.append, settings=FAST
     )
     redis = RedisServer(layout, password=settings.REDIS_PASSWORD, say=notes.append)
-    servers = Servers(layout, postgres, redis)
-    postgres.start()
+    servers = Servers(layout, postgres, redis, Watchdog(layout.data))
     try:
+        postgres.start()
         redis.start()
         call_command("bootstrap_db", verbosity=0)
         call_command("migrate", verbosity=0)

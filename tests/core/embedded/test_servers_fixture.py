@@ -9,6 +9,10 @@ from django.contrib.sessions.models import Session
 from django.db import connection
 from django.utils import timezone
 
+from controlplane.core.embedded.redis_server import RedisServer
+from tests.support.embedded import PASSWORD, fresh_layout
+from tests.support.servers import Watchdog
+
 
 def test_each_test_connects_as_the_app_role(database: str) -> None:
     with connection.cursor() as cursor:
@@ -33,3 +37,14 @@ def test_redis_is_real_and_empty(redis_url: str) -> None:
 def test_the_data_folder_belongs_to_this_run() -> None:
     assert Path(settings.DATA_DIR).name.startswith("sluice-")
     assert Path(settings.DATA_DIR) != settings.BASE_DIR / "var"
+
+
+def test_a_killed_run_leaves_no_server_and_no_folder() -> None:
+    notes: list[str] = []
+    with fresh_layout() as layout:
+        server = RedisServer(layout, password=PASSWORD, say=notes.append)
+        server.start()
+        Watchdog(layout.data).let_go()
+        assert not server.alive
+        assert not layout.data.exists()
+        server.stop()
