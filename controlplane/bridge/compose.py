@@ -8,7 +8,6 @@ from typing import Any
 
 import structlog
 from django.conf import settings
-from psycopg.conninfo import make_conninfo
 
 from controlplane.bridge.drain import DrainFirst
 from controlplane.bridge.fleet import FleetStore
@@ -17,6 +16,7 @@ from controlplane.bridge.ledger import PostgresLedger
 from controlplane.bridge.limiter import RedisLimiter
 from controlplane.bridge.recorder import PostgresRecorder
 from controlplane.bridge.safety import SafetyClient
+from controlplane.bridge.session import conninfo_from
 from controlplane.bridge.snapshot import SnapshotSource
 from controlplane.gateway.app import Gateway, Send
 from controlplane.gateway.nodes.registry import Fleet
@@ -129,17 +129,4 @@ class RunningGateway:
 
 def build_gateway() -> RunningGateway:
     """The gateway of this process."""
-    return RunningGateway(gateway_conninfo())
-
-
-def gateway_conninfo() -> str:
-    """How the gateway's role connects, as libpq reads it."""
-    database = settings.DATABASES["gateway"]
-    return make_conninfo(
-        host=database["HOST"],
-        port=database["PORT"] or None,
-        dbname=database["NAME"],
-        user=database["USER"],
-        password=database["PASSWORD"],
-        **{key: str(value) for key, value in database["OPTIONS"].items()},
-    )
+    return RunningGateway(conninfo_from(settings.DATABASES["gateway"]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from datetime import UTC, datetime, timedelta
 
 ID_BYTES = 16
 _VERSION_7 = 0x7000
@@ -23,13 +22,3 @@ def new_request_id() -> bytes:
 def id_time_ms(request: bytes) -> int:
     """Unix milliseconds at which an id was made."""
     return int.from_bytes(request[:6], "big")
-
-
-def day_bounds(day: datetime) -> tuple[bytes, bytes]:
-    """Half-open id range [first, next) of the UTC day that contains `day`."""
-    start = day.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    return _floor_id(start), _floor_id(start + timedelta(days=1))
-
-
-def _floor_id(moment: datetime) -> bytes:
-    return (int(moment.timestamp() * 1000) << 80).to_bytes(ID_BYTES, "big")

@@ -111,10 +111,6 @@ class BlockPool:
         """When the block that eviction would take next was last used; None with none cached."""
         return next(iter(self._idle.values()), None)
 
-    def findable(self) -> list[bytes]:
-        """Hashes of all blocks that can be found now, oldest first."""
-        return list(self._by_hash)
-
     def _evict(self) -> int:
         block, _ = self._idle.popitem(last=False)
         block_hash = self._cached.pop(block).hash

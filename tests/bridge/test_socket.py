@@ -31,6 +31,7 @@ from tests.support.fleet import (
     make_output,
     make_report,
     make_step,
+    outputs_of,
     until,
 )
 
@@ -84,7 +85,7 @@ async def test_a_job_comes_back_token_for_token_and_its_report_is_forgotten(mode
         job = make_job(max_tokens=6)
         stream = world.fleet.dispatch(link, job)
         assert (link.account.active, link.account.queued_tokens) == (1, 4)
-        outputs = [output async for output in stream]
+        outputs = await outputs_of(stream)
         tokens = [token for output in outputs for token in output.tokens]
         assert tokens == [*job.tokens, *job.tokens][:6]
         assert outputs[-1].finish == "length"
@@ -100,9 +101,7 @@ async def test_several_choices_end_one_by_one(model: Path) -> None:
     world = World()
     async with fleet_server(world) as server, echo_node(server.url, model):
         link = await ready(world)
-        outputs = [
-            output async for output in world.fleet.dispatch(link, make_job(max_tokens=3, n=3))
-        ]
+        outputs = await outputs_of(world.fleet.dispatch(link, make_job(max_tokens=3, n=3)))
         finished = [output.choice for output in outputs if output.finish]
         assert sorted(finished) == [0, 1, 2]
 
@@ -114,7 +113,7 @@ async def test_cancel_stops_the_engine_within_a_step_and_gives_the_credit_back(
     async with fleet_server(world) as server, echo_node(server.url, model, **SLOW) as node:
         link = await ready(world)
         stream = world.fleet.dispatch(link, make_job(max_tokens=1000))
-        await stream.__anext__()
+        await stream.batch()
         seen = stream.completion_tokens
         stream.cancel()
         stream.cancel()
@@ -133,10 +132,10 @@ async def test_a_lost_node_ends_its_streams_and_its_report_comes_after_reconnect
         link = await ready(world)
         job = make_job(max_tokens=1000)
         stream = world.fleet.dispatch(link, job)
-        await stream.__anext__()
+        await stream.batch()
         await server.stop()
         with pytest.raises(NodeLost) as lost:
-            await drained(stream.batch)
+            await outputs_of(stream)
         assert not lost.value.before_first_token
         assert lost.value.usage.completion_tokens >= 1
         assert link.account.active == 0
@@ -146,11 +145,6 @@ async def test_a_lost_node_ends_its_streams_and_its_report_comes_after_reconnect
         await until(lambda: node.jobs.reports_count == 0)
         assert [report.request for report in world.reports] == [job.request]
         assert world.reports[0].finish == "cancelled"
-
-
-async def drained(batch: object) -> None:
-    while await batch():  # type: ignore[operator]
-        pass
 
 
 async def test_a_report_is_repeated_until_the_ledger_has_it(
@@ -163,7 +157,7 @@ async def test_a_report_is_repeated_until_the_ledger_has_it(
     async with fleet_server(world) as server, echo_node(server.url, model) as node:
         link = await ready(world)
         job = make_job()
-        await drained(world.fleet.dispatch(link, job).batch)
+        await outputs_of(world.fleet.dispatch(link, job))
         await asyncio.sleep(0.3)
         assert world.reports == [], "a live call settles itself"
         world.fleet.abandon(job.request)
@@ -189,12 +183,12 @@ async def test_a_draining_node_finishes_and_takes_nothing_new(model: Path) -> No
         link = await ready(world)
         job = make_job(max_tokens=20)
         stream = world.fleet.dispatch(link, job)
-        await stream.__anext__()
+        await stream.batch()
         leaving = asyncio.create_task(drain(node, 5.0))
         await until(lambda: not world.fleet.candidates(MODEL))
         with pytest.raises(LookupError):
             world.fleet.dispatch(link, make_job())
-        rest = [output async for output in stream]
+        rest = await outputs_of(stream)
         assert rest[-1].finish == "length"
         world.fleet.acknowledge(link, job.request)
         await leaving

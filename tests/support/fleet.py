@@ -19,6 +19,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from controlplane.bridge.socket import NodeConsumer
 from controlplane.gateway.nodes.limits import LinkLimits
 from controlplane.gateway.nodes.registry import Fleet
+from controlplane.gateway.nodes.stream import JobStream
 from controlplane.gateway.ports import LedgerAway, NodeIdentity
 from inference.contract.frames import (
     FRAME_BYTES_MAX,
@@ -185,6 +186,14 @@ async def until(true: Callable[[], object]) -> None:
     while not true():
         assert time.monotonic() < end_s, "the condition did not come true in time"
         await asyncio.sleep(0.005)
+
+
+async def outputs_of(stream: JobStream) -> list[Output]:
+    """All outputs that are still to come."""
+    outputs: list[Output] = []
+    while batch := await stream.batch():
+        outputs += batch
+    return outputs
 
 
 def new_request() -> bytes:

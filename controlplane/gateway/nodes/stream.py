@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 from controlplane.gateway.nodes.limits import STREAM_OUTPUTS_MAX
 from controlplane.kernel.clock import MICROSECOND_NS, monotonic_ns
@@ -43,7 +43,7 @@ class JobRejected(Exception):
 
 
 class JobStream:
-    """Asynchronous iterator over the outputs of one job, first to last."""
+    """The outputs of one job in batches, first to last."""
 
     __slots__ = (
         "_broken", "_buffer", "_cancel", "_dispatched_ns", "_done", "_outputs_max", "_waiter",
@@ -112,18 +112,6 @@ class JobStream:
             self._buffer.clear()
             await self._wait()
         return self.usage
-
-    def __aiter__(self) -> AsyncIterator[Output]:
-        return self
-
-    async def __anext__(self) -> Output:
-        while not self._buffer:
-            if self._broken is not None:
-                raise self._broken
-            if self._done:
-                raise StopAsyncIteration
-            await self._wait()
-        return self._buffer.popleft()
 
     def push(self, output: Output) -> None:
         """Take one checked output from the link."""

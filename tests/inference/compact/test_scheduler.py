@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from inference.compact.loop import StepLoop
 from inference.compact.options import CompactOptions
-from inference.contract.blocks import chain_hashes
+from inference.contract.blocks import chain_hashes, split_hashes
 from tests.inference.compact.shadow import shadow_loop
 from tests.inference.compact.tiny import collect, job_of
 
@@ -100,14 +100,13 @@ def test_a_forged_hash_does_not_hit() -> None:
 def test_chain_tails_are_evicted_first() -> None:
     loop = _loop(kv_blocks=8)
     _accept(loop, 1, 16, max_tokens=1)
-    loop.step()
-    pool = loop.scheduler.pool
+    first = loop.step()[1]
     chain = chain_hashes([2] * 16, 4, b"alice")
-    assert pool.findable() == chain
+    assert first is not None and split_hashes(first.stored) == chain
     _accept(loop, 2, 20, max_tokens=1)
-    loop.step()
-    loop.step()
-    assert [block_hash for block_hash in chain if block_hash in pool.findable()] == chain[:3]
+    later = [loop.step()[1], loop.step()[1]]
+    removed = [gone for kv in later if kv is not None for gone in split_hashes(kv.removed)]
+    assert removed == chain[3:]
 
 
 def test_events_are_net_and_numbered() -> None:

@@ -24,6 +24,7 @@ from tests.support.fleet import (
     fleet_server,
     make_model,
     new_request,
+    outputs_of,
     running_node,
     until,
 )
@@ -61,7 +62,7 @@ def with_hashes(job: Job) -> Job:
 
 
 async def tokens_of(stream: JobStream) -> list[int]:
-    return [token async for output in stream for token in output.tokens]
+    return [token for output in await outputs_of(stream) for token in output.tokens]
 
 
 async def test_greedy_tokens_and_the_index_follow_the_engine(

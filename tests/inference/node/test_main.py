@@ -21,6 +21,7 @@ from tests.support.fleet import (
     fleet_server,
     make_job,
     make_model,
+    outputs_of,
     until,
 )
 
@@ -92,9 +93,9 @@ async def test_sigterm_finishes_running_jobs_and_exits_cleanly(tmp_path: Path) -
         link = world.fleet.candidates(MODEL)[0]
         job = make_job(max_tokens=20, prompt="a canary prompt")
         stream = world.fleet.dispatch(link, job)
-        await stream.__anext__()
+        await stream.batch()
         process.send_signal(signal.SIGTERM)
-        outputs = [output async for output in stream]
+        outputs = await outputs_of(stream)
         assert outputs[-1].finish == "length"
         world.fleet.acknowledge(link, job.request)
         status, text = await outcome(process)
