@@ -105,6 +105,15 @@ class Call:
         """Microseconds since arrival."""
         return (monotonic_ns() - self.arrived_ns) // MICROSECOND_NS
 
+    def note_tokens(self) -> None:
+        """Tokens have come: the time to the first, or between two arrivals."""
+        now = monotonic_ns()
+        if not self.first_token_ns:
+            self.first_token_ns = now
+        else:
+            self.inter_token_us.append((now - self.last_token_ns) // MICROSECOND_NS)
+        self.last_token_ns = now
+
     def forget_tokens(self) -> None:
         """Another attempt begins: the times of tokens that were thrown away do not count."""
         self.first_token_ns = self.last_token_ns = 0

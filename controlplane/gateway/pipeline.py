@@ -17,11 +17,18 @@ from controlplane.gateway.nodes.stream import JobRejected, JobStream, NodeLost, 
 from controlplane.gateway.openai.shapes import Shape
 from controlplane.gateway.ports import LedgerAway
 from controlplane.gateway.record import make_record
-from controlplane.gateway.refusal import Refusal, internal_error, no_node, node_rejected, timed_out
+from controlplane.gateway.refusal import (
+    Refusal,
+    internal_error,
+    no_node,
+    node_lost,
+    node_rejected,
+    timed_out,
+)
 from controlplane.gateway.s1_admission.admit import admit, read_ask
 from controlplane.gateway.s1_admission.arrival import note_arrival
 from controlplane.gateway.s1_admission.authenticate import authenticate
-from controlplane.gateway.s1_admission.body import Receive
+from controlplane.gateway.s1_admission.body import Receive, watch_client
 from controlplane.gateway.s2_balance.balance import balance
 from controlplane.gateway.s3_tokenize.tokenize import encode_ask, tokenize
 from controlplane.gateway.s3_tokenize.window import Room
@@ -37,7 +44,6 @@ from controlplane.gateway.s7_bill.price import price_usage
 from controlplane.gateway.s7_bill.settle import charge_delayed, settle_charge
 from controlplane.gateway.trip import Out, Trip, made
 from controlplane.gateway.world import REGION_HEADER, World
-from controlplane.kernel.clock import MICROSECOND_NS
 from controlplane.kernel.spans import INDEX
 from inference.contract.frames import Output
 
@@ -78,7 +84,7 @@ async def serve(call: Call, receive: Receive, shape: Shape, world: World, out: O
 
 async def _stages(trip: Trip, receive: Receive, shape: Shape) -> None:
     await _admit(trip, receive, shape)
-    trip.watcher = trip.world.spawn(_watch(trip.call, receive))
+    trip.watcher = trip.world.spawn(watch_client(trip.call, receive))
     _balance(trip)
     await _tokenize(trip)
     await _infer(trip, shape)
@@ -179,7 +185,7 @@ async def _infer(trip: Trip, shape: Shape) -> None:
             if not trip.call.left_ms():
                 raise timed_out(trip.call.deadline_s) from error
             if trip.out.started or trip.call.gone:
-                raise _node_lost() from error
+                raise node_lost() from error
         except SlowReader as error:
             message = "The client read too slowly, so generation was stopped."
             raise internal_error("slow_reader", message) from error
@@ -289,7 +295,7 @@ async def _finish(trip: Trip, stream: JobStream, outputs: list[Output]) -> None:
     """Stage 6: text, stops, safety, shape; and out to the client."""
     call = trip.call
     if any(output.tokens for output in outputs):
-        _note_tokens(call)
+        call.note_tokens()
     if not stream.cancelled and any(output.finish in FAILED_FINISHES for output in outputs):
         raise NodeLost(
             "the node gave the request up",
@@ -304,15 +310,6 @@ async def _finish(trip: Trip, stream: JobStream, outputs: list[Output]) -> None:
         return
     for piece in pieces:
         _collect(trip.pieces, piece)
-
-
-def _note_tokens(call: Call) -> None:
-    now = call.spans.clock()
-    if not call.first_token_ns:
-        call.first_token_ns = now
-    else:
-        call.inter_token_us.append((now - call.last_token_ns) // MICROSECOND_NS)
-    call.last_token_ns = now
 
 
 def _collect(pieces: dict[int, Piece], piece: Piece) -> None:
@@ -401,17 +398,3 @@ def _record(trip: Trip) -> None:
         if unused > 0:
             trip.world.limiter.give_back(trip.key, unused)
     trip.world.recorder.record(make_record(trip))
-
-
-async def _watch(call: Call, receive: Receive) -> None:
-    """Wait until the client closes; the server says so too when the answer is complete."""
-    message = await receive()
-    while message["type"] != "http.disconnect":
-        message = await receive()
-    call.client_left()
-
-
-def _node_lost() -> Refusal:
-    return internal_error(
-        "node_lost", "The node was lost while it generated; what was delivered is charged."
-    )

@@ -94,3 +94,9 @@ def node_rejected(code: str, reason: str) -> Refusal:
 def internal_error(code: str, message: str) -> Refusal:
     """A failure of ours after work began; charged for what was delivered, so not to be retried."""
     return Refusal(500, code, message, kind="server_error", headers=NO_RETRY)
+
+
+def node_lost() -> Refusal:
+    """A stream's node failed after its first token."""
+    message = "The node was lost while it generated; what was delivered is charged."
+    return internal_error("node_lost", message)

@@ -59,3 +59,11 @@ def too_large() -> Refusal:
     """413 with the bound in its text."""
     message = f"The body is larger than {BODY_BYTES_MAX} bytes."
     return Refusal(413, "request_too_large", message, headers=NO_RETRY)
+
+
+async def watch_client(call: Call, receive: Receive) -> None:
+    """Wait until the client closes; the server says so too when the answer is complete."""
+    message = await receive()
+    while message["type"] != "http.disconnect":
+        message = await receive()
+    call.client_left()
