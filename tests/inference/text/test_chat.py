@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import time
+import tracemalloc
 from typing import Any
 
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from inference.text.chat import ChatMessage, ChatTemplate, TemplateFailed
+from inference.text.chat import (
+    TEMPLATE_CHARS_MAX,
+    ChatMessage,
+    ChatTemplate,
+    TemplateFailed,
+)
 from tests.inference.text.tiny import TEMPLATE, tiny_tokenizer
 
+# Seconds and bytes that a refusal may take on a busy machine.
+REFUSED_S_MAX = 10.0
+TRACED_BYTES_MAX = 256 * 1024 * 1024
 MESSAGES: list[ChatMessage] = [
     {"role": "system", "content": "Be brief.\n"},
     {"role": "user", "content": '  Two nights <in> "Tokyo" & 東京?'},
@@ -82,6 +92,117 @@ def test_a_template_may_refuse() -> None:
 def test_attacks_and_faults_are_refused(attack: str) -> None:
     with pytest.raises(TemplateFailed):
         _template(attack).render(MESSAGES)
+
+
+HUGE = "{% set ns = namespace(a='aaaaaaaaaa') %}{% for i in range(60) %}"
+DEEP = "{% set ns = namespace(a=['a']) %}{% for i in range(60) %}"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ 'a' * 300000000 }}",
+        "{{ 300000000 * 'a' }}",
+        "{{ ([1] * 300000000) | length }}",
+        "{{ messages * 30000000 }}",
+        "{{ 2 ** (2 ** 40) }}",
+        "{{ 2 ** -(2 ** 40) }}",
+        "{{ (2 ** 4000) * (2 ** 4000) }}",
+        "{{ '%300000000d' % 1 }}",
+        "{{ '%*d' % (300000000, 1) }}",
+        "{{ '%300000000d' | format(1) }}",
+        "{{ '{:300000000}'.format(1) }}",
+        "{{ '{:300000000}'.format_map({}) }}",
+        "{{ 'a'.ljust(300000000) }}",
+        "{{ 'a'.center(300000000) }}",
+        "{{ 'a' | center(300000000) }}",
+        "{{ '1'.zfill(300000000) }}",
+        "{{ 'a\t'.expandtabs(300000000) }}",
+        "{{ 'a' | indent(300000000, first=True) }}",
+        "{{ 'a' | indent('a' * 20, first=True) }}",
+        "{{ messages | tojson(indent=300000000) }}",
+        "{{ (1).to_bytes(300000000, 'big') }}",
+        "{{ [1] | batch(300000000, 'a') | list }}",
+        "{{ 1.5 | round(300000000, 'floor') }}",
+        "{{ lipsum(n=1000000) }}",
+        "{{ ('a' * 10000) | replace('a', 'a' * 10000) }}",
+        "{{ ('a' * 10000).replace('a', 'a' * 10000) }}",
+        "{{ (range(99999) | list) | join('a' * 10000) }}",
+        "{{ ('a' * 10000).join(range(99999)) }}",
+        "{{ ('a' * 10000000).split('a') | length }}",
+        "{% set x %}{% for i in range(99999) %}" + "a" * 1000 + "{% endfor %}{% endset %}",
+        "{% macro m() %}{% for i in range(99999) %}{{ 'a' * 1000 }}{% endfor %}{% endmacro %}"
+        "{% if m() %}{% endif %}",
+        HUGE + "{% set ns.a = ns.a + ns.a %}{% endfor %}",
+        HUGE + "{% set ns.a = ns.a ~ ns.a %}{% endfor %}",
+        HUGE + "{% set ns.a = ns.a * 2 %}{% endfor %}",
+        DEEP + "{% set ns.a = ns.a + ns.a %}{% endfor %}",
+        DEEP + "{% set ns.a = [ns.a, ns.a] %}{% endfor %}{{ ns.a }}",
+        DEEP + "{% set ns.a = (ns.a, ns.a) %}{% endfor %}{{ ns.a | tojson }}",
+        DEEP + "{% set ns.a = {'x': ns.a, 'y': ns.a} %}{% endfor %}{{ ns.a | length }}",
+        DEEP + "{% set ns.a = dict(x=ns.a, y=ns.a) %}{% endfor %}{{ ns.a | length }}",
+        "{% set ns = namespace() %}{% set ns.a = [ns] %}{{ ns }}",
+        "{% macro m() %}{{ varargs }}{% endmacro %}{{ m(1) }}",
+    ],
+)
+def test_what_would_take_much_memory_is_refused_before_it_does(source: str) -> None:
+    began_s = time.monotonic()
+    tracemalloc.start()
+    try:
+        with pytest.raises(TemplateFailed):
+            _template(source).render(MESSAGES)
+        assert tracemalloc.get_traced_memory()[1] < TRACED_BYTES_MAX
+    finally:
+        tracemalloc.stop()
+    assert time.monotonic() - began_s < REFUSED_S_MAX
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for a in range(9000) %}{% for b in range(9000) %}{% endfor %}{% endfor %}",
+        "{% for a in range(9999) %}{% for b in range(9999) if a == b %}{% endfor %}{% endfor %}",
+        "{% for a in range(9999) %}{% if 'a' in messages | map('string') | list %}{% endif %}"
+        "{% set x = range(99999) | select('divisibleby', 7) | list %}{% endfor %}",
+        "{% macro m(n) %}{% if n %}{{ m(n - 1) ~ m(n - 1) }}{% endif %}{% endmacro %}{{ m(60) }}",
+        "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+        "{% set a = 'a' * 9000000 %}{% for i in range(99999) %}{% set b = a[1:] %}{% endfor %}",
+        "{% set a = range(99999) | list %}{% set b = range(99999) | list %}"
+        "{% for i in range(99999) %}{% if a == b %}{% endif %}{% endfor %}",
+        "{% set a = 'a' * 9000000 %}{% for i in range(99999) %}{{ a.count('b') }}{% endfor %}",
+    ],
+)
+def test_what_would_take_long_is_stopped(source: str) -> None:
+    began_s = time.monotonic()
+    with pytest.raises(TemplateFailed):
+        _template(source).render(MESSAGES)
+    assert time.monotonic() - began_s < REFUSED_S_MAX
+
+
+@pytest.mark.parametrize("source", ["{% for a in x recursive %}{{ loop(a) }}{% endfor %}"])
+def test_recursive_loops_are_not_offered(source: str) -> None:
+    with pytest.raises(TemplateFailed, match="recursive"):
+        _template(source)
+
+
+@pytest.mark.parametrize("opened", ["(", "[", "-", "not ", "1+", "{{ '{{' }}", "{% if 1 %}"])
+def test_a_source_too_deep_or_too_long_is_no_template(opened: str) -> None:
+    with pytest.raises(TemplateFailed):
+        _template("{{ " + opened * 20_000)
+    with pytest.raises(TemplateFailed, match="over"):
+        _template(opened * (TEMPLATE_CHARS_MAX + 1))
+
+
+def test_a_long_conversation_renders_within_the_bounds() -> None:
+    turns = [ChatMessage(role="user", content="word " * 200) for _ in range(2_000)]
+    for source in (PUBLISHED["llama-like"], PUBLISHED["plain"], PUBLISHED["json"]):
+        assert len(_template(source).render(turns)) > 2_000 * 1_000
+
+
+def test_every_rendering_has_an_allowance_of_its_own() -> None:
+    template = _template("{% for i in range(90000) %}{% endfor %}")
+    for _ in range(15):
+        assert template.render(MESSAGES) == ""
 
 
 @pytest.mark.parametrize("probe", ["{{ raise_exception.__globals__ }}", "{{ messages.__class__ }}"])

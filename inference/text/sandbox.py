@@ -1,0 +1,308 @@
+"""Jinja for templates that a node sent: the immutable sandbox with every step and size bounded.
+
+Filters, tests, globals and methods are those listed here; others are not there. The tree of a
+template is rewritten before it is compiled: loops, lists, comparisons and texts are then counted.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import BuiltinMethodType
+from typing import Any, NoReturn
+
+from jinja2 import TemplateAssertionError, TemplateRuntimeError, nodes, pass_context
+from jinja2.filters import FILTERS, do_indent
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment, safe_range
+from jinja2.tests import TESTS
+from jinja2.utils import Namespace
+from jinja2.visitor import NodeTransformer
+
+from inference.text.allowance import INTEGER_BITS_MAX, ITEM_UNITS, allowance
+
+METHODS = frozenset({
+    "capitalize", "count", "endswith", "find", "get", "index", "isalnum", "isalpha", "isdigit",
+    "islower", "isnumeric", "isspace", "isupper", "items", "join", "keys", "lower", "lstrip",
+    "partition", "removeprefix", "removesuffix", "replace", "rfind", "rindex", "rpartition",
+    "rsplit", "rstrip", "split", "splitlines", "startswith", "strip", "title", "upper", "values",
+})  # fmt: skip
+LISTED_FILTERS = (
+    "abs", "count", "d", "default", "dictsort", "first", "float", "int", "items", "last", "length",
+    "map", "max", "min", "reject", "rejectattr", "reverse", "select", "selectattr", "sort",
+    "unique",
+)  # fmt: skip
+TEXT_FILTERS = ("capitalize", "lower", "title", "trim", "upper")
+INDENT_MAX = 16
+# An upper-case or split text is no longer than this many times itself.
+GROWTH_MAX = 4
+# Names with a space: no template can say them.
+_WALK, _KEEP, _STEP, _CONCAT = "walk it", "keep it", "step it", "concat them"
+
+
+class BoundedEnvironment(ImmutableSandboxedEnvironment):
+    """Compiles a template so that its rendering takes from the current allowance."""
+
+    intercepted_binops = frozenset({"+", "*", "**", "%"})
+
+    def __init__(self) -> None:
+        super().__init__(
+            trim_blocks=True,
+            lstrip_blocks=True,
+            extensions=["jinja2.ext.loopcontrols"],
+            finalize=_finalize,
+        )
+        self.globals = {
+            "dict": dict,
+            "namespace": Namespace,
+            "raise_exception": _raise,
+            "range": safe_range,
+        }
+        self.tests = {name: _stepping(test) for name, test in TESTS.items()}
+        self.filters = {name: _stepping(function) for name, function in _filters().items()}
+
+    def bounded(self, source: str) -> Any:
+        """The compiled template; raises `TemplateError`, RecursionError or SyntaxError."""
+        tree = _Counting().visit(self.parse(source))
+        tree.set_environment(self)
+        return self.from_string(tree)
+
+    def is_safe_callable(self, obj: Any) -> bool:
+        """Of methods of texts, numbers, lists and maps only those that are listed."""
+        if isinstance(obj, BuiltinMethodType) and obj.__name__ not in METHODS:
+            return False
+        return super().is_safe_callable(obj)
+
+    def wrap_str_format(self, value: Any) -> None:
+        """Nothing stands for `format` of a text, which could ask for any width."""
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        """Count subscripts; a slice is a copy."""
+        current = allowance()
+        current.step()
+        found = super().getitem(obj, argument)
+        if isinstance(argument, slice):
+            current.take(ITEM_UNITS * len(found))
+        return found
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """Pay for the result before it is made."""
+        allowance().step()
+        _PRICES[operator](left, right)
+        return super().call_binop(context, operator, left, right)
+
+    def call(self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
+        """Count the call of a macro or method and pay for its result."""
+        current = allowance()
+        current.step()
+        owner = getattr(__obj, "__self__", None)
+        if isinstance(owner, str):
+            args = _pay_method(owner, __obj.__name__, args)
+        result = super().call(__context, __obj, *args, **kwargs)
+        if isinstance(result, dict):
+            current.take_value(result)
+        return result
+
+
+class _Counting(NodeTransformer):
+    """Puts counting filters around what a template could do for ever, or without end."""
+
+    def visit_For(self, node: nodes.For) -> nodes.Node:
+        if node.recursive:
+            raise TemplateAssertionError("recursive loops are not offered", node.lineno)
+        self.generic_visit(node)
+        node.iter = _filtered(node.iter, _WALK)
+        return node
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
+        self.generic_visit(node)
+        return _filtered(nodes.List(node.nodes, lineno=node.lineno), _CONCAT)
+
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
+        self.generic_visit(node)
+        return _filtered(node, _STEP)
+
+    def visit_List(self, node: nodes.List) -> nodes.Node:
+        self.generic_visit(node)
+        return _filtered(node, _KEEP)
+
+    visit_Dict = visit_List
+
+    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Node:
+        self.generic_visit(node)
+        return node if node.ctx != "load" else _filtered(node, _KEEP)
+
+    def visit_TemplateData(self, node: nodes.TemplateData) -> nodes.Node:
+        # As an expression it passes `finalize`, which counts it wherever it is gathered.
+        return nodes.Const(node.data, lineno=node.lineno)
+
+    def visit_Name(self, node: nodes.Name) -> nodes.Node:
+        if node.name in ("varargs", "kwargs"):
+            raise TemplateAssertionError(f"{node.name} is not offered", node.lineno)
+        return node
+
+
+def _filtered(node: nodes.Node, name: str) -> nodes.Filter:
+    return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
+
+
+def _stepping(function: Any) -> Callable[..., Any]:
+    # `wraps` also copies the marks by which Jinja passes contexts.
+    @functools.wraps(function)
+    def stepping(*args: Any, **kwargs: Any) -> Any:
+        allowance().step()
+        return function(*args, **kwargs)
+
+    return stepping
+
+
+@pass_context
+def _finalize(context: Context, value: Any) -> str:
+    return allowance().text(value)
+
+
+def _raise(message: object) -> NoReturn:
+    raise TemplateRuntimeError(allowance().text(message))
+
+
+def _filters() -> Mapping[str, Callable[..., Any]]:
+    return {
+        **{name: FILTERS[name] for name in LISTED_FILTERS},
+        **{name: _of_text(FILTERS[name]) for name in TEXT_FILTERS},
+        "e": _escape,
+        "escape": _escape,
+        "indent": _indent,
+        "join": _join,
+        "list": _list,
+        "replace": _replace,
+        "safe": _text,
+        "string": _text,
+        "tojson": _to_json,
+        _WALK: _walk,
+        _KEEP: _keep,
+        _STEP: _same,
+        _CONCAT: _join,
+    }
+
+
+def _of_text(function: Callable[..., Any]) -> Callable[..., Any]:
+    def of_text(value: Any, *args: Any) -> Any:
+        return function(allowance().text(value), *args)
+
+    return of_text
+
+
+def _text(value: Any) -> str:
+    return allowance().text(value)
+
+
+def _escape(value: Any) -> str:
+    text = allowance().text(value)
+    allowance().take(GROWTH_MAX * len(text))
+    return str(FILTERS["escape"](text))
+
+
+def _indent(value: Any, width: Any = 4, first: bool = False, blank: bool = False) -> str:
+    text = allowance().text(value)
+    if not isinstance(width, int) or not 0 <= width <= INDENT_MAX:
+        raise TemplateRuntimeError(f"indent: width is not in 0..{INDENT_MAX}")
+    allowance().take((text.count("\n") + 1) * width)
+    return do_indent(text, width, first, blank)
+
+
+def _join(value: Iterable[Any], d: Any = "") -> str:
+    current = allowance()
+    parts = [current.text(each) for each in value]
+    between = current.text(d)
+    current.take(len(parts) * len(between))
+    return between.join(parts)
+
+
+def _list(value: Iterable[Any]) -> list[Any]:
+    return list(_walk(value))
+
+
+def _replace(value: Any, old: Any, new: Any) -> str:
+    current = allowance()
+    text, old, new = current.text(value), current.text(old), current.text(new)
+    current.take(text.count(old) * len(new))
+    return text.replace(old, new)
+
+
+def _to_json(value: Any, indent: Any = None) -> str:
+    current = allowance()
+    current.take_value(value)
+    if indent is None:
+        return json.dumps(value, ensure_ascii=False)
+    if not isinstance(indent, int) or not 0 <= indent <= INDENT_MAX:
+        raise TemplateRuntimeError(f"tojson: indent is not in 0..{INDENT_MAX}")
+    encoder = json.JSONEncoder(ensure_ascii=False, indent=indent)
+    return "".join(current.text(part) for part in encoder.iterencode(value))
+
+
+def _walk(value: Iterable[Any]) -> Iterator[Any]:
+    current = allowance()
+    for item in value:
+        current.step()
+        current.take(ITEM_UNITS)
+        yield item
+
+
+def _keep(value: Any) -> Any:
+    allowance().take_value(value)
+    return value
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _pay_method(owner: str, name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Pay for the result of a text's method; `join` gets a list, since it reads its items twice."""
+    current = allowance()
+    current.take(GROWTH_MAX * len(owner))
+    if name == "join" and args:
+        parts = [current.text(each) for each in args[0]]
+        current.take(len(parts) * len(owner))
+        return (parts,)
+    if name == "replace" and len(args) >= 2 and all(isinstance(each, str) for each in args[:2]):
+        current.take(owner.count(args[0]) * len(args[1]))
+    return args
+
+
+def _pay_sum(left: Any, right: Any) -> None:
+    if isinstance(left, (str, list, tuple)) and isinstance(right, (str, list, tuple)):
+        allowance().take_value(left)
+        allowance().take_value(right)
+
+
+def _pay_product(left: Any, right: Any) -> None:
+    if isinstance(left, int) and isinstance(right, int):
+        _check_bits(left.bit_length() + right.bit_length())
+    for many, times in ((left, right), (right, left)):
+        if isinstance(many, (str, list, tuple)) and isinstance(times, int):
+            allowance().take(allowance().take_value(many) * max(0, times))
+
+
+def _pay_power(left: Any, right: Any) -> None:
+    if isinstance(left, int) and isinstance(right, int):
+        _check_bits(left.bit_length() * abs(right))
+
+
+def _check_bits(bits: int) -> None:
+    if bits > INTEGER_BITS_MAX:
+        raise TemplateRuntimeError(f"a number of over {INTEGER_BITS_MAX} bits")
+
+
+def _refuse_formatting(left: Any, right: Any) -> None:
+    if isinstance(left, (str, bytes)):
+        raise TemplateRuntimeError("formatting texts by % is not offered")
+
+
+_PRICES: Mapping[str, Callable[[Any, Any], None]] = {
+    "+": _pay_sum,
+    "*": _pay_product,
+    "**": _pay_power,
+    "%": _refuse_formatting,
+}
