@@ -18,12 +18,14 @@ import pytest
 from django.conf import settings
 
 from controlplane.core.embedded.ports import is_free
+from controlplane.core.embedded.processes import wait_until
 from tests.support.servers import make_data_folder
 
 HOST = "127.0.0.1"
 PORT_FIRST = 18_400
 READY_SECONDS_MAX = 90.0
 STOP_SECONDS_MAX = 60.0
+GONE_SECONDS_MAX = 5.0
 
 
 @dataclass
@@ -148,4 +150,5 @@ def test_a_killed_supervisor_leaves_nothing_that_stop_does_not_end(data: Path) -
         )
         assert "gateway" in stop.stdout
         assert "postgres" in stop.stdout
-        assert not [process for process in family if lives(process)]
+        # A helper of an ended child, such as a resource tracker, goes a moment after it.
+        assert wait_until(lambda: not any(map(lives, family)), seconds=GONE_SECONDS_MAX)
