@@ -6,6 +6,7 @@ The list serves `status`, and the next start after a supervisor was killed. The 
 import fcntl
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -91,15 +92,14 @@ class RunFile:
         return [entry.name for entry, _ in found]
 
 
-def entry(name: str, pid: int) -> Entry:
-    """Describe a process that was just started."""
-    process = psutil.Process(pid)
-    return Entry(name, pid, process.create_time(), process.cmdline())
+def entry(name: str, pid: int, argv: Sequence[str]) -> Entry:
+    """Describe a process that was just started, by the command that started it."""
+    return Entry(name, pid, psutil.Process(pid).create_time(), list(argv))
 
 
 def own_entry() -> Entry:
     """Describe this process."""
-    return entry("supervisor", os.getpid())
+    return entry("supervisor", os.getpid(), psutil.Process().cmdline())
 
 
 def living(known: Entry) -> psutil.Process | None:
@@ -107,8 +107,9 @@ def living(known: Entry) -> psutil.Process | None:
     try:
         process = psutil.Process(known.pid)
         same_age = abs(process.create_time() - known.started_s) < AGE_TOLERANCE_SECONDS
-        if same_age and process.cmdline() == known.argv:
-            return process
+        # Between its start and its first instruction a process has an empty command line.
+        if same_age and process.cmdline() in (known.argv, []):
+            return None if process.status() == psutil.STATUS_ZOMBIE else process
     except psutil.Error:
         return None
     return None

@@ -102,7 +102,7 @@ class Supervisor:
                 env={**os.environ, **slot.child.env},
                 start_new_session=True,
             )
-        slot.known = entry(slot.child.name, slot.process.pid)
+        slot.known = entry(slot.child.name, slot.process.pid, slot.child.argv)
         slot.started = time.monotonic()
 
     def _bury(self, slot: _Running, now: float) -> None:
