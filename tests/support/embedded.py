@@ -23,10 +23,13 @@ def fresh_layout() -> Iterator[Layout]:
 
 @contextmanager
 def bystander() -> Iterator[subprocess.Popen[bytes]]:
-    """A living process that has nothing to do with us."""
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    """A living process that has nothing to do with us, past its first moments."""
+    code = "import time; print(flush=True); time.sleep(600)"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     try:
+        assert process.stdout is not None
+        process.stdout.readline()
         yield process
     finally:
         process.kill()
-        process.wait()
+        process.communicate()
