@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from inference.train.model import ModelConfig
 
-FULL_STEPS = 2300
+FULL_STEPS = 2600
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Steps of one row length, up to a share of the run, and what is mixed into their text."""
+    """Steps of one row length, up to a step of the full plan, and what is mixed into their text."""
 
-    until_share: float
+    until: int
     rows: int
     length: int
     long_share: float
@@ -22,22 +22,39 @@ class Stage:
 
 
 STAGES = (
-    Stage(until_share=0.92, rows=32, length=256, long_share=0.0),
-    Stage(until_share=0.97, rows=8, length=1024, long_share=0.6, in_order_share=0.08),
-    Stage(until_share=0.99, rows=4, length=2048, long_share=0.7, in_order_share=0.08),
-    Stage(until_share=1.0, rows=2, length=4096, long_share=0.8, in_order_share=0.08),
+    Stage(until=2116, rows=32, length=256, long_share=0.0),
+    Stage(until=2231, rows=8, length=1024, long_share=0.6, in_order_share=0.08),
+    Stage(until=2277, rows=4, length=2048, long_share=0.7, in_order_share=0.08),
+    Stage(until=2300, rows=2, length=4096, long_share=0.8, in_order_share=0.08),
 )
+
+SHORT = Stage(until=FULL_STEPS, rows=32, length=256, long_share=0.0, in_order_share=0.01)
+MIXED = (SHORT, SHORT, SHORT, replace(STAGES[1], until=FULL_STEPS)) * 3 + (
+    SHORT,
+    SHORT,
+    SHORT,
+    replace(STAGES[3], until=FULL_STEPS),
+)
+"""The stages that take turns at the end: long rows alone make the model forget short prompts."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """From `start` on the rate falls straight, so that it would end at `aims_at`."""
+    """From `start` on the rate falls straight, so that it would end at `aims_at`.
+
+    It starts where the rate is, or at `rate` when one is given.
+    """
 
     start: int
     aims_at: int
+    rate: float | None = None
 
 
-LINES = (Line(start=1400, aims_at=2000), Line(start=1664, aims_at=FULL_STEPS))
+LINES = (
+    Line(start=1400, aims_at=2000),
+    Line(start=1664, aims_at=2300),
+    Line(start=2300, aims_at=FULL_STEPS, rate=4e-4),
+)
 
 
 @dataclass(frozen=True)
@@ -51,6 +68,7 @@ class Plan:
     seed: int = 5
     steps: int = FULL_STEPS
     stages: tuple[Stage, ...] = STAGES
+    mixed: tuple[Stage, ...] = MIXED
     rate_max: float = 2e-3
     rate_min_share: float = 0.02
     warmup_steps: int = 100
@@ -64,9 +82,9 @@ class Plan:
     def stage(self, step: int) -> Stage:
         """The stage that a step belongs to."""
         for stage in self.stages:
-            if step < round(stage.until_share * self.steps):
+            if step < self.scaled(stage.until):
                 return stage
-        return self.stages[-1]
+        return self.mixed[step % len(self.mixed)]
 
     def rate(self, step: int) -> float:
         """The learning rate: a linear warm-up, part of a half cosine, then the lines."""
@@ -77,6 +95,7 @@ class Plan:
             start, end = self.scaled(line.start), self.scaled(line.aims_at)
             if step < start:
                 break
+            rate = rate if line.rate is None else line.rate
             left = (end - min(step, self.next_start(line))) / (end - start)
             rate = self.rate_min + (rate - self.rate_min) * left
         return rate

@@ -9,8 +9,8 @@ from inference.train.batches import batch_of_step
 from inference.train.schedule import Stage
 from inference.train.tokenizer import Encoder, train_tokenizer
 
-STAGE = Stage(until_share=1.0, rows=6, length=256, long_share=0.0)
-LONG = Stage(until_share=1.0, rows=2, length=2048, long_share=0.8)
+STAGE = Stage(until=1, rows=6, length=256, long_share=0.0)
+LONG = Stage(until=1, rows=2, length=2048, long_share=0.8)
 
 
 @pytest.fixture(scope="module")

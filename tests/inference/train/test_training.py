@@ -20,10 +20,18 @@ TINY = ModelConfig(
     vocab_size=400, hidden_size=32, layers=2, heads=4, kv_heads=2, head_dim=8, intermediate_size=48
 )
 STAGES = (
-    Stage(until_share=0.7, rows=2, length=128, long_share=0.0),
-    Stage(until_share=1.0, rows=1, length=512, long_share=0.5),
+    Stage(until=1300, rows=2, length=128, long_share=0.0),
+    Stage(until=1950, rows=1, length=512, long_share=0.5),
 )
-PLAN = Plan(seed=3, steps=8, stages=STAGES, warmup_steps=2, tokenizer_dialogues=200, model=TINY)
+PLAN = Plan(
+    seed=3,
+    steps=8,
+    stages=STAGES,
+    mixed=STAGES,
+    warmup_steps=2,
+    tokenizer_dialogues=200,
+    model=TINY,
+)
 LIMITS = Limits(minutes_max=10.0, save_every_s=1000.0, report_every_steps=2)
 DTYPES = (torch.float32, torch.bfloat16)
 
@@ -105,11 +113,24 @@ def test_export_loads_again_and_answers(tokenizer: Tokenizer, tmp_path: Path) ->
 def test_the_plan_names_its_stages_and_rates() -> None:
     plan = Plan()
     lengths = [plan.stage(step).length for step in range(plan.steps)]
-    assert lengths == sorted(lengths)
-    assert 0.90 < lengths.count(256) / plan.steps < 0.95
-    assert lengths[-1] == plan.model.positions_max
+    mixed_from = plan.scaled(plan.stages[-1].until)
+    assert lengths[:mixed_from] == sorted(lengths[:mixed_from])
+    assert max(lengths) == plan.model.positions_max
+    assert set(lengths[mixed_from:]) == {256, 1024, plan.model.positions_max}
+    assert lengths.count(256) / plan.steps > 0.85
     rates = [plan.rate(step) for step in range(plan.steps)]
     assert max(rates) == plan.rate_max
     assert rates[0] < rates[plan.warmup_steps - 1]
-    assert rates[plan.warmup_steps :] == sorted(rates[plan.warmup_steps :], reverse=True)
+    falling = rates[plan.warmup_steps : mixed_from]
+    assert falling == sorted(falling, reverse=True)
+    assert rates[mixed_from:] == sorted(rates[mixed_from:], reverse=True)
     assert rates[-1] < 0.03 * plan.rate_max
+
+
+def test_a_short_plan_has_the_same_shape() -> None:
+    short = Plan(steps=26)
+    lengths = [short.stage(step).length for step in range(short.steps)]
+    assert lengths[:21] == [256] * 21
+    assert lengths[21:23] == [1024, 2048]
+    assert 256 in lengths[23:]
+    assert short.rate(25) < short.rate_max
