@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+OK_LINE = b"HTTP/1.1 200"
 READ_BYTES = 65_536
 ANSWER_S_MAX = 120.0
 DONE = b"data: [DONE]"
@@ -67,8 +68,7 @@ class Connection:
         began = time.perf_counter()
         self._writer.write(request)
         head = await self._reader.readuntil(b"\r\n\r\n")
-        length = int(head.lower().split(b"content-length:", 1)[1].split(b"\r\n", 1)[0])
-        await self._reader.readexactly(length)
+        await self._reader.readexactly(_length(head))
         tally.total_s.append(time.perf_counter() - began)
         _count(head, tally)
 
@@ -78,6 +78,10 @@ class Connection:
         began = last = time.perf_counter()
         self._writer.write(request)
         head = await self._reader.readuntil(b"\r\n\r\n")
+        if not head.startswith(OK_LINE):
+            await self._reader.readexactly(_length(head))
+            tally.errors += 1
+            return
         ended = complete = fresh = False
         tail = b""
         while not ended:
@@ -99,6 +103,10 @@ class Connection:
         _count(head if complete else b"HTTP/1.1 500", tally)
 
 
+def _length(head: bytes) -> int:
+    return int(head.lower().split(b"content-length:", 1)[1].split(b"\r\n", 1)[0])
+
+
 def _content_chunks(part: bytes) -> int:
     """Events that carry text, in either shape; openings and closings carry none."""
     return sum(
@@ -108,7 +116,7 @@ def _content_chunks(part: bytes) -> int:
 
 
 def _count(head: bytes, tally: Tally) -> None:
-    if head.startswith(b"HTTP/1.1 200"):
+    if head.startswith(OK_LINE):
         tally.answers += 1
     else:
         tally.errors += 1

@@ -20,6 +20,7 @@ from pathlib import Path
 import django
 from django.conf import settings
 from django.core.management import call_command
+from django.utils.module_loading import import_string
 
 from benchmarks.machine import pin
 from controlplane.core.embedded.layout import embedded_layout, prepare
@@ -71,6 +72,8 @@ def _bootstrap() -> Stack:
     call_command("migrate", verbosity=0)
     out = io.StringIO()
     call_command("bootstrap_demo", stdout=out)
+    # Imported late, since it needs the applications that `stack` sets up.
+    import_string("benchmarks.limits.raise_limits")()
     made = json.loads(out.getvalue().strip().splitlines()[-1])
     return Stack(
         key=made["api_key"],
