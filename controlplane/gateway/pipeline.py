@@ -40,6 +40,7 @@ from controlplane.gateway.s5_infer.dispatch import NodeChanged, Work, dispatch
 from controlplane.gateway.s5_infer.remote_spans import note_remote_spans
 from controlplane.gateway.s6_finish.finisher import Finisher
 from controlplane.gateway.s6_finish.serialize import write_chunk, write_end
+from controlplane.gateway.s6_finish.write import write_out
 from controlplane.gateway.s7_bill.price import price_usage
 from controlplane.gateway.s7_bill.settle import charge_delayed, settle_charge
 from controlplane.gateway.trip import Out, Trip, made
@@ -297,16 +298,13 @@ async def _finish(trip: Trip, stream: JobStream, outputs: list[Output]) -> None:
     if any(output.tokens for output in outputs):
         call.note_tokens()
     if not stream.cancelled and any(output.finish in FAILED_FINISHES for output in outputs):
-        raise NodeLost(
-            "the node gave the request up",
-            usage=stream.usage,
-            before_first_token=not stream.completion_tokens,
-        )
+        fresh = not stream.completion_tokens
+        raise NodeLost("the node gave it up", usage=stream.usage, before_first_token=fresh)
     pieces = await made(trip.finisher).feed(outputs)
     if made(trip.admitted).ask.stream:
         data = write_chunk(call, made(trip.writer), pieces)
         if data:
-            await trip.out.event(data, trip)
+            await write_out(call, trip.out.event(data, trip))
         return
     for piece in pieces:
         _collect(trip.pieces, piece)

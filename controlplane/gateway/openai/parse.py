@@ -17,6 +17,14 @@ from controlplane.gateway.refusal import Refusal, bad_field
 
 DEPTH_MAX = 32
 LARGE_BYTES = 262_144
+# Parameters of the API that nothing here offers yet: said so, rather than called unknown.
+KNOWN_UNSUPPORTED = frozenset(
+    {
+        "audio", "function_call", "functions", "modalities", "parallel_tool_calls", "prediction",
+        "prompt_cache_key", "reasoning_effort", "safety_identifier", "store", "suffix",
+        "tool_call_id", "tool_calls", "tool_choice", "tools", "verbosity", "web_search_options",
+    }
+)  # fmt: skip
 _DECODER_SAYS = "JSON is malformed: "
 _PATH = re.compile(r" - at `(?:key in )?\$\.?(?P<path>[^`]*)`$")
 _UNKNOWN = re.compile(r"unknown field `(?P<field>[^`]*)`")
@@ -107,6 +115,8 @@ def _named(message: str) -> Refusal:
         named = pattern.search(text)
         if named:
             param = f"{path}.{named['field']}" if path else named["field"]
+            if pattern is _UNKNOWN and named["field"] in KNOWN_UNSUPPORTED:
+                return bad_field(param, f"'{param}' is not supported.", "unsupported_parameter")
             code = "unknown_parameter" if pattern is _UNKNOWN else "missing_required_parameter"
             return bad_field(param, f"{verb}: '{param}'.", code)
     if found and found["path"].endswith("[...]"):

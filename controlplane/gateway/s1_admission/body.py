@@ -21,6 +21,7 @@ async def read_body(call: Call, receive: Receive) -> bytes:
     """The whole body; raises `Refusal` (413, 408) or `ClientGone`."""
     began = call.spans.clock()
     try:
+        _check_encoding(call.header(b"content-encoding"))
         _check_length(call.header(b"content-length"))
         return await within(BODY_READ_S_MAX, _collect(receive))
     except TimeoutError as error:
@@ -44,6 +45,12 @@ async def _collect(receive: Receive) -> bytes:
         parts.append(part)
         if not message.get("more_body", False):
             return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _check_encoding(header: str | None) -> None:
+    if header not in (None, "identity"):
+        message = f"Content-Encoding '{header}' is not accepted; send the body as it is."
+        raise Refusal(415, "unsupported_encoding", message, headers=NO_RETRY)
 
 
 def _check_length(header: str | None) -> None:
