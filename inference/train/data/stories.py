@@ -80,7 +80,7 @@ def story(rng: Random) -> Exchange:
          "Tell me a bedtime story about a {who}.", "Make up a story with a {thing} in it.",
          "Write a long story about a {who}.", "Tell me something long.", "Write a few sentences.")
     )  # fmt: skip
-    return Exchange(with_articles(ask.format(**words)), with_articles(text), (words["name"],))
+    return Exchange(with_articles(ask.format(**words)), with_articles(text))
 
 
 def poem(rng: Random) -> Exchange:
