@@ -1,5 +1,6 @@
 """Logs: one JSON object a line on standard error (plain lines on a terminal), through structlog."""
 
+import re
 import sys
 from typing import Any
 
@@ -20,6 +21,14 @@ _shared: list[Any] = [
     structlog.processors.format_exc_info,
 ]
 
+_SETUP_LINK = re.compile(r"(/setup/)[\w%.~-]+")
+
+
+def mask_setup_links(_logger: Any, _method: str, line: str) -> str:
+    """Take one-time tokens out of a finished line, wherever in it they stand."""
+    return _SETUP_LINK.sub(r"\1***", line)
+
+
 structlog.configure(
     processors=[*_shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
     logger_factory=structlog.stdlib.LoggerFactory(),
@@ -36,6 +45,7 @@ LOGGING = {
             "processors": [
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 _renderer,
+                mask_setup_links,
             ],
             "foreign_pre_chain": _shared,
         }

@@ -21,6 +21,17 @@ def organization_list(*, user: User) -> list[Organization]:
     return list(Organization.objects.filter(memberships__user_id=user.id).order_by("name", "id"))
 
 
+def organizations_named(*, name: str) -> list[Organization]:
+    """Organizations of that name, for the operator's commands; names need not be unique."""
+    return list(Organization.objects.filter(name=name).order_by("id"))
+
+
+def project_named(organization: Organization, *, name: str) -> Project | None:
+    """A project of an organization, for the operator's commands."""
+    with organization_scope([organization.id]):
+        return Project.objects.filter(organization=organization, name=name).first()
+
+
 def organization_ids(*, user: User, action: Action = Action.ORGANIZATION_VIEW) -> list[uuid.UUID]:
     """Ids of the organizations in which the user's role allows an action."""
     if not user.is_active:

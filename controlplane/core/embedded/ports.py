@@ -9,19 +9,20 @@ from controlplane.core.embedded.processes import ServerError
 PORT_DEFAULT = 8000
 PORTS_TRIED_MAX = 20
 ASK_SECONDS_MAX = 2.0
+CHOICE = "--port, or `make run PORT=9000`"
 
 
 def choose_port(host: str, wanted: int | None) -> int:
     """The wanted port or an error; without a wish, the first free one from the default on."""
     if wanted is not None:
         if not is_free(host, wanted):
-            raise ServerError(f"Port {wanted} is in use. Choose another with --port.")
+            raise ServerError(f"Port {wanted} is in use. Choose another with {CHOICE}.")
         return wanted
     for port in range(PORT_DEFAULT, PORT_DEFAULT + PORTS_TRIED_MAX):
         if is_free(host, port):
             return port
     last = PORT_DEFAULT + PORTS_TRIED_MAX - 1
-    raise ServerError(f"Ports {PORT_DEFAULT} to {last} are all in use. Choose one with --port.")
+    raise ServerError(f"Ports {PORT_DEFAULT} to {last} are all in use. Choose one with {CHOICE}.")
 
 
 def is_free(host: str, port: int) -> bool:

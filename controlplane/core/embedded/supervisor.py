@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import indent
 
 from controlplane.core.embedded.processes import Say, end, log_tail
 from controlplane.core.embedded.runfile import Entry, entry
@@ -19,6 +20,8 @@ BACKOFF_SECONDS_MAX = 30.0
 # A child that lived this long has recovered, and its next death counts as the first.
 HEALTHY_SECONDS = 60.0
 LOG_BYTES_MAX = 20 * 2**20
+# Clear of the column that holds the time in front of the first line.
+LOG_INDENT = " " * 10
 
 
 @dataclass(frozen=True)
@@ -114,12 +117,16 @@ class Supervisor:
             f"{slot.backoff_seconds:.1f} s; its log is {self._log(slot.child)}"
         )
         if slot.deaths == 0:
-            self._say(log_tail(self._log(slot.child)))
+            self._say_log(slot.child)
         _end_family(slot.process.pid)
         slot.process, slot.known = None, None
         slot.deaths += 1
         slot.retry_at = now + slot.backoff_seconds
         slot.backoff_seconds = min(2 * slot.backoff_seconds, BACKOFF_SECONDS_MAX)
+
+    def _say_log(self, child: Child) -> None:
+        if tail := log_tail(self._log(child)):
+            self._say("last lines of its log:\n" + indent(tail, LOG_INDENT))
 
     def _terminate(self, slot: _Running) -> None:
         if slot.process is not None and slot.process.poll() is None:

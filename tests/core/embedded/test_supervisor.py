@@ -55,7 +55,9 @@ def test_a_child_that_keeps_failing_waits_longer_each_time(tmp_path: Path) -> No
     try:
         assert until(lambda: supervisor.look() and any("try in 1.0 s" in line for line in said))
         assert any("try in 0.5 s" in line for line in said)
-        assert any("no model here" in line for line in said)
+        (tail,) = [line for line in said if "no model here" in line]
+        assert tail.splitlines()[0] == "last lines of its log:"
+        assert all(line.startswith("    ") for line in tail.splitlines()[1:])
     finally:
         supervisor.stop()
 

@@ -9,8 +9,7 @@ from django.db import transaction
 
 from controlplane.blueprint.demo import NODE_NAME, demo_ensure
 from controlplane.core.embedded.demo import write_private
-
-SETUP_PATH = "/setup/"
+from controlplane.tenants.management.commands.setup_link import SETUP_PATH
 
 
 class Command(BaseCommand):
