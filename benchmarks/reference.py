@@ -24,17 +24,19 @@ SHARED_TOKENS = 200
 OUTPUT_TOKENS = 150
 WIDTHS = (1, 8, 50)
 SEED = 7
+WARM_WIDTH = 50
 VOCABULARY_FROM = 300
 RUN_S_MAX = 300.0
 END_TOKEN = "<|end|>"
 
 
-def prompts(vocabulary: int, count: int) -> list[list[int]]:
-    """Token ids: a shared head, then random ordinary tokens."""
-    draw = random.Random(SEED)
+def prompts(vocabulary: int, count: int, *, run: int) -> list[list[int]]:
+    """Token ids: a head that all runs share, then random ordinary tokens of this run's own."""
     ids = range(VOCABULARY_FROM, vocabulary)
-    shared = draw.choices(ids, k=SHARED_TOKENS)
-    return [shared + draw.choices(ids, k=PROMPT_TOKENS - SHARED_TOKENS) for _ in range(count)]
+    shared = random.Random(SEED).choices(ids, k=SHARED_TOKENS)
+    draw = random.Random(f"{SEED} {run}")
+    own = PROMPT_TOKENS - SHARED_TOKENS
+    return [shared + draw.choices(ids, k=own) for _ in range(count)]
 
 
 async def agents(
@@ -87,9 +89,9 @@ def run(made: Stack) -> dict[str, Any]:
         node(made, port, "--engine", "compact") as node_pid,
     ):
         idle = {"gateway": rss_mib(gateway_pid), "node": rss_mib(node_pid)}
-        asyncio.run(agents(port, made.key, prompts(vocabulary, 2), end_token=end))
+        asyncio.run(agents(port, made.key, prompts(vocabulary, WARM_WIDTH, run=0), end_token=end))
         for width in WIDTHS:
-            batch = prompts(vocabulary, width)
+            batch = prompts(vocabulary, width, run=width)
             tally, wall_s = asyncio.run(agents(port, made.key, batch, end_token=end))
             widths[str(width)] = figures(tally, wall_s)
     return {
