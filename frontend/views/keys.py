@@ -40,6 +40,9 @@ from controlplane.tenants.services import (
 from frontend.access import Viewer, page
 
 NEVER = ""
+# Forms that made a key, as the session remembers them; the oldest is forgotten first.
+USED_FORMS = "used_key_forms"
+USED_FORMS_MAX = 32
 LIFETIMES = (
     ("30", "30 days"),
     (str(KEY_LIFETIME_DAYS_DEFAULT), "90 days"),
@@ -70,8 +73,9 @@ class KeyRow:
 
 
 class KeyForm(forms.Form):
-    """A new key; the service checks everything again."""
+    """A new key; the service checks everything again. Each form drawn has an id and works once."""
 
+    form_id = forms.UUIDField()
     label = forms.CharField(max_length=NAME_CHARS_MAX)
     lifetime = forms.ChoiceField(
         choices=LIFETIMES, required=False, initial=str(KEY_LIFETIME_DAYS_DEFAULT)
@@ -119,6 +123,7 @@ def _index(
         "cut_off": len(rows) == PAGE_ROWS_MAX,
         "rows_max": PAGE_ROWS_MAX,
         "form": form,
+        "form_id": uuid.uuid4().hex,
         "secret": secret,
         "reason_chars_max": REASON_CHARS_MAX,
     }
@@ -133,6 +138,11 @@ def key_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return _index(request, viewer, KeyForm(_projects(viewer)))
 
 
+def _used_forms(request: HttpRequest) -> list[str]:
+    found: list[str] = request.session.get(USED_FORMS, [])
+    return found
+
+
 @never_cache
 @page(Action.KEY_CREATE)
 @sensitive_variables()
@@ -145,6 +155,10 @@ def key_create(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     if not form.is_valid():
         return _index(request, viewer, form)
     wanted = form.cleaned_data
+    form_id = wanted["form_id"].hex
+    if form_id in _used_forms(request):
+        messages.info(request, "This key was already created; its secret is not shown again.")
+        return redirect("keys")
     project = project_get(user=viewer.user, project_id=uuid.UUID(wanted["project"]))
     try:
         made = apikey_create(
@@ -157,6 +171,7 @@ def key_create(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     except ValidationError as error:
         form.add_error(None, error)
         return _index(request, viewer, form)
+    request.session[USED_FORMS] = [*_used_forms(request), form_id][-USED_FORMS_MAX:]
     return _index(request, viewer, KeyForm(_projects(viewer)), secret=made.secret)
 
 

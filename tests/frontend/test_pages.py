@@ -109,9 +109,32 @@ def test_another_organization_can_be_chosen_only_by_its_members(cast: Cast) -> N
     assert alice.post("/organization", {"organization": "x"}).status_code == 404
 
 
+def _key_form(cast: Cast) -> dict[str, str]:
+    return {
+        "form_id": uuid.uuid4().hex,
+        "label": "nightly",
+        "project": str(cast.project.id),
+        "lifetime": "30",
+    }
+
+
+def test_reloading_the_page_of_a_new_key_makes_no_other(cast: Cast) -> None:
+    alice = _as(cast.alice)
+    drawn = set(re.findall(r'name="form_id" value="(\w{32})"', alice.get("/keys").content.decode()))
+    form = {**_key_form(cast), "form_id": drawn.pop()}
+    first = alice.post("/keys/create", form)
+    again = alice.post("/keys/create", form, follow=True)
+    assert "sk_sluice_" in first.content.decode()
+    assert form["form_id"] not in first.content.decode()
+    assert "This key was already created" in again.content.decode()
+    assert len(apikey_list(user=cast.alice)) == 1
+    alice.post("/keys/create", _key_form(cast))
+    assert len(apikey_list(user=cast.alice)) == 2
+
+
 def test_a_key_is_shown_once_and_never_stored_by_the_browser(cast: Cast) -> None:
     alice = _as(cast.alice)
-    form = {"label": "nightly", "project": str(cast.project.id), "lifetime": "30"}
+    form = _key_form(cast)
     answer = alice.post("/keys/create", form)
     assert "no-store" in answer["Cache-Control"]
     (secret,) = re.findall(r"sk_sluice_\w{12}_\w{43}_\w{6}", answer.content.decode())
@@ -124,10 +147,10 @@ def test_a_key_is_shown_once_and_never_stored_by_the_browser(cast: Cast) -> None
 
 @pytest.mark.parametrize(
     "change", [{"label": ""}, {"label": "x" * 101}, {"project": str(uuid.uuid4())},
-               {"project": "x"}, {"lifetime": "31"}, {"models": "none-such"}],
+               {"project": "x"}, {"lifetime": "31"}, {"models": "none-such"}, {"form_id": "x"}],
 )  # fmt: skip
 def test_a_wrong_key_form_makes_no_key(cast: Cast, change: dict[str, str]) -> None:
-    form = {"label": "nightly", "project": str(cast.project.id), "lifetime": "30", **change}
+    form = {**_key_form(cast), **change}
     answer = _as(cast.alice).post("/keys/create", form)
     assert answer.status_code == 422
     assert "errorlist" in answer.content.decode()
