@@ -77,7 +77,7 @@ def rate_words(per_second: float) -> str:
         return f"{significant(per_second)} a second"
     if per_second * S_PER_MIN >= 1:
         return f"{significant(per_second * S_PER_MIN)} a minute"
-    return f"{significant(per_second * S_PER_HOUR)} an hour"
+    return f"{round(per_second * S_PER_HOUR):,} an hour"
 
 
 def percent(part: float, whole: float) -> str:

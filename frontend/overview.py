@@ -153,7 +153,8 @@ def _tiles(
         Tile(
             "Output tokens/s",
             [Cell("tokens", formats.rate(usage.output / seconds))],
-            Cell("tokens.each", f"median of one answer {formats.rate(rate and rate / MILLI)}"),
+            Cell("tokens.each", "all answers, averaged over the range; typical speed of one "
+                 f"answer {formats.rate(rate and rate / MILLI)}"),
         ),
         Tile(
             "Queue depth",
@@ -184,7 +185,9 @@ def _stage(number: int, everyone: dict[str, Histogram]) -> StageRow:
     name, _, budget_us = STAGES[number - 1]
     found = everyone.get(name)
     slow = found.percentile(0.95) if found else None
-    over = slow is not None and slow > budget_us
+    # A percentile of too few values is no ground for a verdict.
+    judged = slow is not None and found is not None and not formats.few(95, found.count)
+    over = judged and slow is not None and slow > budget_us
     share = 0.0 if slow is None else HUNDRED * slow / (budget_us * BUDGETS_SHOWN)
     tone, words = ("status bad", "over") if over else ("status ok", "within")
     return StageRow(
@@ -196,8 +199,8 @@ def _stage(number: int, everyone: dict[str, Histogram]) -> StageRow:
         count=count_cell(f"{name}.n", found.count if found else 0),
         verdict=Cell(
             f"{name}.verdict",
-            formats.MISSING if slow is None else words,
-            tone="faint" if slow is None else tone,
+            words if judged else formats.MISSING,
+            tone=tone if judged else "faint",
         ),
         bar_key=f"{name}.bar",
         bar_width=round(min(share, HUNDRED), 2),

@@ -39,6 +39,8 @@ def _list(value: object) -> list[Any]:
 
 
 def _words(name: str) -> str:
+    if name == "cost_ms":
+        return "Estimated time, ms"
     if name.endswith("_ms"):
         name = name.removesuffix("_ms") + ", ms"
     return name.replace("_", " ").capitalize()

@@ -74,10 +74,11 @@ def _ttft_figure(points: dict[datetime, Point], times: list[datetime]) -> Figure
 def _depth_figure(depth: dict[datetime, float], times: list[datetime]) -> Figure:
     values = [depth.get(at) for at in times]
     peak = max((value for value in values if value is not None), default=0.0)
-    most = f"{round(peak, 3):,g}" if peak >= DEPTH_TOLD else "fewer than 0.001"
     finding = (
-        f"At the peak {most} requests waited at once, averaged over a step; in the gateway and on "
-        "nodes, all tenants."
+        f"At the peak {round(peak, 3):,g} requests waited at once, averaged over a step; "
+        "in the gateway and on nodes, all tenants."
+        if peak >= DEPTH_TOLD
+        else "Nothing waited."
     )
     line = Line("requests waiting", values, "--stage-4")
     axis = Axis("requests", most=max(1.0, peak * 1.1))

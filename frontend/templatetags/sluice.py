@@ -1,6 +1,6 @@
 """Filters that print figures as `formats` and `kernel.money` say; no logic of their own."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 from django import template
 from django.templatetags.static import static
@@ -43,6 +43,15 @@ def clock(value: datetime | None) -> SafeString | str:
     if value is None:
         return formats.MISSING
     return format_html('<time datetime="{}">{}</time>', value.isoformat(), formats.moment(value))
+
+
+@register.filter
+def clock_short(value: datetime) -> SafeString:
+    """The same without its date where that is today's, in UTC."""
+    text = formats.moment(value)
+    if value.astimezone(UTC).date() == timezone.now().astimezone(UTC).date():
+        text = text.split(" ")[1]
+    return format_html('<time datetime="{}">{}</time>', value.isoformat(), text)
 
 
 @register.simple_tag

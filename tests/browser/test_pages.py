@@ -150,10 +150,16 @@ def test_a_requests_page_tells_its_whole_story(site: Site, watch: Watch) -> None
     page.goto(f"/requests?{RANGE}&status=ok")
     page.locator("tbody a").first.click()
     rows = page.locator(".waterfall tbody tr")
-    assert rows.count() == 34
+    assert rows.count() == 35
     assert page.locator(".waterfall tr.layer:not(.absent)").count() >= 14
     text = page.locator("main").inner_text()
-    for words in ("Before the gateway", "Node: queue", "Unattributed", "Route receipt", "settle"):
+    for words in (
+        "Before the gateway",
+        "Node: queue",
+        "Not measured in any stage",
+        "Route receipt",
+        "settle",
+    ):
         assert words in text
     assert re.search(r"\b0\.\d{9}\b", text)
 
@@ -206,6 +212,14 @@ def test_a_playground_answer_can_be_stopped(site: Site, watch: Watch) -> None:
     expect(page.locator("#ask-state")).to_contain_text("Stopped")
     expect(page.locator("#ask-cost")).to_contain_text("$", timeout=10_000)
     expect(page.get_by_role("button", name="Send")).to_be_enabled()
+
+
+def test_an_empty_message_is_asked_for(site: Site, watch: Watch) -> None:
+    page = watch.sign_in(site)
+    page.goto("/playground")
+    page.get_by_label("You", exact=True).fill("  ")
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator("#ask-error")).to_have_text("Write a message first.")
 
 
 def test_a_refusal_is_shown_in_the_gateways_words(site: Site, watch: Watch) -> None:

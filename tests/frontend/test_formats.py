@@ -51,7 +51,7 @@ def test_a_share_of_nothing_is_missing_and_not_zero(part: int, whole: int, text:
 
 @pytest.mark.parametrize(
     ("per_second", "text"),
-    [(0, "0 a second"), (12.34, "12.3 a second"), (0.5, "30.0 a minute"), (0.01, "36.0 an hour")],
+    [(0, "0 a second"), (12.34, "12.3 a second"), (0.5, "30.0 a minute"), (0.01, "36 an hour")],
 )
 def test_a_rate_is_told_in_a_unit_in_which_it_is_at_least_one(per_second: float, text: str) -> None:
     assert formats.rate_words(per_second) == text

@@ -63,6 +63,14 @@ def test_a_stage_is_held_against_its_budget(took_us: int, words: str) -> None:
     assert made.stages[0].over == (words == "over")
 
 
+def test_too_few_values_are_not_judged() -> None:
+    made = _made(Point(START, everyone={"s1_admission": _histogram(*[6_000] * 19)}))
+    cells = _cells(made)
+    assert cells["s1_admission.p95"].tone == "few"
+    assert cells["s1_admission.verdict"].text == "–"
+    assert not made.stages[0].over
+
+
 def test_counts_rates_and_money_of_a_range() -> None:
     usage = UsageSum(requests=900, errors=9, uncached=300, cached=700, output=9_000)
     cells = _cells(_made(Point(START, usage=usage)))

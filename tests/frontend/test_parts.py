@@ -44,7 +44,7 @@ def test_a_receipt_is_told_as_rows() -> None:
     )
     assert receipt is not None
     assert receipt.facts == [("Rule", "direct"), ("Predicted cached tokens", "1,024")]
-    assert receipt.head == ["Node", "Cost, ms"]
+    assert receipt.head == ["Node", "Estimated time, ms"]
     assert receipt.candidates == [["n1", "1.500"], ["n2", "2"]]
 
 

@@ -112,6 +112,12 @@ async function send() {
   if (id) await showCost(id);
 }
 
+function sendWritten() {
+  if (form.user.value.trim()) { send(); return; }
+  fail("Write a message first.");
+  form.user.focus();
+}
+
 function writeSnippets() {
   const values = { "@BASE@": form.dataset.gateway };
   for (const [mark, field] of [["@MODEL@", "model"], ["@SYSTEM@", "system"], ["@USER@", "user"]]) {
@@ -133,7 +139,7 @@ function chooseTab(tab) {
 }
 
 if (form) {
-  form.addEventListener("submit", (event) => { event.preventDefault(); if (!running) send(); });
+  form.addEventListener("submit", (event) => { event.preventDefault(); if (!running) sendWritten(); });
   form.addEventListener("input", writeSnippets);
   byId("ask-stop").addEventListener("click", () => running?.abort());
   byId("ask-user").addEventListener("keydown", (event) => {
