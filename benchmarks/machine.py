@@ -25,12 +25,11 @@ def rss_mib(pid: int) -> float:
     return pages * PAGE_BYTES / MIB
 
 
-def pin(pid: int, core: int) -> None:
-    """Keep every thread of a process on one core, where there are several."""
-    cores = os.sched_getaffinity(0) if pid == 0 else set(range(os.cpu_count() or 1))
-    if core in cores and len(cores) > 1:
-        for thread in Path(f"/proc/{pid or os.getpid()}/task").iterdir():
-            os.sched_setaffinity(int(thread.name), {core})
+def pin(pid: int, *cores: int) -> None:
+    """Keep every thread of a process (0: this one) on these cores; on none named, on any."""
+    every = set(range(os.cpu_count() or 1))
+    for thread in Path(f"/proc/{pid or os.getpid()}/task").iterdir():
+        os.sched_setaffinity(int(thread.name), every.intersection(cores) or every)
 
 
 def describe() -> str:

@@ -92,8 +92,7 @@ def serve(
     argv = [sys.executable, "-m", "benchmarks.serve", app, str(port)]
     with process([*argv, str(samples)] if samples else argv) as pid:
         wait_for(lambda: listening(port), f"{app} to listen")
-        if pinned:
-            pin(pid, GATEWAY_CORE)
+        pin(pid, *([GATEWAY_CORE] if pinned else []))
         yield port, pid
 
 
