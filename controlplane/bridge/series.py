@@ -30,6 +30,9 @@ MEASURES = (
 PROJECT_MEASURES = ("total", "ttft", "inter_token")
 PROMPT_BUCKETS = (256, 1_024, 4_096, 16_384, 65_536)
 OTHER = "other"
+FAILED_FROM = 400
+# A client that went away is no error of ours or of its request.
+CLIENT_LEFT = 499
 EVERYONE = "0" * 32
 MINUTE_S = 60
 GROUPS_MAX = 500
@@ -134,7 +137,7 @@ class Minute:
             counts = self.usage.setdefault(key, [0] * 6)
         self.dirty_usage.add(key)
         counts[0] += 1
-        counts[1] += record.status >= 400
+        counts[1] += record.status >= FAILED_FROM and record.status != CLIENT_LEFT
         counts[2] += record.prompt_tokens - record.cached_tokens
         counts[3] += record.cached_tokens
         counts[4] += record.output_tokens

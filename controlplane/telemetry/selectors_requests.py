@@ -18,6 +18,8 @@ from controlplane.telemetry.reading import bounded_read
 PAGE_ROWS = 50
 VOLUME_MS_MAX = 1_000
 FAILED_FROM = 400
+CLIENT_LEFT = 499
+FAILED = Q(status__gte=FAILED_FROM) & ~Q(status=CLIENT_LEFT)
 SERVER_FAILED_FROM = 500
 # Stored names of the answers' endings; a request that never got so far has none.
 FINISHES = ("stop", "length", "content_filter")
@@ -94,7 +96,7 @@ def request_volume(wanted: RequestFilter, step_s: int) -> list[Volume]:
             .values("at")
             .annotate(
                 requests=Count("request"),
-                failed=Count("request", filter=Q(status__gte=FAILED_FROM)),
+                failed=Count("request", filter=FAILED),
             )
         )
         return [Volume(row["at"], row["requests"], row["failed"]) for row in rows.order_by("at")]
@@ -140,7 +142,7 @@ def _by_status(rows: QuerySet[RequestRecord], status: str) -> QuerySet[RequestRe
     if status == "ok":
         return rows.filter(status__lt=FAILED_FROM)
     if status == "failed":
-        return rows.filter(status__gte=FAILED_FROM)
+        return rows.filter(FAILED)
     if status == "server":
         return rows.filter(status__gte=SERVER_FAILED_FROM)
     if status.isdecimal():
