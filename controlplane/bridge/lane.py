@@ -18,7 +18,8 @@ from psycopg import Error, pq
 from controlplane.kernel.clock import monotonic_s
 
 RECONNECT_S = 0.1
-CONNECT_S_MAX = 5.0
+# A killed postmaster's socket still takes connections that nobody will answer.
+CONNECT_S_MAX = 2.0
 FLIGHT_S_MAX = 6.0
 WATCH_S = 0.5
 LOG_AWAY_S = 5.0

@@ -22,7 +22,7 @@ from tests.support.product import Plan, Product
 SEEDS = (1, 2)
 LEAVING = 0.2
 ANSWERS_BETWEEN = 10
-REPORTED_S_MAX = 8.0
+REPORTED_S_MAX = 20.0
 # A report is repeated every 5 s, but at once on a new link: a second without news is the end.
 QUIET_LOOKS = 50
 

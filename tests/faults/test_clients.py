@@ -20,7 +20,7 @@ TOKENS = 500
 LEAVES_S_MAX = 1.5
 # From the client's leaving to the node's last token: two cores are busy with both of them.
 ABORT_S_MAX = 1.0
-IDLE_S_MAX = 3.0
+IDLE_S_MAX = 10.0
 COUNTS = "SELECT count(*) FILTER (WHERE kind = 'hold'), count(*) FROM transfers WHERE slot < 2"
 
 
