@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from controlplane.kernel.statuses import CLIENT_LEFT
 from controlplane.telemetry.models import RequestRecord
 
-CLIENT_LEFT = 499
 CLIENT_FAILED_FROM = 400
 SERVER_FAILED_FROM = 500
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import socketserver
-import struct
 import sys
 import time
 from pathlib import Path
@@ -17,12 +16,11 @@ from typing import TextIO
 
 from profanity_check import predict_prob
 
-TEXT_BYTES_MAX = 16_384
+from controlplane.bridge.safety import LENGTH, SCORE, TEXT_BYTES_MAX
+
 IDLE_S_MAX = 600.0
 IDLE_CHECK_S = 5.0
 SOCKET_MODE = 0o600
-LENGTH = struct.Struct("<I")
-SCORE = struct.Struct("<d")
 
 
 class SafetyServer(socketserver.ThreadingUnixStreamServer):

@@ -13,6 +13,7 @@ from math import ceil, log2
 from controlplane.gateway.ports import RequestRecord
 from controlplane.kernel.histogram import BUCKETS_PER_OCTAVE, Histogram
 from controlplane.kernel.spans import INDEX, STAGES
+from controlplane.kernel.statuses import CLIENT_LEFT, FAILED_FROM
 
 STAGE_NAMES = tuple(name for name, _, _ in STAGES)
 MEASURES = (
@@ -30,9 +31,6 @@ MEASURES = (
 PROJECT_MEASURES = ("total", "ttft", "inter_token")
 PROMPT_BUCKETS = (256, 1_024, 4_096, 16_384, 65_536)
 OTHER = "other"
-FAILED_FROM = 400
-# A client that went away is no error of ours or of its request.
-CLIENT_LEFT = 499
 EVERYONE = "0" * 32
 MINUTE_S = 60
 GROUPS_MAX = 500

@@ -8,9 +8,9 @@ from controlplane.gateway.ports import RequestRecord
 from controlplane.gateway.s4_route.rules import DIRECT
 from controlplane.gateway.trip import NOTHING, Trip, made
 from controlplane.kernel.clock import MICROSECOND_NS
+from controlplane.kernel.statuses import CLIENT_LEFT
 
 OK = 200
-CLIENT_CLOSED = 499
 ABSENT_US = -1
 
 
@@ -52,4 +52,4 @@ def make_record(trip: Trip) -> RequestRecord:
 def _status(trip: Trip) -> int:
     if trip.refusal is not None:
         return trip.refusal.status
-    return CLIENT_CLOSED if trip.call.gone and not trip.ended else OK
+    return CLIENT_LEFT if trip.call.gone and not trip.ended else OK

@@ -12,13 +12,12 @@ from datetime import datetime, timedelta
 
 from django.db.models import Count, DateTimeField, DurationField, F, Func, Q, QuerySet, Value
 
+from controlplane.kernel.statuses import CLIENT_LEFT, FAILED_FROM
 from controlplane.telemetry.models import RequestRecord
 from controlplane.telemetry.reading import bounded_read
 
 PAGE_ROWS = 50
 VOLUME_MS_MAX = 1_000
-FAILED_FROM = 400
-CLIENT_LEFT = 499
 FAILED = Q(status__gte=FAILED_FROM) & ~Q(status=CLIENT_LEFT)
 SERVER_FAILED_FROM = 500
 # Stored names of the answers' endings; a request that never got so far has none.
