@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+from inference.contract.capabilities import Capability
 from inference.contract.frames import CHOICES_MAX, LOGPROBS_MAX, Job, Sampling
 from inference.engines.base import EngineFacts, JobRefused
 
 TEMPERATURE_MAX = 100.0
+# A field of `Sampling`, the values that ask for nothing, and what an engine needs for any other.
+# `priority`, `salt` and `deadline_ms` are missing here: to be without them changes no answer.
+NEEDS: tuple[tuple[str, tuple[Any, ...], Capability], ...] = (
+    ("n", (1,), Capability.N),
+    ("temperature", (0.0, 1.0), Capability.TEMPERATURE),
+    ("top_p", (1.0,), Capability.TOP_P),
+    ("top_k", (0,), Capability.TOP_K),
+    ("min_p", (0.0,), Capability.MIN_P),
+    ("frequency_penalty", (0.0,), Capability.FREQUENCY_PENALTY),
+    ("presence_penalty", (0.0,), Capability.PRESENCE_PENALTY),
+    ("seed", (None,), Capability.SEED),
+    ("logprobs", (None,), Capability.LOGPROBS),
+    ("logit_bias", ({},), Capability.LOGIT_BIAS),
+)
 
 
 def check_job(job: Job, facts: EngineFacts) -> None:
@@ -25,6 +41,7 @@ def check_job(job: Job, facts: EngineFacts) -> None:
     if job.deadline_ms < 1:
         raise JobRefused("bad_job", "deadline_ms: must be at least 1")
     _check_sampling(job.sampling, facts.vocab_size)
+    _check_capabilities(job, facts)
     _check_pool(job, facts)
 
 
@@ -47,6 +64,16 @@ def _check_sampling(sampling: Sampling, vocab_size: int) -> None:
     for token, bias in sampling.logit_bias.items():
         if not 0 <= token < vocab_size or not math.isfinite(bias):
             raise JobRefused("bad_job", f"sampling.logit_bias: bad entry for token {token}")
+
+
+def _check_capabilities(job: Job, facts: EngineFacts) -> None:
+    """A field that the engine would have to pass over in silence is refused instead."""
+    if job.stop_tokens and Capability.STOP_TOKENS not in facts.capabilities:
+        raise JobRefused("bad_job", f"stop_tokens: the {facts.engine} engine has none")
+    for field, neutral, needed in NEEDS:
+        value = getattr(job.sampling, field)
+        if value not in neutral and needed not in facts.capabilities:
+            raise JobRefused("bad_job", f"sampling.{field}: the {facts.engine} engine has none")
 
 
 def _check_pool(job: Job, facts: EngineFacts) -> None:

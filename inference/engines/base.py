@@ -6,11 +6,15 @@ from typing import Protocol
 
 import msgspec
 
+from inference.contract.capabilities import Capability
 from inference.contract.frames import Job, KvEvents, Step
 
 
 class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What an engine declares about itself once it has loaded; sizes in tokens and blocks."""
+    """What an engine declares about itself once it has loaded; sizes in tokens and blocks.
+
+    What `capabilities` lists, the conformance suite asserts; `check_job` refuses the rest.
+    """
 
     engine: str
     device: str
@@ -21,7 +25,7 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
     block_size: int
     kv_blocks: int
     credits: int
-    capabilities: tuple[str, ...]
+    capabilities: tuple[Capability, ...]
 
 
 class EngineEvents(Protocol):

@@ -22,14 +22,18 @@ from inference.compact.placement import Placement, choose_placement
 from inference.compact.runner import Runner
 from inference.compact.scheduler import Scheduler
 from inference.contract.blocks import split_hashes
+from inference.contract.capabilities import Capability
 from inference.contract.frames import Job, KvEvents, Sampling, Step
 from inference.engines.admission import check_job
 from inference.engines.base import EngineEvents, EngineFacts, JobRefused
 
-CAPABILITIES = (
-    "cancel", "deadline", "frequency_penalty", "kv_events", "logit_bias", "logprobs", "min_p", "n",
-    "prefix_cache", "presence_penalty", "priority", "salt", "seed", "stop_tokens", "stream",
-    "temperature", "top_k", "top_p",
+CAPABILITIES = tuple(
+    Capability(name)
+    for name in (
+        "cancel", "deadline", "frequency_penalty", "kv_events", "logit_bias", "logprobs", "min_p",
+        "n", "prefix_cache", "presence_penalty", "priority", "salt", "seed", "stop_tokens",
+        "stream", "temperature", "tokens", "top_k", "top_p",
+    )
 )  # fmt: skip
 CLOSE_WAIT_S = 30.0
 WARM_UP_REQUEST = b"\0" * 16

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from inference.contract.capabilities import Capability
 from inference.contract.frames import (
     OUTPUT_TOKENS_PER_FRAME_MAX,
     Job,
@@ -24,6 +25,14 @@ from inference.contract.frames import (
 )
 from inference.engines.admission import check_job
 from inference.engines.base import EngineEvents, EngineFacts, JobRefused, ModelError
+
+CAPABILITIES = (
+    Capability.CANCEL,
+    Capability.DEADLINE,
+    Capability.N,
+    Capability.STREAM,
+    Capability.TOKENS,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +82,7 @@ class EchoEngine:
             block_size=self._options.block_size,
             kv_blocks=self._options.kv_blocks,
             credits=self._options.credits,
-            capabilities=("cancel", "deadline", "n", "stream"),
+            capabilities=CAPABILITIES,
         )
         self._streams: dict[bytes, _Stream] = {}
         self._cancelled: list[_Stream] = []

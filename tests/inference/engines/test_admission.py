@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from inference.engines.admission import check_job
+from inference.contract.capabilities import Capability
+from inference.contract.frames import Sampling
+from inference.engines.admission import NEEDS, check_job
 from inference.engines.base import EngineFacts, JobRefused
 from tests.inference.compact.tiny import job_of
 
@@ -21,7 +23,7 @@ FACTS = EngineFacts(
     block_size=10,
     kv_blocks=9,
     credits=1,
-    capabilities=(),
+    capabilities=tuple(Capability),
 )
 
 
@@ -71,3 +73,41 @@ def test_sampling(sampling: dict[str, Any]) -> None:
 
 def test_a_good_job_passes() -> None:
     check_job(job_of([1, 2], logit_bias={49: -100.0}, top_p=0.0, logprobs=20), FACTS)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "capability"),
+    [
+        ({"n": 2}, Capability.N),
+        ({"temperature": 0.5}, Capability.TEMPERATURE),
+        ({"top_p": 0.5}, Capability.TOP_P),
+        ({"top_k": 5}, Capability.TOP_K),
+        ({"min_p": 0.5}, Capability.MIN_P),
+        ({"frequency_penalty": 1.0}, Capability.FREQUENCY_PENALTY),
+        ({"presence_penalty": 1.0}, Capability.PRESENCE_PENALTY),
+        ({"seed": 0}, Capability.SEED),
+        ({"logprobs": 0}, Capability.LOGPROBS),
+        ({"logit_bias": {1: 1.0}}, Capability.LOGIT_BIAS),
+    ],
+    ids=str,
+)
+def test_what_an_engine_does_not_declare(sampling: dict[str, Any], capability: Capability) -> None:
+    others = tuple(each for each in Capability if each is not capability)
+    check_job(job_of([1], **sampling), FACTS)
+    with pytest.raises(JobRefused, match=rf"sampling\.{next(iter(sampling))}") as refused:
+        check_job(job_of([1], **sampling), replace(FACTS, capabilities=others))
+    assert refused.value.code == "bad_job"
+
+
+def test_stop_tokens_that_an_engine_does_not_declare() -> None:
+    job = replace(job_of([1]), stop_tokens=[2])
+    check_job(job, FACTS)
+    with pytest.raises(JobRefused, match="stop_tokens"):
+        check_job(job, replace(FACTS, capabilities=()))
+
+
+def test_the_default_job_needs_nothing() -> None:
+    check_job(
+        replace(job_of([1]), sampling=Sampling(max_tokens=1)), replace(FACTS, capabilities=())
+    )
+    assert {field for field, _, _ in NEEDS} <= set(Sampling.__struct_fields__)

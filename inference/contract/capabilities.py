@@ -1,0 +1,38 @@
+"""What an engine may declare that it can do. A job that asks for more is refused by name."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Capability(StrEnum):
+    """One word of the vocabulary; the value is what travels in `Hello.capabilities`."""
+
+    # What a job is made of.
+    TOKENS = "tokens"  # generates from prompt token ids
+    TEXT = "text"  # generates from the request's own messages; ids are not known
+    EMBEDDINGS = "embeddings"  # turns inputs into vectors
+    # How it is answered.
+    STREAM = "stream"  # outputs come step by step
+    N = "n"  # several choices for one prompt
+    STOP_TOKENS = "stop_tokens"
+    LOGPROBS = "logprobs"
+    GRAMMAR = "grammar"  # output held to a grammar or schema
+    # How tokens are drawn.
+    TEMPERATURE = "temperature"
+    TOP_P = "top_p"
+    TOP_K = "top_k"
+    MIN_P = "min_p"
+    FREQUENCY_PENALTY = "frequency_penalty"
+    PRESENCE_PENALTY = "presence_penalty"
+    LOGIT_BIAS = "logit_bias"
+    SEED = "seed"
+    SPECULATION = "speculation"  # drafts are verified several at a time
+    # How it is scheduled.
+    CANCEL = "cancel"
+    DEADLINE = "deadline"
+    PRIORITY = "priority"
+    # The prefix cache.
+    PREFIX_CACHE = "prefix_cache"  # hits are reported per request
+    KV_EVENTS = "kv_events"  # the index of the cache can be followed
+    SALT = "salt"  # tenants never share cached blocks
