@@ -298,8 +298,7 @@ async def _finish(trip: Trip, stream: JobStream, outputs: list[Output]) -> None:
     if any(output.tokens for output in outputs):
         call.note_tokens()
     if not stream.cancelled and any(output.finish in FAILED_FINISHES for output in outputs):
-        fresh = not stream.completion_tokens
-        raise NodeLost("the node gave it up", usage=stream.usage, before_first_token=fresh)
+        raise NodeLost("the node gave it up")
     pieces = await made(trip.finisher).feed(outputs)
     if made(trip.admitted).ask.stream:
         data = write_chunk(call, made(trip.writer), pieces)

@@ -17,20 +17,11 @@ NO_USAGE = Usage(prompt_tokens=0, cached_tokens=0, completion_tokens=0)
 NO_TIMING = Timing(queue_us=0, prefill_us=0, decode_us=0, held_us=0)
 
 
-class StreamBroken(Exception):
-    """A job ended without its last output; `usage` is what the node had reported by then."""
-
-    def __init__(self, message: str, *, usage: Usage, before_first_token: bool) -> None:
-        super().__init__(message)
-        self.usage = usage
-        self.before_first_token = before_first_token
-
-
-class NodeLost(StreamBroken):
+class NodeLost(Exception):
     """The link, the node or its honesty failed. Before the first token a retry is safe."""
 
 
-class SlowReader(StreamBroken):
+class SlowReader(Exception):
     """The reader fell behind by more than the bound; the job was cancelled."""
 
 
@@ -132,16 +123,14 @@ class JobStream:
 
     def lose(self, reason: str) -> None:
         """End with `NodeLost`; what has come before can still be read."""
-        usage, fresh = self.usage, self.completion_tokens == 0
-        self._end(NodeLost(reason, usage=usage, before_first_token=fresh))
+        self._end(NodeLost(reason))
 
     def reject(self, code: str, message: str) -> None:
         """End with `JobRejected`."""
         self._end(JobRejected(code, message))
 
     def _overrun(self) -> None:
-        reason = f"the reader is more than {self._outputs_max} outputs behind"
-        self._broken = SlowReader(reason, usage=self.usage, before_first_token=False)
+        self._broken = SlowReader(f"the reader is more than {self._outputs_max} outputs behind")
         if not self._done:
             self._cancel(self.request)
 

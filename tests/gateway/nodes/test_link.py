@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from controlplane.gateway.nodes.account import NoCredit
 from controlplane.gateway.nodes.link import LinkRefused, LinkState, NodeLink
-from controlplane.gateway.nodes.stream import JobRejected, JobStream, StreamBroken
+from controlplane.gateway.nodes.stream import JobRejected, JobStream, NodeLost
 from inference.contract.codec import decode_from_gateway, encode
 from inference.contract.frames import (
     ASSET_PART_BYTES,
@@ -122,7 +122,7 @@ async def test_an_impossible_output_is_one_strike_and_ends_only_its_job(name: st
     if name != "foreign request":
         assert wire.sent[-1] == Cancel(request=job.request)
         await stream.batch()
-        with pytest.raises(StreamBroken):
+        with pytest.raises(NodeLost):
             await stream.batch()
         wire.take(make_step(make_output(job.request)))
         assert wire.strikes == 1, "late outputs of a job that we gave up are no offence"
