@@ -19,6 +19,8 @@ CHOICES_MAX = 8
 LOGPROBS_MAX = 20
 
 
+GRAMMAR_BYTES_MAX = 64 * 1024
+GRAMMAR_KINDS = ("json_object", "json_schema", "regex", "lark")
 class Frame(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """Base of every struct on the wire: a msgpack array whose first item is the tag."""
 
@@ -46,6 +48,16 @@ class Sampling(Frame, frozen=True):
     `logprobs` is None for none, else how many alternatives to report beside the chosen token.
     `seed` None draws a fresh one. `top_k` 0 means no limit.
     """
+class Grammar(Frame, frozen=True):
+    """What the output has to match. `kind` is one of `GRAMMAR_KINDS`, `source` its text.
+
+    `json_object` has no source; `lark` is the dialect of llguidance.
+    """
+
+    kind: str
+    source: str = ""
+
+
 
     max_tokens: int
     n: int = 1
@@ -65,6 +77,7 @@ class TokenLogprob(Frame, frozen=True):
     """Log probability of the chosen token and of the alternatives, highest first."""
 
     token: int
+    grammar: Grammar | None = None
     logprob: float
     top: list[tuple[int, float]]
 
