@@ -77,6 +77,11 @@ class Lane:
         """Begin to connect; returns at once."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"lane {self._name}")
 
+    @property
+    def busy(self) -> bool:
+        """Whether a call is in flight: neither answered, failed nor lost."""
+        return self._wire is not None and self._wire.busy
+
     async def close(self) -> None:
         """Cut the connection; a call in flight is lost."""
         if self._task is not None:
@@ -136,6 +141,11 @@ class Wire:
         self._waking = False
         self._socket = connection.socket
         self._loop.add_reader(self._socket, self._on_readable)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call is in flight."""
+        return self._call is not None
 
     async def broken(self) -> None:
         """Returns when the connection is of no more use."""

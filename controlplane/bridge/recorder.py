@@ -87,7 +87,8 @@ class PostgresRecorder:
     async def flush(self) -> bool:
         """Write everything now; False when that took longer than a bound."""
         for _ in range(int(DRAIN_S / DRAIN_POLL_S)):
-            if not self._rows and not self._repeats and not self._minutes.dirty():
+            # What is in flight is in no queue, and comes back to one when it is lost.
+            if not (self._rows or self._repeats or self._minutes.dirty() or self._lane.busy):
                 return True
             self._rows_due = self._series_due = True
             self._lane.wake()
