@@ -15,22 +15,28 @@ ASSET_BYTES_MAX = 32 * 1024 * 1024
 ASSET_PART_BYTES = 1024 * 1024
 REQUEST_ID_BYTES = 16
 OUTPUT_TOKENS_PER_FRAME_MAX = 4096
+OUTPUT_TEXT_CHARS_MAX = 512 * 1024
+REQUEST_JSON_BYTES_MAX = 3 * 1024 * 1024
 CHOICES_MAX = 8
 LOGPROBS_MAX = 20
-
-
 GRAMMAR_BYTES_MAX = 64 * 1024
 GRAMMAR_KINDS = ("json_object", "json_schema", "regex", "lark")
+
+
 class Frame(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """Base of every struct on the wire: a msgpack array whose first item is the tag."""
 
 
 class Usage(Frame, frozen=True):
-    """Cumulative token counts of one request; `cached_tokens` lies inside `prompt_tokens`."""
+    """Cumulative token counts of one request; `cached_tokens` lies inside `prompt_tokens`.
+
+    `estimated`: the node could not count, as when a server behind it was cut off before it told.
+    """
 
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
+    estimated: bool = False
 
 
 class Timing(Frame, frozen=True):
@@ -42,12 +48,6 @@ class Timing(Frame, frozen=True):
     held_us: int
 
 
-class Sampling(Frame, frozen=True):
-    """How tokens are drawn; ranges are checked at the gateway's edge.
-
-    `logprobs` is None for none, else how many alternatives to report beside the chosen token.
-    `seed` None draws a fresh one. `top_k` 0 means no limit.
-    """
 class Grammar(Frame, frozen=True):
     """What the output has to match. `kind` is one of `GRAMMAR_KINDS`, `source` its text.
 
@@ -58,6 +58,12 @@ class Grammar(Frame, frozen=True):
     source: str = ""
 
 
+class Sampling(Frame, frozen=True):
+    """How tokens are drawn; ranges are checked at the gateway's edge.
+
+    `logprobs` is None for none, else how many alternatives to report beside the chosen token.
+    `seed` None draws a fresh one. `top_k` 0 means no limit.
+    """
 
     max_tokens: int
     n: int = 1
@@ -71,22 +77,32 @@ class Grammar(Frame, frozen=True):
     logprobs: int | None = None
     ignore_eos: bool = False
     logit_bias: dict[int, float] = msgspec.field(default_factory=dict)
+    grammar: Grammar | None = None
 
 
 class TokenLogprob(Frame, frozen=True):
     """Log probability of the chosen token and of the alternatives, highest first."""
 
     token: int
-    grammar: Grammar | None = None
     logprob: float
     top: list[tuple[int, float]]
+
+
+class ToolCallDelta(Frame, frozen=True):
+    """A piece of one tool call; `id` and `name` come with its first, `arguments` in fragments."""
+
+    index: int
+    id: str | None = None
+    name: str | None = None
+    arguments: str = ""
 
 
 class Output(Frame, frozen=True):
     """What one engine step made for one choice of one request.
 
     `usage` is cumulative over all choices, so that any cut stream can be billed exactly.
-    `finish` is one of stop, length, cancelled, error, and set once per choice.
+    `finish` is one of stop, length, cancelled, error, and set once per choice; engines that take
+    only text may also say tool_calls or content_filter, and fill `text` and `tool_calls`.
     """
 
     request: bytes
@@ -96,10 +112,20 @@ class Output(Frame, frozen=True):
     timing: Timing
     finish: str | None = None
     logprobs: list[TokenLogprob] | None = None
+    text: str | None = None
+    tool_calls: list[ToolCallDelta] | None = None
+
+    @property
+    def delivered(self) -> int:
+        """Tokens in it; a piece of text counts as one, since only its engine knows the tokens."""
+        return len(self.tokens) or bool(self.text or self.tool_calls)
 
 
 class ModelOffer(Frame, frozen=True):
-    """A model that a node serves; `digest` names its tokenizer and chat template (SHA-256, hex)."""
+    """A model that a node serves; `digest` names its tokenizer and chat template (SHA-256, hex).
+
+    An engine that takes only text has neither: its digest is empty and its `vocab_size` 0.
+    """
 
     name: str
     digest: str
@@ -180,7 +206,8 @@ class Report(Frame, tag="report", frozen=True):
 class Rejected(Frame, tag="rejected", frozen=True):
     """The node did not take a job.
 
-    `code` is one of full, unknown_model, too_long, bad_job, draining.
+    `code` is one of full, unknown_model, too_long, bad_job, bad_request, draining. `bad_job` is a
+    fault of the gateway; `bad_request` one of the client, and `message` may be shown to it.
     """
 
     request: bytes
@@ -213,7 +240,9 @@ class Job(Frame, tag="job", frozen=True):
 
     `hashes` is the salted chain of the prompt's full blocks (16 bytes each) at the node's block
     size; `salt` separates tenants and seeds the chain for blocks made later. `stop_tokens` end a
-    choice besides the model's own end tokens. `deadline_ms` counts from receipt.
+    choice besides the model's own end tokens. `deadline_ms` counts from receipt. An engine that
+    takes only text gets no tokens but `request_json`: the prompt and everything else that sampling
+    does not hold, as an OpenAI request body without the identity of its user.
     """
 
     request: bytes
@@ -225,6 +254,7 @@ class Job(Frame, tag="job", frozen=True):
     stop_tokens: list[int]
     deadline_ms: int
     priority: int = 0
+    request_json: bytes = b""
 
 
 class Cancel(Frame, tag="cancel", frozen=True):

@@ -37,6 +37,9 @@ class EngineEvents(Protocol):
     def on_kv(self, events: KvEvents) -> None:
         """Blocks stored and removed since the last call, in order."""
 
+    def on_refused(self, request: bytes, refused: JobRefused) -> None:
+        """A submitted job could not be taken after all; it has no outputs and gets none."""
+
     def on_death(self, error: BaseException) -> None:
         """The engine cannot go on; the node exits and registers anew."""
 
@@ -57,7 +60,7 @@ class Engine(Protocol):
     """A model behind a continuous batch. `submit` and `cancel` return at once and never block.
 
     Every submitted request ends in exactly one Output with `finish` per choice, cancelled ones
-    included; after it the request's KV blocks are free.
+    included, or in one `on_refused` before any output; after it the request's KV blocks are free.
     """
 
     @property

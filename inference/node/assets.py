@@ -1,13 +1,36 @@
-"""The tokenizer files of the served model: their digest, and the parts a gateway asks for."""
+"""The tokenizer files of the served model: their digest, and the parts a gateway asks for.
+
+An engine that takes only text has `NoAssets`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
 from inference.contract.assets import ASSET_FILES, asset_digest
 from inference.contract.frames import ASSET_BYTES_MAX, ASSET_PART_BYTES, AssetPart
 from inference.engines.base import ModelError
+
+
+class Assets(Protocol):
+    """What a node offers beside the model itself."""
+
+    digest: str
+
+    def parts(self, digest: str) -> Iterator[AssetPart]:
+        """All parts behind a digest; none when it is not ours."""
+
+
+class NoAssets:
+    """The tokenizer is the business of a server behind the engine."""
+
+    digest = ""
+
+    def parts(self, digest: str) -> Iterator[AssetPart]:
+        """Nothing."""
+        return iter(())
 
 
 class ModelAssets:

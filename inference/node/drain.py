@@ -1,4 +1,8 @@
-"""Leave without dropping anything: nothing new, finish what runs, wait for acknowledgements."""
+"""Leave without dropping anything: nothing new, finish what runs, wait for acknowledgements.
+
+At the deadline a job of which nothing was delivered goes back, so that its gateway gives it to
+another node; the others end with what they have, which is charged.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +19,16 @@ log = logging.getLogger(__name__)
 
 
 async def drain(node: Node, deadline_s: float) -> None:
-    """Finish the node's jobs until the deadline, cancel the rest, and let reports be settled."""
+    """Finish the node's jobs until the deadline, end the rest, and let reports be settled."""
     node.draining = True
     for link in node.links:
         link.send(Draining(deadline_s=deadline_s))
     log.info("draining jobs=%d deadline_s=%.0f", node.jobs.jobs_count, deadline_s)
     if not await _until(lambda: not node.jobs.jobs_count, deadline_s):
-        log.warning("drain deadline passed, jobs cancelled count=%d", node.jobs.jobs_count)
+        back = node.hand_back()
+        log.warning(
+            "drain deadline passed, jobs handed back=%d cancelled=%d", back, node.jobs.jobs_count
+        )
         node.cancel_all()
         await _until(lambda: not node.jobs.jobs_count, CANCEL_WAIT_S)
     if not await _until(lambda: not node.jobs.reports_count, ACK_WAIT_S):

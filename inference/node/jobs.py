@@ -16,15 +16,17 @@ class HeldJob:
     """A job in the engine. `connected` turns False when its link is lost: nobody reads it then.
 
     `settled` is set when the gateway has charged it before its end, as after a stop string.
+    `delivered`: some of its answer is out, so nobody can start it anew unseen.
     """
 
-    __slots__ = ("choices_open", "connected", "model", "owner", "settled")
+    __slots__ = ("choices_open", "connected", "delivered", "model", "owner", "settled")
 
     def __init__(self, job: Job, owner: str) -> None:
         self.owner = owner
         self.model = job.model
         self.choices_open = job.sampling.n
         self.connected = True
+        self.delivered = False
         self.settled = False
 
 
@@ -66,9 +68,14 @@ class JobTable:
             raise JobRefused("full", f"{self._reports_max} reports wait for acknowledgement")
         self._jobs[job.request] = HeldJob(job, owner)
 
-    def discard(self, request: bytes) -> None:
-        """The engine refused it."""
-        del self._jobs[request]
+    def discard(self, request: bytes) -> str | None:
+        """The engine refused it; returns whom to tell, None when nobody is there any more."""
+        held = self._jobs.pop(request, None)
+        return held.owner if held is not None and held.connected else None
+
+    def untouched(self) -> list[bytes]:
+        """Jobs of which nothing was delivered: another node can start them anew."""
+        return [request for request, held in self._jobs.items() if not held.delivered]
 
     def owned_by(self, request: bytes, owner: str) -> bool:
         """The job is in the engine for this gateway."""
@@ -86,6 +93,7 @@ class JobTable:
             held = self._jobs.get(output.request)
             if held is None:
                 continue
+            held.delivered = held.delivered or bool(output.delivered)
             if held.connected:
                 groups.setdefault(held.owner, []).append(output)
             if output.finish is not None:

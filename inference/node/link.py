@@ -6,6 +6,7 @@ What the frames mean to jobs and engine is the hub's business.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import socket
@@ -90,22 +91,37 @@ class GatewayLink:
         self._heard_s = 0.0
         self._silence_max_s = OPEN_TIMEOUT_S
         self._step_sent_s = 0.0
+        self._connection: ClientConnection | None = None
+        self._leaving = False
 
     async def run(self) -> None:
-        """Keep the link up until cancelled; raises `Fenced`."""
-        while True:
+        """Keep the link up until cancelled or hung up; raises `Fenced`."""
+        while not self._leaving:
             try:
                 await self._connect_once()
             except InvalidStatus as error:
                 status = error.response.status_code
                 self._warn(_REFUSALS.get(status, f"refused with HTTP {status}"))
             except ConnectionClosed as error:
+                if self._leaving:
+                    return
                 if error.rcvd is not None and error.rcvd.code == CLOSE_FENCED:
                     raise Fenced(error.rcvd.reason) from error
                 self._warn(f"closed: {error}")
             except (OSError, TimeoutError, WebSocketException, BadFrame) as error:
                 self._warn(f"{type(error).__name__}: {error}")
             await asyncio.sleep(self._backoff_s())
+
+    async def hang_up(self) -> None:
+        """Send what is queued and close in good order, within a bound; `run` ends with it."""
+        self._leaving = True
+        connection = self._connection
+        if connection is None:
+            return
+        with contextlib.suppress(ConnectionClosed, TimeoutError):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self._send_queued(connection)
+        await connection.close()
 
     def send(self, frame: FromNode) -> None:
         """Queue a frame; dropped when not connected, and a gateway that reads none is left."""
@@ -138,7 +154,11 @@ class GatewayLink:
         ) as connection:
             raw = connection.transport.get_extra_info("socket")
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await self._serve(connection)
+            self._connection = connection
+            try:
+                await self._serve(connection)
+            finally:
+                self._connection = None
 
     async def _serve(self, connection: ClientConnection) -> None:
         self._heard_s, self._silence_max_s = time.monotonic(), OPEN_TIMEOUT_S
@@ -192,12 +212,15 @@ class GatewayLink:
     async def _write(self, connection: ClientConnection) -> None:
         """Send what is queued, in order; ends with the connection."""
         while True:
-            while self._outbound:
-                data = self._outbound.popleft()
-                await connection.send(data)
-                self._outbound_bytes -= len(data)
+            await self._send_queued(connection)
             self._wake.clear()
             await self._wake.wait()
+
+    async def _send_queued(self, connection: ClientConnection) -> None:
+        while self._outbound:
+            data = self._outbound.popleft()
+            await connection.send(data)
+            self._outbound_bytes -= len(data)
 
     async def _watch(self, connection: ClientConnection) -> None:
         """Leave a gateway that is silent, or that lets our frames pile up."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 from urllib.parse import urlsplit, urlunsplit
 
 FLEET_PATH = "/fleet"
@@ -20,6 +21,8 @@ REPORT_REPEAT_S = 5.0
 LOAD_INTERVAL_S = 0.05
 HOUSEKEEPING_S = 1.0
 PROBE_TIMEOUT_S = 120.0
+PROBE_INTERVAL_S = 60.0
+LOADING_LOG_S = 5.0
 DRAIN_POLL_S = 0.05
 DRAIN_DEADLINE_S = 30.0
 CANCEL_WAIT_S = 5.0
@@ -32,7 +35,10 @@ class BadOption(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeOptions:
-    """Who the node is and whom it dials. `credits` None takes the engine's own figure."""
+    """Who the node is and whom it dials. `credits` None takes the engine's own figure.
+
+    An engine idle for `probe_interval_s` must make one token; 0 asks only at the start.
+    """
 
     gateways: tuple[str, ...]
     name: str
@@ -41,6 +47,7 @@ class NodeOptions:
     region: str = "local"
     credits: int | None = None
     drain_deadline_s: float = DRAIN_DEADLINE_S
+    probe_interval_s: float = PROBE_INTERVAL_S
 
     def __post_init__(self) -> None:
         if not self.gateways:
@@ -56,8 +63,10 @@ class NodeOptions:
             raise BadOption(f"{CREDENTIAL_VARIABLE}: must begin with {CREDENTIAL_PREFIX}")
         if self.credits is not None and self.credits < len(self.gateways):
             raise BadOption("--credits: must be at least one per gateway")
-        if self.drain_deadline_s < 0:
-            raise BadOption("--drain-deadline: must not be negative")
+        if not 0 <= self.drain_deadline_s < inf:
+            raise BadOption("--drain-deadline: must be a number of seconds, 0 or more")
+        if not 0 <= self.probe_interval_s < inf:
+            raise BadOption("--probe-interval: must be a number of seconds, 0 or more")
 
 
 def gateway_url(given: str) -> str:

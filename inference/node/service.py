@@ -30,11 +30,11 @@ from inference.contract.frames import (
     Rejected,
     Step,
 )
-from inference.engines.base import Engine, JobRefused
-from inference.node.assets import ModelAssets
+from inference.engines.base import Engine, EngineEvents, JobRefused, ModelError
+from inference.node.assets import Assets
 from inference.node.jobs import JobTable
 from inference.node.link import Fenced, GatewayLink
-from inference.node.options import HOUSEKEEPING_S, NodeOptions
+from inference.node.options import HOUSEKEEPING_S, LOADING_LOG_S, NodeOptions
 from inference.node.probe import Probe
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class Stop(Enum):
 class Node:
     """Implements `EngineEvents` towards the engine and `LinkHub` towards the links."""
 
-    def __init__(self, engine: Engine, assets: ModelAssets, options: NodeOptions) -> None:
+    def __init__(self, engine: Engine, assets: Assets, options: NodeOptions) -> None:
         self.jobs = JobTable()
         self.links = [GatewayLink(url, options.credential, self) for url in options.gateways]
         self.draining = False
@@ -65,22 +65,24 @@ class Node:
         self._options = options
         self._epoch = secrets.token_hex(EPOCH_BYTES)
         self._probe: Probe | None = None
+        self._worked_s = 0.0
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Load the engine, prove it with one token, dial all gateways; raises `ModelError`."""
         began_s = time.monotonic()
-        self._probe = Probe(self._engine.facts.model)
-        await self._engine.start(self)
+        await start_engine(self._engine, self)
         loaded_s = time.monotonic() - began_s
-        probe_s = await self._probe.run(self._engine)
-        self._probe = None
+        probe_s = await self._prove()
         log.info("engine ready load_s=%.2f probe_ms=%.1f", loaded_s, probe_s * 1000)
         self._tasks = [asyncio.create_task(self._keep(link)) for link in self.links]
         self._tasks.append(asyncio.create_task(self._repeat_reports()))
+        if self._options.probe_interval_s:
+            self._tasks.append(asyncio.create_task(self._probe_when_idle()))
 
     async def close(self) -> None:
         """Hang up and give the engine back."""
+        await asyncio.gather(*(link.hang_up() for link in self.links))
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -91,13 +93,23 @@ class Node:
         for request in self.jobs.requests():
             self._engine.cancel(request)
 
+    def hand_back(self) -> int:
+        """Give jobs of which nothing was delivered back to their gateways; returns how many."""
+        refused = JobRefused("draining", "the node stops before it could begin")
+        requests = self.jobs.untouched()
+        for request in requests:
+            self.on_refused(request, refused)
+            self._engine.cancel(request)
+        return len(requests)
+
     # `EngineEvents`.
 
     def on_step(self, step: Step) -> None:
         """Send each gateway its own outputs, and all of them the load."""
+        if step.outputs:
+            self._worked_s = time.monotonic()
         if self._probe is not None:
             self._probe.on_step(step)
-            return
         groups = self.jobs.split(step.outputs, time.monotonic())
         load: Step | None = None
         for link in self.links:
@@ -115,9 +127,20 @@ class Node:
         for link in self.links:
             link.send(events)
 
+    def on_refused(self, request: bytes, refused: JobRefused) -> None:
+        """Tell the gateway whose job it is."""
+        if self._probe is not None and self._probe.on_refused(request, refused):
+            return
+        owner = self.jobs.discard(request)
+        for link in self.links:
+            if link.url == owner:
+                link.send(Rejected(request=request, code=refused.code, message=str(refused)))
+
     def on_death(self, error: BaseException) -> None:
         """Stop; the supervisor starts a new process, which registers with a new epoch."""
         log.error("engine died error=%s: %s", type(error).__name__, error)
+        if self._probe is not None:
+            self._probe.fail(error)
         self._stop(Stop.ENGINE_DIED)
 
     # `LinkHub`.
@@ -201,6 +224,27 @@ class Node:
         for report in self.jobs.due_reports(link.url, time.monotonic()):
             link.send(report)
 
+    async def _prove(self) -> float:
+        """Seconds that one token took; raises `ModelError` when none came."""
+        self._probe = Probe(self._engine.facts)
+        try:
+            return await self._probe.run(self._engine)
+        finally:
+            self._probe = None
+
+    async def _probe_when_idle(self) -> None:
+        """An engine can die without a word; jobs would be the first to notice."""
+        interval_s = self._options.probe_interval_s
+        while not self.draining:
+            await asyncio.sleep(interval_s)
+            if self.jobs.jobs_count or time.monotonic() - self._worked_s < interval_s:
+                continue
+            try:
+                await self._prove()
+            except ModelError as error:
+                self.on_death(error)
+                return
+
     async def _repeat_reports(self) -> None:
         while True:
             await asyncio.sleep(HOUSEKEEPING_S)
@@ -221,3 +265,20 @@ class Node:
     def _stop(self, reason: Stop) -> None:
         if not self.stopped.done():
             self.stopped.set_result(reason)
+
+
+async def start_engine(engine: Engine, events: EngineEvents) -> None:
+    """Start an engine, saying at intervals that it still loads; raises `ModelError`."""
+    began_s = time.monotonic()
+
+    async def say() -> None:
+        while True:
+            await asyncio.sleep(LOADING_LOG_S)
+            elapsed_s = time.monotonic() - began_s
+            log.info("loading model=%s elapsed_s=%.0f", engine.facts.model, elapsed_s)
+
+    telling = asyncio.create_task(say())
+    try:
+        await engine.start(events)
+    finally:
+        telling.cancel()

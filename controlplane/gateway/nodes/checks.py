@@ -16,6 +16,7 @@ from controlplane.gateway.nodes.limits import (
 from inference.contract.frames import (
     CHOICES_MAX,
     LOGPROBS_MAX,
+    OUTPUT_TEXT_CHARS_MAX,
     OUTPUT_TOKENS_PER_FRAME_MAX,
     REQUEST_ID_BYTES,
     Hello,
@@ -30,6 +31,8 @@ from inference.contract.frames import (
 )
 
 FINISHES = frozenset({"stop", "length", "cancelled", "error"})
+TEXT_FINISHES = FINISHES | {"tool_calls", "content_filter"}
+TOOL_CALLS_MAX = 128
 DIGEST_CHARS = 64
 HEX_DIGITS = frozenset("0123456789abcdef")
 CONTEXT_WINDOW_MAX = 16_777_216
@@ -62,10 +65,12 @@ def hello_problem(hello: Hello) -> str | None:
 def _offer_problem(offer: ModelOffer) -> str | None:
     if not 1 <= len(offer.name) <= NAME_CHARS_MAX:
         return f"hello.models.name: must have 1 to {NAME_CHARS_MAX} characters"
-    if len(offer.digest) != DIGEST_CHARS or not HEX_DIGITS.issuperset(offer.digest):
-        return "hello.models.digest: must be 64 lower-case hex digits"
     if not 1 <= offer.context_window <= CONTEXT_WINDOW_MAX:
         return f"hello.models.context_window: {offer.context_window} is out of range"
+    if not offer.digest and not offer.vocab_size:
+        return None
+    if len(offer.digest) != DIGEST_CHARS or not HEX_DIGITS.issuperset(offer.digest):
+        return "hello.models.digest: must be 64 lower-case hex digits"
     if not 1 <= offer.vocab_size <= VOCAB_SIZE_MAX:
         return f"hello.models.vocab_size: {offer.vocab_size} is out of range"
     return None
@@ -90,6 +95,8 @@ def output_problem(output: Output, *, sampling: Sampling, vocab_size: int) -> st
         return f"output.choice: {output.choice} of {sampling.n}"
     if output.finish is not None and output.finish not in FINISHES:
         return "output.finish: unknown reason"
+    if output.text is not None or output.tool_calls is not None:
+        return "output.text: this model was offered with a tokenizer"
     if len(tokens) > OUTPUT_TOKENS_PER_FRAME_MAX:
         return f"output.tokens: {len(tokens)} in one frame"
     if tokens and not (min(tokens) >= 0 and max(tokens) < vocab_size):
@@ -98,6 +105,23 @@ def output_problem(output: Output, *, sampling: Sampling, vocab_size: int) -> st
     if problem is None and output.logprobs is not None:
         problem = _logprobs_problem(output.logprobs, tokens=len(tokens), vocab_size=vocab_size)
     return problem
+
+
+def text_output_problem(output: Output, *, choices: int) -> str | None:
+    """The same of an engine that takes only text: its counts are its own, and only bounded."""
+    if not 0 <= output.choice < choices:
+        return f"output.choice: {output.choice} of {choices}"
+    if output.finish is not None and output.finish not in TEXT_FINISHES:
+        return "output.finish: unknown reason"
+    if output.tokens or output.logprobs is not None:
+        return "output.tokens: this model was offered without a tokenizer"
+    calls = output.tool_calls or ()
+    if len(calls) > TOOL_CALLS_MAX or any(not 0 <= c.index < TOOL_CALLS_MAX for c in calls):
+        return f"output.tool_calls: more than {TOOL_CALLS_MAX}"
+    parts = (part for c in calls for part in (c.id, c.name, c.arguments))
+    if sum(len(part or "") for part in (output.text, *parts)) > OUTPUT_TEXT_CHARS_MAX:
+        return f"output.text: more than {OUTPUT_TEXT_CHARS_MAX} characters"
+    return usage_problem(output.usage) or timing_problem(output.timing)
 
 
 def _logprobs_problem(logprobs: list[TokenLogprob], *, tokens: int, vocab_size: int) -> str | None:
@@ -170,6 +194,6 @@ def report_problem(report: Report) -> str | None:
     """A final report that cannot be."""
     if len(report.request) != REQUEST_ID_BYTES:
         return f"report.request: must have {REQUEST_ID_BYTES} bytes"
-    if report.finish not in FINISHES:
+    if report.finish not in TEXT_FINISHES:
         return "report.finish: unknown reason"
     return usage_problem(report.usage) or timing_problem(report.timing)

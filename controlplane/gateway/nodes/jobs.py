@@ -9,7 +9,12 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from controlplane.gateway.nodes.account import Account, Booking
-from controlplane.gateway.nodes.checks import completion_problem, output_problem, progress_problem
+from controlplane.gateway.nodes.checks import (
+    completion_problem,
+    output_problem,
+    progress_problem,
+    text_output_problem,
+)
 from controlplane.gateway.nodes.limits import FORGOTTEN_MAX
 from controlplane.gateway.nodes.stream import JobStream
 from controlplane.kernel.clock import monotonic_s
@@ -47,6 +52,8 @@ class OpenJob:
         ended = output.finish is not None and stream.choices_open == 1
         if output.choice in self.finished:
             return "output.choice: it has finished already"
+        if self.job.request_json:
+            return text_output_problem(output, choices=sampling.n)
         return (
             output_problem(output, sampling=sampling, vocab_size=self.vocab_size)
             or progress_problem(output.usage, stream.usage, prompt_tokens=len(self.job.tokens))

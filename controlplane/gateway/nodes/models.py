@@ -12,13 +12,16 @@ from inference.text.model_text import ModelText
 
 
 class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
-    """A model with its text objects and the nodes that take jobs for it now."""
+    """A model with its text objects and the nodes that take jobs for it now.
+
+    `text` is None where the engines take the request's own messages and no token ids.
+    """
 
     name: str
     digest: str
     context_window: int
     vocab_size: int
-    text: ModelText
+    text: ModelText | None
     nodes: tuple[NodeLink, ...]
 
 
@@ -30,14 +33,14 @@ def served_models(
     Where nodes differ, the offer that was connected first stands: a late or rogue node cannot
     push the others out.
     """
-    chosen: dict[str, tuple[ModelOffer, ModelText]] = {}
+    chosen: dict[str, tuple[ModelOffer, ModelText | None]] = {}
     nodes: dict[str, list[NodeLink]] = {}
     for link in links:
         if not link.takes_jobs:
             continue
         for offer in link.hello.models:
-            text = text_of(offer.digest)
-            if text is None:
+            text = text_of(offer.digest) if offer.digest else None
+            if text is None and offer.digest:
                 continue
             first, _ = chosen.setdefault(offer.name, (offer, text))
             if first == offer:

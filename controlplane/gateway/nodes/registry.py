@@ -224,7 +224,8 @@ class Fleet:
         """Work out anew what can be served, and ask for assets that are missing."""
         for link in self._links.values():
             for offer in link.hello.models:
-                self.assets.want(offer.digest, link)
+                if offer.digest:
+                    self.assets.want(offer.digest, link)
         self._models = served_models(self._links.values(), self.assets.get)
         for callback in self.on_change:
             callback()

@@ -111,7 +111,7 @@ class JobStream:
             self.network_us = max(0, taken_us - output.timing.held_us)
         self.usage = output.usage
         self.timing = output.timing
-        self.completion_tokens += len(output.tokens)
+        self.completion_tokens += output.delivered
         if output.finish is not None:
             self.choices_open -= 1
             self._done = self.choices_open == 0

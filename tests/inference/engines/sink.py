@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from inference.contract.frames import KvEvents, Output, Step
+from inference.engines.base import JobRefused
 
 WAIT_S = 60.0
 
@@ -18,6 +19,7 @@ class Sink:
         self.steps: list[Step] = []
         self.kv: list[KvEvents] = []
         self.deaths: list[BaseException] = []
+        self.refused: dict[bytes, JobRefused] = {}
         self.outputs: dict[bytes, list[Output]] = defaultdict(list)
         self._changed = asyncio.Event()
 
@@ -29,6 +31,11 @@ class Sink:
 
     def on_kv(self, events: KvEvents) -> None:
         self.kv.append(events)
+
+    def on_refused(self, request: bytes, refused: JobRefused) -> None:
+        assert not self.outputs[request], "refused after an output"
+        self.refused[request] = refused
+        self._changed.set()
 
     def on_death(self, error: BaseException) -> None:
         self.deaths.append(error)
