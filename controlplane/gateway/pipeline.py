@@ -1,8 +1,10 @@
 """The seven stages, in order, for one request. This file is the table of contents of the product.
 
-Before the first token a lost or full node is replaced, at most `ATTEMPTS_MAX` times in all; after
-it a stream ends with a typed error and without its end mark. However a request ends, its hold is
-resolved exactly once, in `_resolve`, which outlives the request's own task if it must.
+What generating text and embedding it do differently is the task's (`generation.py`,
+`embedding.py`); the order is one. Before the first token a lost or full node is replaced, at most
+`ATTEMPTS_MAX` times in all; after it a stream ends with a typed error and without its end mark.
+However a request ends, its hold is resolved exactly once, in `_resolve`, which outlives the
+request's own task if it must.
 """
 
 from __future__ import annotations
@@ -10,17 +12,15 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from controlplane.gateway.answer import Piece
 from controlplane.gateway.call import Call, ClientGone
 from controlplane.gateway.nodes.link import NodeLink
-from controlplane.gateway.nodes.stream import JobRejected, JobStream, NodeLost, SlowReader
+from controlplane.gateway.nodes.stream import JobRejected, NodeLost, SlowReader
 from controlplane.gateway.openai.shapes import Shape
 from controlplane.gateway.ports import LedgerAway
 from controlplane.gateway.record import make_record
 from controlplane.gateway.refusal import (
     Refusal,
     internal_error,
-    no_node,
     node_lost,
     node_rejected,
     timed_out,
@@ -30,23 +30,17 @@ from controlplane.gateway.s1_admission.arrival import note_arrival
 from controlplane.gateway.s1_admission.authenticate import authenticate
 from controlplane.gateway.s1_admission.body import Receive, watch_client
 from controlplane.gateway.s2_balance.balance import balance
-from controlplane.gateway.s3_tokenize.tokenize import encode_ask, tokenize
-from controlplane.gateway.s3_tokenize.window import Room
 from controlplane.gateway.s4_route.node import Placement, pick_node
 from controlplane.gateway.s4_route.prefix import cached_tokens
 from controlplane.gateway.s4_route.rules import rule_name
 from controlplane.gateway.s4_route.saturation import overloaded
-from controlplane.gateway.s5_infer.dispatch import NodeChanged, Work, dispatch
+from controlplane.gateway.s5_infer.dispatch import NodeChanged
 from controlplane.gateway.s5_infer.remote_spans import note_remote_spans
-from controlplane.gateway.s6_finish.finisher import Finisher
-from controlplane.gateway.s6_finish.serialize import write_chunk, write_end
-from controlplane.gateway.s6_finish.write import write_out
 from controlplane.gateway.s7_bill.price import price_usage
 from controlplane.gateway.s7_bill.settle import charge_delayed, settle_charge
 from controlplane.gateway.trip import Out, Trip, made
 from controlplane.gateway.world import REGION_HEADER, World
 from controlplane.kernel.spans import INDEX
-from inference.contract.frames import Output
 
 ATTEMPTS_MAX = 3
 S1, S2, S3, S4, S5, S6, S7 = (
@@ -64,7 +58,7 @@ log = logging.getLogger(__name__)
 
 async def serve(call: Call, receive: Receive, shape: Shape, world: World, out: Out) -> None:
     """Answer one request on `out`; every failure becomes an answer too."""
-    trip = Trip(call, world, out)
+    trip = Trip(call, world, out, shape.task)
     try:
         await _stages(trip, receive, shape)
     except Refusal as refusal:
@@ -88,10 +82,10 @@ async def _stages(trip: Trip, receive: Receive, shape: Shape) -> None:
     trip.watcher = trip.world.spawn(watch_client(trip.call, receive))
     _balance(trip)
     await _tokenize(trip)
-    await _infer(trip, shape)
+    await _infer(trip)
     if trip.call.gone:
         raise ClientGone
-    await made(trip.finisher).screened()
+    await trip.task.screened()
     _price(trip)
     last = _last_bytes(trip)
     await _settle(trip)
@@ -108,7 +102,7 @@ async def _admit(trip: Trip, receive: Receive, shape: Shape) -> None:
         snapshot = world.keys.snapshot()
         trip.asked = await read_ask(call, receive, shape.parse, key=trip.key, snapshot=snapshot)
         trip.admitted = await admit(
-            call, trip.asked, world.limiter, world.ledger, count_prompt=lambda: _count(trip)
+            call, trip.asked, world.limiter, world.ledger, count_prompt=trip.task.count
         )
     finally:
         call.spans.add(S1, call.arrived_ns)
@@ -132,49 +126,21 @@ def _balance(trip: Trip) -> None:
 
 async def _tokenize(trip: Trip) -> None:
     """Stage 3: token ids, window, block hashes."""
-    call, admitted, cluster = trip.call, made(trip.admitted), made(trip.cluster)
-    began = call.spans.clock()
+    began = trip.call.spans.clock()
     try:
-        trip.prompt = tokenize(
-            call,
-            admitted.ask,
-            await _tokens(trip),
-            room=Room(
-                window_tokens=min(admitted.model.context_window, cluster.served.context_window),
-                output_tokens=admitted.output_tokens,
-            ),
-            block_sizes=[link.hello.block_size for link in cluster.nodes],
-            salt=admitted.snapshot.projects[admitted.key.project].salt,
-        )
+        trip.prompt = await trip.task.tokenize()
     finally:
-        call.spans.add(S3, began)
+        trip.call.spans.add(S3, began)
 
 
-async def _tokens(trip: Trip) -> list[int]:
-    """Token ids of the prompt, encoded once: by stage 3, or earlier when a hold needs the count."""
-    if trip.tokens is None:
-        asked = made(trip.asked)
-        served = trip.world.fleet.models().get(asked.model.name)
-        if served is None:
-            raise no_node(asked.model.name)
-        trip.tokens = await encode_ask(
-            trip.call, asked.ask, served.text, window_tokens=asked.model.context_window
-        )
-    return trip.tokens
-
-
-async def _count(trip: Trip) -> int:
-    return len(await _tokens(trip))
-
-
-async def _infer(trip: Trip, shape: Shape) -> None:
+async def _infer(trip: Trip) -> None:
     """Stages 4 to 6, again on another node while nothing has reached the client."""
     tried: set[str] = set()
     for _ in range(ATTEMPTS_MAX):
         placement = await _route(trip, tried)
-        _begin_answer(trip, shape)
+        trip.task.begin()
         try:
-            await _generate(trip, placement)
+            await _work(trip, placement)
             return
         except NodeChanged:
             continue
@@ -231,33 +197,12 @@ def _nodes_now(trip: Trip, tried: set[str]) -> tuple[NodeLink, ...]:
     )
 
 
-def _begin_answer(trip: Trip, shape: Shape) -> None:
-    admitted, text = made(trip.admitted), made(trip.cluster).served.text
-    trip.pieces = {}
-    trip.call.forget_tokens()
-    trip.finisher = Finisher(
-        trip.call,
-        admitted.ask,
-        text,
-        mode=admitted.snapshot.projects[admitted.key.project].safety,
-        safety=trip.world.safety,
-    )
-    trip.writer = shape.writer(
-        trip.call.request,
-        admitted.ask,
-        fingerprint=f"fp_{made(trip.cluster).served.digest[:12]}",
-        token_text=text.token_text,
-    )
-
-
-async def _generate(trip: Trip, placement: Placement) -> None:
+async def _work(trip: Trip, placement: Placement) -> None:
     """Stages 5 and 6 on one node, batch by batch."""
     call, spans = trip.call, trip.call.spans
     began = spans.clock()
     dispatched_us = call.elapsed_us()
-    stream = trip.stream = dispatch(
-        call, _work(trip), placement.link, trip.world.fleet, cached_tokens=placement.cached_tokens
-    )
+    stream = trip.stream = trip.task.dispatch(placement)
     call.on_gone = stream.cancel
     if call.gone:
         stream.cancel()
@@ -265,9 +210,11 @@ async def _generate(trip: Trip, placement: Placement) -> None:
     try:
         while outputs := await stream.batch():
             began = spans.add(S5, began)
-            await _finish(trip, stream, outputs)
+            if not stream.cancelled and any(each.finish in FAILED_FINISHES for each in outputs):
+                raise NodeLost("the node gave it up")
+            await trip.task.take(outputs)
             began = spans.add(S6, began)
-            if made(trip.finisher).ended:
+            if trip.task.ended:
                 return
         spans.add(S5, began)
         if stream.cancelled and not call.gone:
@@ -280,42 +227,6 @@ async def _generate(trip: Trip, placement: Placement) -> None:
         note_remote_spans(call, stream, dispatched_us=dispatched_us)
 
 
-def _work(trip: Trip) -> Work:
-    admitted, prompt = made(trip.admitted), made(trip.prompt)
-    return Work(
-        model=admitted.model.name,
-        sampling=admitted.ask.sampling,
-        tokens=prompt.tokens,
-        chains=prompt.chains,
-        output_tokens=prompt.output_tokens,
-        salt=prompt.salt,
-    )
-
-
-async def _finish(trip: Trip, stream: JobStream, outputs: list[Output]) -> None:
-    """Stage 6: text, stops, safety, shape; and out to the client."""
-    call = trip.call
-    if any(output.tokens for output in outputs):
-        call.note_tokens()
-    if not stream.cancelled and any(output.finish in FAILED_FINISHES for output in outputs):
-        raise NodeLost("the node gave it up")
-    pieces = await made(trip.finisher).feed(outputs)
-    if made(trip.admitted).ask.stream:
-        data = write_chunk(call, made(trip.writer), pieces)
-        if data:
-            await write_out(call, trip.out.event(data, trip))
-        return
-    for piece in pieces:
-        _collect(trip.pieces, piece)
-
-
-def _collect(pieces: dict[int, Piece], piece: Piece) -> None:
-    whole = pieces.setdefault(piece.choice, Piece(choice=piece.choice, text="", logprobs=[]))
-    whole.text += piece.text
-    whole.logprobs.extend(piece.logprobs)
-    whole.finish = piece.finish
-
-
 def _price(trip: Trip) -> None:
     """Stage 7, first half: what it costs."""
     began = trip.call.spans.clock()
@@ -326,9 +237,7 @@ def _price(trip: Trip) -> None:
 def _last_bytes(trip: Trip) -> bytes:
     """The end of a stream or the whole body, made before the charge: failing here costs nothing."""
     began = trip.call.spans.clock()
-    streamed = made(trip.admitted).ask.stream
-    pieces = None if streamed else [trip.pieces[choice] for choice in sorted(trip.pieces)]
-    data = write_end(trip.call, made(trip.writer), pieces, made(trip.charge))
+    data = trip.task.last_bytes()
     trip.call.spans.add(S6, began)
     return data
 
@@ -356,8 +265,7 @@ async def _resolve(trip: Trip) -> None:
         return
     if trip.stream is not None and trip.call.gone:
         await trip.stream.settled()
-    if trip.finisher is not None:
-        await trip.finisher.screened()
+    await trip.task.screened()
     _price(trip)
     try:
         await _settle(trip)

@@ -34,7 +34,7 @@ def make_record(trip: Trip) -> RequestRecord:
         operation=asked.ask.operation if asked else "",
         status=_status(trip),
         error_code=(trip.refusal.code or "bad_request") if trip.refusal else "",
-        finish=trip.finisher.finish_reason if trip.finisher else "",
+        finish=trip.task.finish,
         stream=asked.ask.stream if asked else False,
         prompt_tokens=usage.prompt_tokens,
         cached_tokens=usage.cached_tokens,
@@ -45,7 +45,7 @@ def make_record(trip: Trip) -> RequestRecord:
         cost_nano=trip.charge.amount_nano if trip.charge else 0,
         spans=call.spans.to_bytes(),
         receipt=msgspec.json.encode(placement.receipt()) if placement else b"",
-        safety=trip.finisher.verdict if trip.finisher else "",
+        safety=trip.task.verdict,
     )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from controlplane.gateway.answer import Charge, Piece, Writer
+from controlplane.gateway.answer import Charge
 from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.stream import JobStream
 from controlplane.gateway.refusal import Refusal
@@ -13,10 +14,9 @@ from controlplane.gateway.s1_admission.admit import Admitted, Asked
 from controlplane.gateway.s2_balance.balance import Cluster
 from controlplane.gateway.s3_tokenize.tokenize import Prompt
 from controlplane.gateway.s4_route.node import Placement
-from controlplane.gateway.s6_finish.finisher import Finisher
 from controlplane.gateway.snapshot import KeyRecord
 from controlplane.gateway.world import World
-from inference.contract.frames import Usage
+from inference.contract.frames import Output, Usage
 
 NOTHING = Usage(prompt_tokens=0, cached_tokens=0, completion_tokens=0)
 Made = TypeVar("Made")
@@ -37,10 +37,55 @@ class Out(Protocol):
         """Send the last bytes: the end of a stream, or the whole body."""
 
 
+class Task(Protocol):
+    """What the pipeline does differently for each task of a model: generating, or embedding.
+
+    `finish` and `verdict` are for the record: the finish reason, and what the safety layer found.
+    """
+
+    @property
+    def ended(self) -> bool:
+        """The answer is complete, whatever the node may still send."""
+
+    @property
+    def finish(self) -> str:
+        """Empty where there is none."""
+
+    @property
+    def verdict(self) -> str:
+        """Empty where nothing was found."""
+
+    async def count(self) -> int:
+        """Tokens that go in, for an exact hold; raises `Refusal`."""
+
+    async def tokenize(self) -> Prompt:
+        """Stage 3; raises `Refusal`."""
+
+    def begin(self) -> None:
+        """Another attempt: forget what the one before has brought."""
+
+    def dispatch(self, placement: Placement) -> JobStream:
+        """Stage 5: hand the job to a node; raises `NodeChanged`."""
+
+    async def take(self, outputs: list[Output]) -> None:
+        """Stage 6: what has come from the node."""
+
+    async def screened(self) -> None:
+        """Wait until `verdict` is final."""
+
+    def usage(self, stream: JobStream) -> Usage:
+        """What is billed of that which has been delivered."""
+
+    def last_bytes(self) -> bytes:
+        """The end of a stream, or the whole body."""
+
+
 class Trip:
     """What one request has gathered; None where a stage has not run."""
 
-    def __init__(self, call: Call, world: World, out: Out) -> None:
+    def __init__(
+        self, call: Call, world: World, out: Out, make_task: Callable[[Trip], Task]
+    ) -> None:
         self.call = call
         self.world = world
         self.out = out
@@ -48,39 +93,22 @@ class Trip:
         self.asked: Asked | None = None
         self.admitted: Admitted | None = None
         self.cluster: Cluster | None = None
-        self.tokens: list[int] | None = None
         self.prompt: Prompt | None = None
         self.placement: Placement | None = None
         self.stream: JobStream | None = None
-        self.finisher: Finisher | None = None
-        self.writer: Writer | None = None
-        self.pieces: dict[int, Piece] = {}
         self.charge: Charge | None = None
         self.refusal: Refusal | None = None
         self.failed_whole = False
         self.watcher: asyncio.Task[None] | None = None
         self.resolved = False
         self.ended = False
+        self.task = make_task(self)
 
     def usage(self) -> Usage:
-        """What is billed: tokens that were generated, up to where this gateway ended a choice.
-
-        Nothing, when nothing reached the client: no token came, or a whole answer failed.
-        """
-        stream, finisher = self.stream, self.finisher
-        if stream is None or finisher is None or not stream.usage.completion_tokens:
+        """What is billed. Nothing, when nothing reached the client: a whole answer failed."""
+        if self.stream is None or (self.failed_whole and not self.call.gone):
             return NOTHING
-        if self.failed_whole and not self.call.gone:
-            return NOTHING
-        completion = stream.usage.completion_tokens
-        if finisher.was_cut:
-            completion -= stream.completion_tokens - finisher.cut_tokens
-        prompt_tokens = len(made(self.tokens))
-        return Usage(
-            prompt_tokens=prompt_tokens,
-            cached_tokens=min(stream.usage.cached_tokens, prompt_tokens),
-            completion_tokens=completion,
-        )
+        return self.task.usage(self.stream)
 
 
 def made(value: Made | None) -> Made:

@@ -1,14 +1,17 @@
-"""The table of API shapes: path to operation, parser and writer. A new shape is a new row."""
+"""The table of API shapes: path to operation, parser and task. A new shape is a new row."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
 from controlplane.gateway.ask import Ask, Operation
+from controlplane.gateway.generation import Generation
 from controlplane.gateway.openai import chat, completions, embeddings
 from controlplane.gateway.openai.render import ChatWriter, CompletionWriter
+from controlplane.gateway.trip import Task, Trip
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -16,11 +19,14 @@ class Shape(msgspec.Struct, frozen=True):
 
     operation: Operation
     parse: Callable[[bytes], Ask]
-    writer: type[ChatWriter]
+    task: Callable[[Trip], Task]
 
+
+_chat = partial(Generation, writer=ChatWriter)
+_completion = partial(Generation, writer=CompletionWriter)
 
 SHAPES: dict[str, Shape] = {
-    "/v1/chat/completions": Shape("chat", chat.parse, ChatWriter),
-    "/v1/completions": Shape("completion", completions.parse, CompletionWriter),
-    "/v1/embeddings": Shape("embedding", embeddings.parse, ChatWriter),
+    "/v1/chat/completions": Shape("chat", chat.parse, _chat),
+    "/v1/completions": Shape("completion", completions.parse, _completion),
+    "/v1/embeddings": Shape("embedding", embeddings.parse, _chat),
 }

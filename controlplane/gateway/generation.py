@@ -1,0 +1,161 @@
+"""Generating text: what a request for a completion does in stages 3, 5 and 6, token by token."""
+
+from __future__ import annotations
+
+from controlplane.gateway.answer import Piece, Writer
+from controlplane.gateway.nodes.stream import JobStream
+from controlplane.gateway.openai.render import ChatWriter
+from controlplane.gateway.refusal import no_node
+from controlplane.gateway.s3_tokenize.tokenize import Prompt, encode_ask, tokenize
+from controlplane.gateway.s3_tokenize.window import Room
+from controlplane.gateway.s4_route.node import Placement
+from controlplane.gateway.s5_infer.dispatch import Work, dispatch
+from controlplane.gateway.s6_finish.finisher import Finisher
+from controlplane.gateway.s6_finish.serialize import write_chunk, write_end
+from controlplane.gateway.s6_finish.write import write_out
+from controlplane.gateway.trip import NOTHING, Trip, made
+from inference.contract.frames import Output, Usage
+
+
+class Generation:
+    """A `trip.Task`; `writer` is the API shape in which the client reads it."""
+
+    def __init__(self, trip: Trip, writer: type[ChatWriter]) -> None:
+        self._trip = trip
+        self._shape = writer
+        self._tokens: list[int] | None = None
+        self._pieces: dict[int, Piece] = {}
+        self._finisher: Finisher | None = None
+        self._writer: Writer | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Every choice has its finish reason."""
+        return made(self._finisher).ended
+
+    @property
+    def finish(self) -> str:
+        """The reason of the first choice."""
+        return self._finisher.finish_reason if self._finisher else ""
+
+    @property
+    def verdict(self) -> str:
+        """What the safety layer found, in any choice."""
+        return self._finisher.verdict if self._finisher else ""
+
+    async def count(self) -> int:
+        """Tokens of the prompt; raises `Refusal`."""
+        return len(await self._encoded())
+
+    async def tokenize(self) -> Prompt:
+        """Token ids, window, block hashes; raises `Refusal`."""
+        admitted, cluster = made(self._trip.admitted), made(self._trip.cluster)
+        return tokenize(
+            self._trip.call,
+            admitted.ask,
+            await self._encoded(),
+            room=Room(
+                window_tokens=min(admitted.model.context_window, cluster.served.context_window),
+                output_tokens=admitted.output_tokens,
+            ),
+            block_sizes=[link.hello.block_size for link in cluster.nodes],
+            salt=admitted.snapshot.projects[admitted.key.project].salt,
+        )
+
+    def begin(self) -> None:
+        """An answer from its first token on."""
+        trip, admitted = self._trip, made(self._trip.admitted)
+        served = made(trip.cluster).served
+        self._pieces = {}
+        trip.call.forget_tokens()
+        self._finisher = Finisher(
+            trip.call,
+            admitted.ask,
+            served.text,
+            mode=admitted.snapshot.projects[admitted.key.project].safety,
+            safety=trip.world.safety,
+        )
+        self._writer = self._shape(
+            trip.call.request,
+            admitted.ask,
+            fingerprint=f"fp_{served.digest[:12]}",
+            token_text=served.text.token_text,
+        )
+
+    def dispatch(self, placement: Placement) -> JobStream:
+        """Send the job; raises `NodeChanged`."""
+        admitted, prompt = made(self._trip.admitted), made(self._trip.prompt)
+        work = Work(
+            model=admitted.model.name,
+            sampling=admitted.ask.sampling,
+            tokens=prompt.tokens,
+            chains=prompt.chains,
+            output_tokens=prompt.output_tokens,
+            salt=prompt.salt,
+        )
+        return dispatch(
+            self._trip.call,
+            work,
+            placement.link,
+            self._trip.world.fleet,
+            cached_tokens=placement.cached_tokens,
+        )
+
+    async def take(self, outputs: list[Output]) -> None:
+        """Text, stops, safety, shape; and out to the client."""
+        trip, call = self._trip, self._trip.call
+        if any(output.tokens for output in outputs):
+            call.note_tokens()
+        pieces = await made(self._finisher).feed(outputs)
+        if made(trip.admitted).ask.stream:
+            data = write_chunk(call, made(self._writer), pieces)
+            if data:
+                await write_out(call, trip.out.event(data, trip))
+            return
+        for piece in pieces:
+            self._collect(piece)
+
+    async def screened(self) -> None:
+        """Wait until `verdict` is final."""
+        if self._finisher is not None:
+            await self._finisher.screened()
+
+    def usage(self, stream: JobStream) -> Usage:
+        """Tokens that were generated, up to where this gateway ended a choice."""
+        finisher = self._finisher
+        if finisher is None or not stream.usage.completion_tokens:
+            return NOTHING
+        completion = stream.usage.completion_tokens
+        if finisher.was_cut:
+            completion -= stream.completion_tokens - finisher.cut_tokens
+        prompt_tokens = len(made(self._tokens))
+        return Usage(
+            prompt_tokens=prompt_tokens,
+            cached_tokens=min(stream.usage.cached_tokens, prompt_tokens),
+            completion_tokens=completion,
+        )
+
+    def last_bytes(self) -> bytes:
+        """The end of a stream, or the whole body."""
+        streamed = made(self._trip.admitted).ask.stream
+        pieces = None if streamed else [self._pieces[choice] for choice in sorted(self._pieces)]
+        return write_end(self._trip.call, made(self._writer), pieces, made(self._trip.charge))
+
+    async def _encoded(self) -> list[int]:
+        """Token ids, made once: by stage 3, or earlier when a hold needs the count."""
+        if self._tokens is None:
+            asked = made(self._trip.asked)
+            served = self._trip.world.fleet.models().get(asked.model.name)
+            if served is None:
+                raise no_node(asked.model.name)
+            self._tokens = await encode_ask(
+                self._trip.call, asked.ask, served.text, window_tokens=asked.model.context_window
+            )
+        return self._tokens
+
+    def _collect(self, piece: Piece) -> None:
+        first = Piece(choice=piece.choice, text="", logprobs=[])
+        whole = self._pieces.setdefault(piece.choice, first)
+        whole.text += piece.text
+        whole.logprobs.extend(piece.logprobs)
+        whole.finish = piece.finish
