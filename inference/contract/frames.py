@@ -19,8 +19,13 @@ OUTPUT_TEXT_CHARS_MAX = 512 * 1024
 REQUEST_JSON_BYTES_MAX = 3 * 1024 * 1024
 CHOICES_MAX = 8
 LOGPROBS_MAX = 20
+INPUTS_MAX = 2048
+INPUTS_TOKENS_MAX = 300_000
+VECTOR_BYTES_PER_FRAME_MAX = 1024 * 1024
 GRAMMAR_BYTES_MAX = 64 * 1024
 GRAMMAR_KINDS = ("json_object", "json_schema", "regex", "lark")
+# Between the parts of JSON text: room to indent, and no room to write blanks for ever.
+JSON_WHITESPACE = r"[ \n\r\t]{0,24}"
 
 
 class Frame(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -97,6 +102,17 @@ class ToolCallDelta(Frame, frozen=True):
     arguments: str = ""
 
 
+class Vectors(Frame, frozen=True):
+    """Finished vectors of an embedding job: `data` is float32, little-endian, one after another.
+
+    `places` says which inputs they belong to: inputs of like length run together, so they are
+    finished in any order.
+    """
+
+    places: list[int]
+    data: bytes
+
+
 class Output(Frame, frozen=True):
     """What one engine step made for one choice of one request.
 
@@ -114,23 +130,27 @@ class Output(Frame, frozen=True):
     logprobs: list[TokenLogprob] | None = None
     text: str | None = None
     tool_calls: list[ToolCallDelta] | None = None
+    vectors: Vectors | None = None
 
     @property
     def delivered(self) -> int:
-        """Tokens in it; a piece of text counts as one, since only its engine knows the tokens."""
-        return len(self.tokens) or bool(self.text or self.tool_calls)
+        """Tokens in it; text, whose tokens only its engine knows, and vectors count as one."""
+        return len(self.tokens) or bool(self.text or self.tool_calls or self.vectors)
 
 
 class ModelOffer(Frame, frozen=True):
     """A model that a node serves; `digest` names its tokenizer and chat template (SHA-256, hex).
 
     An engine that takes only text has neither: its digest is empty and its `vocab_size` 0.
+    `dimensions` are the sizes of vectors that a model which embeds can answer with, its own first;
+    a model that generates has none.
     """
 
     name: str
     digest: str
     context_window: int
     vocab_size: int
+    dimensions: list[int] = msgspec.field(default_factory=list)
 
 
 class Hello(Frame, tag="hello", frozen=True):
@@ -242,7 +262,8 @@ class Job(Frame, tag="job", frozen=True):
     size; `salt` separates tenants and seeds the chain for blocks made later. `stop_tokens` end a
     choice besides the model's own end tokens. `deadline_ms` counts from receipt. An engine that
     takes only text gets no tokens but `request_json`: the prompt and everything else that sampling
-    does not hold, as an OpenAI request body without the identity of its user.
+    does not hold, as an OpenAI request body without the identity of its user. An engine that
+    embeds gets no tokens but `inputs`, the token ids of each text, and answers with `Vectors`.
     """
 
     request: bytes
@@ -255,6 +276,7 @@ class Job(Frame, tag="job", frozen=True):
     deadline_ms: int
     priority: int = 0
     request_json: bytes = b""
+    inputs: list[list[int]] = msgspec.field(default_factory=list)
 
 
 class Cancel(Frame, tag="cancel", frozen=True):

@@ -30,6 +30,8 @@ def check_job(job: Job, facts: EngineFacts) -> None:
     """Refuse what the engine could not compute; the message names the field."""
     if job.model != facts.model:
         raise JobRefused("unknown_model", f"model: this node serves {facts.model!r}")
+    if job.inputs:
+        raise JobRefused("bad_job", f"inputs: {facts.engine} does not embed")
     if not job.tokens:
         raise JobRefused("bad_job", "tokens: the prompt is empty")
     if min(job.tokens) < 0 or max(job.tokens) >= facts.vocab_size:

@@ -14,6 +14,7 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What an engine declares about itself once it has loaded; sizes in tokens and blocks.
 
     What `capabilities` lists, the conformance suite asserts; `check_job` refuses the rest.
+    `dimensions` are the sizes of vectors that an engine which embeds can make, its own first.
     """
 
     engine: str
@@ -26,6 +27,7 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
     kv_blocks: int
     credits: int
     capabilities: tuple[Capability, ...]
+    dimensions: tuple[int, ...] = ()
 
 
 class EngineEvents(Protocol):

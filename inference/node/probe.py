@@ -1,4 +1,7 @@
-"""One real token through the engine: before the node offers itself, and again when it was idle."""
+"""One real token through the engine: before the node offers itself, and again when it was idle.
+
+An engine that embeds makes one vector instead.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +25,18 @@ class Probe:
 
     def __init__(self, facts: EngineFacts) -> None:
         takes_text = Capability.TEXT in facts.capabilities
+        embeds = Capability.EMBEDDINGS in facts.capabilities
         self._job = Job(
             request=secrets.token_bytes(REQUEST_ID_BYTES),
             model=facts.model,
-            tokens=[] if takes_text else [0],
+            tokens=[] if takes_text or embeds else [0],
             salt=b"probe",
             hashes=b"",
             sampling=Sampling(max_tokens=1, temperature=0.0, ignore_eos=not takes_text),
             stop_tokens=[],
             deadline_ms=int(PROBE_TIMEOUT_S * MILLISECONDS_PER_S),
             request_json=TEXT_PROMPT if takes_text else b"",
+            inputs=[[0]] if embeds else [],
         )
         self._tokens = 0
         self._finish: asyncio.Future[str] = asyncio.get_running_loop().create_future()

@@ -154,6 +154,7 @@ class Node:
             digest=self._assets.digest,
             context_window=facts.context_window,
             vocab_size=facts.vocab_size,
+            dimensions=list(facts.dimensions),
         )
         return Hello(
             protocol=PROTOCOL_VERSION,
