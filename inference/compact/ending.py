@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from inference.compact.request import Request, Sequence
 from inference.contract.frames import Output, Timing, TokenLogprob, Usage
 
 
-@dataclass(frozen=True, slots=True)
-class Pick:
+class Pick(msgspec.Struct, frozen=True):
     """A drawn token, with its log probabilities where they were asked for. `token` None: the
     model's logits were not numbers, and the choice ends with `error`.
     """

@@ -15,10 +15,10 @@ SEED_BITS = 63
 
 
 class Model(Protocol):
-    """What computes a step: one pick for each chunk that samples, in the order of the chunks."""
+    """What computes a step."""
 
     def run(self, chunks: list[Chunk]) -> list[Pick]:
-        """Compute the chunks and draw the next tokens."""
+        """One pick for each row that is drawn from, in the order of the chunks."""
 
 
 class StepLoop:
@@ -105,7 +105,7 @@ class StepLoop:
     def _publish(self, chunks: list[Chunk], picks: list[Pick]) -> list[Output]:
         """Append what was drawn, apply the end rules and write one output per choice."""
         now_us = self.clock_us()
-        sampled = [chunk.sequence for chunk in chunks if chunk.samples]
+        sampled = [chunk.sequence for chunk in chunks if chunk.draws]
         for sequence, pick in zip(sampled, picks, strict=True):
             self._append(sequence, pick, now_us)
         return [

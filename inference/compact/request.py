@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from array import array
 
+from inference.compact.chance import stream_of
+from inference.compact.mask import TokenMask
 from inference.contract.blocks import HASH_BYTES, chain_hashes, extend_chain, split_hashes
 from inference.contract.frames import Job
 
@@ -38,13 +40,14 @@ class Sequence:
     """
 
     __slots__ = (
-        "blocks", "choice", "computed", "counts", "expected", "finish", "hashes", "packed",
-        "registered", "request", "tokens",
+        "blocks", "choice", "computed", "counts", "expected", "finish", "hashes", "mask", "packed",
+        "registered", "request", "stream", "tokens",
     )  # fmt: skip
 
     def __init__(self, request: Request, choice: int) -> None:
         self.request = request
         self.choice = choice
+        self.stream = stream_of(request.seed, choice)
         self.tokens = list(request.job.tokens)
         self.packed = array("I", self.tokens)
         self.computed = 0
@@ -54,6 +57,7 @@ class Sequence:
         self.expected = 0
         self.finish: str | None = None
         self.counts: dict[int, int] = {}
+        self.mask: TokenMask | None = None
 
     @property
     def generated(self) -> int:
@@ -65,6 +69,8 @@ class Sequence:
         self.tokens.append(token)
         self.packed.append(token)
         self.counts[token] = self.counts.get(token, 0) + 1
+        if self.mask is not None:
+            self.mask.accept(token)
 
     def block_tokens(self, index: int) -> bytes:
         """Token ids of block `index`, packed, for comparing."""

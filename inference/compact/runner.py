@@ -41,12 +41,12 @@ class Runner:
             return cls(Decoder(shape, weights, placement), placement)
 
     def run(self, chunks: list[Chunk]) -> list[Pick]:
-        """One pick for each chunk that samples, in the order of the chunks."""
+        """One pick for each row that is drawn from, in the order of the chunks."""
         with torch.inference_mode():
             batch = self._batch(chunks)
-            sequences = [chunk.sequence for chunk in chunks if chunk.samples]
-            logits = self.decoder.forward(batch)[: len(sequences)]
-            return self.sampler.draw(logits, sequences)
+            drawn = [chunk for chunk in chunks if chunk.draws]
+            rows = sum(chunk.draws for chunk in drawn)
+            return self.sampler.draw(self.decoder.forward(batch)[:rows], drawn)
 
     def _batch(self, chunks: list[Chunk]) -> Batch:
         size, dtype = self.placement.block_size, self.placement.torch_dtype
@@ -55,15 +55,18 @@ class Runner:
         tokens: list[int] = []
         positions: list[int] = []
         slots: list[int] = []
-        last_row: dict[int, int] = {}
+        end_row: dict[int, int] = {}
         for chunk in decodes + prefills:
             span = range(chunk.start, chunk.start + chunk.count)
             blocks = chunk.sequence.blocks
-            tokens += chunk.sequence.tokens[span.start : span.stop]
+            tokens += chunk.tokens
             positions += span
             slots += [blocks[place // size] * size + place % size for place in span]
-            last_row[id(chunk)] = len(tokens) - 1
-        sampled = [last_row[id(chunk)] for chunk in chunks if chunk.samples]
+            end_row[id(chunk)] = len(tokens)
+        sampled: list[int] = []
+        for chunk in chunks:
+            end = end_row[id(chunk)]
+            sampled += range(end - chunk.draws, end)
         spare_rows = round_up_rows(len(tokens)) - len(tokens)
         spare_draws = round_up_rows(len(sampled)) - len(sampled)
         return Batch(

@@ -6,7 +6,7 @@ each step hands out a budget of tokens, first to running sequences, then to wait
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from inference.compact.blocks import BlockPool
 from inference.compact.options import CompactOptions
@@ -17,18 +17,24 @@ from inference.compact.request import Request, Sequence
 HELD_BACK_DIVISOR = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Tokens `start` to `start + count` of a sequence, computed in this step."""
+class Chunk(msgspec.Struct, frozen=True, eq=False):
+    """Tokens `start` to `start + count` of a sequence, computed in this step.
+
+    Its last `draws` rows are drawn from: none in the middle of a prompt, one where it reaches the
+    last known token. `drafts` are guesses that follow that token, counted in `count`; a row is
+    drawn from for each, and none of them is in `sequence.tokens`.
+    """
 
     sequence: Sequence
     start: int
     count: int
+    draws: int
+    drafts: list[int] = []
 
     @property
-    def samples(self) -> bool:
-        """Whether the chunk reaches the last known token, so that the next one can be drawn."""
-        return self.start + self.count == len(self.sequence.tokens)
+    def tokens(self) -> list[int]:
+        """The ids of the chunk's rows; as long as `count` until a token is appended."""
+        return self.sequence.tokens[self.start : self.start + self.count] + self.drafts
 
 
 class Scheduler:
@@ -157,7 +163,8 @@ class Scheduler:
         """Schedule `count` tokens. Blocks they fill are findable at once: a step stores all keys
         and values of a layer before it attends, so even sequences of the same step may share them.
         """
-        chunk = Chunk(sequence, sequence.computed, count)
+        start = sequence.computed
+        chunk = Chunk(sequence, start, count, int(start + count == len(sequence.tokens)))
         full = (chunk.start + count) // self.pool.block_size
         for index in range(sequence.registered, full):
             self.pool.register(

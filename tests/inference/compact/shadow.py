@@ -39,7 +39,7 @@ class ShadowModel:
         return [
             Pick(abs(prefix[-1]) % VOCABULARY)
             for chunk, prefix in zip(chunks, prefixes, strict=True)
-            if chunk.samples
+            if chunk.draws
         ]
 
     def _prefixes(self, chunk: Chunk) -> list[int]:

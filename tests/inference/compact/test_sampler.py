@@ -14,7 +14,8 @@ import torch
 from inference.compact.batch import Uploader
 from inference.compact.ending import Pick
 from inference.compact.request import Request, Sequence
-from inference.compact.sampler import Sampler, uniform
+from inference.compact.sampler import Sampler
+from inference.compact.scheduler import Chunk
 from tests.inference.compact.tiny import job_of
 
 DRAWS = 4000
@@ -30,8 +31,13 @@ def _sequence(seed: int, said: list[int] | None = None, **sampling: Any) -> Sequ
     return sequence
 
 
+def _chunk(sequence: Sequence) -> Chunk:
+    return Chunk(sequence, len(sequence.tokens) - 1, count=1, draws=1)
+
+
 def _draw(logits: Logits, sequences: list[Sequence]) -> list[Pick]:
-    return Sampler(Uploader("cpu")).draw(torch.tensor([logits] * len(sequences)), sequences)
+    table = torch.tensor([logits] * len(sequences))
+    return Sampler(Uploader("cpu")).draw(table, [_chunk(each) for each in sequences])
 
 
 def _softmax(logits: Logits) -> list[float]:
@@ -103,15 +109,6 @@ def test_mixed_rows_draw_as_they_would_alone() -> None:
     assert [pick.token for pick in together] == [pick.token for pick in alone]
 
 
-def test_a_seed_repeats_and_its_choices_differ() -> None:
-    assert uniform(7, 0, 5) == uniform(7, 0, 5)
-    drawn = {
-        uniform(seed, choice, place) for seed in (1, 2) for choice in (0, 1) for place in (0, 1)
-    }
-    assert len(drawn) == 8
-    assert all(0.0 < number < 1.0 for number in drawn)
-
-
 def test_greedy_takes_the_highest() -> None:
     (pick,) = _draw([0.1, 2.0, 1.9], [_sequence(1, temperature=0.0)])
     assert pick.token == 1
@@ -133,7 +130,7 @@ def test_greedy_takes_the_highest() -> None:
 def test_penalties_and_bias_shift_logits(sampling: dict[str, Any], expected: Logits) -> None:
     logits = torch.tensor([[2.0, 1.5, 1.3]])
     sequence = _sequence(1, said=[0, 0, 1], temperature=0.0, **sampling)
-    (pick,) = Sampler(Uploader("cpu")).draw(logits, [sequence])
+    (pick,) = Sampler(Uploader("cpu")).draw(logits, [_chunk(sequence)])
     assert logits[0].tolist() == pytest.approx(expected)
     assert pick.token == expected.index(max(expected))
 
