@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from inference.compact.ending import Ending, Pick, output_of
+from inference.compact.mask import TokenMask
 from inference.compact.request import Request, Sequence
 from inference.compact.scheduler import Chunk, Scheduler
 from inference.contract.frames import Job, KvEvents, Output, Step
@@ -40,8 +41,13 @@ class StepLoop:
         """Whether a step would compute or publish something."""
         return self.scheduler.has_work or bool(self._ended)
 
-    def accept(self, job: Job, received_us: int) -> None:
-        """Take a job; its first choice prefills, the others follow once they can share that."""
+    def accept(
+        self, job: Job, received_us: int, mask: Callable[[], TokenMask] | None = None
+    ) -> None:
+        """Take a job; its first choice prefills, the others follow once they can share that.
+
+        `mask` makes what limits a choice's tokens, one for each.
+        """
         seed = job.sampling.seed
         request = Request(
             job,
@@ -49,6 +55,9 @@ class StepLoop:
             received_us=received_us,
             seed=secrets.randbits(SEED_BITS) if seed is None else seed,
         )
+        if mask is not None:
+            for sequence in request.sequences:
+                sequence.mask = mask()
         self.requests[job.request] = request
         self.scheduler.add(request.sequences[0])
 

@@ -6,10 +6,21 @@ import math
 from typing import Any
 
 from inference.contract.capabilities import Capability
-from inference.contract.frames import CHOICES_MAX, LOGPROBS_MAX, Job, Sampling
+from inference.contract.frames import (
+    CHOICES_MAX,
+    GRAMMAR_BYTES_MAX,
+    GRAMMAR_KINDS,
+    LOGPROBS_MAX,
+    REQUEST_JSON_BYTES_MAX,
+    Grammar,
+    Job,
+    Sampling,
+)
 from inference.engines.base import EngineFacts, JobRefused
 
 TEMPERATURE_MAX = 100.0
+# The ids that the wire can carry; a model that we do not know has fewer.
+TOKEN_IDS = 2**31
 # A field of `Sampling`, the values that ask for nothing, and what an engine needs for any other.
 # `priority`, `salt` and `deadline_ms` are missing here: to be without them changes no answer.
 NEEDS: tuple[tuple[str, tuple[Any, ...], Capability], ...] = (
@@ -23,6 +34,7 @@ NEEDS: tuple[tuple[str, tuple[Any, ...], Capability], ...] = (
     ("seed", (None,), Capability.SEED),
     ("logprobs", (None,), Capability.LOGPROBS),
     ("logit_bias", ({},), Capability.LOGIT_BIAS),
+    ("grammar", (None,), Capability.GRAMMAR),
 )
 
 
@@ -47,6 +59,20 @@ def check_job(job: Job, facts: EngineFacts) -> None:
     _check_pool(job, facts)
 
 
+def check_text_job(job: Job, facts: EngineFacts) -> None:
+    """The same for an engine that takes the request itself; its tokens and pool are not known."""
+    if job.model != facts.model:
+        raise JobRefused("unknown_model", f"model: this node serves {facts.model!r}")
+    if not job.request_json:
+        raise JobRefused("bad_job", "request_json: is empty; this node takes no token ids")
+    if len(job.request_json) > REQUEST_JSON_BYTES_MAX:
+        raise JobRefused("too_long", f"request_json: is over {REQUEST_JSON_BYTES_MAX} bytes")
+    if job.deadline_ms < 1:
+        raise JobRefused("bad_job", "deadline_ms: must be at least 1")
+    _check_sampling(job.sampling, TOKEN_IDS)
+    _check_capabilities(job, facts)
+
+
 def _check_sampling(sampling: Sampling, vocab_size: int) -> None:
     ranges = (
         ("max_tokens", sampling.max_tokens, 1, math.inf),
@@ -63,9 +89,20 @@ def _check_sampling(sampling: Sampling, vocab_size: int) -> None:
     for field in ("frequency_penalty", "presence_penalty"):
         if not math.isfinite(getattr(sampling, field)):
             raise JobRefused("bad_job", f"sampling.{field}: must be a finite number")
+    if sampling.grammar is not None:
+        _check_grammar(sampling.grammar, sampling)
     for token, bias in sampling.logit_bias.items():
         if not 0 <= token < vocab_size or not math.isfinite(bias):
             raise JobRefused("bad_job", f"sampling.logit_bias: bad entry for token {token}")
+
+
+def _check_grammar(grammar: Grammar, sampling: Sampling) -> None:
+    if grammar.kind not in GRAMMAR_KINDS:
+        raise JobRefused("bad_job", f"sampling.grammar.kind: {grammar.kind!r} is unknown")
+    if len(grammar.source.encode()) > GRAMMAR_BYTES_MAX:
+        raise JobRefused("bad_job", f"sampling.grammar.source: over {GRAMMAR_BYTES_MAX} bytes")
+    if sampling.ignore_eos:
+        raise JobRefused("bad_job", "sampling.ignore_eos: a grammar says where the output ends")
 
 
 def _check_capabilities(job: Job, facts: EngineFacts) -> None:

@@ -1,19 +1,24 @@
 """The compact engine behind the `Engine` protocol: one thread steps, the event loop only posts.
 
 Jobs and cancels go into a queue that the thread empties before each step; each step's outputs
-come back in one callback. A request past its `deadline_ms` ends with finish `cancelled`.
+come back in one callback. A request past its `deadline_ms` ends with finish `cancelled`. One that
+brings a grammar reaches the thread once that is compiled; nobody else waits for it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from typing import NamedTuple
 
 from inference.compact.blocks import BlockPool
 from inference.compact.ending import Ending
+from inference.compact.grammar import CompiledGrammar, GrammarCompiler
 from inference.compact.loop import StepLoop
 from inference.compact.models.shape import ModelShape, read_shape
 from inference.compact.models.vocabulary import check_vocabulary
@@ -23,7 +28,7 @@ from inference.compact.runner import Runner
 from inference.compact.scheduler import Scheduler
 from inference.contract.blocks import split_hashes
 from inference.contract.capabilities import Capability
-from inference.contract.frames import Job, KvEvents, Sampling, Step
+from inference.contract.frames import Grammar, Job, KvEvents, Sampling, Step
 from inference.engines.admission import check_job
 from inference.engines.base import EngineEvents, EngineFacts, JobRefused
 
@@ -40,8 +45,20 @@ WARM_UP_REQUEST = b"\0" * 16
 WARM_UP_TOKENS = 2
 WARM_UP_DEADLINE_MS = 600_000
 
-# A job with the time it came in, the id of a request to cancel, or None to close.
-Message = tuple[Job, int] | bytes | None
+log = logging.getLogger(__name__)
+
+
+class Arrival(NamedTuple):
+    """A job with the time it came in; `cancelled` when that happened before the thread saw it."""
+
+    job: Job
+    received_us: int
+    grammar: CompiledGrammar | None = None
+    cancelled: bool = False
+
+
+# A job, the id of a request to cancel, or None to close.
+Message = Arrival | bytes | None
 
 
 def clock_us() -> int:
@@ -61,9 +78,13 @@ class CompactEngine:
         self._shape = read_shape(model_path)
         check_vocabulary(model_path, self._shape)
         self._placement = choose_placement(self._shape, self._options)
-        self._facts = _facts_of(model_path, self._options, self._shape, self._placement)
+        self._grammars = _grammars_of(model_path, self._shape)
+        self._facts = _facts_of(
+            model_path, self._options, self._shape, self._placement, grammars=bool(self._grammars)
+        )
         self._inbox: SimpleQueue[Message] = SimpleQueue()
         self._unfinished: dict[bytes, int] = {}
+        self._compiling: dict[bytes, asyncio.Task[CompiledGrammar]] = {}
         self._findable: dict[bytes, None] = {}
         self._kv_seq = 0
         self._thread: _StepThread | None = None
@@ -87,11 +108,16 @@ class CompactEngine:
         if len(self._unfinished) >= self._facts.credits:
             raise JobRefused("full", f"all {self._facts.credits} credits are in use")
         self._unfinished[job.request] = job.sampling.n
-        self._inbox.put((job, clock_us()))
+        if self._grammars is not None and job.sampling.grammar is not None:
+            self._compile(self._grammars, job, job.sampling.grammar)
+        else:
+            self._inbox.put(Arrival(job, clock_us()))
 
     def cancel(self, request: bytes) -> None:
         """Idempotent; unknown requests are ignored."""
-        if request in self._unfinished:
+        if request in self._compiling:
+            self._compiling[request].cancel()
+        elif request in self._unfinished:
             self._inbox.put(request)
 
     def kv_snapshot(self) -> KvEvents:
@@ -101,11 +127,36 @@ class CompactEngine:
 
     async def close(self) -> None:
         """End what runs as cancelled, stop stepping and give memory back."""
+        if self._grammars is not None:
+            self._grammars.close()
         if self._thread is None:
             return
+        for task in list(self._compiling.values()):
+            task.cancel()
+        if self._compiling:
+            await asyncio.wait(self._compiling.values())
         self._inbox.put(None)
         await asyncio.to_thread(self._thread.join, CLOSE_WAIT_S)
         self._thread = None
+
+    def _compile(self, grammars: GrammarCompiler, job: Job, grammar: Grammar) -> None:
+        task = asyncio.create_task(grammars.compile(grammar))
+        self._compiling[job.request] = task
+        task.add_done_callback(partial(self._compiled, job, clock_us()))
+
+    def _compiled(self, job: Job, received_us: int, task: asyncio.Task[CompiledGrammar]) -> None:
+        """The grammar is there, or was refused, or nobody wants it any more."""
+        del self._compiling[job.request]
+        if task.cancelled():
+            self._inbox.put(Arrival(job, received_us, cancelled=True))
+        elif (error := task.exception()) is None:
+            self._inbox.put(Arrival(job, received_us, task.result()))
+        elif self._thread is not None:
+            del self._unfinished[job.request]
+            if isinstance(error, JobRefused):
+                self._thread.events.on_refused(job.request, error)
+            else:
+                self._thread.events.on_death(error)
 
     def build(self) -> StepLoop:
         """Load the model and warm it up; runs in the engine's thread."""
@@ -159,8 +210,7 @@ class _StepThread(threading.Thread):
         while self._take_messages(step_loop):
             if step_loop.has_work:
                 self._post(*step_loop.step())
-        step_loop.end_all("cancelled")
-        self._post(step_loop.report([], clock_us(), 0), None)
+        self._post(step_loop.end_all("cancelled"), None)
 
     def _take_messages(self, step_loop: StepLoop) -> bool:
         """Act on all messages there are, waiting for one when idle; False once closed."""
@@ -172,7 +222,7 @@ class _StepThread(threading.Thread):
                 if isinstance(message, bytes):
                     step_loop.end(message, "cancelled")
                 else:
-                    step_loop.accept(*message)
+                    _accept(step_loop, message)
         except Empty:
             return True
 
@@ -196,8 +246,33 @@ class _StepThread(threading.Thread):
             self.ready.set_exception(error)
 
 
+def _accept(step_loop: StepLoop, arrival: Arrival) -> None:
+    grammar = arrival.grammar
+    step_loop.accept(arrival.job, arrival.received_us, grammar and grammar.mask)
+    if arrival.cancelled:
+        step_loop.end(arrival.job.request, "cancelled")
+
+
+def _grammars_of(path: Path, shape: ModelShape) -> GrammarCompiler | None:
+    """None, said in the log, where no grammar can be followed; the engine then declares none."""
+    tokenizer = path / "tokenizer.json"
+    if not tokenizer.exists() or not shape.eos:
+        log.warning("no grammars: %s has no tokenizer.json or no end token", path)
+        return None
+    try:
+        return GrammarCompiler(tokenizer, vocab_size=shape.vocab_size, eos=shape.eos)
+    except ValueError as error:
+        log.warning("no grammars: %s: %s", tokenizer, error)
+        return None
+
+
 def _facts_of(
-    path: Path, options: CompactOptions, shape: ModelShape, placement: Placement
+    path: Path,
+    options: CompactOptions,
+    shape: ModelShape,
+    placement: Placement,
+    *,
+    grammars: bool,
 ) -> EngineFacts:
     return EngineFacts(
         engine="compact",
@@ -209,7 +284,7 @@ def _facts_of(
         block_size=options.block_size,
         kv_blocks=placement.kv_blocks,
         credits=options.running_max,
-        capabilities=CAPABILITIES,
+        capabilities=CAPABILITIES + ((Capability.GRAMMAR,) if grammars else ()),
     )
 
 

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from inference.compact.options import CompactOptions
 from inference.contract.blocks import split_hashes
 from inference.engines.base import JobRefused, ModelError
-from inference.engines.compact import CompactEngine, clock_us
+from inference.engines.compact import Arrival, CompactEngine, clock_us
 from tests.inference.compact.tiny import CONTEXT, job_of, prompt_of, save_model
 from tests.inference.engines.sink import Sink
 
@@ -252,6 +252,6 @@ async def test_death_is_surfaced(folder: Path) -> None:
     """A token id that slips past every check breaks the embedding, and the node must hear it."""
     async with serving(folder) as (engine, sink):
         job = job_of([5], max_tokens=1)
-        engine._inbox.put((replace(job, tokens=[10**6]), clock_us()))
+        engine._inbox.put(Arrival(replace(job, tokens=[10**6]), clock_us()))
         await sink.until(lambda: bool(sink.deaths))
         assert isinstance(sink.deaths[0], IndexError)
