@@ -10,17 +10,23 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DecodeGroup:
-    """Rows `start` to `stop`, one of each sequence; `mask` is added to the scores."""
+    """Rows `start` to `stop`, one of each sequence; `mask` is added to the scores.
+
+    `lengths` counts each row's keys from the first block in its table, its own included, and
+    `mask` blocks those beyond, and those that lie before the window.
+    """
 
     start: int
     stop: int
     table: Tensor
+    lengths: Tensor
     mask: Tensor
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrefillSpan:
-    """Rows `start` to `stop`, of one sequence; `length` counts its keys up to the last row.
+    """Rows `start` to `stop`, of one sequence; `length` counts its keys from the first block in
+    the table up to the last row. A row sees the last `window` of them, its own included.
 
     `mask` is added to the scores; None where all keys are the span's own, and on a CPU, whose
     attention works block by block and needs no mask of this size.
@@ -29,23 +35,32 @@ class PrefillSpan:
     start: int
     stop: int
     length: int
+    window: int | None
     table: Tensor
     mask: Tensor | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Batch:
-    """One step. `slots` is where each row's key and value go, `sampled` the rows to draw from.
+class AttentionPlan:
+    """Who attends to what in all layers of one window."""
 
-    Both are padded to a grid: extra rows store to a spare slot, extra draws repeat a row.
+    decodes: list[DecodeGroup]
+    prefills: list[PrefillSpan]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Batch:
+    """One step. `slots` is where each row's key and value go, `sampled` the rows to draw from,
+    `plans` has one entry for each window that any layer has, None being all tokens.
+
+    Rows and draws are padded to a grid: extra rows store to a spare slot, extra draws repeat one.
     """
 
     tokens: Tensor
     positions: Tensor
     slots: Tensor
     sampled: Tensor
-    decodes: list[DecodeGroup]
-    prefills: list[PrefillSpan]
+    plans: dict[int | None, AttentionPlan]
 
 
 class Uploader:

@@ -16,31 +16,56 @@ GROUP_ROWS_CUDA = 256
 
 
 def plan_decodes(
-    chunks: list[Chunk], block_size: int, upload: Uploader, dtype: torch.dtype
+    chunks: list[Chunk],
+    block_size: int,
+    upload: Uploader,
+    dtype: torch.dtype,
+    window: int | None = None,
 ) -> list[DecodeGroup]:
     """Groups over chunks sorted by length, whose rows are the step's first."""
     width = GROUP_ROWS_CPU if upload.device == "cpu" else GROUP_ROWS_CUDA
     groups = []
     for start in range(0, len(chunks), width):
         members = chunks[start : start + width]
-        blocks_max = -(-round_up(members[-1].start + 1, KEYS_STEP) // block_size)
-        tables = [_padded(chunk, blocks_max, block_size) for chunk in members]
-        lengths = upload.integers([chunk.start + 1 for chunk in members])
-        beyond = torch.arange(blocks_max * block_size, device=upload.device) >= lengths[:, None]
-        mask = torch.zeros(beyond.shape, dtype=dtype, device=upload.device)
+        firsts = [first_block(chunk.start, window, block_size) for chunk in members]
+        rests = [
+            chunk.start + 1 - first * block_size
+            for chunk, first in zip(members, firsts, strict=True)
+        ]
+        count = -(-round_up(max(rests), KEYS_STEP) // block_size)
+        tables = [
+            _padded(chunk, first, count, block_size)
+            for chunk, first in zip(members, firsts, strict=True)
+        ]
+        lengths = upload.integers(rests)
         groups.append(
             DecodeGroup(
                 start=start,
                 stop=start + len(members),
                 table=upload.integers(tables),
-                mask=mask.masked_fill_(beyond, MINUS_INFINITY)[:, None, None, :],
+                lengths=lengths,
+                mask=_mask(lengths, count * block_size, window, dtype),
             )
         )
     return groups
 
 
-def _padded(chunk: Chunk, blocks_max: int, block_size: int) -> list[int]:
+def first_block(position: int, window: int | None, block_size: int) -> int:
+    """The first block of which a row at this position sees anything."""
+    return 0 if window is None else max(0, position + 1 - window) // block_size
+
+
+def _mask(lengths: torch.Tensor, keys: int, window: int | None, dtype: torch.dtype) -> torch.Tensor:
+    """`[rows, 1, 1, keys]`: minus infinity where a row does not see a key."""
+    places = torch.arange(keys, device=lengths.device)
+    hidden = places >= lengths[:, None]
+    if window is not None:
+        hidden |= places < lengths[:, None] - window
+    mask = torch.zeros(hidden.shape, dtype=dtype, device=lengths.device)
+    return mask.masked_fill_(hidden, MINUS_INFINITY)[:, None, None, :]
+
+
+def _padded(chunk: Chunk, first: int, count: int, block_size: int) -> list[int]:
     """A block table filled up with its own last block, so that no foreign data is ever read."""
-    used = -(-(chunk.start + 1) // block_size)
-    blocks = chunk.sequence.blocks[:used]
-    return blocks + blocks[-1:] * (blocks_max - used)
+    blocks = chunk.sequence.blocks[first : -(-(chunk.start + 1) // block_size)]
+    return blocks + blocks[-1:] * (count - len(blocks))

@@ -5,36 +5,55 @@ from __future__ import annotations
 import torch
 
 from inference.compact.batch import PrefillSpan, Uploader
+from inference.compact.decode import first_block
 from inference.compact.rounding import KEYS_STEP, round_up
 from inference.compact.scheduler import Chunk
 
 
 def plan_prefills(
-    chunks: list[Chunk], first_row: int, block_size: int, upload: Uploader, dtype: torch.dtype
+    chunks: list[Chunk],
+    first_row: int,
+    block_size: int,
+    upload: Uploader,
+    dtype: torch.dtype,
+    window: int | None = None,
 ) -> list[PrefillSpan]:
     """One span per chunk, rows in the order of the chunks from `first_row` on."""
     spans = []
     masked = upload.device != "cpu"
     for chunk in chunks:
-        length = chunk.start + chunk.count
-        blocks = chunk.sequence.blocks[: -(-length // block_size)]
+        end = chunk.start + chunk.count
+        first = first_block(chunk.start, window, block_size)
+        length = end - first * block_size
+        blocks = chunk.sequence.blocks[first : -(-end // block_size)]
         gathered = -(-round_up(length, KEYS_STEP) // block_size)
         blocks += blocks[-1:] * (gathered - len(blocks))
+        seen = window if window is not None and window < length else None
+        mask = None
+        if masked and (length > chunk.count or seen is not None):
+            mask = lower_right(chunk.count, length, seen, upload.device, dtype)
         spans.append(
             PrefillSpan(
                 start=first_row,
                 stop=first_row + chunk.count,
                 length=length,
+                window=seen,
                 table=upload.integers([blocks]),
-                mask=lower_right(chunk, upload, dtype) if masked and chunk.start else None,
+                mask=mask,
             )
         )
         first_row += chunk.count
     return spans
 
 
-def lower_right(chunk: Chunk, upload: Uploader, dtype: torch.dtype) -> torch.Tensor:
-    """Row i sees keys up to `start + i`; minus infinity elsewhere."""
-    size = (chunk.count, chunk.start + chunk.count)
-    blocked = torch.full(size, float("-inf"), dtype=dtype, device=upload.device)
-    return blocked.triu_(chunk.start + 1)
+def lower_right(
+    rows: int, length: int, window: int | None, device: str, dtype: torch.dtype
+) -> torch.Tensor:
+    """`[rows, length]`: zero where row i sees a key, up to its own and within the window."""
+    own = torch.arange(length - rows, length, device=device)[:, None]
+    keys = torch.arange(length, device=device)
+    hidden = keys > own
+    if window is not None:
+        hidden |= keys <= own - window
+    mask = torch.zeros(hidden.shape, dtype=dtype, device=device)
+    return mask.masked_fill_(hidden, float("-inf"))

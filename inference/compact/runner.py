@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from inference.compact.batch import Batch, Uploader
+from inference.compact.batch import AttentionPlan, Batch, Uploader
 from inference.compact.decode import plan_decodes
 from inference.compact.ending import Pick
 from inference.compact.models.decoder import Decoder
@@ -74,6 +74,13 @@ class Runner:
             positions=self.upload.integers(positions + [0] * spare_rows),
             slots=self.upload.integers(slots + [self.decoder.cache.spare_slot] * spare_rows),
             sampled=self.upload.integers(sampled + sampled[:1] * spare_draws),
-            decodes=plan_decodes(decodes, size, self.upload, dtype),
-            prefills=plan_prefills(prefills, len(decodes), size, self.upload, dtype),
+            plans={
+                window: AttentionPlan(
+                    decodes=plan_decodes(decodes, size, self.upload, dtype, window),
+                    prefills=plan_prefills(
+                        prefills, len(decodes), size, self.upload, dtype, window
+                    ),
+                )
+                for window in set(self.decoder.shape.windows)
+            },
         )

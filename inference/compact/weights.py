@@ -1,29 +1,35 @@
-"""Weights of a Hugging Face checkpoint folder: one safetensors file, or shards with an index.
+"""Weights of a Hugging Face checkpoint folder, as the decoder wants them: fused and split.
 
 Every complaint is a `ModelError` that names the file or the tensor.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from inference.compact.checkpoint import Checkpoint
+from inference.compact.models.layers import ExpertShape
 from inference.compact.models.shape import ModelShape
+from inference.compact.parallel import WHOLE, Share
 from inference.compact.placement import Placement
-from inference.engines.base import ModelError
 
-SINGLE = "model.safetensors"
-INDEX = "model.safetensors.index.json"
+# Which dimension of a matrix is divided among processes: a layer's first projections by output,
+# its last ones by input, so that only their sum has to be exchanged.
+BY_OUTPUT = 0
+BY_INPUT = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerWeights:
-    """One decoder layer; projections that read the same input are fused."""
+    """One decoder layer; projections that read the same input are fused.
+
+    In a layer with experts `router` is `[experts, hidden]`, and `gate_up` and `down` are stacked
+    over the experts.
+    """
 
     input_norm: Tensor
     qkv: Tensor
@@ -31,9 +37,13 @@ class LayerWeights:
     q_norm: Tensor | None
     k_norm: Tensor | None
     out: Tensor
+    out_bias: Tensor | None
     mlp_norm: Tensor
     gate_up: Tensor
+    gate_up_bias: Tensor | None
     down: Tensor
+    down_bias: Tensor | None
+    router: Tensor | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,84 +56,108 @@ class Weights:
     head: Tensor
 
 
-def load_weights(folder: Path, shape: ModelShape, placement: Placement) -> Weights:
-    """Read all tensors the shape asks for, in the placement's dtype and on its device."""
-    tensors = _Tensors(folder, placement)
-    embedding = tensors.take("model.embed_tokens.weight", shape.vocab_size, shape.hidden_size)
+def load_weights(
+    folder: Path, shape: ModelShape, placement: Placement, share: Share = WHOLE
+) -> Weights:
+    """Read all tensors the shape asks for, in the placement's dtype and on its device; of heads
+    and feed-forward columns only this process's share.
+    """
+    checkpoint = Checkpoint(folder, placement.torch_dtype, placement.device, share)
+    loader = _Loader(checkpoint, shape)
+    take = checkpoint.take
+    embedding = take("model.embed_tokens.weight", shape.vocab_size, shape.hidden_size)
     head = embedding
     if not shape.tied_embeddings:
-        head = tensors.take("lm_head.weight", shape.vocab_size, shape.hidden_size)
-    return Weights(
+        head = take("lm_head.weight", shape.vocab_size, shape.hidden_size)
+    weights = Weights(
         embedding=embedding,
-        layers=[_layer(tensors, f"model.layers.{i}.", shape) for i in range(shape.layers)],
-        norm=tensors.take("model.norm.weight", shape.hidden_size),
+        layers=[loader.layer(index) for index in range(shape.layers)],
+        norm=take("model.norm.weight", shape.hidden_size),
         head=head,
     )
+    checkpoint.refuse_leftovers("lm_head.weight" if shape.tied_embeddings else None)
+    return weights
 
 
-def _layer(tensors: _Tensors, prefix: str, shape: ModelShape) -> LayerWeights:
-    hidden, inner = shape.hidden_size, shape.intermediate_size
-    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    attention, mlp = prefix + "self_attn.", prefix + "mlp."
-    rows = {"q_proj": queries, "k_proj": keys, "v_proj": keys}
-    qkv = [tensors.take(f"{attention}{name}.weight", n, hidden) for name, n in rows.items()]
-    bias, q_norm, k_norm = None, None, None
-    if shape.qkv_bias:
-        bias = torch.cat([tensors.take(f"{attention}{name}.bias", n) for name, n in rows.items()])
-    if shape.qk_norm:
-        q_norm = tensors.take(f"{attention}q_norm.weight", shape.head_dim)
-        k_norm = tensors.take(f"{attention}k_norm.weight", shape.head_dim)
-    gate_up = [tensors.take(f"{mlp}{name}.weight", inner, hidden) for name in _GATE_UP]
-    return LayerWeights(
-        input_norm=tensors.take(f"{prefix}input_layernorm.weight", hidden),
-        qkv=torch.cat(qkv),
-        qkv_bias=bias,
-        q_norm=q_norm,
-        k_norm=k_norm,
-        out=tensors.take(f"{attention}o_proj.weight", hidden, queries),
-        mlp_norm=tensors.take(f"{prefix}post_attention_layernorm.weight", hidden),
-        gate_up=torch.cat(gate_up),
-        down=tensors.take(f"{mlp}down_proj.weight", hidden, inner),
-    )
+class _Loader:
+    """Puts the layers of one model together."""
 
+    def __init__(self, checkpoint: Checkpoint, shape: ModelShape) -> None:
+        self.checkpoint = checkpoint
+        self.take = checkpoint.take
+        self.shape = shape
 
-_GATE_UP = ("gate_proj", "up_proj")
+    def layer(self, index: int) -> LayerWeights:
+        """Read one layer."""
+        shape, hidden = self.shape, self.shape.hidden_size
+        prefix = f"model.layers.{index}."
+        attention = prefix + "self_attn."
+        queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+        qkv = [f"{attention}{name}" for name in ("q_proj", "k_proj", "v_proj")]
+        rows = (queries, keys, keys)
+        experts = shape.experts
+        if experts is not None and index in experts.layers:
+            router, gate_up, down = self._experts(prefix, experts)
+            gate_up_bias, down_bias = None, None
+        else:
+            mlp, inner = prefix + "mlp.", shape.intermediate_size
+            names = [f"{mlp}gate_proj", f"{mlp}up_proj"]
+            router = None
+            gate_up = self._fused(names, (inner, inner))
+            gate_up_bias = self._fused_bias(names, (inner, inner)) if shape.mlp_bias else None
+            down = self.take(f"{mlp}down_proj.weight", hidden, inner, split=BY_INPUT)
+            down_bias = self._last_bias(f"{mlp}down_proj") if shape.mlp_bias else None
+        norms = {
+            name: self.take(f"{attention}{name}.weight", shape.head_dim) if shape.qk_norm else None
+            for name in ("q_norm", "k_norm")
+        }
+        return LayerWeights(
+            input_norm=self.take(f"{prefix}input_layernorm.weight", hidden),
+            qkv=self._fused(qkv, rows),
+            qkv_bias=self._fused_bias(qkv, rows) if shape.qkv_bias else None,
+            q_norm=norms["q_norm"],
+            k_norm=norms["k_norm"],
+            out=self.take(f"{attention}o_proj.weight", hidden, queries, split=BY_INPUT),
+            out_bias=self._last_bias(f"{attention}o_proj") if shape.out_bias else None,
+            mlp_norm=self.take(f"{prefix}post_attention_layernorm.weight", hidden),
+            gate_up=gate_up,
+            gate_up_bias=gate_up_bias,
+            down=down,
+            down_bias=down_bias,
+            router=router,
+        )
 
+    def _fused(self, names: list[str], rows: tuple[int, ...]) -> Tensor:
+        hidden = self.shape.hidden_size
+        parts = zip(names, rows, strict=True)
+        return torch.cat(
+            [self.take(f"{name}.weight", count, hidden, split=BY_OUTPUT) for name, count in parts]
+        )
 
-class _Tensors:
-    """Tensors of a folder by name, one at a time, so that no second copy of the model exists."""
+    def _fused_bias(self, names: list[str], rows: tuple[int, ...]) -> Tensor:
+        parts = zip(names, rows, strict=True)
+        return torch.cat(
+            [self.take(f"{name}.bias", count, split=BY_OUTPUT) for name, count in parts]
+        )
 
-    def __init__(self, folder: Path, placement: Placement) -> None:
-        self.folder = folder
-        self.placement = placement
-        self.files = _files_of_tensors(folder)
+    def _last_bias(self, name: str) -> Tensor | None:
+        """Of a projection whose results are summed over processes: it must be added only once."""
+        bias = self.take(f"{name}.bias", self.shape.hidden_size)
+        return bias if self.checkpoint.share.rank == 0 else None
 
-    def take(self, name: str, *size: int) -> Tensor:
-        """Read one tensor and check its size."""
-        if name not in self.files:
-            raise ModelError(f"{self.folder}: no weights for {name}")
-        path = self.folder / self.files[name]
-        try:
-            with safe_open(path, framework="pt") as file:
-                tensor: Tensor = file.get_tensor(name)
-        except (OSError, SafetensorError) as error:
-            raise ModelError(f"{path}: {name}: {error}") from error
-        if tuple(tensor.shape) != size:
-            raise ModelError(f"{path}: {name}: is {tuple(tensor.shape)}, must be {size}")
-        return tensor.to(dtype=self.placement.torch_dtype, device=self.placement.device)
-
-
-def _files_of_tensors(folder: Path) -> dict[str, str]:
-    """Which file holds which tensor."""
-    index, single = folder / INDEX, folder / SINGLE
-    if index.exists():
-        try:
-            files = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-            return {str(name): Path(file).name for name, file in files.items()}
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ModelError(f"{index}: no usable weight_map: {error!r}") from error
-    try:
-        with safe_open(single, framework="pt") as file:
-            return dict.fromkeys(file.keys(), SINGLE)
-    except (OSError, SafetensorError) as error:
-        raise ModelError(f"{single}: {error}") from error
+    def _experts(self, prefix: str, experts: ExpertShape) -> tuple[Tensor, Tensor, Tensor]:
+        """Router, gate-and-up and down. Copied expert by expert: no second copy of all exists."""
+        hidden, names = self.shape.hidden_size, experts.names
+        module = f"{prefix}{names.module}."
+        router = self.take(f"{module}gate.weight", experts.count, hidden)
+        width = experts.width // self.checkpoint.share.size
+        gate_up = router.new_empty(experts.count, 2 * width, hidden)
+        down = router.new_empty(experts.count, hidden, width)
+        for number in range(experts.count):
+            expert = f"{module}experts.{number}."
+            gate_and_up = [f"{expert}{names.gate}", f"{expert}{names.up}"]
+            gate_up[number] = self._fused(gate_and_up, (experts.width, experts.width))
+            down[number] = self.take(
+                f"{expert}{names.down}.weight", hidden, experts.width, split=BY_INPUT
+            )
+        return router, gate_up, down

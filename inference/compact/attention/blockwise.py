@@ -46,14 +46,23 @@ def prefill_blockwise(queries: Tensor, kv: KvCache, layer: int, span: PrefillSpa
         block = grouped[:, :, start : start + BLOCK_ROWS]
         height = block.shape[2]
         own = span.length - rows + start
+        low = 0 if span.window is None else max(0, own + 1 - span.window)
         width = round_up(min(own + height, span.length), KEYS_STEP)
-        scores = torch.bmm(block.reshape(groups, -1, head_dim), keys[:, :width].transpose(1, 2))
+        seen = keys[:, low:width].transpose(1, 2)
+        scores = torch.bmm(block.reshape(groups, -1, head_dim), seen)
+        tiles = scores.view(groups, -1, height, width - low)
         # Earlier keys are visible to every row; from the block's own keys on, it depends.
-        late = scores.view(groups, -1, height, width)[..., own:]
-        late += _causal(queries.dtype)[:height, : width - own]
-        found = torch.bmm(scores.softmax(dim=-1), values[:, :width])
+        tiles[..., own - low :] += _causal(queries.dtype)[:height, : width - own]
+        if span.window is not None:
+            tiles += _left_behind(height, width - low, own + 1 - span.window - low, queries.dtype)
+        found = torch.bmm(scores.softmax(dim=-1), values[:, low:width])
         out[start : start + height] = found.view(block.shape).permute(2, 0, 1, 3)
     return out.view(scaled.shape)[:rows]
+
+
+def _left_behind(rows: int, keys: int, first: int, dtype: torch.dtype) -> Tensor:
+    """Minus infinity on keys that lie before each row's window; row 0 sees from `first` on."""
+    return torch.full((rows, keys), float("-inf"), dtype=dtype).tril_(first - 1)
 
 
 @cache

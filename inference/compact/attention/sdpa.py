@@ -10,10 +10,10 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from inference.compact.attention.blockwise import decode_products, prefill_blockwise
 from inference.compact.attention.cache import KvCache
-from inference.compact.batch import Batch, DecodeGroup, PrefillSpan
+from inference.compact.batch import AttentionPlan, DecodeGroup, PrefillSpan
 
 
-def attend(queries: Tensor, cache: KvCache, layer: int, batch: Batch) -> Tensor:
+def attend(queries: Tensor, cache: KvCache, layer: int, plan: AttentionPlan) -> Tensor:
     """Outputs `[rows, heads * head_dim]` of queries `[rows, heads, head_dim]`; the step's own keys
     and values must have been stored.
     """
@@ -21,10 +21,10 @@ def attend(queries: Tensor, cache: KvCache, layer: int, batch: Batch) -> Tensor:
     decode = decode_products if on_cpu else decode_fused
     prefill = prefill_blockwise if on_cpu else prefill_fused
     out = queries.new_zeros(queries.shape)
-    for group in batch.decodes:
+    for group in plan.decodes:
         rows = slice(group.start, group.stop)
         out[rows] = decode(queries[rows], cache, layer, group)
-    for span in batch.prefills:
+    for span in plan.prefills:
         rows = slice(span.start, span.stop)
         out[rows] = prefill(queries[rows], cache, layer, span)
     return out.view(len(queries), -1)

@@ -7,7 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from inference.compact.models.shape import ModelShape, RopeScaling
+from inference.compact.models.rope import Llama3Scaling, RopeScaling, YarnScaling
+from inference.compact.models.shape import ModelShape
 
 
 def rope_table(shape: ModelShape) -> Tensor:
@@ -15,13 +16,13 @@ def rope_table(shape: ModelShape) -> Tensor:
 
     The first half of the sines is negated, so that turning a head needs no negation of its own.
     """
+    rope = shape.rope
     exponents = torch.arange(0, shape.head_dim, 2, dtype=torch.int64).float() / shape.head_dim
-    frequencies = 1.0 / shape.rope_theta**exponents
-    if shape.rope_scaling is not None:
-        frequencies = _llama3(frequencies, shape.rope_scaling)
+    frequencies = _stretched(1.0 / rope.theta**exponents, rope.scaling)
     angles = torch.outer(torch.arange(shape.context_window).float(), frequencies)
     cos, sin = angles.cos(), angles.sin()
-    return torch.stack((torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)), dim=1)
+    table = torch.stack((torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)), dim=1)
+    return table * rope.scaling.magnitude if isinstance(rope.scaling, YarnScaling) else table
 
 
 def rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -30,7 +31,17 @@ def rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.addcmul(heads * cos, swapped, sin)
 
 
-def _llama3(frequencies: Tensor, scaling: RopeScaling) -> Tensor:
+def _stretched(frequencies: Tensor, scaling: RopeScaling | None) -> Tensor:
+    if scaling is None:
+        return frequencies
+    if isinstance(scaling, Llama3Scaling):
+        return _llama3(frequencies, scaling)
+    if isinstance(scaling, YarnScaling):
+        return _yarn(frequencies, scaling)
+    return frequencies / scaling.factor
+
+
+def _llama3(frequencies: Tensor, scaling: Llama3Scaling) -> Tensor:
     """Long waves are stretched by the factor, short ones kept, those between blended."""
     waves = 2 * math.pi / frequencies
     low = scaling.original_context / scaling.low_freq_factor
@@ -41,3 +52,11 @@ def _llama3(frequencies: Tensor, scaling: RopeScaling) -> Tensor:
     blended = (1 - blend) * frequencies / scaling.factor + blend * frequencies
     scaled = torch.where(waves > low, frequencies / scaling.factor, frequencies)
     return torch.where((waves <= low) & (waves >= high), blended, scaled)
+
+
+def _yarn(frequencies: Tensor, scaling: YarnScaling) -> Tensor:
+    """Fast dimensions are kept, slow ones stretched by the factor, those between blended."""
+    dimensions = torch.arange(len(frequencies), dtype=torch.float32)
+    ramp = (dimensions - scaling.kept_to) / (scaling.stretched_from - scaling.kept_to)
+    stretched = ramp.clamp(0, 1)
+    return frequencies / scaling.factor * stretched + frequencies * (1 - stretched)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding, linear, rms_norm, silu
+from torch.nn.functional import embedding, linear, rms_norm
 
 from inference.compact.attention.cache import KvCache
 from inference.compact.attention.sdpa import attend
 from inference.compact.batch import Batch
+from inference.compact.layers.mlp import feed_forward
 from inference.compact.layers.rope import rope_table, rotate
 from inference.compact.models.shape import ModelShape
 from inference.compact.placement import Placement
-from inference.compact.weights import LayerWeights, Weights
+from inference.compact.weights import Weights
 
 
 class Decoder:
@@ -35,8 +36,8 @@ class Decoder:
                 # Beyond the last attention only the rows that are drawn from matter.
                 x = x.index_select(0, batch.sampled)
                 attended = attended.index_select(0, batch.sampled)
-            x += linear(attended, layer.out)
-            x += self._mlp(x, layer)
+            x += linear(attended, layer.out, layer.out_bias)
+            x += feed_forward(self._norm(x, layer.mlp_norm), layer, self.shape.experts)
         return linear(self._norm(x, self.weights.norm), self.weights.head).float()
 
     def _attention(self, x: Tensor, index: int, turn: Tensor, batch: Batch) -> Tensor:
@@ -49,14 +50,12 @@ class Decoder:
             queries = self._norm(queries_keys[:, : shape.heads], layer.q_norm)
             keys = self._norm(queries_keys[:, shape.heads :], layer.k_norm)
             queries_keys = torch.cat((queries, keys), dim=1)
-        turned = rotate(queries_keys, turn[:, 0], turn[:, 1])
-        keys_values = torch.stack((turned[:, shape.heads :], values), dim=1)
+        if shape.turned[index]:
+            queries_keys = rotate(queries_keys, turn[:, 0], turn[:, 1])
+        keys_values = torch.stack((queries_keys[:, shape.heads :], values), dim=1)
         self.cache.store(index, batch.slots, keys_values)
-        return attend(turned[:, : shape.heads], self.cache, index, batch)
-
-    def _mlp(self, x: Tensor, layer: LayerWeights) -> Tensor:
-        gate, up = linear(self._norm(x, layer.mlp_norm), layer.gate_up).chunk(2, dim=-1)
-        return linear(silu(gate).mul_(up), layer.down)
+        queries = queries_keys[:, : shape.heads]
+        return attend(queries, self.cache, index, batch.plans[shape.windows[index]])
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
         return rms_norm(x, weight.shape, weight, self.shape.norm_eps)

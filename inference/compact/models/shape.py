@@ -6,36 +6,22 @@ here by field name, rather than served wrongly.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from inference.engines.base import ModelError
-
-# Architectures and what sets them apart: (bias on q, k, v; norm on q and k heads).
-ARCHITECTURES = {
-    "LlamaForCausalLM": (False, False),
-    "MistralForCausalLM": (False, False),
-    "Qwen2ForCausalLM": (True, False),
-    "Qwen3ForCausalLM": (False, True),
-}
-ROPE_THETA_DEFAULT = 10_000.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class RopeScaling:
-    """Llama 3's stretching of the rotary frequencies."""
-
-    factor: float
-    low_freq_factor: float
-    high_freq_factor: float
-    original_context: int
+from inference.compact.models.architectures import ARCHITECTURES, Architecture
+from inference.compact.models.fields import Fields
+from inference.compact.models.layers import ExpertShape, read_experts, read_turned, read_windows
+from inference.compact.models.rope import Rope, YarnScaling, read_rope
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelShape:
-    """Everything the decoder needs to know but the weights."""
+    """Everything the decoder needs to know but the weights.
+
+    `windows` and `turned` have one entry per layer: how many tokens it sees (None for all), and
+    whether it turns queries and keys by their position.
+    """
 
     architecture: str
     vocab_size: int
@@ -47,140 +33,95 @@ class ModelShape:
     intermediate_size: int
     context_window: int
     norm_eps: float
-    rope_theta: float
-    rope_scaling: RopeScaling | None
+    rope: Rope
     tied_embeddings: bool
     qkv_bias: bool
+    out_bias: bool
+    mlp_bias: bool
     qk_norm: bool
+    windows: tuple[int | None, ...]
+    turned: tuple[bool, ...]
+    experts: ExpertShape | None
     eos: frozenset[int]
-
-
-class _Fields:
-    """Typed access to a JSON object; every complaint names the file and the field."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        try:
-            self.values = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise ModelError(f"{path}: {error}") from error
-        if not isinstance(self.values, dict):
-            raise ModelError(f"{path}: not a JSON object")
-
-    def integer(self, name: str, default: int | None = None) -> int:
-        value = self.values.get(name)
-        value = default if value is None else value
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise self.error(name, "must be a positive integer")
-        return value
-
-    def number(self, name: str, default: float) -> float:
-        value = self.values.get(name, default)
-        if not isinstance(value, int | float) or value <= 0:
-            raise self.error(name, "must be a positive number")
-        return float(value)
-
-    def require(self, name: str, *allowed: object) -> None:
-        if self.values.get(name, allowed[0]) not in allowed:
-            raise self.error(name, f"{self.values[name]!r} is not supported")
-
-    def error(self, name: str, complaint: str) -> ModelError:
-        return ModelError(f"{self.path}: {name}: {complaint}")
 
 
 def read_shape(folder: Path) -> ModelShape:
     """Read and check a checkpoint's configuration; raises `ModelError`."""
-    fields = _Fields(folder / "config.json")
-    architecture = _architecture(fields)
-    llama_bias = architecture == "LlamaForCausalLM" and bool(fields.values.get("attention_bias"))
-    qkv_bias, qk_norm = ARCHITECTURES[architecture]
-    _refuse_unsupported(fields, llama_bias)
+    fields = Fields(folder / "config.json")
+    name, architecture = _architecture(fields)
+    _refuse_unsupported(fields, architecture)
     heads = fields.integer("num_attention_heads")
     kv_heads = fields.integer("num_key_value_heads", heads)
     if heads % kv_heads:
         raise fields.error("num_key_value_heads", f"must divide num_attention_heads = {heads}")
-    rope = _rope_fields(fields)
     hidden_size = fields.integer("hidden_size")
+    head_dim = fields.integer("head_dim", hidden_size // heads)
+    rope = read_rope(
+        fields, head_dim, fields.integer("max_position_embeddings"), architecture.rope_theta
+    )
+    context = _context(fields, rope)
+    layers = fields.integer("num_hidden_layers")
+    attention_bias = _heeded(fields, architecture, "attention_bias")
     return ModelShape(
-        architecture=architecture,
+        architecture=name,
         vocab_size=fields.integer("vocab_size"),
         hidden_size=hidden_size,
-        layers=fields.integer("num_hidden_layers"),
+        layers=layers,
         heads=heads,
         kv_heads=kv_heads,
-        head_dim=fields.integer("head_dim", hidden_size // heads),
+        head_dim=head_dim,
         intermediate_size=fields.integer("intermediate_size"),
-        context_window=fields.integer("max_position_embeddings"),
-        norm_eps=fields.number("rms_norm_eps", 1e-6),
-        rope_theta=_theta(fields, rope),
-        rope_scaling=_scaling(fields, rope),
-        tied_embeddings=bool(fields.values.get("tie_word_embeddings", False)),
-        qkv_bias=qkv_bias,
-        qk_norm=qk_norm,
+        context_window=context,
+        norm_eps=fields.number("rms_norm_eps"),
+        rope=rope,
+        tied_embeddings=fields.flag("tie_word_embeddings", architecture.tied_embeddings),
+        qkv_bias=architecture.qkv_bias or attention_bias,
+        out_bias=attention_bias,
+        mlp_bias=_heeded(fields, architecture, "mlp_bias"),
+        qk_norm=architecture.qk_norm,
+        windows=read_windows(fields, architecture, layers, context),
+        turned=read_turned(fields, architecture, layers),
+        experts=read_experts(fields, architecture, layers),
         eos=_end_tokens(folder, fields),
     )
 
 
-def _architecture(fields: _Fields) -> str:
+def _architecture(fields: Fields) -> tuple[str, Architecture]:
     names = fields.values.get("architectures")
     if not isinstance(names, list) or len(names) != 1 or names[0] not in ARCHITECTURES:
         raise fields.error(
             "architectures", f"{names!r} is not supported; one of {', '.join(ARCHITECTURES)} is"
         )
-    return str(names[0])
+    return str(names[0]), ARCHITECTURES[names[0]]
 
 
-def _refuse_unsupported(fields: _Fields, llama_bias: bool) -> None:
+def _refuse_unsupported(fields: Fields, architecture: Architecture) -> None:
     fields.require("hidden_act", "silu")
-    fields.require("mlp_bias", False)
-    if llama_bias:
-        raise fields.error("attention_bias", "true is not supported for this architecture")
-    window = fields.values.get("sliding_window")
-    used = fields.values.get("use_sliding_window", fields.values.get("model_type") == "mistral")
-    if used and window is not None and window < fields.integer("max_position_embeddings"):
-        raise fields.error("sliding_window", "a window below the context is not supported")
+    if "quantization_config" in fields.values:
+        raise fields.error("quantization_config", "quantized weights are not supported")
+    if not architecture.qkv_bias and "attention_bias" not in architecture.heeds:
+        fields.require("attention_bias", False)
+    if "mlp_bias" not in architecture.heeds:
+        fields.require("mlp_bias", False)
 
 
-def _rope_fields(fields: _Fields) -> dict[str, Any]:
-    """`rope_parameters` of newer files, `rope_scaling` of older ones."""
-    for name in ("rope_parameters", "rope_scaling"):
-        rope = fields.values.get(name)
-        if isinstance(rope, dict):
-            return rope
-        if rope is not None:
-            raise fields.error(name, "must be an object")
-    return {}
+def _heeded(fields: Fields, architecture: Architecture, name: str) -> bool:
+    return name in architecture.heeds and fields.flag(name)
 
 
-def _theta(fields: _Fields, rope: dict[str, Any]) -> float:
-    theta = rope.get("rope_theta", fields.values.get("rope_theta", ROPE_THETA_DEFAULT))
-    if not isinstance(theta, int | float) or theta <= 0:
-        raise fields.error("rope_theta", "must be a positive number")
-    return float(theta)
+def _context(fields: Fields, rope: Rope) -> int:
+    """YaRN files often keep the context from before the stretching."""
+    context = fields.integer("max_position_embeddings")
+    if isinstance(rope.scaling, YarnScaling):
+        return max(context, int(rope.scaling.original_context * rope.scaling.factor))
+    return context
 
 
-def _scaling(fields: _Fields, rope: dict[str, Any]) -> RopeScaling | None:
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind == "default":
-        return None
-    if kind != "llama3":
-        raise fields.error("rope_type", f"{kind!r} is not supported; default and llama3 are")
-    try:
-        return RopeScaling(
-            factor=float(rope["factor"]),
-            low_freq_factor=float(rope["low_freq_factor"]),
-            high_freq_factor=float(rope["high_freq_factor"]),
-            original_context=int(rope["original_max_position_embeddings"]),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise fields.error("rope_scaling", f"missing or bad {error}") from error
-
-
-def _end_tokens(folder: Path, fields: _Fields) -> frozenset[int]:
+def _end_tokens(folder: Path, fields: Fields) -> frozenset[int]:
     """The generation settings' end tokens where there are any, else the model's."""
     sources = [fields]
     if (folder / "generation_config.json").exists():
-        sources.insert(0, _Fields(folder / "generation_config.json"))
+        sources.insert(0, Fields(folder / "generation_config.json"))
     for source in sources:
         value = source.values.get("eos_token_id")
         if value is None:

@@ -21,6 +21,7 @@ from tests.inference.compact.tiny import job_of, save_model
 
 BLOCK = 16
 BLOCKS = 40
+WINDOWS = [None, 1, 16, 21, 128, 150]
 
 
 @pytest.fixture(scope="module")
@@ -40,37 +41,46 @@ def _chunk(start: int, count: int) -> Chunk:
     (sequence,) = Request(job, block_size=BLOCK, received_us=0, seed=0).sequences
     order = torch.randperm(BLOCKS, generator=torch.Generator().manual_seed(start)).tolist()
     sequence.blocks = order[: -(-(start + count) // BLOCK)]
-    return Chunk(sequence, start, count)
+    return Chunk(sequence, start, count, draws=1)
 
 
-def _spans(start: int, count: int) -> tuple[PrefillSpan, PrefillSpan]:
+def _spans(chunk: Chunk, window: int | None) -> tuple[PrefillSpan, PrefillSpan]:
     """The same rows as planned for a CPU and, with their mask, for other devices."""
     upload = Uploader("cpu")
-    chunk = _chunk(start, count)
-    (span,) = plan_prefills([chunk], 0, BLOCK, upload, torch.float32)
+    (span,) = plan_prefills([chunk], 0, BLOCK, upload, torch.float32, window)
     assert span.mask is None
-    return span, replace(span, mask=lower_right(chunk, upload, torch.float32) if start else None)
+    mask = None
+    if span.length > chunk.count or span.window is not None:
+        mask = lower_right(chunk.count, span.length, span.window, "cpu", torch.float32)
+    return span, replace(span, mask=mask)
 
 
-def _by_definition(queries: torch.Tensor, cache: KvCache, span: PrefillSpan) -> torch.Tensor:
-    keys, values = (part[0, :, : span.length] for part in cache.gather(1, span.table))
+def _by_definition(
+    queries: torch.Tensor, cache: KvCache, chunk: Chunk, window: int | None
+) -> torch.Tensor:
+    """Row by row and head by head, over all blocks of the sequence."""
+    table = torch.tensor([chunk.sequence.blocks])
+    keys, values = (part[0] for part in cache.gather(1, table))
     out = torch.empty_like(queries)
     for row in range(len(queries)):
-        seen = span.length - len(queries) + row + 1
+        end = chunk.start + row + 1
+        seen = slice(0 if window is None else max(0, end - window), end)
         for head in range(queries.shape[1]):
             shared = head * len(keys) // queries.shape[1]
-            scores = keys[shared, :seen] @ queries[row, head] / queries.shape[2] ** 0.5
-            out[row, head] = scores.softmax(0) @ values[shared, :seen]
+            scores = keys[shared, seen] @ queries[row, head] / queries.shape[2] ** 0.5
+            out[row, head] = scores.softmax(0) @ values[shared, seen]
     return out
 
 
+@pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize(
     ("start", "count"), [(0, 2), (0, 130), (1, 3), (64, 5), (37, 300), (100, 128), (5, 129)]
 )
-def test_prefill(cache: KvCache, start: int, count: int) -> None:
+def test_prefill(cache: KvCache, start: int, count: int, window: int | None) -> None:
     queries = torch.randn(count, 4, 16, generator=torch.Generator().manual_seed(3))
-    on_cpu, elsewhere = _spans(start, count)
-    expected = _by_definition(queries, cache, on_cpu)
+    chunk = _chunk(start, count)
+    on_cpu, elsewhere = _spans(chunk, window)
+    expected = _by_definition(queries, cache, chunk, window)
     for found in (
         prefill_blockwise(queries, cache, 1, on_cpu),
         prefill_fused(queries, cache, 1, elsewhere),
@@ -78,17 +88,18 @@ def test_prefill(cache: KvCache, start: int, count: int) -> None:
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_decode(cache: KvCache) -> None:
+@pytest.mark.parametrize("window", WINDOWS)
+def test_decode(cache: KvCache, window: int | None) -> None:
     starts = [0, 1, 15, 16, 17, 90, 127, 128, 129, 200, 300]
     chunks = [_chunk(start, 1) for start in starts]
-    groups = plan_decodes(chunks, BLOCK, Uploader("cpu"), torch.float32)
+    groups = plan_decodes(chunks, BLOCK, Uploader("cpu"), torch.float32, window)
     assert [(group.start, group.stop) for group in groups] == [(0, 8), (8, 11)]
     queries = torch.randn(len(starts), 4, 16, generator=torch.Generator().manual_seed(3))
     for group in groups:
         rows = slice(group.start, group.stop)
         expected = torch.cat(
             [
-                _by_definition(queries[row : row + 1], cache, _spans(starts[row], 1)[0])
+                _by_definition(queries[row : row + 1], cache, chunks[row], window)
                 for row in range(group.start, group.stop)
             ]
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from inference.compact.options import CompactOptions
 from inference.compact.placement import choose_placement
 from inference.compact.weights import load_weights
 from inference.engines.base import ModelError
+from tests.inference.compact.shapes import SHAPES, WINDOW
 from tests.inference.compact.tiny import EOS, VOCABULARY, save_model
 
 OPTIONS = CompactOptions(device="cpu", dtype="float32", kv_blocks=4)
@@ -39,15 +41,23 @@ def _edit(path: Path, **changes: Any) -> None:
         ("architectures", ["GPT2LMHeadModel"]),
         ("architectures", None),
         ("hidden_act", "gelu"),
-        ("mlp_bias", True),
-        ("attention_bias", True),
+        ("attention_bias", "yes"),
+        ("quantization_config", {"quant_method": "gptq"}),
         ("vocab_size", "many"),
+        ("vocab_size", True),
+        ("head_dim", 15),
         ("num_hidden_layers", 0),
         ("num_key_value_heads", 3),
-        ("rope_parameters", {"rope_type": "yarn", "factor": 2.0}),
+        ("tie_word_embeddings", 1),
+        ("rope_parameters", {"rope_type": "dynamic", "factor": 2.0}),
         ("rope_parameters", {"rope_type": "llama3", "factor": 2.0}),
+        ("rope_parameters", {"rope_type": "yarn"}),
+        ("rope_parameters", {"rope_type": "linear", "factor": 0}),
+        ("rope_parameters", {"rope_theta": "large"}),
         ("rope_parameters", "fast"),
+        ("partial_rotary_factor", 0.5),
         ("rms_norm_eps", -1),
+        ("rms_norm_eps", None),
     ],
 )
 def test_configuration_is_checked(folder: Path, field: str, value: object) -> None:
@@ -57,10 +67,65 @@ def test_configuration_is_checked(folder: Path, field: str, value: object) -> No
         read_shape(folder)
 
 
-def test_sliding_window_of_mistral_is_refused(tmp_path: Path) -> None:
-    save_model(tmp_path, "mistral", sliding_window=64)
-    with pytest.raises(ModelError, match="sliding_window"):
+@pytest.mark.parametrize(
+    ("name", "field", "value"),
+    [
+        ("qwen2", "mlp_bias", True),
+        ("mistral", "attention_bias", True),
+        ("mistral", "sliding_window", 0),
+        ("mistral", "sliding_window", "wide"),
+        ("qwen2-window", "max_window_layers", None),
+        ("qwen3-window", "layer_types", ["full_attention"]),
+        ("qwen3-window", "layer_types", ["chunked_attention"] * 3),
+        ("smollm3", "no_rope_layers", [1, 2, 1]),
+        ("smollm3", "use_sliding_window", True),
+        ("mixtral", "num_experts_per_tok", 9),
+        ("mixtral", "num_local_experts", None),
+        ("mixtral", "intermediate_size", 97),
+        ("qwen3-moe", "moe_intermediate_size", None),
+        ("qwen3-moe", "mlp_only_layers", 1),
+        ("qwen3-moe", "norm_topk_prob", "yes"),
+    ],
+)
+def test_fields_of_one_architecture(tmp_path: Path, name: str, field: str, value: object) -> None:
+    kind, overrides = SHAPES[name]
+    save_model(tmp_path, kind, **overrides)
+    read_shape(tmp_path)
+    _edit(tmp_path / "config.json", **{field: value})
+    # A checkpoint without the newer list falls back to the older field.
+    if field == "max_window_layers":
+        _edit(tmp_path / "config.json", layer_types=None)
+    with pytest.raises(ModelError, match=f"config.json: {field}"):
         read_shape(tmp_path)
+
+
+def test_windows_come_from_the_older_fields_too(tmp_path: Path) -> None:
+    kind, overrides = SHAPES["qwen2-window"]
+    save_model(tmp_path, kind, **overrides)
+    assert read_shape(tmp_path).windows == (None, WINDOW, WINDOW)
+    _edit(tmp_path / "config.json", layer_types=None, max_window_layers=2)
+    assert read_shape(tmp_path).windows == (None, None, WINDOW)
+    _edit(tmp_path / "config.json", use_sliding_window=False)
+    assert read_shape(tmp_path).windows == (None, None, None)
+
+
+def test_a_mistral_window_may_be_null_absent_or_as_wide_as_the_context(tmp_path: Path) -> None:
+    save_model(tmp_path, "mistral", max_position_embeddings=8192)
+    path = tmp_path / "config.json"
+    values = json.loads(path.read_text())
+    del values["sliding_window"]
+    path.write_text(json.dumps(values))
+    assert set(read_shape(tmp_path).windows) == {4096}
+    for wide in (None, 8192):
+        _edit(path, sliding_window=wide)
+        assert set(read_shape(tmp_path).windows) == {None}
+
+
+def test_a_stretched_context_counts(tmp_path: Path) -> None:
+    kind, overrides = SHAPES["yarn-rope"]
+    save_model(tmp_path, kind, **overrides)
+    _edit(tmp_path / "config.json", max_position_embeddings=64)
+    assert read_shape(tmp_path).context_window == 4 * 64
 
 
 @pytest.mark.parametrize("content", [None, "{", "[]"])
@@ -100,13 +165,43 @@ def _reshape_one(path: Path) -> None:
     save_file(tensors, path)
 
 
+def _add_one(path: Path) -> None:
+    tensors = load_file(path)
+    tensors["model.layers.0.self_attn.sinks"] = torch.ones(4)
+    save_file(tensors, path)
+
+
+def _quantize_one(path: Path) -> None:
+    tensors = load_file(path)
+    tensors["model.norm.weight"] = tensors["model.norm.weight"].to(torch.int8)
+    save_file(tensors, path)
+
+
+def _poison(value: float) -> Callable[[Path], None]:
+    def poison(path: Path) -> None:
+        tensors = load_file(path)
+        tensors["model.layers.2.mlp.down_proj.weight"][5, 7] = value
+        save_file(tensors, path)
+
+    return poison
+
+
+def _fill_with_noise(path: Path) -> None:
+    path.write_bytes(random.Random(1).randbytes(5000))
+
+
 @pytest.mark.parametrize(
     ("damage", "named"),
     [
         (Path.unlink, "model.safetensors"),
         (_truncate, "model.safetensors"),
         (_drop_one, "model.layers.1.mlp.up_proj.weight"),
-        (_reshape_one, "model.norm.weight"),
+        (_reshape_one, r"model.norm.weight: is \(7,\), must be \(64,\)"),
+        (_add_one, "model.layers.0.self_attn.sinks: is no part of"),
+        (_quantize_one, "model.norm.weight: torch.int8 is not supported"),
+        (_poison(float("nan")), "model.layers.2.mlp.down_proj.weight: holds values"),
+        (_poison(float("-inf")), "model.layers.2.mlp.down_proj.weight: holds values"),
+        (_fill_with_noise, "model.safetensors"),
     ],
 )
 def test_weights_are_checked(folder: Path, damage: Callable[[Path], None], named: str) -> None:
@@ -122,6 +217,25 @@ def test_a_broken_index_is_named(folder: Path, index: str) -> None:
     shape = read_shape(folder)
     with pytest.raises(ModelError, match=r"index\.json"):
         load_weights(folder, shape, choose_placement(shape, OPTIONS))
+
+
+def test_frequencies_that_old_files_carry_are_no_complaint(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(8)
+    save_file(tensors, folder / "model.safetensors")
+    shape = read_shape(folder)
+    assert len(load_weights(folder, shape, choose_placement(shape, OPTIONS)).layers) == 3
+
+
+def test_a_missing_expert_is_named(tmp_path: Path) -> None:
+    kind, overrides = SHAPES["mixtral"]
+    save_model(tmp_path, kind, **overrides)
+    tensors = load_file(tmp_path / "model.safetensors")
+    del tensors["model.layers.1.block_sparse_moe.experts.6.w3.weight"]
+    save_file(tensors, tmp_path / "model.safetensors")
+    shape = read_shape(tmp_path)
+    with pytest.raises(ModelError, match=r"experts\.6\.w3\.weight"):
+        load_weights(tmp_path, shape, choose_placement(shape, OPTIONS))
 
 
 def test_a_missing_shard_is_named(tmp_path: Path) -> None:
