@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Protocol
 
-from inference.compact.models.shape import ModelShape
 from inference.engines.base import ModelError
 
 
-def check_vocabulary(folder: Path, shape: ModelShape) -> None:
+class Shape(Protocol):
+    """What is asked of any model's configuration."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the embedding."""
+
+
+def check_vocabulary(folder: Path, shape: Shape) -> None:
     """Raise `ModelError` if tokenizer.json, where there is one, makes ids the model has not."""
     path = folder / "tokenizer.json"
     if not path.exists():
