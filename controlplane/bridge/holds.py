@@ -58,6 +58,11 @@ class Holds:
         self._replays: deque[list[Hold]] = deque()
         self._open: dict[bytes, tuple[Hold, float]] = {}
 
+    @property
+    def open_count(self) -> int:
+        """Holds of this gateway that are not durably resolved yet."""
+        return len(self._open)
+
     def add(self, hold: Hold) -> WaitingHold:
         """Queue a hold; raises `LedgerAway` when the queue is full."""
         if len(self._waiting) >= QUEUE_MAX:

@@ -47,8 +47,10 @@ class PostgresLedger:
     """Implements `ports.Ledger`; `start` returns at once, whether PostgreSQL is there or not."""
 
     def __init__(self, conninfo: str) -> None:
-        self._holds = Holds(self._give_back)
-        self._settlements = Settlements(self._holds.resolved, lambda: self._settle_lane.wake())
+        self._holds = Holds(self.release)
+        self._settlements = Settlements(
+            self._holds.resolved, lambda: self._settle_lane.wake(), lambda: self._holds.open_count
+        )
         self._hold_lane = Lane("holds", conninfo, self._holds, holds.STATEMENTS)
         self._settle_lane = Lane("settlements", conninfo, self._settlements, settlements.STATEMENTS)
 
@@ -96,6 +98,28 @@ class PostgresLedger:
             self._holds.abandon(waiting)
             raise
 
+    def release(self, hold: Hold) -> None:
+        """Give back a hold that nothing will settle."""
+        if hold.amount_nano == 0:
+            return
+        release = Settlement(
+            request=hold.request,
+            organization=hold.organization,
+            project=hold.project,
+            key=hold.key,
+            budgets=hold.budgets,
+            held_nano=hold.amount_nano,
+            amount_nano=0,
+            counts=TokenCounts(uncached=0, cached=0, output=0),
+            model=hold.model,
+            price=hold.price,
+            source="gateway",
+        )
+        try:
+            self._settlements.add(release)
+        except LedgerAway:
+            log.error("hold_left_to_expire", request=hold.request.hex())
+
     async def settle(self, settlement: Settlement) -> None:
         """Durable on return. Raises `LedgerAway` after a bound; the settlement stays queued."""
         if settlement.held_nano == 0 and settlement.amount_nano == 0:
@@ -138,26 +162,6 @@ class PostgresLedger:
         except TimeoutError:
             raise LedgerAway(f"no answer within {SETTLE_WAIT_S:g} s") from None
         return msgspec.json.decode(answer, type=Terms) if answer else None
-
-    def _give_back(self, hold: Hold) -> None:
-        """Release a hold whose caller left before it was admitted."""
-        release = Settlement(
-            request=hold.request,
-            organization=hold.organization,
-            project=hold.project,
-            key=hold.key,
-            budgets=hold.budgets,
-            held_nano=hold.amount_nano,
-            amount_nano=0,
-            counts=TokenCounts(uncached=0, cached=0, output=0),
-            model=hold.model,
-            price=hold.price,
-            source="gateway",
-        )
-        try:
-            self._settlements.add(release)
-        except LedgerAway:
-            log.error("hold_left_to_expire", request=hold.request.hex())
 
 
 def _reported(request: bytes, terms: Terms, counts: TokenCounts) -> Settlement:

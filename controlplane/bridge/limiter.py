@@ -27,6 +27,8 @@ BATCH_MAX = 256
 TAKES_WAITING_MAX = 10_000
 ADJUSTMENTS_MAX = 100_000
 PLANS_MAX = 100_000
+# Up to this fill, other gateways will hardly have used the rest since it was last seen.
+ROOMY_SHARE = 0.5
 RECONNECT_S_MIN = 0.1
 RECONNECT_S_MAX = 1.0
 # One hash tag: the script touches several buckets, which a cluster must keep together.
@@ -116,6 +118,19 @@ class RedisLimiter:
         if levels is None:
             return self._take_locally(plan, tokens)
         return _allowance(plan, tokens, levels[0], [level / MILLI for level in levels[1:]])
+
+    def roomy(self, key: KeyRecord, tokens: int) -> bool:
+        """Redis will be asked, and each bucket was last seen far enough from its limit."""
+        buckets = self._plan(key).buckets
+        if self._link is None or not buckets:
+            return False
+        now_s = monotonic_s()
+        for bucket in buckets:
+            level = self._shares.seen(bucket, now_s)
+            cost = tokens if bucket.counts_tokens else 1
+            if level is None or level + cost > bucket.limit * ROOMY_SHARE:
+                return False
+        return True
 
     def give_back(self, key: KeyRecord, tokens: int) -> None:
         """Return tokens; they travel with the next batch."""

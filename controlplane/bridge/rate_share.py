@@ -69,6 +69,11 @@ class RateShares:
             for _ in range(_FORGET_AT_ONCE):
                 self._seen.popitem(last=False)
 
+    def seen(self, bucket: Bucket, now_s: float) -> float | None:
+        """How full a shared bucket must be by now, if only this gateway used it since."""
+        known = self._seen.get(bucket.name)
+        return None if known is None else known[1].leaked(bucket.limit, now_s)
+
     def begin(self, now_s: float) -> None:
         """Redis went away; a second loss in a row changes nothing."""
         if self._away_since_s is None:

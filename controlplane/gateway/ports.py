@@ -14,6 +14,8 @@ from controlplane.gateway.snapshot import KeyRecord, Snapshot
 from controlplane.kernel.price import Price, TokenCounts
 from inference.contract.frames import Report
 
+CountSource = Literal["gateway", "node", "estimate"]
+
 
 class LedgerAway(Exception):
     """PostgreSQL cannot be asked now; nothing was admitted or charged."""
@@ -63,7 +65,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     counts: TokenCounts
     model: str
     price: Price
-    source: Literal["gateway", "node", "estimate"]
+    source: CountSource
 
 
 class Allowance(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,6 +144,9 @@ class Limiter(Protocol):
     async def take(self, key: KeyRecord, tokens: int) -> Allowance:
         """Count one request and its estimated tokens, unless a limit is reached."""
 
+    def roomy(self, key: KeyRecord, tokens: int) -> bool:
+        """Whether `take` will wait for an answer and most likely be allowed; no promise."""
+
     def give_back(self, key: KeyRecord, tokens: int) -> None:
         """Return tokens that were estimated but not used; never blocks."""
 
@@ -151,6 +156,9 @@ class Ledger(Protocol):
 
     async def hold(self, hold: Hold) -> None:
         """Reserve; raises `BudgetExceeded` or `LedgerAway`."""
+
+    def release(self, hold: Hold) -> None:
+        """Give back a hold that nothing will settle; never blocks."""
 
     async def settle(self, settlement: Settlement) -> None:
         """Charge or release exactly once, whoever repeats it; raises `LedgerAway`."""

@@ -65,6 +65,37 @@ async def test_releasing_gives_everything_back(ledger: PostgresLedger) -> None:
     assert lines(hold.request) == [(0, "hold", 100), (1, "release", 100)]
 
 
+@pytest.mark.parametrize("others_open", [0, 1])
+async def test_a_settlement_is_on_disk_when_it_is_answered(
+    ledger: PostgresLedger, others_open: int
+) -> None:
+    """Alone it waits for the disk itself; beside others a flush follows it."""
+    three_budgets()
+    others = [make_hold(1, ORG_A) for _ in range(others_open)]
+    for other in others:
+        await ledger.hold(other)
+    hold = make_hold(100, ORG_A)
+    await ledger.hold(hold)
+    ((before,),) = rows("SELECT pg_current_wal_insert_lsn()::text")
+    await ledger.settle(settlement_of(hold, 30))
+    assert rows(f"SELECT pg_current_wal_flush_lsn() > '{before}'") == [(True,)]
+    for other in others:
+        await ledger.settle(settlement_of(other, 0))
+
+
+async def test_a_hold_is_given_back_without_waiting(ledger: PostgresLedger) -> None:
+    three_budgets()
+    hold, free = make_hold(100, ORG_A), make_hold(0, ORG_A)
+    await ledger.hold(hold)
+    await ledger.hold(free)
+    ledger.release(hold)
+    ledger.release(free)
+    await eventually(lambda: ledger.settlements_pending == 0)
+    assert lines(hold.request) == [(0, "hold", 100), (1, "release", 100)]
+    assert lines(free.request) == []
+    assert budget_row(ORG_A) == (0, 0, 0)
+
+
 @pytest.mark.parametrize(
     ("short", "scope"), [(ALICE_KEY, "key"), (PROJECT_A, "project"), (ORG_A, "organization")]
 )

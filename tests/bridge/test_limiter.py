@@ -105,6 +105,20 @@ async def test_a_key_without_limits_never_reaches_redis() -> None:
     assert await limiter.take(limited_key(requests=None), 10**9) is UNLIMITED
 
 
+async def test_room_is_told_far_from_every_limit_only(make: Make) -> None:
+    limiter = make()
+    await limiter.wait_shared(BACK_S_MAX)
+    key = limited_key(requests=100, tokens=1_000)
+    assert not limiter.roomy(key, 1)  # Not seen yet.
+    await limiter.take(key, 100)
+    assert limiter.roomy(key, 300)
+    assert not limiter.roomy(key, 600)
+    for _ in range(60):
+        await limiter.take(key, 0)
+    assert not limiter.roomy(key, 1)
+    assert not limiter.roomy(limited_key(requests=None), 1)  # Nobody would be asked.
+
+
 async def test_many_at_once_are_admitted_up_to_the_limit(make: Make) -> None:
     limiters = [make(4) for _ in range(3)]
     for limiter in limiters:

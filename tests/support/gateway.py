@@ -34,10 +34,16 @@ from tests.support.ports import (
 class GatewayUnderTest:
     """The running gateway and the fakes behind it."""
 
-    def __init__(self, limits: LinkLimits = QUICK) -> None:
+    def __init__(
+        self,
+        limits: LinkLimits = QUICK,
+        *,
+        limiter: MemoryLimiter | None = None,
+        ledger: MemoryLedger | None = None,
+    ) -> None:
         self.keys = MemoryKeys(make_snapshot(MODEL))
-        self.limiter = MemoryLimiter()
-        self.ledger = MemoryLedger()
+        self.limiter = limiter or MemoryLimiter()
+        self.ledger = ledger or MemoryLedger()
         self.recorder = MemoryRecorder()
         self.safety = WordSafety()
         self.fleet_port = MemoryPort()

@@ -94,6 +94,11 @@ class MemoryLimiter:
     answer: Allowance = field(default_factory=lambda: Allowance(allowed=True))
     taken: list[int] = field(default_factory=list)
     given_back: list[int] = field(default_factory=list)
+    far: bool = False
+
+    def roomy(self, key: KeyRecord, tokens: int) -> bool:
+        """As told."""
+        return self.far
 
     async def take(self, key: KeyRecord, tokens: int) -> Allowance:
         """Note and answer."""
@@ -125,6 +130,10 @@ class MemoryLedger:
             raise BudgetExceeded("organization", hold.budgets[0])
         assert hold.request not in self.held, "held twice"
         self.held[hold.request] = self.open[hold.request] = hold
+
+    def release(self, hold: Hold) -> None:
+        """Resolve at no charge."""
+        del self.open[hold.request]
 
     async def settle(self, settlement: Settlement) -> None:
         """Resolve."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import msgspec
 
@@ -61,10 +63,13 @@ async def admit(
     *,
     count_prompt: Callable[[], Awaitable[int]],
 ) -> Admitted:
-    """Limits, then the hold; raises `Refusal` with nothing left reserved."""
+    """Limits and the hold; raises `Refusal` with nothing left reserved.
+
+    Far from its limits a request is most likely allowed: its hold is asked for meanwhile, and given
+    back if it is not. Near them the hold comes after, so that refusals cost the ledger nothing.
+    """
     output_all = asked.output_tokens * asked.ask.sampling.n
     estimated = estimate_tokens(asked.ask.bytes, output_all)
-    allowance = await take_limits(call, asked.key, limiter, tokens=estimated)
     hold = make_hold(
         call,
         asked.key,
@@ -76,8 +81,16 @@ async def admit(
     async def exact_nano() -> int:
         return hold_nano(asked.model.price, await count_prompt(), output_all)
 
+    take = partial(take_hold, call, hold, ledger, exact_nano=exact_nano)
+    early = asyncio.ensure_future(take()) if limiter.roomy(asked.key, estimated) else None
     try:
-        hold = await take_hold(call, hold, ledger, exact_nano=exact_nano)
+        allowance = await take_limits(call, asked.key, limiter, tokens=estimated)
+    except BaseException:
+        if early is not None:
+            _withdraw(early, ledger)
+        raise
+    try:
+        hold = await (early or take())
     except Refusal:
         limiter.give_back(asked.key, estimated)
         raise
@@ -91,3 +104,11 @@ async def admit(
         allowance=allowance,
         hold=hold,
     )
+
+
+def _withdraw(holding: asyncio.Task[Hold], ledger: Ledger) -> None:
+    """Give a hold back that was taken; one on its way is given back by the ledger when it comes."""
+    if not holding.done():
+        holding.cancel()
+    elif holding.exception() is None:
+        ledger.release(holding.result())
