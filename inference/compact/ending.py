@@ -59,16 +59,16 @@ def timing_of(request: Request, now_us: int) -> Timing:
     )
 
 
-def output_of(sequence: Sequence, pick: Pick | None, now_us: int) -> Output:
-    """What this step made for a choice. Tokens that end a choice are not part of its text."""
+def output_of(sequence: Sequence, picks: list[Pick], now_us: int) -> Output:
+    """What this step made for a choice. The token that ends a choice is not part of its text."""
     request = sequence.request
-    shown = pick is not None and pick.token is not None and sequence.finish != "stop"
+    shown = picks[:-1] if sequence.finish in ("stop", "error") else picks
     return Output(
         request=request.job.request,
         choice=sequence.choice,
-        tokens=[pick.token] if shown and pick and pick.token is not None else [],
+        tokens=[pick.token for pick in shown if pick.token is not None],
         usage=usage_of(request),
         timing=timing_of(request, now_us),
         finish=sequence.finish,
-        logprobs=[pick.logprob] if shown and pick and pick.logprob else None,
+        logprobs=[pick.logprob for pick in shown if pick.logprob] or None,
     )

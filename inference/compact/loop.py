@@ -8,8 +8,8 @@ from typing import Protocol
 
 from inference.compact.ending import Ending, Pick, output_of
 from inference.compact.mask import TokenMask
-from inference.compact.request import Request, Sequence
-from inference.compact.scheduler import Chunk, Scheduler
+from inference.compact.request import Request
+from inference.compact.scheduler import Chunk, Counts, Scheduler
 from inference.contract.frames import Job, KvEvents, Output, Step
 
 SEED_BITS = 63
@@ -70,30 +70,34 @@ class StepLoop:
         self.scheduler.drop(request, now_us)
         for sequence in request.unfinished:
             sequence.finish = finish
-            self._ended.append(output_of(sequence, None, now_us))
+            self._ended.append(output_of(sequence, [], now_us))
 
-    def end_all(self, finish: str) -> None:
-        """End every request."""
+    def end_all(self, finish: str) -> Step:
+        """End every request; the last outputs come with the load that is left."""
         for request_id in list(self.requests):
             self.end(request_id, finish)
+        return self._report([], self.clock_us(), self.scheduler.counts)
 
     def step(self) -> tuple[Step, KvEvents | None]:
         """One engine step, and what it changed in the prefix cache."""
         started_us = self.clock_us()
-        preemptions_before = self.scheduler.preemptions
+        before = self.scheduler.counts
         self._end_overdue(started_us)
         chunks = self.scheduler.schedule(started_us)
         picks = self.model.run(chunks) if chunks else []
         self.scheduler.advance(chunks)
         outputs = self._publish(chunks, picks)
-        preemptions = self.scheduler.preemptions - preemptions_before
-        return self.report(outputs, started_us, preemptions), self._kv_events()
+        self.scheduler.learn(chunks, self.clock_us() - started_us)
+        return self._report(outputs, started_us, before), self._kv_events()
 
-    def report(self, outputs: list[Output], started_us: int, preemptions: int) -> Step:
-        """A step frame with the load as it is now and everything that has ended meanwhile."""
+    def _report(self, outputs: list[Output], started_us: int, before: Counts) -> Step:
+        """A step frame with the load as it is now and everything that has ended meanwhile;
+        `before` is what the scheduler had counted when the step began.
+        """
         now_us = self.clock_us()
         oldest_us = self.scheduler.pool.oldest_us()
         ended, self._ended = self._ended, []
+        counts = self.scheduler.counts
         return Step(
             outputs=ended + outputs,
             running=len(self.scheduler.running),
@@ -102,7 +106,9 @@ class StepLoop:
             kv_free_blocks=self.scheduler.pool.available,
             oldest_block_s=0.0 if oldest_us is None else (now_us - oldest_us) / 1e6,
             step_us=now_us - started_us,
-            preemptions=preemptions,
+            preemptions=counts.preemptions - before.preemptions,
+            drafted=counts.drafted - before.drafted,
+            accepted=counts.accepted - before.accepted,
         )
 
     def _end_overdue(self, now_us: int) -> None:
@@ -114,21 +120,33 @@ class StepLoop:
     def _publish(self, chunks: list[Chunk], picks: list[Pick]) -> list[Output]:
         """Append what was drawn, apply the end rules and write one output per choice."""
         now_us = self.clock_us()
-        sampled = [chunk.sequence for chunk in chunks if chunk.draws]
-        for sequence, pick in zip(sampled, picks, strict=True):
-            self._append(sequence, pick, now_us)
-        return [
-            output_of(sequence, pick, now_us) for sequence, pick in zip(sampled, picks, strict=True)
-        ]
+        outputs = []
+        first = 0
+        for chunk in chunks:
+            if chunk.draws:
+                taken = self._append(chunk, picks[first : first + chunk.draws], now_us)
+                outputs.append(output_of(chunk.sequence, taken, now_us))
+                first += chunk.draws
+        return outputs
 
-    def _append(self, sequence: Sequence, pick: Pick, now_us: int) -> None:
+    def _append(self, chunk: Chunk, picks: list[Pick], now_us: int) -> list[Pick]:
+        """Append what was drawn up to the first draft that was not, or the end; returns that."""
+        sequence = chunk.sequence
         request = sequence.request
-        if pick.token is None:
-            sequence.finish = "error"
-        else:
+        accepted = taken = 0
+        for taken, pick in enumerate(picks, 1):
+            if pick.token is None:
+                sequence.finish = "error"
+                break
             sequence.append(pick.token)
             request.completion_tokens += 1
+            right = taken <= len(chunk.drafts) and pick.token == chunk.drafts[taken - 1]
+            accepted += right
             sequence.finish = self.ending.reason(sequence, pick.token)
+            if sequence.finish is not None or not right:
+                break
+        if chunk.drafts:
+            self.scheduler.accept(chunk, accepted)
         if request.first_token_us is None:
             request.first_token_us = now_us
             for sibling in request.sequences[1:]:
@@ -137,6 +155,7 @@ class StepLoop:
             self.scheduler.finish(sequence, now_us)
             if not request.unfinished:
                 del self.requests[request.job.request]
+        return picks[:taken]
 
     def _kv_events(self) -> KvEvents | None:
         stored, removed = self.scheduler.pool.drain_events()

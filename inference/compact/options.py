@@ -7,6 +7,7 @@ from dataclasses import dataclass
 MEBIBYTE = 1024 * 1024
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "bfloat16", "float32")
+SPECULATE = ("auto", "on", "off")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,7 +17,8 @@ class CompactOptions:
     `step_tokens` bounds the tokens of one engine step; `mixed_prefill_tokens` bounds its prompt
     tokens while other requests are decoding, so that their next token is not kept waiting.
     `kv_blocks` overrides `kv_bytes`. `name` is what the model is offered as (default: its folder).
-    `threads` None leaves torch's own choice.
+    `threads` None leaves torch's own choice. `speculate` auto drafts tokens by prompt lookup, up to
+    `drafts_max` per sequence and step, as long as that pays; on drafts in any case.
     """
 
     name: str | None = None
@@ -29,13 +31,23 @@ class CompactOptions:
     mixed_prefill_tokens: int = 512
     running_max: int = 64
     threads: int | None = None
+    speculate: str = "auto"
+    drafts_max: int = 4
 
     def __post_init__(self) -> None:
         if self.device not in DEVICES:
             raise ValueError(f"device: {self.device!r} is not one of {', '.join(DEVICES)}")
         if self.dtype not in DTYPES:
             raise ValueError(f"dtype: {self.dtype!r} is not one of {', '.join(DTYPES)}")
-        for field in ("block_size", "kv_bytes", "step_tokens", "mixed_prefill_tokens"):
+        if self.speculate not in SPECULATE:
+            raise ValueError(f"speculate: {self.speculate!r} is not one of {', '.join(SPECULATE)}")
+        for field in (
+            "block_size",
+            "kv_bytes",
+            "step_tokens",
+            "mixed_prefill_tokens",
+            "drafts_max",
+        ):
             if getattr(self, field) < 1:
                 raise ValueError(f"{field}: must be at least 1")
         if not 1 <= self.running_max <= self.step_tokens:

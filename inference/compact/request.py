@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from sys import byteorder
 
 from inference.compact.chance import stream_of
 from inference.compact.mask import TokenMask
@@ -10,6 +11,8 @@ from inference.contract.blocks import HASH_BYTES, chain_hashes, extend_chain, sp
 from inference.contract.frames import Job
 
 TOKEN_BYTES = array("I").itemsize
+# The share of drafts that is taken to be accepted before any was seen; see `speculate`.
+ACCEPTANCE_AT_FIRST = 0.25
 
 
 class Request:
@@ -40,8 +43,8 @@ class Sequence:
     """
 
     __slots__ = (
-        "blocks", "choice", "computed", "counts", "expected", "finish", "hashes", "mask", "packed",
-        "registered", "request", "stream", "tokens",
+        "acceptance", "blocks", "choice", "computed", "counts", "expected", "finish", "hashes",
+        "mask", "packed", "registered", "request", "retry_at", "stream", "tokens",
     )  # fmt: skip
 
     def __init__(self, request: Request, choice: int) -> None:
@@ -49,7 +52,7 @@ class Sequence:
         self.choice = choice
         self.stream = stream_of(request.seed, choice)
         self.tokens = list(request.job.tokens)
-        self.packed = array("I", self.tokens)
+        self.packed = bytearray(array("I", self.tokens).tobytes())
         self.computed = 0
         self.blocks: list[int] = []
         self.hashes = list(request.prompt_hashes)
@@ -58,6 +61,8 @@ class Sequence:
         self.finish: str | None = None
         self.counts: dict[int, int] = {}
         self.mask: TokenMask | None = None
+        self.acceptance = ACCEPTANCE_AT_FIRST
+        self.retry_at = 0
 
     @property
     def generated(self) -> int:
@@ -67,15 +72,15 @@ class Sequence:
     def append(self, token: int) -> None:
         """Add a sampled token; its key and value are computed in a later step."""
         self.tokens.append(token)
-        self.packed.append(token)
+        self.packed += token.to_bytes(TOKEN_BYTES, byteorder)
         self.counts[token] = self.counts.get(token, 0) + 1
         if self.mask is not None:
             self.mask.accept(token)
 
     def block_tokens(self, index: int) -> bytes:
         """Token ids of block `index`, packed, for comparing."""
-        size = self.request.block_size
-        return self.packed[index * size : (index + 1) * size].tobytes()
+        width = self.request.block_size * TOKEN_BYTES
+        return bytes(self.packed[index * width : (index + 1) * width])
 
     def block_hash(self, index: int) -> bytes:
         """Chain hash of full block `index`; extends the chain over generated tokens."""

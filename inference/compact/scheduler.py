@@ -6,12 +6,15 @@ each step hands out a budget of tokens, first to running sequences, then to wait
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from inference.compact.blocks import BlockPool
 from inference.compact.options import CompactOptions
 from inference.compact.queue import WaitingQueue
 from inference.compact.request import Request, Sequence
+from inference.compact.speculate import Speculator, note_drafts
 
 # Share of the pool that admission leaves alone, so that those who run can grow without preemption.
 HELD_BACK_DIVISOR = 32
@@ -37,15 +40,33 @@ class Chunk(msgspec.Struct, frozen=True, eq=False):
         return self.sequence.tokens[self.start : self.start + self.count] + self.drafts
 
 
+class Counts(NamedTuple):
+    """What a scheduler has counted since it was made."""
+
+    preemptions: int
+    drafted: int
+    accepted: int
+
+
 class Scheduler:
     """Owns the running list and the waiting queue; the pool is its only other state."""
 
     def __init__(self, pool: BlockPool, options: CompactOptions) -> None:
         self.pool = pool
         self.options = options
+        self.speculator: Speculator | None = None
+        if options.speculate != "off":
+            self.speculator = Speculator(options.drafts_max, always=options.speculate == "on")
         self.queue = WaitingQueue()
         self.running: list[Sequence] = []
         self.preemptions = 0
+        self.drafted = 0
+        self.accepted = 0
+
+    @property
+    def counts(self) -> Counts:
+        """Preemptions, drafts and accepted drafts so far."""
+        return Counts(self.preemptions, self.drafted, self.accepted)
 
     @property
     def has_work(self) -> bool:
@@ -79,7 +100,7 @@ class Scheduler:
         """Hand out one step's budget. Decodes come first in the list, as the runner wants them."""
         preemptions_before = self.preemptions
         chunks = self._decodes(now_us)
-        budget = self.options.step_tokens - len(chunks)
+        budget = self.options.step_tokens - sum(chunk.count for chunk in chunks)
         if chunks:
             budget = min(budget, self.options.mixed_prefill_tokens)
         for sequence in self.running:
@@ -97,9 +118,24 @@ class Scheduler:
         return chunks
 
     def advance(self, chunks: list[Chunk]) -> None:
-        """Record that these chunks have been computed."""
+        """Record that these chunks have been computed, drafts aside."""
         for chunk in chunks:
-            chunk.sequence.computed = chunk.start + chunk.count
+            chunk.sequence.computed = chunk.start + chunk.count - len(chunk.drafts)
+
+    def accept(self, chunk: Chunk, count: int) -> None:
+        """Record that the first `count` drafts turned out right; they have been appended."""
+        sequence, drafted = chunk.sequence, len(chunk.drafts)
+        sequence.computed += count
+        self._register(sequence, sequence.computed)
+        note_drafts(sequence, drafted, count)
+        self.drafted += drafted
+        self.accepted += count
+
+    def learn(self, chunks: list[Chunk], step_us: int) -> None:
+        """Let the speculator know how long a step took that had no prompt tokens."""
+        if self.speculator is not None and all(chunk.draws == chunk.count for chunk in chunks):
+            drafted = sum(len(chunk.drafts) for chunk in chunks)
+            self.speculator.measure(len(chunks), drafted, step_us)
 
     def _decodes(self, now_us: int) -> list[Chunk]:
         """One token for each sequence that lacks one, preempting last-in where blocks run out."""
@@ -109,7 +145,22 @@ class Scheduler:
                 continue
             if self._grow(sequence, now_us):
                 chunks.append(self._take(sequence, 1))
+        if self.speculator is not None and self.speculator.begin(len(chunks)):
+            return self._with_drafts(chunks, self.speculator)
         return chunks
+
+    def _with_drafts(self, chunks: list[Chunk], speculator: Speculator) -> list[Chunk]:
+        """Add guesses where the sequence's own blocks have room: nobody yields for a guess."""
+        spare = self.options.step_tokens - len(chunks)
+        drafting = []
+        for chunk in chunks:
+            sequence = chunk.sequence
+            room = len(sequence.blocks) * self.pool.block_size - len(sequence.tokens)
+            drafts = speculator.propose(sequence, min(room, spare), len(chunks))
+            spare -= len(drafts)
+            rows = 1 + len(drafts)
+            drafting.append(Chunk(sequence, chunk.start, rows, rows, drafts))
+        return drafting
 
     def _grow(self, sequence: Sequence, now_us: int) -> bool:
         """See to a block for the next token; False when the sequence itself had to yield.
@@ -165,13 +216,17 @@ class Scheduler:
         """
         start = sequence.computed
         chunk = Chunk(sequence, start, count, int(start + count == len(sequence.tokens)))
-        full = (chunk.start + count) // self.pool.block_size
+        self._register(sequence, start + count)
+        return chunk
+
+    def _register(self, sequence: Sequence, known: int) -> None:
+        """Make the full blocks among the first `known` tokens findable."""
+        full = known // self.pool.block_size
         for index in range(sequence.registered, full):
             self.pool.register(
                 sequence.blocks[index], sequence.block_hash(index), sequence.block_tokens(index)
             )
         sequence.registered = max(sequence.registered, full)
-        return chunk
 
     def _release(self, sequence: Sequence, now_us: int) -> None:
         self.pool.release(sequence.blocks, now_us)

@@ -17,6 +17,9 @@ REQUEST_ID_BYTES = 16
 OUTPUT_TOKENS_PER_FRAME_MAX = 4096
 OUTPUT_TEXT_CHARS_MAX = 512 * 1024
 REQUEST_JSON_BYTES_MAX = 3 * 1024 * 1024
+# Counted by token ids; told by the engine, which alone knows them; or guessed, as for a server
+# that was cut off before it told.
+USAGE_SOURCES = ("", "engine", "estimate")
 CHOICES_MAX = 8
 LOGPROBS_MAX = 20
 INPUTS_MAX = 2048
@@ -35,13 +38,13 @@ class Frame(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 class Usage(Frame, frozen=True):
     """Cumulative token counts of one request; `cached_tokens` lies inside `prompt_tokens`.
 
-    `estimated`: the node could not count, as when a server behind it was cut off before it told.
+    `source` says whose count it is where token ids do not tell: one of `USAGE_SOURCES`.
     """
 
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
-    estimated: bool = False
+    source: str = ""
 
 
 class Timing(Frame, frozen=True):
@@ -189,6 +192,7 @@ class Step(Frame, tag="step", frozen=True):
 
     `waiting_tokens` are uncached prompt tokens not prefilled yet; `oldest_block_s` is the age of
     the block that eviction would take next; `step_us` is the duration of the step itself.
+    `drafted` tokens were guessed in this step, of which `accepted` turned out right.
     """
 
     outputs: list[Output]
@@ -199,6 +203,8 @@ class Step(Frame, tag="step", frozen=True):
     oldest_block_s: float
     step_us: int
     preemptions: int
+    drafted: int = 0
+    accepted: int = 0
 
 
 class KvEvents(Frame, tag="kv", frozen=True):

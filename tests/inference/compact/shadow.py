@@ -37,13 +37,13 @@ class ShadowModel:
             held = [self.slots[self._slot(chunk, place)] for place in range(len(prefix))]
             assert held == prefix
         return [
-            Pick(abs(prefix[-1]) % VOCABULARY)
+            Pick(abs(seen) % VOCABULARY)
             for chunk, prefix in zip(chunks, prefixes, strict=True)
-            if chunk.draws
+            for seen in prefix[len(prefix) - chunk.draws :]
         ]
 
     def _prefixes(self, chunk: Chunk) -> list[int]:
-        tokens = chunk.sequence.tokens[: chunk.start + chunk.count]
+        tokens = chunk.sequence.tokens[: chunk.start] + chunk.tokens
         salt = hash(chunk.sequence.request.job.salt)
         chain = itertools.accumulate(tokens, lambda before, new: hash((before, new)), initial=salt)
         return list(chain)[1:]

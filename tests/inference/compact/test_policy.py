@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from inference.compact.options import CompactOptions
+from inference.compact.options import SPECULATE, CompactOptions
 from inference.contract.blocks import HASH_BYTES
 from inference.contract.frames import Job, Sampling
 from tests.inference.compact.shadow import VOCABULARY, shadow_loop
@@ -56,6 +56,8 @@ OPTIONS = st.builds(
     step_tokens=st.integers(4, 40),
     mixed_prefill_tokens=st.integers(1, 16),
     running_max=st.integers(1, 4),
+    speculate=st.sampled_from(SPECULATE),
+    drafts_max=st.integers(1, 5),
 )
 
 
@@ -133,12 +135,12 @@ def _split(packed: bytes) -> list[bytes]:
 
 @settings(max_examples=50, deadline=None)
 @given(OPTIONS, st.lists(ARRIVALS, min_size=1, max_size=6))
-def test_a_text_does_not_depend_on_its_neighbours(
+def test_a_text_does_not_depend_on_its_neighbours_or_on_drafts(
     options: CompactOptions, arrivals: list[Arrival]
 ) -> None:
     together = _texts(options, arrivals)
     for number, arrival in enumerate(arrivals):
-        (alone,) = _texts(options, [arrival])
+        (alone,) = _texts(replace(options, speculate="off"), [arrival])
         assert together[number] == alone
 
 
