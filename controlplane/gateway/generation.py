@@ -5,7 +5,9 @@ from __future__ import annotations
 from controlplane.gateway.answer import Piece, Writer
 from controlplane.gateway.nodes.stream import JobStream
 from controlplane.gateway.openai.render import ChatWriter
+from controlplane.gateway.openai.upstream import request_json
 from controlplane.gateway.refusal import no_node
+from controlplane.gateway.s1_admission.hold import prompt_bound
 from controlplane.gateway.s3_tokenize.tokenize import Prompt, encode_ask, tokenize
 from controlplane.gateway.s3_tokenize.window import Room
 from controlplane.gateway.s4_route.node import Placement
@@ -24,6 +26,7 @@ class Generation:
         self._trip = trip
         self._shape = writer
         self._tokens: list[int] | None = None
+        self._request_json = b""
         self._pieces: dict[int, Piece] = {}
         self._finisher: Finisher | None = None
         self._writer: Writer | None = None
@@ -44,16 +47,21 @@ class Generation:
         return self._finisher.verdict if self._finisher else ""
 
     async def count(self) -> int:
-        """Tokens of the prompt; raises `Refusal`."""
-        return len(await self._encoded())
+        """Tokens of the prompt, at most where no tokenizer can tell; raises `Refusal`."""
+        tokens = len(await self._encoded())
+        return self._prompt_bound() if self._request_json else tokens
 
     async def tokenize(self) -> Prompt:
         """Token ids, window, block hashes; raises `Refusal`."""
         admitted, cluster = made(self._trip.admitted), made(self._trip.cluster)
+        tokens = await self._encoded()
+        if bool(self._request_json) != (cluster.served.text is None):
+            # Nodes of the other kind have taken over since the tokens were counted.
+            raise no_node(admitted.model.name)
         return tokenize(
             self._trip.call,
             admitted.ask,
-            await self._encoded(),
+            tokens,
             room=Room(
                 window_tokens=min(admitted.model.context_window, cluster.served.context_window),
                 output_tokens=admitted.output_tokens,
@@ -79,7 +87,7 @@ class Generation:
             trip.call.request,
             admitted.ask,
             fingerprint=f"fp_{served.digest[:12]}",
-            token_text=served.text.token_text,
+            token_text=served.text.token_text if served.text else _no_tokens,
         )
 
     def dispatch(self, placement: Placement) -> JobStream:
@@ -92,6 +100,7 @@ class Generation:
             chains=prompt.chains,
             output_tokens=prompt.output_tokens,
             salt=prompt.salt,
+            request_json=self._request_json,
         )
         return dispatch(
             self._trip.call,
@@ -104,7 +113,7 @@ class Generation:
     async def take(self, outputs: list[Output]) -> None:
         """Text, stops, safety, shape; and out to the client."""
         trip, call = self._trip, self._trip.call
-        if any(output.tokens for output in outputs):
+        if any(output.delivered for output in outputs):
             call.note_tokens()
         pieces = await made(self._finisher).feed(outputs)
         if made(trip.admitted).ask.stream:
@@ -128,6 +137,8 @@ class Generation:
         completion = stream.usage.completion_tokens
         if finisher.was_cut:
             completion -= stream.completion_tokens - finisher.cut_tokens
+        if self._request_json:
+            return self._told(stream.usage)
         prompt_tokens = len(made(self._tokens))
         return Usage(
             prompt_tokens=prompt_tokens,
@@ -148,10 +159,30 @@ class Generation:
             served = self._trip.world.fleet.models().get(asked.model.name)
             if served is None:
                 raise no_node(asked.model.name)
+            if served.text is None:
+                # The server behind the node has the tokenizer, and refuses what is too long.
+                self._request_json, self._tokens = request_json(asked.ask), []
+                return self._tokens
             self._tokens = await encode_ask(
                 self._trip.call, asked.ask, served.text, window_tokens=asked.model.context_window
             )
         return self._tokens
+
+    def _told(self, usage: Usage) -> Usage:
+        """The engine's own count, within what the request reserved."""
+        admitted = made(self._trip.admitted)
+        prompt_tokens = min(usage.prompt_tokens, self._prompt_bound())
+        output_all = admitted.output_tokens * admitted.ask.sampling.n
+        return Usage(
+            prompt_tokens=prompt_tokens,
+            cached_tokens=min(usage.cached_tokens, prompt_tokens),
+            completion_tokens=min(usage.completion_tokens, output_all),
+            source=usage.source,
+        )
+
+    def _prompt_bound(self) -> int:
+        asked = made(self._trip.asked)
+        return prompt_bound(asked.ask, asked.model)
 
     def _collect(self, piece: Piece) -> None:
         first = Piece(choice=piece.choice, text="", logprobs=[])
@@ -159,3 +190,7 @@ class Generation:
         whole.text += piece.text
         whole.logprobs.extend(piece.logprobs)
         whole.finish = piece.finish
+
+
+def _no_tokens(token: int) -> tuple[str, bytes]:
+    raise AssertionError(f"token {token} of a model without a tokenizer")

@@ -5,13 +5,16 @@ from __future__ import annotations
 import msgspec
 
 from controlplane.gateway.ports import RequestRecord
+from controlplane.gateway.s4_route.node import Placement
 from controlplane.gateway.s4_route.rules import DIRECT
 from controlplane.gateway.trip import NOTHING, Trip, made
 from controlplane.kernel.clock import MICROSECOND_NS
 from controlplane.kernel.statuses import CLIENT_LEFT
+from inference.contract.frames import Usage
 
 OK = 200
 ABSENT_US = -1
+USAGE_WORDS = {"engine": "reported by the engine", "estimate": "estimated"}
 
 
 def make_record(trip: Trip) -> RequestRecord:
@@ -44,9 +47,15 @@ def make_record(trip: Trip) -> RequestRecord:
         inter_token_us=call.inter_token_us,
         cost_nano=trip.charge.amount_nano if trip.charge else 0,
         spans=call.spans.to_bytes(),
-        receipt=msgspec.json.encode(placement.receipt()) if placement else b"",
+        receipt=_receipt(placement, usage) if placement else b"",
         safety=trip.task.verdict,
     )
+
+
+def _receipt(placement: Placement, usage: Usage) -> bytes:
+    source = USAGE_WORDS.get(usage.source)
+    told = {"usage": source} if source else {}
+    return msgspec.json.encode({**told, **placement.receipt()})
 
 
 def _status(trip: Trip) -> int:

@@ -88,6 +88,8 @@ def node_rejected(code: str, reason: str) -> Refusal:
     if code == "too_long":
         message = f"The request does not fit the nodes that serve this model: {reason}."
         return bad_field(None, message, "context_length_exceeded")
+    if code == "bad_request":
+        return bad_field(None, f"The server behind this model refused the request: {reason}")
     return internal_error("node_rejected", f"The node refused the request: {reason}.")
 
 

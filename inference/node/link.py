@@ -92,18 +92,18 @@ class GatewayLink:
         self._silence_max_s = OPEN_TIMEOUT_S
         self._step_sent_s = 0.0
         self._connection: ClientConnection | None = None
-        self._leaving = False
+        self._leaving = asyncio.Event()
 
     async def run(self) -> None:
         """Keep the link up until cancelled or hung up; raises `Fenced`."""
-        while not self._leaving:
+        while not self._leaving.is_set():
             try:
                 await self._connect_once()
             except InvalidStatus as error:
                 status = error.response.status_code
                 self._warn(_REFUSALS.get(status, f"refused with HTTP {status}"))
             except ConnectionClosed as error:
-                if self._leaving:
+                if self._leaving.is_set():
                     return
                 if error.rcvd is not None and error.rcvd.code == CLOSE_FENCED:
                     raise Fenced(error.rcvd.reason) from error
@@ -114,7 +114,7 @@ class GatewayLink:
 
     async def hang_up(self) -> None:
         """Send what is queued and close in good order, within a bound; `run` ends with it."""
-        self._leaving = True
+        self._leaving.set()
         connection = self._connection
         if connection is None:
             return

@@ -19,7 +19,9 @@ from inference.contract.frames import (
     OUTPUT_TEXT_CHARS_MAX,
     OUTPUT_TOKENS_PER_FRAME_MAX,
     REQUEST_ID_BYTES,
+    USAGE_SOURCES,
     Hello,
+    Job,
     ModelOffer,
     Output,
     Report,
@@ -37,6 +39,8 @@ DIGEST_CHARS = 64
 HEX_DIGITS = frozenset("0123456789abcdef")
 CONTEXT_WINDOW_MAX = 16_777_216
 VOCAB_SIZE_MAX = 4_194_304
+DIMENSIONS_MAX = 65_536
+FLOAT_BYTES = 4
 COMPLETION_TOKENS_MAX = CHOICES_MAX * CONTEXT_WINDOW_MAX
 # 36 minutes: what a span of the waterfall can hold.
 DURATION_US_MAX = 2**31 - 1
@@ -67,7 +71,9 @@ def _offer_problem(offer: ModelOffer) -> str | None:
         return f"hello.models.name: must have 1 to {NAME_CHARS_MAX} characters"
     if not 1 <= offer.context_window <= CONTEXT_WINDOW_MAX:
         return f"hello.models.context_window: {offer.context_window} is out of range"
-    if not offer.digest and not offer.vocab_size:
+    if any(not 1 <= size <= DIMENSIONS_MAX for size in offer.dimensions):
+        return f"hello.models.dimensions: not in 1..{DIMENSIONS_MAX}"
+    if not offer.digest and not offer.vocab_size and not offer.dimensions:
         return None
     if len(offer.digest) != DIGEST_CHARS or not HEX_DIGITS.issuperset(offer.digest):
         return "hello.models.digest: must be 64 lower-case hex digits"
@@ -124,6 +130,32 @@ def text_output_problem(output: Output, *, choices: int) -> str | None:
     return usage_problem(output.usage) or timing_problem(output.timing)
 
 
+def vectors_problem(
+    output: Output, job: Job, *, missing: set[int], dimensions: int
+) -> str | None:
+    """The same of an engine that embeds; `missing` are the inputs without a vector so far."""
+    if output.choice or output.delivered != bool(output.vectors) or output.logprobs is not None:
+        return "output: holds more than vectors"
+    if output.finish is not None and output.finish not in FINISHES:
+        return "output.finish: unknown reason"
+    places = output.vectors.places if output.vectors else []
+    left = missing.difference(places)
+    if len(missing) - len(left) != len(places):
+        return "output.vectors.places: not inputs that wait for one"
+    if (output.finish == "stop") == bool(left):
+        return "output.finish: stop is said with the last vector"
+    if output.vectors is not None:
+        data = output.vectors.data
+        if len(data) != len(places) * dimensions * FLOAT_BYTES:
+            return f"output.vectors.data: not {len(places)} vectors of {dimensions}"
+        if not math.isfinite(sum(memoryview(data).cast("f"))):
+            return "output.vectors.data: not finite"
+    done = sum(len(ids) for place, ids in enumerate(job.inputs) if place not in left)
+    if output.usage != Usage(prompt_tokens=done, cached_tokens=0, completion_tokens=0):
+        return "output.usage: not the tokens of the inputs that have a vector"
+    return timing_problem(output.timing)
+
+
 def _logprobs_problem(logprobs: list[TokenLogprob], *, tokens: int, vocab_size: int) -> str | None:
     if len(logprobs) != tokens or any(len(entry.top) > LOGPROBS_MAX for entry in logprobs):
         return "output.logprobs: not one entry per token"
@@ -149,6 +181,8 @@ def usage_problem(usage: Usage) -> str | None:
         return f"usage.prompt_tokens: over {CONTEXT_WINDOW_MAX}"
     if not 0 <= usage.completion_tokens <= COMPLETION_TOKENS_MAX:
         return f"usage.completion_tokens: not in 0..{COMPLETION_TOKENS_MAX}"
+    if usage.source not in USAGE_SOURCES:
+        return "usage.source: unknown"
     return None
 
 

@@ -45,6 +45,9 @@ from inference.contract.frames import (
     Welcome,
 )
 
+# About what a tokenizer makes of English; it weighs prompts whose tokens are not known here.
+BYTES_PER_TOKEN = 4
+
 
 class LinkState(Enum):
     """Where a link is in its life; it only moves down this list."""
@@ -151,14 +154,18 @@ class NodeLink:
         offer = next((each for each in self.hello.models if each.name == job.model), None)
         if offer is None or not self.takes_jobs or self.jobs.holds(job.request):
             raise LookupError(f"node {self.identity.name} cannot take this job now")
-        booking = self.account.book(max(0, len(job.tokens) - cached_tokens))
+        if bool(offer.dimensions) != bool(job.inputs):
+            raise LookupError(f"node {self.identity.name} serves {job.model} for another task")
+        waiting = len(job.tokens) or len(job.request_json) // BYTES_PER_TOKEN
+        waiting += sum(map(len, job.inputs))
+        booking = self.account.book(max(0, waiting - cached_tokens))
         stream = JobStream(
             job,
             node=self.identity.name,
             cancel=self.jobs.cancel,
             outputs_max=self.limits.stream_outputs_max,
         )
-        self.jobs.dispatch(job, stream=stream, booking=booking, vocab_size=offer.vocab_size)
+        self.jobs.dispatch(job, stream=stream, booking=booking, offer=offer)
         return stream
 
     def request_asset(self, digest: str) -> None:

@@ -17,7 +17,10 @@ class NodeChanged(Exception):
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node needs to know; the model is the served one, not the alias."""
+    """What a node needs to know; the model is the served one, not the alias.
+
+    `request_json` is for engines that take only text, `inputs` for those that embed.
+    """
 
     model: str
     sampling: Sampling
@@ -25,6 +28,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     chains: dict[int, list[bytes]]
     output_tokens: int
     salt: bytes
+    request_json: bytes = b""
+    inputs: list[list[int]] = []
 
 
 def dispatch(
@@ -45,6 +50,8 @@ def dispatch(
         sampling=msgspec.structs.replace(work.sampling, max_tokens=work.output_tokens),
         stop_tokens=[],
         deadline_ms=max(1, call.left_ms()),
+        request_json=work.request_json,
+        inputs=work.inputs,
     )
     try:
         return fleet.dispatch(link, job, cached_tokens=cached_tokens)

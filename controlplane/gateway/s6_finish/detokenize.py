@@ -1,4 +1,4 @@
-"""Token ids of a batch of outputs to text, per choice."""
+"""Token ids of a batch of outputs to text, per choice; some engines send the text themselves."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from inference.text.decode import TokenDecoder
 DETOKENIZE = INDEX["s6_finish.detokenize"]
 
 
-def detokenize(call: Call, decoder: TokenDecoder, output: Output) -> str:
+def detokenize(call: Call, decoder: TokenDecoder | None, output: Output) -> str:
     """Text of one output; its last one also flushes an unfinished character."""
+    if decoder is None:
+        return output.text or ""
     began = call.spans.clock()
     text = decoder.feed(output.tokens)
     if output.finish is not None:

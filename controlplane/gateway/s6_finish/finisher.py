@@ -57,9 +57,9 @@ class Choice:
     __slots__ = ("decoder", "finish", "logprobs", "safety", "stop", "tokens")
 
     def __init__(
-        self, text: ModelText, stops: tuple[str, ...], safety: SafetyFilter | None
+        self, text: ModelText | None, stops: tuple[str, ...], safety: SafetyFilter | None
     ) -> None:
-        self.decoder = text.decoder()
+        self.decoder = text.decoder() if text else None
         self.stop = StopFinder(stops)
         self.safety = safety
         self.logprobs = HeldLogprobs()
@@ -73,12 +73,15 @@ class Choice:
 
 
 class Finisher:
-    """Turns outputs into pieces. `tokens` counts what was generated up to each choice's end."""
+    """Turns outputs into pieces; without a `text` the engine has made it.
+
+    `tokens` counts what was generated up to each choice's end.
+    """
 
     __slots__ = ("_call", "_singly", "choices")
 
     def __init__(
-        self, call: Call, ask: Ask, text: ModelText, *, mode: SafetyMode, safety: Safety
+        self, call: Call, ask: Ask, text: ModelText | None, *, mode: SafetyMode, safety: Safety
     ) -> None:
         self._call = call
         # A stop string can end a choice inside an output: tokens behind it are not charged.
@@ -144,7 +147,7 @@ class Finisher:
 
     async def _add(self, choice: Choice, output: Output, piece: Piece) -> None:
         text = detokenize(self._call, choice.decoder, output)
-        choice.tokens += len(output.tokens)
+        choice.tokens += output.delivered
         choice.logprobs.add(len(text), output.logprobs or [])
         text, reason = self._stops(choice, text, output.finish)
         if choice.safety is not None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from controlplane.gateway.answer import Charge
 from controlplane.gateway.call import Call
-from controlplane.gateway.ports import Hold, Ledger, Settlement
+from controlplane.gateway.ports import CountSource, Hold, Ledger, Settlement
 from controlplane.gateway.refusal import NO_RETRY, Refusal
 from controlplane.kernel.spans import INDEX
 
 SETTLE = INDEX["s7_bill.settle"]
+# Whose count it is, in the ledger's words.
+SOURCES: dict[str, CountSource] = {"": "gateway", "engine": "node", "estimate": "estimate"}
 
 
 async def settle_charge(call: Call, hold: Hold, charge: Charge, ledger: Ledger) -> None:
@@ -27,7 +29,7 @@ async def settle_charge(call: Call, hold: Hold, charge: Charge, ledger: Ledger) 
                 counts=charge.counts,
                 model=hold.model,
                 price=hold.price,
-                source="gateway",
+                source=SOURCES[charge.usage.source],
             )
         )
     finally:

@@ -1,0 +1,36 @@
+"""An `Ask` as the body of a request to an OpenAI-compatible server, where an engine takes no ids.
+
+Model, sampling and streaming are the node's to add. Nothing in it says who asked.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from controlplane.gateway.ask import Ask, Turn
+from controlplane.gateway.refusal import bad_field
+from inference.contract.frames import REQUEST_JSON_BYTES_MAX
+
+
+def request_json(ask: Ask) -> bytes:
+    """The prompt, and what sampling does not hold; raises `Refusal` (400)."""
+    if ask.sampling.logprobs is not None:
+        raise bad_field(
+            "logprobs", f"'{ask.model}' does not offer 'logprobs'.", "unsupported_parameter"
+        )
+    body: dict[str, object] = {}
+    if ask.turns:
+        body["messages"] = [_message(turn) for turn in ask.turns]
+    else:
+        body["prompt"] = ask.text if ask.text is not None else ask.tokens
+    if ask.stop:
+        body["stop"] = ask.stop
+    data = msgspec.json.encode(body)
+    if len(data) > REQUEST_JSON_BYTES_MAX:
+        message = f"This model's requests may have at most {REQUEST_JSON_BYTES_MAX} bytes."
+        raise bad_field(ask.prompt_field, message, "context_length_exceeded")
+    return data
+
+
+def _message(turn: Turn) -> dict[str, object]:
+    return {"role": turn.role, "content": turn.content}
