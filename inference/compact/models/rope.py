@@ -69,7 +69,7 @@ def read_rope(fields: Fields, head_dim: int, context: int, theta_default: float)
         if source.get("partial_rotary_factor", 1.0) != 1.0:
             raise fields.error("partial_rotary_factor", "only 1 is supported")
     theta = values.get("rope_theta", fields.values.get("rope_theta", theta_default))
-    if not _is_number(theta) or not theta > 1:
+    if not isinstance(theta, int | float) or isinstance(theta, bool) or not theta > 1:
         raise fields.error("rope_theta", "must be a number above 1")
     kind = values.get("rope_type", values.get("type", "default"))
     if kind != "default" and kind not in _SCALINGS:
@@ -88,13 +88,9 @@ def read_rope(fields: Fields, head_dim: int, context: int, theta_default: float)
 _OBJECTS = ("rope_parameters", "rope_scaling")
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _positive(values: dict[str, Any], name: str, default: float | None = None) -> float:
     value = values.get(name, default)
-    if not _is_number(value) or not value > 0:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
         raise ValueError(f"{name} must be a positive number")
     return float(value)
 
@@ -151,7 +147,7 @@ def _magnitude(values: dict[str, Any], factor: float) -> float:
     return grown(1.0)
 
 
-_SCALINGS: dict[object, Callable[[dict[str, Any], int, float], RopeScaling]] = {
+_SCALINGS: dict[str, Callable[[dict[str, Any], int, float], RopeScaling]] = {
     "linear": _linear,
     "llama3": _llama3,
     "yarn": _yarn,

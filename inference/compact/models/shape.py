@@ -61,10 +61,11 @@ def read_shape(folder: Path) -> ModelShape:
     )
     context = _context(fields, rope)
     layers = fields.integer("num_hidden_layers")
+    vocab_size = fields.integer("vocab_size")
     attention_bias = _heeded(fields, architecture, "attention_bias")
     return ModelShape(
         architecture=name,
-        vocab_size=fields.integer("vocab_size"),
+        vocab_size=vocab_size,
         hidden_size=hidden_size,
         layers=layers,
         heads=heads,
@@ -82,7 +83,7 @@ def read_shape(folder: Path) -> ModelShape:
         windows=read_windows(fields, architecture, layers, context),
         turned=read_turned(fields, architecture, layers),
         experts=read_experts(fields, architecture, layers),
-        eos=_end_tokens(folder, fields),
+        eos=_end_tokens(folder, fields, vocab_size),
     )
 
 
@@ -117,7 +118,7 @@ def _context(fields: Fields, rope: Rope) -> int:
     return context
 
 
-def _end_tokens(folder: Path, fields: Fields) -> frozenset[int]:
+def _end_tokens(folder: Path, fields: Fields, vocab_size: int) -> frozenset[int]:
     """The generation settings' end tokens where there are any, else the model's."""
     sources = [fields]
     if (folder / "generation_config.json").exists():
@@ -127,7 +128,7 @@ def _end_tokens(folder: Path, fields: Fields) -> frozenset[int]:
         if value is None:
             continue
         tokens = value if isinstance(value, list) else [value]
-        if not all(isinstance(token, int) and token >= 0 for token in tokens):
-            raise source.error("eos_token_id", "must be a token id or a list of them")
+        if not all(isinstance(token, int) and 0 <= token < vocab_size for token in tokens):
+            raise source.error("eos_token_id", f"must be one or more ids below {vocab_size}")
         return frozenset(tokens)
     return frozenset()

@@ -4,43 +4,52 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Protocol
 
+from inference.compact.models.fields import Fields
+from inference.compact.models.shape import ModelShape
 from inference.engines.base import ModelError
 
-
-class Shape(Protocol):
-    """What is asked of any model's configuration."""
-
-    @property
-    def vocab_size(self) -> int:
-        """Rows of the embedding."""
+# Tokens by which a chat template begins and ends what it writes.
+TEMPLATE_TOKENS = ("bos_token", "eos_token")
 
 
-def check_vocabulary(folder: Path, shape: Shape) -> None:
-    """Raise `ModelError` if tokenizer.json, where there is one, makes ids the model has not."""
+def check_vocabulary(folder: Path, shape: ModelShape) -> None:
+    """Raise `ModelError` if tokenizer.json, where there is one, makes ids the model has not, or
+    lacks a token that tokenizer_config.json names for the chat template.
+    """
     path = folder / "tokenizer.json"
     if not path.exists():
         return
     try:
-        highest = _highest_id(json.loads(path.read_text(encoding="utf-8")))
+        vocabulary = _vocabulary(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ModelError(f"{path}: no usable vocabulary: {error!r}") from error
+    highest = max(vocabulary.values(), default=-1)
     if highest >= shape.vocab_size:
         raise ModelError(
             f"{path}: vocabulary: ids go up to {highest}, but the model's vocab_size is "
             f"{shape.vocab_size}"
         )
+    if (folder / "tokenizer_config.json").exists():
+        _check_template_tokens(Fields(folder / "tokenizer_config.json"), vocabulary)
 
 
-def _highest_id(tokenizer: dict[str, object]) -> int:
-    """Of the vocabulary (a table of ids, or a list by id) and the added tokens."""
+def _check_template_tokens(settings: Fields, vocabulary: dict[str, int]) -> None:
+    for name in TEMPLATE_TOKENS:
+        token = settings.values.get(name)
+        text = token.get("content") if isinstance(token, dict) else token
+        if text is not None and text not in vocabulary:
+            raise settings.error(name, f"{text!r} is not in the vocabulary of tokenizer.json")
+
+
+def _vocabulary(tokenizer: dict[str, object]) -> dict[str, int]:
+    """Texts to ids: the vocabulary (a table of ids, or a list by id) and the added tokens."""
     model, added = tokenizer["model"], tokenizer.get("added_tokens", [])
     if not isinstance(model, dict) or not isinstance(added, list):
         raise TypeError("model or added_tokens")
-    vocabulary = model["vocab"]
-    if isinstance(vocabulary, list):
-        ids = [len(vocabulary) - 1]
+    listed = model["vocab"]
+    if isinstance(listed, list):
+        ids = {str(piece): number for number, (piece, _) in enumerate(listed)}
     else:
-        ids = [int(number) for number in vocabulary.values()]
-    return max([*ids, *(int(token["id"]) for token in added)])
+        ids = {text: int(number) for text, number in listed.items()}
+    return ids | {str(token["content"]): int(token["id"]) for token in added}

@@ -26,7 +26,8 @@ TOP = 20
 
 def _logprobs(oracle: Any, tokens: list[int]) -> torch.Tensor:
     with torch.inference_mode():
-        return oracle(torch.tensor([tokens])).logits[0].log_softmax(-1)
+        logits: torch.Tensor = oracle(torch.tensor([tokens])).logits
+        return logits[0].log_softmax(-1)
 
 
 @pytest.mark.parametrize("name", SHAPES)

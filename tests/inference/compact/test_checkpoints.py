@@ -144,9 +144,10 @@ def test_end_tokens_come_from_the_generation_settings(folder: Path) -> None:
     (folder / "generation_config.json").unlink()
     _edit(folder / "config.json", eos_token_id=None)
     assert read_shape(folder).eos == frozenset()
-    _edit(folder / "config.json", eos_token_id="</s>")
-    with pytest.raises(ModelError, match="eos_token_id"):
-        read_shape(folder)
+    for wrong in ("</s>", [3, VOCABULARY], -1):
+        _edit(folder / "config.json", eos_token_id=wrong)
+        with pytest.raises(ModelError, match="eos_token_id"):
+            read_shape(folder)
 
 
 def _truncate(path: Path) -> None:
@@ -250,8 +251,14 @@ def test_a_missing_shard_is_named(tmp_path: Path) -> None:
     ("tokenizer", "named"),
     [
         ({"model": {"vocab": {"a": 0, "b": VOCABULARY}}}, "vocab_size"),
-        ({"model": {"vocab": [["a", 0.0]] * (VOCABULARY + 1)}}, "vocab_size"),
-        ({"model": {"vocab": {}}, "added_tokens": [{"id": VOCABULARY}]}, "vocab_size"),
+        (
+            {"model": {"vocab": [[str(number), 0.0] for number in range(VOCABULARY + 1)]}},
+            "vocab_size",
+        ),
+        (
+            {"model": {"vocab": {}}, "added_tokens": [{"id": VOCABULARY, "content": "<s>"}]},
+            "vocab_size",
+        ),
         ({"model": {}}, "no usable vocabulary"),
         ([], "no usable vocabulary"),
     ],
@@ -266,7 +273,16 @@ def test_a_fitting_tokenizer_passes(folder: Path) -> None:
     check_vocabulary(folder, read_shape(folder))
     vocabulary = {str(number): number for number in range(VOCABULARY)}
     (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocabulary}}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": None, "eos_token": "3"}))
     check_vocabulary(folder, read_shape(folder))
+
+
+@pytest.mark.parametrize("token", ["<|end|>", {"content": "<|end|>"}])
+def test_template_tokens_must_be_tokens(folder: Path, token: object) -> None:
+    (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {"a": 0}}}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": token}))
+    with pytest.raises(ModelError, match=r"tokenizer_config\.json: eos_token: .*<\|end\|>"):
+        check_vocabulary(folder, read_shape(folder))
 
 
 @pytest.mark.parametrize(
