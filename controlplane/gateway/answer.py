@@ -8,7 +8,7 @@ from typing import Protocol
 import msgspec
 
 from controlplane.kernel.price import TokenCounts
-from inference.contract.frames import TokenLogprob, Usage
+from inference.contract.frames import TokenLogprob, Usage, Vectors
 
 TokenText = Callable[[int], tuple[str, bytes]]
 """Text and bytes of one token id, for logprobs."""
@@ -42,3 +42,13 @@ class Writer(Protocol):
 
     def body(self, pieces: list[Piece], charge: Charge) -> bytes:
         """The whole answer of a request that does not stream, one piece a choice."""
+
+
+class VectorWriter(Protocol):
+    """The same for vectors, which come in any order and leave together."""
+
+    def put(self, vectors: Vectors) -> None:
+        """Take vectors of some inputs."""
+
+    def body(self, charge: Charge) -> bytes:
+        """The whole answer, once all have come."""

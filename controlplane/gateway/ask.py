@@ -18,8 +18,28 @@ class Turn(msgspec.Struct, frozen=True):
     content: str
 
 
+class Inputs(msgspec.Struct, frozen=True, kw_only=True):
+    """What to embed, as texts or as token ids, and how the vectors are wanted.
+
+    `dimensions` None takes the model's own; `listed` is False where the client sent a bare input.
+    """
+
+    texts: tuple[str, ...] = ()
+    tokens: tuple[list[int], ...] = ()
+    listed: bool
+    base64: bool
+    dimensions: int | None
+
+    def __len__(self) -> int:
+        return len(self.texts) or len(self.tokens)
+
+    def field(self, place: int) -> str:
+        """What the client calls one of them, for refusals."""
+        return f"input[{place}]" if self.listed else "input"
+
+
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """A checked request. Exactly one of `turns`, `text` and `tokens` holds the prompt.
+    """A checked request. Exactly one of `turns`, `text`, `tokens` and `inputs` holds the prompt.
 
     `output_tokens` is None when the client named no bound, `output_field` is what it calls it;
     `bytes` is the size of the body.
@@ -37,6 +57,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     text: str | None = None
     tokens: tuple[int, ...] | None = None
     output_field: str = "max_tokens"
+    inputs: Inputs | None = None
 
     @property
     def prompt_field(self) -> str:

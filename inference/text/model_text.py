@@ -63,6 +63,10 @@ class ModelText:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special).ids
         return ids
 
+    def encode_all(self, texts: list[str]) -> list[list[int]]:
+        """Token ids of each text, with its special tokens."""
+        return [each.ids for each in self._tokenizer.encode_batch_fast(texts)]
+
     def decoder(self) -> TokenDecoder:
         """A fresh incremental decoder."""
         return TokenDecoder(self._tokenizer)

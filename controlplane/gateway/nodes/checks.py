@@ -130,9 +130,7 @@ def text_output_problem(output: Output, *, choices: int) -> str | None:
     return usage_problem(output.usage) or timing_problem(output.timing)
 
 
-def vectors_problem(
-    output: Output, job: Job, *, missing: set[int], dimensions: int
-) -> str | None:
+def vectors_problem(output: Output, job: Job, *, missing: set[int], dimensions: int) -> str | None:
     """The same of an engine that embeds; `missing` are the inputs without a vector so far."""
     if output.choice or output.delivered != bool(output.vectors) or output.logprobs is not None:
         return "output: holds more than vectors"

@@ -14,12 +14,13 @@ from controlplane.gateway.nodes.checks import (
     output_problem,
     progress_problem,
     text_output_problem,
+    vectors_problem,
 )
 from controlplane.gateway.nodes.limits import FORGOTTEN_MAX
 from controlplane.gateway.nodes.stream import JobStream
 from controlplane.kernel.clock import monotonic_s
 from inference.contract.codec import encode
-from inference.contract.frames import Cancel, Job, Output, Rejected, Step
+from inference.contract.frames import Cancel, Job, ModelOffer, Output, Rejected, Step
 
 MICROSECONDS_PER_S = 1_000_000
 
@@ -33,15 +34,17 @@ class OpenJob:
         "dispatched_s",
         "finished",
         "job",
+        "missing",
+        "offer",
         "stream",
-        "vocab_size",
     )
 
-    def __init__(self, job: Job, stream: JobStream, booking: Booking, vocab_size: int) -> None:
+    def __init__(self, job: Job, stream: JobStream, booking: Booking, offer: ModelOffer) -> None:
         self.job = job
         self.stream = stream
         self.booking = booking
-        self.vocab_size = vocab_size
+        self.offer = offer
+        self.missing = set(range(len(job.inputs)))
         self.dispatched_s = monotonic_s()
         self.cancelled_s: float | None = None
         self.finished: set[int] = set()
@@ -52,10 +55,13 @@ class OpenJob:
         ended = output.finish is not None and stream.choices_open == 1
         if output.choice in self.finished:
             return "output.choice: it has finished already"
+        if self.job.inputs:
+            dimensions = self.offer.dimensions[0]
+            return vectors_problem(output, self.job, missing=self.missing, dimensions=dimensions)
         if self.job.request_json:
             return text_output_problem(output, choices=sampling.n)
         return (
-            output_problem(output, sampling=sampling, vocab_size=self.vocab_size)
+            output_problem(output, sampling=sampling, vocab_size=self.offer.vocab_size)
             or progress_problem(output.usage, stream.usage, prompt_tokens=len(self.job.tokens))
             or completion_problem(
                 output.usage,
@@ -85,9 +91,9 @@ class LinkJobs:
     def __len__(self) -> int:
         return len(self._open)
 
-    def dispatch(self, job: Job, *, stream: JobStream, booking: Booking, vocab_size: int) -> None:
+    def dispatch(self, job: Job, *, stream: JobStream, booking: Booking, offer: ModelOffer) -> None:
         """Send a booked job to the node."""
-        self._open[job.request] = OpenJob(job, stream, booking, vocab_size)
+        self._open[job.request] = OpenJob(job, stream, booking, offer)
         self._send(encode(job))
 
     def holds(self, request: bytes) -> bool:
@@ -142,6 +148,12 @@ class LinkJobs:
         """When the longest waiting job was sent; None without jobs."""
         return min((entry.dispatched_s for entry in self._open.values()), default=None)
 
+    def unanswered(self) -> list[str]:
+        """Models of the jobs without any token yet: they wait on the node or are prefilled."""
+        return [
+            entry.job.model for entry in self._open.values() if not entry.stream.completion_tokens
+        ]
+
     def overdue_cancels(self, now_s: float, bound_s: float) -> int:
         """Give up on cancels that were not confirmed in time; returns how many."""
         late = [
@@ -156,7 +168,10 @@ class LinkJobs:
 
     def _deliver(self, entry: OpenJob, output: Output) -> None:
         stream = entry.stream
-        if not stream.completion_tokens:
+        if output.vectors is not None:
+            entry.missing.difference_update(output.vectors.places)
+        # Of what is to be embedded some waits until the end.
+        if output.finish is not None if entry.job.inputs else not stream.completion_tokens:
             entry.booking.prefilled()
             self._learn_prefill(output)
         if output.finish is not None:

@@ -14,7 +14,8 @@ from inference.text.model_text import ModelText
 class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model with its text objects and the nodes that take jobs for it now.
 
-    `text` is None where the engines take the request's own messages and no token ids.
+    `text` is None where the engines take the request's own messages and no token ids;
+    `dimensions` is empty unless it embeds.
     """
 
     name: str
@@ -22,6 +23,7 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     context_window: int
     vocab_size: int
     text: ModelText | None
+    dimensions: tuple[int, ...]
     nodes: tuple[NodeLink, ...]
 
 
@@ -52,6 +54,7 @@ def served_models(
             context_window=offer.context_window,
             vocab_size=offer.vocab_size,
             text=text,
+            dimensions=tuple(offer.dimensions),
             nodes=tuple(nodes[name]),
         )
         for name, (offer, text) in chosen.items()

@@ -1,25 +1,37 @@
-"""`POST /v1/embeddings`: the request. Its answer waits for an engine that embeds."""
+"""`POST /v1/embeddings`: its request, and its body, which is made vector by vector."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import math
+from array import array
+from base64 import b64encode
+from typing import Annotated, Literal, TypeGuard
 
 import msgspec
 from msgspec import Meta
 
-from controlplane.gateway.ask import Ask
+from controlplane.gateway.answer import Charge
+from controlplane.gateway.ask import Ask, Inputs
 from controlplane.gateway.openai.fields import Name, ShortText
 from controlplane.gateway.openai.parse import parse_body
-from inference.contract.frames import Sampling
+from controlplane.gateway.openai.render import charge_json
+from controlplane.gateway.refusal import Refusal, bad_field
+from inference.contract.frames import INPUTS_MAX, INPUTS_TOKENS_MAX, Sampling, Vectors
 
-INPUTS_MAX = 2048
+TOKEN_ID_MAX = 2**31
+FLOAT_BYTES = 4
+_encode = msgspec.json.encode
+
+Tokens = Annotated[list[int], Meta(min_length=1, max_length=INPUTS_TOKENS_MAX)]
+# A list of texts, of token ids, or of lists of token ids; msgspec tells no lists apart.
+Items = Annotated[list[str | int | Tokens], Meta(min_length=1, max_length=INPUTS_TOKENS_MAX)]
 
 
 class EmbeddingRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The body of an embedding request."""
 
     model: Name
-    input: str | Annotated[list[str | int | list[int]], Meta(min_length=1, max_length=INPUTS_MAX)]
+    input: str | Items
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Meta(ge=1, le=65536)] | None = None
     user: ShortText | None = None
@@ -40,4 +52,109 @@ def parse(data: bytes) -> Ask:
         output_tokens=None,
         stop=(),
         bytes=len(data),
+        inputs=_inputs(request),
     )
+
+
+def _inputs(request: EmbeddingRequest) -> Inputs:
+    given = request.input
+    listed = not isinstance(given, str) and not isinstance(given[0], int)
+    texts: tuple[str, ...] = ()
+    tokens: tuple[list[int], ...] = ()
+    if isinstance(given, str):
+        texts = (given,)
+    elif _texts(given):
+        texts = tuple(given)
+    elif _ids(given):
+        tokens = (given,)
+    elif _lists(given):
+        tokens = tuple(given)
+    else:
+        raise bad_field("input", "'input' mixes texts, token ids and lists of token ids.")
+    made = Inputs(
+        texts=texts,
+        tokens=tokens,
+        listed=listed,
+        base64=request.encoding_format == "base64",
+        dimensions=request.dimensions,
+    )
+    _check(made)
+    return made
+
+
+def _check(inputs: Inputs) -> None:
+    if len(inputs) > INPUTS_MAX:
+        raise bad_field(
+            "input", f"'input' has {len(inputs)} items; at most {INPUTS_MAX} are taken."
+        )
+    for place, text in enumerate(inputs.texts):
+        if not text:
+            raise _empty(inputs.field(place))
+    for place, ids in enumerate(inputs.tokens):
+        if not 0 <= min(ids) <= max(ids) < TOKEN_ID_MAX:
+            field = inputs.field(place)
+            raise bad_field(field, f"'{field}' has a number that is no token id.")
+
+
+def _texts(given: list[str | int | list[int]]) -> TypeGuard[list[str]]:
+    return all(isinstance(item, str) for item in given)
+
+
+def _ids(given: list[str | int | list[int]]) -> TypeGuard[list[int]]:
+    return all(isinstance(item, int) for item in given)
+
+
+def _lists(given: list[str | int | list[int]]) -> TypeGuard[list[list[int]]]:
+    return all(isinstance(item, list) for item in given)
+
+
+def _empty(field: str) -> Refusal:
+    return bad_field(field, f"'{field}' is empty; there is nothing to embed.")
+
+
+class EmbeddingWriter:
+    """Writer of a list of embeddings; each is written as it comes, which spreads the work."""
+
+    __slots__ = ("_base64", "_dimensions", "_model", "_written")
+
+    def __init__(self, ask: Ask, inputs: Inputs, *, dimensions: int) -> None:
+        self._model = ask.model
+        self._base64 = inputs.base64
+        self._dimensions = dimensions
+        self._written = [b""] * len(inputs)
+
+    def put(self, vectors: Vectors) -> None:
+        """Write the vectors of some inputs, cut to the dimensions asked for."""
+        size = len(vectors.data) // len(vectors.places)
+        for number, place in enumerate(vectors.places):
+            data = vectors.data[number * size : (number + 1) * size]
+            if size > self._dimensions * FLOAT_BYTES:
+                data = _shortened(data, self._dimensions)
+            self._written[place] = b'{"object":"embedding","index":%d,"embedding":%b}' % (
+                place,
+                self._embedding(data),
+            )
+
+    def body(self, charge: Charge) -> bytes:
+        """The whole answer."""
+        tokens = charge.usage.prompt_tokens
+        rest = {
+            "model": self._model,
+            "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+            **charge_json(charge),
+        }
+        return b"".join(
+            (b'{"object":"list","data":[', b",".join(self._written), b"],", _encode(rest)[1:])
+        )
+
+    def _embedding(self, data: bytes) -> bytes:
+        if self._base64:
+            return b'"' + b64encode(data) + b'"'
+        return _encode(memoryview(data).cast("f").tolist())
+
+
+def _shortened(data: bytes, dimensions: int) -> bytes:
+    """The first values of a vector, scaled back to length 1."""
+    kept = memoryview(data).cast("f")[:dimensions].tolist()
+    length = math.sqrt(sum(value * value for value in kept)) or 1.0
+    return array("f", [value / length for value in kept]).tobytes()

@@ -90,7 +90,12 @@ class ChatWriter:
         """The usage chunk where asked for, then `[DONE]`."""
         if not self._usage:
             return DONE
-        event = {**self._head, "choices": [], "usage": usage_json(charge.usage), **_ours(charge)}
+        event = {
+            **self._head,
+            "choices": [],
+            "usage": usage_json(charge.usage),
+            **charge_json(charge),
+        }
         return b"data: " + _encode(event) + b"\n\n" + DONE
 
     def body(self, pieces: list[Piece], charge: Charge) -> bytes:
@@ -100,7 +105,7 @@ class ChatWriter:
             "object": self.body_object,
             "choices": [self._choice(piece) for piece in pieces],
             "usage": usage_json(charge.usage),
-            **_ours(charge),
+            **charge_json(charge),
         }
         return _encode(whole)
 
@@ -213,6 +218,6 @@ def _finite(logprob: float) -> float:
     return logprob if logprob > LOGPROB_MIN else LOGPROB_MIN
 
 
-def _ours(charge: Charge) -> dict[str, object]:
+def charge_json(charge: Charge) -> dict[str, object]:
     """Our own addition beside `usage`: the exact charge, as a decimal text."""
     return {"sluice": {"cost_usd": usd_text(charge.amount_nano)}}

@@ -8,6 +8,7 @@ from functools import partial
 import msgspec
 
 from controlplane.gateway.ask import Ask, Operation
+from controlplane.gateway.embedding import Embedding
 from controlplane.gateway.generation import Generation
 from controlplane.gateway.openai import chat, completions, embeddings
 from controlplane.gateway.openai.render import ChatWriter, CompletionWriter
@@ -28,5 +29,5 @@ _completion = partial(Generation, writer=CompletionWriter)
 SHAPES: dict[str, Shape] = {
     "/v1/chat/completions": Shape("chat", chat.parse, _chat),
     "/v1/completions": Shape("completion", completions.parse, _completion),
-    "/v1/embeddings": Shape("embedding", embeddings.parse, _chat),
+    "/v1/embeddings": Shape("embedding", embeddings.parse, Embedding),
 }

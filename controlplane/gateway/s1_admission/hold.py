@@ -18,10 +18,12 @@ from controlplane.gateway.snapshot import KeyRecord, ModelRecord
 from controlplane.kernel.money import usd_text
 from controlplane.kernel.price import hold_nano
 from controlplane.kernel.spans import INDEX
+from inference.contract.frames import INPUTS_TOKENS_MAX
 
 HOLD = INDEX["s1_admission.hold"]
 TEMPLATE_TOKENS_PER_TURN = 8
 TEMPLATE_TOKENS = 16
+SPECIAL_TOKENS_PER_INPUT = 4
 HOLD_GRACE_S = 120
 LEDGER_RETRY_S = 1
 
@@ -30,6 +32,10 @@ ExactNano = Callable[[], Awaitable[int]]
 
 def prompt_bound(ask: Ask, model: ModelRecord) -> int:
     """Most prompt tokens that this body can become, without counting them."""
+    if ask.inputs is not None:
+        count = len(ask.inputs)
+        whole = ask.bytes + SPECIAL_TOKENS_PER_INPUT * count
+        return min(whole, model.context_window * count, INPUTS_TOKENS_MAX)
     allowance = TEMPLATE_TOKENS + TEMPLATE_TOKENS_PER_TURN * len(ask.turns)
     return min(ask.bytes + allowance, model.context_window)
 

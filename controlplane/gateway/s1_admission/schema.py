@@ -17,6 +17,12 @@ SCHEMA = INDEX["s1_admission.schema"]
 
 Parse = Callable[[bytes], Ask]
 
+# What a model of each task does, and where that is asked for.
+_DOES = {
+    "embed": ("turns text into vectors and generates none", "/v1/embeddings"),
+    "generate": ("generates text and does not embed it", "a model of task embed"),
+}
+
 
 def check_schema(
     call: Call, body: bytes, parse: Parse, *, key: KeyRecord, snapshot: Snapshot
@@ -34,16 +40,22 @@ def check_schema(
 def _model(ask: Ask, key: KeyRecord, snapshot: Snapshot) -> ModelRecord:
     rule = first_match(snapshot.rules, ask.model, key.project)
     model = snapshot.models.get(rule.model if rule else ask.model)
-    task = "embed" if ask.operation == "embedding" else "generate"
     allowed = key.models is None or ask.model in key.models
-    if model is None or model.task != task or not allowed:
+    if model is None or not allowed:
         raise unknown_model(ask.model)
+    task = "generate" if ask.inputs is None else "embed"
+    if model.task != task:
+        does, other = _DOES[model.task]
+        message = f"'{ask.model}' {does}; use {other}."
+        raise bad_field("model", message, "model_task_mismatch")
     if rule is not None and rule.pool != model.pool:
         return msgspec.structs.replace(model, pool=rule.pool)
     return model
 
 
 def _output_bound(ask: Ask, model: ModelRecord) -> int:
+    if ask.inputs is not None:
+        return 0
     if ask.output_tokens is None:
         return model.output_tokens_default
     if ask.output_tokens > model.output_tokens_max:

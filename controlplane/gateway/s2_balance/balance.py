@@ -32,7 +32,7 @@ def balance(
 ) -> Cluster:
     """Choose the cluster; raises `Refusal` (503) when no node serves the model."""
     served = fleet.models().get(model.name)
-    nodes = healthy_nodes(call, served, model=model.name, pool=model.pool)
+    nodes = healthy_nodes(call, served, model=model.name, pool=model.pool, task=model.task)
     regions = near_regions(
         call,
         (link.hello.region for link in nodes),

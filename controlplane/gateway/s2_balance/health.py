@@ -12,12 +12,15 @@ HEALTH = INDEX["s2_balance.health"]
 
 
 def healthy_nodes(
-    call: Call, served: ServedModel | None, *, model: str, pool: str
+    call: Call, served: ServedModel | None, *, model: str, pool: str, task: str
 ) -> tuple[NodeLink, ...]:
-    """Ready nodes of the pool; raises `Refusal` (503) at once when there is none."""
+    """Ready nodes of the pool; raises `Refusal` (503) at once when there is none.
+
+    A node that offers the model for another task than the catalog's is no node of it.
+    """
     began = call.spans.clock()
     nodes: tuple[NodeLink, ...] = ()
-    if served is not None:
+    if served is not None and bool(served.dimensions) == (task == "embed"):
         nodes = tuple(link for link in served.nodes if link.hello.pool == pool)
     call.spans.add(HEALTH, began)
     if not nodes:

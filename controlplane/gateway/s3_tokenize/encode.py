@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
-from controlplane.gateway.ask import Ask
+from controlplane.gateway.ask import Ask, Inputs
 from controlplane.gateway.call import Call
-from controlplane.gateway.refusal import bad_field
+from controlplane.gateway.refusal import Refusal, bad_field
 from controlplane.kernel.spans import INDEX
 from inference.text.model_text import ModelText
 
 ENCODE = INDEX["s3_tokenize.encode"]
 INLINE_CHARS_MAX = 32_768
+# Texts to embed are many and short, which costs more by the character.
+INLINE_TEXTS_CHARS_MAX = 4_096
 
 
 def given_ids(call: Call, ask: Ask, text: ModelText) -> list[int]:
@@ -41,7 +43,35 @@ async def encode_prompt(call: Call, ask: Ask, prompt: str, text: ModelText) -> l
         call.spans.add(ENCODE, began)
 
 
+def given_inputs(call: Call, inputs: Inputs, text: ModelText) -> list[list[int]]:
+    """Inputs that came as token ids, taken as they are; raises `Refusal` (400)."""
+    began = call.spans.clock()
+    try:
+        for place, ids in enumerate(inputs.tokens):
+            if max(ids) >= text.vocab_size:
+                field = inputs.field(place)
+                raise _foreign_id(field, text.vocab_size)
+        return list(inputs.tokens)
+    finally:
+        call.spans.add(ENCODE, began)
+
+
+async def encode_texts(call: Call, texts: list[str], text: ModelText) -> list[list[int]]:
+    """Token ids of each text, with the model's special tokens."""
+    began = call.spans.clock()
+    try:
+        if sum(map(len, texts)) > INLINE_TEXTS_CHARS_MAX:
+            return await asyncio.to_thread(text.encode_all, texts)
+        return text.encode_all(texts)
+    finally:
+        call.spans.add(ENCODE, began)
+
+
 def _check_ids(ask: Ask, vocab_size: int) -> None:
     for field, ids in (("prompt", ask.tokens), ("logit_bias", ask.sampling.logit_bias)):
         if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
-            raise bad_field(field, f"'{field}' has a token id outside 0..{vocab_size - 1}.")
+            raise _foreign_id(field, vocab_size)
+
+
+def _foreign_id(field: str, vocab_size: int) -> Refusal:
+    return bad_field(field, f"'{field}' has a token id outside 0..{vocab_size - 1}.")

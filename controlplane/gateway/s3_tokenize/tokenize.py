@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from controlplane.gateway.ask import Ask
+from controlplane.gateway.ask import Ask, Inputs
 from controlplane.gateway.call import Call
 from controlplane.gateway.s3_tokenize.blocks import hash_blocks
-from controlplane.gateway.s3_tokenize.encode import encode_prompt, given_ids
+from controlplane.gateway.s3_tokenize.encode import (
+    encode_prompt,
+    encode_texts,
+    given_ids,
+    given_inputs,
+)
 from controlplane.gateway.s3_tokenize.template import prompt_text
-from controlplane.gateway.s3_tokenize.window import Room, check_length, fit_window
+from controlplane.gateway.s3_tokenize.window import (
+    Room,
+    check_length,
+    check_texts,
+    fit_inputs,
+    fit_window,
+)
 from inference.text.model_text import ModelText
+
+# Texts are encoded by portions of about this size, so that too many of them are found out early.
+PORTION_CHARS = 65_536
 
 
 class Prompt(msgspec.Struct, frozen=True):
@@ -31,6 +45,36 @@ async def encode_ask(call: Call, ask: Ask, text: ModelText, *, window_tokens: in
     prompt = prompt_text(call, ask, text)
     check_length(ask, prompt, text, window_tokens=window_tokens)
     return await encode_prompt(call, ask, prompt, text)
+
+
+async def encode_inputs(
+    call: Call, inputs: Inputs, text: ModelText, *, window_tokens: int
+) -> list[list[int]]:
+    """Encode each input, and see that it fits the window; raises `Refusal` (400)."""
+    if inputs.tokens:
+        encoded = given_inputs(call, inputs, text)
+        fit_inputs(call, inputs, encoded, window_tokens=window_tokens)
+        return encoded
+    check_texts(call, inputs, window_tokens=window_tokens)
+    encoded = []
+    for portion in _portions(inputs.texts):
+        since = len(encoded)
+        encoded += await encode_texts(call, portion, text)
+        fit_inputs(call, inputs, encoded, window_tokens=window_tokens, since=since)
+    return encoded
+
+
+def _portions(texts: Iterable[str]) -> Iterator[list[str]]:
+    portion: list[str] = []
+    chars = 0
+    for each in texts:
+        portion.append(each)
+        chars += len(each)
+        if chars >= PORTION_CHARS:
+            yield portion
+            portion, chars = [], 0
+    if portion:
+        yield portion
 
 
 def tokenize(

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
-from controlplane.gateway.ask import Ask
+from controlplane.gateway.ask import Ask, Inputs
 from controlplane.gateway.call import Call
 from controlplane.gateway.refusal import Refusal, bad_field
 from controlplane.kernel.spans import INDEX
+from inference.contract.frames import INPUTS_TOKENS_MAX
 from inference.text.model_text import ModelText
 
 WINDOW = INDEX["s3_tokenize.window"]
+# White space and the like can be longer than any token, but not a whole window of it.
+CHARS_PER_TOKEN_MAX = 32
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +47,43 @@ def check_length(ask: Ask, prompt: str, text: ModelText, *, window_tokens: int) 
             f" {ask.prompt_field} have at least {tokens_least} tokens. Please reduce the length."
         )
         raise bad_field(ask.prompt_field, message, "context_length_exceeded")
+
+
+def check_texts(call: Call, inputs: Inputs, *, window_tokens: int) -> None:
+    """Refuse a text to embed that is too long to be worth encoding at our cost."""
+    began = call.spans.clock()
+    chars_max = window_tokens * CHARS_PER_TOKEN_MAX
+    long = next((place for place, each in enumerate(inputs.texts) if len(each) > chars_max), None)
+    call.spans.add(WINDOW, began)
+    if long is not None:
+        raise _too_long(inputs, long, f"{len(inputs.texts[long])} characters", window_tokens)
+
+
+def fit_inputs(
+    call: Call, inputs: Inputs, encoded: list[list[int]], *, window_tokens: int, since: int = 0
+) -> None:
+    """Each input must fit the window, all together the bound; raises `Refusal` (400).
+
+    Inputs before `since` were seen before.
+    """
+    began = call.spans.clock()
+    lengths = [len(ids) for ids in encoded]
+    long = next((at for at in range(since, len(lengths)) if lengths[at] > window_tokens), None)
+    call.spans.add(WINDOW, began)
+    if long is not None:
+        raise _too_long(inputs, long, f"{lengths[long]} tokens", window_tokens)
+    if sum(lengths) > INPUTS_TOKENS_MAX:
+        message = f"The inputs have over {INPUTS_TOKENS_MAX} tokens together. Send them in parts."
+        raise bad_field("input", message, "context_length_exceeded")
+
+
+def _too_long(inputs: Inputs, place: int, size: str, window_tokens: int) -> Refusal:
+    field = inputs.field(place)
+    message = (
+        f"This model's maximum context length is {window_tokens} tokens. However, '{field}' has"
+        f" {size}. Please reduce the length."
+    )
+    return bad_field(field, message, "context_length_exceeded")
 
 
 def _overflow(ask: Ask, prompt_tokens: int, room: Room) -> Refusal:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from controlplane.gateway.answer import Charge, Piece, Writer
+from controlplane.gateway.answer import Charge, Piece, VectorWriter, Writer
 from controlplane.gateway.call import Call
 from controlplane.kernel.spans import INDEX
+from inference.contract.frames import Vectors
 
 SERIALIZE = INDEX["s6_finish.serialize"]
 
@@ -13,6 +14,21 @@ def write_chunk(call: Call, writer: Writer, pieces: list[Piece]) -> bytes:
     """Server-sent events of the pieces."""
     began = call.spans.clock()
     data = writer.chunk(pieces)
+    call.spans.add(SERIALIZE, began)
+    return data
+
+
+def write_vectors(call: Call, writer: VectorWriter, vectors: Vectors) -> None:
+    """Vectors that have come, as they will stand in the body."""
+    began = call.spans.clock()
+    writer.put(vectors)
+    call.spans.add(SERIALIZE, began)
+
+
+def write_list(call: Call, writer: VectorWriter, charge: Charge) -> bytes:
+    """The whole body of all vectors."""
+    began = call.spans.clock()
+    data = writer.body(charge)
     call.spans.add(SERIALIZE, began)
     return data
 
