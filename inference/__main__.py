@@ -1,4 +1,4 @@
-"""`python -m inference`: start one node. Chooses the engine by name from a table.
+"""`python -m inference`: start one node, or check a model. Chooses the engine from a table.
 
 Engines are imported only when chosen, because some need torch, and only after the environment
 that torch reads at its import is set.
@@ -13,17 +13,20 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from inference.engines.base import Engine, ModelError
-from inference.node.assets import ModelAssets
+from inference.engines.table import ENGINE_OPTIONS, ENGINES, EngineEntry, EngineOption
+from inference.node.assets import Assets, ModelAssets, NoAssets
+from inference.node.check import check
 from inference.node.drain import drain
 from inference.node.options import (
     CREDENTIAL_VARIABLE,
     DRAIN_DEADLINE_S,
+    PROBE_INTERVAL_S,
     BadOption,
     NodeOptions,
     gateway_url,
@@ -35,84 +38,34 @@ log = logging.getLogger("inference")
 EXIT_MODEL = 1
 EXIT_USAGE = 2
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
-MEBIBYTE = 1024 * 1024
+# They tell of every connection, and of every request with its URL.
+LOUD_LOGGERS = ("websockets", "httpx2", "httpcore2")
 
-MODEL_HELP = "checkpoint folder: config.json, tokenizer.json, tokenizer_config.json, weights"
+MODEL_HELP = """\
+checkpoint folder: config.json, tokenizer.json, tokenizer_config.json, weights. The embed engine has
+a packaged one; the remote engine has none"""
 
 DESCRIPTION = """\
 Start one inference node. It loads a model, proves it with one token, dials out to every
 gateway and serves them until it is told to stop. It listens on nothing.
 
 The node's credential is read from the environment variable SLUICE_NODE_CREDENTIAL
-(node_sluice_...); it is never an argument, since arguments can be seen by every user."""
+(node_sluice_...), and the key of a remote server from SLUICE_UPSTREAM_KEY; they are never
+arguments, since arguments can be seen by every user."""
 
 EPILOG = """\
-example:
+examples:
+  python -m inference --check --model inference/assets/sluice-5m
   export SLUICE_NODE_CREDENTIAL=node_sluice_...
-  python -m inference --gateway ws://127.0.0.1:8000 --name node-1 --model inference/assets/model
+  python -m inference --gateway ws://127.0.0.1:8000 --name node-1 --model inference/assets/sluice-5m
+  python -m inference --gateway ws://127.0.0.1:8000 --name node-2 --engine remote \\
+      --url http://127.0.0.1:8001/v1 --model-name big --upstream-model meta/Big-70B
 
-SIGTERM or Ctrl-C drains: no new jobs, those running are finished. A second one stops at once.
-exit status: 0 drained, 1 the model cannot be served, 2 a wrong option, 3 the engine died,
-4 another process has taken this node's name, 5 a link failed."""
-
-
-@dataclass(frozen=True)
-class EngineEntry:
-    """Where an engine and its options live, and which option bounds the jobs at once."""
-
-    module: str
-    engine: str
-    options_module: str
-    options: str
-    credits_option: str
-
-
-ENGINES = {
-    "compact": EngineEntry(
-        module="inference.engines.compact",
-        engine="CompactEngine",
-        options_module="inference.compact.options",
-        options="CompactOptions",
-        credits_option="running_max",
-    ),
-    "echo": EngineEntry(
-        module="inference.engines.echo",
-        engine="EchoEngine",
-        options_module="inference.engines.echo",
-        options="EchoOptions",
-        credits_option="credits",
-    ),
-}
-
-
-def mebibytes(text: str) -> int:
-    """Parse a size given in MiB; the name is what argparse shows for a wrong one."""
-    return int(text) * MEBIBYTE
-
-
-@dataclass(frozen=True)
-class EngineOption:
-    """A flag that sets one field of an engine's options."""
-
-    flag: str
-    field: str
-    kind: Callable[[str], Any]
-    metavar: str
-    help: str
-
-
-ENGINE_OPTIONS = (
-    EngineOption(
-        "--model-name", "name", str, "NAME", "what the model is offered as (default: its folder)"
-    ),
-    EngineOption("--device", "device", str, "NAME", "auto, cpu or cuda (compact)"),
-    EngineOption("--dtype", "dtype", str, "NAME", "auto, bfloat16 or float32 (compact)"),
-    EngineOption("--threads", "threads", int, "N", "CPU threads (compact)"),
-    EngineOption("--kv-mib", "kv_bytes", mebibytes, "N", "size of the KV cache in MiB (compact)"),
-    EngineOption("--block-size", "block_size", int, "N", "tokens per KV block"),
-    EngineOption("--tokens-per-s", "tokens_per_s", float, "N", "pace of each stream (echo)"),
-    EngineOption("--tokens-per-step", "tokens_per_step", int, "N", "tokens per step (echo)"),
-)
+SIGTERM or Ctrl-C drains: no new jobs, those running are finished until the deadline, the rest
+goes back to the gateway. A second one stops at once.
+exit status: 0 drained (or the check passed), 1 the model cannot be served, 2 a wrong option,
+3 the engine died or no longer makes a token, 4 another process has taken this node's name,
+5 a link failed. After 3 and 5 start it again; after the others something must be mended first."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -125,13 +78,36 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = made.add_argument
-    add("--gateway", action="append", required=True, metavar="URL",
-        help="ws:// or wss:// address of a gateway; repeat it for several")  # fmt: skip
-    add("--name", required=True, help="the node's name, as its credential was issued for")
-    add("--model", required=True, type=Path, metavar="PATH", help=MODEL_HELP)
-    add("--engine", choices=sorted(ENGINES), default="compact",
-        help="compact serves a model, echo repeats the prompt, for benchmarks (default: compact)",
+    engines = "; ".join(f"{name}: {entry.about}" for name, entry in ENGINES.items())
+    add("--engine", choices=tuple(ENGINES), default="compact", help=f"{engines} (default: compact)")
+    add("--model", type=Path, metavar="PATH", help=MODEL_HELP)
+    add("--check", action="store_true",
+        help="load the model, make one token, print what it is, and end")  # fmt: skip
+    add("--log-level", choices=("DEBUG", "INFO", "WARNING", "ERROR"), default="INFO",
+        help="logs go to standard error (default: INFO)")  # fmt: skip
+    _add_node_options(made.add_argument_group("node options"))
+    shared = made.add_argument_group("options of several engines")
+    groups = {name: made.add_argument_group(f"the {name} engine") for name in ENGINES}
+    for option in ENGINE_OPTIONS:
+        alone = len(option.engines) == 1
+        group = groups[option.engines[0]] if alone else shared
+        said = "" if alone or len(option.engines) == len(ENGINES) else _among(option)
+        group.add_argument(
+            option.flag, dest=f"engine_{option.field}", type=option.kind, metavar=option.metavar,
+            help=f"{option.help}{said}".replace("%", "%%"),
         )  # fmt: skip
+    return made
+
+
+def _among(option: EngineOption) -> str:
+    return f" ({', '.join(option.engines)})"
+
+
+def _add_node_options(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--gateway", action="append", metavar="URL",
+        help="ws:// or wss:// address of a gateway; repeat it for several")  # fmt: skip
+    add("--name", help="the node's name, as its credential was issued for")
     add("--pool", default="default", help="the pool it serves in (default: default)")
     add("--region", default="local", help="where it stands (default: local)")
     add("--credits", type=int, metavar="N",
@@ -140,46 +116,57 @@ def parser() -> argparse.ArgumentParser:
     add("--drain-deadline", type=float, default=DRAIN_DEADLINE_S, metavar="SECONDS",
         help=f"how long running jobs may take after SIGTERM (default: {DRAIN_DEADLINE_S:.0f})",
         )  # fmt: skip
-    add("--log-level", choices=("DEBUG", "INFO", "WARNING", "ERROR"), default="INFO",
-        help="logs go to standard error (default: INFO)")  # fmt: skip
-    group = made.add_argument_group("engine options", "Each is refused by an engine without it.")
-    for option in ENGINE_OPTIONS:
-        group.add_argument(
-            option.flag, dest=f"engine_{option.field}", type=option.kind, metavar=option.metavar,
-            help=option.help,
+    add("--probe-interval", type=float, default=PROBE_INTERVAL_S, metavar="SECONDS",
+        help="an engine idle for so long must make one token, or the node ends; 0: only at the"
+        f" start (default: {PROBE_INTERVAL_S:.0f})",
         )  # fmt: skip
-    return made
 
 
-def build_engine(args: argparse.Namespace) -> Engine:
+def build_engine(args: argparse.Namespace) -> tuple[Engine, Assets]:
     """Import the chosen engine and construct it; raises `BadOption` or `ModelError`."""
     entry = ENGINES[args.engine]
+    _check_model(args.model, args.engine, entry)
     try:
         options_class = getattr(importlib.import_module(entry.options_module), entry.options)
-        engine_class = getattr(importlib.import_module(entry.module), entry.engine)
+        module = importlib.import_module(entry.module)
     except ImportError as error:
         raise BadOption(f"--engine: {args.engine} cannot be loaded: {error}") from error
+    options = _engine_options(args, entry, options_class)
+    if entry.model == "none":
+        return getattr(module, entry.engine)(options), NoAssets()
+    path = args.model or module.packaged_model()
+    return getattr(module, entry.engine)(path, options), ModelAssets(path)
+
+
+def _check_model(path: Path | None, engine: str, entry: EngineEntry) -> None:
+    if path is None and entry.model == "folder":
+        raise BadOption(f"--model: the {engine} engine needs a checkpoint folder")
+    if path is not None and entry.model == "none":
+        raise BadOption(f"--model: the {engine} engine has none; name it with --model-name")
+
+
+def _engine_options(args: argparse.Namespace, entry: EngineEntry, options_class: type[Any]) -> Any:
     known = {each.name for each in fields(options_class)}
     chosen: dict[str, Any] = {}
     for option in ENGINE_OPTIONS:
         value = getattr(args, f"engine_{option.field}")
         if value is None:
             continue
-        if option.field not in known:
+        if args.engine not in option.engines or option.field not in known:
             raise BadOption(f"{option.flag}: the {args.engine} engine has no such option")
         chosen[option.field] = value
     if args.credits is not None:
         chosen[entry.credits_option] = args.credits
     try:
-        options = options_class(**chosen)
+        return options_class(**chosen)
     except ValueError as error:
         raise BadOption(str(error)) from error
-    engine: Engine = engine_class(args.model, options)
-    return engine
 
 
 def node_options(args: argparse.Namespace) -> NodeOptions:
     """The node's own options; raises `BadOption`."""
+    if not args.gateway or not args.name:
+        raise BadOption("--gateway and --name: a node needs both; --check needs neither")
     credential = os.environ.get(CREDENTIAL_VARIABLE, "")
     if not credential:
         raise BadOption(f"{CREDENTIAL_VARIABLE}: is not set in the environment")
@@ -191,13 +178,14 @@ def node_options(args: argparse.Namespace) -> NodeOptions:
         region=args.region,
         credits=args.credits,
         drain_deadline_s=args.drain_deadline,
+        probe_interval_s=args.probe_interval,
     )
 
 
 async def serve(args: argparse.Namespace, options: NodeOptions) -> int:
     """Run the node until a signal or its own end; returns the exit status."""
-    engine = build_engine(args)
-    node = Node(engine, ModelAssets(args.model), options)
+    engine, assets = build_engine(args)
+    node = Node(engine, assets, options)
     loop = asyncio.get_running_loop()
     told = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -225,6 +213,16 @@ async def _start_and_wait(node: Node) -> int:
     return stop.value
 
 
+async def run(args: argparse.Namespace) -> int:
+    """Check the model or serve it; raises `BadOption` or `ModelError`."""
+    if not args.check:
+        return await serve(args, node_options(args))
+    engine, assets = build_engine(args)
+    for line in await check(engine, assets):
+        sys.stdout.write(f"{line}\n")
+    return 0
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status."""
     # Idle OpenMP threads must sleep, or they take the cores that gateway and loop need. libgomp
@@ -232,9 +230,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     args = parser().parse_args(argv)
     logging.basicConfig(level=args.log_level, format=LOG_FORMAT, stream=sys.stderr)
-    logging.getLogger("websockets").setLevel(logging.WARNING)
+    for name in LOUD_LOGGERS:
+        logging.getLogger(name).setLevel(logging.WARNING)
     try:
-        return asyncio.run(serve(args, node_options(args)))
+        return asyncio.run(run(args))
     except BadOption as error:
         sys.stderr.write(f"python -m inference: {error}\n")
         return EXIT_USAGE

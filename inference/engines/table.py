@@ -1,0 +1,131 @@
+"""The table of engines and of their command-line options. Imports none of them: some need torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+MEBIBYTE = 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineEntry:
+    """Where an engine and its options live. `model` says whether it reads a folder of its own.
+
+    `packaged` engines have a model where none is named. `credits_option` bounds the jobs at once.
+    """
+
+    about: str
+    module: str
+    engine: str
+    options_module: str
+    options: str
+    credits_option: str = "running_max"
+    model: Literal["folder", "packaged", "none"] = "folder"
+
+
+ENGINES = {
+    "compact": EngineEntry(
+        about="our own engine in torch and C, for CPUs and GPUs",
+        module="inference.engines.compact",
+        engine="CompactEngine",
+        options_module="inference.compact.options",
+        options="CompactOptions",
+    ),
+    "vllm": EngineEntry(
+        about="vLLM in this process; it needs an environment of its own",
+        module="inference.engines.vllm",
+        engine="VllmEngine",
+        options_module="inference.engines.vllm_options",
+        options="VllmOptions",
+    ),
+    "remote": EngineEntry(
+        about="any OpenAI-compatible server, by its URL",
+        module="inference.engines.remote",
+        engine="RemoteEngine",
+        options_module="inference.engines.remote_options",
+        options="RemoteOptions",
+        credits_option="credits",
+        model="none",
+    ),
+    "embed": EngineEntry(
+        about="a sentence encoder, for /v1/embeddings",
+        module="inference.engines.embed",
+        engine="EmbedEngine",
+        options_module="inference.embed.options",
+        options="EmbedOptions",
+        model="packaged",
+    ),
+    "echo": EngineEntry(
+        about="repeats the prompt, for benchmarks",
+        module="inference.engines.echo",
+        engine="EchoEngine",
+        options_module="inference.engines.echo",
+        options="EchoOptions",
+        credits_option="credits",
+    ),
+}
+
+
+def mebibytes(text: str) -> int:
+    """Parse a size given in MiB; the name is what argparse shows for a wrong one."""
+    return int(text) * MEBIBYTE
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """Parse a JSON object; the name is what argparse shows for a wrong one."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise ValueError(str(error)) from error
+
+
+@dataclass(frozen=True)
+class EngineOption:
+    """A flag that sets one field of the options of these engines."""
+
+    flag: str
+    field: str
+    kind: Callable[[str], Any]
+    metavar: str
+    engines: tuple[str, ...]
+    help: str
+
+
+LOCAL = ("compact", "vllm", "embed")
+ENGINE_OPTIONS = (
+    EngineOption("--model-name", "name", str, "NAME", tuple(ENGINES),
+        "what the model is offered as (default: its folder's name, or --upstream-model)"),
+    EngineOption("--device", "device", str, "NAME", ("compact", "embed"), "auto, cpu or cuda"),
+    EngineOption("--dtype", "dtype", str, "NAME", LOCAL, "auto, bfloat16 or float32"),
+    EngineOption("--threads", "threads", int, "N", LOCAL, "CPU threads"),
+    EngineOption("--kv-mib", "kv_bytes", mebibytes, "N", ("compact", "vllm"),
+        "size of the KV cache in MiB"),
+    EngineOption("--block-size", "block_size", int, "N", ("compact", "vllm", "echo"),
+        "tokens per KV block"),
+    EngineOption("--kernels", "kernels", str, "NAME", ("compact",),
+        "auto, native (our C code) or torch"),
+    EngineOption("--speculate", "speculate", str, "WHEN", ("compact",),
+        "draft tokens by prompt lookup: auto (while it pays), on or off"),
+    EngineOption("--vllm-args", "args", json_object, "JSON", ("vllm",),
+        'vLLM\'s own engine arguments, such as {"tensor_parallel_size": 2}'),
+    EngineOption("--url", "url", str, "URL", ("remote",),
+        "the server, such as http://127.0.0.1:8001/v1; its key is read from SLUICE_UPSTREAM_KEY"),
+    EngineOption("--upstream-model", "upstream_model", str, "NAME", ("remote",),
+        "what the server calls the model (default: --model-name)"),
+    EngineOption("--context-window", "context_window", int, "TOKENS", ("remote",),
+        "needed where the server's list of models does not tell it"),
+    EngineOption("--output-field", "output_field", str, "NAME", ("remote",),
+        "max_tokens, or max_completion_tokens for servers that take only that"),
+    EngineOption("--connect-timeout", "connect_timeout_s", float, "SECONDS", ("remote",),
+        "until the server takes the connection (default: 5)"),
+    EngineOption("--first-byte-timeout", "first_byte_timeout_s", float, "SECONDS", ("remote",),
+        "until it begins to answer (default: 120)"),
+    EngineOption("--idle-timeout", "idle_timeout_s", float, "SECONDS", ("remote",),
+        "the longest silence in an answer (default: 60)"),
+    EngineOption("--tokens-per-s", "tokens_per_s", float, "N", ("echo",), "pace of each stream"),
+    EngineOption("--tokens-per-step", "tokens_per_step", int, "N", ("echo",), "tokens per step"),
+)  # fmt: skip
