@@ -1,0 +1,118 @@
+"""Tiny random sentence encoders with a WordPiece tokenizer, and a gateway that serves one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from string import ascii_lowercase
+from typing import Any
+
+import httpx2
+import msgspec
+import torch
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from transformers import BertConfig, BertModel
+
+from controlplane.gateway.snapshot import ModelRecord
+from inference.embed.options import EmbedOptions
+from inference.engines.base import Engine
+from inference.engines.embed import EmbedEngine
+from inference.node.assets import ModelAssets
+from inference.node.options import NodeOptions
+from inference.node.service import Node
+from tests.support.fleet import until
+from tests.support.gateway import GatewayUnderTest
+from tests.support.nodes import let_in
+from tests.support.ports import PRICE
+
+ENCODER = "tiny-encoder"
+POOL = "embeddings"
+CONTEXT = 48
+HIDDEN = 32
+SHORT = 16
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+PIECES = [*SPECIAL, *ascii_lowercase, *(f"##{char}" for char in ascii_lowercase)]
+PATH = "/v1/embeddings"
+
+
+def make_encoder(folder: Path, **changes: Any) -> Path:
+    """A checkpoint folder; `changes` go into its config.json."""
+    path = folder / ENCODER
+    config = BertConfig(
+        vocab_size=len(PIECES), hidden_size=HIDDEN, num_hidden_layers=2, num_attention_heads=4,
+        intermediate_size=64, max_position_embeddings=CONTEXT, initializer_range=0.3,
+    )  # fmt: skip
+    torch.manual_seed(7)
+    BertModel(config).save_pretrained(path)
+    told = json.loads((path / "config.json").read_text())
+    told |= {"matryoshka_dimensions": [SHORT, HIDDEN], **changes}
+    (path / "config.json").write_text(json.dumps(told))
+    make_tokenizer().save(str(path / "tokenizer.json"))
+    (path / "tokenizer_config.json").write_text("{}")
+    return path
+
+
+def make_tokenizer() -> Tokenizer:
+    """One token a letter, between [CLS] and [SEP]."""
+    vocabulary = {piece: place for place, piece in enumerate(PIECES)}
+    tokenizer = Tokenizer(models.WordPiece(vocab=vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    return tokenizer
+
+
+@dataclass
+class Embedding:
+    """A running gateway whose catalog has an encoder, and a client with a key."""
+
+    under_test: GatewayUnderTest
+    client: httpx2.AsyncClient
+    model: Path
+
+    async def embed(self, given: Any, **fields: Any) -> httpx2.Response:
+        """An embedding request."""
+        return await self.client.post(PATH, json={"model": ENCODER, "input": given, **fields})
+
+    async def served(self) -> None:
+        """Wait until the encoder can be asked."""
+        await until(lambda: self.under_test.fleet.candidates(ENCODER))
+
+
+def add_encoder(under_test: GatewayUnderTest, *, pool: str = POOL) -> None:
+    """Put the encoder beside the model that generates."""
+    record = ModelRecord(
+        name=ENCODER, task="embed", pool=pool, context_window=CONTEXT, output_tokens_default=0,
+        output_tokens_max=0, price=PRICE, created_s=1_700_000_000, owner="sluice",
+    )  # fmt: skip
+    now = under_test.keys.current
+    catalog = {**now.models, ENCODER: record}
+    under_test.keys.current = msgspec.structs.replace(now, models=catalog)
+
+
+@contextlib.asynccontextmanager
+async def encoder_node(
+    under_test: GatewayUnderTest,
+    model: Path,
+    *,
+    name: str = "encoder",
+    pool: str = POOL,
+    **options: Any,
+) -> AsyncIterator[Node]:
+    """A real node that embeds, connected when it can be."""
+    chosen = EmbedOptions(dtype="float32", device="cpu", **options)
+    engine: Engine = EmbedEngine(model, chosen)
+    settings = NodeOptions(
+        gateways=(under_test.fleet_url,), name=name, pool=pool, credential=let_in(under_test, name)
+    )
+    node = Node(engine, ModelAssets(model), settings)
+    await node.start()
+    try:
+        yield node
+    finally:
+        await node.close()
