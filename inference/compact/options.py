@@ -7,6 +7,7 @@ from dataclasses import dataclass
 MEBIBYTE = 1024 * 1024
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "bfloat16", "float32")
+KERNELS = ("auto", "native", "torch")
 SPECULATE = ("auto", "on", "off")
 
 
@@ -19,6 +20,7 @@ class CompactOptions:
     `kv_blocks` overrides `kv_bytes`. `name` is what the model is offered as (default: its folder).
     `threads` None leaves torch's own choice. `speculate` auto drafts tokens by prompt lookup, up to
     `drafts_max` per sequence and step, as long as that pays; on drafts in any case.
+    `kernels` native is our own C code on CPUs that it is written for; auto takes it where it can.
     """
 
     name: str | None = None
@@ -33,12 +35,15 @@ class CompactOptions:
     threads: int | None = None
     speculate: str = "auto"
     drafts_max: int = 4
+    kernels: str = "auto"
 
     def __post_init__(self) -> None:
         if self.device not in DEVICES:
             raise ValueError(f"device: {self.device!r} is not one of {', '.join(DEVICES)}")
         if self.dtype not in DTYPES:
             raise ValueError(f"dtype: {self.dtype!r} is not one of {', '.join(DTYPES)}")
+        if self.kernels not in KERNELS:
+            raise ValueError(f"kernels: {self.kernels!r} is not one of {', '.join(KERNELS)}")
         if self.speculate not in SPECULATE:
             raise ValueError(f"speculate: {self.speculate!r} is not one of {', '.join(SPECULATE)}")
         for field in (

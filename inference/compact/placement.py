@@ -1,15 +1,19 @@
-"""Where and in what precision a model runs: device, dtype by measurement, size of the KV pool."""
+"""Where and in what precision a model runs: device, kernels, dtype, size of the KV pool."""
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass
 
 import torch
 
 from inference.compact.models.shape import ModelShape
+from inference.compact.native.probe import reason_against
 from inference.compact.options import CompactOptions
 from inference.engines.base import ModelError
+
+log = logging.getLogger("inference.compact")
 
 # Rows of a step: a single stream, small batches and a prefill chunk. The probe adds up its times
 # per row count, each relative to float32, so that no one of them decides alone.
@@ -27,6 +31,7 @@ class Placement:
     block_size: int
     kv_blocks: int
     threads: int | None
+    kernels: str = "torch"
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -43,9 +48,11 @@ def choose_placement(shape: ModelShape, options: CompactOptions) -> Placement:
         raise ModelError("device: cuda was asked for, but torch sees no CUDA device")
     if options.threads is not None:
         torch.set_num_threads(options.threads)
+    kernels = _choose_kernels(shape, options, device)
     dtype = options.dtype
     if dtype == "auto":
-        dtype = "bfloat16" if device == "cuda" or _bfloat16_pays(shape) else "float32"
+        narrow = kernels == "native" or device == "cuda" or _bfloat16_pays(shape)
+        dtype = "bfloat16" if narrow else "float32"
     item = DTYPES[dtype].itemsize
     token_bytes = shape.layers * 2 * shape.kv_heads * shape.head_dim * item
     kv_blocks = options.kv_blocks or options.kv_bytes // (token_bytes * options.block_size)
@@ -57,7 +64,31 @@ def choose_placement(shape: ModelShape, options: CompactOptions) -> Placement:
         block_size=options.block_size,
         kv_blocks=kv_blocks,
         threads=options.threads,
+        kernels=kernels,
     )
+
+
+def _choose_kernels(shape: ModelShape, options: CompactOptions, device: str) -> str:
+    """Native code where it can be had; the reason against it is an error only where it was asked
+    for, and worth a line only on a CPU, where torch is several times slower.
+    """
+    if options.kernels == "torch":
+        return "torch"
+    reason: str | None
+    if device != "cpu":
+        reason = f"the device is {device}"
+    elif options.dtype == "float32":
+        reason = "it computes in bfloat16 and float32 was asked for"
+    else:
+        reason = reason_against(shape, options.block_size)
+    if reason is None:
+        log.info("steps are computed by native code")
+        return "native"
+    if options.kernels == "native":
+        raise ModelError(f"kernels: native code cannot be used: {reason}")
+    if device == "cpu":
+        log.info("steps are computed by torch, not by native code: %s", reason)
+    return "torch"
 
 
 def _bfloat16_pays(shape: ModelShape) -> bool:

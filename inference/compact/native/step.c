@@ -1,0 +1,390 @@
+/* One engine step of a dense decoder on a CPU with AVX512_BF16: token ids in, logits out.
+ *
+ * Python owns weights, cache and block tables (see model.py) and calls `sluice_step` for each step;
+ * this file owns threads and scratch memory. All rows of a layer store their keys and values before
+ * any row attends, so sequences may share blocks that the same step fills.
+ */
+#include "attention.h"
+#include "team.h"
+
+/* Rows that one task of a simple phase takes, and that one task of a large product should. */
+#define PHASE_ROWS 16
+#define PRODUCT_ROWS 96
+/* Tasks per thread, so that one that is delayed leaves its share to the others. */
+#define SHARES 4
+
+struct layer {
+    const float *input_norm, *mlp_norm, *q_norm, *k_norm;
+    /* [positions][2][D]: cosines, and sines with the first half negated. NULL: no rotation. */
+    const float *rope;
+    struct linear qkv, out, gate_up, down;
+    int32_t window;
+};
+
+struct model {
+    const bf16 *embedding;
+    const float *norm;
+    const struct layer *layers;
+    /* [layers][blocks][kv_heads][2][32 * D] */
+    bf16 *cache;
+    struct linear head;
+    int64_t blocks;
+    int32_t hidden, inner, heads, kv_heads, head_dim, depth;
+    float norm_eps;
+};
+
+/* Tokens `start` to `start + count` of a sequence in rows from `row` on; its blocks are listed
+ * from `table` on in the step's tables. */
+struct chunk {
+    int32_t row, count, start, table;
+};
+
+struct step {
+    const int32_t *tokens, *tables, *sampled;
+    const struct chunk *chunks;
+    float *logits;
+    int32_t rows, chunk_count, sampled_count, threads;
+    /* Filled in: how long the caller waited for others, of how long the step took. */
+    int64_t stall_ns, step_ns;
+};
+
+/* Where a row stands: its position, its block, and whether it is its chunk's last. */
+struct place {
+    int32_t position, block, last;
+};
+
+struct engine {
+    struct model model;
+    struct team *team;
+    struct attention_scratch *attention[LANES_MAX];
+    int32_t capacity;
+    float *x, *x_sampled, *qkv;
+    bf16 *normed, *queries, *attended, *inner;
+    struct place *places;
+    struct tile_of_queries *tiles;
+};
+
+/* What the phases of a step share. */
+struct pass {
+    struct engine *engine;
+    const struct step *step;
+    const struct layer *layer;
+    const float *norm;
+    struct attention attention;
+    float *x;
+    int64_t layer_blocks;
+    int32_t rows, tiles, heads_per_task, gathers;
+};
+
+static void *lines(int64_t bytes) { return aligned_alloc(LINE, (size_t)((bytes + 2 * LINE - 1) / LINE * LINE)); }
+
+static void forget_scratch(struct engine *e) {
+    void *all[] = {e->x, e->x_sampled, e->qkv, e->normed, e->queries, e->attended, e->inner,
+                   e->places, e->tiles};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+    e->x = e->x_sampled = e->qkv = NULL;
+    e->normed = e->queries = e->attended = e->inner = NULL;
+    e->places = NULL;
+    e->tiles = NULL;
+    e->capacity = 0;
+}
+
+/* Scratch for `rows` rows; 0 if memory is short. */
+static int hold_scratch(struct engine *e, int64_t rows) {
+    if (rows <= e->capacity) return 1;
+    const struct model *m = &e->model;
+    int64_t queries = (int64_t)m->heads * m->head_dim;
+    int64_t qkv = (int64_t)m->layers[0].qkv.panels * PANEL;
+    forget_scratch(e);
+    e->x = lines(rows * m->hidden * 4);
+    e->x_sampled = lines(rows * m->hidden * 4);
+    e->qkv = lines(rows * qkv * 4);
+    e->normed = lines(rows * m->hidden * 2);
+    e->queries = lines(rows * queries * 2);
+    e->attended = lines(rows * queries * 2);
+    e->inner = lines(rows * m->inner * 2);
+    e->places = lines(rows * (int64_t)sizeof *e->places);
+    e->tiles = lines(rows * (int64_t)sizeof *e->tiles);
+    if (!e->x || !e->x_sampled || !e->qkv || !e->normed || !e->queries || !e->attended ||
+        !e->inner || !e->places || !e->tiles) {
+        forget_scratch(e);
+        return 0;
+    }
+    e->capacity = (int32_t)rows;
+    return 1;
+}
+
+static void run_rows(struct pass *pass, task_fn fn) {
+    team_run(pass->engine->team, (pass->rows + PHASE_ROWS - 1) / PHASE_ROWS, fn, pass);
+}
+
+INLINE int rows_end(const struct pass *pass, int task) {
+    int end = (task + 1) * PHASE_ROWS;
+    return end < pass->rows ? end : pass->rows;
+}
+
+static void embed_task(void *job, int task, int lane) {
+    const struct pass *pass = job;
+    const struct model *m = &pass->engine->model;
+    (void)lane;
+    for (int row = task * PHASE_ROWS; row < rows_end(pass, task); row++) {
+        const bf16 *from = m->embedding + (int64_t)pass->step->tokens[row] * m->hidden;
+        float *to = pass->x + (int64_t)row * m->hidden;
+        for (int i = 0; i < m->hidden; i += 16) _mm512_storeu_ps(to + i, widen(from + i));
+    }
+}
+
+/* 1 / root mean square of `n` values. */
+static float scale_of(const float *x, int n, float eps) {
+    __m512 squares = _mm512_setzero_ps();
+    for (int i = 0; i < n; i += 16) {
+        __m512 part = _mm512_loadu_ps(x + i);
+        squares = _mm512_fmadd_ps(part, part, squares);
+    }
+    return 1 / sqrtf(_mm512_reduce_add_ps(squares) / (float)n + eps);
+}
+
+static void norm_task(void *job, int task, int lane) {
+    const struct pass *pass = job;
+    const struct model *m = &pass->engine->model;
+    (void)lane;
+    for (int row = task * PHASE_ROWS; row < rows_end(pass, task); row++) {
+        const float *x = pass->x + (int64_t)row * m->hidden;
+        bf16 *out = pass->engine->normed + (int64_t)row * m->hidden;
+        __m512 scale = _mm512_set1_ps(scale_of(x, m->hidden, m->norm_eps));
+        for (int i = 0; i < m->hidden; i += 16) {
+            __m512 scaled = _mm512_mul_ps(_mm512_loadu_ps(x + i), scale);
+            narrow(out + i, _mm512_mul_ps(scaled, _mm512_loadu_ps(pass->norm + i)));
+        }
+    }
+}
+
+/* A query or key head: normed where the model does so, turned, times `factor`. */
+static void turn_head(float *head, const struct model *m, const float *norm, const float *rope,
+                      float factor) {
+    const int half = m->head_dim / 2;
+    if (norm) {
+        float scale = scale_of(head, m->head_dim, m->norm_eps);
+        for (int d = 0; d < m->head_dim; d++) head[d] *= scale * norm[d];
+    }
+    if (rope) {
+        const float *cosines = rope, *sines = rope + m->head_dim;
+        for (int d = 0; d < half; d++) {
+            float first = head[d], second = head[d + half];
+            head[d] = first * cosines[d] + second * sines[d];
+            head[d + half] = second * cosines[d + half] + first * sines[d + half];
+        }
+    }
+    for (int d = 0; d < m->head_dim; d++) head[d] *= factor;
+}
+
+static void store_key(bf16 *keys, const float *head, int head_dim, int token) {
+    bf16 rounded[HEAD_DIM_MAX];
+    for (int d = 0; d < head_dim; d += 16) narrow(rounded + d, _mm512_loadu_ps(head + d));
+    for (int d = 0; d < head_dim; d += 2) memcpy(keys + d * BLOCK + 2 * token, rounded + d, 4);
+}
+
+/* The other half of the pair is another token's, which another thread may be writing. A chunk's
+ * last token clears it, for what a past sequence left there might not be finite. */
+static void store_value(bf16 *values, const float *head, int head_dim, int token, int last) {
+    __mmask32 own = token % 2 ? 0xaaaaaaaa : 0x55555555;
+    if (last && token % 2 == 0) own = 0xffffffff;
+    for (int d = 0; d < head_dim; d += 16) {
+        __m512i wide = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(head + d)));
+        if (token % 2) wide = _mm512_slli_epi32(wide, 16);
+        _mm512_mask_storeu_epi16(values + (token / 2 * head_dim + d) * 2, own, wide);
+    }
+}
+
+static void store_task(void *job, int task, int lane) {
+    const struct pass *pass = job;
+    const struct engine *e = pass->engine;
+    const struct model *m = &e->model;
+    const struct layer *layer = pass->layer;
+    const int D = m->head_dim;
+    /* Scores come out in powers of two. */
+    const float factor = 1.44269504f / sqrtf((float)D);
+    (void)lane;
+    for (int row = task * PHASE_ROWS; row < rows_end(pass, task); row++) {
+        struct place place = e->places[row];
+        const float *rope = layer->rope ? layer->rope + (int64_t)place.position * 2 * D : NULL;
+        float *head = e->qkv + (int64_t)row * layer->qkv.panels * PANEL;
+        bf16 *query = e->queries + (int64_t)row * m->heads * D;
+        for (int h = 0; h < m->heads; h++, head += D, query += D) {
+            turn_head(head, m, layer->q_norm, rope, factor);
+            for (int d = 0; d < D; d += 16) narrow(query + d, _mm512_loadu_ps(head + d));
+        }
+        int64_t block = pass->layer_blocks + place.block;
+        bf16 *keys = m->cache + block * m->kv_heads * 2 * BLOCK * D;
+        for (int h = 0; h < m->kv_heads; h++, head += D, keys += 2 * BLOCK * D) {
+            turn_head(head, m, layer->k_norm, rope, 1);
+            int token = place.position % BLOCK;
+            store_key(keys, head, D, token);
+            store_value(keys + BLOCK * D, head + m->kv_heads * D, D, token, place.last);
+        }
+    }
+}
+
+static void attend_task(void *job, int task, int lane) {
+    const struct pass *pass = job;
+    const struct engine *e = pass->engine;
+    const struct model *m = &e->model;
+    const int tasks_per_tile = m->kv_heads / pass->heads_per_task;
+    const struct tile_of_queries *tile = &e->tiles[task / tasks_per_tile];
+    const int first = task % tasks_per_tile * pass->heads_per_task;
+    for (int head = first; head < first + pass->heads_per_task; head++)
+        attend(e->attention[lane], &pass->attention, tile, head);
+    if (pass->gathers && !first)
+        memcpy(e->x_sampled + (int64_t)tile->out_row * m->hidden,
+               e->x + (int64_t)tile->row * m->hidden, (size_t)tile->count * m->hidden * sizeof(float));
+}
+
+static void run_product(struct pass *pass, const struct linear *linear, const bf16 *in, void *out,
+                        int64_t out_stride, enum finish finish) {
+    struct team *team = pass->engine->team;
+    int wanted = team->width == 1 ? 1 : SHARES * team->width;
+    int row_parts = (pass->rows + PRODUCT_ROWS - 1) / PRODUCT_ROWS;
+    int panel_parts = (wanted + row_parts - 1) / row_parts;
+    struct product product = {
+        .linear = linear, .in = in, .out = out, .in_stride = linear->k, .out_stride = out_stride,
+        .rows = pass->rows, .row_parts = row_parts, .finish = finish,
+        .panel_parts = panel_parts < linear->panels ? panel_parts : linear->panels,
+    };
+    team_run(team, product.row_parts * product.panel_parts, product_task, &product);
+}
+
+/* Tiles of the queries whose outputs count: all rows, in the last layer only the sampled ones. */
+static void tile_chunk(struct pass *pass, const struct chunk *chunk, int row, int count, int out) {
+    struct engine *e = pass->engine;
+    int queries = TILE_QUERIES / (e->model.heads / e->model.kv_heads);
+    for (int done = 0; done < count; done += queries)
+        e->tiles[pass->tiles++] = (struct tile_of_queries){
+            .table = pass->step->tables + chunk->table,
+            .row = row + done,
+            .count = count - done < queries ? count - done : queries,
+            .position = chunk->start + row - chunk->row + done,
+            .out_row = out + done,
+        };
+}
+
+static void tile_all(struct pass *pass) {
+    pass->tiles = 0;
+    for (int i = 0; i < pass->step->chunk_count; i++) {
+        const struct chunk *chunk = &pass->step->chunks[i];
+        tile_chunk(pass, chunk, chunk->row, chunk->count, chunk->row);
+    }
+}
+
+/* `sampled` rises, as do the chunks' rows; a run of sampled rows within a chunk is one tile. */
+static void tile_sampled(struct pass *pass) {
+    const struct step *step = pass->step;
+    pass->tiles = 0;
+    for (int first = 0, i = 0; first < step->sampled_count;) {
+        while (step->sampled[first] >= step->chunks[i].row + step->chunks[i].count) i++;
+        int next = first + 1;
+        while (next < step->sampled_count && step->sampled[next] == step->sampled[next - 1] + 1 &&
+               step->sampled[next] < step->chunks[i].row + step->chunks[i].count)
+            next++;
+        tile_chunk(pass, &step->chunks[i], step->sampled[first], next - first, first);
+        first = next;
+    }
+}
+
+static void run_attention(struct pass *pass) {
+    struct engine *e = pass->engine;
+    const struct model *m = &e->model;
+    int64_t size = (int64_t)m->kv_heads * 2 * BLOCK * m->head_dim;
+    pass->attention = (struct attention){
+        .queries = e->queries, .out = e->attended, .blocks = m->cache + pass->layer_blocks * size,
+        .heads = m->heads, .kv_heads = m->kv_heads, .head_dim = m->head_dim,
+        .window = pass->layer->window,
+    };
+    pass->heads_per_task = pass->tiles < SHARES * e->team->width ? 1 : m->kv_heads;
+    team_run(e->team, pass->tiles * (m->kv_heads / pass->heads_per_task), attend_task, pass);
+}
+
+static void run_layer(struct pass *pass, int index) {
+    struct engine *e = pass->engine;
+    const struct model *m = &e->model;
+    const struct layer *layer = &m->layers[index];
+    pass->layer = layer;
+    pass->layer_blocks = index * m->blocks;
+    pass->norm = layer->input_norm;
+    run_rows(pass, norm_task);
+    run_product(pass, &layer->qkv, e->normed, e->qkv, layer->qkv.panels * PANEL, STORE);
+    run_rows(pass, store_task);
+    if (index == m->depth - 1) {
+        pass->gathers = 1;
+        tile_sampled(pass);
+    }
+    run_attention(pass);
+    if (pass->gathers) {
+        pass->x = e->x_sampled;
+        pass->rows = pass->step->sampled_count;
+        if (!pass->rows) return;
+    }
+    run_product(pass, &layer->out, e->attended, pass->x, m->hidden, ADD);
+    pass->norm = layer->mlp_norm;
+    run_rows(pass, norm_task);
+    run_product(pass, &layer->gate_up, e->normed, e->inner, m->inner, GATE);
+    run_product(pass, &layer->down, e->inner, pass->x, m->hidden, ADD);
+}
+
+static void place_rows(struct engine *e, const struct step *step) {
+    for (int i = 0; i < step->chunk_count; i++) {
+        const struct chunk *chunk = &step->chunks[i];
+        for (int n = 0; n < chunk->count; n++) {
+            int position = chunk->start + n;
+            int block = step->tables[chunk->table + position / BLOCK];
+            e->places[chunk->row + n] = (struct place){position, block, n == chunk->count - 1};
+        }
+    }
+}
+
+/* Compute one step; -1 if memory for its rows is short. One caller at a time. */
+int sluice_step(struct engine *e, struct step *step) {
+    int64_t started_ns = now_ns();
+    if (!hold_scratch(e, step->rows)) return -1;
+    int width = step->threads < e->team->lanes ? step->threads : e->team->lanes;
+    atomic_store(&e->team->width, width);
+    e->team->stall_ns = 0;
+    struct pass pass = {.engine = e, .step = step, .x = e->x, .rows = step->rows};
+    place_rows(e, step);
+    run_rows(&pass, embed_task);
+    tile_all(&pass);
+    for (int index = 0; index < e->model.depth && pass.rows; index++) run_layer(&pass, index);
+    if (pass.rows) {
+        pass.norm = e->model.norm;
+        run_rows(&pass, norm_task);
+        run_product(&pass, &e->model.head, e->normed, step->logits, e->model.head.outputs, STORE);
+    }
+    step->stall_ns = e->team->stall_ns;
+    step->step_ns = now_ns() - started_ns;
+    return 0;
+}
+
+void sluice_close(struct engine *e) {
+    team_close(e->team);
+    for (int lane = 0; lane < LANES_MAX; lane++) free(e->attention[lane]);
+    forget_scratch(e);
+    free(e);
+}
+
+/* An engine over a model whose memory the caller keeps; NULL if memory or threads are short. */
+struct engine *sluice_open(const struct model *model, int threads, int64_t spin_ns) {
+    struct engine *e = calloc(1, sizeof *e);
+    struct team *team = team_open(threads, spin_ns);
+    if (!e || !team) {
+        free(e);
+        if (team) team_close(team);
+        return NULL;
+    }
+    e->model = *model;
+    e->team = team;
+    for (int lane = 0; lane < team->lanes; lane++)
+        if (!(e->attention[lane] = lines(sizeof *e->attention[lane]))) {
+            sluice_close(e);
+            return NULL;
+        }
+    return e;
+}
