@@ -18,8 +18,8 @@ from django.shortcuts import render
 from django.views.decorators.cache import cache_control
 
 from controlplane.core.permissions import MATRIX, Action
-from controlplane.tenants.models import Organization, User
-from controlplane.tenants.selectors import organization_list, organization_role
+from controlplane.tenants.models import Organization, Project, User
+from controlplane.tenants.selectors import organization_list, organization_role, project_list
 
 SESSION_KEY = "organization"
 
@@ -57,6 +57,11 @@ class Viewer:
     def navigation(self) -> list[NavigationEntry]:
         """Links that lead somewhere for this role."""
         return [entry for entry in NAVIGATION if self.may(entry.action)]
+
+    def projects(self) -> list[Project]:
+        """Projects of the organization shown, by name."""
+        rows = project_list(user=self.user)
+        return [one for one in rows if one.organization_id == self.organization.id]
 
     @property
     def sees_money(self) -> bool:

@@ -48,6 +48,10 @@ def count_cell(key: str, value: int, label: str = "") -> Cell:
     return Cell(key, formats.count_short(value), f"{value:,}", label=label)
 
 
-def percent_from(query: Mapping[str, str]) -> int:
-    """Which percentile the URL asks to see over time; the default for anything else."""
-    return next((p for p in PERCENTILES if query.get("percentile") == str(p)), PERCENT_DEFAULT)
+def percent_from(query: Mapping[str, str]) -> tuple[int, str]:
+    """The percentile to show over time, and a sentence when another was asked for."""
+    asked = query.get("percentile", str(PERCENT_DEFAULT))
+    found = next((percent for percent in PERCENTILES if asked == str(percent)), None)
+    if found is not None:
+        return found, ""
+    return PERCENT_DEFAULT, f"“{asked[:40]}” is not a percentile; showing p{PERCENT_DEFAULT}."

@@ -6,8 +6,10 @@ import uuid
 from datetime import datetime, timedelta
 
 from controlplane.billing.selectors_pages import spend_nano
+from controlplane.kernel.gauges import GAUGES
 from controlplane.telemetry.reading import TooMuchToRead
 from controlplane.telemetry.selectors import Point, SeriesQuery, series_read, step_floor
+from frontend.filters import Segment
 from frontend.overview import EVERYONE, OWN, Overview, make_overview
 from frontend.ranges import TimeRange
 
@@ -16,7 +18,9 @@ REREAD = timedelta(minutes=2)
 SPEND_AGE_S_MAX = 10.0
 
 
-def _query(organization: uuid.UUID, within: TimeRange, start: datetime) -> SeriesQuery:
+def _query(
+    organization: uuid.UUID, segment: Segment, within: TimeRange, start: datetime
+) -> SeriesQuery:
     return SeriesQuery(
         organization=organization,
         start=start,
@@ -24,30 +28,40 @@ def _query(organization: uuid.UUID, within: TimeRange, start: datetime) -> Serie
         step_s=within.step_s,
         everyone=EVERYONE,
         own=OWN,
+        gauges=GAUGES,
+        model=segment.model,
+        project=segment.project_id,
     )
 
 
-def _spend(organization: uuid.UUID, within: TimeRange) -> int | None:
+def _spend(organization: uuid.UUID, segment: Segment, within: TimeRange) -> int | None:
     try:
-        return spend_nano(organization=organization, start=within.start, end=within.end)
+        return spend_nano(
+            organization=organization,
+            start=within.start,
+            end=within.end,
+            model=segment.model,
+            project=segment.project_id,
+        )
     except TooMuchToRead:
         return None
 
 
 def read_overview(
-    organization: uuid.UUID, within: TimeRange, now: datetime, percent: int
+    organization: uuid.UUID, segment: Segment, within: TimeRange, now: datetime, percent: int
 ) -> Overview:
     """Everything read anew."""
-    points = series_read(_query(organization, within, within.start))
-    spend = _spend(organization, within)
+    points = series_read(_query(organization, segment, within, within.start))
+    spend = _spend(organization, segment, within)
     return make_overview(points, within, now, spend_nano=spend, percent=percent)
 
 
 class RollingOverview:
     """The same for one viewer who stays: only the newest steps are read again each time."""
 
-    def __init__(self, organization: uuid.UUID, percent: int) -> None:
+    def __init__(self, organization: uuid.UUID, segment: Segment, percent: int) -> None:
         self._organization = organization
+        self._segment = segment
         self._percent = percent
         self._points: dict[datetime, Point] = {}
         self._read_to: datetime | None = None
@@ -60,12 +74,13 @@ class RollingOverview:
         start = within.start
         if self._read_to is not None:
             start = max(first, step_floor(self._read_to - REREAD, within.step_s))
-        fresh = series_read(_query(self._organization, within, start))
+        fresh = series_read(_query(self._organization, self._segment, within, start))
         kept = {at: point for at, point in self._points.items() if first <= at < start}
         self._points = {**kept, **fresh}
         self._read_to = now
         if self._spend_at is None or (now - self._spend_at).total_seconds() > SPEND_AGE_S_MAX:
-            self._spend, self._spend_at = _spend(self._organization, within), now
+            self._spend = _spend(self._organization, self._segment, within)
+            self._spend_at = now
         return make_overview(
             self._points, within, now, spend_nano=self._spend, percent=self._percent
         )

@@ -1,9 +1,9 @@
-"""The Requests page's filters in its URL: read, checked and written back."""
+"""Filters in a page's URL: read, checked and written back. What cannot be read is told."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
@@ -23,18 +23,17 @@ STATUSES = (
 STREAMS = (("", "any"), ("yes", "streamed"), ("no", "not streamed"))
 MODEL_CHARS_MAX = 100
 MS_MAX = 86_400_000
+TOLD_CHARS_MAX = 40
+
+Choices = list[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class Filters:
-    """Values as the form shows them; empty means open."""
+class Segment:
+    """The part of the traffic that a page is about, as its form shows it; empty means all."""
 
     model: str = ""
-    key: str = ""
-    status: str = ""
-    finish: str = ""
-    stream: str = ""
-    min_ms: str = ""
+    project: str = ""
 
     @property
     def given(self) -> dict[str, str]:
@@ -42,25 +41,49 @@ class Filters:
         return {name: value for name, value in vars(self).items() if value}
 
     @property
+    def project_id(self) -> uuid.UUID | None:
+        """The project, if one is set."""
+        return uuid.UUID(self.project) if self.project else None
+
+    @property
     def rest(self) -> str:
         """What a link to another range keeps, with its closing ampersand."""
         return f"{urlencode(self.given)}&" if self.given else ""
 
     def query(self, within: TimeRange) -> str:
-        """Query string of the list with these filters in a range."""
+        """Query string of a page with these filters in a range."""
         return urlencode({**within.query, **self.given})
 
 
-def filters_from(query: Mapping[str, str]) -> Filters:
-    """Read the URL; a value that means nothing is left out rather than refused."""
-    return Filters(
-        model=query.get("model", "")[:MODEL_CHARS_MAX],
-        key=query.get("key", "") if _uuid(query.get("key", "")) else "",
-        status=_one_of(query.get("status", ""), [value for value, _ in STATUSES]),
-        finish=_one_of(query.get("finish", ""), FINISHES),
-        stream=_one_of(query.get("stream", ""), ("yes", "no")),
-        min_ms=_milliseconds(query.get("min_ms", "")),
-    )
+@dataclass(frozen=True)
+class Filters(Segment):
+    """The Requests page's filters."""
+
+    key: str = ""
+    status: str = ""
+    finish: str = ""
+    stream: str = ""
+    min_ms: str = ""
+
+
+def segment_from(query: Mapping[str, str]) -> tuple[Segment, str]:
+    """Model and project asked for, and a sentence on what could not be read."""
+    read, complaint = _read(query, ("model", "project"))
+    return Segment(**read), complaint
+
+
+def filters_from(query: Mapping[str, str]) -> tuple[Filters, str]:
+    """Filters asked for, and a sentence on those that could not be read and are left out."""
+    read, complaint = _read(query, tuple(_READERS))
+    return Filters(**read), complaint
+
+
+def place_from(query: Mapping[str, str]) -> tuple[dict[str, uuid.UUID], str]:
+    """Where a page of the list begins (`before` or `after` a request), and the same sentence."""
+    given = {name: query[name] for name in ("before", "after") if query.get(name)}
+    read = {name: _hex_id(text) for name, text in given.items()}
+    unread = [f"{name} “{given[name][:TOLD_CHARS_MAX]}”" for name in read if not read[name]]
+    return {name: uuid.UUID(text) for name, text in read.items() if text}, _complaint(unread)
 
 
 def request_filter(filters: Filters, organization: uuid.UUID, within: TimeRange) -> RequestFilter:
@@ -70,7 +93,8 @@ def request_filter(filters: Filters, organization: uuid.UUID, within: TimeRange)
         start=within.start,
         end=within.end,
         model=filters.model,
-        key=_uuid(filters.key),
+        project=filters.project_id,
+        key=uuid.UUID(filters.key) if filters.key else None,
         status=filters.status,
         finish=filters.finish,
         stream={"yes": True, "no": False}.get(filters.stream),
@@ -78,16 +102,62 @@ def request_filter(filters: Filters, organization: uuid.UUID, within: TimeRange)
     )
 
 
-def _one_of(value: str, known: list[str] | tuple[str, ...]) -> str:
-    return value if value in known else ""
+def choices(known: Iterable[tuple[str, str]], chosen: str) -> Choices:
+    """Values and words of a list, with what the URL asks for even where the list has it no more."""
+    found = list(known)
+    if chosen and chosen not in dict(found):
+        found.append((chosen, chosen))
+    return found
+
+
+def _read(query: Mapping[str, str], names: Iterable[str]) -> tuple[dict[str, str], str]:
+    read, unread = {}, []
+    for name in names:
+        text = query.get(name, "")
+        if not text:
+            continue
+        label, reader = _READERS[name]
+        value = reader(text)
+        if value:
+            read[name] = value
+        else:
+            unread.append(f"{label} “{text[:TOLD_CHARS_MAX]}”")
+    return read, _complaint(unread)
+
+
+def _complaint(unread: list[str]) -> str:
+    if not unread:
+        return ""
+    return f"Left out, since it could not be read: {', '.join(unread)}."
+
+
+def _name(text: str) -> str:
+    return text if len(text) <= MODEL_CHARS_MAX and text.isprintable() else ""
+
+
+def _hex_id(text: str) -> str:
+    try:
+        return uuid.UUID(text).hex
+    except ValueError:
+        return ""
 
 
 def _milliseconds(text: str) -> str:
-    return text if text.isascii() and text.isdecimal() and int(text) <= MS_MAX else ""
+    short = len(text) <= len(str(MS_MAX)) and text.isascii() and text.isdecimal()
+    return text if short and int(text) <= MS_MAX else ""
 
 
-def _uuid(text: str) -> uuid.UUID | None:
-    try:
-        return uuid.UUID(text)
-    except ValueError:
-        return None
+def _one_of(known: Iterable[str]) -> Callable[[str], str]:
+    values = frozenset(known)
+    return lambda text: text if text in values else ""
+
+
+_READERS: dict[str, tuple[str, Callable[[str], str]]] = {
+    "model": ("model", _name),
+    "project": ("project", _hex_id),
+    "key": ("key", _hex_id),
+    "status": ("status", _one_of(value for value, _ in STATUSES)),
+    "finish": ("finish", _one_of(FINISHES)),
+    "stream": ("stream", _one_of(value for value, _ in STREAMS)),
+    "min_ms": ("at least, ms", _milliseconds),
+}

@@ -31,6 +31,7 @@ from controlplane.tenants.models import User
 from frontend.access import SESSION_KEY, find_viewer
 from frontend.cells import percent_from
 from frontend.figures_now import RollingOverview
+from frontend.filters import segment_from
 from frontend.ranges import TimeRange, range_from
 
 WATCHERS_MAX = 64
@@ -111,7 +112,9 @@ class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
     async def _send_figures(self, watched: Watched) -> int:
         """Send whatever changes until the right to see it ends; returns the code to close with."""
         loop = asyncio.get_running_loop()
-        rolling = RollingOverview(watched.organization, percent_from(self._query()))
+        # What cannot be read of them was told by the page that opened this socket.
+        (percent, _), (segment, _) = percent_from(self._query()), segment_from(self._query())
+        rolling = RollingOverview(watched.organization, segment, percent)
         checked = loop.time()
         sent = ""
         while True:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from controlplane.kernel.gauges import SAMPLE_S, WAITING, WAITING_IN_GATEWAY, WAITING_ON_NODES
 from controlplane.kernel.histogram import Histogram, merge_all
 from controlplane.kernel.money import usd_short, usd_text
 from controlplane.kernel.spans import STAGES
@@ -17,11 +18,11 @@ from controlplane.telemetry.selectors import Point, UsageSum
 from frontend import formats
 from frontend.cells import Cell, count_cell, percentile_cells
 from frontend.plots.figure import Figure
-from frontend.plots.overview import make_figures
+from frontend.plots.overview import Depth, make_figures
 from frontend.ranges import TimeRange
 from frontend.stages import LABELS, STAGE_NAMES
 
-EVERYONE = (*STAGE_NAMES, "queue", "tokens_per_s")
+EVERYONE = (*STAGE_NAMES, "tokens_per_s")
 OWN = ("total", "ttft", "inter_token")
 MILLI = 1_000
 HUNDRED = 100.0
@@ -124,14 +125,14 @@ def _tiles(
     own: dict[str, Histogram],
     usage: UsageSum,
     seconds: float,
-    depth: dict[datetime, float],
+    depth: dict[datetime, Depth],
     spend_nano: int | None,
 ) -> list[Tile]:
     prompt = usage.uncached + usage.cached
     ttft = own.get("ttft")
     rate = everyone["tokens_per_s"].percentile(0.5) if "tokens_per_s" in everyone else None
-    peak = max(depth.values(), default=0.0)
-    last = depth[max(depth)] if depth else None
+    most = max((each.most for each in depth.values()), default=0)
+    last = depth[max(depth)].mean if depth else None
     return [
         Tile(
             "Requests",
@@ -146,6 +147,12 @@ def _tiles(
             "failed",
         ),
         Tile(
+            "Clients left",
+            [Cell("gone", formats.percent(usage.gone, usage.requests))],
+            Cell("gone.count", f"{usage.gone:,} hung up before the end (499)"),
+            "499",
+        ),
+        Tile(
             "Time to first token",
             percentile_cells("ttft", ttft, unit=True),
             Cell("ttft.n", f"n = {ttft.count if ttft else 0:,}"),
@@ -158,8 +165,12 @@ def _tiles(
         ),
         Tile(
             "Queue depth",
-            [Cell("depth", formats.rate(round(last, 3)) if last is not None else formats.MISSING)],
-            Cell("depth.peak", f"waiting on average; peak {round(peak, 3):g}"),
+            [
+                Cell("depth", formats.MISSING if last is None else formats.rate(round(last, 3)),
+                     label="now"),
+                count_cell("depth.most", most, "most at once"),
+            ],
+            Cell("depth.what", "requests waiting, all tenants"),
         ),
         Tile(
             "Cache hit rate",
@@ -208,14 +219,18 @@ def _stage(number: int, everyone: dict[str, Histogram]) -> StageRow:
     )
 
 
-def _depths(kept: Sequence[Point], within: TimeRange, now: datetime) -> dict[datetime, float]:
-    """Mean number waiting, by Little's law: all waiting time of a step over the step's length."""
+def _depths(kept: Sequence[Point], within: TimeRange, now: datetime) -> dict[datetime, Depth]:
+    """How many waited in each step: sampled counts, averaged over the time the step has lasted."""
     made = {}
     for point in kept:
-        waited_us = sum(
-            point.everyone[name].total for name in ("queue", "s4_route") if name in point.everyone
-        )
+        most = point.everyone.get(WAITING)
+        if most is None:
+            continue
         # The present step has not lasted its full length yet.
-        lasted_s = min(within.step_s, max(1.0, (now - point.at).total_seconds()))
-        made[point.at] = waited_us / formats.US_PER_S / lasted_s
+        lasted_s = min(within.step_s, max(SAMPLE_S, (now - point.at).total_seconds()))
+        in_gateway, on_nodes = (
+            point.everyone[name].total * SAMPLE_S / lasted_s
+            for name in (WAITING_IN_GATEWAY, WAITING_ON_NODES)
+        )
+        made[point.at] = Depth(in_gateway, on_nodes, most.maximum)
     return made

@@ -32,6 +32,7 @@ class VolumeBars:
     bars: list[VolumeBar]
     requests: int
     failed: int
+    gone: int
     most: int
     step_s: int
 
@@ -54,13 +55,14 @@ def volume_bars(rows: Sequence[Volume], within: TimeRange) -> VolumeBars:
                 failed_top=round(HUNDRED - ok - failed, 3),
                 failed_height=round(failed, 3),
                 title=f"{row.at:%Y-%m-%d %H:%M} UTC: {row.requests:,} requests, "
-                f"{row.failed:,} failed",
+                f"{row.failed:,} failed, {row.gone:,} clients left",
             )
         )
     return VolumeBars(
         bars=bars,
         requests=sum(row.requests for row in rows),
         failed=sum(row.failed for row in rows),
+        gone=sum(row.gone for row in rows),
         most=most,
         step_s=within.step_s,
     )

@@ -31,14 +31,25 @@ def request_charge(*, organization: uuid.UUID, request: uuid.UUID) -> int | None
     return sum(line.amount for line in resolved if line.kind in POSTING_KINDS)
 
 
-def spend_nano(*, organization: uuid.UUID, start: datetime, end: datetime) -> int:
+def spend_nano(
+    *,
+    organization: uuid.UUID,
+    start: datetime,
+    end: datetime,
+    model: str = "",
+    project: uuid.UUID | None = None,
+) -> int:
     """Posted for requests that began in [start, end); raises TooMuchToRead when that takes long."""
+    narrowed: dict[str, object] = {"model": model} if model else {}
+    if project is not None:
+        narrowed["project"] = project
     with bounded_read([organization], SPEND_MS_MAX):
         rows = Transfer.objects.filter(
             organization=organization,
             request__gte=id_floor(start),
             request__lt=id_floor(end),
             kind__in=POSTING_KINDS,
+            **narrowed,
         )
         return int(rows.aggregate(total=Sum("amount"))["total"] or 0)
 

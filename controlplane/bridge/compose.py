@@ -11,6 +11,7 @@ from django.conf import settings
 
 from controlplane.bridge.drain import DrainFirst
 from controlplane.bridge.fleet import FleetStore
+from controlplane.bridge.gauges import WaitingSampler
 from controlplane.bridge.keys import SnapshotKeys
 from controlplane.bridge.ledger import PostgresLedger
 from controlplane.bridge.limiter import RedisLimiter
@@ -47,6 +48,7 @@ class RunningGateway:
         self.fleet_port = FleetStore(conninfo, pepper=settings.KEY_PEPPER)
         self.fleet = Fleet(instance, on_report=self._on_report, port=self.fleet_port)
         self._limiter: RedisLimiter | None = None
+        self._sampler: WaitingSampler | None = None
         self._app: Gateway | None = None
         self._drain_first = DrainFirst(self._drain)
 
@@ -66,31 +68,33 @@ class RunningGateway:
         for part in (self.source, self.ledger, self.recorder, self.fleet_port, limiter):
             part.start()
         self._limiter = limiter
-        self._app = Gateway(
-            World(
-                keys=SnapshotKeys(
-                    self.source,
-                    pepper=settings.KEY_PEPPER,
-                    play_secret=settings.PLAYGROUND_TOKEN_KEY,
-                ),
-                limiter=limiter,
-                ledger=self.ledger,
-                recorder=self.recorder,
-                safety=self.safety,
-                fleet=self.fleet,
-                region=settings.REGION,
-                trusted_proxies=frozenset(settings.TRUSTED_PROXIES),
-                pages_origins=frozenset(settings.PAGES_ORIGINS),
-            )
+        world = World(
+            keys=SnapshotKeys(
+                self.source,
+                pepper=settings.KEY_PEPPER,
+                play_secret=settings.PLAYGROUND_TOKEN_KEY,
+            ),
+            limiter=limiter,
+            ledger=self.ledger,
+            recorder=self.recorder,
+            safety=self.safety,
+            fleet=self.fleet,
+            region=settings.REGION,
+            trusted_proxies=frozenset(settings.TRUSTED_PROXIES),
+            pages_origins=frozenset(settings.PAGES_ORIGINS),
         )
+        self._app = Gateway(world)
+        self._sampler = WaitingSampler(world, self.recorder)
+        self._sampler.start()
         self._drain_first.install()
         await limiter.wait_shared(SHARED_S_MAX)
 
     async def stop(self) -> None:
         """Let nodes go, settle what is open, write what was measured, close."""
-        if self._app is None or self._limiter is None:
+        if self._app is None or self._limiter is None or self._sampler is None:
             return
         self._drain_first.remove()
+        await self._sampler.close()
         await self.fleet.close()
         await self._app.world.drain()
         await self.safety.close()

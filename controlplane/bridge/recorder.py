@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 import structlog
@@ -22,7 +22,7 @@ from controlplane.bridge.arrays import (
     word_array,
 )
 from controlplane.bridge.lane import Call, Lane
-from controlplane.bridge.series import Minute, Minutes, SeriesKey, UsageKey, measures_of
+from controlplane.bridge.series import Depth, Minute, Minutes, SeriesKey, UsageKey, measures_of
 from controlplane.gateway.ports import RequestRecord
 from controlplane.kernel.clock import monotonic_s, wall_s
 
@@ -105,6 +105,10 @@ class PostgresRecorder:
         if self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(ROWS_FLUSH_S, self._flush_rows)
+
+    def sample(self, depths: Iterable[Depth]) -> None:
+        """Note how many requests wait now."""
+        self._minutes.sample(depths, wall_s())
 
     def connected(self) -> None:
         """Nothing must come first: every write can be repeated."""

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from collections.abc import Iterable
 from math import ceil, log2
+from typing import NamedTuple
 
 from controlplane.gateway.ports import RequestRecord
+from controlplane.kernel.gauges import GAUGES
 from controlplane.kernel.histogram import BUCKETS_PER_OCTAVE, Histogram
 from controlplane.kernel.spans import INDEX, STAGES
 from controlplane.kernel.statuses import CLIENT_LEFT, FAILED_FROM
@@ -31,6 +34,9 @@ MEASURES = (
 PROJECT_MEASURES = ("total", "ttft", "inter_token")
 PROMPT_BUCKETS = (256, 1_024, 4_096, 16_384, 65_536)
 OTHER = "other"
+ALL_MODELS = ""
+# No request has this prompt bucket or class of status.
+SAMPLED = -1
 EVERYONE = "0" * 32
 MINUTE_S = 60
 GROUPS_MAX = 500
@@ -50,6 +56,14 @@ _TABLE_SIZE = len(_BUCKET_OF)
 
 SeriesKey = tuple[str, str, str, str, int, int]
 UsageKey = tuple[str, str, str, str, str]
+
+
+class Depth(NamedTuple):
+    """One sample: requests for a model that wait in the gateway, and on nodes for a first token."""
+
+    model: str
+    in_gateway: int
+    on_nodes: int
 
 
 class Minute:
@@ -76,6 +90,21 @@ class Minute:
         self._add_global(record, bucket, gaps)
         self._add_project(record, gaps)
         self._add_usage(record)
+
+    def sample(self, depths: Iterable[Depth]) -> None:
+        """Note how many requests wait at this moment."""
+        for model, in_gateway, on_nodes in depths:
+            key = (EVERYONE, EVERYONE, model, "", SAMPLED, SAMPLED)
+            group = self.groups.get(key)
+            if group is None:
+                if len(self.groups) - self.projects >= GROUPS_MAX:
+                    self.overflowed += 1
+                    continue
+                group = self.groups[key] = [Histogram() for _ in GAUGES]
+            self.dirty_groups.add(key)
+            values = (in_gateway, on_nodes, in_gateway + on_nodes)
+            for histogram, value in zip(group, values, strict=True):
+                histogram.record(value)
 
     def _add_global(self, record: RequestRecord, bucket: int, gaps: Histogram | None) -> None:
         key = (EVERYONE, EVERYONE, record.model, record.route, bucket, record.status // 100)
@@ -110,7 +139,7 @@ class Minute:
                 group[place + 2].record((record.output_tokens - 1) * _MILLI_TOKENS // gaps.total)
 
     def _add_project(self, record: RequestRecord, gaps: Histogram | None) -> None:
-        key = (record.organization, record.project, "", "", -1, -1)
+        key = (record.organization, record.project, record.model, "", -1, -1)
         group = self.groups.get(key)
         if group is None:
             if self.projects >= PROJECTS_MAX:
@@ -132,14 +161,16 @@ class Minute:
             if len(self.usage) >= COUNTERS_MAX:
                 self.overflowed += 1
                 key = (record.organization, EVERYONE, EVERYONE, OTHER, OTHER)
-            counts = self.usage.setdefault(key, [0] * 6)
+            counts = self.usage.setdefault(key, [0] * 7)
         self.dirty_usage.add(key)
+        gone = record.status == CLIENT_LEFT
         counts[0] += 1
-        counts[1] += record.status >= FAILED_FROM and record.status != CLIENT_LEFT
-        counts[2] += record.prompt_tokens - record.cached_tokens
-        counts[3] += record.cached_tokens
-        counts[4] += record.output_tokens
-        counts[5] += record.cost_nano
+        counts[1] += record.status >= FAILED_FROM and not gone
+        counts[2] += gone
+        counts[3] += record.prompt_tokens - record.cached_tokens
+        counts[4] += record.cached_tokens
+        counts[5] += record.output_tokens
+        counts[6] += record.cost_nano
 
 
 class Minutes:
@@ -152,16 +183,23 @@ class Minutes:
 
     def add(self, record: RequestRecord, now_s: float) -> None:
         """Count a request in the minute in which it finished."""
+        self._minute(now_s).add(record)
+
+    def sample(self, depths: Iterable[Depth], now_s: float) -> None:
+        """Note how many requests wait now."""
+        self._minute(now_s).sample(depths)
+
+    def dirty(self) -> list[Minute]:
+        """Minutes with something to write, oldest first."""
+        return [minute for minute in self._minutes.values() if not minute.clean]
+
+    def _minute(self, now_s: float) -> Minute:
         start_s = int(now_s) // MINUTE_S * MINUTE_S
         minute = self._minutes.get(start_s)
         if minute is None:
             self._forget()
             minute = self._minutes[start_s] = Minute(start_s)
-        minute.add(record)
-
-    def dirty(self) -> list[Minute]:
-        """Minutes with something to write, oldest first."""
-        return [minute for minute in self._minutes.values() if not minute.clean]
+        return minute
 
     def _forget(self) -> None:
         """Called as a minute begins: written ones go, and the oldest if there are too many."""
@@ -176,7 +214,9 @@ class Minutes:
 
 def measures_of(key: SeriesKey) -> tuple[str, ...]:
     """The names of a group's histograms, in their order."""
-    return MEASURES if key[1] == EVERYONE else PROJECT_MEASURES
+    if key[1] != EVERYONE:
+        return PROJECT_MEASURES
+    return GAUGES if key[5] == SAMPLED else MEASURES
 
 
 def _gaps(inter_token_us: list[int]) -> Histogram | None:

@@ -111,7 +111,10 @@ class HistogramRollup(Series):
 
 
 class Usage(models.Model):
-    """Counters of one organization, project, key, model and route."""
+    """Counters of one organization, project, key, model and route.
+
+    `gone` are requests whose client left before the end; they are no `errors`.
+    """
 
     organization = models.UUIDField()
     project = models.UUIDField()
@@ -120,6 +123,7 @@ class Usage(models.Model):
     route = models.TextField()
     requests = models.BigIntegerField()
     errors = models.BigIntegerField()
+    gone = models.BigIntegerField()
     uncached = models.BigIntegerField()
     cached = models.BigIntegerField()
     output = models.BigIntegerField()

@@ -29,17 +29,21 @@ ROLLUP_S = 300
 HOUR_S = 3_600
 # Younger windows are rolled up while they fill, and again: their minutes are read instead.
 SETTLED_AFTER = timedelta(minutes=20)
-FIGURES = ("requests", "errors", "uncached", "cached", "output", "nano")
+FIGURES = ("requests", "errors", "gone", "uncached", "cached", "output", "nano")
 
 HistogramRow = tuple[datetime, str, uuid.UUID, bytes | memoryview]
 
 
 @dataclass
 class UsageSum:
-    """Counters added up; tokens in three buckets that do not overlap."""
+    """Counters added up; tokens in three buckets that do not overlap.
+
+    `gone` are requests whose client left before the end; they are no `errors`.
+    """
 
     requests: int = 0
     errors: int = 0
+    gone: int = 0
     uncached: int = 0
     cached: int = 0
     output: int = 0
@@ -63,7 +67,10 @@ class Point:
 
 @dataclass(frozen=True)
 class SeriesQuery:
-    """Which series: an organization, measures by name, [start, end) in steps."""
+    """Which series: an organization, measures by name, [start, end) in steps.
+
+    `model` and `project` narrow it where set; the installation's series know no projects.
+    """
 
     organization: uuid.UUID
     start: datetime
@@ -71,6 +78,20 @@ class SeriesQuery:
     step_s: int
     everyone: tuple[str, ...]
     own: tuple[str, ...]
+    gauges: tuple[str, ...] = ()
+    model: str = ""
+    project: uuid.UUID | None = None
+
+    @property
+    def narrowed(self) -> dict[str, str]:
+        """What every table is filtered by."""
+        return {"model": self.model} if self.model else {}
+
+    @property
+    def narrowed_own(self) -> dict[str, str | uuid.UUID]:
+        """The same for the organization's own rows."""
+        own: dict[str, str | uuid.UUID] = {"organization": self.organization, **self.narrowed}
+        return {**own, "project": self.project} if self.project else own
 
 
 def step_floor(moment: datetime, step_s: int) -> datetime:
@@ -144,18 +165,22 @@ def _written_to(step_s: int) -> datetime:
 def _histograms(
     query: SeriesQuery, step_s: int, start: datetime, end: datetime
 ) -> Iterable[HistogramRow]:
-    # Two questions, since a measure may be wanted of everyone and not of the organization.
-    for organization, wanted in ((EVERYONE, query.everyone), (query.organization, query.own)):
+    for wanted in _wanted(query):
         if step_s == MINUTE_S:
-            minutes = HistogramMinute.objects.filter(
-                minute__gte=start, minute__lt=end, measure__in=wanted, organization=organization
-            )
+            minutes = HistogramMinute.objects.filter(minute__gte=start, minute__lt=end, **wanted)
             yield from minutes.values_list("minute", "measure", "organization", "data").iterator()
             continue
-        rollups = HistogramRollup.objects.filter(
-            step_s=step_s, at__gte=start, at__lt=end, measure__in=wanted, organization=organization
-        )
+        rollups = HistogramRollup.objects.filter(step_s=step_s, at__gte=start, at__lt=end, **wanted)
         yield from rollups.values_list("at", "measure", "organization", "data").iterator()
+
+
+def _wanted(query: SeriesQuery) -> Iterator[dict[str, Any]]:
+    """Conditions, a question each: a measure may be wanted of everyone and not of one's own."""
+    everyone = {"organization": EVERYONE}
+    yield {**everyone, "measure__in": query.everyone, **query.narrowed}
+    # A gauge has a series of all models together: added to theirs, it would count twice.
+    yield {**everyone, "measure__in": query.gauges, "model": query.model}
+    yield {"measure__in": query.own, **query.narrowed_own}
 
 
 def _usage(
@@ -165,12 +190,12 @@ def _usage(
     rows: Iterable[tuple[Any, ...]]
     if step_s == MINUTE_S:
         minutes = UsageMinute.objects.filter(
-            organization=query.organization, minute__gte=start, minute__lt=end
+            minute__gte=start, minute__lt=end, **query.narrowed_own
         )
         rows = minutes.order_by().values_list("minute").annotate(*sums)
     else:
         rollups = UsageRollup.objects.filter(
-            organization=query.organization, step_s=step_s, at__gte=start, at__lt=end
+            step_s=step_s, at__gte=start, at__lt=end, **query.narrowed_own
         )
         rows = rollups.order_by().values_list("at").annotate(*sums)
     for at, *figures in rows:

@@ -32,6 +32,7 @@ class RequestFilter:
     start: datetime
     end: datetime
     model: str = ""
+    project: uuid.UUID | None = None
     key: uuid.UUID | None = None
     status: str = ""
     finish: str = ""
@@ -50,11 +51,12 @@ class RequestPage:
 
 @dataclass(frozen=True)
 class Volume:
-    """Requests that began within one step from `at`."""
+    """Requests that began within one step from `at`; a client that left has not `failed`."""
 
     at: datetime
     requests: int
     failed: int
+    gone: int
 
 
 def id_floor(moment: datetime) -> uuid.UUID:
@@ -96,9 +98,10 @@ def request_volume(wanted: RequestFilter, step_s: int) -> list[Volume]:
             .annotate(
                 requests=Count("request"),
                 failed=Count("request", filter=FAILED),
+                gone=Count("request", filter=Q(status=CLIENT_LEFT)),
             )
         )
-        return [Volume(row["at"], row["requests"], row["failed"]) for row in rows.order_by("at")]
+        return [Volume(**row) for row in rows.order_by("at")]
 
 
 def request_get(organizations: Iterable[uuid.UUID], request_id: uuid.UUID) -> RequestRecord:
@@ -126,6 +129,8 @@ def _filtered(wanted: RequestFilter) -> QuerySet[RequestRecord]:
     )
     if wanted.model:
         rows = rows.filter(model=wanted.model)
+    if wanted.project is not None:
+        rows = rows.filter(project=wanted.project)
     if wanted.key is not None:
         rows = rows.filter(key=wanted.key)
     if wanted.finish:

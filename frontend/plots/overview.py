@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from controlplane.kernel.histogram import Histogram
 from controlplane.telemetry.selectors import Point, UsageSum, step_floor
@@ -13,11 +14,25 @@ from frontend.ranges import TimeRange
 from frontend.stages import LABELS, STAGE_NAMES
 
 HUNDRED = 100.0
-DEPTH_TOLD = 0.001
+GATEWAY = "--stage-4"
+NODES = "--stage-5"
+
+
+class Depth(NamedTuple):
+    """Requests waiting in one step: two averages, and the most in any one gateway's sample."""
+
+    in_gateway: float
+    on_nodes: float
+    most: int
+
+    @property
+    def mean(self) -> float:
+        """Everywhere, on average."""
+        return self.in_gateway + self.on_nodes
 
 
 def make_figures(
-    points: dict[datetime, Point], within: TimeRange, depth: dict[datetime, float], percent: int
+    points: dict[datetime, Point], within: TimeRange, depth: dict[datetime, Depth], percent: int
 ) -> list[Figure]:
     """All four, in their order on the page; `percent` chooses the stages' percentile."""
     times = _steps(within)
@@ -71,18 +86,23 @@ def _ttft_figure(points: dict[datetime, Point], times: list[datetime]) -> Figure
     return Figure("ttft", "Time to first token", finding, times, lines, Axis("ms"))
 
 
-def _depth_figure(depth: dict[datetime, float], times: list[datetime]) -> Figure:
-    values = [depth.get(at) for at in times]
-    peak = max((value for value in values if value is not None), default=0.0)
+def _depth_figure(depth: dict[datetime, Depth], times: list[datetime]) -> Figure:
+    found = [depth.get(at) for at in times]
+    most = max((each.most for each in depth.values()), default=0)
     finding = (
-        f"At the peak {round(peak, 3):,g} requests waited at once, averaged over a step; "
-        "in the gateway and on nodes, all tenants."
-        if peak >= DEPTH_TOLD
-        else "Nothing waited."
+        f"Up to {most:,} waited at once at one gateway, sampled every second; all tenants."
+        if most
+        else "Nothing waited in any sample."
+        if depth
+        else "Nothing was sampled in this range."
     )
-    line = Line("requests waiting", values, "--stage-4")
-    axis = Axis("requests", most=max(1.0, peak * 1.1))
-    return Figure("queue", "Queue depth", finding, times, [line], axis)
+    lines = [
+        Line("in the gateway, for a node", [each and each.in_gateway for each in found], GATEWAY),
+        Line("on nodes, for a first token", [each and each.on_nodes for each in found], NODES),
+        Line("most at once", [each and each.most for each in found], "--muted", "dot"),
+    ]
+    axis = Axis("requests", most=max(1.0, most * 1.1))
+    return Figure("queue", "Queue depth", finding, times, lines, axis)
 
 
 def _cache_figure(points: dict[datetime, Point], times: list[datetime]) -> Figure:

@@ -29,7 +29,6 @@ from controlplane.tenants.selectors import (
     apikey_get,
     apikey_list,
     project_get,
-    project_list,
 )
 from controlplane.tenants.services import (
     KEY_LIFETIME_DAYS_DEFAULT,
@@ -89,11 +88,6 @@ class KeyForm(forms.Form):
         self.fields["models"] = forms.MultipleChoiceField(choices=names, required=False)
 
 
-def _projects(viewer: Viewer) -> list[Project]:
-    rows = project_list(user=viewer.user)
-    return [one for one in rows if one.organization_id == viewer.organization.id]
-
-
 def _rows(viewer: Viewer) -> list[KeyRow]:
     now, organization = timezone.now(), viewer.organization.id
     limits = rate_limit_map(user=viewer.user)
@@ -135,7 +129,7 @@ def _index(
 @require_GET
 def key_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """All keys of the organization, newest first."""
-    return _index(request, viewer, KeyForm(_projects(viewer)))
+    return _index(request, viewer, KeyForm(viewer.projects()))
 
 
 def _used_forms(request: HttpRequest) -> list[str]:
@@ -151,7 +145,7 @@ def key_create(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Make a key and show its secret in this one answer, which nothing stores."""
     if request.method == "GET":
         return redirect("keys")
-    form = KeyForm(_projects(viewer), request.POST)
+    form = KeyForm(viewer.projects(), request.POST)
     if not form.is_valid():
         return _index(request, viewer, form)
     wanted = form.cleaned_data
@@ -172,7 +166,7 @@ def key_create(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         form.add_error(None, error)
         return _index(request, viewer, form)
     request.session[USED_FORMS] = [*_used_forms(request), form_id][-USED_FORMS_MAX:]
-    return _index(request, viewer, KeyForm(_projects(viewer)), secret=made.secret)
+    return _index(request, viewer, KeyForm(viewer.projects()), secret=made.secret)
 
 
 @page(Action.KEY_REVOKE)

@@ -19,7 +19,7 @@ from controlplane.catalog.selectors import model_list
 from controlplane.core.permissions import Action
 from controlplane.kernel.money import usd_short, usd_text
 from controlplane.kernel.playtoken import LIFETIME_S
-from controlplane.tenants.selectors import project_get, project_list
+from controlplane.tenants.selectors import project_get
 from controlplane.tenants.services import playground_token_create
 from frontend.access import Viewer, page
 from frontend.snippets import SNIPPETS
@@ -37,12 +37,11 @@ def gateway_url(request: HttpRequest) -> str:
 def playground(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Ask a model and see its answer arrive."""
     models = [one for one in model_list(enabled_only=True) if one.task == Task.GENERATE]
-    projects = project_list(user=viewer.user)
     context = {
         "viewer": viewer,
         "here": "playground",
         "models": models,
-        "projects": [one for one in projects if one.organization_id == viewer.organization.id],
+        "projects": viewer.projects(),
         "gateway": gateway_url(request),
         "snippets": SNIPPETS,
         "prompt": PROMPT,

@@ -28,7 +28,14 @@ from controlplane.telemetry.selectors_requests import (
 )
 from controlplane.tenants.selectors import apikey_list, organization_ids
 from frontend.access import Viewer, page
-from frontend.filters import STATUSES, STREAMS, Filters, filters_from, request_filter
+from frontend.filters import (
+    STATUSES,
+    STREAMS,
+    choices,
+    filters_from,
+    place_from,
+    request_filter,
+)
 from frontend.ranges import RELATIVE, TimeRange, range_from
 from frontend.receipt import read_receipt
 from frontend.statuses import status_of
@@ -64,23 +71,12 @@ def _label(labels: dict[uuid.UUID, str], key: uuid.UUID) -> str:
     return labels.get(key, "Playground" if labels else key.hex[:8])
 
 
-def _place(text: str) -> uuid.UUID | None:
-    try:
-        return uuid.UUID(text)
-    except ValueError:
-        return None
-
-
 def _read(
-    request: HttpRequest, wanted: RequestFilter, within: TimeRange
+    wanted: RequestFilter, place: dict[str, uuid.UUID], within: TimeRange
 ) -> tuple[RequestPage | None, VolumeBars | None]:
     """List and volume; None where the range holds too much to read in time."""
     try:
-        found = request_page(
-            wanted,
-            before=_place(request.GET.get("before", "")),
-            after=_place(request.GET.get("after", "")),
-        )
+        found = request_page(wanted, **place)
     except TooMuchToRead:
         return None, None
     try:
@@ -93,24 +89,28 @@ def _read(
 @require_GET
 def request_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """The list; htmx asks for its results only."""
-    within, complaint = range_from(request.GET, timezone.now())
-    filters = filters_from(request.GET)
+    within, *complaints = range_from(request.GET, timezone.now())
+    filters, unread = filters_from(request.GET)
+    place, lost = place_from(request.GET)
     wanted = request_filter(filters, viewer.organization.id, within)
-    found, volume = _read(request, wanted, within)
+    found, volume = _read(wanted, place, within)
     labels = key_labels(viewer)
+    keys = choices([(one.hex, label) for one, label in labels.items()], filters.key)
+    projects = [(one.id.hex, one.name) for one in viewer.projects()]
     context = {
         "viewer": viewer,
         "here": "requests",
         "within": within,
         "ranges": RELATIVE,
-        "complaint": complaint,
+        "complaint": " ".join(filter(None, (*complaints, unread, lost))),
         "filters": filters,
         "filter_query": filters.query(within),
         "found": found,
         "rows": [RequestRow(row, _label(labels, row.key)) for row in found.rows] if found else [],
         "volume": volume,
-        "labels": labels,
-        "models": [model.name for model in model_list()],
+        "keys": keys if labels else [],
+        "models": choices([(one.name, one.name) for one in model_list()], filters.model),
+        "projects": choices(projects, filters.project),
         "statuses": STATUSES,
         "streams": STREAMS,
         "finishes": FINISHES,
@@ -131,7 +131,7 @@ def request_detail(request: HttpRequest, viewer: Viewer, request_id: uuid.UUID) 
     seen = organization_ids(user=viewer.user, action=Action.REQUEST_VIEW)
     record = request_get(seen, request_id)
     within, _ = range_from(request.GET, timezone.now())
-    filters: Filters = filters_from(request.GET)
+    filters, _ = filters_from(request.GET)
     newer, older = request_neighbours(
         request_filter(filters, record.organization, within), request_id
     )

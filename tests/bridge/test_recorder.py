@@ -12,9 +12,11 @@ import pytest
 from controlplane.bridge import recorder as recorder_module
 from controlplane.bridge import series
 from controlplane.bridge.recorder import PostgresRecorder
-from controlplane.bridge.series import MEASURES, OTHER, Minute
+from controlplane.bridge.series import MEASURES, OTHER, Depth, Minute
+from controlplane.kernel.gauges import GAUGES
 from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.spans import unpack_spans
+from controlplane.kernel.statuses import CLIENT_LEFT
 from tests.support.money import dsn, eventually, rows, superuser_dsn
 from tests.support.records import make_record
 
@@ -82,8 +84,35 @@ async def test_series_of_all_measures_and_of_the_project(recorder: PostgresRecor
     assert (total.count, total.maximum, total.total) == (3, 40_000, 70_000)
     assert found[EVERYONE, "inter_token"].count == 57
     assert found[EVERYONE, "tokens_per_s"].percentile(0.5) == pytest.approx(285_714, rel=0.011)
-    usage = rows("SELECT requests, errors, uncached, cached, output, nano FROM usage_minutes")
-    assert usage == [(3, 0, 42, 48, 60, 288)]
+    usage = rows("SELECT requests, errors, gone, uncached, cached, output, nano FROM usage_minutes")
+    assert usage == [(3, 0, 0, 42, 48, 60, 288)]
+
+
+async def test_a_projects_series_are_kept_by_model(recorder: PostgresRecorder) -> None:
+    for name in ("small", "large", "large"):
+        recorder.record(make_record(model=name))
+    assert await recorder.flush()
+    query = "SELECT model, data FROM histogram_minutes WHERE project <> %s AND measure = 'total'"
+    found = {name: Histogram.from_bytes(data).count for name, data in rows(query, EVERYONE)}
+    assert found == {"small": 1, "large": 2}
+
+
+async def test_a_client_that_left_is_counted_apart_from_errors(recorder: PostgresRecorder) -> None:
+    for status in (200, CLIENT_LEFT, CLIENT_LEFT, 503):
+        recorder.record(make_record(status=status))
+    assert await recorder.flush()
+    assert rows("SELECT requests, errors, gone FROM usage_minutes") == [(4, 1, 2)]
+
+
+async def test_samples_of_one_minute_are_one_series_a_model(recorder: PostgresRecorder) -> None:
+    recorder.sample([Depth("", 2, 1), Depth("small", 2, 1)])
+    recorder.sample([Depth("", 0, 0), Depth("small", 0, 0)])
+    assert await recorder.flush()
+    query = "SELECT model, measure, data FROM histogram_minutes"
+    found = {(name, measure): Histogram.from_bytes(data) for name, measure, data in rows(query)}
+    assert set(found) == {(name, measure) for name in ("", "small") for measure in GAUGES}
+    both = found["small", "waiting"]
+    assert (both.total, both.maximum, both.count) == (3, 3, 2)
 
 
 async def test_a_second_flush_replaces_the_first(recorder: PostgresRecorder) -> None:
@@ -160,12 +189,10 @@ def test_too_many_series_share_one(monkeypatch: pytest.MonkeyPatch) -> None:
     minute = Minute(0)
     for number in range(5):
         minute.add(make_record(model=f"model-{number}"))
-    models = {key[2] for key in minute.groups if key[2]}
+    everyone = {key: group for key, group in minute.groups.items() if key[1] == series.EVERYONE}
+    models = {key[2] for key in everyone}
     assert models == {"model-0", "model-1", OTHER}
-    assert (
-        sum(group[len(series.STAGE_NAMES)].count for key, group in minute.groups.items() if key[2])
-        == 5
-    )
+    assert sum(group[len(series.STAGE_NAMES)].count for group in everyone.values()) == 5
     assert sum(counts[0] for counts in minute.usage.values()) == 5
     assert minute.overflowed == 6
 
@@ -178,5 +205,5 @@ def test_gaps_beyond_the_table_are_exact_too() -> None:
     for gap in gaps:
         expected.record(gap)
     place = MEASURES.index("inter_token")
-    group = next(group for key, group in minute.groups.items() if key[2])
+    group = next(group for key, group in minute.groups.items() if key[1] == series.EVERYONE)
     assert group[place].to_bytes() == expected.to_bytes()

@@ -19,10 +19,11 @@ from django.test import Client
 
 from controlplane.core.permissions import Role
 from controlplane.tenants.models import User
-from controlplane.tenants.services import membership_set
+from controlplane.tenants.services import apikey_create, membership_set
 from frontend import live
 from frontend.access import SESSION_KEY
 from frontend.live import LiveConsumer, websocket_urlpatterns
+from tests.browser.history import write_history
 from tests.support.money import rows
 from tests.support.orm import orm, until
 from tests.support.people import Cast, make_cast
@@ -116,6 +117,18 @@ async def test_a_member_sees_figures(cast: Cast) -> None:
     async with watching(await sign_in(cast.alice)) as socket:
         assert "cells" in await figures_of(socket)
         assert LiveConsumer.places == {cast.alice.id: 1}
+    await no_places()
+
+
+async def test_figures_are_of_the_part_that_the_page_is_about(cast: Cast) -> None:
+    key = (await orm(apikey_create)(actor=cast.alice, project=cast.project, label="owl")).key
+    written = len(await orm(write_history)(cast, key, "tiny"))
+    counts = {}
+    for part in (f"model=tiny&project={cast.project.id.hex}", "model=large", "project=nonsense"):
+        async with watching(await sign_in(cast.alice), query=f"range=6h&{part}") as socket:
+            cells: Any = (await figures_of(socket))["cells"]
+            counts[part] = int(cells["requests"][1])
+    assert list(counts.values()) == [written, 0, written]
     await no_places()
 
 

@@ -1,9 +1,10 @@
-"""The Overview's arithmetic: merged percentiles, Little's law, verdicts, nothing from nothing."""
+"""The Overview's arithmetic: merged percentiles, sampled queues, verdicts, nothing from nothing."""
 
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from controlplane.kernel.gauges import GAUGES
 from controlplane.kernel.histogram import Histogram
 from controlplane.telemetry.selectors import Point, UsageSum
 from frontend.cells import Cell, percent_from
@@ -47,13 +48,35 @@ def test_percentiles_of_few_values_are_faint() -> None:
     assert [cells[f"ttft.p{p}"].tone for p in (50, 95, 99)] == ["", "", "few"]
 
 
-def test_queue_depth_is_all_waiting_over_the_steps_length() -> None:
-    waited = {"queue": _histogram(*[3_000_000] * 40), "s4_route": _histogram(60_000_000)}
-    assert _cells(_made(Point(START, everyone=waited)))["depth"].text == "3.00"
+def _waiting(gateway: list[int], nodes: list[int]) -> dict[str, Histogram]:
+    both = [sum(pair) for pair in zip(gateway, nodes, strict=True)]
+    return dict(zip(GAUGES, (_histogram(*each) for each in (gateway, nodes, both)), strict=True))
+
+
+def test_queue_depth_is_sampled_and_averaged_over_the_step() -> None:
+    # Two gateways' samples of one minute, merged: one saw three wait all the time, one a burst.
+    first = Point(START, everyone=_waiting([2] * 60 + [0] * 60, [1] * 60 + [30] + [0] * 59))
+    made = _made(first)
+    cells = _cells(made)
+    assert cells["depth"].text == "3.50"
+    assert cells["depth.most"].text == "30"
+    figure = next(one for one in made.figures if one.name == "queue")
+    assert [line.values[0] for line in figure.lines] == [2.0, 1.5, 30]
+    assert figure.finding.startswith("Up to 30 waited at once")
     # The present minute is ten seconds old.
-    young = Point(START + timedelta(minutes=14), everyone={"queue": _histogram(5_000_000)})
+    young = Point(START + timedelta(minutes=14), everyone=_waiting([0] * 10, [1] * 5 + [0] * 5))
     cells = _cells(_made(young, now=young.at + timedelta(seconds=10)))
     assert cells["depth"].text == "0.500"
+
+
+def test_a_queue_that_was_not_sampled_is_no_empty_queue() -> None:
+    figure = next(one for one in _made(Point(START)).figures if one.name == "queue")
+    assert figure.empty
+    assert figure.finding == "Nothing was sampled in this range."
+    idle = _made(Point(START, everyone=_waiting([0] * 60, [0] * 60)))
+    assert _cells(idle)["depth"].text == "0"
+    figure = next(one for one in idle.figures if one.name == "queue")
+    assert figure.finding == "Nothing waited in any sample."
 
 
 @pytest.mark.parametrize(("took_us", "words"), [(4_000, "within"), (6_000, "over")])
@@ -72,11 +95,13 @@ def test_too_few_values_are_not_judged() -> None:
 
 
 def test_counts_rates_and_money_of_a_range() -> None:
-    usage = UsageSum(requests=900, errors=9, uncached=300, cached=700, output=9_000)
+    usage = UsageSum(requests=900, errors=9, gone=45, uncached=300, cached=700, output=9_000)
     cells = _cells(_made(Point(START, usage=usage)))
     assert cells["requests"].title == "900"
     assert cells["requests.rate"].text == "1.00 a second"
     assert cells["errors"].text == "1.00 %"
+    assert cells["gone"].text == "5.00 %"
+    assert cells["gone.count"].text.startswith("45 ")
     assert cells["tokens"].text == "10.0"
     assert cells["cache"].text == "70.0 %"
     assert (cells["spend"].text, cells["spend"].title) == ("$0.00123", "$0.001234567")
@@ -97,7 +122,10 @@ def test_the_live_stream_names_every_cell_of_the_page() -> None:
     assert set(made.live()["figures"]) == {"stages", "ttft", "queue", "cache"}
 
 
-@pytest.mark.parametrize(("text", "percent"), [("50", 50), ("99", 99), ("98", 95), ("x", 95)])
-def test_the_percentile_over_time_is_in_the_url(text: str, percent: int) -> None:
-    assert percent_from({"percentile": text}) == percent
+@pytest.mark.parametrize(
+    ("text", "percent", "complains"), [("50", 50, False), ("99", 99, False), ("98", 95, True)]
+)
+def test_the_percentile_over_time_is_in_the_url(text: str, percent: int, complains: bool) -> None:
+    found, complaint = percent_from({"percentile": text})
+    assert (found, bool(complaint)) == (percent, complains)
     assert _made(percent=percent).figures[0].title == f"Stages over time, p{percent}"

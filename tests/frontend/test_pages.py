@@ -222,13 +222,50 @@ def test_a_form_without_its_token_changes_nothing(cast: Cast) -> None:
     assert apikey_list(user=cast.alice) == []
 
 
-def test_filters_ranges_and_paging_survive_nonsense(cast: Cast) -> None:
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [("range=x", {"/", "/requests"}), ("project=x&model=%00", {"/", "/requests"}),
+     ("min_ms=x&key=1", {"/requests"}), ("before=x&after=y", {"/requests"}),
+     ("percentile=98", {"/"}), ("from=1960-01-01&to=1960-01-02", set())],
+)  # fmt: skip
+def test_what_an_address_says_in_vain_is_told(cast: Cast, query: str, told: set[str]) -> None:
     alice = _as(cast.alice)
-    for query in ("range=x", "before=x&after=y", "min_ms=x&key=1", "from=1960-01-01&to=1960-01-02"):
-        assert alice.get(f"/requests?{query}").status_code == 200
-        assert alice.get(f"/?{query}").status_code == 200
+    answers = {path: alice.get(f"{path}?{query}") for path in ("/", "/requests")}
+    assert {answer.status_code for answer in answers.values()} == {200}
+    warned = {path for path, one in answers.items() if "message warn" in one.content.decode()}
+    assert warned == told
+
+
+def test_an_unknown_request_or_chart_is_not_found(cast: Cast) -> None:
+    alice = _as(cast.alice)
     assert alice.get(f"/requests/{uuid.uuid4().hex}").status_code == 404
     assert alice.get("/overview/none-such.csv").status_code == 404
+
+
+def test_the_overview_is_of_the_chosen_model_and_project(cast: Cast) -> None:
+    key = apikey_create(actor=cast.alice, project=cast.project, label="night owl").key
+    everything = str(len(write_history(cast, key, "tiny")))
+    alice, project, stranger = _as(cast.alice), cast.project.id.hex, uuid.uuid4().hex
+
+    def counted(cell: str, query: str) -> str:
+        text = alice.get(f"/?range=6h&{query}").content.decode()
+        found: list[str] = re.findall(rf'data-cell="{cell}" title="(\d+)"', text)
+        return found[0]
+
+    def lines(query: str) -> int:
+        return len(alice.get(f"/overview/ttft.csv?range=6h&{query}").content.splitlines())
+
+    assert counted("requests", "model=tiny") == everything
+    assert counted("requests", f"project={project}") == everything
+    assert counted("requests", "model=large") == counted("requests", f"project={stranger}") == "0"
+    assert counted("s1_admission.n", f"project={stranger}") == everything
+    assert counted("s1_admission.n", "model=large") == "0"
+    assert lines(f"model=tiny&project={project}") > 10
+    assert lines("model=large") == lines(f"project={stranger}") == 1
+    page = alice.get(f"/?range=6h&model=tiny&project={project}").content.decode()
+    assert f'data-range="range=6h&amp;percentile=95&amp;model=tiny&amp;project={project}"' in page
+    assert f"/requests?range=6h&amp;model=tiny&amp;project={project}&amp;status=499" in page
+    assert f'<option value="{project}" selected>web</option>' in page
 
 
 def test_paging_by_key_sees_every_request_once(cast: Cast) -> None:

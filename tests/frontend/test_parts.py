@@ -8,7 +8,14 @@ import pytest
 
 from controlplane.telemetry.selectors_requests import Volume
 from frontend.converters import HexId
-from frontend.filters import Filters, filters_from, request_filter
+from frontend.filters import (
+    Filters,
+    choices,
+    filters_from,
+    place_from,
+    request_filter,
+    segment_from,
+)
 from frontend.finders import PLOTLY_PATH, OneFileStorage, PlotlyFinder
 from frontend.ranges import TimeRange
 from frontend.receipt import read_receipt
@@ -21,20 +28,39 @@ HOUR = TimeRange(START, START + timedelta(hours=1), "")
 
 def test_filters_read_the_url_and_write_it_back() -> None:
     key = uuid.uuid4()
-    query = {"model": "tiny", "key": key.hex, "status": "failed", "stream": "no", "min_ms": "250"}
-    filters = filters_from({**query, "range": "1h"})
-    assert filters.given == query
+    query = {"model": "tiny", "project": key.hex, "key": key.hex, "status": "failed",
+             "stream": "no", "min_ms": "250"}  # fmt: skip
+    filters, complaint = filters_from({**query, "range": "1h"})
+    assert (filters.given, complaint) == (query, "")
     wanted = request_filter(filters, uuid.UUID(int=1), HOUR)
     assert (wanted.key, wanted.stream, wanted.total_us_min) == (key, False, 250_000)
+    assert wanted.project == key
+    assert segment_from(query)[0].given == {"model": "tiny", "project": key.hex}
 
 
 @pytest.mark.parametrize(
     "query",
     [{"key": "x"}, {"status": "teapot"}, {"finish": "'"}, {"stream": "maybe"}, {"min_ms": "-1"},
-     {"min_ms": "1e9"}, {"min_ms": "99999999999"}, {"min_ms": "²"}],
+     {"min_ms": "1e9"}, {"min_ms": "86400001"}, {"min_ms": "9" * 5_000}, {"min_ms": "²"},
+     {"project": "web"}, {"model": "a\0b"}, {"model": "m" * 101}],
 )  # fmt: skip
-def test_a_filter_that_means_nothing_is_left_out(query: dict[str, str]) -> None:
-    assert filters_from(query) == Filters()
+def test_a_filter_that_cannot_be_read_is_left_out_and_told(query: dict[str, str]) -> None:
+    filters, complaint = filters_from({**query, "status": query.get("status", "ok")})
+    assert filters == (Filters() if "status" in query else Filters(status="ok"))
+    (value,) = query.values()
+    assert complaint.startswith("Left out, since it could not be read: ")
+    assert f"“{value[:40]}”" in complaint
+
+
+def test_a_place_in_the_list_that_cannot_be_read_is_told() -> None:
+    known = uuid.uuid4()
+    assert place_from({"before": known.hex, "after": ""}) == ({"before": known}, "")
+    assert place_from({"after": "x"}) == ({}, "Left out, since it could not be read: after “x”.")
+
+
+def test_a_list_offers_what_the_url_asks_for() -> None:
+    assert choices([("a", "A")], "a") == choices([("a", "A")], "") == [("a", "A")]
+    assert choices([("a", "A")], "gone") == [("a", "A"), ("gone", "gone")]
 
 
 def test_a_receipt_is_told_as_rows() -> None:
@@ -54,9 +80,9 @@ def test_a_receipt_that_cannot_be_read_is_none(data: bytes) -> None:
 
 
 def test_volume_bars_stack_failures_on_top() -> None:
-    rows = [Volume(START, 10, 5), Volume(START + timedelta(minutes=30), 5, 0)]
+    rows = [Volume(START, 10, 5, 0), Volume(START + timedelta(minutes=30), 5, 0, 2)]
     made = volume_bars(rows, HOUR)
-    assert (made.requests, made.failed, made.most) == (15, 5, 10)
+    assert (made.requests, made.failed, made.gone, made.most) == (15, 5, 2, 10)
     first, second = made.bars
     assert (first.ok_top, first.ok_height, first.failed_top, first.failed_height) == (50, 50, 0, 50)
     assert (second.left, second.ok_height) == (50, 50)

@@ -7,7 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from controlplane.bridge.recorder import PostgresRecorder
+from controlplane.bridge.series import Depth
 from controlplane.gateway.ports import RequestRecord
+from controlplane.kernel.gauges import GAUGES
 from controlplane.kernel.histogram import Histogram, merge_all
 from controlplane.telemetry import selectors, services
 from controlplane.telemetry.models import RequestRecord as StoredRequest
@@ -22,7 +24,7 @@ from controlplane.telemetry.selectors_requests import (
     request_page,
     request_volume,
 )
-from tests.support.money import ALICE_KEY, ORG_A, ORG_C, PROJECT_A, dsn
+from tests.support.money import ALICE_KEY, ORG_A, ORG_C, PROJECT_A, dsn, rows
 from tests.support.records import make_record
 
 NOW = datetime.now(UTC)
@@ -82,6 +84,58 @@ def test_a_stranger_sees_the_installations_series_and_nobodys_own(database: str)
     assert all(not point.own and not point.usage.requests for point in points.values())
 
 
+def _counted(**changes: object) -> tuple[int, int, int, int]:
+    """Requests, clients that left, and values in the own and the installation's histograms."""
+    points = series_read(SeriesQuery(**{**vars(_query()), **changes})).values()
+    return (
+        sum(point.usage.requests for point in points),
+        sum(point.usage.gone for point in points),
+        sum(point.own["ttft"].count for point in points if point.own),
+        sum(point.everyone["total"].count for point in points if "total" in point.everyone),
+    )
+
+
+def test_series_are_narrowed_to_a_model_and_a_project(database: str) -> None:
+    other = uuid.uuid4()
+    _record([
+        make_record(model="small"), make_record(model="large"), make_record(model="large"),
+        make_record(model="small", project=other.hex, status=499),
+    ])  # fmt: skip
+    services.roll_up()
+    for step_s in (60, 300):
+        assert _counted(step_s=step_s) == (4, 1, 4, 4)
+        assert _counted(step_s=step_s, model="large") == (2, 0, 2, 2)
+        assert _counted(step_s=step_s, project=PROJECT_A) == (3, 0, 3, 4)
+        assert _counted(step_s=step_s, project=other, model="small") == (1, 1, 1, 2)
+        assert _counted(step_s=step_s, project=other, model="large") == (0, 0, 0, 2)
+        assert _counted(step_s=step_s, model="none") == (0, 0, 0, 0)
+
+
+def test_a_queue_is_read_of_all_models_or_of_one_and_also_where_nobody_asked(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def sample() -> None:
+        recorder = PostgresRecorder(dsn())
+        recorder.start()
+        recorder.sample([Depth("", 5, 2), Depth("small", 4, 2), Depth("large", 1, 0)])
+        assert await recorder.flush()
+        await recorder.close()
+
+    for _ in range(2):
+        asyncio.run(sample())
+
+    def read(model: str) -> tuple[int, int]:
+        query = SeriesQuery(**{**vars(_query(step_s=300)), "gauges": GAUGES, "model": model})
+        (point,) = series_read(query).values()
+        return point.everyone["waiting"].total, point.everyone["waiting"].maximum
+
+    for settled_after in (selectors.SETTLED_AFTER, timedelta(hours=-2)):
+        monkeypatch.setattr(selectors, "SETTLED_AFTER", settled_after)
+        assert (read(""), read("small"), read("large")) == ((14, 7), (12, 6), (2, 1))
+        services.roll_up()
+    assert rows("SELECT count(*) FROM histogram_rollups WHERE step_s = 300") == [(9,)]
+
+
 @pytest.mark.parametrize("step_s", [60, 300, 900, 3_600])
 def test_no_step_loses_or_doubles_a_request(database: str, step_s: int) -> None:
     _record([make_record(ttft_us=1_000 * place) for place in range(1, 21)])
@@ -132,14 +186,17 @@ def test_filters_choose_by_every_column(database: str) -> None:
     slow = make_record(total_us=2_000_000)
     failed = make_record(status=503, error_code="server_is_overloaded", finish="")
     limited = make_record(status=429, error_code="rate_limit_exceeded", finish="")
+    project = uuid.uuid4()
+    elsewhere = make_record(status=499, project=project.hex)
     whole = make_record(stream=False, finish="length", model="other")
-    _record([slow, failed, limited, whole])
+    _record([slow, failed, limited, whole, elsewhere])
 
     def found(**changes: object) -> set[uuid.UUID]:
         fields = {**vars(HOUR), **changes}
         return {row.request for row in request_page(RequestFilter(**fields)).rows}
 
     named = {"slow": slow, "failed": failed, "limited": limited, "whole": whole}
+    named["elsewhere"] = elsewhere
     ids = {name: uuid.UUID(bytes=record.request) for name, record in named.items()}
     assert found(total_us_min=1_000_000) == {ids["slow"]}
     assert found(status="failed") == {ids["failed"], ids["limited"]}
@@ -147,6 +204,7 @@ def test_filters_choose_by_every_column(database: str) -> None:
     assert found(status="429") == {ids["limited"]}
     assert found(status="ok") == {ids["slow"], ids["whole"]}
     assert found(stream=False) == found(finish="length") == found(model="other") == {ids["whole"]}
+    assert found(project=project) == found(status="499") == {ids["elsewhere"]}
     assert found(key=ALICE_KEY) == set(ids.values())
     assert found(key=PROJECT_A) == set()
     assert found(organization=ORG_C) == set()
@@ -176,10 +234,11 @@ def test_neighbours_keep_to_the_filter(database: str) -> None:
 
 
 def test_volume_counts_requests_and_failures_by_step(database: str) -> None:
-    _record([make_record(), make_record(status=500), make_record()])
-    rows = request_volume(HOUR, 3_600)
-    assert sum(row.requests for row in rows) == 3
-    assert sum(row.failed for row in rows) == 1
+    _record([make_record(), make_record(status=500), make_record(), make_record(status=499)])
+    steps = request_volume(HOUR, 3_600)
+    assert sum(step.requests for step in steps) == 4
+    assert sum(step.failed for step in steps) == 1
+    assert sum(step.gone for step in steps) == 1
 
 
 def test_a_read_that_takes_too_long_is_given_up(database: str) -> None:

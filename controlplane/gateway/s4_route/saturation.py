@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections import Counter
+from collections.abc import Callable
 from itertools import count
 from typing import Protocol
 
@@ -76,7 +77,7 @@ class WaitingRoom:
     """
 
     def __init__(self, source: CreditSource) -> None:
-        self._queues: dict[Hashable, Queue] = {}
+        self._queues: dict[tuple[str, ...], Queue] = {}
         self._numbers = count()
         source.on_credit.append(self._wake_next)
         source.on_change.append(self._wake_all)
@@ -84,10 +85,18 @@ class WaitingRoom:
     def __len__(self) -> int:
         return sum(len(queue.waiters) for queue in self._queues.values())
 
-    async def roomy(self, call: Call, key: Hashable, nodes: Callable[[], Nodes]) -> Nodes:
-        """Nodes that take a job now, waiting for one if need be; `key` stands for `nodes`.
+    def depths(self) -> Counter[str]:
+        """How many wait, by model."""
+        found: Counter[str] = Counter()
+        for key, queue in self._queues.items():
+            found[key[0]] += len(queue.waiters)
+        return found
 
-        Raises `Refusal` (503) when the room is full, the wait is over or no node is left.
+    async def roomy(self, call: Call, key: tuple[str, ...], nodes: Callable[[], Nodes]) -> Nodes:
+        """Nodes that take a job now, waiting for one if need be.
+
+        `key` stands for `nodes`; its first item is the model. Raises `Refusal` (503) when the room
+        is full, the wait is over or no node is left.
         """
         began = call.spans.clock()
         try:
@@ -97,7 +106,9 @@ class WaitingRoom:
         finally:
             call.spans.add(SATURATION, began)
 
-    async def _wait_for_room(self, call: Call, key: Hashable, nodes: Callable[[], Nodes]) -> Nodes:
+    async def _wait_for_room(
+        self, call: Call, key: tuple[str, ...], nodes: Callable[[], Nodes]
+    ) -> Nodes:
         if not nodes():
             raise overloaded("no node of this model is left")
         if len(self) >= WAITING_MAX:

@@ -2,7 +2,7 @@
 -- All arrays of a call have one length; blobs travel as hex, which needs no quoting. OFFSET 0 keeps
 -- the planner from splitting a text once for every field taken from it.
 
-CREATE FUNCTION telemetry_record(
+CREATE OR REPLACE FUNCTION telemetry_record(
     p_request uuid[], p_started_us bigint[], p_ids text[], p_numbers text[], p_words text[],
     p_spans text[], p_receipt text[]
 ) RETURNS integer
@@ -33,7 +33,7 @@ BEGIN
 END $$;
 
 -- A writer repeats the whole minute so far, so that a repeat after a lost answer changes nothing.
-CREATE FUNCTION telemetry_merge(
+CREATE OR REPLACE FUNCTION telemetry_merge(
     p_writer uuid, p_minute_s bigint[], p_organization uuid[], p_project uuid[], p_measure text[],
     p_model text[], p_route text[], p_bucket smallint[], p_status smallint[], p_data text[]
 ) RETURNS integer
@@ -55,7 +55,7 @@ BEGIN
     RETURN written;
 END $$;
 
-CREATE FUNCTION telemetry_count(
+CREATE OR REPLACE FUNCTION telemetry_count(
     p_writer uuid, p_minute_s bigint[], p_organization uuid[], p_project uuid[], p_key uuid[],
     p_model text[], p_route text[], p_figures text[]
 ) RETURNS integer
@@ -65,16 +65,16 @@ DECLARE
     written integer;
 BEGIN
     INSERT INTO usage_minutes (minute, writer, organization, project, key, model, route,
-                               requests, errors, uncached, cached, output, nano)
+                               requests, errors, gone, uncached, cached, output, nano)
     SELECT to_timestamp(u.minute_s), p_writer, u.organization, u.project, u.key, u.model, u.route,
-           n.f[1], n.f[2], n.f[3], n.f[4], n.f[5], n.f[6]
+           n.f[1], n.f[2], n.f[3], n.f[4], n.f[5], n.f[6], n.f[7]
     FROM unnest(p_minute_s, p_organization, p_project, p_key, p_model, p_route, p_figures)
              AS u(minute_s, organization, project, key, model, route, figures),
          LATERAL (SELECT u.figures::bigint[] OFFSET 0) AS n(f)
     ON CONFLICT (minute, organization, project, key, model, route, writer)
         DO UPDATE SET requests = excluded.requests, errors = excluded.errors,
-                      uncached = excluded.uncached, cached = excluded.cached,
-                      output = excluded.output, nano = excluded.nano;
+                      gone = excluded.gone, uncached = excluded.uncached,
+                      cached = excluded.cached, output = excluded.output, nano = excluded.nano;
     GET DIAGNOSTICS written = ROW_COUNT;
     RETURN written;
 END $$;

@@ -1,21 +1,22 @@
 -- Roll-ups: minutes into 5 minutes, these into hours, these into days. Histograms are merged in
 -- Python between `read` and `write`; usage is summed here. A window may be rolled up any number of
--- times. `source_s` is the step read: 60, 300 or 3600.
+-- times. `source_s` is the step read: 60, 300 or 3600. Windows are found by their histograms, since
+-- gauges are sampled while nobody asks for anything.
 
-CREATE FUNCTION telemetry_rollup_next(source_s integer, since timestamptz) RETURNS timestamptz
+CREATE OR REPLACE FUNCTION telemetry_rollup_next(source_s integer, since timestamptz) RETURNS timestamptz
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
     SELECT CASE source_s
-        WHEN 60 THEN (SELECT min(minute) FROM usage_minutes WHERE minute >= since)
-        ELSE (SELECT min(at) FROM usage_rollups WHERE step_s = source_s AND at >= since)
+        WHEN 60 THEN (SELECT min(minute) FROM histogram_minutes WHERE minute >= since)
+        ELSE (SELECT min(at) FROM histogram_rollups WHERE step_s = source_s AND at >= since)
     END
 $$;
 
-CREATE FUNCTION telemetry_rollup_last(step integer) RETURNS timestamptz
+CREATE OR REPLACE FUNCTION telemetry_rollup_last(step integer) RETURNS timestamptz
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
-    SELECT max(at) FROM usage_rollups WHERE step_s = step
+    SELECT max(at) FROM histogram_rollups WHERE step_s = step
 $$;
 
-CREATE FUNCTION telemetry_rollup_read(source_s integer, opens timestamptz, closes timestamptz)
+CREATE OR REPLACE FUNCTION telemetry_rollup_read(source_s integer, opens timestamptz, closes timestamptz)
 RETURNS TABLE (organization uuid, project uuid, measure text, model text, route text,
                prompt_bucket smallint, status_class smallint, data bytea)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
@@ -32,7 +33,7 @@ BEGIN
     END IF;
 END $$;
 
-CREATE FUNCTION telemetry_rollup_write(
+CREATE OR REPLACE FUNCTION telemetry_rollup_write(
     step integer, opens timestamptz, p_organization uuid[], p_project uuid[], p_measure text[],
     p_model text[], p_route text[], p_bucket smallint[], p_status smallint[], p_data bytea[]
 ) RETURNS integer
@@ -50,7 +51,7 @@ BEGIN
     RETURN written;
 END $$;
 
-CREATE FUNCTION telemetry_rollup_usage(
+CREATE OR REPLACE FUNCTION telemetry_rollup_usage(
     source_s integer, step integer, opens timestamptz, closes timestamptz
 ) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
@@ -58,29 +59,29 @@ DECLARE
     written integer;
 BEGIN
     INSERT INTO usage_rollups AS r (step_s, at, organization, project, key, model, route,
-                                    requests, errors, uncached, cached, output, nano)
+                                    requests, errors, gone, uncached, cached, output, nano)
     SELECT step, opens, u.organization, u.project, u.key, u.model, u.route, sum(u.requests),
-           sum(u.errors), sum(u.uncached), sum(u.cached), sum(u.output), sum(u.nano)
+           sum(u.errors), sum(u.gone), sum(u.uncached), sum(u.cached), sum(u.output), sum(u.nano)
     FROM (
-        SELECT organization, project, key, model, route, requests, errors, uncached, cached,
-               output, nano
+        SELECT organization, project, key, model, route, requests, errors, gone, uncached,
+               cached, output, nano
         FROM usage_minutes WHERE source_s = 60 AND minute >= opens AND minute < closes
         UNION ALL
-        SELECT organization, project, key, model, route, requests, errors, uncached, cached,
-               output, nano
+        SELECT organization, project, key, model, route, requests, errors, gone, uncached,
+               cached, output, nano
         FROM usage_rollups WHERE step_s = source_s AND at >= opens AND at < closes
     ) AS u
     GROUP BY u.organization, u.project, u.key, u.model, u.route
     ON CONFLICT (step_s, at, organization, project, key, model, route)
         DO UPDATE SET requests = excluded.requests, errors = excluded.errors,
-                      uncached = excluded.uncached, cached = excluded.cached,
-                      output = excluded.output, nano = excluded.nano;
+                      gone = excluded.gone, uncached = excluded.uncached,
+                      cached = excluded.cached, output = excluded.output, nano = excluded.nano;
     GET DIAGNOSTICS written = ROW_COUNT;
     RETURN written;
 END $$;
 
 -- Deletes at most `rows_max` rows of each kind that are older than `keep_from`.
-CREATE FUNCTION telemetry_drop_rollups(step integer, keep_from timestamptz, rows_max integer)
+CREATE OR REPLACE FUNCTION telemetry_drop_rollups(step integer, keep_from timestamptz, rows_max integer)
 RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE

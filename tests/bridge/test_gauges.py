@@ -1,0 +1,69 @@
+"""Queue depth as it is sampled: requests that wait, where they wait, and what is stored of it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from controlplane.bridge import gauges
+from controlplane.bridge import recorder as recorder_module
+from controlplane.bridge.gauges import WaitingSampler, waiting_now
+from controlplane.bridge.recorder import PostgresRecorder
+from controlplane.bridge.series import Depth
+from controlplane.kernel.gauges import GAUGES
+from controlplane.kernel.histogram import Histogram
+from tests.support.fleet import MODEL, until
+from tests.support.money import dsn, eventually, rows
+from tests.support.nodes import hand_node
+from tests.support.serving import Serving, bare, model
+
+__all__ = ["bare", "model"]
+
+WAITING = 3
+SAMPLES = 5
+FAST_S = 0.01
+
+
+async def test_every_waiting_request_is_counted_once_and_where_it_is(bare: Serving) -> None:
+    world = bare.under_test.world
+    assert list(waiting_now(world)) == [Depth("", 0, 0)]
+    async with hand_node(bare.under_test, bare.model, credits=1) as node:
+        asked = [asyncio.create_task(bare.chat(max_tokens=2)) for _ in range(WAITING)]
+        job = await node.job()
+        await until(lambda: len(world.waiting) == WAITING - 1)
+        assert set(waiting_now(world)) == {Depth("", 2, 1), Depth(MODEL, 2, 1)}
+        await node.answer(job, "a")
+        await until(lambda: Depth("", 2, 0) in waiting_now(world))
+        await node.answer(job, "b", finish="length")
+        for _ in range(WAITING - 1):
+            await node.answer(await node.job(), "ab", finish="length")
+        assert {answer.status_code for answer in await asyncio.gather(*asked)} == {200}
+        assert set(waiting_now(world)) == {Depth("", 0, 0), Depth(MODEL, 0, 0)}
+        await bare.under_test.at_rest()
+
+
+def stored() -> dict[str, Histogram]:
+    """The gauges of all models together."""
+    query = "SELECT measure, data FROM histogram_minutes WHERE model = '' AND status_class = -1"
+    merged: dict[str, Histogram] = {}
+    for measure, data in rows(query):
+        merged.setdefault(measure, Histogram()).merge(Histogram.from_bytes(data))
+    return merged
+
+
+async def test_an_idle_gateway_stores_that_nothing_waits(
+    database: str, bare: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gauges, "SAMPLE_S", FAST_S)
+    monkeypatch.setattr(recorder_module, "SERIES_FLUSH_S", FAST_S)
+    recorder = PostgresRecorder(dsn())
+    recorder.start()
+    sampler = WaitingSampler(bare.under_test.world, recorder)
+    sampler.start()
+    await eventually(lambda: stored().get("waiting", Histogram()).count >= SAMPLES)
+    await sampler.close()
+    await recorder.close()
+    found = stored()
+    assert set(found) == set(GAUGES)
+    assert {(one.total, one.zeros) for one in found.values()} == {(0, found["waiting"].count)}
