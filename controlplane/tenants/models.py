@@ -14,6 +14,7 @@ from controlplane.core.permissions import Role
 
 NAME_CHARS_MAX = 100
 KEY_ID_CHARS = 12
+ONE_KEY_OF_A_FORM = "one_api_key_of_a_form"
 DIGEST_BYTES = 32
 
 
@@ -135,6 +136,7 @@ class Membership(BaseModel):
 class ApiKey(BaseModel):
     """A credential of a project. Only its HMAC is kept; `allowed_models` None allows every model.
 
+    `form` is the id of the form that asked for it: sent twice, a form makes one key.
     When a key was last used is read from telemetry: writing it here would cost a row per request.
     """
 
@@ -149,9 +151,13 @@ class ApiKey(BaseModel):
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
     revoked_reason = models.CharField(max_length=200, default="", blank=True)
+    form = models.UUIDField(null=True, blank=True, editable=False)
 
     class Meta:
         db_table = "api_keys"
+        constraints = [
+            models.UniqueConstraint(fields=["created_by", "form"], name=ONE_KEY_OF_A_FORM)
+        ]
         indexes = [models.Index(fields=["organization", "-id"], name="api_key_newest_first")]
 
     def __str__(self) -> str:

@@ -1,13 +1,16 @@
 """Everything that changes organizations, members, projects and keys; each with its audit row."""
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.core.exceptions import PermissionDenied, ValidationError
+from django.db import IntegrityError
 from django.utils import timezone
+from psycopg.errors import UniqueViolation
 
 from controlplane.core.audit import Actor, Operator, audit_record
 from controlplane.core.permissions import GRANTABLE, Action, Role
@@ -18,6 +21,7 @@ from controlplane.kernel.playtoken import LIFETIME_S, PlayGrant, sign_grant
 from controlplane.tenants.access import require, role_of
 from controlplane.tenants.models import (
     NAME_CHARS_MAX,
+    ONE_KEY_OF_A_FORM,
     ApiKey,
     Membership,
     Organization,
@@ -39,6 +43,10 @@ class CreatedKey:
 
     key: ApiKey
     secret: str = field(repr=False)
+
+
+class AlreadyCreated(Exception):
+    """This form was sent before and has made its key."""
 
 
 def organization_create(*, actor: Actor, name: str, owner: User) -> Organization:
@@ -149,8 +157,13 @@ def apikey_create(
     label: str,
     models: Iterable[str] | None = None,
     lifetime_days: int | None = KEY_LIFETIME_DAYS_DEFAULT,
+    form: uuid.UUID | None = None,
 ) -> CreatedKey:
-    """A new key. `models` None allows every model; `lifetime_days` None never expires."""
+    """A new key. `models` None allows every model; `lifetime_days` None never expires.
+
+    Raises AlreadyCreated for a `form` that has made one: the database decides, so that of two
+    clicks at once exactly one makes a key.
+    """
     require(actor, Action.KEY_CREATE, project.organization_id)
     credential = new_credential()
     key = ApiKey(
@@ -163,8 +176,9 @@ def apikey_create(
         created_by=actor if isinstance(actor, User) else None,
         allowed_models=clean_models(models),
         expires_at=_expiry(lifetime_days),
+        form=form,
     )
-    with organization_scope([project.organization_id]):
+    with _once(), organization_scope([project.organization_id]):
         key.save(force_insert=True)
         audit_record(
             actor,
@@ -180,6 +194,17 @@ def apikey_create(
             },
         )
     return CreatedKey(key, credential.text)
+
+
+@contextmanager
+def _once() -> Iterator[None]:
+    try:
+        yield
+    except IntegrityError as error:
+        cause = error.__cause__
+        if isinstance(cause, UniqueViolation) and cause.diag.constraint_name == ONE_KEY_OF_A_FORM:
+            raise AlreadyCreated from error
+        raise
 
 
 def apikey_revoke(*, actor: Actor, key: ApiKey, reason: str = "") -> bool:

@@ -33,15 +33,13 @@ from controlplane.tenants.selectors import (
 from controlplane.tenants.services import (
     KEY_LIFETIME_DAYS_DEFAULT,
     REASON_CHARS_MAX,
+    AlreadyCreated,
     apikey_create,
     apikey_revoke,
 )
 from frontend.access import Viewer, page
 
 NEVER = ""
-# Forms that made a key, as the session remembers them; the oldest is forgotten first.
-USED_FORMS = "used_key_forms"
-USED_FORMS_MAX = 32
 LIFETIMES = (
     ("30", "30 days"),
     (str(KEY_LIFETIME_DAYS_DEFAULT), "90 days"),
@@ -132,11 +130,6 @@ def key_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return _index(request, viewer, KeyForm(viewer.projects()))
 
 
-def _used_forms(request: HttpRequest) -> list[str]:
-    found: list[str] = request.session.get(USED_FORMS, [])
-    return found
-
-
 @never_cache
 @page(Action.KEY_CREATE)
 @sensitive_variables()
@@ -149,10 +142,6 @@ def key_create(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     if not form.is_valid():
         return _index(request, viewer, form)
     wanted = form.cleaned_data
-    form_id = wanted["form_id"].hex
-    if form_id in _used_forms(request):
-        messages.info(request, "This key was already created; its secret is not shown again.")
-        return redirect("keys")
     project = project_get(user=viewer.user, project_id=uuid.UUID(wanted["project"]))
     try:
         made = apikey_create(
@@ -161,11 +150,14 @@ def key_create(request: HttpRequest, viewer: Viewer) -> HttpResponse:
             label=wanted["label"],
             models=wanted["models"] or None,
             lifetime_days=int(wanted["lifetime"]) if wanted["lifetime"] != NEVER else None,
+            form=wanted["form_id"],
         )
+    except AlreadyCreated:
+        messages.info(request, "This key was already created; its secret is not shown again.")
+        return redirect("keys")
     except ValidationError as error:
         form.add_error(None, error)
         return _index(request, viewer, form)
-    request.session[USED_FORMS] = [*_used_forms(request), form_id][-USED_FORMS_MAX:]
     return _index(request, viewer, KeyForm(viewer.projects()), secret=made.secret)
 
 
