@@ -132,7 +132,8 @@ def text_output_problem(output: Output, *, choices: int) -> str | None:
 
 def vectors_problem(output: Output, job: Job, *, missing: set[int], dimensions: int) -> str | None:
     """The same of an engine that embeds; `missing` are the inputs without a vector so far."""
-    if output.choice or output.delivered != bool(output.vectors) or output.logprobs is not None:
+    foreign = (output.tokens, output.logprobs, output.text, output.tool_calls)
+    if output.choice or any(foreign):
         return "output: holds more than vectors"
     if output.finish is not None and output.finish not in FINISHES:
         return "output.finish: unknown reason"

@@ -241,10 +241,13 @@ async def test_prompts_the_model_cannot_read(serving: Serving, prompt: object) -
     assert (answer.status_code, check_error(answer)["param"]) == (400, "prompt")
 
 
-async def test_embeddings_have_no_model_yet(serving: Serving) -> None:
+async def test_a_model_that_generates_does_not_embed(serving: Serving) -> None:
     body = {"model": MODEL, "input": "a"}
     answer = await serving.client.post("/v1/embeddings", json=body)
-    assert (answer.status_code, check_error(answer)["code"]) == (404, "model_not_found")
+    error = check_error(answer)
+    assert (answer.status_code, error["code"], error["param"]) == (
+        400, "model_task_mismatch", "model",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
