@@ -26,7 +26,7 @@ from controlplane.telemetry.selectors_requests import (
     request_page,
     request_volume,
 )
-from controlplane.tenants.selectors import apikey_list, organization_ids
+from controlplane.tenants.selectors import apikey_list, organization_ids, project_list
 from frontend.access import Viewer, page
 from frontend.filters import (
     STATUSES,
@@ -36,6 +36,7 @@ from frontend.filters import (
     place_from,
     request_filter,
 )
+from frontend.ledger_lines import account_names, ledger_lines
 from frontend.ranges import RELATIVE, TimeRange, range_from
 from frontend.receipt import read_receipt
 from frontend.statuses import status_of
@@ -64,6 +65,16 @@ class RequestRow:
 def key_labels(viewer: Viewer) -> dict[uuid.UUID, str]:
     """Names of the keys that the viewer may see."""
     return {key.id: key.label for key in apikey_list(user=viewer.user)}
+
+
+def payer_names(viewer: Viewer, record: RequestRecord) -> dict[str, str]:
+    """Organization and project of a request by name, in the words of `ledger_lines`."""
+    organizations = {one.id: one.name for one in viewer.organizations}
+    projects = {one.id: one.name for one in project_list(user=viewer.user)}
+    return {
+        "organization": organizations.get(record.organization, ""),
+        "project": projects.get(record.project, ""),
+    }
 
 
 def _label(labels: dict[uuid.UUID, str], key: uuid.UUID) -> str:
@@ -136,6 +147,9 @@ def request_detail(request: HttpRequest, viewer: Viewer, request_id: uuid.UUID) 
         request_filter(filters, record.organization, within), request_id
     )
     labels = key_labels(viewer)
+    lines = ledger_lines(
+        request_lines(organizations=seen, request=request_id), **payer_names(viewer, record)
+    )
     waterfall = make_waterfall(unpack_spans(bytes(record.spans)), record.total_us, record.ttft_us)
     context = {
         "viewer": viewer,
@@ -149,7 +163,8 @@ def request_detail(request: HttpRequest, viewer: Viewer, request_id: uuid.UUID) 
         "network_us": waterfall.find("s5_infer.network"),
         "uncached_tokens": record.prompt_tokens - record.cached_tokens,
         "receipt": read_receipt(bytes(record.receipt)),
-        "transfers": request_lines(organizations=seen, request=request_id),
+        "lines": lines,
+        "accounts": account_names(lines),
         "filter_query": filters.query(within),
         "newer": newer,
         "older": older,

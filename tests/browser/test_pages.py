@@ -185,6 +185,16 @@ def test_a_key_is_made_copied_and_revoked_by_hand(site: Site, watch: Watch) -> N
     expect(row.locator(".status").first).to_have_text("revoked")
 
 
+def test_a_double_click_makes_one_key_and_shows_its_secret(site: Site, watch: Watch) -> None:
+    page = watch.sign_in(site)
+    page.goto("/keys")
+    page.get_by_role("button", name="Create key").click()
+    page.get_by_label("Label").fill("clicked twice")
+    page.locator("dialog").get_by_role("button", name="Create key").dblclick()
+    expect(page.locator("#new-key")).to_contain_text("sk_sluice_")
+    expect(page.locator("tr", has_text="clicked twice")).to_have_count(1)
+
+
 def test_the_playground_streams_and_tells_what_it_cost(site: Site, watch: Watch) -> None:
     page = watch.sign_in(site)
     page.goto("/playground")

@@ -4,10 +4,13 @@ import re
 import uuid
 
 import pytest
+from django.db import connection
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
+from controlplane.billing.selectors_pages import request_lines
 from controlplane.core.audit import OPERATOR
 from controlplane.core.permissions import Role
 from controlplane.tenants.accounts import setup_link_create, user_create
@@ -281,6 +284,24 @@ def test_paging_by_key_sees_every_request_once(cast: Cast) -> None:
         path = older[1].replace("&amp;", "&")
     assert len(seen) == len(written)
     assert set(seen) == written
+
+
+def test_ledger_lines_name_who_pays_and_ask_nothing_for_each_line(cast: Cast) -> None:
+    key = apikey_create(actor=cast.alice, project=cast.project, label="night owl").key
+    by_lines: dict[int, uuid.UUID] = {}
+    for request in write_history(cast, key, "tiny"):
+        by_lines[len(request_lines(organizations=[cast.acme.id], request=request))] = request
+    alice, asked = _as(cast.alice), set()
+    for count, request in by_lines.items():
+        with CaptureQueriesContext(connection) as queries:
+            text = alice.get(f"/requests/{request.hex}?range=6h").content.decode()
+        asked.add(len(queries))
+        table = text[text.index("ledger-title") :]
+        assert table.count("<td data-label") == 6 * count
+        assert ("Receivable · Acme / web" in table) == ("Revenue · tiny" in table) == (count > 0)
+        assert (f'<dd class="mono">receivable:{cast.acme.id}</dd>' in table) == (count > 0)
+    assert len(by_lines) > 1
+    assert len(asked) == 1
 
 
 def test_a_charts_figures_come_as_csv(cast: Cast) -> None:

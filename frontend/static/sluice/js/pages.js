@@ -1,4 +1,4 @@
-// What every page shares: dialogs, copy buttons, selects that submit, keys to neighbours.
+// What every page shares: dialogs, copy buttons, forms sent once, keys to neighbours.
 
 const COPIED_MS = 2000;
 
@@ -36,6 +36,18 @@ document.addEventListener("click", (event) => {
 
 document.addEventListener("change", (event) => {
   if (event.target.matches("[data-submit]")) event.target.form.requestSubmit();
+});
+
+// A second click would replace the answer to the first, and with it a secret shown only once.
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (event.defaultPrevented || form.method !== "post") return;
+  if (form.dataset.sent) event.preventDefault();
+  form.dataset.sent = "yes";
+});
+
+addEventListener("pageshow", () => {
+  for (const form of document.querySelectorAll("[data-sent]")) delete form.dataset.sent;
 });
 
 // j and k go to the neighbours, Escape goes back; none of them while something is being typed.
