@@ -66,7 +66,7 @@ async def hand_encoder(
     async with connect(url, additional_headers=headers, max_size=FRAME_BYTES) as socket:
         node = HandNode(socket, bare.model)
         listening = asyncio.create_task(node.listen())
-        await node.send(make_hello(node=name, pool=pool, models=[offer], kv_blocks=0))
+        await node.send(make_hello(node=name, pool=pool, models=[offer], block_size=1, kv_blocks=0))
         try:
             await bare.served()
             yield node
