@@ -86,7 +86,7 @@ class Generation:
         self._writer = self._shape(
             trip.call.request,
             admitted.ask,
-            fingerprint=f"fp_{served.digest[:12]}",
+            fingerprint=f"fp_{served.digest[:12] or 'remote'}",
             token_text=served.text.token_text if served.text else _no_tokens,
         )
 
@@ -185,11 +185,10 @@ class Generation:
         return prompt_bound(asked.ask, asked.model)
 
     def _collect(self, piece: Piece) -> None:
-        first = Piece(choice=piece.choice, text="", logprobs=[])
-        whole = self._pieces.setdefault(piece.choice, first)
-        whole.text += piece.text
-        whole.logprobs.extend(piece.logprobs)
-        whole.finish = piece.finish
+        if piece.choice in self._pieces:
+            self._pieces[piece.choice].join(piece)
+        else:
+            self._pieces[piece.choice] = piece
 
 
 def _no_tokens(token: int) -> tuple[str, bytes]:

@@ -86,7 +86,7 @@ def timed_out(deadline_s: int) -> Refusal:
 def node_rejected(code: str, reason: str) -> Refusal:
     """What a node says of a job that no other node would take either."""
     if code == "too_long":
-        message = f"The request does not fit the nodes that serve this model: {reason}."
+        message = f"The request does not fit the nodes that serve this model: {reason}"
         return bad_field(None, message, "context_length_exceeded")
     if code == "bad_request":
         return bad_field(None, f"The server behind this model refused the request: {reason}")

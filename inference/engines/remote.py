@@ -19,10 +19,10 @@ from inference.contract.capabilities import Capability
 from inference.contract.frames import Job, KvEvents, Output, Step
 from inference.engines.admission import check_text_job
 from inference.engines.base import EngineEvents, EngineFacts, JobRefused, ModelError
-from inference.engines.remote_errors import Unauthorized, error_in_stream
+from inference.engines.remote_errors import UNAUTHORIZED, ServerRefused, error_in_stream
 from inference.engines.remote_events import DONE, UpstreamBroken, read_chunk
 from inference.engines.remote_job import RemoteJob, request_of
-from inference.engines.remote_options import RemoteOptions
+from inference.engines.remote_options import KEY_VARIABLE, RemoteOptions
 from inference.engines.remote_server import Listed, Server
 
 CAPABILITIES = (
@@ -171,14 +171,20 @@ class RemoteEngine:
         """Give a job back, or end it with what it has when some of it is out."""
         if self._running.get(running.job.request) is not running:
             return
-        level = logging.ERROR if isinstance(refused, Unauthorized) else logging.WARNING
-        log.log(level, "upstream url=%s code=%s: %s", self._options.url, refused.code, refused)
+        self._log(refused)
         if running.delivered:
             self._end(running, "error")
             return
         self._forget(running)
         if self._events is not None:
             self._events.on_refused(running.job.request, refused)
+
+    def _log(self, refused: JobRefused) -> None:
+        said = f"HTTP {refused.status}" if isinstance(refused, ServerRefused) else str(refused)
+        level = logging.WARNING
+        if isinstance(refused, ServerRefused) and refused.status in UNAUTHORIZED:
+            level, said = logging.ERROR, f"{said}: check {KEY_VARIABLE}"
+        log.log(level, "upstream url=%s code=%s: %s", self._options.url, refused.code, said)
 
     def _end(self, running: RemoteJob, reason: str) -> None:
         """The last outputs of a job, once; `reason` for choices that the server did not end."""

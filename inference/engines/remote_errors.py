@@ -17,40 +17,39 @@ TRY_ELSEWHERE = frozenset({408, 409, 425, 429})
 TOO_LONG = re.compile(r"context[ _](length|window|size)|maximum (context|prompt|input)", re.I)
 
 
-class Unauthorized(JobRefused):
-    """The server does not accept our key: the node is of no use until that is mended."""
+class ServerRefused(JobRefused):
+    """The server answered with an error; its text may quote the prompt, so logs get the status."""
+
+    def __init__(self, code: str, message: str, status: int) -> None:
+        super().__init__(code, message)
+        self.status = status
 
 
-def refusal_of(status: int, body: bytes, *, key: str) -> JobRefused:
+def refusal_of(status: int, body: bytes, *, key: str) -> ServerRefused:
     """The refusal for an HTTP status and its body."""
     code, message = _error_of(body, key)
     said = f"HTTP {status}: {message}" if message else f"HTTP {status}"
     if status in UNAUTHORIZED:
         # Its text may name our key or account, which is no client's business.
-        return Unauthorized("full", f"the server refused the node's key (HTTP {status})")
+        return ServerRefused("full", "the server refused the node's key", status)
     if status == HTTP_NOT_FOUND:
-        return JobRefused("unknown_model", f"the server does not know the model ({said})")
+        return ServerRefused("unknown_model", f"the server has no such model ({said})", status)
     if status in TRY_ELSEWHERE or status >= HTTP_SERVER_ERROR:
-        return JobRefused("full", f"the server cannot take it now ({said})")
-    if status >= HTTP_BAD_REQUEST:
-        return bad_request(code, message or f"HTTP {status}")
-    return JobRefused("bad_job", f"the server answered {said}; check --url")
+        return ServerRefused("full", f"the server cannot take it now ({said})", status)
+    if status < HTTP_BAD_REQUEST:
+        return ServerRefused("bad_job", f"the server answered {said}; check --url", status)
+    too_long = code == "context_length_exceeded" or TOO_LONG.search(message)
+    return ServerRefused("too_long" if too_long else "bad_request", message or said, status)
 
 
-def error_in_stream(error: Any, *, key: str) -> JobRefused:
+def error_in_stream(error: Any, *, key: str) -> ServerRefused:
     """The refusal for an error event that came before any text."""
-    code, message = _error_of(msgspec.json.encode({"error": error}), key)
+    body = msgspec.json.encode({"error": error})
+    code, _ = _error_of(body, key)
     status = int(code) if code.isdigit() else HTTP_SERVER_ERROR
-    if HTTP_BAD_REQUEST <= status < HTTP_SERVER_ERROR:
-        return refusal_of(status, msgspec.json.encode({"error": error}), key=key)
-    return JobRefused("full", f"the server failed: {message or 'without a reason'}")
-
-
-def bad_request(code: str, message: str) -> JobRefused:
-    """The client's own fault, which no other node would mend."""
-    if code == "context_length_exceeded" or TOO_LONG.search(message):
-        return JobRefused("too_long", message)
-    return JobRefused("bad_request", message)
+    # Whatever else stands there, the request had been accepted.
+    client = HTTP_BAD_REQUEST <= status < HTTP_SERVER_ERROR
+    return refusal_of(status if client else HTTP_SERVER_ERROR, body, key=key)
 
 
 def clean(text: str, key: str) -> str:

@@ -1,0 +1,499 @@
+"""The remote engine against a server whose every byte the test decides."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from inference.contract.frames import Job, Output, Sampling, Usage
+from inference.engines import remote
+from inference.engines.base import JobRefused, ModelError
+from inference.engines.remote import RemoteEngine
+from inference.engines.remote_errors import MESSAGE_CHARS_MAX
+from inference.engines.remote_events import EVENT_BYTES_MAX
+from inference.engines.remote_job import CHARS_PER_TOKEN_MAX
+from inference.engines.remote_options import RemoteOptions
+from tests.inference.engines.sink import Sink
+from tests.support.fleet import new_request
+from tests.support.upstream import (
+    DONE,
+    Exchange,
+    HandUpstream,
+    hand_upstream,
+    text_chunk,
+    usage_chunk,
+)
+
+KEY = "sk-upstream-secret"
+MESSAGES = b'{"messages":[{"role":"user","content":"hello"}]}'
+
+
+class Rig:
+    """A started engine between a sink and a hand-made server."""
+
+    def __init__(self, engine: RemoteEngine, sink: Sink, upstream: HandUpstream) -> None:
+        self.engine = engine
+        self.sink = sink
+        self.upstream = upstream
+
+    async def submit(self, job: Job) -> Exchange:
+        """Submit, and what the server sees of it."""
+        self.engine.submit(job)
+        return await self.upstream.next()
+
+    async def refused(self, job: Job) -> JobRefused:
+        """The refusal that comes instead of outputs."""
+        await self.sink.until(lambda: job.request in self.sink.refused)
+        assert not self.sink.outputs[job.request]
+        return self.sink.refused[job.request]
+
+
+def make_job(request_json: bytes = MESSAGES, **changes: Any) -> Job:
+    fields: dict[str, Any] = {"max_tokens": 8, **changes.pop("sampling", {})}
+    return Job(
+        request=new_request(),
+        model="ours",
+        tokens=[],
+        salt=b"tenant",
+        hashes=b"",
+        sampling=Sampling(**fields),
+        stop_tokens=[],
+        request_json=request_json,
+        **{"deadline_ms": 60_000, **changes},
+    )
+
+
+@contextlib.asynccontextmanager
+async def started(upstream: HandUpstream, **options: Any) -> AsyncIterator[Rig]:
+    chosen = {"name": "ours", "upstream_model": "big", "key": KEY, "credits": 4, **options}
+    engine = RemoteEngine(RemoteOptions(url=upstream.url, **chosen))
+    sink = Sink()
+    try:
+        await engine.start(sink)
+        yield Rig(engine, sink, upstream)
+    finally:
+        await engine.close()
+    assert not sink.deaths
+
+
+@pytest.fixture
+async def upstream() -> AsyncIterator[HandUpstream]:
+    async with hand_upstream() as server:
+        yield server
+
+
+@pytest.fixture
+async def rig(upstream: HandUpstream) -> AsyncIterator[Rig]:
+    async with started(upstream) as rig:
+        yield rig
+
+
+def text_of(outputs: list[Output]) -> str:
+    return "".join(output.text or "" for output in outputs)
+
+
+async def test_the_window_comes_from_the_servers_list(rig: Rig) -> None:
+    assert rig.engine.facts.context_window == 4096
+    assert "salt" not in rig.engine.facts.capabilities
+    assert "text" in rig.engine.facts.capabilities
+
+
+@pytest.mark.parametrize(
+    ("listed", "status", "options", "named"),
+    [
+        ([{"id": "other"}], 200, {}, "--upstream-model: the server has no 'big'; it offers other"),
+        ([], 401, {}, "SLUICE_UPSTREAM_KEY"),
+        ([{"id": "big"}], 200, {}, "--context-window"),
+        ([], 404, {}, "--context-window"),
+    ],
+)
+async def test_a_server_that_cannot_serve_is_named_at_the_start(
+    upstream: HandUpstream, listed: list[Any], status: int, options: dict[str, Any], named: str
+) -> None:
+    upstream.listed, upstream.list_status = listed, status
+    with pytest.raises(ModelError) as caught:
+        async with started(upstream, **options):
+            pass
+    assert named in str(caught.value)
+    assert KEY not in str(caught.value)
+
+
+async def test_a_server_that_is_not_there_is_named() -> None:
+    async with hand_upstream() as gone:
+        url = gone.url
+    engine = RemoteEngine(RemoteOptions(url=url, name="ours"))
+    with pytest.raises(ModelError, match="--url: .* does not answer"):
+        await engine.start(Sink())
+    await engine.close()
+
+
+async def test_a_window_may_be_given_where_the_server_has_no_list(upstream: HandUpstream) -> None:
+    upstream.list_status = 404
+    async with started(upstream, context_window=512) as rig:
+        assert rig.engine.facts.context_window == 512
+
+
+async def test_the_request_says_what_is_asked_and_not_who_asks(rig: Rig) -> None:
+    sampling = {"temperature": 0.5, "top_p": 1.0, "seed": 7, "n": 2, "logit_bias": {5: -1.0}}
+    exchange = await rig.submit(make_job(sampling=sampling))
+    assert exchange.path == "/v1/chat/completions"
+    assert exchange.headers["authorization"] == f"Bearer {KEY}"
+    assert exchange.body == {
+        "messages": [{"role": "user", "content": "hello"}],
+        "temperature": 0.5,
+        "seed": 7,
+        "n": 2,
+        "logit_bias": {"5": -1.0},
+        "max_tokens": 8,
+        "model": "big",
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+
+
+async def test_vllm_is_told_the_tenant_and_to_count_as_it_goes(upstream: HandUpstream) -> None:
+    upstream.listed[0]["owned_by"] = "vllm"
+    async with started(upstream, output_field="max_completion_tokens") as rig:
+        assert "salt" in rig.engine.facts.capabilities
+        exchange = await rig.submit(make_job())
+        assert exchange.body["cache_salt"] == b"tenant".hex()
+        assert exchange.body["stream_options"]["continuous_usage_stats"] is True
+        assert exchange.body["max_completion_tokens"] == 8
+        assert "max_tokens" not in exchange.body
+
+
+async def test_a_prompt_goes_to_text_completions(rig: Rig) -> None:
+    exchange = await rig.submit(make_job(b'{"prompt":[1,2,3]}'))
+    assert exchange.path == "/v1/completions"
+    await exchange.answer(
+        {"choices": [{"index": 0, "text": "one", "finish_reason": "stop"}]}, usage_chunk(3, 1)
+    )
+    await rig.sink.until(lambda: bool(rig.sink.outputs))
+
+
+async def test_text_comes_as_it_is_made_and_the_count_with_the_end(rig: Rig) -> None:
+    job = make_job()
+    exchange = await rig.submit(job)
+    await exchange.begin()
+    await exchange.event({"choices": [{"index": 0, "delta": {"role": "assistant"}}]})
+    await exchange.event(text_chunk("Hel"))
+    await rig.sink.until(lambda: text_of(rig.sink.outputs[job.request]) == "Hel")
+    await exchange.event(text_chunk("lo", finish="length"))
+    await rig.sink.until(lambda: text_of(rig.sink.outputs[job.request]) == "Hello")
+    assert rig.sink.finishes(job.request) == []
+    await exchange.event(usage_chunk(20, 5, cached=16))
+    await exchange.event(DONE)
+    last = (await rig.sink.finished(job.request))[-1]
+    assert last.finish == "length"
+    assert last.usage == Usage(
+        prompt_tokens=20, cached_tokens=16, completion_tokens=5, source="engine"
+    )
+    assert last.timing.held_us >= last.timing.prefill_us > 0
+
+
+async def test_without_a_count_one_is_estimated_and_said_so(rig: Rig) -> None:
+    job = make_job()
+    exchange = await rig.submit(job)
+    await exchange.answer(text_chunk("a"), text_chunk("b"), text_chunk("", finish="stop"))
+    last = (await rig.sink.finished(job.request))[-1]
+    assert last.usage == Usage(
+        prompt_tokens=len(MESSAGES) // 4, cached_tokens=0, completion_tokens=2, source="estimate"
+    )
+
+
+async def test_a_count_that_contradicts_itself_is_put_right(rig: Rig) -> None:
+    job = make_job()
+    exchange = await rig.submit(job)
+    await exchange.answer(text_chunk("a", finish="stop"), usage_chunk(4, -1, cached=9))
+    usage = (await rig.sink.finished(job.request))[-1].usage
+    assert (usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens) == (4, 4, 0)
+
+
+async def test_choices_and_tool_calls_are_kept_apart(rig: Rig) -> None:
+    job = make_job(sampling={"n": 2})
+    exchange = await rig.submit(job)
+    call = {"index": 0, "id": "call_1", "function": {"name": "look", "arguments": ""}}
+    rest = {"index": 0, "function": {"arguments": '{"x":1}'}}
+    await exchange.answer(
+        text_chunk("one"),
+        {"choices": [{"index": 1, "delta": {"tool_calls": [call]}}]},
+        {"choices": [{"index": 1, "delta": {"tool_calls": [rest]}, "finish_reason": "tool_calls"}]},
+        text_chunk("", finish="content_filter"),
+        usage_chunk(1, 2),
+    )
+    outputs = await rig.sink.finished(job.request, choices=2)
+    ends = {output.choice: output.finish for output in outputs if output.finish}
+    assert ends == {0: "content_filter", 1: "tool_calls"}
+    calls = [call for output in outputs for call in output.tool_calls or ()]
+    assert [(call.id, call.name, call.arguments) for call in calls] == [
+        ("call_1", "look", ""),
+        (None, None, '{"x":1}'),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "code"),
+    [
+        (400, {"message": "no such thing", "code": 400}, "bad_request"),
+        (422, {"message": "no such thing"}, "bad_request"),
+        (400, {"message": "x", "code": "context_length_exceeded"}, "too_long"),
+        (400, {"message": "This model's maximum context length is 9"}, "too_long"),
+        (401, {"message": f"Incorrect key {KEY}"}, "full"),
+        (403, {"message": "no"}, "full"),
+        (404, {"message": "no model"}, "unknown_model"),
+        (429, {"message": "slow down"}, "full"),
+        (500, {"message": "oops"}, "full"),
+        (503, "not json", "full"),
+        (302, "", "bad_job"),
+    ],
+)
+async def test_each_status_has_its_code(rig: Rig, status: int, error: Any, code: str) -> None:
+    job = make_job()
+    exchange = await rig.submit(job)
+    await exchange.refuse(status, {"error": error} if isinstance(error, dict) else error)
+    refused = await rig.refused(job)
+    assert refused.code == code
+    assert KEY not in str(refused)
+
+
+async def test_a_message_is_cleaned_and_bounded(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    job = make_job()
+    exchange = await rig.submit(job)
+    message = f"bad\x1b[31m\n{KEY} " + "canary " * 200
+    await exchange.refuse(400, {"error": {"message": message}})
+    refused = str(await rig.refused(job))
+    assert refused.startswith("bad [31m [key] canary")
+    assert refused.isprintable() and len(refused) <= MESSAGE_CHARS_MAX + 1
+    assert "HTTP 400" in caplog.text
+    assert "canary" not in caplog.text and KEY not in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["application/json", ""])
+async def test_an_answer_that_is_no_stream_is_refused(rig: Rig, kind: str) -> None:
+    job = make_job()
+    exchange = await rig.submit(job)
+    await exchange.begin(200, kind)
+    assert (await rig.refused(job)).code == "bad_job"
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        b"data: {not json}\n\n",
+        b'data: {"choices": 3}\n\n',
+        b"data: " + b"x" * (EVENT_BYTES_MAX + 1),
+        b"data: [DONE]\n\n",
+        b'data: {"error": {"message": "died"}}\n\n',
+        b'data: {"error": "died"}\n\n',
+    ],
+)
+@pytest.mark.parametrize("delivered", [True, False])
+async def test_a_broken_stream_goes_back_or_ends_with_what_it_has(
+    rig: Rig, broken: bytes, delivered: bool
+) -> None:
+    job = make_job()
+    exchange = await rig.submit(job)
+    await exchange.begin()
+    if delivered:
+        await exchange.event(text_chunk("some"))
+        await exchange.event(usage_chunk(9, 1))
+    with contextlib.suppress(OSError):
+        await exchange.part(broken)
+    if not delivered:
+        assert (await rig.refused(job)).code == "full"
+        return
+    outputs = await rig.sink.finished(job.request)
+    assert text_of(outputs) == "some"
+    assert (outputs[-1].finish, outputs[-1].usage.prompt_tokens) == ("error", 9)
+
+
+async def test_an_error_event_of_the_client_is_the_clients(rig: Rig) -> None:
+    job = make_job()
+    exchange = await rig.submit(job)
+    await exchange.begin()
+    await exchange.event({"error": {"message": "bad schema", "code": 400}})
+    assert (await rig.refused(job)).code == "bad_request"
+
+
+@pytest.mark.parametrize("delivered", [True, False])
+async def test_a_lost_connection_is_like_a_broken_stream(rig: Rig, delivered: bool) -> None:
+    job = make_job()
+    exchange = await rig.submit(job)
+    if delivered:
+        await exchange.begin()
+        await exchange.event(text_chunk("some"))
+        await rig.sink.until(lambda: bool(rig.sink.outputs[job.request]))
+    rig.upstream.hang_up()
+    if delivered:
+        assert (await rig.sink.finished(job.request))[-1].finish == "error"
+    else:
+        assert (await rig.refused(job)).code == "full"
+
+
+async def test_a_stream_cut_after_its_last_word_is_whole(rig: Rig) -> None:
+    job = make_job()
+    exchange = await rig.submit(job)
+    await exchange.begin()
+    await exchange.event(text_chunk("all", finish="stop"))
+    await rig.sink.until(lambda: bool(rig.sink.outputs[job.request]))
+    rig.upstream.hang_up()
+    last = (await rig.sink.finished(job.request))[-1]
+    assert (last.finish, last.usage.source) == ("stop", "estimate")
+
+
+async def test_silence_before_and_in_an_answer_is_bounded(upstream: HandUpstream) -> None:
+    async with started(upstream, first_byte_timeout_s=0.2, idle_timeout_s=0.2) as rig:
+        silent, stopping = make_job(), make_job()
+        first = await rig.submit(silent)
+        second = await rig.submit(stopping)
+        await second.begin()
+        await second.event(text_chunk("some"))
+        assert (await rig.refused(silent)).code == "full"
+        assert (await rig.sink.finished(stopping.request))[-1].finish == "error"
+        await first.left()
+        await second.left()
+
+
+async def test_a_job_past_its_deadline_ends_as_cancelled(rig: Rig) -> None:
+    job = make_job(deadline_ms=200)
+    exchange = await rig.submit(job)
+    await exchange.begin()
+    assert (await rig.sink.finished(job.request))[-1].finish == "cancelled"
+    await exchange.left()
+
+
+@pytest.mark.parametrize("state", ["asked", "begun", "streaming", "finishing"])
+async def test_a_cancel_closes_the_connection_in_every_state(rig: Rig, state: str) -> None:
+    job = make_job()
+    exchange = await rig.submit(job)
+    if state != "asked":
+        await exchange.begin()
+    if state in ("streaming", "finishing"):
+        await exchange.event(text_chunk("some", finish="stop" if state == "finishing" else None))
+        await rig.sink.until(lambda: bool(rig.sink.outputs[job.request]))
+    rig.engine.cancel(job.request)
+    rig.engine.cancel(job.request)
+    outputs = await rig.sink.finished(job.request)
+    assert outputs[-1].finish == ("stop" if state == "finishing" else "cancelled")
+    await exchange.left()
+    rig.engine.cancel(job.request)
+    assert len(rig.sink.finishes(job.request)) == 1
+
+
+async def test_a_cancel_before_the_request_is_sent_sends_none(rig: Rig) -> None:
+    job, other = make_job(), make_job(b'{"prompt":"other"}')
+    rig.engine.submit(job)
+    rig.engine.cancel(job.request)
+    assert (await rig.submit(other)).body["prompt"] == "other"
+    assert rig.sink.finishes(job.request) == ["cancelled"]
+
+
+async def test_a_server_that_does_not_stop_is_cut(rig: Rig) -> None:
+    job = make_job(sampling={"max_tokens": 1})
+    exchange = await rig.submit(job)
+    await exchange.begin()
+    await exchange.event(text_chunk("x" * (CHARS_PER_TOKEN_MAX + 1)))
+    assert (await rig.sink.finished(job.request))[-1].finish == "length"
+    await exchange.left()
+
+
+async def test_more_than_the_credits_are_refused_and_come_back(rig: Rig) -> None:
+    jobs = [make_job() for _ in range(4)]
+    exchanges = [await rig.submit(job) for job in jobs]
+    with pytest.raises(JobRefused) as caught:
+        rig.engine.submit(make_job())
+    assert caught.value.code == "full"
+    with pytest.raises(JobRefused, match="request: "):
+        rig.engine.submit(jobs[0])
+    await exchanges[0].answer(text_chunk("a", finish="stop"))
+    await rig.sink.finished(jobs[0].request)
+    await rig.submit(make_job())
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"request_json": b""}, "request_json"),
+        ({"request_json": b"[]"}, "request_json"),
+        ({"request_json": b'{"input":"x"}'}, "request_json"),
+        ({"sampling": {"logprobs": 1}}, "sampling.logprobs"),
+        ({"sampling": {"n": 99}}, "sampling.n"),
+        ({"deadline_ms": 0}, "deadline_ms"),
+    ],
+)
+async def test_what_it_cannot_do_is_refused_by_field(
+    rig: Rig, changes: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(JobRefused, match=named.replace(".", r"\.")):
+        rig.engine.submit(make_job(**changes))
+
+
+async def test_a_long_thought_is_not_taken_for_a_stall(
+    upstream: HandUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "HEARTBEAT_S", 0.02)
+    async with started(upstream) as rig:
+        await rig.submit(make_job())
+        await rig.sink.until(lambda: len(rig.sink.steps) >= 3)
+        assert all(not step.outputs and step.waiting == 1 for step in rig.sink.steps)
+
+
+async def test_large_answers_are_spread_over_steps(rig: Rig) -> None:
+    job = make_job(sampling={"max_tokens": 100_000})
+    exchange = await rig.submit(job)
+    await exchange.begin()
+    piece = "y" * 200_000
+    for _ in range(4):
+        await exchange.part(f"data: {json.dumps(text_chunk(piece))}\n\n".encode())
+    await exchange.event(text_chunk("", finish="stop"))
+    await exchange.event(DONE)
+    outputs = await rig.sink.finished(job.request)
+    assert len(text_of(outputs)) == 4 * len(piece)
+    sizes = [len(text_of(step.outputs)) for step in rig.sink.steps]
+    assert max(sizes) <= remote.STEP_CHARS_MAX
+
+
+async def test_a_connection_serves_one_job_after_another(rig: Rig) -> None:
+    ports = set()
+    for _ in range(3):
+        job = make_job()
+        exchange = await rig.submit(job)
+        ports.add(exchange.writer.get_extra_info("peername")[1])
+        await exchange.answer(text_chunk("a", finish="stop"))
+        await rig.sink.finished(job.request)
+        await asyncio.sleep(0)
+    assert len(ports) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"url": "ftp://host"}, "--url"),
+        ({"url": "http://user:pw@host"}, "SLUICE_UPSTREAM_KEY"),
+        ({"url": "http://host:port"}, "--url"),
+        ({"url": "http://host", "name": ""}, "--model-name"),
+        ({"url": "http://host", "context_window": 0}, "--context-window"),
+        ({"url": "http://host", "idle_timeout_s": 0}, "--idle-timeout"),
+        ({"url": "http://host", "idle_timeout_s": float("nan")}, "--idle-timeout"),
+        ({"url": "http://host", "output_field": "n"}, "--output-field"),
+        ({"url": "http://host", "key": "two\nlines"}, "SLUICE_UPSTREAM_KEY"),
+    ],
+)
+def test_a_wrong_option_is_named(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        RemoteOptions(**{"name": "ours", **options})
+
+
+def test_the_key_comes_from_the_environment_and_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SLUICE_UPSTREAM_KEY", KEY)
+    options = RemoteOptions(url="http://host/v1/", name="ours")
+    assert options.key == KEY
+    assert KEY not in repr(options)
+    assert options.url == "http://host/v1"
