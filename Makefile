@@ -26,7 +26,7 @@ VLLM_KIB_MIN := 5000000
 NODE_CLIENT := tests/clients/node
 NODE_STAMP := $(NODE_CLIENT)/node_modules/.installed-$(call sum,$(NODE_CLIENT)/package-lock.json)
 
-.PHONY: help run test check vllm-env bench-gateway bench-reference train requirements tools clean
+.PHONY: help run test check vllm-env bench-gateway bench-reference bench-engine train requirements tools clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -50,6 +50,9 @@ bench-gateway: $(RUN_STAMP) $(DEV_STAMP) ## Gateway's cost per request and token
 
 bench-reference: $(RUN_STAMP) $(DEV_STAMP) ## 50 agents against the shipped model, through the gateway
 	$(PY) -m benchmarks.reference
+
+bench-engine: $(RUN_STAMP) $(DEV_STAMP) $(VLLM_STAMP) ## Compact engine beside vLLM and transformers, on two cores
+	$(PY) -m benchmarks.engine
 
 train: $(RUN_STAMP) ## Train the shipped model again; resumes where it stopped
 	$(PY) -m inference.train

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import sys
 import time
 from typing import Any
@@ -18,25 +17,12 @@ from tokenizers import Tokenizer
 from benchmarks.load import Connection, Tally, percentile, request_bytes
 from benchmarks.machine import describe, rss_mib
 from benchmarks.stack import Stack, node, serve, stack
+from benchmarks.workloads import OUTPUT_TOKENS, reference_prompts
 
-PROMPT_TOKENS = 1025
-SHARED_TOKENS = 200
-OUTPUT_TOKENS = 150
 WIDTHS = (1, 8, 50)
-SEED = 7
 WARM_WIDTH = 50
-VOCABULARY_FROM = 300
 RUN_S_MAX = 300.0
 END_TOKEN = "<|end|>"
-
-
-def prompts(vocabulary: int, count: int, *, run: int) -> list[list[int]]:
-    """Token ids: a head that all runs share, then random ordinary tokens of this run's own."""
-    ids = range(VOCABULARY_FROM, vocabulary)
-    shared = random.Random(SEED).choices(ids, k=SHARED_TOKENS)
-    draw = random.Random(f"{SEED} {run}")
-    own = PROMPT_TOKENS - SHARED_TOKENS
-    return [shared + draw.choices(ids, k=own) for _ in range(count)]
 
 
 async def agents(
@@ -89,9 +75,11 @@ def run(made: Stack) -> dict[str, Any]:
         node(made, port, "--engine", "compact") as node_pid,
     ):
         idle = {"gateway": rss_mib(gateway_pid), "node": rss_mib(node_pid)}
-        asyncio.run(agents(port, made.key, prompts(vocabulary, WARM_WIDTH, run=0), end_token=end))
+        asyncio.run(
+            agents(port, made.key, reference_prompts(vocabulary, WARM_WIDTH, run=0), end_token=end)
+        )
         for width in WIDTHS:
-            batch = prompts(vocabulary, width, run=width)
+            batch = reference_prompts(vocabulary, width, run=width)
             tally, wall_s = asyncio.run(agents(port, made.key, batch, end_token=end))
             widths[str(width)] = figures(tally, wall_s)
     return {

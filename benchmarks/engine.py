@@ -1,0 +1,213 @@
+"""`make bench-engine`: the compact engine beside vLLM and transformers, on the same prompts.
+
+Every engine has a process of its own and waits while another runs. The sides take turns and the
+figures of the reference workload are medians over the passes, since a shared host drifts by more
+than engines differ. vLLM runs at its best setting (`sides.vllm_best`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from benchmarks.checkpoint import write_checkpoint
+from benchmarks.machine import describe
+from benchmarks.sides.protocol import Side, Timed
+from benchmarks.workloads import (
+    OFFLINE_REQUESTS,
+    Workload,
+    offline,
+    reference,
+    reference_prompts,
+)
+
+MODEL = Path(__file__).parent.parent / "inference/assets/sluice-5m"
+VLLM_PYTHON = Path(".venv-vllm/bin/python")
+VLLM_ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_CPU_OMP_THREADS_BIND": f"0-{(os.cpu_count() or 1) - 1}",
+}
+COMPACT_ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE"}
+PASSES = 3
+# Requests of each width: enough of them for a percentile where one takes no time.
+WIDTHS = {1: 4, 8: 16, 50: 50}
+OFFLINE_WIDTH = 256
+# Static batches take minutes for all 256; the first of them tell as much.
+TRANSFORMERS_REQUESTS = 32
+KV_MIB = 1024
+CANCELLED_REQUESTS = 10_000
+BANDWIDTH_TOKENS = 200
+BUSY_WIDTH = 8
+SPIN = "while True: pass"
+
+
+@contextlib.contextmanager
+def compact(model: Path, *, width: int, kv_mib: int = KV_MIB) -> Iterator[Side]:
+    """Our engine, ready."""
+    argv = [sys.executable, "-m", "benchmarks.sides.compact", str(model), str(width), str(kv_mib)]
+    with Side("compact", argv, COMPACT_ENVIRONMENT) as side:
+        yield side
+
+
+@contextlib.contextmanager
+def vllm(model: Path, *, width: int) -> Iterator[Side]:
+    """vLLM, compiled and ready."""
+    argv = [str(VLLM_PYTHON), "-m", "benchmarks.sides.vllm_best", str(model), str(width)]
+    with Side("vllm", argv, VLLM_ENVIRONMENT) as side:
+        yield side
+
+
+@contextlib.contextmanager
+def transformers(model: Path) -> Iterator[Side]:
+    """transformers' generate, ready."""
+    argv = [sys.executable, "-m", "benchmarks.sides.reference_generate", str(model)]
+    with Side("transformers", argv, {}) as side:
+        yield side
+
+
+def side_by_side(sides: list[Side], vocabulary: int) -> dict[str, dict[str, dict[str, float]]]:
+    """The reference workload: every side at every width in every pass, in turns."""
+    for side in sides:
+        for width in WIDTHS:
+            run(side, reference(vocabulary, width, width, run=f"warm {width}"))
+    passes: dict[tuple[str, int], list[dict[str, float]]] = {}
+    for number in range(PASSES):
+        for width, count in WIDTHS.items():
+            work = reference(vocabulary, count, width, run=f"{number} {width}")
+            for side in sides[number % len(sides) :] + sides[: number % len(sides)]:
+                passes.setdefault((side.name, width), []).append(run(side, work).figures())
+    medians: dict[str, dict[str, dict[str, float]]] = {}
+    for (name, width), rows in passes.items():
+        row = {key: round(median(each[key] for each in rows), 2) for key in rows[0]}
+        medians.setdefault(name, {})[str(width)] = row
+    return medians
+
+
+def run(side: Side, work: Workload) -> Timed:
+    """Compute a workload; every token asked for must have come."""
+    answer = side.call("run", prompts=work.prompts, outputs=work.outputs, width=work.width)
+    answer.pop("cached", None)
+    timed = Timed(**answer)
+    if timed.tokens != sum(work.outputs):
+        raise RuntimeError(f"{side.name} gave {timed.tokens} tokens for {sum(work.outputs)}")
+    return timed
+
+
+def second_ttft(side: Side, vocabulary: int) -> dict[str, Any]:
+    """The same prompt twice, several times over: ratio of the medians, and what was cached."""
+    firsts, seconds, cached = [], [], set()
+    for number in range(8):
+        (prompt,) = reference_prompts(vocabulary, 1, run=f"twice {number}")
+        for times in (firsts, seconds):
+            answer = side.call("run", prompts=[prompt], outputs=[2], width=1)
+            times.append(answer["first_s"][0])
+        cached.add(answer["cached"][0])
+    return {
+        "second_ttft_ratio": round(median(seconds) / median(firsts), 3),
+        "first_ttft_ms": round(median(firsts) * 1e3, 2),
+        "second_cached_tokens": sorted(cached),
+    }
+
+
+def bandwidth(vocabulary: int) -> dict[str, float]:
+    """Batch 1 decode of 100 M parameters against the read bandwidth of the same process."""
+    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
+        model = Path(folder) / "random-100m"
+        weights = write_checkpoint(model, MODEL, vocabulary=vocabulary)
+        with compact(model, width=1, kv_mib=256) as side:
+            work = Workload([[300] * 32], [BANDWIDTH_TOKENS], 1)
+            run(side, work)
+            shares, reads = [], []
+            for _ in range(PASSES):
+                read = side.call("read_gb_s")
+                step_s = median(run(side, work).gap_s)
+                shares.append(weights / step_s / 1e9 / read)
+                reads.append(read)
+    return {"bandwidth_share_100m": round(median(shares), 3), "read_gb_s": round(median(reads), 1)}
+
+
+def busy_neighbour(side: Side, vocabulary: int) -> dict[str, float]:
+    """Eight streams with another process spinning on one core, against the same without."""
+    shares, ratios = [], []
+    for number in range(PASSES):
+        work = reference(vocabulary, 16, BUSY_WIDTH, run=f"busy {number}")
+        alone = run(side, work).figures()
+        neighbour = subprocess.Popen([sys.executable, "-c", SPIN])
+        try:
+            work = reference(vocabulary, 16, BUSY_WIDTH, run=f"busier {number}")
+            beside = run(side, work).figures()
+        finally:
+            neighbour.kill()
+            neighbour.wait()
+        shares.append(beside["out_tok_s"] / alone["out_tok_s"])
+        ratios.append(beside["itl_p99_ms"] / alone["itl_p99_ms"])
+    return {"out_tok_s_share": round(median(shares), 3), "itl_p99_ratio": round(median(ratios), 2)}
+
+
+def measure() -> dict[str, Any]:
+    """Everything, in about the order of the table."""
+    vocabulary = Tokenizer.from_file(str(MODEL / "tokenizer.json")).get_vocab_size()
+    figures: dict[str, Any] = {"model": MODEL.name, "cores": os.cpu_count()}
+    with contextlib.ExitStack() as stack:
+        ours = stack.enter_context(compact(MODEL, width=64))
+        theirs = stack.enter_context(vllm(MODEL, width=OFFLINE_WIDTH))
+        oracle = stack.enter_context(transformers(MODEL))
+        figures["reference"] = side_by_side([ours, theirs, oracle], vocabulary)
+        many = offline(vocabulary, OFFLINE_REQUESTS, 64)
+        few = offline(vocabulary, TRANSFORMERS_REQUESTS, TRANSFORMERS_REQUESTS)
+        wide = offline(vocabulary, OFFLINE_REQUESTS, OFFLINE_WIDTH)
+        figures["offline_256"] = {
+            "compact": run(ours, many).figures()["out_tok_s"],
+            "vllm": run(theirs, wide).figures()["out_tok_s"],
+            "transformers": run(oracle, few).figures()["out_tok_s"],
+        }
+        figures["offline_256_requests_of_transformers"] = TRANSFORMERS_REQUESTS
+        figures |= second_ttft(ours, vocabulary)
+        figures["busy_neighbour"] = busy_neighbour(ours, vocabulary)
+        after = ours.call("cancels", requests=CANCELLED_REQUESTS)
+        figures["leaked_blocks"] = after["leaked"]
+        figures["cancelled_requests"] = after["cancelled"]
+        figures["kv_pool_exceeded_bytes"] = ours.call("kv_exceeded")
+    return figures | bandwidth(vocabulary)
+
+
+def table(figures: dict[str, Any]) -> None:
+    """The same for people."""
+    print(f"{'':14}{'width':>8}{'out tok/s':>12}{'TTFT p95 ms':>14}{'ITL p99 ms':>13}")
+    for name, widths in figures["reference"].items():
+        for width, row in widths.items():
+            cells = (row["out_tok_s"], row["ttft_p95_ms"], row["itl_p99_ms"])
+            print(f"{name:14}{width:>8}{cells[0]:12.1f}{cells[1]:14.2f}{cells[2]:13.2f}")
+    best = figures["reference"]
+    for name in ("vllm", "transformers"):
+        ratios = [
+            f"{best['compact'][w]['out_tok_s'] / best[name][w]['out_tok_s']:.2f}"
+            for w in best[name]
+        ]
+        print(f"compact / {name}: {' / '.join(ratios)}")
+    for key, value in figures.items():
+        if key != "reference":
+            print(f"{key}: {value}")
+
+
+def main() -> int:
+    """Print the table and, last, the JSON line."""
+    print(f"bench-engine: {describe()}")
+    figures = measure()
+    table(figures)
+    print(json.dumps(figures))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Engines side by side: each in a process of its own, told what to run by `protocol`."""

@@ -1,0 +1,129 @@
+"""One JSON object a line each way between the benchmark and an engine in its own process.
+
+The child answers on the standard output it was started with; whatever else writes there meanwhile
+goes to standard error, since engines print as they please.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from benchmarks.load import percentile
+from benchmarks.workloads import Workload
+
+ANSWER_S_MAX = 300.0
+STOP_S_MAX = 20.0
+
+
+@dataclass
+class Timed:
+    """One run: wall time, tokens out, times to first tokens, gaps between outputs of a request."""
+
+    seconds: float = 0.0
+    tokens: int = 0
+    first_s: list[float] = field(default_factory=list)
+    gap_s: list[float] = field(default_factory=list)
+
+    def figures(self) -> dict[str, float]:
+        """The benchmark's figures of a width."""
+        return {
+            "out_tok_s": round(self.tokens / self.seconds, 1),
+            "ttft_p95_ms": round(percentile(self.first_s, 0.95) * 1e3, 2),
+            "itl_p99_ms": round(percentile(self.gap_s, 0.99) * 1e3, 2),
+        }
+
+
+class Watch:
+    """Stamps the outputs of one run as they come."""
+
+    def __init__(self) -> None:
+        self.timed = Timed()
+        self._began = time.perf_counter()
+        self._last: dict[int, float] = {}
+        self._seen: set[int] = set()
+
+    def sent(self, request: int) -> None:
+        """The request was handed to the engine."""
+        self._last[request] = time.perf_counter()
+
+    def came(self, request: int, tokens: int) -> None:
+        """The engine gave tokens of it."""
+        now = time.perf_counter()
+        passed = now - self._last[request]
+        (self.timed.gap_s if request in self._seen else self.timed.first_s).append(passed)
+        self._seen.add(request)
+        self._last[request] = now
+        self.timed.tokens += tokens
+
+    def done(self) -> Timed:
+        """Everything has come."""
+        self.timed.seconds = time.perf_counter() - self._began
+        return self.timed
+
+
+Operation = Callable[..., Any]
+
+
+def answer_until_closed(load: Callable[[], dict[str, Operation]]) -> None:
+    """Load, then serve operations by name until standard input ends; the child's whole life."""
+    out = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    operations = load()
+    out.write(json.dumps("ready") + "\n")
+    for line in sys.stdin:
+        name, arguments = json.loads(line)
+        result = operations[name](**arguments)
+        out.write(json.dumps(asdict(result) if isinstance(result, Timed) else result) + "\n")
+
+
+class Side:
+    """The parent's end. Use as a context manager; raises `RuntimeError` when the child is gone."""
+
+    def __init__(self, name: str, argv: list[str], environment: dict[str, str]) -> None:
+        self.name = name
+        self._child = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, **environment},
+        )
+
+    def __enter__(self) -> Side:
+        self._read()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._child.stdin is not None
+        self._child.stdin.close()
+        try:
+            self._child.wait(STOP_S_MAX)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+
+    def call(self, operation: str, **arguments: Any) -> Any:
+        """Run one operation in the child and return its answer."""
+        assert self._child.stdin is not None
+        self._child.stdin.write(json.dumps((operation, arguments)) + "\n")
+        self._child.stdin.flush()
+        return self._read()
+
+    def run(self, workload: Workload) -> Timed:
+        """Compute a workload."""
+        return Timed(**self.call("run", **asdict(workload)))
+
+    def _read(self) -> Any:
+        assert self._child.stdout is not None
+        line = self._child.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self.name} ended with status {self._child.wait()}")
+        return json.loads(line)
