@@ -22,7 +22,10 @@ class Task(models.TextChoices):
 
 
 class Model(BaseModel):
-    """A served model and the bounds of its output; `owner` is what `/v1/models` shows."""
+    """A served model and the bounds of its output, 0 where it embeds.
+
+    `owner` is what `/v1/models` shows.
+    """
 
     name = models.CharField(max_length=100, unique=True, validators=[MODEL_NAME])
     task = models.CharField(max_length=8, choices=Task.choices, default=Task.GENERATE)
@@ -45,7 +48,8 @@ class Model(BaseModel):
                 name="model_context_window_bounds",
             ),
             models.CheckConstraint(
-                condition=models.Q(output_tokens_default__gte=1)
+                condition=models.Q(task=Task.EMBED, output_tokens_default=0, output_tokens_max=0)
+                | models.Q(task=Task.GENERATE, output_tokens_default__gte=1)
                 & models.Q(output_tokens_default__lte=models.F("output_tokens_max"))
                 & models.Q(output_tokens_max__lte=models.F("context_window")),
                 name="model_output_bounds",

@@ -20,13 +20,13 @@ PRICE_PICO_MAX = 10**15
 
 @dataclass(frozen=True, kw_only=True)
 class ModelDraft:
-    """What a model is added with; the names are the table's."""
+    """What a model is added with; the names are the table's. One that embeds has no output."""
 
     name: str
     pool: str
     context_window: int
-    output_tokens_default: int
-    output_tokens_max: int
+    output_tokens_default: int = 0
+    output_tokens_max: int = 0
     task: str = "generate"
     owner: str = "sluice"
 

@@ -53,3 +53,25 @@ def test_a_wrong_argument_is_named(name: str, changed: dict[str, str], named: st
     with pytest.raises(CommandError, match=named):
         model_create(name, **changed)
     assert not Model.objects.exists()
+
+
+def embed_create(*words: str) -> None:
+    call_command("model_create", "encoder", "--task=embed", *words, stdout=StringIO())
+
+
+def test_a_model_that_embeds_has_one_price_and_no_output() -> None:
+    embed_create("--context-window=512", "--input-usd=0.02", "--pool=embeddings")
+    model = model_find(name="encoder")
+    assert model is not None
+    assert (model.task, model.pool) == ("embed", "embeddings")
+    assert (model.output_tokens_default, model.output_tokens_max) == (0, 0)
+    (price,) = price_list(model=model)
+    assert (price.input_pico, price.cached_pico, price.output_pico) == (20_000, 20_000, 0)
+
+
+def test_flags_of_the_other_task_are_named() -> None:
+    with pytest.raises(CommandError, match="--output-usd"):
+        embed_create("--context-window=512", "--input-usd=0.02", "--output-usd=1")
+    with pytest.raises(CommandError, match="--output-default"):
+        call_command("model_create", "tiny", "--context-window=512", "--input-usd=0.02")
+    assert not Model.objects.exists()

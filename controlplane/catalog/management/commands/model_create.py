@@ -4,9 +4,10 @@ from argparse import ArgumentTypeError
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
 
+from controlplane.catalog.models import Task
 from controlplane.catalog.services import (
     PRICE_PICO_MAX,
     ModelDraft,
@@ -18,15 +19,17 @@ from controlplane.core.arguments import arguments_named
 from controlplane.core.audit import OPERATOR
 from controlplane.kernel.money import MICRO_PER_USD
 
-COUNTS = {
-    "--context-window": "tokens of prompt and output together",
-    "--output-default": "output tokens of a request that names no limit",
-    "--output-max": "output tokens that a request may ask for",
+TOKENS, USD = "TOKENS", "USD"
+# Needed of every model, and of those that generate; one that embeds has no output and no cache.
+ALWAYS = {
+    "--context-window": (TOKENS, "tokens of prompt and output together, or of one input to embed"),
+    "--input-usd": (USD, "price of uncached input"),
 }
-PRICES = {
-    "--input-usd": "price of uncached input",
-    "--cached-usd": "price of cached input",
-    "--output-usd": "price of output",
+GENERATE = {
+    "--output-default": (TOKENS, "output tokens of a request that names no limit"),
+    "--output-max": (TOKENS, "output tokens that a request may ask for"),
+    "--cached-usd": (USD, "price of cached input"),
+    "--output-usd": (USD, "price of output"),
 }
 
 
@@ -39,25 +42,35 @@ class Command(BaseCommand):
         """Its name, its pool, its bounds and its prices."""
         parser.add_argument("name", metavar="NAME", help="as nodes and clients say it")
         parser.add_argument("--pool", default="default", help="nodes that serve it")
-        for flag, text in COUNTS.items():
-            parser.add_argument(flag, type=int, required=True, metavar="TOKENS", help=text)
-        for flag, text in PRICES.items():
-            text = f"{text}, USD per million tokens"
-            parser.add_argument(flag, type=_pico, required=True, metavar="USD", help=text)
+        parser.add_argument(
+            "--task", choices=Task.values, default=Task.GENERATE, help="what it does"
+        )
+        for flag, (unit, text) in {**ALWAYS, **GENERATE}.items():
+            if unit == USD:
+                text += ", USD per million tokens"
+            if flag in GENERATE:
+                text += " (task generate)"
+            kind = int if unit == TOKENS else _pico
+            needed = flag in ALWAYS
+            parser.add_argument(flag, type=kind, required=needed, metavar=unit, help=text)
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Make both or none."""
+        task, input_pico = options["task"], options["input_usd"]
+        _check_task(task, options)
         draft = ModelDraft(
             name=options["name"],
             pool=options["pool"],
             context_window=options["context_window"],
-            output_tokens_default=options["output_default"],
-            output_tokens_max=options["output_max"],
+            output_tokens_default=options["output_default"] or 0,
+            output_tokens_max=options["output_max"] or 0,
+            task=task,
         )
+        embeds = task == Task.EMBED
         price = PriceDraft(
-            input_pico=options["input_usd"],
-            cached_pico=options["cached_usd"],
-            output_pico=options["output_usd"],
+            input_pico=input_pico,
+            cached_pico=input_pico if embeds else options["cached_usd"],
+            output_pico=0 if embeds else options["output_usd"],
         )
         bounds = {"__all__": "--context-window, --output-default, --output-max"}
         with (
@@ -75,6 +88,15 @@ class Command(BaseCommand):
             model = model_create(actor=OPERATOR, draft=draft)
             price_publish(actor=OPERATOR, model=model, draft=price)
         self.stdout.write(f"Made {model.name} in the pool {model.pool!r}.")
+
+
+def _check_task(task: str, options: dict[str, Any]) -> None:
+    for flag in GENERATE:
+        given = options[flag.removeprefix("--").replace("-", "_")] is not None
+        if given and task == Task.EMBED:
+            raise CommandError(f"{flag}: a model that embeds has none")
+        if not given and task == Task.GENERATE:
+            raise CommandError(f"{flag}: is needed of a model that generates")
 
 
 def _pico(text: str) -> int:
