@@ -10,26 +10,36 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DecodeGroup:
-    """Rows `start` to `stop`, one of each sequence; `mask` is added to the scores.
+    """Rows `start` to `stop`, one of each sequence.
 
-    `lengths` counts each row's keys from the first block in its table, its own included, and
-    `mask` blocks those beyond, and those that lie before the window.
+    `lengths` counts each row's keys from the first block in its table, its own included; the row
+    sees the last `window` of them. `mask` says the same and is added to the scores; None for
+    kernels that need no mask.
     """
 
     start: int
     stop: int
+    window: int | None
     table: Tensor
     lengths: Tensor
-    mask: Tensor
+    mask: Tensor | None
+
+    @property
+    def added(self) -> Tensor:
+        """The mask, for a kernel that needs one."""
+        if self.mask is None:
+            raise ValueError("mask: these rows were planned for a kernel without masks")
+        return self.mask
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrefillSpan:
     """Rows `start` to `stop`, of one sequence; `length` counts its keys from the first block in
-    the table up to the last row. A row sees the last `window` of them, its own included.
+    the table up to the last row, `lengths` is the same on the device. A row sees the last `window`
+    keys up to its own.
 
-    `mask` is added to the scores; None where all keys are the span's own, and on a CPU, whose
-    attention works block by block and needs no mask of this size.
+    `mask` is added to the scores; None where all keys are the span's own, and for kernels that need
+    no mask, as those of CPUs, which work block by block.
     """
 
     start: int
@@ -37,6 +47,7 @@ class PrefillSpan:
     length: int
     window: int | None
     table: Tensor
+    lengths: Tensor
     mask: Tensor | None
 
 

@@ -19,10 +19,10 @@ def plan_decodes(
     chunks: list[Chunk],
     block_size: int,
     upload: Uploader,
-    dtype: torch.dtype,
+    mask_dtype: torch.dtype | None,
     window: int | None = None,
 ) -> list[DecodeGroup]:
-    """Groups over chunks sorted by length, whose rows are the step's first."""
+    """Groups over chunks sorted by length, whose rows are the step's first; None: no masks."""
     width = GROUP_ROWS_CPU if upload.device == "cpu" else GROUP_ROWS_CUDA
     groups = []
     for start in range(0, len(chunks), width):
@@ -38,13 +38,17 @@ def plan_decodes(
             for chunk, first in zip(members, firsts, strict=True)
         ]
         lengths = upload.integers(rests)
+        mask = None
+        if mask_dtype is not None:
+            mask = decode_mask(lengths, count * block_size, window, mask_dtype)
         groups.append(
             DecodeGroup(
                 start=start,
                 stop=start + len(members),
+                window=window,
                 table=upload.integers(tables),
                 lengths=lengths,
-                mask=_mask(lengths, count * block_size, window, dtype),
+                mask=mask,
             )
         )
     return groups
@@ -55,7 +59,9 @@ def first_block(position: int, window: int | None, block_size: int) -> int:
     return 0 if window is None else max(0, position + 1 - window) // block_size
 
 
-def _mask(lengths: torch.Tensor, keys: int, window: int | None, dtype: torch.dtype) -> torch.Tensor:
+def decode_mask(
+    lengths: torch.Tensor, keys: int, window: int | None, dtype: torch.dtype
+) -> torch.Tensor:
     """`[rows, 1, 1, keys]`: minus infinity where a row does not see a key."""
     places = torch.arange(keys, device=lengths.device)
     hidden = places >= lengths[:, None]

@@ -60,8 +60,11 @@ class EagerModel:
     def _plan(
         self, decodes: list[Chunk], prefills: list[Chunk], window: int | None
     ) -> AttentionPlan:
-        size, dtype = self.decoder.cache.block_size, self.decoder.cache.blocks.dtype
+        cache, kernels = self.decoder.cache, self.decoder.kernels
+        decode_masks = cache.blocks.dtype if kernels.decode_masks else None
+        prefill_masks = cache.blocks.dtype if kernels.prefill_masks else None
+        size, first = cache.block_size, len(decodes)
         return AttentionPlan(
-            decodes=plan_decodes(decodes, size, self.upload, dtype, window),
-            prefills=plan_prefills(prefills, len(decodes), size, self.upload, dtype, window),
+            decodes=plan_decodes(decodes, size, self.upload, decode_masks, window),
+            prefills=plan_prefills(prefills, first, size, self.upload, prefill_masks, window),
         )

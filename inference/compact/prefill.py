@@ -15,12 +15,11 @@ def plan_prefills(
     first_row: int,
     block_size: int,
     upload: Uploader,
-    dtype: torch.dtype,
+    mask_dtype: torch.dtype | None,
     window: int | None = None,
 ) -> list[PrefillSpan]:
-    """One span per chunk, rows in the order of the chunks from `first_row` on."""
+    """One span per chunk, rows in the order of the chunks from `first_row` on; None: no masks."""
     spans = []
-    masked = upload.device != "cpu"
     for chunk in chunks:
         end = chunk.start + chunk.count
         first = first_block(chunk.start, window, block_size)
@@ -30,8 +29,8 @@ def plan_prefills(
         blocks += blocks[-1:] * (gathered - len(blocks))
         seen = window if window is not None and window < length else None
         mask = None
-        if masked and (length > chunk.count or seen is not None):
-            mask = lower_right(chunk.count, length, seen, upload.device, dtype)
+        if mask_dtype is not None and (length > chunk.count or seen is not None):
+            mask = lower_right(chunk.count, length, seen, upload.device, mask_dtype)
         spans.append(
             PrefillSpan(
                 start=first_row,
@@ -39,6 +38,7 @@ def plan_prefills(
                 length=length,
                 window=seen,
                 table=upload.integers([blocks]),
+                lengths=upload.integers([length]),
                 mask=mask,
             )
         )
@@ -47,7 +47,7 @@ def plan_prefills(
 
 
 def lower_right(
-    rows: int, length: int, window: int | None, device: str, dtype: torch.dtype
+    rows: int, length: int, window: int | None, device: torch.device | str, dtype: torch.dtype
 ) -> torch.Tensor:
     """`[rows, length]`: zero where row i sees a key, up to its own and within the window."""
     own = torch.arange(length - rows, length, device=device)[:, None]

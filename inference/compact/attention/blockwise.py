@@ -28,7 +28,7 @@ def decode_products(queries: Tensor, kv: KvCache, layer: int, group: DecodeGroup
     batch = rows * groups
     grouped = (queries * head_dim**-0.5).view(batch, -1, head_dim)
     scores = torch.bmm(grouped, keys.reshape(batch, tokens, head_dim).transpose(1, 2))
-    scores.view(rows, groups, -1, tokens).add_(group.mask)
+    scores.view(rows, groups, -1, tokens).add_(group.added)
     out = torch.bmm(scores.softmax(dim=-1), values.reshape(batch, tokens, head_dim))
     return out.view(queries.shape)
 

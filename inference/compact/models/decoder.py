@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import embedding, linear, rms_norm
 
 from inference.compact.attention.cache import KvCache
-from inference.compact.attention.sdpa import attend
+from inference.compact.attention.kernels import choose_kernels
 from inference.compact.batch import Batch
 from inference.compact.layers.mlp import feed_forward
 from inference.compact.layers.rope import rope_table, rotate
@@ -22,6 +22,7 @@ class Decoder:
     def __init__(self, shape: ModelShape, weights: Weights, placement: Placement) -> None:
         self.shape = shape
         self.weights = weights
+        self.kernels = choose_kernels(shape, placement)
         self.cache = KvCache(shape, placement)
         self.rope = rope_table(shape).to(placement.device, placement.torch_dtype)
 
@@ -55,7 +56,7 @@ class Decoder:
         keys_values = torch.stack((queries_keys[:, shape.heads :], values), dim=1)
         self.cache.store(index, batch.slots, keys_values)
         queries = queries_keys[:, : shape.heads]
-        return attend(queries, self.cache, index, batch.plans[shape.windows[index]])
+        return self.kernels.attend(queries, self.cache, index, batch.plans[shape.windows[index]])
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
         return rms_norm(x, weight.shape, weight, self.shape.norm_eps)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -14,7 +12,7 @@ from inference.compact.batch import PrefillSpan, Uploader
 from inference.compact.decode import plan_decodes
 from inference.compact.models.shape import read_shape
 from inference.compact.placement import Placement
-from inference.compact.prefill import lower_right, plan_prefills
+from inference.compact.prefill import plan_prefills
 from inference.compact.request import Request
 from inference.compact.scheduler import Chunk
 from tests.inference.compact.tiny import job_of, save_model
@@ -45,14 +43,11 @@ def _chunk(start: int, count: int) -> Chunk:
 
 
 def _spans(chunk: Chunk, window: int | None) -> tuple[PrefillSpan, PrefillSpan]:
-    """The same rows as planned for a CPU and, with their mask, for other devices."""
-    upload = Uploader("cpu")
-    (span,) = plan_prefills([chunk], 0, BLOCK, upload, torch.float32, window)
+    """The same rows as planned for kernels without and with masks."""
+    (span,) = plan_prefills([chunk], 0, BLOCK, Uploader("cpu"), None, window)
+    (masked,) = plan_prefills([chunk], 0, BLOCK, Uploader("cpu"), torch.float32, window)
     assert span.mask is None
-    mask = None
-    if span.length > chunk.count or span.window is not None:
-        mask = lower_right(chunk.count, span.length, span.window, "cpu", torch.float32)
-    return span, replace(span, mask=mask)
+    return span, masked
 
 
 def _by_definition(
@@ -79,11 +74,11 @@ def _by_definition(
 def test_prefill(cache: KvCache, start: int, count: int, window: int | None) -> None:
     queries = torch.randn(count, 4, 16, generator=torch.Generator().manual_seed(3))
     chunk = _chunk(start, count)
-    on_cpu, elsewhere = _spans(chunk, window)
+    plain, masked = _spans(chunk, window)
     expected = _by_definition(queries, cache, chunk, window)
     for found in (
-        prefill_blockwise(queries, cache, 1, on_cpu),
-        prefill_fused(queries, cache, 1, elsewhere),
+        prefill_blockwise(queries, cache, 1, plain),
+        prefill_fused(queries, cache, 1, masked),
     ):
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 

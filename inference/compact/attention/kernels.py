@@ -1,0 +1,100 @@
+"""Which code attends on a device: the fastest that is installed and agrees with torch's own."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from inference.compact.attention.blockwise import decode_products, prefill_blockwise
+from inference.compact.attention.cache import KvCache
+from inference.compact.attention.sdpa import decode_fused, prefill_fused
+from inference.compact.attention.trial import Trial
+from inference.compact.batch import AttentionPlan, DecodeGroup, PrefillSpan
+from inference.compact.models.shape import ModelShape
+from inference.compact.placement import Placement
+
+log = logging.getLogger("inference.compact")
+
+Decode = Callable[[Tensor, KvCache, int, DecodeGroup], Tensor]
+Prefill = Callable[[Tensor, KvCache, int, PrefillSpan], Tensor]
+# Module and function, the fastest first.
+Candidates = Sequence[tuple[str, str]]
+PAGED = "inference.compact.attention.paged"
+DECODES = ((PAGED, "decode_paged"),)
+PREFILLS = (("inference.compact.attention.flash", "prefill_flash"), (PAGED, "prefill_paged"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kernels:
+    """How to attend, and for which of the two a plan must hold masks."""
+
+    decode: Decode
+    prefill: Prefill
+    decode_masks: bool
+    prefill_masks: bool
+
+    def attend(self, queries: Tensor, cache: KvCache, layer: int, plan: AttentionPlan) -> Tensor:
+        """Outputs `[rows, heads * head_dim]` of queries `[rows, heads, head_dim]`; the step's own
+        keys and values must have been stored.
+        """
+        out = queries.new_zeros(queries.shape)
+        for group in plan.decodes:
+            rows = slice(group.start, group.stop)
+            out[rows] = self.decode(queries[rows], cache, layer, group)
+        for span in plan.prefills:
+            rows = slice(span.start, span.stop)
+            out[rows] = self.prefill(queries[rows], cache, layer, span)
+        return out.view(len(queries), -1)
+
+
+ON_CPU = Kernels(
+    decode=decode_products, prefill=prefill_blockwise, decode_masks=True, prefill_masks=False
+)
+
+
+def choose_kernels(shape: ModelShape, placement: Placement) -> Kernels:
+    """Plain products on a CPU; elsewhere what is installed, with a warning where that is torch's
+    own fused attention, which needs gathered copies and masks.
+    """
+    if placement.device == "cpu":
+        return ON_CPU
+    return best_of(DECODES, PREFILLS, Trial(shape, placement))
+
+
+def best_of(decodes: Candidates, prefills: Candidates, trial: Trial) -> Kernels:
+    """The first candidates that pass, each with torch's own as its floor."""
+    decode = first_that_agrees(decodes, trial.decodes)
+    prefill = first_that_agrees(prefills, trial.prefills)
+    slow = [name for name, kernel in (("decode", decode), ("prefill", prefill)) if kernel is None]
+    if slow:
+        log.warning("%s attend by torch's own kernels, which are slower", " and ".join(slow))
+    return Kernels(
+        decode=decode or decode_fused,
+        prefill=prefill or prefill_fused,
+        decode_masks=decode is None,
+        prefill_masks=prefill is None,
+    )
+
+
+def first_that_agrees(
+    candidates: Candidates, agrees: Callable[[Any], bool]
+) -> Callable[..., Tensor] | None:
+    """The first candidate that can be imported and passes its trial, None if there is none."""
+    for module, name in candidates:
+        try:
+            kernel: Callable[..., Tensor] = getattr(importlib.import_module(module), name)
+            if agrees(kernel):
+                log.info("attention: %s is used", name)
+                return kernel
+        except ImportError as error:
+            log.info("attention: %s cannot be used: %s", name, error)
+        except Exception as error:  # a compiler or driver that fails must not keep a node down
+            log.warning("attention: %s failed its trial: %r", name, error)
+        else:
+            log.warning("attention: %s computes something else and is not used", name)
+    return None

@@ -1,0 +1,178 @@
+"""Attention straight over the paged cache in Triton: no gathered copy, no mask, any window.
+
+Online softmax over tiles of keys, as in FlashAttention. Query heads that share a key head are rows
+of one tile, so that each key is read once. Decoding cuts a sequence into a fixed number of parts,
+so that few long ones occupy a whole GPU; their sums have one order, which depends on the row's own
+length alone, whatever else is in the batch.
+
+Imported only where Triton is installed; it comes with torch for CUDA.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from inference.compact.attention.cache import KvCache
+from inference.compact.batch import DecodeGroup, PrefillSpan
+
+KEYS_TILE = 32
+# Rows of a tile in prefill, query heads counted; the least side that matrix units take.
+ROWS_TILE = 64
+SIDE_LEAST = 16
+DECODE_SPLITS = 8
+# Wider than any context.
+NO_WINDOW = 1 << 30
+
+
+def decode_paged(queries: Tensor, kv: KvCache, layer: int, group: DecodeGroup) -> Tensor:
+    """Outputs `[rows, heads, head_dim]` of the group's queries of the same size."""
+    return _attend(queries, kv.blocks[layer], group, 1, DECODE_SPLITS)
+
+
+def prefill_paged(queries: Tensor, kv: KvCache, layer: int, span: PrefillSpan) -> Tensor:
+    """Outputs `[rows, heads, head_dim]` of the span's queries of the same size."""
+    return _attend(queries, kv.blocks[layer], span, len(queries), 1)
+
+
+def _attend(
+    queries: Tensor, blocks: Tensor, seen: DecodeGroup | PrefillSpan, rows: int, splits: int
+) -> Tensor:
+    """Each entry of `seen.lengths` is a sequence, whose last `rows` positions are its queries."""
+    count, heads, dim = queries.shape
+    _, block, _, kv_heads, _ = blocks.shape
+    group = heads // kv_heads
+    per_tile = 1 if rows == 1 else max(1, ROWS_TILE // group)
+    out = queries.new_empty(count, heads, dim)
+    parts, bests, totals = out, out, out
+    if splits > 1:
+        parts = queries.new_empty(splits, count, heads, dim, dtype=torch.float32)
+        bests, totals = parts.new_empty(2, splits, count, heads)
+    grid = (len(seen.lengths) * triton.cdiv(rows, per_tile), kv_heads, splits)
+    dim_tile = max(triton.next_power_of_2(dim), SIDE_LEAST)
+    _attend_tile[grid](
+        queries, blocks, seen.table, seen.lengths, parts, bests, totals,
+        dim**-0.5, rows, count * heads, queries.stride(0), seen.table.stride(0),
+        NO_WINDOW if seen.window is None else seen.window,
+        GROUP=group, PER_TILE=per_tile, DIM=dim, BLOCK=block, WIDTH=kv_heads * dim, SPLITS=splits,
+        ROWS_TILE=max(triton.next_power_of_2(per_tile * group), SIDE_LEAST),
+        DIM_TILE=dim_tile, KEYS_TILE=KEYS_TILE,
+    )  # fmt: skip
+    if splits > 1:
+        _add_up[(count * heads,)](
+            parts, bests, totals, out, count * heads, DIM=dim, DIM_TILE=dim_tile, SPLITS=splits
+        )
+    return out
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _attend_tile(
+    queries: tl.tensor,
+    blocks: tl.tensor,
+    table: tl.tensor,
+    lengths: tl.tensor,
+    out: tl.tensor,
+    bests: tl.tensor,
+    totals: tl.tensor,
+    scale: tl.tensor,
+    rows: tl.tensor,
+    outputs: tl.tensor,
+    query_stride: tl.tensor,
+    table_stride: tl.tensor,
+    window: tl.tensor,
+    GROUP: tl.constexpr,
+    PER_TILE: tl.constexpr,
+    DIM: tl.constexpr,
+    BLOCK: tl.constexpr,
+    WIDTH: tl.constexpr,
+    SPLITS: tl.constexpr,
+    ROWS_TILE: tl.constexpr,
+    DIM_TILE: tl.constexpr,
+    KEYS_TILE: tl.constexpr,
+) -> None:
+    """A few rows of one sequence, the query heads of one key head, one part of their keys."""
+    tiles = tl.cdiv(rows, PER_TILE)
+    sequence = tl.program_id(0) // tiles
+    first_query = tl.program_id(0) % tiles * PER_TILE
+    kv_head = tl.program_id(1)
+    split = tl.program_id(2)
+    length = tl.load(lengths + sequence)
+
+    places = tl.arange(0, ROWS_TILE)
+    query = first_query + places // GROUP
+    head = kv_head * GROUP + places % GROUP
+    real = (places < PER_TILE * GROUP) & (query < rows)
+    own = length - rows + query
+    dims = tl.arange(0, DIM_TILE)
+    row = sequence * rows + query
+    mine = real[:, None] & (dims < DIM)[None, :]
+    asked = queries + (row * query_stride + head * DIM)[:, None] + dims[None, :]
+    q = tl.load(asked, mask=mine, other=0.0)
+
+    first = length - rows + first_query
+    end = tl.minimum(first + PER_TILE, length)
+    low = tl.maximum(first + 1 - window, 0)
+    span = tl.cdiv(end - low, SPLITS * KEYS_TILE) * KEYS_TILE
+    begin = low + split * span
+    stop = tl.minimum(begin + span, end)
+
+    best = tl.full([ROWS_TILE], float("-inf"), tl.float32)
+    total = tl.zeros([ROWS_TILE], tl.float32)
+    gathered = tl.zeros([ROWS_TILE, DIM_TILE], tl.float32)
+    for at in range(begin, stop, KEYS_TILE):
+        keys = at + tl.arange(0, KEYS_TILE)
+        known = keys < stop
+        block = tl.load(table + sequence * table_stride + keys // BLOCK, mask=known, other=0)
+        token = block * BLOCK + keys % BLOCK
+        held = known[:, None] & (dims < DIM)[None, :]
+        place = blocks + (token * (2 * WIDTH) + kv_head * DIM)[:, None] + dims[None, :]
+        key = tl.load(place, mask=held, other=0.0)
+        value = tl.load(place + WIDTH, mask=held, other=0.0)
+        scores = tl.dot(q, tl.trans(key), input_precision="ieee") * scale
+        near = keys[None, :] > own[:, None] - window
+        visible = known[None, :] & (keys[None, :] <= own[:, None]) & near
+        scores = tl.where(visible, scores, float("-inf"))
+        higher = tl.maximum(best, tl.max(scores, 1))
+        # A row that has seen no key yet has no maximum; zero keeps its differences defined.
+        base = tl.where(higher == float("-inf"), 0.0, higher)
+        shrunk = tl.exp(best - base)
+        share = tl.exp(scores - base[:, None])
+        total = total * shrunk + tl.sum(share, 1)
+        found = tl.dot(share.to(value.dtype), value, input_precision="ieee")
+        gathered = gathered * shrunk[:, None] + found
+        best = higher
+
+    result = row * (WIDTH // DIM * GROUP) + head
+    if SPLITS == 1:
+        gathered = gathered / total[:, None]
+    else:
+        tl.store(bests + split * outputs + result, best, mask=real)
+        tl.store(totals + split * outputs + result, total, mask=real)
+    target = out + (split.to(tl.int64) * outputs + result)[:, None] * DIM + dims[None, :]
+    tl.store(target, gathered.to(out.dtype.element_ty), mask=mine)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _add_up(
+    parts: tl.tensor,
+    bests: tl.tensor,
+    totals: tl.tensor,
+    out: tl.tensor,
+    outputs: tl.tensor,
+    DIM: tl.constexpr,
+    DIM_TILE: tl.constexpr,
+    SPLITS: tl.constexpr,
+) -> None:
+    """One row and head from its parts, each relative to its own maximum."""
+    result = tl.program_id(0)
+    splits = tl.arange(0, SPLITS)
+    dims = tl.arange(0, DIM_TILE)
+    best = tl.load(bests + splits * outputs + result)
+    total = tl.load(totals + splits * outputs + result)
+    share = tl.exp(best - tl.max(best, 0))
+    place = (splits.to(tl.int64) * outputs + result)[:, None] * DIM + dims[None, :]
+    part = tl.load(parts + place, mask=(dims < DIM)[None, :], other=0.0)
+    found = tl.sum(part * share[:, None], 0) / tl.sum(total * share, 0)
+    tl.store(out + result * DIM + dims, found.to(out.dtype.element_ty), mask=dims < DIM)
