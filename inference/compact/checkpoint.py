@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from inference.compact.parallel import Share
+from inference.compact.progress import ReadingProgress
 from inference.engines.base import ModelError
 
 SINGLE = "model.safetensors"
@@ -37,6 +38,7 @@ class Checkpoint:
         self._opened: dict[str, Any] = {}
         self._files = self._files_of_tensors()
         self._taken: set[str] = set()
+        self._progress = ReadingProgress(self._size_bytes())
 
     def take(self, name: str, *size: int, split: int | None = None) -> Tensor:
         """Read one tensor, check it, and keep this process's share of dimension `split`."""
@@ -53,6 +55,7 @@ class Checkpoint:
             raise ModelError(f"{path}: {name}: {error}") from error
         if tensor.dtype not in STORED_DTYPES:
             raise ModelError(f"{path}: {name}: {tensor.dtype} is not supported")
+        self._progress.add(tensor.nbytes)
         tensor = tensor.to(dtype=self.dtype, device=self.device).contiguous()
         if not bool(tensor.isfinite().all()):
             raise ModelError(f"{path}: {name}: holds values that are not finite")
@@ -65,6 +68,10 @@ class Checkpoint:
             if name != spare and not name.endswith(DERIVED_SUFFIX):
                 path = self.folder / self._files[name]
                 raise ModelError(f"{path}: {name}: is no part of the architecture in config.json")
+
+    def _size_bytes(self) -> int:
+        paths = [self.folder / file for file in set(self._files.values())]
+        return sum(path.stat().st_size for path in paths if path.exists())
 
     def _part(self, size: tuple[int, ...], split: int | None) -> tuple[slice, ...]:
         return tuple(
