@@ -8,19 +8,27 @@ from typing import Protocol
 import msgspec
 
 from controlplane.kernel.price import TokenCounts
-from inference.contract.frames import TokenLogprob, Usage, Vectors
+from inference.contract.frames import TokenLogprob, ToolCallDelta, Usage, Vectors
 
 TokenText = Callable[[int], tuple[str, bytes]]
 """Text and bytes of one token id, for logprobs."""
 
 
 class Piece(msgspec.Struct, kw_only=True):
-    """Text of one choice that may be shown now; `finish` closes the choice."""
+    """Text and tool calls of one choice that may be shown now; `finish` closes the choice."""
 
     choice: int
     text: str
     logprobs: list[TokenLogprob]
     finish: str | None = None
+    calls: list[ToolCallDelta] = []
+
+    def join(self, later: Piece) -> None:
+        """Take in what follows."""
+        self.text += later.text
+        self.logprobs = self.logprobs + later.logprobs
+        self.calls = self.calls + later.calls
+        self.finish = later.finish
 
 
 class Charge(msgspec.Struct, frozen=True):

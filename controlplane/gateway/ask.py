@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -11,11 +11,24 @@ from inference.contract.frames import Sampling
 Operation = Literal["chat", "completion", "embedding"]
 
 
+class ToolUse(msgspec.Struct, frozen=True):
+    """A call that the assistant made in an earlier turn."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any]
+
+
 class Turn(msgspec.Struct, frozen=True):
-    """One message of a chat, its parts joined to one text."""
+    """One message of a chat, its parts joined to one text.
+
+    `calls` are the assistant's; `call_id` is the call that a tool's message answers.
+    """
 
     role: str
     content: str
+    calls: tuple[ToolUse, ...] = ()
+    call_id: str | None = None
 
 
 class Inputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +55,9 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """A checked request. Exactly one of `turns`, `text`, `tokens` and `inputs` holds the prompt.
 
     `output_tokens` is None when the client named no bound, `output_field` is what it calls it;
-    `bytes` is the size of the body.
+    `bytes` is the size of the body. `tools` are what the model may call, as templates read them;
+    `grammar_field` is what the client calls the grammar that sampling holds, empty without one.
+    `passed` are fields for engines that take the request itself.
     """
 
     operation: Operation
@@ -58,6 +73,14 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     tokens: tuple[int, ...] | None = None
     output_field: str = "max_tokens"
     inputs: Inputs | None = None
+    tools: tuple[dict[str, Any], ...] = ()
+    grammar_field: str = ""
+    passed: dict[str, Any] = {}
+
+    @property
+    def speaks_of_tools(self) -> bool:
+        """Whether the prompt has more in it than texts that the client sent."""
+        return bool(self.tools) or any(turn.calls for turn in self.turns)
 
     @property
     def prompt_field(self) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from controlplane.gateway.answer import Piece, Writer
+from controlplane.gateway.ask import Ask
 from controlplane.gateway.nodes.stream import JobStream
 from controlplane.gateway.openai.render import ChatWriter
 from controlplane.gateway.openai.upstream import request_json
@@ -16,7 +19,7 @@ from controlplane.gateway.s6_finish.finisher import Finisher
 from controlplane.gateway.s6_finish.serialize import write_chunk, write_end
 from controlplane.gateway.s6_finish.write import write_out
 from controlplane.gateway.trip import NOTHING, Trip, made
-from inference.contract.frames import Output, Usage
+from inference.contract.frames import Output, Sampling, Usage
 
 
 class Generation:
@@ -95,7 +98,7 @@ class Generation:
         admitted, prompt = made(self._trip.admitted), made(self._trip.prompt)
         work = Work(
             model=admitted.model.name,
-            sampling=admitted.ask.sampling,
+            sampling=self._sampling(admitted.ask),
             tokens=prompt.tokens,
             chains=prompt.chains,
             output_tokens=prompt.output_tokens,
@@ -179,6 +182,12 @@ class Generation:
             completion_tokens=min(usage.completion_tokens, output_all),
             source=usage.source,
         )
+
+    def _sampling(self, ask: Ask) -> Sampling:
+        """A server that gets the request itself finds in it what the output has to match."""
+        if not self._request_json:
+            return ask.sampling
+        return msgspec.structs.replace(ask.sampling, grammar=None)
 
     def _prompt_bound(self) -> int:
         asked = made(self._trip.asked)

@@ -20,6 +20,7 @@ from controlplane.gateway.ports import LedgerAway
 from controlplane.gateway.record import make_record
 from controlplane.gateway.refusal import (
     Refusal,
+    grammar_failed,
     internal_error,
     node_lost,
     node_rejected,
@@ -41,6 +42,7 @@ from controlplane.gateway.s7_bill.settle import charge_delayed, settle_charge
 from controlplane.gateway.trip import Out, Trip, made
 from controlplane.gateway.world import REGION_HEADER, World
 from controlplane.kernel.spans import INDEX
+from inference.contract.frames import Output
 
 ATTEMPTS_MAX = 3
 S1, S2, S3, S4, S5, S6, S7 = (
@@ -119,6 +121,7 @@ def _balance(trip: Trip) -> None:
             world.fleet,
             client_region=call.header(REGION_HEADER),
             own_region=world.region,
+            grammar_field=made(trip.admitted).ask.grammar_field,
         )
     finally:
         call.spans.add(S2, began)
@@ -146,7 +149,8 @@ async def _infer(trip: Trip) -> None:
             continue
         except JobRejected as error:
             if error.code not in RETRY_CODES:
-                raise node_rejected(error.code, str(error)) from error
+                field = made(trip.admitted).ask.grammar_field
+                raise node_rejected(error.code, str(error), grammar_field=field) from error
         except NodeLost as error:
             log.warning("node lost name=%s reason=%s", placement.link.identity.name, error)
             if not trip.call.left_ms():
@@ -181,7 +185,7 @@ async def _route(trip: Trip, tried: set[str]) -> Placement:
 def _nodes_now(trip: Trip, tried: set[str]) -> tuple[NodeLink, ...]:
     """The cluster as it is by now: nodes come and go while a request waits for room."""
     cluster, prompt = made(trip.cluster), made(trip.prompt)
-    model = made(trip.admitted).model
+    model, ask = made(trip.admitted).model, made(trip.admitted).ask
     served = trip.world.fleet.models().get(model.name)
     if served is cluster.served and not tried:
         return cluster.nodes
@@ -194,6 +198,7 @@ def _nodes_now(trip: Trip, tried: set[str]) -> tuple[NodeLink, ...]:
         and link.hello.pool == model.pool
         and link.hello.block_size in prompt.chains
         and link.identity.id not in tried
+        and (link.follows_grammars or not ask.grammar_field)
     )
 
 
@@ -210,8 +215,8 @@ async def _work(trip: Trip, placement: Placement) -> None:
     try:
         while outputs := await stream.batch():
             began = spans.add(S5, began)
-            if not stream.cancelled and any(each.finish in FAILED_FINISHES for each in outputs):
-                raise NodeLost("the node gave it up")
+            if not stream.cancelled:
+                _check_finishes(trip, outputs)
             await trip.task.take(outputs)
             began = spans.add(S6, began)
             if trip.task.ended:
@@ -225,6 +230,16 @@ async def _work(trip: Trip, placement: Placement) -> None:
         # A no-op where the job has ended; else nobody wants the rest.
         stream.cancel()
         note_remote_spans(call, stream, dispatched_us=dispatched_us)
+
+
+def _check_finishes(trip: Trip, outputs: list[Output]) -> None:
+    """A choice that the node gave up ends the attempt."""
+    failed = {output.finish for output in outputs} & FAILED_FINISHES
+    field = made(trip.admitted).ask.grammar_field
+    if field and "error" in failed:
+        raise grammar_failed(field)
+    if failed:
+        raise NodeLost("the node gave it up")
 
 
 def _price(trip: Trip) -> None:

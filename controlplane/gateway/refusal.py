@@ -83,8 +83,10 @@ def timed_out(deadline_s: int) -> Refusal:
     return Refusal(504, "deadline_exceeded", message, kind="server_error", headers=NO_RETRY)
 
 
-def node_rejected(code: str, reason: str) -> Refusal:
+def node_rejected(code: str, reason: str, *, grammar_field: str) -> Refusal:
     """What a node says of a job that no other node would take either."""
+    if code == "bad_grammar":
+        return bad_field(grammar_field, f"'{grammar_field}' cannot be followed: {reason}.")
     if code == "too_long":
         message = f"The request does not fit the nodes that serve this model: {reason}"
         return bad_field(None, message, "context_length_exceeded")
@@ -96,6 +98,12 @@ def node_rejected(code: str, reason: str) -> Refusal:
 def internal_error(code: str, message: str) -> Refusal:
     """A failure of ours after work began; charged for what was delivered, so not to be retried."""
     return Refusal(500, code, message, kind="server_error", headers=NO_RETRY)
+
+
+def grammar_failed(field: str) -> Refusal:
+    """The grammar was taken, and grew too complex to follow on the way."""
+    message = f"The output could not go on: '{field}' is too complex here. Make it simpler."
+    return internal_error("grammar_failed", message)
 
 
 def node_lost() -> Refusal:

@@ -67,6 +67,7 @@ _LAYERS: tuple[tuple[str, str, str, bool], ...] = (
     ("s6_finish", "detokenize", "token ids to UTF-8 safe text", False),
     ("s6_finish", "stop", "stop strings across token borders", False),
     ("s6_finish", "safety", "secrets, personal data, classifier", False),
+    ("s6_finish", "tools", "tool calls out of the text", False),
     ("s6_finish", "serialize", "chunks or body in the client's shape", False),
     ("s6_finish", "write", "to the client's socket", False),
     ("s7_bill", "price", "usage to nano-USD", False),

@@ -8,16 +8,17 @@ and a `tojson` that writes JSON rather than HTML.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, NotRequired, TypedDict
 
-from jinja2 import TemplateError
+from jinja2 import TemplateError, meta
 
 from inference.text.allowance import Rendering
 from inference.text.sandbox import BoundedEnvironment
 
 PROMPT_CHARS_MAX = 16 * 1024 * 1024
 TEMPLATE_CHARS_MAX = 128 * 1024
+TOOL_CALL_TAG = "<tool_call>"
 # What the expressions of a template can raise beside Jinja's own errors.
 TEMPLATE_FAULTS = (
     TemplateError, ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError,
@@ -34,6 +35,8 @@ class ChatMessage(TypedDict):
 
     role: str
     content: str
+    tool_calls: NotRequired[list[dict[str, Any]]]
+    tool_call_id: NotRequired[str]
 
 
 class ChatTemplate:
@@ -47,23 +50,34 @@ class ChatTemplate:
         except (TemplateError, RecursionError, SyntaxError) as error:
             raise TemplateFailed(f"chat_template: {error}") from error
         self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
+        # Of the forms in which models write calls only this one is read back.
+        self.shows_tools = "tools" in _variables(source) and TOOL_CALL_TAG in source
 
-    def render(self, messages: Sequence[ChatMessage]) -> str:
+    def render(
+        self, messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> str:
         """The prompt up to where the assistant begins to speak; raises `TemplateFailed`."""
         try:
             with Rendering():
-                return self._joined(messages)
+                return self._joined(messages, list(tools) or None)
         except TEMPLATE_FAULTS as error:
             raise TemplateFailed(f"messages: {error}") from error
 
-    def _joined(self, messages: Sequence[ChatMessage]) -> str:
+    def _joined(
+        self, messages: Sequence[ChatMessage], tools: list[Mapping[str, Any]] | None
+    ) -> str:
         parts: list[str] = []
         room = PROMPT_CHARS_MAX
         for part in self._template.generate(
-            messages=messages, add_generation_prompt=True, **self._tokens
+            messages=messages, tools=tools, add_generation_prompt=True, **self._tokens
         ):
             parts.append(part)
             room -= len(part)
             if room < 0:
                 raise TemplateError(f"over {PROMPT_CHARS_MAX} characters of prompt")
         return "".join(parts)
+
+
+def _variables(source: str) -> set[str]:
+    """Names that a template, which has been compiled, takes from outside."""
+    return meta.find_undeclared_variables(BoundedEnvironment().parse(source))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tokenizers import Tokenizer
 
 from inference.contract.assets import ASSET_FILES
 from inference.text.chat import ChatMessage, ChatTemplate
 from inference.text.decode import TokenDecoder
+from inference.text.marks import MARK, SpecialNames
 
 TOKENIZER_FILE, CONFIG_FILE = ASSET_FILES
 _BYTE_LEVEL_SHIFT = 0x100
@@ -25,6 +27,8 @@ class ModelText:
     def __init__(self, tokenizer: Tokenizer, template: ChatTemplate | None) -> None:
         self._tokenizer = tokenizer
         self._template = template
+        added = tokenizer.get_added_tokens_decoder().values()
+        self._special = SpecialNames(token.content for token in added if token.special)
         self._bytes = {char: byte for byte, char in enumerate(_byte_alphabet())}
         self.vocab_size = tokenizer.get_vocab_size()
         # No token stands for more text than this, so a text's length bounds its tokens from below.
@@ -52,15 +56,29 @@ class ModelText:
         """Whether the model has a chat template."""
         return self._template is not None
 
-    def render(self, messages: Sequence[ChatMessage]) -> str:
-        """Messages to prompt text; raises `chat.TemplateFailed`, LookupError without a template."""
+    @property
+    def shows_tools(self) -> bool:
+        """Whether the template tells the model of tools, and in which form to call them."""
+        return self._template is not None and self._template.shows_tools
+
+    def render(
+        self, messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> str:
+        """Messages to prompt text, for `encode` alone: names of special tokens in them are marked.
+
+        Raises `chat.TemplateFailed`, LookupError without a template.
+        """
         if self._template is None:
             raise LookupError("the model has no chat template")
-        return self._template.render(messages)
+        return self._template.render(
+            self._special.broken(list(messages)), self._special.broken(list(tools))
+        )
 
     def encode(self, text: str, *, add_special: bool) -> list[int]:
         """Token ids; a rendered template carries its special tokens already."""
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special).ids
+        ids: list[int] = []
+        for part in text.split(MARK):
+            ids += self._tokenizer.encode(part, add_special_tokens=add_special).ids
         return ids
 
     def encode_all(self, texts: list[str]) -> list[list[int]]:

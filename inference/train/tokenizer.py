@@ -24,13 +24,23 @@ LONG_SHARE = 0.02
 
 CHAT_TEMPLATE = (
     "{{ bos_token }}"
+    "{% if tools %}{{ '<|system|>You may call these functions:\\n<tools>\\n' }}"
+    "{% for tool in tools %}{{ (tool | tojson) + '\\n' }}{% endfor %}"
+    "{{ '</tools>\\nA call is written so:\\n<tool_call>\\n' }}"
+    '{{ \'{"name": NAME, "arguments": OBJECT}\\n</tool_call><|end|>\' }}{% endif %}'
     "{% for message in messages %}"
     "{% if message['role'] == 'user' %}{{ '<|user|>' }}"
     "{% elif message['role'] == 'assistant' %}{{ '<|assistant|>' }}"
     "{% elif message['role'] in ['system', 'developer'] %}{{ '<|system|>' }}"
+    "{% elif message['role'] == 'tool' %}{{ '<|user|><tool_response>\\n' }}"
     "{% else %}{{ raise_exception('Unknown role: ' + message['role']) }}"
     "{% endif %}"
-    "{{ message['content'] | trim }}{{ '<|end|>' }}"
+    "{{ message['content'] | trim }}"
+    "{% for call in message['tool_calls'] or [] %}"
+    "{% if message['content'] or not loop.first %}{{ '\\n' }}{% endif %}"
+    "{{ '<tool_call>\\n{\"name\": \"' + call['function']['name'] + '\", \"arguments\": ' }}"
+    "{{ (call['function']['arguments'] | tojson) + '}\\n</tool_call>' }}{% endfor %}"
+    "{% if message['role'] == 'tool' %}{{ '\\n</tool_response>' }}{% endif %}{{ '<|end|>' }}"
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )

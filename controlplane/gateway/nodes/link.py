@@ -26,6 +26,7 @@ from controlplane.gateway.nodes.limits import (
 from controlplane.gateway.nodes.stream import JobStream
 from controlplane.gateway.ports import NodeIdentity
 from controlplane.kernel.clock import monotonic_s
+from inference.contract.capabilities import Capability
 from inference.contract.codec import BadFrame, decode_from_node, encode
 from inference.contract.frames import (
     FRAME_BYTES_MAX,
@@ -148,6 +149,11 @@ class NodeLink:
     def takes_jobs(self) -> bool:
         """New jobs may be dispatched here, credits permitting."""
         return self.state is LinkState.READY
+
+    @property
+    def follows_grammars(self) -> bool:
+        """It holds outputs to a grammar, or a server behind it does that, from the request."""
+        return not {Capability.GRAMMAR, Capability.TEXT}.isdisjoint(self.hello.capabilities)
 
     def dispatch(self, job: Job, *, cached_tokens: int = 0) -> JobStream:
         """Book a credit and send a job; raises `NoCredit`, or LookupError for a foreign model."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from controlplane.gateway.ask import Ask, Turn
 from controlplane.gateway.openai.fields import (
@@ -14,11 +14,27 @@ from controlplane.gateway.openai.fields import (
     ShortText,
     check_common,
     include_usage,
+    passed_fields,
     sampling_of,
     stop_strings,
 )
 from controlplane.gateway.openai.parse import parse_body
-from controlplane.gateway.refusal import bad_field
+from controlplane.gateway.openai.structured import (
+    ResponseFormat,
+    StructuredOutputs,
+    Wanted,
+    wanted_format,
+)
+from controlplane.gateway.openai.tools import (
+    CallId,
+    Choice,
+    ToolCalls,
+    Tools,
+    offered,
+    tool_uses,
+    wanted_calls,
+)
+from controlplane.gateway.refusal import Refusal, bad_field
 from inference.contract.frames import LOGPROBS_MAX
 
 MESSAGES_MAX = 2048
@@ -46,18 +62,18 @@ class FilePart(msgspec.Struct, tag="file", tag_field="type"):
 Part = TextPart | ImagePart | AudioPart | FilePart
 
 
+Content = str | Annotated[list[Part], Meta(min_length=1, max_length=PARTS_MAX)]
+
+
 class Message(msgspec.Struct, forbid_unknown_fields=True):
-    """One message; `developer` is read as `system`."""
+    """One message; `developer` is read as `system`. Only an assistant's needs no content."""
 
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | Annotated[list[Part], Meta(min_length=1, max_length=PARTS_MAX)]
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Content | None | UnsetType = UNSET
     name: ShortText | None = None
-
-
-class ResponseFormat(msgspec.Struct, forbid_unknown_fields=True):
-    """Only plain text until an engine offers structured output."""
-
-    type: Literal["text"]
+    refusal: str | None = None
+    tool_calls: ToolCalls | None = None
+    tool_call_id: CallId | None = None
 
 
 class ChatRequest(Common, kw_only=True):
@@ -68,6 +84,9 @@ class ChatRequest(Common, kw_only=True):
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=LOGPROBS_MAX)] | None = None
     response_format: ResponseFormat | None = None
+    tools: Tools | None = None
+    tool_choice: Choice | None = None
+    parallel_tool_calls: bool | None = None
 
 
 _decoder = msgspec.json.Decoder(ChatRequest)
@@ -79,19 +98,40 @@ def parse(data: bytes) -> Ask:
     check_common(request)
     if request.top_logprobs is not None and not request.logprobs:
         raise bad_field("top_logprobs", "'top_logprobs' needs 'logprobs': true.")
+    tools = offered(request.tools, request.tool_choice, request.parallel_tool_calls)
+    wanted = _wanted(request) if tools else wanted_format(*_formats(request))
     return Ask(
         operation="chat",
         model=request.model,
         stream=bool(request.stream),
         include_usage=include_usage(request),
         sampling=sampling_of(
-            request, logprobs=(request.top_logprobs or 0) if request.logprobs else None
+            request,
+            logprobs=(request.top_logprobs or 0) if request.logprobs else None,
+            wanted=wanted,
         ),
         output_tokens=_output_tokens(request),
         stop=stop_strings(request.stop),
         bytes=len(data),
         output_field="max_completion_tokens" if request.max_completion_tokens else "max_tokens",
-        turns=tuple(_turn(place, message) for place, message in enumerate(request.messages)),
+        turns=_turns(request.messages),
+        tools=tools,
+        grammar_field=wanted.field if wanted else "",
+        passed=passed_fields(request),
+    )
+
+
+def _formats(request: ChatRequest) -> tuple[ResponseFormat | None, StructuredOutputs | None]:
+    return request.response_format, request.structured_outputs
+
+
+def _wanted(request: ChatRequest) -> Wanted:
+    """Calls of tools, or what else was asked for in their place."""
+    return wanted_calls(
+        request.tools or [],
+        request.tool_choice,
+        many=request.parallel_tool_calls is not False,
+        content=wanted_format(*_formats(request)),
     )
 
 
@@ -104,16 +144,51 @@ def _output_tokens(request: ChatRequest) -> int | None:
     return request.max_completion_tokens or request.max_tokens
 
 
-def _turn(place: int, message: Message) -> Turn:
-    role = "system" if message.role == "developer" else message.role
+def _turns(messages: list[Message]) -> tuple[Turn, ...]:
+    """Messages with their texts joined; a tool's message must answer a call made before it."""
+    turns: list[Turn] = []
+    called: set[str] = set()
+    for place, message in enumerate(messages):
+        at = f"messages[{place}]"
+        _check_fields(message, at)
+        if message.role == "tool" and message.tool_call_id not in called:
+            field = f"{at}.tool_call_id"
+            raise bad_field(field, f"'{field}' is not the id of a call in an earlier message.")
+        calls = tool_uses(message.tool_calls or (), f"{at}.tool_calls")
+        called.update(call.id for call in calls)
+        role = "system" if message.role == "developer" else message.role
+        turns.append(Turn(role, _text(message, at), calls, message.tool_call_id))
+    return tuple(turns)
+
+
+def _check_fields(message: Message, at: str) -> None:
+    """Which fields a message must and may have depends on its role."""
+    for field, role in (("tool_calls", "assistant"), ("tool_call_id", "tool")):
+        if getattr(message, field) is not None and message.role != role:
+            raise bad_field(f"{at}.{field}", f"'{at}.{field}' needs the role '{role}'.")
+    if message.role == "tool" and message.tool_call_id is None:
+        raise _missing(f"{at}.tool_call_id")
+    if message.role == "assistant" and (message.tool_calls or message.refusal):
+        return
+    if message.content is UNSET:
+        raise _missing(f"{at}.content")
+    if message.content is None:
+        raise bad_field(f"{at}.content", f"'{at}.content' must be a string or a list, not null.")
+
+
+def _missing(field: str) -> Refusal:
+    return bad_field(field, f"Missing parameter: '{field}'.", "missing_required_parameter")
+
+
+def _text(message: Message, at: str) -> str:
+    if message.content is None or message.content is UNSET:
+        return message.refusal or ""
     if isinstance(message.content, str):
-        return Turn(role, message.content)
+        return message.content
     texts = []
     for number, part in enumerate(message.content):
         if not isinstance(part, TextPart):
             kind = type(part).__name__.removesuffix("Part").lower()
-            raise bad_field(
-                f"messages[{place}].content[{number}]", f"This model does not accept {kind} parts."
-            )
+            raise bad_field(f"{at}.content[{number}]", f"This model does not accept {kind} parts.")
         texts.append(part.text)
-    return Turn(role, "".join(texts))
+    return "".join(texts)

@@ -12,10 +12,12 @@ from controlplane.gateway.openai.fields import (
     Common,
     check_common,
     include_usage,
+    passed_fields,
     sampling_of,
     stop_strings,
 )
 from controlplane.gateway.openai.parse import parse_body
+from controlplane.gateway.openai.structured import wanted_format
 from controlplane.gateway.refusal import bad_field
 
 LEGACY_LOGPROBS_MAX = 5
@@ -44,17 +46,20 @@ def parse(data: bytes) -> Ask:
     if request.best_of not in (None, request.n or 1):
         raise bad_field("best_of", "'best_of' must equal 'n'.", "unsupported_parameter")
     text, tokens = _prompt(request.prompt)
+    wanted = wanted_format(None, request.structured_outputs)
     return Ask(
         operation="completion",
         model=request.model,
         stream=bool(request.stream),
         include_usage=include_usage(request),
-        sampling=sampling_of(request, logprobs=request.logprobs),
+        sampling=sampling_of(request, logprobs=request.logprobs, wanted=wanted),
         output_tokens=request.max_tokens,
         stop=stop_strings(request.stop),
         bytes=len(data),
         text=text,
         tokens=tokens,
+        grammar_field=wanted.field if wanted else "",
+        passed=passed_fields(request),
     )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
+from controlplane.gateway.openai.structured import StructuredOutputs, Wanted
 from controlplane.gateway.refusal import bad_field
 from inference.contract.frames import CHOICES_MAX, Sampling
 
@@ -14,6 +15,9 @@ STOP_STRINGS_MAX = 4
 STOP_CHARS_MAX = 256
 LOGIT_BIAS_MAX = 300
 METADATA_MAX = 16
+PASSED = (
+    "parallel_tool_calls", "response_format", "structured_outputs", "tool_choice", "tools",
+)  # fmt: skip
 SEED_MIN = -(2**63)
 SEED_MAX = 2**63 - 1
 
@@ -52,6 +56,7 @@ class Common(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     presence_penalty: Penalty | None = None
     logit_bias: dict[str, Annotated[float, Meta(ge=-100, le=100)]] | None = None
     user: ShortText | None = None
+    structured_outputs: StructuredOutputs | None = None
     metadata: dict[str, ShortText] | None = None
     service_tier: Literal["auto", "default"] | None = None
 
@@ -73,7 +78,7 @@ def check_common(request: Common) -> None:
         raise bad_field("top_p", "'top_p' must be greater than 0.")
 
 
-def sampling_of(request: Common, *, logprobs: int | None) -> Sampling:
+def sampling_of(request: Common, *, logprobs: int | None, wanted: Wanted | None) -> Sampling:
     """The engine's sampling parameters; the output bound is set at admission."""
     return Sampling(
         max_tokens=0,
@@ -87,7 +92,14 @@ def sampling_of(request: Common, *, logprobs: int | None) -> Sampling:
         seed=request.seed,
         logprobs=logprobs,
         logit_bias=_bias(request.logit_bias),
+        grammar=wanted.grammar if wanted else None,
     )
+
+
+def passed_fields(request: Common) -> dict[str, Any]:
+    """What an engine that takes the request itself needs as the client wrote it."""
+    found = {name: getattr(request, name, None) for name in PASSED}
+    return {name: msgspec.to_builtins(each) for name, each in found.items() if each is not None}
 
 
 def _bias(given: dict[str, float] | None) -> dict[int, float]:

@@ -21,8 +21,8 @@ LARGE_BYTES = 262_144
 KNOWN_UNSUPPORTED = frozenset(
     {
         "audio", "function_call", "functions", "modalities", "parallel_tool_calls", "prediction",
-        "prompt_cache_key", "reasoning_effort", "safety_identifier", "store", "suffix",
-        "tool_call_id", "tool_calls", "tool_choice", "tools", "verbosity", "web_search_options",
+        "prompt_cache_key", "reasoning_effort", "response_format", "safety_identifier", "store",
+        "suffix", "tool_choice", "tools", "verbosity", "web_search_options",
     }
 )  # fmt: skip
 _DECODER_SAYS = "JSON is malformed: "
@@ -57,6 +57,9 @@ def _check_json(data: bytes) -> None:
         raise bad_field(None, f"The body is not valid UTF-8: {error.reason}.") from error
     try:
         parsed = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except _GivenTwice:
+        path = _encodable(_path_given_twice(json.loads(text, object_pairs_hook=_Pairs)) or "")
+        raise bad_field(path, f"The field '{path}' is given twice.") from None
     except RecursionError as error:
         raise bad_field(None, f"The body nests deeper than {DEPTH_MAX} levels.") from error
     except json.JSONDecodeError as error:
@@ -80,16 +83,38 @@ def _check_depth(text: str) -> None:
             raise bad_field(None, f"The body nests deeper than {DEPTH_MAX} levels.")
 
 
+class _GivenTwice(Exception):
+    """An object has a field twice; the parser cannot say where it is."""
+
+
+class _Pairs(list[tuple[str, object]]):
+    """An object with all its fields."""
+
+
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     made = dict(pairs)
     if len(made) != len(pairs):
-        seen: set[str] = set()
-        for name, _ in pairs:
-            if name in seen:
-                shown = _encodable(name)
-                raise bad_field(shown, f"The field '{shown}' is given twice.")
-            seen.add(name)
+        raise _GivenTwice
     return made
+
+
+def _path_given_twice(value: object) -> str | None:
+    """Path of the first field that its object has twice; None where there is none."""
+    seen: set[str] = set()
+    items: list[tuple[str, object]] = []
+    if isinstance(value, _Pairs):
+        for name, inner in value:
+            if name in seen:
+                return name
+            seen.add(name)
+            items.append((name, inner))
+    elif isinstance(value, list):
+        items = [(f"[{place}]", inner) for place, inner in enumerate(value)]
+    for step, inner in items:
+        found = _path_given_twice(inner)
+        if found is not None:
+            return f"{step}{found}" if found.startswith("[") else f"{step}.{found}"
+    return None
 
 
 def _no_constant(name: str) -> NoReturn:

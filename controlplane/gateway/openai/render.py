@@ -8,7 +8,7 @@ from controlplane.gateway.answer import Charge, Piece, TokenText
 from controlplane.gateway.ask import Ask
 from controlplane.kernel.ids import id_time_ms
 from controlplane.kernel.money import usd_text
-from inference.contract.frames import TokenLogprob, Usage
+from inference.contract.frames import TokenLogprob, ToolCallDelta, Usage
 
 DONE = b"data: [DONE]\n\n"
 # JSON has no infinity; the OpenAI API writes this for what has no chance at all.
@@ -82,6 +82,8 @@ class ChatWriter:
                 events.append(self._opening(piece.choice))
             if piece.text or piece.logprobs:
                 events.append(self._delta(piece))
+            if piece.calls:
+                events.append(self._calling(piece))
             if piece.finish is not None:
                 events.append(self._closing(piece))
         return b"".join(head + event + b"]" + self._tail for event in events if event)
@@ -122,6 +124,12 @@ class ChatWriter:
             self._logprobs_bytes(piece),
         )
 
+    def _calling(self, piece: Piece) -> bytes:
+        return b'{"index":%d,"delta":{"tool_calls":%b},"logprobs":null,"finish_reason":null}' % (
+            piece.choice,
+            _encode([_call_delta(call) for call in piece.calls]),
+        )
+
     def _closing(self, piece: Piece) -> bytes:
         return b'{"index":%d,"delta":{},"logprobs":null,"finish_reason":%b}' % (
             piece.choice,
@@ -129,9 +137,13 @@ class ChatWriter:
         )
 
     def _choice(self, piece: Piece) -> dict[str, object]:
+        message: dict[str, object] = {"role": "assistant", "content": piece.text, "refusal": None}
+        if piece.calls:
+            message["content"] = piece.text or None
+            message["tool_calls"] = _whole_calls(piece.calls)
         return {
             "index": piece.choice,
-            "message": {"role": "assistant", "content": piece.text, "refusal": None},
+            "message": message,
             "logprobs": self._logprobs(piece),
             "finish_reason": piece.finish,
         }
@@ -211,6 +223,25 @@ class CompletionWriter(ChatWriter):
             "top_logprobs": tops,
             "text_offset": offsets,
         }
+
+
+def _call_delta(call: ToolCallDelta) -> dict[str, object]:
+    """The first of a call names it; the others carry on its arguments."""
+    if call.id is None:
+        return {"index": call.index, "function": {"arguments": call.arguments}}
+    return {"index": call.index, **_call(call, call.arguments)}
+
+
+def _whole_calls(deltas: list[ToolCallDelta]) -> list[dict[str, object]]:
+    arguments: dict[int, str] = {}
+    for delta in deltas:
+        arguments[delta.index] = arguments.get(delta.index, "") + delta.arguments
+    return [_call(delta, arguments[delta.index]) for delta in deltas if delta.id is not None]
+
+
+def _call(call: ToolCallDelta, arguments: str) -> dict[str, object]:
+    function = {"name": call.name, "arguments": arguments}
+    return {"id": call.id, "type": "function", "function": function}
 
 
 def _finite(logprob: float) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from controlplane.gateway.ask import Ask, Turn
+from controlplane.gateway.ask import Ask, ToolUse, Turn
 from controlplane.gateway.refusal import bad_field
 from inference.contract.frames import REQUEST_JSON_BYTES_MAX
 
@@ -18,7 +18,7 @@ def request_json(ask: Ask) -> bytes:
         raise bad_field(
             "logprobs", f"'{ask.model}' does not offer 'logprobs'.", "unsupported_parameter"
         )
-    body: dict[str, object] = {}
+    body: dict[str, object] = dict(ask.passed)
     if ask.turns:
         body["messages"] = [_message(turn) for turn in ask.turns]
     else:
@@ -33,4 +33,15 @@ def request_json(ask: Ask) -> bytes:
 
 
 def _message(turn: Turn) -> dict[str, object]:
-    return {"role": turn.role, "content": turn.content}
+    message: dict[str, object] = {"role": turn.role, "content": turn.content}
+    if turn.calls:
+        message["tool_calls"] = [_call(use) for use in turn.calls]
+    if turn.call_id is not None:
+        message["tool_call_id"] = turn.call_id
+    return message
+
+
+def _call(use: ToolUse) -> dict[str, object]:
+    arguments = msgspec.json.encode(use.arguments).decode()
+    function = {"name": use.name, "arguments": arguments}
+    return {"id": use.id, "type": "function", "function": function}

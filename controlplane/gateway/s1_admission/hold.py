@@ -31,7 +31,12 @@ ExactNano = Callable[[], Awaitable[int]]
 
 
 def prompt_bound(ask: Ask, model: ModelRecord) -> int:
-    """Most prompt tokens that this body can become, without counting them."""
+    """Most prompt tokens that this body can become, without counting them.
+
+    Templates spell tools out at a length of their own, so with those only the window is a bound.
+    """
+    if ask.speaks_of_tools:
+        return model.context_window
     if ask.inputs is not None:
         count = len(ask.inputs)
         whole = ask.bytes + SPECIAL_TOKENS_PER_INPUT * count

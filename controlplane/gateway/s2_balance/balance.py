@@ -8,7 +8,7 @@ from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.models import ServedModel
 from controlplane.gateway.nodes.registry import Fleet
-from controlplane.gateway.s2_balance.health import healthy_nodes
+from controlplane.gateway.s2_balance.health import healthy_nodes, nodes_that_follow
 from controlplane.gateway.s2_balance.load import pick_region
 from controlplane.gateway.s2_balance.proximity import near_regions
 from controlplane.gateway.snapshot import ModelRecord
@@ -29,10 +29,14 @@ def balance(
     *,
     client_region: str | None,
     own_region: str,
+    grammar_field: str = "",
 ) -> Cluster:
-    """Choose the cluster; raises `Refusal` (503) when no node serves the model."""
+    """Choose the cluster; raises `Refusal`: 503 when no node serves the model, 400 when none of
+    them can follow the grammar that the client calls `grammar_field`.
+    """
     served = fleet.models().get(model.name)
     nodes = healthy_nodes(call, served, model=model.name, pool=model.pool, task=model.task)
+    nodes = nodes_that_follow(nodes, model=model.name, grammar_field=grammar_field)
     regions = near_regions(
         call,
         (link.hello.region for link in nodes),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.models import ServedModel
-from controlplane.gateway.refusal import no_node
+from controlplane.gateway.refusal import bad_field, no_node
 from controlplane.kernel.spans import INDEX
 
 HEALTH = INDEX["s2_balance.health"]
@@ -26,3 +26,17 @@ def healthy_nodes(
     if not nodes:
         raise no_node(model)
     return nodes
+
+
+def nodes_that_follow(
+    nodes: tuple[NodeLink, ...], *, model: str, grammar_field: str
+) -> tuple[NodeLink, ...]:
+    """Those that can follow a grammar, where one is asked for; raises `Refusal` (400)."""
+    if not grammar_field:
+        return nodes
+    able = tuple(link for link in nodes if link.follows_grammars)
+    if not able:
+        field = grammar_field.split(".")[0]
+        message = f"No node of '{model}' offers '{field}'."
+        raise bad_field(field, message, "unsupported_parameter")
+    return able

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from controlplane.gateway.ask import Ask
+from typing import Any
+
+from controlplane.gateway.ask import Ask, ToolUse, Turn
 from controlplane.gateway.call import Call
 from controlplane.gateway.refusal import bad_field
 from controlplane.kernel.spans import INDEX
-from inference.text.chat import ChatMessage, TemplateFailed
+from inference.text.chat import TOOL_CALL_TAG, ChatMessage, TemplateFailed
 from inference.text.model_text import ModelText
 
 TEMPLATE = INDEX["s3_tokenize.template"]
@@ -18,11 +20,28 @@ def prompt_text(call: Call, ask: Ask, text: ModelText) -> str:
     try:
         if ask.text is not None:
             return ask.text
-        messages = [ChatMessage(role=turn.role, content=turn.content) for turn in ask.turns]
-        return text.render(messages)
+        if ask.tools and text.chats and not text.shows_tools:
+            message = f"The chat template of '{ask.model}' knows no tools ({TOOL_CALL_TAG})."
+            raise bad_field("tools", message, "unsupported_parameter")
+        return text.render([_message(turn) for turn in ask.turns], ask.tools)
     except TemplateFailed as error:
         raise bad_field("messages", f"The model's chat template: {error}.") from error
     except LookupError as error:
         raise bad_field("model", f"'{ask.model}' has no chat template.") from error
     finally:
         call.spans.add(TEMPLATE, began)
+
+
+def _message(turn: Turn) -> ChatMessage:
+    message = ChatMessage(role=turn.role, content=turn.content)
+    if turn.calls:
+        message["tool_calls"] = [_call(use) for use in turn.calls]
+    if turn.call_id is not None:
+        message["tool_call_id"] = turn.call_id
+    return message
+
+
+def _call(use: ToolUse) -> dict[str, Any]:
+    """As published templates read it: arguments are a map, not JSON text."""
+    function = {"name": use.name, "arguments": use.arguments}
+    return {"id": use.id, "type": "function", "function": function}

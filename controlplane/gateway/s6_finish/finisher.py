@@ -13,6 +13,7 @@ from controlplane.gateway.ports import Safety
 from controlplane.gateway.s6_finish.detokenize import detokenize
 from controlplane.gateway.s6_finish.safety import SafetyFilter
 from controlplane.gateway.s6_finish.stop import StopFinder
+from controlplane.gateway.s6_finish.tools import CallFinder, CallSpeller
 from controlplane.gateway.snapshot import SafetyMode
 from controlplane.kernel.spans import INDEX
 from inference.contract.frames import Output, TokenLogprob
@@ -20,7 +21,10 @@ from inference.text.model_text import ModelText
 
 STOP = INDEX["s6_finish.stop"]
 SAFETY = INDEX["s6_finish.safety"]
+TOOLS = INDEX["s6_finish.tools"]
 CONTENT_FILTER = "content_filter"
+TOOL_CALLS = "tool_calls"
+WHOLE = frozenset({"stop", TOOL_CALLS})
 
 
 class HeldLogprobs:
@@ -54,14 +58,23 @@ class HeldLogprobs:
 class Choice:
     """One choice between its first token and its finish reason."""
 
-    __slots__ = ("decoder", "finish", "logprobs", "safety", "stop", "tokens")
+    __slots__ = (
+        "calls", "decoder", "finish", "logprobs", "safety", "speller", "stop", "tokens",
+    )  # fmt: skip
 
     def __init__(
-        self, text: ModelText | None, stops: tuple[str, ...], safety: SafetyFilter | None
+        self,
+        text: ModelText | None,
+        stops: tuple[str, ...],
+        *,
+        safety: SafetyFilter | None,
+        calls: CallFinder | None,
     ) -> None:
         self.decoder = text.decoder() if text else None
         self.stop = StopFinder(stops)
         self.safety = safety
+        self.calls = calls
+        self.speller = CallSpeller()
         self.logprobs = HeldLogprobs()
         self.tokens = 0
         self.finish: str | None = None
@@ -87,8 +100,13 @@ class Finisher:
         # A stop string can end a choice inside an output: tokens behind it are not charged.
         self._singly = bool(ask.stop) or ask.sampling.logprobs is not None
         self.choices = [
-            Choice(text, ask.stop, None if mode == "off" else SafetyFilter(mode, safety))
-            for _ in range(ask.sampling.n)
+            Choice(
+                text,
+                ask.stop,
+                safety=None if mode == "off" else SafetyFilter(mode, safety),
+                calls=CallFinder(f"call_{call.request.hex()}_{place}") if ask.tools else None,
+            )
+            for place in range(ask.sampling.n)
         ]
 
     @property
@@ -126,7 +144,7 @@ class Finisher:
                 continue
             piece = await self._piece(choice, output)
             if output.choice in pieces:
-                _join(pieces[output.choice], piece)
+                pieces[output.choice].join(piece)
             else:
                 pieces[output.choice] = piece
         return list(pieces.values())
@@ -147,14 +165,19 @@ class Finisher:
 
     async def _add(self, choice: Choice, output: Output, piece: Piece) -> None:
         text = detokenize(self._call, choice.decoder, output)
+        if choice.calls is not None and choice.decoder is None:
+            text += choice.speller.feed(output.tool_calls or [])
+            text += choice.speller.close() if output.finish in WHOLE else ""
         choice.tokens += output.delivered
         choice.logprobs.add(len(text), output.logprobs or [])
         text, reason = self._stops(choice, text, output.finish)
         if choice.safety is not None:
             text, reason = await self._screen(choice.safety, text, reason)
+        piece.logprobs += choice.logprobs.leave(len(text))
+        if choice.calls is not None:
+            text, reason = self._find_calls(choice.calls, text, reason, piece)
         choice.finish = piece.finish = reason
         piece.text += text
-        piece.logprobs += choice.logprobs.leave(len(text))
         if reason is not None and not choice.blocked:
             piece.logprobs += choice.logprobs.close(cut=choice.stop.stopped)
 
@@ -167,6 +190,17 @@ class Finisher:
             text += choice.stop.close()
         self._call.spans.add(STOP, began)
         return text, reason
+
+    def _find_calls(
+        self, calls: CallFinder, text: str, reason: str | None, piece: Piece
+    ) -> tuple[str, str | None]:
+        began = self._call.spans.clock()
+        text, found = calls.feed(text)
+        piece.calls = piece.calls + found
+        if reason is not None:
+            text += calls.close()
+        self._call.spans.add(TOOLS, began)
+        return text, TOOL_CALLS if reason == "stop" and calls.complete else reason
 
     async def _screen(
         self, screen: SafetyFilter, text: str, reason: str | None
@@ -193,9 +227,3 @@ def _singles(output: Output) -> list[Output]:
         )
         for place, token in enumerate(output.tokens)
     ]
-
-
-def _join(first: Piece, second: Piece) -> None:
-    first.text += second.text
-    first.logprobs = first.logprobs + second.logprobs
-    first.finish = second.finish

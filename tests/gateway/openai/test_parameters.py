@@ -14,6 +14,14 @@ from controlplane.gateway.refusal import Refusal
 MESSAGES = [{"role": "user", "content": "a"}]
 LOGPROBS = {"logprobs": True}
 
+
+def called(name: str, arguments: str) -> dict[str, Any]:
+    """A call in a message of the assistant."""
+    function = {"name": name, "arguments": arguments}
+    return {"id": "call_1", "type": "function", "function": function}
+
+
+CALL = called("f", "{}")
 ACCEPTED: dict[str, list[Any]] = {
     "temperature": [0, 2, 0.7, None],
     "top_p": [0.01, 1, None],
@@ -124,7 +132,25 @@ def test_refused_in_a_completion(field: str, value: Any) -> None:
     ("message", "param"),
     [
         ({"role": "wizard", "content": "a"}, "messages[1].role"),
-        ({"role": "tool", "content": "a"}, "messages[1].role"),
+        ({"role": "tool", "content": "a"}, "messages[1].tool_call_id"),
+        ({"role": "tool", "content": "a", "tool_call_id": "x"}, "messages[1].tool_call_id"),
+        ({"role": "user", "content": "a", "tool_call_id": "x"}, "messages[1].tool_call_id"),
+        ({"role": "user", "content": "a", "tool_calls": [CALL]}, "messages[1].tool_calls"),
+        ({"role": "assistant", "tool_calls": []}, "messages[1].tool_calls"),
+        ({"role": "assistant"}, "messages[1].content"),
+        ({"role": "assistant", "content": None}, "messages[1].content"),
+        (
+            {"role": "assistant", "tool_calls": [{**CALL, "function": {"name": "f"}}]},
+            "messages[1].tool_calls[0].function.arguments",
+        ),
+        (
+            {"role": "assistant", "tool_calls": [called("f", "[1]")]},
+            "messages[1].tool_calls[0].function.arguments",
+        ),
+        (
+            {"role": "assistant", "tool_calls": [called("f", "{")]},
+            "messages[1].tool_calls[0].function.arguments",
+        ),
         ({"content": "a"}, "messages[1].role"),
         ({"role": "user"}, "messages[1].content"),
         ({"role": "user", "content": None}, "messages[1].content"),
@@ -196,7 +222,7 @@ def test_every_parameter_reaches_the_engine() -> None:
     assert msgspec.structs.asdict(sampling) == {
         "max_tokens": 0, "n": 2, "temperature": 0.5, "top_p": 0.9, "top_k": 40, "min_p": 0.1,
         "frequency_penalty": 1.0, "presence_penalty": -1.0, "seed": 7, "logprobs": 3,
-        "ignore_eos": False, "logit_bias": {5: -100.0},
+        "ignore_eos": False, "logit_bias": {5: -100.0}, "grammar": None,
     }  # fmt: skip
     assert parse_chat(top_k=-1).sampling.top_k == 0
     assert parse_chat(**LOGPROBS).sampling.logprobs == 0

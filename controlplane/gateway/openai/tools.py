@@ -1,0 +1,166 @@
+"""`tools` and what belongs to them: the functions offered, the calls in messages, the grammar."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from controlplane.gateway.ask import ToolUse
+from controlplane.gateway.openai.schemas import check_schema
+from controlplane.gateway.openai.structured import Wanted, bounded
+from controlplane.gateway.refusal import bad_field
+from controlplane.gateway.toolform import calls_grammar, json_rule
+from inference.contract.frames import JSON_WHITESPACE
+
+TOOLS_MAX = 128
+CALLS_MAX = 128
+CALL_ID_CHARS_MAX = 128
+
+FunctionName = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+CallId = Annotated[str, Meta(min_length=1, max_length=CALL_ID_CHARS_MAX)]
+
+
+class Function(msgspec.Struct, forbid_unknown_fields=True):
+    """A function that a model may call; without `parameters` it takes none."""
+
+    name: FunctionName
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class Tool(msgspec.Struct, forbid_unknown_fields=True):
+    """One entry of `tools`."""
+
+    type: Literal["function"]
+    function: Function
+
+
+class FunctionChoice(msgspec.Struct, forbid_unknown_fields=True):
+    """The name in a named `tool_choice`."""
+
+    name: FunctionName
+
+
+class ToolChoice(msgspec.Struct, forbid_unknown_fields=True):
+    """`tool_choice` that names a function."""
+
+    type: Literal["function"]
+    function: FunctionChoice
+
+
+class CalledFunction(msgspec.Struct, forbid_unknown_fields=True):
+    """What was called; `arguments` is JSON text."""
+
+    name: FunctionName
+    arguments: str
+
+
+class ToolCall(msgspec.Struct, forbid_unknown_fields=True):
+    """A call in a message of the assistant."""
+
+    id: CallId
+    type: Literal["function"]
+    function: CalledFunction
+
+
+Tools = Annotated[list[Tool], Meta(min_length=1, max_length=TOOLS_MAX)]
+ToolCalls = Annotated[list[ToolCall], Meta(min_length=1, max_length=CALLS_MAX)]
+Choice = Literal["none", "auto", "required"] | ToolChoice
+
+
+def offered(
+    tools: list[Tool] | None, choice: Choice | None, parallel: bool | None
+) -> tuple[dict[str, Any], ...]:
+    """The tools as templates read them, none where none may be called; raises `Refusal` (400)."""
+    if tools is None:
+        for field, given in (("tool_choice", choice), ("parallel_tool_calls", parallel)):
+            if given is not None:
+                raise bad_field(field, f"'{field}' needs 'tools'.")
+        return ()
+    names = [tool.function.name for tool in tools]
+    for place, tool in enumerate(tools):
+        if names.index(tool.function.name) != place:
+            at = f"tools[{place}].function.name"
+            raise bad_field(at, f"'{at}' is the name of another function already.")
+        _check_parameters(tool, f"tools[{place}].function.parameters")
+    if isinstance(choice, ToolChoice) and choice.function.name not in names:
+        at = "tool_choice.function.name"
+        raise bad_field(at, f"'{at}' is not the name of one of the 'tools'.")
+    return () if choice == "none" else tuple(map(msgspec.to_builtins, map(_shown, tools)))
+
+
+def wanted_calls(
+    tools: Sequence[Tool], choice: Choice | None, *, many: bool, content: Wanted | None
+) -> Wanted:
+    """The grammar of calls, and of what may stand in their place; raises `Refusal` (400)."""
+    named = choice.function.name if isinstance(choice, ToolChoice) else None
+    source = calls_grammar(
+        {
+            tool.function.name: json_rule(_parameters(tool), JSON_WHITESPACE)
+            for tool in tools
+            if named in (None, tool.function.name)
+        },
+        must_call=choice == "required" or named is not None,
+        many=many and named is None,
+        content=_content_rule(content),
+    )
+    return bounded("lark", source, "tools")
+
+
+def tool_uses(calls: Sequence[ToolCall], field: str) -> tuple[ToolUse, ...]:
+    """Calls of a message, with their arguments read; raises `Refusal` (400)."""
+    return tuple(
+        ToolUse(
+            call.id,
+            call.function.name,
+            _arguments(call.function.arguments, f"{field}[{place}].function.arguments"),
+        )
+        for place, call in enumerate(calls)
+    )
+
+
+def _content_rule(content: Wanted | None) -> str | None:
+    if content is None:
+        return None
+    if content.grammar.kind == "json_object":
+        return json_rule({"type": "object"}, JSON_WHITESPACE)
+    if content.grammar.kind == "json_schema":
+        return json_rule(json.loads(content.grammar.source), JSON_WHITESPACE)
+    raise bad_field("structured_outputs", f"'{content.field}' cannot be had along with 'tools'.")
+
+
+def _check_parameters(tool: Tool, field: str) -> None:
+    check_schema(_parameters(tool), field)
+    if _parameters(tool)["type"] != "object":
+        raise bad_field(f"{field}.type", f"'{field}.type' must be 'object'.")
+
+
+def _parameters(tool: Tool) -> dict[str, Any]:
+    given = tool.function.parameters
+    if not given:
+        return {"type": "object", "properties": {}, "additionalProperties": False}
+    return {"type": "object", **given}
+
+
+def _shown(tool: Tool) -> dict[str, Any]:
+    function = tool.function
+    shown: dict[str, Any] = {"name": function.name}
+    if function.description is not None:
+        shown["description"] = function.description
+    shown["parameters"] = function.parameters or {"type": "object", "properties": {}}
+    return {"type": "function", "function": shown}
+
+
+def _arguments(text: str, field: str) -> dict[str, Any]:
+    try:
+        read = msgspec.json.decode(text or "{}")
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise bad_field(field, f"'{field}' is not JSON.") from error
+    if not isinstance(read, dict):
+        raise bad_field(field, f"'{field}' must be a JSON object.")
+    return read
