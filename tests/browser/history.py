@@ -12,10 +12,11 @@ import psycopg
 
 from controlplane.bridge.ledger import PostgresLedger
 from controlplane.bridge.recorder import PostgresRecorder
-from controlplane.bridge.series import Minute, measures_of
+from controlplane.bridge.series import Depth, Minute, measures_of
 from controlplane.gateway.ports import Hold, RequestRecord, Settlement
 from controlplane.kernel.price import Price, TokenCounts, charge_nano
 from controlplane.kernel.spans import ABSENT, SPANS, pack_spans
+from controlplane.kernel.statuses import CLIENT_LEFT
 from controlplane.tenants.models import ApiKey
 from tests.support.money import dsn
 from tests.support.people import Cast
@@ -23,11 +24,17 @@ from tests.support.people import Cast
 HOURS = 3
 REQUESTS = 360
 PRICE = Price(version=1, input_pico=150_000, cached_pico=15_000, output_pico=600_000)
+SAMPLES_A_REQUEST = 20
 HOLD_NANO = 2_000_000
 RECEIPT = (
     b'{"rule":"direct","node":"node-1","predicted_cached_tokens":192,"candidates":'
     b'[{"node":"node-1","cached_tokens":192,"queued_tokens":0,"active":3,"cost_ms":14.2},'
     b'{"node":"node-2","cached_tokens":0,"queued_tokens":512,"active":1,"cost_ms":61.75}]}'
+)
+FAILURES = (
+    (429, "rate_limit_exceeded"),
+    (503, "server_is_overloaded"),
+    (CLIENT_LEFT, ""),
 )
 # Microseconds that a layer usually takes; the node's parts depend on the request.
 TYPICAL_US = {
@@ -39,10 +46,10 @@ TYPICAL_US = {
 }  # fmt: skip
 
 
-def write_history(cast: Cast, key: ApiKey, model: str) -> list[uuid.UUID]:
-    """Ids of Acme's requests of the past three hours, oldest first."""
-    dice = random.Random(7)
-    now = datetime.now(UTC)
+def write_history(cast: Cast, key: ApiKey, model: str, *, age_s: int = 0) -> list[uuid.UUID]:
+    """Ids of Acme's requests of three hours that ended so long ago, oldest first."""
+    dice = random.Random(7 + age_s)
+    now = datetime.now(UTC) - timedelta(seconds=age_s)
     records = [
         _record(dice, cast, key, model, now - timedelta(seconds=seconds))
         for seconds in _moments(dice)
@@ -60,6 +67,7 @@ def _record(
     dice: random.Random, cast: Cast, key: ApiKey, model: str, at: datetime
 ) -> RequestRecord:
     failed = dice.random() < 0.04
+    status, error_code = dice.choice(FAILURES) if failed else (200, "")
     busy = 1 + 2 * abs(dice.gauss(0, 1)) * (at.minute % 30 > 20)
     prompt = dice.randint(40, 1_400)
     cached = 0 if dice.random() < 0.3 else prompt * 6 // 10 // 16 * 16
@@ -79,8 +87,8 @@ def _record(
         pool="default",
         region="local",
         operation="chat",
-        status=dice.choice((429, 503)) if failed else 200,
-        error_code=dice.choice(("rate_limit_exceeded", "server_is_overloaded")) if failed else "",
+        status=status,
+        error_code=error_code,
         finish="" if failed else dice.choice(("stop", "stop", "length")),
         stream=dice.random() < 0.8,
         prompt_tokens=0 if failed else prompt,
@@ -196,7 +204,11 @@ def _write_series(records: list[RequestRecord]) -> None:
     minutes: dict[int, Minute] = {}
     for record in records:
         start_s = record.started_us // 60_000_000 * 60
-        minutes.setdefault(start_s, Minute(start_s)).add(record)
+        minute = minutes.setdefault(start_s, Minute(start_s))
+        minute.add(record)
+        for second in range(SAMPLES_A_REQUEST):
+            depth = Depth("", (second + start_s // 60) % 4, second % 2)
+            minute.sample([depth, depth._replace(model=record.model)])
     writer = uuid.uuid4()
     with psycopg.connect(dsn(), autocommit=True) as connection:
         for minute in minutes.values():

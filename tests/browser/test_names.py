@@ -1,0 +1,67 @@
+"""Names as long as they may be, and rows of another day: tables stay within the screen."""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from controlplane.tenants.models import NAME_CHARS_MAX
+from controlplane.tenants.services import apikey_create
+from tests.browser.history import write_history
+from tests.browser.site import Site
+from tests.browser.watch import PHONE, Watch, wider_than_screen
+
+HISTORY = False
+LAPTOP = (1280, 800)
+MODEL = "an-organization/a-mixture-of-experts-model-of-235b-a22b-instruct-fp8-".ljust(
+    NAME_CHARS_MAX, "x"
+)
+LABEL = "W" * NAME_CHARS_MAX
+
+
+@pytest.fixture(scope="module")
+def named(site: Site) -> Site:
+    """Requests of an hour ago and of yesterday, by a key and of a model with the longest names."""
+    cast = site.cast
+    key = apikey_create(actor=cast.alice, project=cast.project, label=LABEL).key
+    with ThreadPoolExecutor(1) as elsewhere:
+        for age_s in (0, 25 * 3_600):
+            elsewhere.submit(write_history, cast, key, MODEL, age_s=age_s).result()
+    return site
+
+
+def cut_cells(page: Page) -> list[str]:
+    """Cells of the table that end beyond its panel's edge."""
+    found: list[str] = page.evaluate(
+        "() => { const panel = document.querySelector('.panel.flush');"
+        " const edge = panel.getBoundingClientRect().right + 1;"
+        " return [...panel.querySelectorAll('tbody tr:first-child > *')]"
+        " .filter((cell) => cell.getBoundingClientRect().right > edge)"
+        " .map((cell) => cell.dataset.label); }"
+    )
+    return found
+
+
+@pytest.mark.parametrize("size", [LAPTOP, PHONE])
+@pytest.mark.parametrize("path", ["/requests?range=6h", "/keys"])
+def test_long_names_hide_no_column(
+    named: Site, watch: Watch, size: tuple[int, int], path: str
+) -> None:
+    page = watch.sign_in(named, size=size)
+    page.goto(path)
+    expect(page.locator(f"[title='{LABEL}']").first).to_be_visible()
+    assert wider_than_screen(page) <= 0
+    assert cut_cells(page) == []
+
+
+def test_a_row_of_another_day_names_its_day(named: Site, watch: Watch) -> None:
+    page = watch.sign_in(named)
+    page.goto("/requests?range=7d")
+    while page.get_by_role("link", name="Older").count():
+        page.get_by_role("link", name="Older").click()
+        page.wait_for_load_state()
+    oldest = page.locator("#results tbody tr").last.locator("time")
+    expect(oldest).to_have_text(re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$"))
