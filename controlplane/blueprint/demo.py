@@ -40,6 +40,13 @@ MODEL = ModelDraft(
 )
 # USD per million tokens: input 0.15, cached input 0.03, output 0.60.
 PRICE = PriceDraft(input_pico=150_000, cached_pico=30_000, output_pico=600_000)
+EMBED_NODE_NAME = "node-embed"
+# The packaged encoder; `--engine embed` offers it under this name.
+EMBED_MODEL = ModelDraft(
+    name="all-minilm-l6-v2", pool="embeddings", context_window=512, task="embed"
+)
+# USD per million tokens: 0.02.
+EMBED_PRICE = PriceDraft(input_pico=20_000, cached_pico=20_000, output_pico=0)
 
 
 @dataclass(frozen=True)
@@ -49,21 +56,30 @@ class Made:
     first_start: bool
     api_key: str | None = field(repr=False)
     node_credential: str | None = field(repr=False)
+    embed_credential: str | None = field(repr=False)
     setup_token: str | None = field(repr=False)
 
 
-def demo_ensure(*, new_node_credential: bool) -> Made:
-    """Make what is missing. A node credential that is to be new replaces the earlier ones."""
+def demo_ensure(*, new_node_credential: bool, embed: bool, new_embed_credential: bool) -> Made:
+    """Make what is missing, with `embed` also what a node that embeds needs.
+
+    A node credential that is to be new replaces the earlier ones.
+    """
     admin = user_find(email=ADMIN_EMAIL)
     first_start = admin is None
     if admin is None:
         admin = user_create(actor=OPERATOR, email=ADMIN_EMAIL, is_staff=True)
     project = _project(admin)
-    _model()
+    _model(MODEL, PRICE)
+    if embed:
+        _model(EMBED_MODEL, EMBED_PRICE)
     return Made(
         first_start=first_start,
         api_key=_key(admin, project),
-        node_credential=_node_credential(renew=new_node_credential),
+        node_credential=_node_credential(NODE_NAME, MODEL, renew=new_node_credential),
+        embed_credential=_node_credential(EMBED_NODE_NAME, EMBED_MODEL, renew=new_embed_credential)
+        if embed
+        else None,
         # Until a password is set, every start gives a fresh link and ends the one before.
         setup_token=None
         if admin.has_usable_password()
@@ -88,10 +104,10 @@ def _project(admin: User) -> Project:
     return project_create(actor=OPERATOR, organization=organizations[0], name=PROJECT_NAME)
 
 
-def _model() -> None:
-    model = model_find(name=MODEL.name) or model_create(actor=OPERATOR, draft=MODEL)
+def _model(draft: ModelDraft, price: PriceDraft) -> None:
+    model = model_find(name=draft.name) or model_create(actor=OPERATOR, draft=draft)
     if not price_list(model=model):
-        price_publish(actor=OPERATOR, model=model, draft=PRICE)
+        price_publish(actor=OPERATOR, model=model, draft=price)
 
 
 def _key(admin: User, project: Project) -> str | None:
@@ -107,11 +123,13 @@ def _key(admin: User, project: Project) -> str | None:
     return created.secret
 
 
-def _node_credential(*, renew: bool) -> str | None:
-    earlier: list[NodeCredential] = node_credential_active(node_name=NODE_NAME)
+def _node_credential(name: str, model: ModelDraft, *, renew: bool) -> str | None:
+    earlier: list[NodeCredential] = node_credential_active(node_name=name)
     if earlier and not renew:
         return None
     for credential in earlier:
         node_credential_revoke(actor=OPERATOR, credential=credential, reason="replaced")
-    created = node_credential_create(actor=OPERATOR, name=NODE_NAME, pool=POOL, models=[MODEL.name])
+    created = node_credential_create(
+        actor=OPERATOR, name=name, pool=model.pool, models=[model.name]
+    )
     return created.secret

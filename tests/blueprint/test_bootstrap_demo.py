@@ -9,8 +9,10 @@ import pytest
 from django.conf import settings
 from django.core.management import call_command
 
+from controlplane.blueprint.demo import EMBED_MODEL
 from controlplane.bridge.session import conninfo_from
 from controlplane.bridge.snapshot import SnapshotSource
+from controlplane.catalog.selectors import model_find
 from controlplane.core.embedded.demo import parse
 from controlplane.kernel.keyformat import NODE_PREFIX, parse_credential
 from controlplane.tenants.accounts import setup_link_consume, user_find
@@ -18,11 +20,13 @@ from tests.support.orm import orm
 
 pytestmark = pytest.mark.usefixtures("database")
 FILE = "node-credential"
+EMBED_FILE = "embed-credential"
 
 
 @pytest.fixture(autouse=True)
 def no_credential_file() -> None:
-    (settings.DATA_DIR / "secrets" / FILE).unlink(missing_ok=True)
+    for name in (FILE, EMBED_FILE):
+        (settings.DATA_DIR / "secrets" / name).unlink(missing_ok=True)
 
 
 def bootstrap(*arguments: str) -> dict[str, Any]:
@@ -84,3 +88,16 @@ def test_the_starter_reads_the_answer() -> None:
     call_command("bootstrap_demo", stdout=out)
     demo = parse(out.getvalue())
     assert demo.api_key and demo.node_credential and demo.setup_path
+
+
+def test_a_node_that_embeds_is_made_when_asked_for() -> None:
+    plain = bootstrap()
+    assert plain["embed_credential"] is None and model_find(name=EMBED_MODEL.name) is None
+    first = bootstrap("--embed")
+    assert parse_credential(first["embed_credential"], NODE_PREFIX)
+    assert first["node_credential"] is None
+    file = settings.DATA_DIR / "secrets" / EMBED_FILE
+    assert file.read_text().strip() == first["embed_credential"]
+    made = model_find(name=EMBED_MODEL.name)
+    assert made is not None and (made.task, made.pool) == ("embed", "embeddings")
+    assert bootstrap("--embed")["embed_credential"] is None

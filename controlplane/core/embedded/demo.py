@@ -11,6 +11,8 @@ from controlplane.core.embedded.processes import ServerError
 
 MODEL = "sluice-5m"
 QUESTION = "What is Sluice?"
+NODE_CREDENTIAL = "node-credential"
+EMBED_CREDENTIAL = "embed-credential"
 
 
 class Demo(msgspec.Struct, frozen=True):
@@ -20,22 +22,28 @@ class Demo(msgspec.Struct, frozen=True):
     node_credential: str | None = None
     setup_path: str | None = None
     node_name: str = "node-1"
+    embed_credential: str | None = None
+    embed_name: str = "node-embed"
 
 
 class DemoFiles:
-    """`demo.env` for scripts, and the demo node's credential; both mode 0600."""
+    """`demo.env` for scripts, and the credentials of the demo's nodes; all mode 0600."""
 
     def __init__(self, data: Path) -> None:
         self.env = data / "demo.env"
-        self._credential = data / "secrets" / "node-credential"
+        self._secrets = data / "secrets"
 
     def keep(self, demo: Demo, url: str) -> None:
         """Write what is new; a key of an earlier start stays."""
         key = demo.api_key or self.key()
         if key is not None:
             write_private(self.env, f"SLUICE_URL={url}\nSLUICE_KEY={key}\n")
-        if demo.node_credential is not None:
-            write_private(self._credential, demo.node_credential + "\n")
+        for name, secret in (
+            (NODE_CREDENTIAL, demo.node_credential),
+            (EMBED_CREDENTIAL, demo.embed_credential),
+        ):
+            if secret is not None:
+                write_private(self._secrets / name, secret + "\n")
 
     def key(self) -> str | None:
         """The demo key, if its file is still there."""
@@ -44,13 +52,14 @@ class DemoFiles:
         pairs = (line.partition("=") for line in self.env.read_text().splitlines())
         return next((value for name, _, value in pairs if name == "SLUICE_KEY"), None)
 
-    def credential(self) -> str:
-        """The demo node's credential."""
+    def credential(self, name: str = NODE_CREDENTIAL) -> str:
+        """A demo node's credential."""
+        file = self._secrets / name
         try:
-            return self._credential.read_text().strip()
+            return file.read_text().strip()
         except FileNotFoundError:
             raise ServerError(
-                f"{self._credential} is gone. Start with --no-node, or run "
+                f"{file} is gone. Start with --no-node, or run "
                 "`manage.py bootstrap_demo --new-node-credential` first."
             ) from None
 

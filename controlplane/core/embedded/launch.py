@@ -38,6 +38,7 @@ class Options:
     host: str
     port: int | None
     with_node: bool
+    with_embed: bool
 
 
 class Launch:
@@ -125,7 +126,7 @@ class Launch:
 
     def _bootstrap_demo(self) -> None:
         answer = StringIO()
-        call_command("bootstrap_demo", stdout=answer)
+        call_command("bootstrap_demo", embed=self._options.with_embed, stdout=answer)
         connections.close_all()
         self._demo = demos.parse(answer.getvalue())
         self._files = demos.DemoFiles(self._data)
@@ -138,13 +139,16 @@ class Launch:
             name = self._demo.node_name
             node = stack.node(host, port, model=model, name=name, credential=credential)
             children.insert(1, node)
+        if self._options.with_embed:
+            credential, name = self._files.credential(demos.EMBED_CREDENTIAL), self._demo.embed_name
+            children.append(stack.embed_node(host, port, name=name, credential=credential))
         for child in children:
             self._supervisor.add(child)
         self._note()
         self._say(f"started {', '.join(child.name for child in children)}; waiting for them")
 
     def _await_ready(self, host: str, port: int) -> bool:
-        nodes_min = 1 if self._options.with_node else 0
+        nodes_min = self._options.with_node + self._options.with_embed
         deadline = time.monotonic() + READY_SECONDS_MAX
         while not serves(host, port, nodes_min=nodes_min):
             if self._stop.wait(LOOK_SECONDS):

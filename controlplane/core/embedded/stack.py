@@ -11,6 +11,7 @@ GRACE_SECONDS = 10
 GATEWAY_STOP_SECONDS_MAX = 25.0
 CHILD_STOP_SECONDS_MAX = 10.0
 DRAIN_SECONDS = 5
+EMBED_POOL = "embeddings"
 # The demo's Celery processes mostly sleep; fewer arenas keep them small.
 SMALL = {"MALLOC_ARENA_MAX": "2"}
 
@@ -54,15 +55,25 @@ def beat() -> Child:
 
 def node(host: str, port: int, *, model: Path, name: str, credential: str) -> Child:
     """The compact engine with the shipped model; its credential never appears in arguments."""
-    argv = _python("inference", "--gateway", fleet_url(host, port))
-    argv += ["--name", name, "--engine", "compact", "--model", str(model)]
-    argv += ["--drain-deadline", str(DRAIN_SECONDS)]
+    argv = [*_node_argv(host, port, name), "--engine", "compact", "--model", str(model)]
     return Child("node", argv, {"SLUICE_NODE_CREDENTIAL": credential}, 1, CHILD_STOP_SECONDS_MAX)
+
+
+def embed_node(host: str, port: int, *, name: str, credential: str) -> Child:
+    """The embed engine with the packaged encoder, in the pool of embeddings, on one core."""
+    argv = [*_node_argv(host, port, name), "--engine", "embed", "--pool", EMBED_POOL]
+    env = {"SLUICE_NODE_CREDENTIAL": credential}
+    return Child("embed", [*argv, "--threads", "1"], env, 1, CHILD_STOP_SECONDS_MAX)
 
 
 def fleet_url(host: str, port: int) -> str:
     """Where nodes dial in."""
     return f"ws://{host}:{port}/fleet"
+
+
+def _node_argv(host: str, port: int, name: str) -> list[str]:
+    argv = _python("inference", "--gateway", fleet_url(host, port), "--name", name)
+    return [*argv, "--drain-deadline", str(DRAIN_SECONDS)]
 
 
 def _python(module: str, *arguments: str) -> list[str]:

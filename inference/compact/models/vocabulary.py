@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Protocol
 
 from inference.compact.models.fields import Fields
-from inference.compact.models.shape import ModelShape
 from inference.engines.base import ModelError
 
 # Tokens by which a chat template begins and ends what it writes.
 TEMPLATE_TOKENS = ("bos_token", "eos_token")
 
 
-def check_vocabulary(folder: Path, shape: ModelShape) -> None:
+class Shape(Protocol):
+    """What is asked of a model's configuration, whatever kind of model it is."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the embedding."""
+
+
+def check_vocabulary(folder: Path, shape: Shape) -> None:
     """Raise `ModelError` if tokenizer.json, where there is one, makes ids the model has not, or
     lacks a token that tokenizer_config.json names for the chat template.
     """

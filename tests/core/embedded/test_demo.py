@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.core.embedded.demo import Demo, DemoFiles, parse, welcome
+from controlplane.core.embedded.demo import EMBED_CREDENTIAL, Demo, DemoFiles, parse, welcome
 from controlplane.core.embedded.processes import ServerError
 
 URL = "http://127.0.0.1:8000"
@@ -43,3 +43,11 @@ def test_a_lost_node_credential_is_named(tmp_path: Path) -> None:
 
 def test_only_the_last_line_of_the_command_counts() -> None:
     assert parse('noise\n{"api_key": "k", "more": 1}\n') == Demo(api_key="k")
+
+
+def test_each_node_keeps_a_credential_of_its_own(tmp_path: Path) -> None:
+    kept = files(tmp_path)
+    kept.keep(Demo(node_credential="node-secret", embed_credential="embed-secret"), URL)
+    assert (kept.credential(), kept.credential(EMBED_CREDENTIAL)) == ("node-secret", "embed-secret")
+    for name in ("node-credential", EMBED_CREDENTIAL):
+        assert (tmp_path / "secrets" / name).stat().st_mode & 0o777 == 0o600

@@ -2,44 +2,27 @@
 
 import http.client
 import json
-import os
 import signal
 import subprocess
-import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from django.conf import settings
 
-from controlplane.core.embedded.ports import is_free
 from controlplane.core.embedded.processes import wait_until
 from tests.support.servers import make_data_folder
+from tests.support.sluice_run import (
+    HOST,
+    STOP_SECONDS_MAX,
+    Started,
+    environment,
+    manage,
+    running,
+)
 
-HOST = "127.0.0.1"
-PORT_FIRST = 18_400
-READY_SECONDS_MAX = 90.0
-STOP_SECONDS_MAX = 60.0
 GONE_SECONDS_MAX = 5.0
-
-
-@dataclass
-class Started:
-    """A running `sluice run` and what it has printed so far."""
-
-    process: subprocess.Popen[str]
-    port: int
-    text: str
-
-    def family(self) -> list[psutil.Process]:
-        """The supervisor and everything it started."""
-        head = psutil.Process(self.process.pid)
-        return [head, *head.children(recursive=True)]
 
 
 @pytest.fixture
@@ -48,55 +31,22 @@ def data() -> Iterator[Path]:
         yield Path(folder)
 
 
-def manage(*arguments: str) -> list[str]:
-    return [sys.executable, str(settings.BASE_DIR / "manage.py"), "sluice", *arguments]
-
-
-def environment(data: Path) -> dict[str, str]:
-    return {"PATH": os.environ["PATH"], "SLUICE_DATA": str(data), "PYTHONUNBUFFERED": "1"}
-
-
-@contextmanager
-def running(data: Path) -> Iterator[Started]:
-    port = next(port for port in range(PORT_FIRST, PORT_FIRST + 100) if is_free(HOST, port))
-    command = manage("run", "--port", str(port))
-    with subprocess.Popen(
-        command,
-        env=environment(data),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
-        try:
-            yield Started(process, port, read_until_ready(process))
-        finally:
-            if process.poll() is None:
-                process.terminate()
-            process.communicate(timeout=STOP_SECONDS_MAX)
-
-
-def read_until_ready(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    deadline, lines = time.monotonic() + READY_SECONDS_MAX, []
-    for line in process.stdout:
-        lines.append(line)
-        if "Ctrl-C stops everything" in line:
-            return "".join(lines)
-        assert time.monotonic() < deadline, "".join(lines)
-    pytest.fail("".join(lines))
-
-
 def demo_env(data: Path) -> dict[str, str]:
     pairs = (line.partition("=") for line in (data / "demo.env").read_text().splitlines())
     return {name: value for name, _, value in pairs}
 
 
-def ask(started: Started, key: str) -> tuple[int, Any]:
+CHAT = {"model": "sluice-5m", "max_tokens": 4, "messages": [{"role": "user", "content": "Hi"}]}
+EMBED = {"model": "all-minilm-l6-v2", "input": "Hi"}
+
+
+def ask(
+    started: Started, key: str, path: str = "/v1/chat/completions", body: dict[str, Any] = CHAT
+) -> tuple[int, Any]:
     connection = http.client.HTTPConnection(HOST, started.port, timeout=30)
-    body = {"model": "sluice-5m", "max_tokens": 4, "messages": [{"role": "user", "content": "Hi"}]}
     connection.request(
         "POST",
-        "/v1/chat/completions",
+        path,
         json.dumps(body),
         {"Authorization": f"Bearer {key}", "Content-Type": "application/json"},
     )
@@ -135,9 +85,11 @@ def test_first_start_answers_second_keeps_its_data_and_nothing_is_left(data: Pat
         first.process.send_signal(signal.SIGINT)
         assert first.process.wait(timeout=STOP_SECONDS_MAX) == 0
     assert not [process for process in family if lives(process)]
-    with running(data) as second:
+    with running(data, "--embed") as second:
         assert env["SLUICE_KEY"] not in second.text
         assert ask(second, env["SLUICE_KEY"])[0] == 200
+        status, answer = ask(second, env["SLUICE_KEY"], "/v1/embeddings", EMBED)
+        assert (status, len(answer["data"][0]["embedding"])) == (200, 384)
 
 
 def test_a_killed_supervisor_leaves_nothing_that_stop_does_not_end(data: Path) -> None:

@@ -7,8 +7,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import transaction
 
-from controlplane.blueprint.demo import NODE_NAME, demo_ensure
-from controlplane.core.embedded.demo import write_private
+from controlplane.blueprint.demo import EMBED_NODE_NAME, NODE_NAME, demo_ensure
+from controlplane.core.embedded.demo import EMBED_CREDENTIAL, NODE_CREDENTIAL, write_private
 from controlplane.tenants.management.commands.setup_link import SETUP_PATH
 
 
@@ -18,23 +18,32 @@ class Command(BaseCommand):
     help = "Make the demo organization, key, model, node credential and admin where missing."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """One switch: replace the node's credential."""
+        """Two switches: replace the nodes' credentials, and make what a node that embeds needs."""
         parser.add_argument("--new-node-credential", action="store_true")
+        parser.add_argument("--embed", action="store_true")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Make what is missing and print it."""
-        file = settings.DATA_DIR / "secrets" / "node-credential"
-        # Without its file the credential is lost: only its HMAC was kept.
-        renew = options["new_node_credential"] or not file.exists()
+        secrets = settings.DATA_DIR / "secrets"
+        node, embed = secrets / NODE_CREDENTIAL, secrets / EMBED_CREDENTIAL
+        renew = options["new_node_credential"]
         with transaction.atomic():
-            made = demo_ensure(new_node_credential=renew)
-            if made.node_credential is not None:
-                write_private(file, made.node_credential + "\n")
+            # Without its file a credential is lost: only its HMAC was kept.
+            made = demo_ensure(
+                new_node_credential=renew or not node.exists(),
+                embed=options["embed"],
+                new_embed_credential=renew or not embed.exists(),
+            )
+            for file, secret in ((node, made.node_credential), (embed, made.embed_credential)):
+                if secret is not None:
+                    write_private(file, secret + "\n")
         answer = {
             "first_start": made.first_start,
             "api_key": made.api_key,
             "node_credential": made.node_credential,
             "setup_path": made.setup_token and f"{SETUP_PATH}{made.setup_token}",
             "node_name": NODE_NAME,
+            "embed_credential": made.embed_credential,
+            "embed_name": EMBED_NODE_NAME,
         }
         self.stdout.write(msgspec.json.encode(answer).decode())

@@ -31,7 +31,8 @@ class Command(BaseCommand):
         run = commands.add_parser("run", help="start everything and keep it running")
         run.add_argument("--host", default="127.0.0.1", help="address to listen on")
         run.add_argument("--port", type=_port, help="port to listen on (8000, or the next free)")
-        run.add_argument("--no-node", action="store_true", help="start no inference node")
+        run.add_argument("--no-node", action="store_true", help="start no node that generates")
+        run.add_argument("--embed", action="store_true", help="start a node that embeds, too")
         commands.add_parser("status", help="show what runs")
         commands.add_parser("stop", help="stop everything, also after a killed start")
 
@@ -40,7 +41,9 @@ class Command(BaseCommand):
         data = Path(settings.DATA_DIR)
         try:
             if options["command"] == "run":
-                chosen = Options(options["host"], options["port"], not options["no_node"])
+                chosen = Options(
+                    options["host"], options["port"], not options["no_node"], options["embed"]
+                )
                 Launch(chosen, self._write).run()
             elif options["command"] == "status":
                 self._status(RunFile(data))
