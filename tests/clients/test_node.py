@@ -17,10 +17,10 @@ FOLDER = Path(__file__).parent / "node"
 NODE_S_MAX = 30
 
 
-async def run(script: str, serving: Serving) -> Any:
+async def run(script: str, serving: Serving, model: str = MODEL) -> Any:
     """What a script prints, from its JSON."""
     process = await asyncio.create_subprocess_exec(
-        "node", script, f"{serving.under_test.url}/v1", KEY, MODEL,
+        "node", script, f"{serving.under_test.url}/v1", KEY, model,
         cwd=FOLDER, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     async with asyncio.timeout(NODE_S_MAX):
