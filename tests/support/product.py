@@ -9,7 +9,6 @@ import contextlib
 import io
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -29,10 +28,10 @@ from controlplane.blueprint.demo import MODEL, POOL
 from controlplane.core.audit import OPERATOR
 from controlplane.core.embedded import stack
 from controlplane.fleet.services import node_credential_create
+from tests.support.loopback import HOST, free_port
 from tests.support.orm import orm
 from tests.support.servers import Servers, drop_database, make_database
 
-HOST = "127.0.0.1"
 WAIT_S_MAX = 30.0
 STOP_S_MAX = 15.0
 POLL_S = 0.03
@@ -210,12 +209,6 @@ def start_again(servers: Servers) -> None:
     for server in (servers.postgres, servers.redis):
         if not server.alive:
             server.start()
-
-
-def free_port() -> int:
-    """A loopback port that nobody has now."""
-    with socket.create_server((HOST, 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def wait_for(true: Callable[[], object], what: str, within_s: float = WAIT_S_MAX) -> float:

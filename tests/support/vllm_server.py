@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.product import HOST, free_port
+from tests.support.loopback import HOST, free_port
 from tests.support.shipped import SHIPPED
 
 ROOT = Path(__file__).resolve().parents[2]
-START_S_MAX = 180.0
+START_S_MAX = 300.0
 STOP_S_MAX = 20.0
 POLL_S = 0.2
 LOG_CHARS_MAX = 6_000
@@ -79,13 +79,14 @@ def vllm_server(log: Path, *extra: str, api_key: str | None = None) -> Iterator[
 
 
 def start_group(
-    argv: Sequence[str], environment: dict[str, str], log: Path
+    argv: Sequence[str], environment: dict[str, str], log: Path, keep: Sequence[int] = ()
 ) -> subprocess.Popen[bytes]:
-    """A process in a group of its own, since vLLM starts several."""
+    """A process in a group of its own, since vLLM starts several; `keep` are open files for it."""
     with log.open("ab") as out:
         return subprocess.Popen(
-            argv, env=environment, cwd=ROOT, stdout=out, stderr=out, start_new_session=True
-        )
+            argv, env=environment, cwd=ROOT, stdout=out, stderr=out, pass_fds=keep,
+            start_new_session=True,
+        )  # fmt: skip
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:

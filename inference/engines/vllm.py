@@ -1,0 +1,390 @@
+"""vLLM's `AsyncLLM` behind the `Engine` protocol. The one file that touches vLLM's interface.
+
+vLLM steps in a process of its own. Each of its steps ends in a call of our statistics logger, and
+there every request's new tokens are collected, so that one engine step is one `Step`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import tempfile
+import time
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import zmq
+import zmq.asyncio
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.exceptions import VLLMServerError
+from vllm.inputs.engine import tokens_input
+from vllm.platforms import current_platform
+from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
+from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.exceptions import EngineDeadError
+
+from inference.contract.capabilities import Capability
+from inference.contract.frames import Grammar, Job, KvEvents, Output, Step
+from inference.engines.admission import check_job
+from inference.engines.base import EngineEvents, EngineFacts, JobRefused, ModelError
+from inference.engines.vllm_index import BlockIndex
+from inference.engines.vllm_options import CAPABILITIES, VllmOptions
+from inference.engines.vllm_request import LiveRequest
+
+log = logging.getLogger(__name__)
+
+CPU_KV_BYTES = 256 * 2**20
+CPU_BLOCK_SIZE = 32
+# vLLM wants top_p above 0, where it means the same: the likeliest token alone.
+TOP_P_MIN = 1e-9
+WARM_UP = "warm-up"
+CLOSE_WAIT_S = 10.0
+KV_RECONNECT_MS = 10
+# Read by the process that vLLM starts. Nothing is reported to anyone, and block hashes come whole.
+ENVIRONMENT = {"VLLM_NO_USAGE_STATS": "1", "VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES": "0"}
+
+
+def clock_us() -> int:
+    """Monotonic microseconds."""
+    return time.monotonic_ns() // 1000
+
+
+class VllmEngine:
+    """Serves one Hugging Face checkpoint folder with vLLM.
+
+    Raises `ModelError` at construction for what vLLM refuses to configure, at `start` for what it
+    cannot load. `facts.kv_blocks` is known after `start`.
+    """
+
+    def __init__(self, model_path: Path, options: VllmOptions | None = None) -> None:
+        self._options = options or VllmOptions()
+        # A folder that only we can enter, for the socket that cache events come through.
+        self._folder = Path(tempfile.mkdtemp(prefix="sluice-vllm-"))
+        try:
+            self._config = _configure(model_path, self._options, self._endpoint)
+        except (ValueError, OSError, RuntimeError, NotImplementedError) as error:
+            shutil.rmtree(self._folder)
+            raise ModelError(f"{model_path}: vLLM refuses it: {error}") from error
+        self._facts = _facts_of(model_path, self._options, self._config)
+        self._index = BlockIndex(self._facts.block_size)
+        self._live: dict[bytes, LiveRequest] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._load = _Load(self)
+        self._engine: AsyncLLM | None = None
+        self._events: EngineEvents | None = None
+        self._closing = False
+
+    @property
+    def facts(self) -> EngineFacts:
+        """Known from construction on, but for the size of the cache."""
+        return self._facts
+
+    async def start(self, events: EngineEvents) -> None:
+        """Load in vLLM's own process; raises `ModelError`."""
+        self._events = events
+        os.environ.update(ENVIRONMENT)
+        if self._follows_cache:
+            self._keep(self._follow_cache(events))
+        try:
+            self._engine = await asyncio.to_thread(
+                AsyncLLM.from_vllm_config, self._config, stat_loggers=[self._load.made_by]
+            )
+            await self._warm_up(self._engine)
+        except (ValueError, OSError, RuntimeError, VLLMServerError) as error:
+            raise ModelError(f"{self._config.model_config.model}: vLLM: {error}") from error
+        # One block is vLLM's own, to point at where there is none.
+        blocks = self._config.cache_config.num_gpu_blocks - 1
+        self._facts = msgspec.structs.replace(self._facts, kv_blocks=blocks)
+        self._load.step = msgspec.structs.replace(self._load.step, kv_free_blocks=blocks)
+
+    def submit(self, job: Job) -> None:
+        """Queue a job; raises `JobRefused`."""
+        check_job(job, self._facts)
+        if job.request in self._live:
+            raise JobRefused("bad_job", "request: this id is already being served")
+        if len(self._live) >= self._facts.credits:
+            raise JobRefused("full", f"all {self._facts.credits} credits are in use")
+        try:
+            parameters = _parameters(job, self._facts)
+        except ValueError as error:
+            raise JobRefused("bad_job", f"sampling: {error}") from error
+        if not self._live:
+            self._load.begin()
+        live = self._live[job.request] = LiveRequest(job, clock_us())
+        loop = asyncio.get_running_loop()
+        live.deadline = loop.call_later(job.deadline_ms / 1000, self.cancel, job.request)
+        self._keep(self._add(live, parameters))
+
+    def cancel(self, request: bytes) -> None:
+        """Idempotent; unknown requests are ignored."""
+        live = self._live.get(request)
+        if live is None or live.cancelled:
+            return
+        live.cancelled = True
+        if live.collector is not None:
+            self._keep(self._abort(live))
+
+    def kv_snapshot(self) -> KvEvents:
+        """The cache as of the last `on_kv`, so that the next one follows without a gap."""
+        return self._index.snapshot()
+
+    async def close(self) -> None:
+        """End what runs as cancelled, stop vLLM's process and remove the socket's folder."""
+        self._closing = True
+        for request in list(self._live):
+            self.cancel(request)
+        ending = [live.ended.wait() for live in self._live.values()]
+        if self._engine is not None and not self._engine.errored:
+            await asyncio.wait_for(asyncio.gather(*ending), CLOSE_WAIT_S)
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._engine is not None:
+            await asyncio.to_thread(self._engine.shutdown)
+            self._engine = None
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def publish(self, load: Step) -> None:
+        """Tell what has come of every request, with this load."""
+        if self._events is None:
+            return
+        outputs: list[Output] = []
+        for live in list(self._live.values()):
+            outputs += live.collect(clock_us())
+            if not live.choices_open:
+                self._forget(live)
+        # How much of a waiting prompt is cached is not known, so all of it counts.
+        waiting = sum(len(each.job.tokens) for each in self._live.values() if not each.started)
+        step = msgspec.structs.replace(load, outputs=outputs, waiting_tokens=waiting)
+        self._events.on_step(step)
+
+    @property
+    def _endpoint(self) -> str:
+        return f"ipc://{self._folder}/kv"
+
+    @property
+    def _follows_cache(self) -> bool:
+        return Capability.KV_EVENTS in self._facts.capabilities
+
+    async def _add(self, live: LiveRequest, parameters: SamplingParams) -> None:
+        assert self._engine is not None and self._events is not None
+        prompt = tokens_input(live.job.tokens, cache_salt=live.job.salt.hex() or None)
+        identity = live.job.request.hex()
+        try:
+            # vLLM serves low numbers first, we high ones.
+            live.collector = await self._engine.add_request(
+                identity, prompt, parameters, priority=-live.job.priority
+            )
+        except EngineDeadError as error:
+            self._die(error)
+        except Exception as error:  # the edge of vLLM: what it refuses must not hang
+            log.warning("vLLM refused request=%s error=%s", identity, error)
+            self._forget(live)
+            self._events.on_refused(live.job.request, JobRefused("bad_request", str(error)))
+        else:
+            # What came in the meantime would else wait for the next step, which may not come.
+            self.publish(self._load.step)
+            if live.cancelled:
+                await self._abort(live)
+
+    async def _abort(self, live: LiveRequest) -> None:
+        """Take a request back; it ends when vLLM's process has freed its blocks."""
+        if self._engine is None or live.collector is None or live.ended.is_set():
+            return
+        live.held_back = True
+        try:
+            await self._engine.abort(live.collector.request_id, internal=True)
+            # Calls are answered in order, between steps: with this answer the blocks are free.
+            await self._engine.is_sleeping()
+        except EngineDeadError as error:
+            self._die(error)
+            return
+        live.held_back = False
+        self.publish(self._load.step)
+
+    async def _follow_cache(self, events: EngineEvents) -> None:
+        """Read vLLM's cache events until cancelled. It listens before vLLM speaks."""
+        with zmq.asyncio.Context() as context, context.socket(zmq.SUB) as socket:
+            socket.setsockopt(zmq.RECONNECT_IVL, KV_RECONNECT_MS)
+            socket.setsockopt(zmq.SUBSCRIBE, b"")
+            socket.connect(self._endpoint)
+            while True:
+                _, number, batch = await socket.recv_multipart()
+                changed = self._index.apply(int.from_bytes(number, "big"), batch)
+                if changed is not None:
+                    events.on_kv(changed)
+
+    async def _warm_up(self, engine: AsyncLLM) -> None:
+        """One short answer, so that the first request does not pay for lazy set-up.
+
+        With it vLLM's task that reads outputs begins; it ends only when vLLM's process is gone.
+        """
+        parameters = SamplingParams(max_tokens=2, logprobs=1, ignore_eos=True, detokenize=False)
+        prompt = tokens_input([0], cache_salt=WARM_UP)
+        async for _ in engine.generate(prompt, parameters, WARM_UP):
+            pass
+        if engine.output_handler is not None:
+            engine.output_handler.add_done_callback(lambda _: self._die(EngineDeadError()))
+
+    def _die(self, error: BaseException) -> None:
+        if self._events is not None and not self._closing:
+            self._closing = True
+            self._events.on_death(error)
+
+    def _forget(self, live: LiveRequest) -> None:
+        live.end()
+        self._live.pop(live.job.request, None)
+
+    def _keep(self, work: Any) -> None:
+        """Run a task that nobody awaits; what it raises is the engine's death."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._let_go)
+
+    def _let_go(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._die(error)
+
+
+class _Load:
+    """vLLM's statistics logger, in shape; called after each of its steps, on the event loop."""
+
+    def __init__(self, engine: VllmEngine) -> None:
+        self.engine = engine
+        self.step = Step(
+            outputs=[], running=0, waiting=0, waiting_tokens=0, kv_free_blocks=0,
+            oldest_block_s=0.0, step_us=0, preemptions=0,
+        )  # fmt: skip
+        self._began_us = clock_us()
+
+    def made_by(self, _config: Any, _engine_index: int) -> _Load:
+        """What vLLM calls to make its logger."""
+        return self
+
+    def begin(self) -> None:
+        """A first request has come: what is measured from here on is work."""
+        self._began_us = clock_us()
+
+    def record(self, scheduler_stats: Any, iteration_stats: Any, **_: Any) -> None:
+        """One step is done."""
+        now_us = clock_us()
+        if scheduler_stats is not None:
+            blocks = self.engine.facts.kv_blocks
+            self.step = Step(
+                outputs=[],
+                running=scheduler_stats.num_running_reqs,
+                waiting=scheduler_stats.num_waiting_reqs + scheduler_stats.num_skipped_waiting_reqs,
+                waiting_tokens=0,
+                kv_free_blocks=round(blocks * (1.0 - scheduler_stats.kv_cache_usage)),
+                # vLLM tells of no block's age.
+                oldest_block_s=0.0,
+                step_us=now_us - self._began_us,
+                preemptions=iteration_stats.num_preempted_reqs if iteration_stats else 0,
+            )
+        self._began_us = now_us
+        self.engine.publish(self.step)
+
+    def log(self) -> None:
+        """vLLM asks for a line in the log now and then; ours come from the control plane."""
+
+    def log_engine_initialized(self) -> None:
+        """Nothing to say."""
+
+    def record_sleep_state(self, _is_awake: int = 0, _level: int = 0) -> None:
+        """It never sleeps."""
+
+
+def _configure(path: Path, options: VllmOptions, endpoint: str) -> Any:
+    """vLLM's configuration; raises what vLLM raises, and ValueError for an unknown argument."""
+    known = {each.name for each in fields(AsyncEngineArgs)}
+    for name in options.args:
+        if name not in known:
+            raise ValueError(f"--vllm-args: vLLM has no engine argument {name!r}")
+    if options.threads is not None:
+        os.environ["OMP_NUM_THREADS"] = str(options.threads)
+        os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+    chosen: dict[str, Any] = {
+        "model": str(path),
+        "served_model_name": [options.name or path.resolve().name],
+        "dtype": options.dtype,
+        "max_num_seqs": options.running_max,
+        "scheduling_policy": "priority",
+        "disable_log_stats": True,
+        # Its grammars are those of the contract, and it needs no triton.
+        "structured_outputs_config": {"backend": "guidance", "disable_any_whitespace": True},
+        "kv_events_config": {
+            "enable_kv_cache_events": True, "publisher": "zmq", "endpoint": endpoint,
+        },
+    }  # fmt: skip
+    kv_bytes, block_size = options.kv_bytes, options.block_size
+    if current_platform.is_cpu():
+        kv_bytes, block_size = kv_bytes or CPU_KV_BYTES, block_size or CPU_BLOCK_SIZE
+        # A seed kills the CPU engine when a prompt is prefilled in parts (vLLM 0.32.0).
+        chosen["enable_chunked_prefill"] = False
+    if kv_bytes is not None:
+        chosen["kv_cache_memory_bytes"] = kv_bytes
+    if block_size is not None:
+        chosen["block_size"] = block_size
+    return AsyncEngineArgs(**{**chosen, **options.args}).create_engine_config()
+
+
+def _facts_of(path: Path, options: VllmOptions, config: Any) -> EngineFacts:
+    capabilities = set(CAPABILITIES)
+    if config.parallel_config.data_parallel_size == 1 and config.cache_config.enable_prefix_caching:
+        capabilities.add(Capability.KV_EVENTS)
+    if config.speculative_config is not None:
+        capabilities.add(Capability.SPECULATION)
+    return EngineFacts(
+        engine="vllm",
+        device=config.device_config.device_type,
+        dtype=str(config.model_config.dtype).removeprefix("torch."),
+        model=options.name or path.resolve().name,
+        context_window=config.model_config.max_model_len,
+        vocab_size=config.model_config.get_vocab_size(),
+        block_size=config.cache_config.block_size,
+        kv_blocks=config.cache_config.num_gpu_blocks or 0,
+        credits=options.running_max,
+        capabilities=tuple(sorted(capabilities)),
+    )
+
+
+def _parameters(job: Job, facts: EngineFacts) -> SamplingParams:
+    """How vLLM says it; raises ValueError for what it refuses."""
+    sampling = job.sampling
+    shape = {"temperature": sampling.temperature, "top_p": max(sampling.top_p, TOP_P_MIN)}
+    top_k = sampling.top_k
+    if sampling.temperature == 0.0 and sampling.n > 1:
+        # vLLM has no several greedy choices, but the likeliest token of one is the same thing.
+        shape, top_k = {"temperature": 1.0, "top_p": 1.0}, 1
+    return SamplingParams(
+        n=sampling.n,
+        **shape,
+        top_k=top_k,
+        min_p=sampling.min_p,
+        frequency_penalty=sampling.frequency_penalty,
+        presence_penalty=sampling.presence_penalty,
+        seed=sampling.seed,
+        logprobs=sampling.logprobs,
+        logit_bias=sampling.logit_bias or None,
+        ignore_eos=sampling.ignore_eos,
+        stop_token_ids=job.stop_tokens,
+        max_tokens=min(sampling.max_tokens, facts.context_window - len(job.tokens)),
+        structured_outputs=_grammar(sampling.grammar),
+        detokenize=False,
+        output_kind=RequestOutputKind.DELTA,
+    )
+
+
+def _grammar(grammar: Grammar | None) -> StructuredOutputsParams | None:
+    if grammar is None:
+        return None
+    if grammar.kind == "json_object":
+        return StructuredOutputsParams(json_object=True)
+    field = {"json_schema": "json", "regex": "regex", "lark": "grammar"}[grammar.kind]
+    return StructuredOutputsParams(**{field: grammar.source})

@@ -1,0 +1,53 @@
+"""The engine of each test of the suite. vLLM is loaded once for all of them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from inference.engines.base import Engine
+from tests.inference.conformance.served import Served
+from tests.inference.conformance.subjects import VLLM_OPTIONS, Subject
+from tests.support.child_engine import EngineChild, vllm_child
+from tests.support.shipped import SHIPPED
+
+WINDOW = 512
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shipped model with a window that a small cache can hold."""
+    path = tmp_path_factory.mktemp("model") / SHIPPED.name
+    shutil.copytree(SHIPPED, path)
+    config = path / "config.json"
+    fields = json.loads(config.read_text())
+    config.write_text(json.dumps({**fields, "max_position_embeddings": WINDOW}))
+    return path
+
+
+@pytest.fixture(scope="session")
+def vllm_process(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineChild]:
+    """Real vLLM in its own environment."""
+    log = tmp_path_factory.mktemp("vllm") / "log"
+    with vllm_child(folder, log, VLLM_OPTIONS) as child:
+        yield child
+
+
+@pytest.fixture
+def engine(subject: Subject, request: pytest.FixtureRequest) -> Engine:
+    """The subject's engine, not started."""
+    return subject.make(request)
+
+
+@pytest.fixture
+async def served(subject: Subject, engine: Engine) -> AsyncIterator[Served]:
+    """The subject's engine, serving."""
+    made = Served(subject, engine)
+    await engine.start(made.sink)
+    yield made
+    await engine.close()
+    assert not made.sink.deaths

@@ -1,0 +1,121 @@
+"""The engines that the suite holds to one contract, and what each declares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from inference.compact.models.shape import read_shape
+from inference.compact.native.probe import reason_against
+from inference.compact.options import CompactOptions
+from inference.contract.capabilities import Capability
+from inference.engines import compact, echo, vllm_options
+from inference.engines.base import Engine
+from tests.support.child_engine import ChildEngine
+from tests.support.shipped import SHIPPED
+
+CREDITS = 4
+BLOCK_SIZE = 32
+# Four long answers do not fit into so many; a block of the shipped model in float32 has 192 KiB.
+BLOCKS = 20
+BLOCK_BYTES = 192 * 1024
+ECHO_TOKENS_PER_S = 200.0
+VLLM_OPTIONS: dict[str, Any] = {
+    "dtype": "float32",
+    # One block more, which vLLM keeps for itself.
+    "kv_bytes": (BLOCKS + 1) * BLOCK_BYTES,
+    "running_max": CREDITS,
+    "threads": 1,
+    "args": {"enforce_eager": True},
+}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One engine. It serves the shipped model with four credits, a small window and cache.
+
+    `queues`: it holds back jobs that find no room, and says so. `prefills_in_parts`: it reports
+    steps while a prompt is under way. `reports_until_free`: how many steps it may report between a
+    cancel and the first that shows the blocks as free.
+    """
+
+    name: str
+    capabilities: frozenset[Capability]
+    make: Callable[[pytest.FixtureRequest], Engine]
+    queues: bool = True
+    prefills_in_parts: bool = True
+    reports_until_free: int = 2
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _compact(kernels: str, dtype: str) -> Callable[[pytest.FixtureRequest], Engine]:
+    options = CompactOptions(
+        device="cpu",
+        dtype=dtype,
+        kernels=kernels,
+        kv_blocks=BLOCKS,
+        block_size=BLOCK_SIZE,
+        # Small steps, so that a prompt takes several.
+        step_tokens=64,
+        mixed_prefill_tokens=64,
+        running_max=CREDITS,
+        threads=1,
+    )
+    return lambda request: compact.CompactEngine(request.getfixturevalue("folder"), options)
+
+
+def _echo(request: pytest.FixtureRequest) -> Engine:
+    options = echo.EchoOptions(tokens_per_s=ECHO_TOKENS_PER_S, credits=CREDITS, kv_blocks=BLOCKS)
+    return echo.EchoEngine(request.getfixturevalue("folder"), options)
+
+
+def _vllm(request: pytest.FixtureRequest) -> Engine:
+    return ChildEngine(request.getfixturevalue("vllm_process"))
+
+
+COMPACT = frozenset(compact.CAPABILITIES) | {Capability.GRAMMAR}
+VLLM = Subject(
+    "vllm",
+    frozenset(vllm_options.CAPABILITIES) | {Capability.KV_EVENTS},
+    _vllm,
+    prefills_in_parts=False,
+    # Its figures come from another process, with the step after.
+    reports_until_free=6,
+)
+SUBJECTS = [
+    Subject("compact-torch", COMPACT, _compact("torch", "float32")),
+    Subject("echo", frozenset(echo.CAPABILITIES), _echo, queues=False, prefills_in_parts=False),
+    VLLM,
+]
+if reason_against(read_shape(SHIPPED), BLOCK_SIZE) is None:
+    # Where the machine cannot run it, tests/inference/compact says so of its own accord.
+    SUBJECTS.append(Subject("compact-native", COMPACT, _compact("native", "bfloat16")))
+
+
+def all_subjects() -> pytest.MarkDecorator:
+    """Every engine."""
+    return _mark(SUBJECTS)
+
+
+def declaring(*needed: Capability) -> pytest.MarkDecorator:
+    """The engines that declare all of these."""
+    return _mark([each for each in SUBJECTS if each.capabilities.issuperset(needed)])
+
+
+def lacking(capability: Capability) -> list[Subject]:
+    """The engines that do not declare it."""
+    return [each for each in SUBJECTS if capability not in each.capabilities]
+
+
+def queueing() -> pytest.MarkDecorator:
+    """The engines that hold jobs back."""
+    return _mark([each for each in SUBJECTS if each.queues])
+
+
+def _mark(subjects: list[Subject]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("subject", subjects, ids=str)

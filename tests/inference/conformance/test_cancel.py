@@ -1,0 +1,92 @@
+"""A cancel in every state of a request: one end per choice, and its blocks are free soon after."""
+
+from __future__ import annotations
+
+from inference.contract.capabilities import Capability
+from inference.contract.frames import Job
+from tests.inference.conformance.served import Served
+from tests.inference.conformance.subjects import all_subjects, declaring, queueing
+
+FOREVER = 300
+LONG_PROMPT = 450
+
+
+async def _cancel(served: Served, job: Job) -> None:
+    """Cancel the only job; its blocks come free within the bound that the engine states."""
+    before = len(served.sink.steps)
+    served.engine.cancel(job.request)
+    await served.finished(job)
+    await served.idle()
+    blocks = served.engine.facts.kv_blocks
+    free = [step.kv_free_blocks == blocks for step in served.sink.steps[before:]]
+    # The step under way when the cancel came is over first.
+    assert free.index(True) <= served.subject.reports_until_free
+
+
+@queueing()
+async def test_queued(served: Served) -> None:
+    running = served.job(20, n=4, max_tokens=FOREVER)
+    served.submit(running)
+    await served.sink.until(lambda: any(step.running == 4 for step in served.sink.steps))
+    waiting = served.job(60)
+    served.submit(waiting)
+    await served.sink.until(lambda: served.sink.steps[-1].waiting == 1)
+    served.engine.cancel(waiting.request)
+    (output,) = await served.finished(waiting)
+    assert (output.finish, output.tokens) == ("cancelled", [])
+    assert output.usage.completion_tokens == 0
+    assert served.sink.finishes(running.request) == []
+
+
+@declaring(Capability.CANCEL)
+async def test_in_the_middle_of_a_prefill(served: Served) -> None:
+    job = served.job(LONG_PROMPT, max_tokens=FOREVER)
+    served.submit(job)
+    if served.subject.prefills_in_parts:
+        await served.sink.until(lambda: any(step.running == 1 for step in served.sink.steps))
+        assert not served.sink.outputs[job.request]
+    await _cancel(served, job)
+    outputs = served.sink.outputs[job.request]
+    assert outputs[-1].finish == "cancelled"
+    assert len(outputs) == 1 or not served.subject.prefills_in_parts
+
+
+@declaring(Capability.CANCEL, Capability.N)
+async def test_decoding_every_choice_ends_once(served: Served) -> None:
+    job = served.job(20, n=3, max_tokens=FOREVER)
+    served.submit(job)
+    await served.decoding(job)
+    served.engine.cancel(job.request)
+    await _cancel(served, job)
+    outputs = served.sink.outputs[job.request]
+    assert served.sink.finishes(job.request) == ["cancelled"] * 3
+    assert outputs[-1].usage.completion_tokens == sum(len(each.tokens) for each in outputs)
+
+
+@declaring(Capability.CANCEL)
+async def test_finishing(served: Served) -> None:
+    """The cancel crosses the last token on its way."""
+    job = served.job(20, max_tokens=3)
+    served.submit(job)
+    await served.decoding(job)
+    await _cancel(served, job)
+    assert served.sink.finishes(job.request) in (["length"], ["cancelled"])
+
+
+@all_subjects()
+async def test_afterwards_and_of_strangers_it_changes_nothing(served: Served) -> None:
+    job = served.job(20, max_tokens=2)
+    await served.run(job)
+    served.engine.cancel(job.request)
+    served.engine.cancel(b"\xff" * 16)
+    await served.run(served.job(20, max_tokens=2))
+    assert served.sink.finishes(job.request) == ["length"]
+
+
+@declaring(Capability.DEADLINE)
+async def test_a_deadline_is_a_cancel(served: Served) -> None:
+    job = served.job(20, max_tokens=FOREVER, deadline_ms=50)
+    outputs = await served.run(job)
+    assert outputs[-1].finish == "cancelled"
+    assert outputs[-1].timing.held_us >= 50_000
+    await served.idle()

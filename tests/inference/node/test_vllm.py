@@ -1,0 +1,82 @@
+"""A node with real vLLM: it serves over the link, and its engine's death ends it with status 3."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from pathlib import Path
+
+import psutil
+from msgspec.structs import replace
+
+from inference.contract.blocks import chain_hashes
+from inference.contract.frames import Sampling
+from tests.support.fleet import (
+    CREDENTIAL,
+    MODEL,
+    NODE,
+    World,
+    fleet_server,
+    make_job,
+    outputs_of,
+    until,
+)
+from tests.support.shipped import SHIPPED, long_prompt
+from tests.support.vllm_server import ENVIRONMENT, end_group, start_group, vllm_python
+
+START_S_MAX = 300.0
+EXIT_S_MAX = 60.0
+BLOCK_SIZE = 32
+WINDOW = 512
+ENGINE_DIED = 3
+
+
+async def test_it_serves_and_an_engine_that_dies_takes_the_node_along(tmp_path: Path) -> None:
+    world, log = World(), tmp_path / "log"
+    async with fleet_server(world) as server:
+        node = start_group(_argv(server.url), _environment(), log)
+        try:
+            end_s = time.monotonic() + START_S_MAX
+            while not world.fleet.candidates(MODEL):
+                assert node.poll() is None and time.monotonic() < end_s, log.read_text()
+                await asyncio.sleep(0.1)
+            link = world.fleet.candidates(MODEL)[0]
+            assert (link.hello.engine, link.hello.block_size) == ("vllm", BLOCK_SIZE)
+            job = replace(make_job(max_tokens=4), tokens=long_prompt(100))
+            outputs = await outputs_of(world.fleet.dispatch(link, job))
+            assert outputs[-1].usage.completion_tokens <= 4
+            # What vLLM caches, the gateway finds under hashes of its own.
+            chain = chain_hashes(job.tokens, BLOCK_SIZE, job.salt)
+            index = world.fleet.index(BLOCK_SIZE)
+            await until(lambda: index.cached_blocks(chain) == {NODE: 3})
+            endless = Sampling(max_tokens=WINDOW // 2, temperature=0.0, ignore_eos=True)
+            cut = world.fleet.dispatch(
+                link, replace(make_job(), tokens=long_prompt(20), sampling=endless)
+            )
+            await cut.batch()
+            _engine_of(node.pid).kill()
+            status = await asyncio.to_thread(node.wait, EXIT_S_MAX)
+        finally:
+            end_group(node)
+    assert status == ENGINE_DIED
+    assert "engine died" in log.read_text()
+
+
+def _argv(url: str) -> list[str]:
+    """The command that a stranger would type, but small."""
+    argv = [vllm_python(), "-m", "inference", "--gateway", url, "--name", NODE]
+    argv += ["--engine", "vllm", "--model", str(SHIPPED), "--model-name", MODEL]
+    argv += ["--dtype", "float32", "--kv-mib", "8", "--threads", "1", "--credits", "4"]
+    return [*argv, "--vllm-args", json.dumps({"enforce_eager": True, "max_model_len": WINDOW})]
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, **ENVIRONMENT, "SLUICE_NODE_CREDENTIAL": CREDENTIAL}
+
+
+def _engine_of(pid: int) -> psutil.Process:
+    """vLLM's own process under the node's."""
+    children = psutil.Process(pid).children(recursive=True)
+    return next(each for each in children if "EngineCore" in " ".join(each.cmdline()))
