@@ -1,0 +1,284 @@
+"""A model whose engine takes only text: the request goes on as it is, the count comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from controlplane.kernel.price import TokenCounts
+from tests.support.fleet import MODEL, until
+from tests.support.remote import remote_node
+from tests.support.serving import CHAT_PATH, Serving
+from tests.support.upstream import (
+    DONE,
+    Exchange,
+    HandUpstream,
+    hand_upstream,
+    text_chunk,
+    usage_chunk,
+)
+
+MESSAGES = [{"role": "user", "content": "abcd"}]
+
+
+async def answer_probe(upstream: HandUpstream) -> None:
+    exchange = await upstream.next()
+    await exchange.answer(text_chunk("1", finish="length"), usage_chunk(1, 1))
+
+
+async def first_word(upstream: HandUpstream, word: str) -> Exchange:
+    """Begin the next answer; the gateway's own headers wait for it."""
+    exchange = await upstream.next()
+    await exchange.begin()
+    await exchange.event(text_chunk(word))
+    return exchange
+
+
+class Relay:
+    """A gateway in front of a hand-made server; `ask` is what a client sends."""
+
+    def __init__(self, serving: Serving, upstream: HandUpstream) -> None:
+        self.serving = serving
+        self.under_test = serving.under_test
+        self.upstream = upstream
+
+    async def ask(self, **fields: Any) -> tuple[asyncio.Task[Any], Exchange]:
+        """Begin a chat; the client's answer to come, and the server's side of it."""
+        asked = asyncio.create_task(self.serving.chat(**fields))
+        return asked, await self.upstream.next()
+
+    @property
+    def last_source(self) -> str:
+        """Whose count the last charge is."""
+        return list(self.under_test.ledger.settled.values())[-1].source
+
+    @property
+    def last_counts(self) -> TokenCounts:
+        """What the last charge is for."""
+        return list(self.under_test.ledger.settled.values())[-1].counts
+
+
+@pytest.fixture
+async def relay(bare: Serving) -> AsyncIterator[Relay]:
+    async with hand_upstream() as upstream:
+        upstream.listed = [{"id": MODEL, "context_window": 4096}]
+        async with contextlib.AsyncExitStack() as stack:
+            probed = asyncio.create_task(answer_probe(upstream))
+            await stack.enter_async_context(remote_node(bare.under_test, upstream.url))
+            await probed
+            yield Relay(bare, upstream)
+            await bare.under_test.at_rest()
+
+
+async def test_the_server_gets_the_request_but_not_its_user(relay: Relay) -> None:
+    asked, exchange = await relay.ask(
+        user="alice", metadata={"ticket": "7"}, temperature=0.0, stop="END", top_k=3
+    )
+    assert exchange.body == {
+        "messages": MESSAGES,
+        "stop": ["END"],
+        "temperature": 0.0,
+        "top_k": 3,
+        "max_tokens": 6,
+        "model": MODEL,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    await exchange.answer(text_chunk("ok", finish="stop"), usage_chunk(3, 1))
+    assert (await asked).json()["choices"][0]["message"]["content"] == "ok"
+
+
+async def test_a_whole_answer_is_charged_by_the_servers_count(relay: Relay) -> None:
+    asked, exchange = await relay.ask()
+    await exchange.answer(
+        text_chunk("Hel"), text_chunk("lo", finish="length"), usage_chunk(9, 5, cached=4)
+    )
+    body = (await asked).json()
+    assert body["choices"][0]["message"]["content"] == "Hello"
+    assert body["choices"][0]["finish_reason"] == "length"
+    assert (body["usage"]["prompt_tokens"], body["usage"]["completion_tokens"]) == (9, 5)
+    assert body["usage"]["prompt_tokens_details"]["cached_tokens"] == 4
+    assert relay.last_counts == TokenCounts(uncached=5, cached=4, output=5)
+    assert relay.last_source == "node"
+    record = relay.under_test.recorder.records[-1]
+    assert msgspec.json.decode(record.receipt)["usage"] == "reported by the engine"
+    assert record.ttft_us > 0
+
+
+async def test_text_is_streamed_as_it_comes(relay: Relay) -> None:
+    body = {"model": MODEL, "messages": MESSAGES, "stream": True, "max_tokens": 6}
+    options = {"stream_options": {"include_usage": True}}
+    begun = asyncio.create_task(first_word(relay.upstream, "one "))
+    async with relay.serving.client.stream("POST", CHAT_PATH, json={**body, **options}) as answer:
+        exchange = await begun
+        lines = answer.aiter_lines()
+        assert await next_word(lines) == "one "
+        await exchange.event(text_chunk("two "))
+        assert await next_word(lines) == "two "
+        await exchange.event(text_chunk("", finish="stop"))
+        await exchange.event(usage_chunk(4, 2))
+        await exchange.event(DONE)
+        rest = [line async for line in lines if line]
+    assert rest[-1] == f"data: {DONE}"
+    assert json.loads(rest[-2].removeprefix("data: "))["usage"]["total_tokens"] == 6
+
+
+def content_of(line: str) -> str:
+    if not line.startswith("data: {"):
+        return ""
+    choices = json.loads(line.removeprefix("data: "))["choices"]
+    return "".join(choice["delta"].get("content") or "" for choice in choices)
+
+
+async def next_word(lines: AsyncIterator[str]) -> str:
+    while not (word := content_of(await anext(lines))):
+        pass
+    return word
+
+
+async def test_a_client_that_leaves_closes_the_servers_connection(relay: Relay) -> None:
+    body = {"model": MODEL, "messages": MESSAGES, "stream": True, "max_tokens": 600}
+    begun = asyncio.create_task(first_word(relay.upstream, "one"))
+    async with relay.serving.client.stream("POST", CHAT_PATH, json=body) as answer:
+        assert await next_word(answer.aiter_lines()) == "one"
+    await (await begun).left()
+    await until(lambda: relay.under_test.ledger.settled)
+    assert relay.last_source == "estimate"
+    assert relay.last_counts.output == 1
+
+
+async def test_no_claim_costs_more_than_was_held(relay: Relay) -> None:
+    asked, exchange = await relay.ask()
+    await exchange.answer(text_chunk("ok", finish="stop"), usage_chunk(1_000_000, 1_000_000))
+    assert (await asked).status_code == 200
+    (settlement,) = relay.under_test.ledger.settled.values()
+    assert settlement.amount_nano == settlement.held_nano
+    assert relay.last_counts.output == 6
+
+
+async def test_a_refusal_of_the_server_reaches_the_client_in_words(relay: Relay) -> None:
+    asked, exchange = await relay.ask()
+    await exchange.refuse(400, {"error": {"message": "stop: too many", "code": 400}})
+    answer = await asked
+    assert answer.status_code == 400
+    assert "stop: too many" in answer.json()["error"]["message"]
+    asked, exchange = await relay.ask()
+    message = "This model's maximum context length is 10 tokens."
+    await exchange.refuse(400, {"error": {"message": message}})
+    answer = await asked
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "context_length_exceeded"
+    assert message in answer.json()["error"]["message"]
+
+
+async def test_a_full_server_is_an_overload(relay: Relay) -> None:
+    asked, exchange = await relay.ask()
+    await exchange.refuse(429, {"error": {"message": "slow down"}})
+    answer = await asked
+    assert answer.status_code == 503
+    assert answer.json()["error"]["code"] in ("server_is_overloaded", "no_node_available")
+
+
+async def test_another_server_takes_what_the_first_cannot(relay: Relay) -> None:
+    async with hand_upstream() as second:
+        second.listed = relay.upstream.listed
+        probed = asyncio.create_task(answer_probe(second))
+        async with remote_node(relay.under_test, second.url, name="second"):
+            await probed
+            asked = asyncio.create_task(relay.serving.chat())
+            seen = [asyncio.create_task(each.next()) for each in (relay.upstream, second)]
+            await asyncio.wait(seen, return_when=asyncio.FIRST_COMPLETED)
+            here, there = seen if seen[0].done() else seen[::-1]
+            await here.result().refuse(503, "")
+            await (await there).answer(text_chunk("ok", finish="stop"), usage_chunk(1, 1))
+            assert (await asked).status_code == 200
+            await relay.under_test.at_rest()
+
+
+async def test_a_stream_that_breaks_ends_with_an_error_and_is_charged(relay: Relay) -> None:
+    body = {"model": MODEL, "messages": MESSAGES, "stream": True, "max_tokens": 6}
+    begun = asyncio.create_task(first_word(relay.upstream, "one"))
+    async with relay.serving.client.stream("POST", CHAT_PATH, json=body) as answer:
+        lines = answer.aiter_lines()
+        assert await next_word(lines) == "one"
+        await begun
+        relay.upstream.hang_up()
+        rest = [line async for line in lines if line]
+    assert "node_lost" in rest[-1]
+    assert not any(DONE in line for line in rest)
+    assert (relay.last_source, relay.last_counts.output) == ("estimate", 1)
+
+
+async def test_stop_strings_hold_even_where_the_server_ignores_them(relay: Relay) -> None:
+    asked, exchange = await relay.ask(stop="STOP")
+    await exchange.begin()
+    await exchange.event(text_chunk("go ST"))
+    await exchange.event(text_chunk("OP more"))
+    body = (await asked).json()
+    assert body["choices"][0]["message"]["content"] == "go "
+    assert body["choices"][0]["finish_reason"] == "stop"
+    await exchange.left()
+
+
+async def test_what_needs_a_tokenizer_is_refused_by_name(relay: Relay) -> None:
+    answer = await relay.serving.chat(logprobs=True)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "logprobs"
+
+
+async def test_without_a_count_there_is_no_second_try_at_a_hold(relay: Relay) -> None:
+    relay.under_test.ledger.room_nano = 1
+    answer = await relay.serving.chat()
+    assert answer.status_code == 429
+    assert answer.json()["error"]["code"] == "insufficient_quota"
+
+
+async def test_tools_go_out_and_their_calls_come_back(relay: Relay) -> None:
+    parameters = {
+        "type": "object",
+        "properties": {"city": {"type": "string"}},
+        "required": ["city"],
+        "additionalProperties": False,
+    }
+    tool = {"type": "function", "function": {"name": "weather", "parameters": parameters}}
+    asked, exchange = await relay.ask(tools=[tool], tool_choice="required")
+    assert exchange.body["tools"] == [tool]
+    assert exchange.body["tool_choice"] == "required"
+    opening = {"index": 0, "id": "call_9", "function": {"name": "weather", "arguments": ""}}
+    rest = {"index": 0, "function": {"arguments": '{"city":"Bonn"}'}}
+    await exchange.answer(
+        {"choices": [{"index": 0, "delta": {"tool_calls": [opening]}}]},
+        {"choices": [{"index": 0, "delta": {"tool_calls": [rest]}, "finish_reason": "tool_calls"}]},
+        usage_chunk(30, 5),
+    )
+    choice = (await asked).json()["choices"][0]
+    assert choice["finish_reason"] == "tool_calls"
+    (call,) = choice["message"]["tool_calls"]
+    assert call["function"]["name"] == "weather"
+    assert json.loads(call["function"]["arguments"]) == {"city": "Bonn"}
+    assert relay.last_counts.output == 5
+
+
+async def test_a_schema_goes_out_as_it_came(relay: Relay) -> None:
+    wanted = {
+        "type": "json_schema",
+        "json_schema": {
+            "name": "answer",
+            "schema": {
+                "type": "object",
+                "properties": {"yes": {"type": "boolean"}},
+                "required": ["yes"],
+                "additionalProperties": False,
+            },
+        },
+    }
+    asked, exchange = await relay.ask(response_format=wanted)
+    assert exchange.body["response_format"] == wanted
+    await exchange.answer(text_chunk('{"yes":true}', finish="stop"), usage_chunk(9, 4))
+    assert (await asked).json()["choices"][0]["message"]["content"] == '{"yes":true}'
