@@ -34,6 +34,7 @@ struct attention_scratch {
     _Alignas(64) float sums[TILE_QUERIES][HEAD_DIM_MAX];
     _Alignas(64) __m512 weight_sums[TILE_QUERIES];
     _Alignas(64) uint32_t queries[TILE_QUERIES * HEAD_DIM_MAX / 2];
+    _Alignas(64) float scores[GROUP_ROWS][BLOCK];
     _Alignas(64) uint32_t weights[GROUP_ROWS][BLOCK / 2];
     float reference[TILE_QUERIES];
     int32_t position[TILE_QUERIES];
@@ -55,8 +56,8 @@ INLINE uint32_t visible(const struct block_view *block, int position) {
 }
 
 /* Scores of a row to weights in bf16; moves the row's reference where scores outgrow it. */
-INLINE void weigh(struct attention_scratch *s, int row, int place, int head_dim, uint32_t seen,
-                  __m512 low, __m512 high) {
+static void weigh(struct attention_scratch *s, int row, int place, int head_dim, uint32_t seen) {
+    __m512 low = _mm512_load_ps(s->scores[place]), high = _mm512_load_ps(s->scores[place] + 16);
     __mmask16 seen_low = (__mmask16)seen, seen_high = (__mmask16)(seen >> 16);
     __m512 bound = _mm512_set1_ps(s->reference[row] + SLACK);
     unsigned over = _mm512_mask_cmp_ps_mask(seen_low, low, bound, _CMP_GT_OQ) |
@@ -121,8 +122,10 @@ INLINE int group_block(struct attention_scratch *s, const struct block_view *blo
             score[i][1] = dot(score[i][1], high, query);
         }
     }
-    UNROLL for (int i = 0; i < rows; i++)
-        weigh(s, row + i, i, head_dim, visible(block, s->position[row + i]), score[i][0], score[i][1]);
+    UNROLL for (int i = 0; i < rows; i++) UNROLL for (int j = 0; j < 2; j++)
+        _mm512_store_ps(&s->scores[i][16 * j], score[i][j]);
+    for (int i = 0; i < rows; i++)
+        weigh(s, row + i, i, head_dim, visible(block, s->position[row + i]));
     int d = 0;
     for (; d + 32 <= head_dim; d += 32) gather(s, block, row, d, rows, 2);
     if (d < head_dim) gather(s, block, row, d, rows, 1);

@@ -47,6 +47,8 @@ def native_library() -> ctypes.CDLL:
     try:
         return load_library(path)
     except (OSError, AttributeError) as error:
+        # As an unclean shutdown may leave it; the next start makes another.
+        path.unlink(missing_ok=True)
         raise NativeUnavailable(f"{path} cannot be loaded: {error}") from error
 
 

@@ -46,6 +46,13 @@ class NativeDecoder:
         self._logits = torch.empty(0, shape.vocab_size)
         self.step = Step()
 
+    @property
+    def cache(self) -> Tensor:
+        """Packed keys and values, `[layers, blocks, kv_heads, 64 * head_dim]`, bits as int16."""
+        shape = self.shape
+        everything = torch.frombuffer(self._cache, dtype=torch.int16)
+        return everything.view(shape.layers, -1, shape.kv_heads, 2 * BLOCK * shape.head_dim)
+
     def close(self) -> None:
         """Stop the threads. No `forward` may follow."""
         engine, self._engine = self._engine, None

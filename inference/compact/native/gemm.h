@@ -71,7 +71,9 @@ INLINE __m512 silu(__m512 x) {
     return _mm512_div_ps(x, _mm512_add_ps(_mm512_set1_ps(1), e));
 }
 
-INLINE void finish_panel(const struct product *p, int row, int panel, __m512 low, __m512 high) {
+/* Sums of one row and panel, [32], to where they belong. */
+static void finish_panel(const struct product *p, int row, int panel, const float *sums) {
+    __m512 low = _mm512_load_ps(sums), high = _mm512_load_ps(sums + 16);
     if (p->finish == GATE) {
         bf16 *out = (bf16 *)p->out + row * p->out_stride + panel * (PANEL / 2);
         narrow(out, _mm512_mul_ps(silu(low), high));
@@ -108,8 +110,11 @@ INLINE void tile(const struct product *p, int row, int panel, const int rows, co
             UNROLL for (int j = 0; j < 2 * panels; j++) sum[i][j] = dot(sum[i][j], w[j], x);
         }
     }
-    UNROLL for (int i = 0; i < rows; i++) UNROLL for (int j = 0; j < panels; j++)
-        finish_panel(p, row + i, panel + j, sum[i][2 * j], sum[i][2 * j + 1]);
+    _Alignas(64) float done[TILE_ROWS][8 * 16];
+    UNROLL for (int i = 0; i < rows; i++) UNROLL for (int j = 0; j < 2 * panels; j++)
+        _mm512_store_ps(&done[i][16 * j], sum[i][j]);
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < panels; j++) finish_panel(p, row + i, panel + j, &done[i][PANEL * j]);
 }
 
 /* Few rows take several panels at once: a single chain of sums would wait for itself. */
