@@ -21,6 +21,7 @@ class CompactOptions:
     `threads` None leaves torch's own choice. `speculate` auto drafts tokens by prompt lookup, up to
     `drafts_max` per sequence and step, as long as that pays; on drafts in any case.
     `kernels` native is our own C code on CPUs that it is written for; auto takes it where it can.
+    `tensor_parallel` processes share the model, one GPU each; `kv_bytes` is then for each of them.
     """
 
     name: str | None = None
@@ -36,6 +37,7 @@ class CompactOptions:
     speculate: str = "auto"
     drafts_max: int = 4
     kernels: str = "auto"
+    tensor_parallel: int = 1
 
     def __post_init__(self) -> None:
         if self.device not in DEVICES:
@@ -52,6 +54,7 @@ class CompactOptions:
             "step_tokens",
             "mixed_prefill_tokens",
             "drafts_max",
+            "tensor_parallel",
         ):
             if getattr(self, field) < 1:
                 raise ValueError(f"{field}: must be at least 1")

@@ -1,9 +1,10 @@
-"""One model on several processes of a host: each holds a share of the heads and of the width."""
+"""Tensor parallelism: what one of several processes of a host holds and computes of a model."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from inference.compact.models.layers import EXPERT_SIZE_STEP
 from inference.compact.models.shape import ModelShape
 from inference.engines.base import ModelError
 
@@ -24,16 +25,17 @@ class Share:
 WHOLE = Share()
 
 
-def shape_of_share(shape: ModelShape, share: Share) -> ModelShape:
-    """What one process computes; raises `ModelError` where the shape cannot be divided."""
-    for field in ("heads", "kv_heads", "intermediate_size"):
-        if getattr(shape, field) % share.size:
-            raise ModelError(
-                f"tensor_parallel: {share.size} does not divide {field} = {getattr(shape, field)}"
-            )
+def shape_of_share(shape: ModelShape, size: int) -> ModelShape:
+    """What each of `size` processes computes; raises `ModelError` where it cannot be divided."""
+    divided = {field: getattr(shape, field) for field in ("heads", "kv_heads", "intermediate_size")}
+    if shape.experts is not None:
+        divided["width of experts"] = shape.experts.width // EXPERT_SIZE_STEP
+    for field, length in divided.items():
+        if length % size:
+            raise ModelError(f"tensor_parallel: {size} processes cannot divide the model's {field}")
     return replace(
         shape,
-        heads=shape.heads // share.size,
-        kv_heads=shape.kv_heads // share.size,
-        intermediate_size=shape.intermediate_size // share.size,
+        heads=shape.heads // size,
+        kv_heads=shape.kv_heads // size,
+        intermediate_size=shape.intermediate_size // size,
     )

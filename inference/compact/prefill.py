@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
-from inference.compact.batch import PrefillSpan, Uploader
+from inference.compact.batch import PrefillSpan, Rows, Uploader
 from inference.compact.decode import first_block
 from inference.compact.rounding import KEYS_STEP, round_up
-from inference.compact.scheduler import Chunk
 
 
 def plan_prefills(
-    chunks: list[Chunk],
+    chunks: Sequence[Rows],
     first_row: int,
     block_size: int,
     upload: Uploader,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding, linear, rms_norm
@@ -16,11 +18,26 @@ from inference.compact.placement import Placement
 from inference.compact.weights import Weights
 
 
-class Decoder:
-    """Holds weights and cache; `forward` writes keys and values of every row it computes."""
+def alone(x: Tensor) -> Tensor:
+    """The sum over all processes, where there is one."""
+    return x
 
-    def __init__(self, shape: ModelShape, weights: Weights, placement: Placement) -> None:
+
+class Decoder:
+    """Holds weights and cache; `forward` writes keys and values of every row it computes.
+
+    Shape and weights may be a share of the model; then `summed` adds up what its layers make.
+    """
+
+    def __init__(
+        self,
+        shape: ModelShape,
+        weights: Weights,
+        placement: Placement,
+        summed: Callable[[Tensor], Tensor] = alone,
+    ) -> None:
         self.shape = shape
+        self.summed = summed
         self.weights = weights
         self.kernels = choose_kernels(shape, placement)
         self.cache = KvCache(shape, placement)
@@ -37,8 +54,9 @@ class Decoder:
                 # Beyond the last attention only the rows that are drawn from matter.
                 x = x.index_select(0, batch.sampled)
                 attended = attended.index_select(0, batch.sampled)
-            x += linear(attended, layer.out, layer.out_bias)
-            x += feed_forward(self._norm(x, layer.mlp_norm), layer, self.shape.experts)
+            x += self.summed(linear(attended, layer.out, layer.out_bias))
+            normed = self._norm(x, layer.mlp_norm)
+            x += self.summed(feed_forward(normed, layer, self.shape.experts))
         return linear(self._norm(x, self.weights.norm), self.weights.head).float()
 
     def _attention(self, x: Tensor, index: int, turn: Tensor, batch: Batch) -> Tensor:
