@@ -248,7 +248,7 @@ class _StepThread(threading.Thread):
 
 def _accept(step_loop: StepLoop, arrival: Arrival) -> None:
     grammar = arrival.grammar
-    step_loop.accept(arrival.job, arrival.received_us, grammar and grammar.mask)
+    step_loop.accept(arrival.job, arrival.received_us, None if grammar is None else grammar.mask)
     if arrival.cancelled:
         step_loop.end(arrival.job.request, "cancelled")
 

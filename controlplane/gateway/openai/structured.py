@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from controlplane.gateway.openai.schemas import check_schema
+from controlplane.gateway.openai.wording import NAME_PATTERN
 from controlplane.gateway.refusal import bad_field
 from controlplane.gateway.toolform import choice_grammar
 from inference.contract.frames import GRAMMAR_BYTES_MAX, Grammar
@@ -16,11 +17,11 @@ from inference.contract.frames import GRAMMAR_BYTES_MAX, Grammar
 CHOICES_MAX = 1024
 SCHEMA_FIELD = "response_format.json_schema.schema"
 
-SchemaName = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+SchemaName = Annotated[str, Meta(pattern=NAME_PATTERN)]
 Source = Annotated[str, Meta(min_length=1)]
 
 
-class NamedSchema(msgspec.Struct, forbid_unknown_fields=True):
+class NamedSchema(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A JSON schema. It is always enforced, so `strict` changes nothing."""
 
     name: SchemaName
@@ -46,7 +47,7 @@ class SchemaFormat(msgspec.Struct, tag="json_schema", tag_field="type", forbid_u
 ResponseFormat = TextFormat | JsonFormat | SchemaFormat
 
 
-class StructuredOutputs(msgspec.Struct, forbid_unknown_fields=True):
+class StructuredOutputs(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """One of: a schema, a regular expression, a list of texts, a Lark grammar, any JSON object."""
 
     json: dict[str, Any] | None = None

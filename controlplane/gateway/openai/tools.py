@@ -12,6 +12,7 @@ from msgspec import Meta
 from controlplane.gateway.ask import ToolUse
 from controlplane.gateway.openai.schemas import check_schema
 from controlplane.gateway.openai.structured import Wanted, bounded
+from controlplane.gateway.openai.wording import NAME_PATTERN
 from controlplane.gateway.refusal import bad_field
 from controlplane.gateway.toolform import calls_grammar, json_rule
 from inference.contract.frames import JSON_WHITESPACE
@@ -20,11 +21,11 @@ TOOLS_MAX = 128
 CALLS_MAX = 128
 CALL_ID_CHARS_MAX = 128
 
-FunctionName = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+FunctionName = Annotated[str, Meta(pattern=NAME_PATTERN)]
 CallId = Annotated[str, Meta(min_length=1, max_length=CALL_ID_CHARS_MAX)]
 
 
-class Function(msgspec.Struct, forbid_unknown_fields=True):
+class Function(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A function that a model may call; without `parameters` it takes none."""
 
     name: FunctionName
@@ -131,7 +132,7 @@ def _content_rule(content: Wanted | None) -> str | None:
         return json_rule({"type": "object"}, JSON_WHITESPACE)
     if content.grammar.kind == "json_schema":
         return json_rule(json.loads(content.grammar.source), JSON_WHITESPACE)
-    raise bad_field("structured_outputs", f"'{content.field}' cannot be had along with 'tools'.")
+    raise bad_field(content.field, f"'{content.field}' cannot be had along with 'tools'.")
 
 
 def _check_parameters(tool: Tool, field: str) -> None:

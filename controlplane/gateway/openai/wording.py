@@ -15,6 +15,8 @@ _GIVEN = {**_TYPES, "bool": "a boolean", "float": "a number with a fraction"}
 _BOUND = re.compile(r"^Expected `(?:int|float)` (?P<sign><=|>=) (?P<bound>\S+)$")
 _LENGTH = re.compile(r"^Expected `(?P<type>\w+)` of length (?P<sign><=|>=) (?P<bound>\d+)$")
 _TYPE = re.compile(r"^Expected `(?P<wanted>[^`]+)`, got `(?P<given>\w+)`$")
+NAME_PATTERN = "^[a-zA-Z0-9_-]{1,64}$"
+_PATTERNS = {NAME_PATTERN: "must be 1 to 64 letters, digits, '_' or '-'"}
 _PATTERN = re.compile(r"^Expected `str` matching regex '(?P<pattern>.*)'$")
 _VALUE = re.compile(r"^Invalid (?:enum )?value (?P<value>.*)$", re.DOTALL)
 _SIGNS = {"<=": "at most", ">=": "at least"}
@@ -33,7 +35,7 @@ def in_words(complaint: str) -> str:
         given = _GIVEN.get(found["given"], found["given"])
         return f"must be {needed}, not {given}"
     if found := _PATTERN.match(complaint):
-        return f"must match {found['pattern']}"
+        return _PATTERNS[found["pattern"]]
     if found := _VALUE.match(complaint):
         return f"does not accept the value {found['value']}"
     return f"is not valid ({complaint})"

@@ -40,10 +40,10 @@ class CallFinder:
         return "".join(shown), calls
 
     def close(self) -> str:
-        """The end: text that might have become a call and did not."""
-        rest = self._held if self._state == self._in_text else ""
+        """The end: text that might have become a call and did not. After a call it would have."""
+        rest = self._held if self._state == self._in_text and self._index < 0 else ""
         self._held = ""
-        return rest if self._index < 0 or rest.strip() else ""
+        return rest
 
     def _in_text(self, shown: list[str], calls: list[ToolCallDelta]) -> bool:
         place = self._held.find(OPEN)

@@ -96,6 +96,20 @@ def test_what_is_named_when_a_field_comes_twice() -> None:
     assert (refusal.param, refusal.message) == ("stop", "The field 'stop' is given twice.")
 
 
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        (b'{"a":1,"b":{"c":[0,{"d":1,"e":2,"d":3}]}}', "b.c[1].d"),
+        (b'{"messages":[{"role":"user"},{"role":"user","role":"user"}]}', "messages[1].role"),
+        (b'{"a":{"b":1,"b":2},"a":3}', "a"),
+        (b'{"a":[[{"b":1,"b":2}]]}', "a[0][0].b"),
+    ],
+)
+def test_a_field_given_twice_is_named_by_its_path(body: bytes, path: str) -> None:
+    refusal = refusal_of(body)
+    assert (refusal.param, refusal.message) == (path, f"The field '{path}' is given twice.")
+
+
 def test_brackets_inside_text_are_no_nesting() -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": '[{"' * 500}]}
     assert chat.parse(json.dumps(body).encode()).turns[0].content.startswith('[{"')
