@@ -201,7 +201,9 @@ def new_request() -> bytes:
     return secrets.token_bytes(REQUEST_ID_BYTES)
 
 
-def make_job(*, max_tokens: int = 4, n: int = 1, prompt: str = "abcd") -> Job:
+def make_job(
+    *, max_tokens: int = 4, n: int = 1, prompt: str = "abcd", request_json: bytes = b""
+) -> Job:
     """A job for the tiny model."""
     return Job(
         request=new_request(),
@@ -212,6 +214,7 @@ def make_job(*, max_tokens: int = 4, n: int = 1, prompt: str = "abcd") -> Job:
         sampling=Sampling(max_tokens=max_tokens, n=n),
         stop_tokens=[],
         deadline_ms=60_000,
+        request_json=request_json,
     )
 
 
