@@ -6,13 +6,15 @@ from dataclasses import dataclass
 
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "bfloat16", "float32")
+STEP_TOKENS = {"cpu": 2048, "cuda": 32_768}
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbedOptions:
-    """How to run an encoder. The defaults suit the packaged model on two CPU cores.
+    """How to run an encoder.
 
-    `step_tokens` bounds the tokens of one step, and with them how long a cancel can take;
+    `step_tokens` bounds the tokens of one step, and with them how long a cancel can take; None
+    takes what suits the packaged model on two CPU cores, or on a GPU.
     `name` is what the model is offered as (default: its folder, or the package's model).
     `running_max` bounds the requests at once. `threads` None leaves torch's own choice.
     """
@@ -20,7 +22,7 @@ class EmbedOptions:
     name: str | None = None
     device: str = "auto"
     dtype: str = "auto"
-    step_tokens: int = 2048
+    step_tokens: int | None = None
     running_max: int = 64
     threads: int | None = None
 

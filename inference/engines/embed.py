@@ -30,7 +30,7 @@ from inference.contract.frames import (
     Vectors,
 )
 from inference.embed.encoder import Encoder, bfloat16_pays
-from inference.embed.options import EmbedOptions
+from inference.embed.options import STEP_TOKENS, EmbedOptions
 from inference.embed.queue import InputQueue, Piece, Request, cut_runs
 from inference.embed.shape import EncoderShape, read_shape
 from inference.engines.base import EngineEvents, EngineFacts, JobRefused, ModelError
@@ -65,6 +65,7 @@ class EmbedEngine:
         self._shape = read_shape(model_path)
         check_vocabulary(model_path, self._shape)
         self._facts = _facts_of(model_path, self._options, self._shape)
+        self._step_tokens = self._options.step_tokens or STEP_TOKENS[self._facts.device]
         self._inputs_per_step = VECTOR_BYTES_PER_FRAME_MAX // (
             FLOAT_BYTES * self._shape.hidden_size
         )
@@ -138,7 +139,7 @@ class EmbedEngine:
             began_us = _clock_us()
             self._end_overdue(began_us)
             pieces = self._queue.take(
-                tokens_max=self._options.step_tokens, inputs_max=self._inputs_per_step
+                tokens_max=self._step_tokens, inputs_max=self._inputs_per_step
             )
             for piece in pieces:
                 piece.request.started_us = piece.request.started_us or began_us

@@ -17,6 +17,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers import BertConfig, BertModel
 
 from controlplane.gateway.snapshot import ModelRecord
+from inference.contract.frames import REQUEST_ID_BYTES, Job, Output, Sampling
 from inference.embed.options import EmbedOptions
 from inference.engines.base import Engine
 from inference.engines.embed import EmbedEngine
@@ -116,3 +117,33 @@ async def encoder_node(
         yield node
     finally:
         await node.close()
+
+
+def make_embed_job(name: int, inputs: list[list[int]], **changes: Any) -> Job:
+    """A job for the tiny encoder; `name` makes its id."""
+    job = Job(
+        request=bytes([name]) * REQUEST_ID_BYTES,
+        model=ENCODER,
+        tokens=[],
+        salt=b"",
+        hashes=b"",
+        sampling=Sampling(max_tokens=0),
+        stop_tokens=[],
+        deadline_ms=60_000,
+        inputs=inputs,
+    )
+    return msgspec.structs.replace(job, **changes)
+
+
+def vectors_of(outputs: list[Output]) -> dict[int, bytes]:
+    """The vector of each input; an input that comes twice fails."""
+    found: dict[int, bytes] = {}
+    for output in outputs:
+        if output.vectors is None:
+            continue
+        places, data = output.vectors.places, output.vectors.data
+        size = len(data) // len(places)
+        for number, place in enumerate(places):
+            assert place not in found
+            found[place] = data[number * size : (number + 1) * size]
+    return found

@@ -1,63 +1,26 @@
-"""The embed engine: vectors in parts, counts, cancels, deadlines, refusals by field, and death."""
+"""What is the embed engine's own: its facts, its checks at the start, its death, its options."""
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from inference.contract.capabilities import Capability
-from inference.contract.frames import (
-    INPUTS_MAX,
-    INPUTS_TOKENS_MAX,
-    REQUEST_ID_BYTES,
-    Job,
-    Output,
-    Sampling,
-)
-from inference.embed.encoder import Encoder
 from inference.embed.options import EmbedOptions
-from inference.embed.shape import read_shape
-from inference.engines.base import JobRefused, ModelError
+from inference.engines.base import ModelError
 from inference.engines.embed import EmbedEngine, packaged_model
 from tests.inference.engines.sink import Sink
-from tests.support.encoders import CONTEXT, ENCODER, HIDDEN, PIECES, SHORT, make_encoder
-
-STEP_TOKENS = 20
-FLOATS = "f"
-
-
-def make_job(name: int, inputs: list[list[int]], **changes: Any) -> Job:
-    job = Job(
-        request=bytes([name]) * REQUEST_ID_BYTES,
-        model=ENCODER,
-        tokens=[],
-        salt=b"",
-        hashes=b"",
-        sampling=Sampling(max_tokens=0),
-        stop_tokens=[],
-        deadline_ms=60_000,
-        inputs=inputs,
-    )
-    return msgspec.structs.replace(job, **changes)
-
-
-def vectors_of(outputs: list[Output]) -> dict[int, bytes]:
-    """The vector of each input; an input that comes twice fails."""
-    found: dict[int, bytes] = {}
-    for output in outputs:
-        if output.vectors is None:
-            continue
-        places, data = output.vectors.places, output.vectors.data
-        size = len(data) // len(places)
-        for number, place in enumerate(places):
-            assert place not in found
-            found[place] = data[number * size : (number + 1) * size]
-    return found
+from tests.support.encoders import (
+    CONTEXT,
+    ENCODER,
+    HIDDEN,
+    PIECES,
+    SHORT,
+    make_embed_job,
+    make_encoder,
+)
 
 
 @pytest.fixture
@@ -65,22 +28,8 @@ def folder(tmp_path: Path) -> Path:
     return make_encoder(tmp_path)
 
 
-@pytest.fixture
-async def engine(folder: Path) -> AsyncIterator[EmbedEngine]:
-    options = EmbedOptions(device="cpu", dtype="float32", step_tokens=STEP_TOKENS, running_max=3)
-    made = EmbedEngine(folder, options)
-    yield made
-    await made.close()
-
-
-@pytest.fixture
-async def sink(engine: EmbedEngine) -> Sink:
-    events = Sink()
-    await engine.start(events)
-    return events
-
-
-def test_facts(engine: EmbedEngine) -> None:
+async def test_facts(folder: Path) -> None:
+    engine = EmbedEngine(folder, EmbedOptions(device="cpu", dtype="float32"))
     facts = engine.facts
     assert (facts.engine, facts.model, facts.dtype) == ("embed", ENCODER, "float32")
     assert (facts.context_window, facts.vocab_size) == (CONTEXT, len(PIECES))
@@ -90,114 +39,16 @@ def test_facts(engine: EmbedEngine) -> None:
     )
 
 
-async def test_vectors_of_all_inputs_in_parts(
-    engine: EmbedEngine, sink: Sink, folder: Path
-) -> None:
-    jobs = [make_job(name, [[5 + i] * (1 + i * name % 9) for i in range(12)]) for name in (1, 2)]
-    for job in jobs:
-        engine.submit(job)
-    alone = Encoder(folder, read_shape(folder), dtype="float32", device="cpu")
-    for job in jobs:
-        outputs = await sink.finished(job.request)
-        found = vectors_of(outputs)
-        assert sorted(found) == list(range(12)) and len(outputs) > 1
-        for place, ids in enumerate(job.inputs):
-            expected = alone.encode([ids])[0].tolist()
-            assert array(FLOATS, found[place]).tolist() == pytest.approx(expected, abs=2e-6)
-
-
-async def test_usage_and_times_grow_to_the_whole(engine: EmbedEngine, sink: Sink) -> None:
-    job = make_job(1, [[5] * 10] * 7)
-    engine.submit(job)
-    outputs = await sink.finished(job.request)
-    counts = [output.usage.prompt_tokens for output in outputs]
-    assert counts == [20, 40, 60, 70]
-    assert [output.finish for output in outputs] == [None, None, None, "stop"]
-    assert all(output.usage.completion_tokens == 0 for output in outputs)
-    computed = [output.timing.prefill_us for output in outputs]
-    assert computed == sorted(computed) and computed[0] > 0
-    assert outputs[-1].timing.held_us >= computed[-1]
-
-
-async def test_a_cancel_ends_it_after_the_step_under_way(engine: EmbedEngine, sink: Sink) -> None:
-    running, queued = make_job(1, [[5] * 20] * 200), make_job(2, [[6] * 20] * 200)
-    engine.submit(running)
-    await sink.until(lambda: len(sink.outputs[running.request]) >= 2)
-    engine.submit(queued)
-    engine.cancel(queued.request)
-    steps = len(sink.steps)
-    engine.cancel(running.request)
-    engine.cancel(running.request)
-    ended = await sink.finished(running.request)
-    never = await sink.finished(queued.request)
-    assert len(sink.steps) <= steps + 2
-    assert (ended[-1].finish, never[-1].finish) == ("cancelled", "cancelled")
-    assert ended[-1].vectors is None
-    assert ended[-1].usage.prompt_tokens == 20 * len(vectors_of(ended)) < 4000
-    assert never[-1].usage.prompt_tokens == 20 * len(vectors_of(never))
-    last = sink.steps[-1]
-    assert (last.running, last.waiting, last.waiting_tokens) == (0, 0, 0)
-
-
-async def test_the_deadline_ends_it(engine: EmbedEngine, sink: Sink) -> None:
-    job = make_job(1, [[5] * 20] * INPUTS_MAX, deadline_ms=30)
-    engine.submit(job)
-    outputs = await sink.finished(job.request)
-    assert outputs[-1].finish == "cancelled" and len(vectors_of(outputs)) < INPUTS_MAX
-
-
-@pytest.mark.parametrize(
-    ("changes", "code", "message"),
-    [
-        ({"model": "other"}, "unknown_model", "model: "),
-        ({"inputs": []}, "bad_job", "inputs: 0 is outside"),
-        ({"inputs": [[5]] * (INPUTS_MAX + 1)}, "bad_job", "inputs: 2049"),
-        ({"inputs": [[5], []]}, "bad_job", r"inputs\[1\]: is empty"),
-        ({"inputs": [[5], [5] * (CONTEXT + 1)]}, "too_long", r"inputs\[1\]: 49 tokens, at most 48"),
-        ({"inputs": [[5], [len(PIECES)]]}, "bad_job", r"inputs\[1\]: ids"),
-        ({"inputs": [[-1]]}, "bad_job", r"inputs\[0\]: ids"),
-        ({"inputs": [[5] * (INPUTS_TOKENS_MAX // 100)] * 101}, "too_long", "inputs: over 300000"),
-        ({"deadline_ms": 0}, "bad_job", "deadline_ms"),
-    ],
-)
-async def test_what_cannot_be_embedded_is_refused_by_field(
-    engine: EmbedEngine, changes: dict[str, Any], code: str, message: str
-) -> None:
-    with pytest.raises(JobRefused, match=message) as caught:
-        engine.submit(msgspec.structs.replace(make_job(1, [[5]]), **changes))
-    assert caught.value.code == code
-
-
-async def test_overload_and_repeats_are_refused(engine: EmbedEngine, sink: Sink) -> None:
-    for name in (1, 2, 3):
-        engine.submit(make_job(name, [[5] * 20] * 50))
-    with pytest.raises(JobRefused, match="credits") as full:
-        engine.submit(make_job(4, [[5]]))
-    with pytest.raises(JobRefused, match="already being served"):
-        engine.submit(make_job(1, [[5]]))
-    assert full.value.code == "full"
-    for name in (1, 2, 3):
-        await sink.finished(bytes([name]) * REQUEST_ID_BYTES)
-    engine.submit(make_job(4, [[5]]))
-    await sink.finished(bytes([4]) * REQUEST_ID_BYTES)
-
-
-async def test_closing_ends_what_runs(engine: EmbedEngine, sink: Sink) -> None:
-    job = make_job(1, [[5] * 20] * INPUTS_MAX)
-    engine.submit(job)
-    await engine.close()
-    assert sink.finishes(job.request) == ["cancelled"]
-    await engine.close()
-    assert sink.finishes(job.request) == ["cancelled"]
-
-
-async def test_death_is_heard(engine: EmbedEngine, sink: Sink, folder: Path) -> None:
+async def test_death_is_heard(folder: Path) -> None:
     """Ids that slip past every check break the embedding, and the node must hear it."""
-    held = make_job(1, [[5]])
+    engine, sink = EmbedEngine(folder, EmbedOptions(device="cpu")), Sink()
+    await engine.start(sink)
+    held = make_embed_job(1, [[5]])
     engine.submit(held)
     held.inputs[0][0] = len(PIECES)
     await sink.until(lambda: bool(sink.deaths))
     assert isinstance(sink.deaths[0], IndexError)
+    await engine.close()
 
 
 def test_tokenizer_must_fit_the_weights(tmp_path: Path) -> None:
