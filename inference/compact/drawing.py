@@ -10,12 +10,16 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad, threshold
+from torch.nn.functional import pad, threshold_
 
 from inference.compact.chance import TRIES_MAX
 
 # Columns summed up together, so that only a few sums are gone through one after the other.
 GROUP = 128
+# Columns of which only the best is looked at in a search for the largest.
+MEMBERS = 16
+# Numbers below which the search goes straight through them all.
+SEARCH_MIN = 16384
 # A top-p that cuts nothing, whatever rounding makes of a row's sum.
 UNCUT = 2.0
 TINY = torch.finfo(torch.float32).tiny
@@ -47,27 +51,32 @@ def invert(weights: Tensor, points: Tensor) -> Tensor:
     return column[:, 0].clamp_(max=columns - 1)
 
 
-def draw_uncut(shares: Tensor, *, points: Points) -> Tensor:
+def draw_uncut(shares: Tensor, *, scratch: Tensor, points: Points) -> Tensor:
     """From the whole of each row."""
     return invert(shares, points(None, 0))
 
 
-def draw_nucleus(shares: Tensor, *, top_p: Tensor, min_p: Tensor, points: Points) -> Tensor:
+def draw_nucleus(
+    shares: Tensor, *, top_p: Tensor, min_p: Tensor | None, scratch: Tensor, points: Points
+) -> Tensor:
     """From what top-p `[rows, 1]` (`UNCUT` for all) and min-p `[rows, 1]` leave of each row.
 
     By rejection: draw, and keep the token if less than top-p lies above it. Otherwise nothing at
     or below it can be kept either, so the next attempt draws from what lies above. That is the
     distribution cut and normalised, without sorting (FlashInfer samples so on GPUs). Tokens of
-    equal probability stay or go together.
+    equal probability stay or go together. `scratch` has the shape of `shares` and is overwritten:
+    fresh memory of this size costs more than the arithmetic.
     """
-    best = shares.amax(dim=-1, keepdim=True)
-    weights = threshold(shares / (min_p * best).clamp_(min=TINY), BELOW_ONE, 0.0)
-    tokens = invert(weights, points(None, 0))
-    found, rows = tokens, torch.arange(len(shares), device=shares.device)
+    weights = shares
+    if min_p is not None:
+        least = (min_p * shares.amax(dim=-1, keepdim=True)).clamp_(min=TINY)
+        weights = threshold_(torch.div(shares, least, out=scratch), BELOW_ONE, 0.0)
+    tokens = found = invert(weights, points(None, 0))
+    rows = torch.arange(len(shares), device=shares.device)
     for attempt in range(1, TRIES_MAX):
         # A quotient of two numbers of which one is larger never rounds to 1.
         share = shares.gather(1, found[:, None])
-        above = threshold(shares / share, 1.0, 0.0)
+        above = threshold_(torch.div(shares, share, out=scratch[: len(shares)]), 1.0, 0.0)
         mass = above.sum(dim=-1, keepdim=True) * share
         # Written so that a row which is not a number counts as done.
         again = ((mass >= top_p) & (mass > 0.0)).nonzero()[:, 0]
@@ -80,17 +89,41 @@ def draw_nucleus(shares: Tensor, *, top_p: Tensor, min_p: Tensor, points: Points
 
 
 def draw_top(
-    shares: Tensor, *, top_k: Tensor, top_p: Tensor, min_p: Tensor, points: Points
+    shares: Tensor,
+    *,
+    top_k: Tensor,
+    top_p: Tensor,
+    min_p: Tensor | None,
+    scratch: Tensor,
+    points: Points,
 ) -> Tensor:
     """From what top-k `[rows, 1]`, then top-p of that, then min-p leave of each row."""
     width = min(int(top_k.max()), shares.shape[1])
-    values, tokens = shares.topk(width, dim=-1)
+    values, tokens = top_columns(shares, width)
     columns = torch.arange(width, device=shares.device)
     values = values.double() * (columns < top_k)
     before = values.cumsum(dim=-1) - values
-    inside = (before < top_p * values.sum(dim=-1, keepdim=True)) & (values >= min_p * values[:, :1])
+    inside = before < top_p * values.sum(dim=-1, keepdim=True)
+    if min_p is not None:
+        inside &= values >= min_p * values[:, :1]
     inside[:, 0] = True
     sums = (values * inside).cumsum(dim=-1)
     targets = points(None, 0)[:, None] * sums[:, -1:]
     found = torch.searchsorted(sums, targets).clamp_(max=width - 1)
     return tokens.gather(1, found)[:, 0]
+
+
+def top_columns(table: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """The `width` largest values of each row and their columns, largest first.
+
+    Columns are grouped by their remainder: the largest lie in the `width` groups whose best are
+    largest, so most columns are only passed over for their group's best.
+    """
+    rows, columns = table.shape
+    if rows * columns < SEARCH_MIN or width * MEMBERS * 2 > columns or columns % MEMBERS:
+        return table.topk(width, dim=-1)
+    groups = table.view(rows, MEMBERS, -1)
+    chosen = groups.amax(dim=1).topk(width, dim=-1, sorted=False)[1]
+    candidates = groups.gather(2, chosen[:, None].expand(-1, MEMBERS, -1)).view(rows, -1)
+    values, places = candidates.topk(width, dim=-1)
+    return values, places // width * groups.shape[2] + chosen.gather(1, places % width)

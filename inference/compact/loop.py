@@ -13,6 +13,7 @@ from inference.compact.scheduler import Chunk, Counts, Scheduler
 from inference.contract.frames import Job, KvEvents, Output, Step
 
 SEED_BITS = 63
+NEVER_US = 1 << 63
 
 
 class Model(Protocol):
@@ -34,6 +35,7 @@ class StepLoop:
         self.clock_us = clock_us
         self.requests: dict[bytes, Request] = {}
         self._ended: list[Output] = []
+        self._due_us = NEVER_US
         self._kv_seq = 0
 
     @property
@@ -59,6 +61,7 @@ class StepLoop:
             for sequence in request.sequences:
                 sequence.mask = mask()
         self.requests[job.request] = request
+        self._due_us = min(self._due_us, request.deadline_us)
         self.scheduler.add(request.sequences[0])
 
     def end(self, request_id: bytes, finish: str) -> None:
@@ -113,9 +116,12 @@ class StepLoop:
 
     def _end_overdue(self, now_us: int) -> None:
         """Requests past their deadline end as `cancelled`: nobody waits for them any more."""
+        if now_us < self._due_us:
+            return
         overdue = [key for key, each in self.requests.items() if each.deadline_us <= now_us]
         for request_id in overdue:
             self.end(request_id, "cancelled")
+        self._due_us = min((each.deadline_us for each in self.requests.values()), default=NEVER_US)
 
     def _publish(self, chunks: list[Chunk], picks: list[Pick]) -> list[Output]:
         """Append what was drawn, apply the end rules and write one output per choice."""

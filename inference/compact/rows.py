@@ -62,15 +62,17 @@ class DrawGroup:
         self.streams = streams
         self._draw = draw
 
-    def draw(self, shares: Tensor, positions: NDArray[np.uint64]) -> list[int]:
-        """Tokens of this group's rows, whose probabilities and positions these are."""
+    def draw(self, shares: Tensor, positions: NDArray[np.uint64], scratch: Tensor) -> list[int]:
+        """Tokens of this group's rows, whose probabilities and positions these are; `scratch` has
+        the shape of `shares` and is overwritten.
+        """
 
         def points(rows: Tensor | None, attempt: int) -> Tensor:
             kept = slice(None) if rows is None else rows.cpu().numpy()
             found = uniforms(self.streams[kept], positions[kept], attempt)
             return torch.from_numpy(found).to(shares.device)
 
-        return [int(token) for token in self._draw(shares, points=points).tolist()]
+        return [int(token) for token in self._draw(shares, scratch=scratch, points=points).tolist()]
 
 
 def _is_shifted(asked: Sampling) -> bool:
@@ -86,7 +88,9 @@ def _cut_of(asked: Sampling) -> str:
 def _draw_of(cut: str, settings: list[Sampling], upload: Uploader) -> Callable[..., Tensor]:
     if cut == "uncut":
         return draw_uncut
-    min_p = _column(upload, [each.min_p for each in settings])
+    min_p: Tensor | None = None
+    if any(each.min_p > 0.0 for each in settings):
+        min_p = _column(upload, [each.min_p for each in settings])
     top_p = _column(upload, [each.top_p if each.top_p < 1.0 else UNCUT for each in settings])
     if cut == "nucleus":
         return partial(draw_nucleus, top_p=top_p, min_p=min_p)

@@ -11,14 +11,16 @@ change the last bits of the logits themselves, which can tip a draw that lies on
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import inf, isfinite
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from inference.compact.batch import Uploader
+from inference.compact.drawing import top_columns
 from inference.compact.ending import Pick
 from inference.compact.mask import WORD_BITS
 from inference.compact.request import Sequence
@@ -36,6 +38,7 @@ class Sampler:
     def __init__(self, upload: Uploader) -> None:
         self.upload = upload
         self._plan = RowPlan([], upload)
+        self._kept = torch.empty(0, device=upload.device)
 
     def draw(self, logits: Tensor, chunks: list[Chunk]) -> list[Pick]:
         """One pick for each row that the chunks draw from; `logits` `[rows, vocabulary]` float32
@@ -71,7 +74,7 @@ class Sampler:
         table.clamp_(min=LOGPROB_MIN)
         widths = [plan.sequences[row].request.job.sampling.logprobs or 0 for row in rows]
         values, tokens = (
-            part.tolist() for part in table.topk(min(max(widths), table.shape[1]), dim=-1)
+            part.tolist() for part in top_columns(table, min(max(widths), table.shape[1]))
         )
         return {
             row: (
@@ -83,35 +86,42 @@ class Sampler:
 
     def _shift(self, logits: Tensor, shifted: list[int], chunks: list[Chunk]) -> None:
         """Add the bias and subtract penalties for what was generated before each row."""
-        rows: list[int] = []
-        tokens: list[int] = []
-        changes: list[float] = []
         wanted = set(shifted)
+        places: list[NDArray[np.int64]] = []
+        changes: list[NDArray[np.float32]] = []
         for row, (sequence, ahead) in enumerate(_drawn_rows(chunks)):
             if row in wanted:
-                change = _change(sequence, ahead)
-                rows += [row] * len(change)
-                tokens += change.keys()
-                changes += change.values()
-        if rows:
-            where = (self.upload.integers(rows), self.upload.integers(tokens))
-            logits.index_put_(where, self.upload.floats(changes, logits.dtype), accumulate=True)
+                for tokens, change in _changes(sequence, ahead):
+                    places.append(tokens + row * logits.shape[1])
+                    changes.append(change)
+        where = torch.from_numpy(np.concatenate(places)).to(logits.device)
+        what = torch.from_numpy(np.concatenate(changes)).to(logits.device)
+        logits.view(-1).index_add_(0, where, what)
 
     def _drawn(self, logits: Tensor, plan: RowPlan, chunks: list[Chunk]) -> list[int]:
-        """Tokens of the rows that are not greedy."""
+        """Tokens of the rows that are not greedy; `logits` serves as scratch memory then."""
         generated = [each.generated + len(ahead) for each, ahead in _drawn_rows(chunks)]
         positions = np.array(generated, np.uint64)[plan.drawn]
         scaled = logits if plan.index is None else logits.index_select(0, plan.index)
-        shares = (scaled / plan.temperatures).softmax(dim=-1)
+        scaled /= plan.temperatures
+        shares = torch.softmax(scaled, dim=-1, out=self._room(*scaled.shape))
         tokens = [0] * len(plan.drawn)
         for group in plan.groups:
             if group.places is None:
-                return group.draw(shares, positions)
+                return group.draw(shares, positions, scaled)
             picked = shares.index_select(0, self.upload.integers(group.places))
-            found = group.draw(picked, positions[group.places])
+            found = group.draw(picked, positions[group.places], scaled[: len(picked)])
             for place, token in zip(group.places, found, strict=True):
                 tokens[place] = token
         return tokens
+
+    def _room(self, rows: int, columns: int) -> Tensor:
+        """Memory that is kept from step to step, since touching fresh pages costs more than the
+        arithmetic that fills them.
+        """
+        if self._kept.numel() < rows * columns:
+            self._kept = torch.empty(rows * columns, device=self.upload.device)
+        return self._kept[: rows * columns].view(rows, columns)
 
 
 _Reported = dict[int, tuple[Tensor, list[tuple[int, float]]]]
@@ -140,19 +150,26 @@ def _highest(logits: Tensor) -> tuple[list[int], list[float]]:
     return columns.tolist(), values.tolist()
 
 
-def _change(sequence: Sequence, ahead: list[int]) -> dict[int, float]:
-    """By token, what is added to its logit."""
+def _changes(
+    sequence: Sequence, ahead: list[int]
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+    """Tokens, and what is added to their logits; a token may come twice."""
     asked = sequence.request.job.sampling
-    change = dict(asked.logit_bias)
+    yield _keys(asked.logit_bias), _values(asked.logit_bias)
     if asked.frequency_penalty or asked.presence_penalty:
         counts = sequence.counts
         if ahead:
             counts = Counter(counts)
             counts.update(ahead)
-        for token, count in counts.items():
-            penalty = asked.frequency_penalty * count + asked.presence_penalty
-            change[token] = change.get(token, 0.0) - penalty
-    return change
+        yield _keys(counts), -asked.frequency_penalty * _values(counts) - asked.presence_penalty
+
+
+def _keys(table: Mapping[int, float]) -> NDArray[np.int64]:
+    return np.fromiter(table, np.int64, len(table))
+
+
+def _values(table: Mapping[int, float]) -> NDArray[np.float32]:
+    return np.fromiter(table.values(), np.float32, len(table))
 
 
 def _mask(logits: Tensor, chunks: list[Chunk]) -> None:

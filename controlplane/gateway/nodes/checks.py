@@ -86,11 +86,13 @@ def step_problem(step: Step) -> str | None:
     """A load figure that cannot be."""
     least = min(
         step.running, step.waiting, step.waiting_tokens, step.kv_free_blocks,
-        step.step_us, step.preemptions,
+        step.step_us, step.preemptions, step.accepted,
     )  # fmt: skip
     # `not >= 0` also refuses NaN, which `< 0` would let pass.
     if least < 0 or not step.oldest_block_s >= 0:
         return "step: a load figure is negative"
+    if step.accepted > step.drafted:
+        return f"step.accepted: {step.accepted} of {step.drafted} drafts"
     return None
 
 

@@ -144,6 +144,7 @@ async def test_an_end_token_may_be_counted_but_not_delivered() -> None:
     [
         make_hello(),
         msgspec.structs.replace(make_step(), running=-1),
+        msgspec.structs.replace(make_step(), drafted=1, accepted=2),
         msgspec.structs.replace(make_step(), oldest_block_s=float("nan")),
         Pong(number=7),
         Rejected(request=b"x" * 16, code="full", message=""),

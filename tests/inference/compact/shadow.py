@@ -44,7 +44,7 @@ class ShadowModel:
 
     def _prefixes(self, chunk: Chunk) -> list[int]:
         tokens = chunk.sequence.tokens[: chunk.start] + chunk.tokens
-        salt = hash(chunk.sequence.request.job.salt)
+        salt = int.from_bytes(chunk.sequence.request.job.salt)
         chain = itertools.accumulate(tokens, lambda before, new: hash((before, new)), initial=salt)
         return list(chain)[1:]
 
