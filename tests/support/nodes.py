@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -149,12 +149,21 @@ async def hand_node(
 ) -> AsyncIterator[HandNode]:
     """A node that has said hello and can be dispatched to."""
     headers = {"authorization": f"Bearer {let_in(under_test, name)}"}
+    capabilities: Sequence[str] = (),
     async with connect(
         under_test.fleet_url, additional_headers=headers, max_size=FRAME_BYTES, compression=None
     ) as socket:
         node = HandNode(socket, model)
         listening = asyncio.create_task(node.listen())
-        await node.send(hello_of(model, window=window, node=name, credits=credits))
+        await node.send(
+            hello_of(
+                model,
+                window=window,
+                node=name,
+                credits=credits,
+                capabilities=list(capabilities),
+            )
+        )
         try:
             await until(lambda: name in under_test.fleet.nodes())
             await under_test.served()
