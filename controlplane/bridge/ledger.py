@@ -150,7 +150,7 @@ class PostgresLedger:
             if terms is None:
                 log.warning("report_without_hold", request=report.request.hex())
             elif terms.resolution in (None, "expire"):
-                await self.settle(_reported(report.request, terms, counts))
+                await self.settle(_reported(report, terms, counts))
         except LedgerAway:
             return False
         return True
@@ -164,7 +164,8 @@ class PostgresLedger:
         return msgspec.json.decode(answer, type=Terms) if answer else None
 
 
-def _reported(request: bytes, terms: Terms, counts: TokenCounts) -> Settlement:
+def _reported(report: Report, terms: Terms, counts: TokenCounts) -> Settlement:
+    request = report.request
     price = Price(
         version=terms.version,
         input_pico=terms.input_pico,
@@ -191,5 +192,5 @@ def _reported(request: bytes, terms: Terms, counts: TokenCounts) -> Settlement:
         counts=counts,
         model=terms.model,
         price=price,
-        source="node",
+        source="estimate" if report.usage.source == "estimate" else "node",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 
 from controlplane.bridge.ledger import PostgresLedger
@@ -182,6 +183,19 @@ async def test_a_report_settles_an_open_hold_by_its_own_price(ledger: PostgresLe
     assert lines(hold.request) == [(0, "hold", 100), (1, "settle", 50)]
     assert await ledger.settle_report(report(hold.request))
     assert budget_row(ORG_A) == (50, 0, 0)
+
+
+@pytest.mark.parametrize(("told", "source"), [("", "node"), ("engine", "node"), ("estimate",) * 2])
+async def test_a_report_says_whose_count_it_is(
+    ledger: PostgresLedger, told: str, source: str
+) -> None:
+    three_budgets()
+    hold = make_hold(100, ALICE_KEY, ORG_A)
+    await ledger.hold(hold)
+    given = report(hold.request)
+    usage = msgspec.structs.replace(given.usage, source=told)
+    assert await ledger.settle_report(msgspec.structs.replace(given, usage=usage))
+    assert rows("SELECT source FROM transfers WHERE kind = 'settle'") == [(source,)]
 
 
 @pytest.mark.parametrize("completion", [101, 2_000_000, 2**31 - 1])
