@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from controlplane.gateway.ports import Allowance
-from tests.support.fleet import MODEL
+from inference.compact.options import CompactOptions
+from inference.engines.compact import CompactEngine
+from tests.support.fleet import MODEL, running_node
 from tests.support.nodes import hand_node
 from tests.support.ports import KEY
 from tests.support.serving import Serving
+from tests.support.shipped import SHIPPED
 
 FOLDER = Path(__file__).parent / "node"
 NODE_S_MAX = 30
@@ -63,3 +66,18 @@ async def test_stream_that_breaks_raises(bare: Serving) -> None:
         await node.socket.close()
         assert (await running)["code"] == "node_lost"
         await bare.under_test.at_rest()
+
+
+async def test_tools_and_a_schema(bare: Serving) -> None:
+    options = CompactOptions(name=MODEL, device="cpu", dtype="float32", threads=1)
+    engine = CompactEngine(SHIPPED, options)
+    async with running_node(engine, bare.under_test.fleet_url, SHIPPED):
+        await bare.under_test.served()
+        seen = await run("tools.mjs", bare)
+        await bare.under_test.at_rest()
+    for made in (seen["whole"], seen["streamed"]):
+        (call,) = made["message"]["tool_calls"]
+        assert (made["finish_reason"], call["type"]) == ("tool_calls", "function")
+        assert call["function"]["name"] == "find" and call["id"]
+        assert json.loads(call["function"]["arguments"])["city"] in ("Rome", "Oslo")
+    assert json.loads(seen["formatted"]["message"]["content"])["city"] in ("Rome", "Oslo")
