@@ -24,7 +24,8 @@ CHOICES_MAX = 8
 LOGPROBS_MAX = 20
 INPUTS_MAX = 2048
 INPUTS_TOKENS_MAX = 300_000
-VECTOR_BYTES_PER_FRAME_MAX = 1024 * 1024
+# Written as text such a frame keeps a gateway's loop for some milliseconds.
+VECTOR_BYTES_PER_FRAME_MAX = 128 * 1024
 GRAMMAR_BYTES_MAX = 64 * 1024
 GRAMMAR_KINDS = ("json_object", "json_schema", "regex", "lark")
 # Between the parts of JSON text: room to indent, and no room to write blanks for ever.

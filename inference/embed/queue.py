@@ -16,12 +16,16 @@ RUN_PADDING_TOKENS_MAX = 256
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """A job with the places of its inputs that have not run, the longest last. Times in µs."""
+    """A job with the places of its inputs that have not run, the longest last. Times in µs.
+
+    `waiting_tokens` are those of inputs that have not run.
+    """
 
     job: Job
     received_us: int
     places: list[int] = field(init=False)
     unfinished: int = field(init=False)
+    waiting_tokens: int = field(init=False)
     finished_tokens: int = 0
     started_us: int | None = None
     computed_us: int = 0
@@ -30,11 +34,7 @@ class Request:
         inputs = self.job.inputs
         self.places = sorted(range(len(inputs)), key=lambda place: len(inputs[place]))
         self.unfinished = len(inputs)
-
-    @property
-    def waiting_tokens(self) -> int:
-        """Tokens of inputs that have not run."""
-        return sum(len(self.job.inputs[place]) for place in self.places)
+        self.waiting_tokens = sum(map(len, inputs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,7 @@ class InputQueue:
                 break
             taken.append(piece)
             request.places.pop()
+            request.waiting_tokens -= len(piece.tokens)
             if request.places:
                 turns.append(request)
         return taken

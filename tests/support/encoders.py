@@ -37,6 +37,7 @@ SHORT = 16
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PIECES = [*SPECIAL, *ascii_lowercase, *(f"##{char}" for char in ascii_lowercase)]
 PATH = "/v1/embeddings"
+ANSWER_S_MAX = 60.0
 
 
 def make_encoder(folder: Path, **changes: Any) -> Path:
@@ -78,7 +79,8 @@ class Embedding:
 
     async def embed(self, given: Any, **fields: Any) -> httpx2.Response:
         """An embedding request."""
-        return await self.client.post(PATH, json={"model": ENCODER, "input": given, **fields})
+        body = {"model": ENCODER, "input": given, **fields}
+        return await self.client.post(PATH, json=body, timeout=ANSWER_S_MAX)
 
     async def served(self) -> None:
         """Wait until the encoder can be asked."""

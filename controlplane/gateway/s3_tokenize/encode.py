@@ -13,7 +13,7 @@ from inference.text.model_text import ModelText
 ENCODE = INDEX["s3_tokenize.encode"]
 INLINE_CHARS_MAX = 32_768
 # Texts to embed are many and short, which costs more by the character.
-INLINE_TEXTS_CHARS_MAX = 4_096
+INLINE_TEXTS_CHARS_MAX = 1_024
 
 
 def given_ids(call: Call, ask: Ask, text: ModelText) -> list[int]:

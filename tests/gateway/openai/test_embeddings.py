@@ -48,7 +48,7 @@ async def embedding(folder: Path) -> AsyncIterator[Embedding]:
     add_encoder(under_test)
     async with running_gateway(under_test) as client:
         made = Embedding(under_test, client, folder)
-        async with encoder_node(under_test, folder, step_tokens=256):
+        async with encoder_node(under_test, folder, step_tokens=1024):
             await made.served()
             yield made
             await under_test.at_rest()

@@ -49,6 +49,7 @@ def test_every_input_runs_once_within_the_bounds(
     ]
     assert sorted(seen) == sorted(wanted)
     assert queue.take(tokens_max=tokens_max, inputs_max=inputs_max) == []
+    assert [request.waiting_tokens for request in queue.requests.values()] == [0] * len(requests)
 
 
 def test_a_large_request_holds_up_no_small_one() -> None:
