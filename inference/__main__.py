@@ -18,6 +18,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import uvloop
+
 from inference.engines.base import Engine, ModelError
 from inference.engines.table import ENGINE_OPTIONS, ENGINES, EngineEntry, EngineOption
 from inference.node.assets import Assets, ModelAssets, NoAssets
@@ -233,7 +235,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in LOUD_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
-        return asyncio.run(run(args))
+        return uvloop.run(run(args))
     except BadOption as error:
         sys.stderr.write(f"python -m inference: {error}\n")
         return EXIT_USAGE
