@@ -12,8 +12,10 @@ import pytest
 from inference.contract.frames import Job
 from inference.engines.base import EngineEvents, ModelError
 from inference.engines.echo import EchoEngine, EchoOptions
+from inference.engines.remote import RemoteEngine
+from inference.engines.remote_options import RemoteOptions
 from inference.node import probe, service
-from inference.node.assets import ModelAssets
+from inference.node.assets import ModelAssets, NoAssets
 from inference.node.drain import drain
 from inference.node.options import NodeOptions
 from inference.node.service import Node, Stop, start_engine
@@ -32,6 +34,7 @@ from tests.support.fleet import (
 )
 from tests.support.nodes import named_node
 from tests.support.serving import Serving, bare
+from tests.support.upstream import hand_upstream, text_chunk, usage_chunk
 
 __all__ = ["bare"]
 
@@ -185,3 +188,22 @@ async def test_a_long_load_is_talked_about(
     assert f"loading model={MODEL}" in caplog.text
     with contextlib.suppress(asyncio.CancelledError):
         await engine.close()
+
+
+async def test_a_server_that_has_gone_ends_its_node() -> None:
+    async with hand_upstream() as upstream:
+        upstream.listed = [{"id": MODEL, "context_window": 64}]
+        settings = NodeOptions(
+            gateways=("ws://127.0.0.1:1/fleet",),
+            name=NODE,
+            credential=CREDENTIAL,
+            probe_interval_s=0.05,
+        )
+        engine = RemoteEngine(RemoteOptions(url=upstream.url, name=MODEL))
+        node = Node(engine, NoAssets(), settings)
+        starting = asyncio.create_task(node.start())
+        exchange = await upstream.next()
+        await exchange.answer(text_chunk("1", finish="length"), usage_chunk(1, 1))
+        await starting
+    assert await asyncio.wait_for(node.stopped, WAIT_S) is Stop.ENGINE_DIED
+    await node.close()
