@@ -62,14 +62,19 @@ def check_texts(call: Call, inputs: Inputs, *, window_tokens: int) -> None:
 def fit_inputs(
     call: Call, inputs: Inputs, encoded: list[list[int]], *, window_tokens: int, since: int = 0
 ) -> None:
-    """Each input must fit the window, all together the bound; raises `Refusal` (400).
+    """Each input must have tokens and fit the window, all together the bound; raises `Refusal`.
 
     Inputs before `since` were seen before.
     """
     began = call.spans.clock()
     lengths = [len(ids) for ids in encoded]
-    long = next((at for at in range(since, len(lengths)) if lengths[at] > window_tokens), None)
+    fresh = range(since, len(lengths))
+    long = next((at for at in fresh if lengths[at] > window_tokens), None)
+    empty = next((at for at in fresh if not lengths[at]), None)
     call.spans.add(WINDOW, began)
+    if empty is not None:
+        field = inputs.field(empty)
+        raise bad_field(field, f"'{field}' has no tokens; there is nothing to embed.")
     if long is not None:
         raise _too_long(inputs, long, f"{lengths[long]} tokens", window_tokens)
     if sum(lengths) > INPUTS_TOKENS_MAX:
