@@ -32,21 +32,20 @@ def calls_grammar(
     Free text may come before a call, after one nothing but calls. `content` is a rule in place of
     free text, where that has to match something itself.
     """
-    places = range(len(functions))
-    rules = [
-        "call: " + " | ".join(f"call_{place}" for place in places),
-        f"more: ({_text(BETWEEN + OPEN)} call)*" if many else "more:",
-    ]
+    tag = _text(OPEN)
     if must_call:
-        rules.append(f"start: {_text(OPEN)} call more")
+        start = f"{tag} call more"
     elif content is None:
-        rules += [f"start: text | open call more\ntext: TEXT\nTEXT: {ANY_TEXT}"]
-        rules.append(f"open{LAZY}: TEXT {_text(OPEN)}")
+        start = f"TEXT | open call more\nopen{LAZY}: TEXT {tag}\nTEXT: {ANY_TEXT}"
     else:
-        rules += [f"start: content | {_text(OPEN)} call more", f"content: {content}"]
+        start = f"content | {tag} call more\ncontent: {content}"
+    rules = [
+        f"start: {start}",
+        f"more: ({_text(BETWEEN + OPEN)} call)*" if many else "more:",
+        "call: " + " | ".join(f"call_{place}" for place in range(len(functions))),
+    ]
     for place, (name, schema) in enumerate(functions.items()):
-        head = _text(HEAD + name + MIDDLE)
-        rules.append(f"call_{place}: {head} arguments_{place} {_text(TAIL)}")
+        rules.append(f"call_{place}: {_text(HEAD + name + MIDDLE)} arguments_{place} {_text(TAIL)}")
         rules.append(f"arguments_{place}: {schema}")
     return "\n".join(rules)
 

@@ -177,3 +177,18 @@ async def test_a_template_that_knows_no_tools(bare: Serving, model: Path) -> Non
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools")
         assert node.jobs == []
         await bare.under_test.at_rest()
+
+
+async def test_the_hold_covers_what_a_template_makes_of_tools(bare: Serving, model: Path) -> None:
+    often = "{% for i in range(20) %}{{ tools | tojson }}{% endfor %}<tool_call>"
+    config = {"chat_template": TEMPLATE + "{% if tools %}" + often + "{% endif %}"}
+    (model / "tokenizer_config.json").write_text(json.dumps(config))
+    async with hand_node(bare.under_test, model, capabilities=GRAMMAR) as node:
+        answer = asking(bare, tools=[TOOL], max_tokens=2)
+        job = await node.job()
+        assert len(job.tokens) > len(json.dumps(chat(tools=[TOOL])))
+        await say(node, job, model, "ok", width=1)
+        assert (await answer).status_code == 200
+        await bare.under_test.at_rest()
+    (settlement,) = bare.under_test.ledger.settled.values()
+    assert 0 < settlement.amount_nano <= settlement.held_nano

@@ -282,3 +282,44 @@ async def test_a_schema_goes_out_as_it_came(relay: Relay) -> None:
     assert exchange.body["response_format"] == wanted
     await exchange.answer(text_chunk('{"yes":true}', finish="stop"), usage_chunk(9, 4))
     assert (await asked).json()["choices"][0]["message"]["content"] == '{"yes":true}'
+
+
+def call_chunk(index: int, arguments: str, name: str | None = None) -> dict[str, Any]:
+    """A piece of a tool call, as servers stream it."""
+    head = {"id": f"theirs_{index}", "type": "function"} if name else {}
+    function = {"arguments": arguments, **({"name": name} if name else {})}
+    delta = {"tool_calls": [{"index": index, **head, "function": function}]}
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+
+
+async def test_tools_go_on_as_they_are_and_calls_come_back(relay: Relay) -> None:
+    parameters = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    tools = [{"type": "function", "function": {"name": "f", "parameters": parameters}}]
+    wanted = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}}
+    called = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}
+    messages = [
+        *MESSAGES,
+        {"role": "assistant", "content": "", "tool_calls": [called]},
+        {"role": "tool", "content": "5", "tool_call_id": "c1"},
+    ]
+    asked, exchange = await relay.ask(
+        messages=messages, tools=tools, tool_choice="auto", parallel_tool_calls=True,
+        response_format=wanted, max_tokens=50,
+    )  # fmt: skip
+    sent = {field: exchange.body[field] for field in ("messages", "tools", "tool_choice")}
+    assert sent == {"messages": messages, "tools": tools, "tool_choice": "auto"}
+    assert exchange.body["parallel_tool_calls"] and exchange.body["response_format"] == wanted
+    await exchange.answer(
+        text_chunk("Let me see."),
+        call_chunk(0, "", "f"),
+        call_chunk(0, '{"a"'),
+        call_chunk(0, ": 2}"),
+        call_chunk(1, "", "f"),
+        text_chunk("", finish="tool_calls"),
+        usage_chunk(9, 20),
+    )
+    (choice,) = (await asked).json()["choices"]
+    assert choice["finish_reason"] == "tool_calls"
+    assert choice["message"]["content"] == "Let me see."
+    made = [call["function"] for call in choice["message"]["tool_calls"]]
+    assert made == [{"name": "f", "arguments": '{"a": 2}'}, {"name": "f", "arguments": "{}"}]

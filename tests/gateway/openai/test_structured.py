@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from controlplane.gateway.openai.schemas import DEPTH_MAX
+from controlplane.gateway.openai.schemas import DEPTH_MAX, UNSUPPORTED
 from controlplane.gateway.refusal import Refusal
 from inference.contract.frames import GRAMMAR_BYTES_MAX, Grammar
 from tests.gateway.openai.test_parameters import called, check_refusal, parse_chat, parse_completion
@@ -177,3 +178,9 @@ def test_a_conversation_with_calls() -> None:
     _, said, answered = parse_chat(messages=messages).turns
     assert (said.content, answered.content, answered.call_id) == ("", "5", "call_1")
     assert [(use.id, use.name, use.arguments) for use in said.calls] == [("call_1", "f", {})]
+
+
+def test_the_page_names_every_keyword_that_is_refused() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "structured-output.md").read_text()
+    told = {word for word in UNSUPPORTED if f"`{word}`" in page}
+    assert {word for word in UNSUPPORTED if word[0] != "$"} - told == {"x-guidance"}
