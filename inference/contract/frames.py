@@ -233,7 +233,8 @@ class Report(Frame, tag="report", frozen=True):
 class Rejected(Frame, tag="rejected", frozen=True):
     """The node did not take a job.
 
-    `code` is one of full, unknown_model, too_long, bad_job, bad_request, draining. `bad_job` is a
+    `code` is one of full, unknown_model, too_long, bad_job, bad_request, bad_grammar, draining.
+    `bad_grammar` is a grammar that cannot be followed, and `message` says why. `bad_job` is a
     fault of the gateway; `bad_request` one of the client, and `message` may be shown to it.
     """
 

@@ -56,10 +56,7 @@ def _check_json(data: bytes) -> None:
     except UnicodeDecodeError as error:
         raise bad_field(None, f"The body is not valid UTF-8: {error.reason}.") from error
     try:
-        parsed = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
-    except _GivenTwice:
-        path = _encodable(_path_given_twice(json.loads(text, object_pairs_hook=_Pairs)) or "")
-        raise bad_field(path, f"The field '{path}' is given twice.") from None
+        parsed = _loaded(text)
     except RecursionError as error:
         raise bad_field(None, f"The body nests deeper than {DEPTH_MAX} levels.") from error
     except json.JSONDecodeError as error:
@@ -70,6 +67,15 @@ def _check_json(data: bytes) -> None:
     if not isinstance(parsed, dict):
         raise bad_field(None, "The body must be a JSON object.")
     _check_depth(text)
+
+
+def _loaded(text: str) -> object:
+    """The body; a field given twice is searched for only once there is one."""
+    try:
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except _GivenTwice:
+        path = _encodable(_path_given_twice(json.loads(text, object_pairs_hook=_Pairs)) or "")
+    raise bad_field(path, f"The field '{path}' is given twice.")
 
 
 def _check_depth(text: str) -> None:

@@ -59,6 +59,7 @@ BROKEN = {
     "inner field given twice": b'{"model":"m","messages":[{"role":"user","role":"user"}]}',
     "deep lists": b"[" * 200_000,
     "deep objects": b'{"a":' * 200_000,
+    "deep and given twice": b"[" * 900 + b'{"a":1,"a":2}' + b"]" * 900,
     "deep inside": b'{"model":"m","messages":' + b"[" * 33 + b"]" * 33 + b"}",
     "control character": b'{"model":"a\nb"}',
 }
@@ -103,6 +104,7 @@ def test_what_is_named_when_a_field_comes_twice() -> None:
         (b'{"messages":[{"role":"user"},{"role":"user","role":"user"}]}', "messages[1].role"),
         (b'{"a":{"b":1,"b":2},"a":3}', "a"),
         (b'{"a":[[{"b":1,"b":2}]]}', "a[0][0].b"),
+        (b'{"":{"":1,"":2}}', "."),
     ],
 )
 def test_a_field_given_twice_is_named_by_its_path(body: bytes, path: str) -> None:

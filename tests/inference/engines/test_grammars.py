@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import pytest
 from msgspec.structs import replace
 from tokenizers import Tokenizer
 
+from inference.compact import grammar as grammars
 from inference.compact.options import CompactOptions
 from inference.contract.capabilities import Capability
 from inference.contract.frames import GRAMMAR_BYTES_MAX, Grammar, Job, Output
@@ -172,6 +174,40 @@ async def test_cancel_while_the_grammar_is_compiled(serving: Serving) -> None:
     again = asked(schema(**SCHEMA), 2)
     serving.engine.submit(again)
     jsonschema.validate(json.loads((await serving.texts(again))[0]), SCHEMA)
+
+
+async def test_who_waits_for_a_grammar_holds_up_nobody(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The compiler's only thread is kept busy until the free request is done."""
+    compiler, busy = serving.engine._grammars, threading.Event()
+    assert compiler is not None
+    compiler._threads.submit(busy.wait)
+    waiting, late = asked(Grammar(kind="regex", source="ok"), 1), asked(Grammar(kind="regex"), 2)
+    free = asked(Grammar(kind="regex"), 3, max_tokens=3)
+    free = replace(free, sampling=replace(free.sampling, grammar=None))
+    serving.engine.submit(waiting)
+    serving.engine.submit(free)
+    await serving.sink.finished(free.request)
+    assert serving.sink.outputs[waiting.request] == []
+    monkeypatch.setattr(grammars, "COMPILE_S_MAX", 0.01)
+    serving.engine.submit(late)
+    await serving.sink.until(lambda: late.request in serving.sink.refused)
+    assert "was not compiled within" in str(serving.sink.refused[late.request])
+    busy.set()
+    assert await serving.texts(waiting) == ["ok"]
+
+
+async def test_drafts_change_nothing() -> None:
+    """A pattern that repeats itself is guessed well; rejected guesses are taken back."""
+    wanted = Grammar(kind="regex", source="(red, blue, (green|grey), ){6}")
+    said = []
+    for speculate in ("off", "on"):
+        async with started(speculate=speculate) as serving:
+            serving.engine.submit(asked(wanted, temperature=0.0))
+            said.append(await serving.texts(asked(wanted)))
+    assert said[0] == said[1]
+    assert sum(step.accepted for step in serving.sink.steps) > 0
 
 
 async def test_close_while_a_grammar_is_compiled() -> None:
