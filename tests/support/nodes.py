@@ -72,6 +72,7 @@ class HandNode:
         self.jobs: list[Job] = []
         self.cancelled: list[bytes] = []
         self.sent: dict[bytes, int] = {}
+        self.frozen = False
         self._assets = ModelAssets(model)
 
     async def send(self, frame: FromNode) -> None:
@@ -119,6 +120,8 @@ class HandNode:
                 await self._take(decode_from_gateway(data))
 
     async def _take(self, frame: FromGateway) -> None:
+        if self.frozen:
+            return
         if isinstance(frame, Ping):
             await self.send(Pong(number=frame.number))
         elif isinstance(frame, AssetRequest):
@@ -146,10 +149,10 @@ async def hand_node(
     name: str = "hand",
     credits: int = 8,
     window: int = 4096,
+    capabilities: Sequence[str] = (),
 ) -> AsyncIterator[HandNode]:
     """A node that has said hello and can be dispatched to."""
     headers = {"authorization": f"Bearer {let_in(under_test, name)}"}
-    capabilities: Sequence[str] = (),
     async with connect(
         under_test.fleet_url, additional_headers=headers, max_size=FRAME_BYTES, compression=None
     ) as socket:

@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass
 
+from django.test import Client
+
+from controlplane.blueprint.demo import ADMIN_EMAIL
 from controlplane.core.audit import OPERATOR
 from controlplane.core.permissions import Role
-from controlplane.tenants.accounts import user_create
+from controlplane.tenants.accounts import user_create, user_find
 from controlplane.tenants.models import Organization, Project, User
 from controlplane.tenants.services import membership_set, organization_create, project_create
 
@@ -42,3 +45,17 @@ def make_cast() -> Cast:
         project=project_create(actor=alice, organization=acme, name="web"),
         other_project=project_create(actor=charlie, organization=other, name="secret"),
     )
+
+
+def signed_in(user: User) -> Client:
+    """A browser in which this user has signed in."""
+    client = Client()
+    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    return client
+
+
+def demo_admin() -> Client:
+    """A browser of the admin that `bootstrap_demo` has made."""
+    admin = user_find(email=ADMIN_EMAIL)
+    assert admin is not None
+    return signed_in(admin)

@@ -16,7 +16,7 @@ from django.conf import settings
 from controlplane.core.embedded.binaries import redis_program
 from controlplane.core.embedded.processes import wait_until
 from tests.support.embedded import fresh_layout
-from tests.support.product import free_port
+from tests.support.loopback import free_port
 from tests.support.servers import make_data_folder
 from tests.support.sluice_run import HOST, environment, running
 
