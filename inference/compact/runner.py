@@ -14,6 +14,7 @@ from torch import Tensor
 from inference.compact.batch import Uploader
 from inference.compact.eager import EagerModel
 from inference.compact.ending import Pick
+from inference.compact.graphs import can_record, recorded_if_possible
 from inference.compact.models.decoder import Decoder
 from inference.compact.models.shape import ModelShape
 from inference.compact.native.decoder import load_native
@@ -54,7 +55,8 @@ class Runner:
                 model = load_native(shape, weights, placement)
             else:
                 decoder = Decoder(shape, weights, placement)
-                model = EagerModel(decoder, Uploader(placement.device))
+                eager = EagerModel(decoder, Uploader(placement.device))
+                model = recorded_if_possible(eager) if can_record(decoder) else eager
             return cls(model, placement)
 
     def run(self, chunks: list[Chunk]) -> list[Pick]:
