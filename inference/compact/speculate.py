@@ -15,9 +15,14 @@ NGRAMS = (4, 3, 2)
 LOOKBACK_TOKENS = 4096
 # Above so many running sequences a step is bound by arithmetic, and drafts only cost.
 RUNNING_MAX = 8
-# Share of a new figure in a running mean, and how much a single step may count against it.
+# Share of a new figure in a running mean.
 SHARE = 0.15
-OUTLIER = 3.0
+# A step's time is known by its lower quartile: on a shared machine many steps are interrupted.
+# Steps down are larger than steps up, three to one, so three of four times lie above.
+DOWN = 0.15
+UP = 0.05
+# Steps with drafts before their time is believed: the first ones may be anything.
+SEEN_MIN = 16
 # A sequence whose drafts do not pay is tried again after so many tokens; and every so many steps
 # nothing is drafted, to know what a step without drafts takes.
 RETRY_TOKENS = 48
@@ -44,6 +49,28 @@ def note_drafts(sequence: Sequence, drafted: int, accepted: int) -> None:
     sequence.retry_at = sequence.generated + RETRY_TOKENS
 
 
+class StepTime:
+    """What steps of one kind take, microseconds, and how many drafts they have on average."""
+
+    __slots__ = ("drafted", "seen", "us")
+
+    def __init__(self) -> None:
+        self.us = 0.0
+        self.drafted = 0.0
+        self.seen = 0
+
+    def add(self, step_us: int, drafted: int) -> None:
+        """Move towards one more step."""
+        self.seen += 1
+        if self.seen == 1:
+            self.us, self.drafted = float(step_us), float(drafted)
+        elif step_us < self.us:
+            self.us = max(float(step_us), self.us * (1.0 - DOWN))
+        else:
+            self.us = min(float(step_us), self.us * (1.0 + UP))
+        self.drafted += SHARE * (drafted - self.drafted)
+
+
 class Speculator:
     """Proposes drafts, and learns from steps whether they pay.
 
@@ -54,8 +81,8 @@ class Speculator:
     def __init__(self, drafts_max: int, *, always: bool) -> None:
         self.drafts_max = drafts_max
         self.always = always
-        self._plain_us = [0.0] * (RUNNING_MAX + 1)
-        self._cost = [0.0] * (RUNNING_MAX + 1)
+        self._plain = [StepTime() for _ in range(RUNNING_MAX + 1)]
+        self._drafting = [StepTime() for _ in range(RUNNING_MAX + 1)]
         self._steps = 0
 
     def begin(self, decoding: int) -> bool:
@@ -63,7 +90,7 @@ class Speculator:
         self._steps += 1
         if decoding > RUNNING_MAX:
             return False
-        return self.always or bool(self._steps % PLAIN_EVERY and self._plain_us[decoding])
+        return self.always or bool(self._steps % PLAIN_EVERY and self._plain[decoding].seen)
 
     def propose(self, sequence: Sequence, room: int, decoding: int) -> list[int]:
         """Drafts for a sequence, at most `room`."""
@@ -75,18 +102,18 @@ class Speculator:
 
     def measure(self, decoding: int, drafted: int, step_us: int) -> None:
         """Note what a step without prompt tokens took, with so many drafts in all."""
-        if not 1 <= decoding <= RUNNING_MAX:
-            return
-        plain_us = self._plain_us[decoding]
-        if not drafted:
-            seen_us = min(step_us, OUTLIER * plain_us) if plain_us else step_us
-            self._plain_us[decoding] += (SHARE if plain_us else 1.0) * (seen_us - plain_us)
-        elif plain_us:
-            extra = min(max(step_us / plain_us - 1.0, 0.0), OUTLIER)
-            cost = extra * decoding / drafted
-            self._cost[decoding] += SHARE * (cost - self._cost[decoding])
+        if 1 <= decoding <= RUNNING_MAX:
+            kinds = self._drafting if drafted else self._plain
+            kinds[decoding].add(step_us, drafted)
+
+    def cost(self, decoding: int) -> float:
+        """What one draft costs, in units of the time of a token without drafts; 0 if unknown."""
+        plain, drafting = self._plain[decoding], self._drafting[decoding]
+        if not plain.seen or drafting.seen < SEEN_MIN:
+            return 0.0
+        return max(0.0, drafting.us / plain.us - 1.0) * decoding / drafting.drafted
 
     def _pays(self, sequence: Sequence, decoding: int) -> bool:
-        if sequence.acceptance > self._cost[decoding]:
+        if sequence.acceptance > self.cost(decoding):
             return True
         return sequence.generated >= sequence.retry_at

@@ -149,6 +149,16 @@ def test_one_slow_step_does_not_decide() -> None:
     assert speculator.propose(sequence, 10, 1)
 
 
+def test_interrupted_steps_do_not_hide_what_a_draft_costs() -> None:
+    """Every third step takes ten times as long, with and without drafts."""
+    speculator = Speculator(4, always=False)
+    for number in range(600):
+        slow = 10 if number % 3 == 0 else 1
+        speculator.measure(2, 0, 1000 * slow)
+        speculator.measure(2, 5, 1500 * slow)
+    assert speculator.cost(2) == pytest.approx(0.5 * 2 / 5, rel=0.3)
+
+
 @pytest.mark.parametrize(("room", "max_tokens", "count"), [(2, 99, 2), (9, 3, 2), (0, 99, 0)])
 def test_drafts_stay_within_room_and_max_tokens(room: int, max_tokens: int, count: int) -> None:
     sequence = _sequence(REPEATING, max_tokens=max_tokens)
