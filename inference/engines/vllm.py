@@ -11,7 +11,6 @@ import logging
 import os
 import shutil
 import tempfile
-import time
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from inference.contract.frames import Grammar, Job, KvEvents, Output, Step
 from inference.engines.admission import check_job
 from inference.engines.base import EngineEvents, EngineFacts, JobRefused, ModelError
 from inference.engines.vllm_index import BlockIndex
+from inference.engines.vllm_load import LoadLogger, clock_us
 from inference.engines.vllm_options import CAPABILITIES, VllmOptions
 from inference.engines.vllm_request import LiveRequest
 
@@ -48,11 +48,6 @@ KV_RECONNECT_MS = 10
 ENVIRONMENT = {"VLLM_NO_USAGE_STATS": "1", "VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES": "0"}
 
 
-def clock_us() -> int:
-    """Monotonic microseconds."""
-    return time.monotonic_ns() // 1000
-
-
 class VllmEngine:
     """Serves one Hugging Face checkpoint folder with vLLM.
 
@@ -62,6 +57,7 @@ class VllmEngine:
 
     def __init__(self, model_path: Path, options: VllmOptions | None = None) -> None:
         self._options = options or VllmOptions()
+        _check_names(self._options.args)
         # A folder that only we can enter, for the socket that cache events come through.
         self._folder = Path(tempfile.mkdtemp(prefix="sluice-vllm-"))
         try:
@@ -73,7 +69,7 @@ class VllmEngine:
         self._index = BlockIndex(self._facts.block_size)
         self._live: dict[bytes, LiveRequest] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._load = _Load(self)
+        self._load = LoadLogger(self._on_load)
         self._engine: AsyncLLM | None = None
         self._events: EngineEvents | None = None
         self._closing = False
@@ -93,13 +89,12 @@ class VllmEngine:
             self._engine = await asyncio.to_thread(
                 AsyncLLM.from_vllm_config, self._config, stat_loggers=[self._load.made_by]
             )
+            # One block is vLLM's own, to point at where there is none.
+            blocks = self._config.cache_config.num_gpu_blocks - 1
+            self._facts = msgspec.structs.replace(self._facts, kv_blocks=blocks)
             await self._warm_up(self._engine)
         except (ValueError, OSError, RuntimeError, VLLMServerError) as error:
             raise ModelError(f"{self._config.model_config.model}: vLLM: {error}") from error
-        # One block is vLLM's own, to point at where there is none.
-        blocks = self._config.cache_config.num_gpu_blocks - 1
-        self._facts = msgspec.structs.replace(self._facts, kv_blocks=blocks)
-        self._load.step = msgspec.structs.replace(self._load.step, kv_free_blocks=blocks)
 
     def submit(self, job: Job) -> None:
         """Queue a job; raises `JobRefused`."""
@@ -139,7 +134,10 @@ class VllmEngine:
             self.cancel(request)
         ending = [live.ended.wait() for live in self._live.values()]
         if self._engine is not None and not self._engine.errored:
-            await asyncio.wait_for(asyncio.gather(*ending), CLOSE_WAIT_S)
+            try:
+                await asyncio.wait_for(asyncio.gather(*ending), CLOSE_WAIT_S)
+            except TimeoutError:
+                log.warning("vLLM did not end its requests count=%d", len(self._live))
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -149,7 +147,14 @@ class VllmEngine:
             self._engine = None
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def publish(self, load: Step) -> None:
+    def _on_load(self, load: Step, free: float | None) -> None:
+        """vLLM has made a step; this share of its blocks is free."""
+        if free is not None:
+            blocks = round(self._facts.kv_blocks * free)
+            load = self._load.step = msgspec.structs.replace(load, kv_free_blocks=blocks)
+        self._publish(load)
+
+    def _publish(self, load: Step) -> None:
         """Tell what has come of every request, with this load."""
         if self._events is None:
             return
@@ -185,10 +190,12 @@ class VllmEngine:
         except Exception as error:  # the edge of vLLM: what it refuses must not hang
             log.warning("vLLM refused request=%s error=%s", identity, error)
             self._forget(live)
-            self._events.on_refused(live.job.request, JobRefused("bad_request", str(error)))
+            code = "bad_request" if live.job.sampling.grammar is None else "bad_grammar"
+            self._events.on_refused(live.job.request, JobRefused(code, str(error)))
         else:
-            # What came in the meantime would else wait for the next step, which may not come.
-            self.publish(self._load.step)
+            if live.has_output:
+                # It came in the meantime and would wait for the next step, which may not come.
+                self._publish(self._load.between_steps())
             if live.cancelled:
                 await self._abort(live)
 
@@ -205,7 +212,7 @@ class VllmEngine:
             self._die(error)
             return
         live.held_back = False
-        self.publish(self._load.step)
+        self._publish(self._load.between_steps())
 
     async def _follow_cache(self, events: EngineEvents) -> None:
         """Read vLLM's cache events until cancelled. It listens before vLLM speaks."""
@@ -252,60 +259,15 @@ class VllmEngine:
             self._die(error)
 
 
-class _Load:
-    """vLLM's statistics logger, in shape; called after each of its steps, on the event loop."""
-
-    def __init__(self, engine: VllmEngine) -> None:
-        self.engine = engine
-        self.step = Step(
-            outputs=[], running=0, waiting=0, waiting_tokens=0, kv_free_blocks=0,
-            oldest_block_s=0.0, step_us=0, preemptions=0,
-        )  # fmt: skip
-        self._began_us = clock_us()
-
-    def made_by(self, _config: Any, _engine_index: int) -> _Load:
-        """What vLLM calls to make its logger."""
-        return self
-
-    def begin(self) -> None:
-        """A first request has come: what is measured from here on is work."""
-        self._began_us = clock_us()
-
-    def record(self, scheduler_stats: Any, iteration_stats: Any, **_: Any) -> None:
-        """One step is done."""
-        now_us = clock_us()
-        if scheduler_stats is not None:
-            blocks = self.engine.facts.kv_blocks
-            self.step = Step(
-                outputs=[],
-                running=scheduler_stats.num_running_reqs,
-                waiting=scheduler_stats.num_waiting_reqs + scheduler_stats.num_skipped_waiting_reqs,
-                waiting_tokens=0,
-                kv_free_blocks=round(blocks * (1.0 - scheduler_stats.kv_cache_usage)),
-                # vLLM tells of no block's age.
-                oldest_block_s=0.0,
-                step_us=now_us - self._began_us,
-                preemptions=iteration_stats.num_preempted_reqs if iteration_stats else 0,
-            )
-        self._began_us = now_us
-        self.engine.publish(self.step)
-
-    def log(self) -> None:
-        """vLLM asks for a line in the log now and then; ours come from the control plane."""
-
-    def log_engine_initialized(self) -> None:
-        """Nothing to say."""
-
-    def record_sleep_state(self, _is_awake: int = 0, _level: int = 0) -> None:
-        """It never sleeps."""
+def _check_names(args: dict[str, Any]) -> None:
+    known = {each.name for each in fields(AsyncEngineArgs)}
+    for name in args:
+        if name not in known:
+            raise ModelError(f"--vllm-args: vLLM has no engine argument {name!r}")
 
 
 def _configure(path: Path, options: VllmOptions, endpoint: str) -> Any:
-    """vLLM's configuration; raises what vLLM raises, and ValueError for an unknown argument."""
-    known = {each.name for each in fields(AsyncEngineArgs)}
-    for name in options.args:
-        if name not in known:
-            raise ValueError(f"--vllm-args: vLLM has no engine argument {name!r}")
+    """vLLM's configuration; raises what vLLM raises."""
     if options.threads is not None:
         os.environ["OMP_NUM_THREADS"] = str(options.threads)
         os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
@@ -336,8 +298,8 @@ def _configure(path: Path, options: VllmOptions, endpoint: str) -> Any:
 
 def _facts_of(path: Path, options: VllmOptions, config: Any) -> EngineFacts:
     capabilities = set(CAPABILITIES)
-    if config.parallel_config.data_parallel_size == 1 and config.cache_config.enable_prefix_caching:
-        capabilities.add(Capability.KV_EVENTS)
+    if config.cache_config.enable_prefix_caching:
+        capabilities |= {Capability.KV_EVENTS, Capability.PREFIX_CACHE}
     if config.speculative_config is not None:
         capabilities.add(Capability.SPECULATION)
     return EngineFacts(

@@ -40,6 +40,11 @@ class LiveRequest:
         """Whether anything has come of it."""
         return self._first_us is not None
 
+    @property
+    def has_output(self) -> bool:
+        """Whether vLLM has made something that was not collected yet."""
+        return self.collector is not None and self.collector.output is not None
+
     def end(self) -> None:
         """Nothing more will come."""
         if self.deadline is not None:

@@ -38,8 +38,8 @@ class Subject:
     """One engine. It serves the shipped model with four credits, a small window and cache.
 
     `queues`: it holds back jobs that find no room, and says so. `prefills_in_parts`: it reports
-    steps while a prompt is under way. `reports_until_free`: how many steps it may report between a
-    cancel and the first that shows the blocks as free.
+    steps while a prompt is under way. `reports_until_free`: how many steps it may report after a
+    cancel that still show blocks in use; the step under way is one.
     """
 
     name: str
@@ -81,7 +81,7 @@ def _vllm(request: pytest.FixtureRequest) -> Engine:
 COMPACT = frozenset(compact.CAPABILITIES) | {Capability.GRAMMAR}
 VLLM = Subject(
     "vllm",
-    frozenset(vllm_options.CAPABILITIES) | {Capability.KV_EVENTS},
+    frozenset(vllm_options.CAPABILITIES) | {Capability.KV_EVENTS, Capability.PREFIX_CACHE},
     _vllm,
     prefills_in_parts=False,
     # Its figures come from another process, with the step after.

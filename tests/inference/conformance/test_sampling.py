@@ -74,9 +74,9 @@ async def test_a_grammar_holds(served: Served, grammar: Grammar, pattern: str) -
 
 @declaring(Capability.GRAMMAR)
 async def test_a_grammar_that_cannot_be_compiled_is_refused(served: Served) -> None:
-    job = served.job(40, grammar=Grammar(kind="regex", source="([0-9]"))
+    job = served.job(40, grammar=Grammar(kind="regex", source="([0-9]"), ignore_eos=False)
     served.submit(job)
     await served.sink.until(lambda: job.request in served.sink.refused)
-    assert served.sink.refused[job.request].code == "bad_request"
+    assert served.sink.refused[job.request].code == "bad_grammar"
     # The engine goes on.
     await served.run(served.job(20))
