@@ -79,12 +79,12 @@ def choose_placement(shape: ModelShape, options: CompactOptions) -> Placement:
 
 def _choose_kernels(shape: ModelShape, options: CompactOptions, device: str) -> str:
     """Native code where it can be had; the reason against it is an error only where it was asked
-    for, and worth a line only on a CPU, where torch is several times slower.
+    for, and a warning only on a CPU, where torch is several times slower.
     """
-    if options.kernels == "torch":
-        return "torch"
     reason: str | None
-    if device != "cpu":
+    if options.kernels == "torch":
+        reason = "torch was asked for"
+    elif device != "cpu":
         reason = f"the device is {device}"
     elif options.tensor_parallel > 1:
         reason = "it computes in one process"
@@ -98,7 +98,7 @@ def _choose_kernels(shape: ModelShape, options: CompactOptions, device: str) -> 
     if options.kernels == "native":
         raise ModelError(f"kernels: native code cannot be used: {reason}")
     if device == "cpu":
-        log.info("steps are computed by torch, not by native code: %s", reason)
+        log.warning("steps are computed by torch, not by native code: %s", reason)
     return "torch"
 
 

@@ -56,7 +56,7 @@ INLINE uint32_t visible(const struct block_view *block, int position) {
 }
 
 /* Scores of a row to weights in bf16; moves the row's reference where scores outgrow it. */
-static void weigh(struct attention_scratch *s, int row, int place, int head_dim, uint32_t seen) {
+INLINE void weigh(struct attention_scratch *s, int row, int place, int head_dim, uint32_t seen) {
     __m512 low = _mm512_load_ps(s->scores[place]), high = _mm512_load_ps(s->scores[place] + 16);
     __mmask16 seen_low = (__mmask16)seen, seen_high = (__mmask16)(seen >> 16);
     __m512 bound = _mm512_set1_ps(s->reference[row] + SLACK);

@@ -22,7 +22,7 @@ FLAGS = (
     "-std=gnu11", "-O3", "-march=native", "-fno-strict-aliasing", "-shared", "-fPIC", "-pthread",
 )  # fmt: skip
 COMPILERS = ("cc", "gcc", "clang")
-BUILD_SECONDS_MAX = 60
+BUILD_SECONDS_MAX = 120
 # Builds of past versions that stay beside the present one.
 BUILDS_MAX = 4
 PRIVATE = 0o700

@@ -13,6 +13,7 @@ from inference.compact.models.shape import ModelShape
 from inference.compact.native.build import native_library
 from inference.compact.native.library import Layer, Model, Step
 from inference.compact.native.packing import BLOCK, Packer, map_huge
+from inference.compact.native.width import Width
 from inference.compact.placement import Placement
 from inference.compact.scheduler import Chunk
 from inference.compact.weights import LayerWeights, Weights
@@ -35,16 +36,18 @@ class NativeDecoder:
     ) -> None:
         self.shape = shape
         self._library = library
+        self._engine = None
         self._packer = Packer()
-        self._threads = placement.threads or torch.get_num_threads()
+        threads = placement.threads or torch.get_num_threads()
+        self.width = Width(threads)
         block_bytes = shape.layers * shape.kv_heads * 2 * BLOCK * shape.head_dim * ITEM_BYTES
         self._cache = map_huge(placement.kv_blocks * block_bytes)
         self._model = self._pack(weights, placement.kv_blocks)
-        self._engine = library.sluice_open(self._model, self._threads, SPIN_NS)
+        self._engine = library.sluice_open(self._model, threads, SPIN_NS)
         if not self._engine:
             raise MemoryError("the native engine found no room for its threads")
         self._logits = torch.empty(0, shape.vocab_size)
-        self.step = Step()
+        self._step = Step()
 
     @property
     def cache(self) -> Tensor:
@@ -74,16 +77,17 @@ class NativeDecoder:
             sampled.extend(range(len(tokens) - chunk.draws, len(tokens)))
         if len(sampled) > len(self._logits):
             self._logits = torch.empty(2 * len(sampled), self.shape.vocab_size)
-        step = self.step
+        step = self._step
         step.tokens = tokens.buffer_info()[0]
         step.tables = tables.buffer_info()[0]
         step.sampled = sampled.buffer_info()[0]
         step.chunks = records.buffer_info()[0]
         step.logits = self._logits.data_ptr()
         step.rows, step.chunk_count, step.sampled_count = len(tokens), len(chunks), len(sampled)
-        step.threads = self._threads
+        step.threads = self.width.threads()
         if self._library.sluice_step(self._engine, step):
             raise MemoryError(f"the native engine found no room for {len(tokens)} rows")
+        self.width.note(step.lost_ns, step.step_ns)
         return self._logits[: len(sampled)]
 
     def _pack(self, weights: Weights, blocks: int) -> Model:

@@ -52,18 +52,16 @@ INLINE void narrow(bf16 *at, __m512 values) {
     _mm256_storeu_si256((__m256i *)at, (__m256i)_mm512_cvtneps_pbh(values));
 }
 
-/* 2 to the x, to 3e-6 relative; NaN stays NaN. */
+/* 2 to the x, to 3e-6 relative; NaN stays NaN. A polynomial for what is above the whole number below
+ * x, which the last instruction puts back. */
 INLINE __m512 exp2_ps(__m512 x) {
-    x = _mm512_max_ps(_mm512_set1_ps(-300), _mm512_min_ps(_mm512_set1_ps(300), x));
-    __m512 whole = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    __m512 part = _mm512_sub_ps(x, whole);
-    __m512 y = _mm512_set1_ps(1.3333558e-3f);
-    y = _mm512_fmadd_ps(y, part, _mm512_set1_ps(9.6181291e-3f));
-    y = _mm512_fmadd_ps(y, part, _mm512_set1_ps(5.5504109e-2f));
-    y = _mm512_fmadd_ps(y, part, _mm512_set1_ps(2.4022651e-1f));
-    y = _mm512_fmadd_ps(y, part, _mm512_set1_ps(6.9314718e-1f));
+    __m512 part = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    __m512 y = _mm512_set1_ps(1.3426689e-2f);
+    y = _mm512_fmadd_ps(y, part, _mm512_set1_ps(5.2242467e-2f));
+    y = _mm512_fmadd_ps(y, part, _mm512_set1_ps(2.4128021e-1f));
+    y = _mm512_fmadd_ps(y, part, _mm512_set1_ps(6.9304484e-1f));
     y = _mm512_fmadd_ps(y, part, _mm512_set1_ps(1));
-    return _mm512_scalef_ps(y, whole);
+    return _mm512_scalef_ps(y, x);
 }
 
 INLINE __m512 silu(__m512 x) {

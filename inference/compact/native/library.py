@@ -69,7 +69,7 @@ class Step(Structure):
         ("chunk_count", c_int32),
         ("sampled_count", c_int32),
         ("threads", c_int32),
-        ("stall_ns", c_int64),
+        ("lost_ns", c_int64),
         ("step_ns", c_int64),
     )
 

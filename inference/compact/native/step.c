@@ -15,7 +15,7 @@
 
 struct layer {
     const float *input_norm, *mlp_norm, *q_norm, *k_norm;
-    /* [positions][2][D]: cosines, and sines with the first half negated. NULL: no rotation. */
+    /* [positions][2][D]: cosines, and sines whose first half is the second negated. NULL: none. */
     const float *rope;
     struct linear qkv, out, gate_up, down;
     int32_t window;
@@ -44,8 +44,8 @@ struct step {
     const struct chunk *chunks;
     float *logits;
     int32_t rows, chunk_count, sampled_count, threads;
-    /* Filled in: how long the caller waited for others, of how long the step took. */
-    int64_t stall_ns, step_ns;
+    /* Filled in: how long the caller waited for others or was put aside by the system, and all. */
+    int64_t lost_ns, step_ns;
 };
 
 /* Where a row stands: its position, its block, and whether it is its chunk's last. */
@@ -89,9 +89,11 @@ static void forget_scratch(struct engine *e) {
     e->capacity = 0;
 }
 
-/* Scratch for `rows` rows; 0 if memory is short. */
+/* Scratch for `rows` rows; 0 if memory is short. Doubled, so that a growing batch does not ask for
+ * it again and again. */
 static int hold_scratch(struct engine *e, int64_t rows) {
     if (rows <= e->capacity) return 1;
+    if (rows < 2 * e->capacity) rows = 2 * e->capacity;
     const struct model *m = &e->model;
     int64_t queries = (int64_t)m->heads * m->head_dim;
     int64_t qkv = (int64_t)m->layers[0].qkv.panels * PANEL;
@@ -163,19 +165,29 @@ static void norm_task(void *job, int task, int lane) {
 static void turn_head(float *head, const struct model *m, const float *norm, const float *rope,
                       float factor) {
     const int half = m->head_dim / 2;
+    const __m512 factors = _mm512_set1_ps(factor);
     if (norm) {
-        float scale = scale_of(head, m->head_dim, m->norm_eps);
-        for (int d = 0; d < m->head_dim; d++) head[d] *= scale * norm[d];
-    }
-    if (rope) {
-        const float *cosines = rope, *sines = rope + m->head_dim;
-        for (int d = 0; d < half; d++) {
-            float first = head[d], second = head[d + half];
-            head[d] = first * cosines[d] + second * sines[d];
-            head[d + half] = second * cosines[d + half] + first * sines[d + half];
+        __m512 scale = _mm512_set1_ps(scale_of(head, m->head_dim, m->norm_eps));
+        for (int d = 0; d < m->head_dim; d += 16) {
+            __m512 scaled = _mm512_mul_ps(_mm512_loadu_ps(head + d), scale);
+            _mm512_storeu_ps(head + d, _mm512_mul_ps(scaled, _mm512_loadu_ps(norm + d)));
         }
     }
-    for (int d = 0; d < m->head_dim; d++) head[d] *= factor;
+    /* Half a head may be half a vector. */
+    for (int d = 0; d < half; d += 16) {
+        __mmask16 kept = half - d >= 16 ? 0xffff : 0xff;
+        __m512 first = _mm512_maskz_loadu_ps(kept, head + d);
+        __m512 second = _mm512_maskz_loadu_ps(kept, head + half + d);
+        if (rope) {
+            __m512 cosine = _mm512_maskz_loadu_ps(kept, rope + d);
+            __m512 sine = _mm512_maskz_loadu_ps(kept, rope + 3 * half + d);
+            __m512 turned = _mm512_fnmadd_ps(second, sine, _mm512_mul_ps(first, cosine));
+            second = _mm512_fmadd_ps(first, sine, _mm512_mul_ps(second, cosine));
+            first = turned;
+        }
+        _mm512_mask_storeu_ps(head + d, kept, _mm512_mul_ps(first, factors));
+        _mm512_mask_storeu_ps(head + half + d, kept, _mm512_mul_ps(second, factors));
+    }
 }
 
 static void store_key(bf16 *keys, const float *head, int head_dim, int token) {
@@ -343,7 +355,7 @@ static void place_rows(struct engine *e, const struct step *step) {
 
 /* Compute one step; -1 if memory for its rows is short. One caller at a time. */
 int sluice_step(struct engine *e, struct step *step) {
-    int64_t started_ns = now_ns();
+    int64_t started_ns = now_ns(CLOCK_MONOTONIC), busy_since_ns = now_ns(CLOCK_THREAD_CPUTIME_ID);
     if (!hold_scratch(e, step->rows)) return -1;
     int width = step->threads < e->team->lanes ? step->threads : e->team->lanes;
     atomic_store(&e->team->width, width);
@@ -358,8 +370,9 @@ int sluice_step(struct engine *e, struct step *step) {
         run_rows(&pass, norm_task);
         run_product(&pass, &e->model.head, e->normed, step->logits, e->model.head.outputs, STORE);
     }
-    step->stall_ns = e->team->stall_ns;
-    step->step_ns = now_ns() - started_ns;
+    step->step_ns = now_ns(CLOCK_MONOTONIC) - started_ns;
+    int64_t aside_ns = step->step_ns - (now_ns(CLOCK_THREAD_CPUTIME_ID) - busy_since_ns);
+    step->lost_ns = aside_ns > e->team->stall_ns ? aside_ns : e->team->stall_ns;
     return 0;
 }
 

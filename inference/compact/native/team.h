@@ -9,6 +9,7 @@
 #include <immintrin.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -20,6 +21,8 @@
 #define LINE 64
 /* How often a waiting thread looks before it reads the clock. */
 #define LOOKS_PER_CLOCK 32
+/* How often the leader looks for the last task's end before it offers its core to others. */
+#define LOOKS_BEFORE_YIELD 2000
 
 typedef void (*task_fn)(void *job, int task, int lane);
 
@@ -45,9 +48,9 @@ struct team {
     struct helper helpers[LANES_MAX];
 };
 
-static int64_t now_ns(void) {
+static int64_t now_ns(clockid_t clock) {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
@@ -84,7 +87,7 @@ static void helper_wake(struct helper *helper) {
 static void *helper_main(void *argument) {
     struct helper *helper = argument;
     struct team *team = helper->team;
-    int64_t idle_since = now_ns();
+    int64_t idle_since = now_ns(CLOCK_MONOTONIC);
     while (!atomic_load_explicit(&team->closing, memory_order_relaxed)) {
         int worked = 0;
         for (int look = 0; look < LOOKS_PER_CLOCK; look++) {
@@ -92,11 +95,11 @@ static void *helper_main(void *argument) {
                 while (team_take(team, helper->lane)) worked = 1;
             _mm_pause();
         }
-        int64_t now = now_ns();
+        int64_t now = now_ns(CLOCK_MONOTONIC);
         if (worked) idle_since = now;
         if (now - idle_since < team->spin_ns) continue;
         helper_sleep(helper);
-        idle_since = now_ns();
+        idle_since = now_ns(CLOCK_MONOTONIC);
     }
     return NULL;
 }
@@ -116,9 +119,14 @@ static void team_run(struct team *team, int tasks, task_fn fn, void *job) {
     for (int lane = 1; lane < width; lane++) helper_wake(&team->helpers[lane]);
     while (team_take(team, 0)) continue;
     if (atomic_load_explicit(&team->done, memory_order_acquire) == (uint32_t)tasks) return;
-    int64_t waiting_since = now_ns();
-    while (atomic_load_explicit(&team->done, memory_order_acquire) != (uint32_t)tasks) _mm_pause();
-    team->stall_ns += now_ns() - waiting_since;
+    int64_t waiting_since = now_ns(CLOCK_MONOTONIC);
+    for (int looks = 0; atomic_load_explicit(&team->done, memory_order_acquire) != (uint32_t)tasks;
+         looks++) {
+        _mm_pause();
+        /* Whoever holds the last task may be waiting for this very core. */
+        if (looks >= LOOKS_BEFORE_YIELD) sched_yield();
+    }
+    team->stall_ns += now_ns(CLOCK_MONOTONIC) - waiting_since;
 }
 
 static void team_close(struct team *team) {

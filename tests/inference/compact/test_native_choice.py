@@ -43,15 +43,18 @@ def test_options_that_it_does_not_fit(
     shape = read_shape(SHIPPED)
     with caplog.at_level("INFO", logger="inference.compact"):
         assert _choose(shape, **options).kernels == "torch"
-    (line,) = [each.getMessage() for each in caplog.records if each.name == "inference.compact"]
+    (record,) = [each for each in caplog.records if each.name == "inference.compact"]
+    line = record.getMessage()
+    assert record.levelname == "WARNING"
     assert line.startswith("steps are computed by torch, not by native code: ")
     assert reason in line
     with pytest.raises(ModelError, match=f"^kernels: native code cannot be used: .*{reason}"):
         _choose(shape, kernels="native", **options)
 
 
-def test_torch_can_be_asked_for() -> None:
+def test_torch_can_be_asked_for(caplog: pytest.LogCaptureFixture) -> None:
     assert _choose(read_shape(SHIPPED), kernels="torch").kernels == "torch"
+    assert "not by native code: torch was asked for" in caplog.text
     with pytest.raises(ValueError, match=r"^kernels: 'fast' is not one of auto, native, torch"):
         CompactOptions(kernels="fast")
 
