@@ -323,3 +323,9 @@ async def test_tools_go_on_as_they_are_and_calls_come_back(relay: Relay) -> None
     assert choice["message"]["content"] == "Let me see."
     made = [call["function"] for call in choice["message"]["tool_calls"]]
     assert made == [{"name": "f", "arguments": '{"a": 2}'}, {"name": "f", "arguments": "{}"}]
+
+
+async def test_what_a_server_might_pass_over_is_refused(relay: Relay) -> None:
+    answer = await relay.serving.chat(structured_outputs={"regex": "a"})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, "structured_outputs")

@@ -8,16 +8,17 @@ from __future__ import annotations
 import msgspec
 
 from controlplane.gateway.ask import Ask, ToolUse, Turn
-from controlplane.gateway.refusal import bad_field
+from controlplane.gateway.refusal import Refusal, bad_field
 from inference.contract.frames import REQUEST_JSON_BYTES_MAX
 
 
 def request_json(ask: Ask) -> bytes:
     """The prompt, and what sampling does not hold; raises `Refusal` (400)."""
     if ask.sampling.logprobs is not None:
-        raise bad_field(
-            "logprobs", f"'{ask.model}' does not offer 'logprobs'.", "unsupported_parameter"
-        )
+        raise _not_offered(ask, "logprobs")
+    if "structured_outputs" in ask.passed:
+        # No standard parameter: a server that does not know it would answer as it likes.
+        raise _not_offered(ask, "structured_outputs")
     body: dict[str, object] = dict(ask.passed)
     if ask.turns:
         body["messages"] = [_message(turn) for turn in ask.turns]
@@ -30,6 +31,10 @@ def request_json(ask: Ask) -> bytes:
         message = f"This model's requests may have at most {REQUEST_JSON_BYTES_MAX} bytes."
         raise bad_field(ask.prompt_field, message, "context_length_exceeded")
     return data
+
+
+def _not_offered(ask: Ask, field: str) -> Refusal:
+    return bad_field(field, f"'{ask.model}' does not offer '{field}'.", "unsupported_parameter")
 
 
 def _message(turn: Turn) -> dict[str, object]:
