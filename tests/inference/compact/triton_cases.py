@@ -1,0 +1,81 @@
+"""The Triton kernels against the definition of attention: on a GPU, or in Triton's interpreter.
+
+Run by `make test-triton`, not with the other tests, since Triton is 1 GB where torch did not bring
+it. The interpreter cannot multiply bfloat16, so that is tried on a GPU only.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from inference.compact.attention.trial import Trial
+from inference.compact.models.shape import read_shape
+from inference.compact.placement import Placement
+from tests.inference.compact.tiny import save_model
+
+ON_GPU = torch.cuda.is_available()
+DEVICE = "cuda" if ON_GPU else "cpu"
+DTYPES = ("float32", "bfloat16") if ON_GPU else ("float32",)
+HEADS: dict[str, dict[str, int]] = {
+    "groups of two": {},
+    "no groups, wider": {"num_key_value_heads": 4, "head_dim": 32},
+    "seven to one, odd width": {
+        "hidden_size": 56,
+        "num_attention_heads": 7,
+        "num_key_value_heads": 1,
+        "head_dim": 24,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def paged() -> Any:
+    return importlib.import_module("inference.compact.attention.paged")
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered in divide")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("block_size", [16, 32])
+@pytest.mark.parametrize("heads", HEADS)
+def test_paged_attention(
+    tmp_path: Path, paged: Any, heads: str, block_size: int, dtype: str
+) -> None:
+    save_model(tmp_path, **HEADS[heads])
+    placement = Placement(
+        device=DEVICE, dtype=dtype, block_size=block_size, kv_blocks=1, threads=None
+    )
+    trial = Trial(read_shape(tmp_path), placement)
+    assert trial.decodes(paged.decode_paged)
+    assert trial.prefills(paged.prefill_paged)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered in divide")
+def test_a_row_is_the_same_in_any_batch(tmp_path: Path, paged: Any) -> None:
+    save_model(tmp_path)
+    placement = Placement(device=DEVICE, dtype="float32", block_size=16, kv_blocks=1, threads=None)
+    trial = Trial(read_shape(tmp_path), placement)
+    outputs = []
+
+    def kernel(*inputs: Any) -> torch.Tensor:
+        queries, cache, layer, group = inputs
+        whole = paged.decode_paged(queries, cache, layer, group)
+        for row in range(len(queries)):
+            alone = replace(
+                group,
+                stop=1,
+                table=group.table[row : row + 1],
+                lengths=group.lengths[row : row + 1],
+                mask=None,
+            )
+            single = paged.decode_paged(queries[row : row + 1], cache, layer, alone)
+            outputs.append(torch.equal(single[0], whole[row]))
+        return whole  # type: ignore[no-any-return]
+
+    assert trial.decodes(kernel)
+    assert outputs and all(outputs)
