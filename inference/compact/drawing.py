@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad, threshold_
+from torch.nn.functional import pad
 
 from inference.compact.chance import TRIES_MAX
 
@@ -70,13 +70,13 @@ def draw_nucleus(
     weights = shares
     if min_p is not None:
         least = (min_p * shares.amax(dim=-1, keepdim=True)).clamp_(min=TINY)
-        weights = threshold_(torch.div(shares, least, out=scratch), BELOW_ONE, 0.0)
+        weights = torch.threshold_(torch.div(shares, least, out=scratch), BELOW_ONE, 0.0)
     tokens = found = invert(weights, points(None, 0))
     rows = torch.arange(len(shares), device=shares.device)
     for attempt in range(1, TRIES_MAX):
         # A quotient of two numbers of which one is larger never rounds to 1.
         share = shares.gather(1, found[:, None])
-        above = threshold_(torch.div(shares, share, out=scratch[: len(shares)]), 1.0, 0.0)
+        above = torch.threshold_(torch.div(shares, share, out=scratch[: len(shares)]), 1.0, 0.0)
         mass = above.sum(dim=-1, keepdim=True) * share
         # Written so that a row which is not a number counts as done.
         again = ((mass >= top_p) & (mass > 0.0)).nonzero()[:, 0]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 # Standard normal quantile: a right sampler fails once in about 30,000 choices of seeds.
 QUANTILE = 4.0
 
 
-def chi_square(counts: Mapping[Hashable, int], shares: Mapping[Hashable, float], of: int) -> float:
+def chi_square(counts: Mapping[Any, int], shares: Mapping[Any, float], of: int) -> float:
     """The statistic over all cells; infinite where something was drawn that has no share."""
     if any(count and not shares.get(cell) for cell, count in counts.items()):
         return float("inf")
@@ -18,6 +19,6 @@ def chi_square(counts: Mapping[Hashable, int], shares: Mapping[Hashable, float],
 
 def chi_square_limit(cells: int) -> float:
     """What the statistic stays below, by Wilson and Hilferty's approximation."""
-    freedom = cells - 1
+    freedom = max(cells - 1, 1)
     spread = 2.0 / (9.0 * freedom)
     return float(freedom * (1.0 - spread + QUANTILE * spread**0.5) ** 3)
