@@ -7,6 +7,7 @@ import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 from msgspec.structs import replace
@@ -27,9 +28,11 @@ from tests.support.shipped import SHIPPED, long_prompt
 from tests.support.vllm_server import ENVIRONMENT, end_group, start_group, vllm_python
 
 START_S_MAX = 300.0
-EXIT_S_MAX = 60.0
+EXIT_S_MAX = 120.0
 BLOCK_SIZE = 32
 WINDOW = 512
+SMALL = {"enforce_eager": True, "max_model_len": WINDOW}
+BAD_MODEL = 1
 ENGINE_DIED = 3
 
 
@@ -64,12 +67,22 @@ async def test_it_serves_and_an_engine_that_dies_takes_the_node_along(tmp_path: 
     assert "engine died" in log.read_text()
 
 
-def _argv(url: str) -> list[str]:
+def test_an_argument_that_vllm_does_not_have_ends_the_start(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    node = start_group(_argv("ws://127.0.0.1:1", tensor_paralel_size=2), _environment(), log)
+    try:
+        assert node.wait(EXIT_S_MAX) == BAD_MODEL
+    finally:
+        end_group(node)
+    assert "no engine argument 'tensor_paralel_size'" in log.read_text()
+
+
+def _argv(url: str, **args: Any) -> list[str]:
     """The command that a stranger would type, but small."""
     argv = [vllm_python(), "-m", "inference", "--gateway", url, "--name", NODE]
     argv += ["--engine", "vllm", "--model", str(SHIPPED), "--model-name", MODEL]
     argv += ["--dtype", "float32", "--kv-mib", "8", "--threads", "1", "--credits", "4"]
-    return [*argv, "--vllm-args", json.dumps({"enforce_eager": True, "max_model_len": WINDOW})]
+    return [*argv, "--vllm-args", json.dumps({**SMALL, **args})]
 
 
 def _environment() -> dict[str, str]:
