@@ -129,10 +129,32 @@ def _tiles(
     spend_nano: int | None,
 ) -> list[Tile]:
     prompt = usage.uncached + usage.cached
-    ttft = own.get("ttft")
     rate = everyone["tokens_per_s"].percentile(0.5) if "tokens_per_s" in everyone else None
-    most = max((each.most for each in depth.values()), default=0)
-    last = depth[max(depth)].mean if depth else None
+    return [
+        *_request_tiles(own, usage, seconds),
+        Tile(
+            "Output tokens/s",
+            [Cell("tokens", formats.rate(usage.output / seconds))],
+            Cell("tokens.each", "all answers, averaged over the range; typical speed of one "
+                 f"answer {formats.rate(rate and rate / MILLI)}"),
+        ),
+        _queue_tile(depth),
+        Tile(
+            "Cache hit rate",
+            [Cell("cache", formats.percent(usage.cached, prompt))],
+            Cell("cache.tokens", f"{formats.count_short(usage.cached)} of "
+                 f"{formats.count_short(prompt)} prompt tokens"),
+        ),
+        Tile(
+            "Spend",
+            [_spend(spend_nano)],
+            Cell("spend.source", "charged on the ledger"),
+        ),
+    ]  # fmt: skip
+
+
+def _request_tiles(own: dict[str, Histogram], usage: UsageSum, seconds: float) -> list[Tile]:
+    ttft = own.get("ttft")
     return [
         Tile(
             "Requests",
@@ -157,33 +179,14 @@ def _tiles(
             percentile_cells("ttft", ttft, unit=True),
             Cell("ttft.n", f"n = {ttft.count if ttft else 0:,}"),
         ),
-        Tile(
-            "Output tokens/s",
-            [Cell("tokens", formats.rate(usage.output / seconds))],
-            Cell("tokens.each", "all answers, averaged over the range; typical speed of one "
-                 f"answer {formats.rate(rate and rate / MILLI)}"),
-        ),
-        Tile(
-            "Queue depth",
-            [
-                Cell("depth", formats.MISSING if last is None else formats.rate(round(last, 3)),
-                     label="now"),
-                count_cell("depth.most", most, "most at once"),
-            ],
-            Cell("depth.what", "requests waiting, all tenants"),
-        ),
-        Tile(
-            "Cache hit rate",
-            [Cell("cache", formats.percent(usage.cached, prompt))],
-            Cell("cache.tokens", f"{formats.count_short(usage.cached)} of "
-                 f"{formats.count_short(prompt)} prompt tokens"),
-        ),
-        Tile(
-            "Spend",
-            [_spend(spend_nano)],
-            Cell("spend.source", "charged on the ledger"),
-        ),
-    ]  # fmt: skip
+    ]
+
+
+def _queue_tile(depth: dict[datetime, Depth]) -> Tile:
+    most = max((each.most for each in depth.values()), default=0)
+    now = formats.rate(round(depth[max(depth)].mean, 3)) if depth else formats.MISSING
+    cells = [Cell("depth", now, label="now"), count_cell("depth.most", most, "most at once")]
+    return Tile("Queue depth", cells, Cell("depth.what", "requests waiting, all tenants"))
 
 
 def _spend(nano: int | None) -> Cell:
