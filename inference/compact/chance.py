@@ -7,8 +7,6 @@ n-th number can be computed at once, for all rows of a batch together.
 
 from __future__ import annotations
 
-from hashlib import blake2b
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,11 +17,6 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
 _SHIFTS = tuple(np.uint64(bits) for bits in (30, 27, 31, 64 - UNIFORM_BITS))
-
-
-def stream_of(seed: int, choice: int) -> int:
-    """The 64-bit stream of one choice of a request."""
-    return int.from_bytes(blake2b(f"{seed}/{choice}".encode(), digest_size=8).digest())
 
 
 def uniforms(

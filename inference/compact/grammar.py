@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-from inference.compact.mask import WORD_BITS, Words
+from inference.compact.mask import WORD_BITS
 from inference.contract.frames import JSON_WHITESPACE, Grammar
 from inference.engines.base import JobRefused
 
@@ -47,12 +47,13 @@ class GrammarMask:
         self._eos = eos
         self._ended = False
 
-    def fill(self, words: Words) -> None:
+    def fill(self, bits: bytearray) -> None:
         """Bits of the tokens that may come next; none when a limit was reached."""
+        row = np.frombuffer(bits, np.uint8)
         if not self._ended:
-            self._matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
+            self._matcher.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
         if self._ended or self._matcher.is_error():
-            words.fill(0)
+            row.fill(0)
 
     def accept(self, token: int) -> bool:
         """Move on by a token; False where it may not come."""

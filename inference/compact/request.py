@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from array import array
+from hashlib import blake2b
 from sys import byteorder
 
-from inference.compact.chance import stream_of
 from inference.compact.mask import TokenMask
 from inference.contract.blocks import HASH_BYTES, chain_hashes, extend_chain, split_hashes
 from inference.contract.frames import Job
@@ -93,6 +93,11 @@ class Sequence:
                 chain = chain_hashes(self.tokens[:size], size, self.request.job.salt)
             self.hashes.extend(chain)
         return self.hashes[index]
+
+
+def stream_of(seed: int, choice: int) -> int:
+    """The stream of random numbers that one choice draws from, 64 bits; see `chance`."""
+    return int.from_bytes(blake2b(f"{seed}/{choice}".encode(), digest_size=8).digest())
 
 
 def _prompt_hashes(job: Job, block_size: int) -> list[bytes]:

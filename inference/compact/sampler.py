@@ -176,15 +176,16 @@ def _mask(logits: Tensor, chunks: list[Chunk]) -> None:
     """Minus infinity for what may not come next. A draft that may not come next cannot be drawn,
     so the rows behind it are of no use and stay as they are.
     """
-    words = np.zeros(-(-logits.shape[1] // WORD_BITS), np.int32)
+    words = -(-logits.shape[1] // WORD_BITS)
+    bits = bytearray(words * WORD_BITS // 8)
     first = 0
     for chunk in chunks:
         mask, accepted = chunk.sequence.mask, 0
         if mask is not None:
             for row in range(first, first + chunk.draws):
-                mask.fill(words)
-                bits = np.unpackbits(words.view(np.uint8), bitorder="little")
-                banned = torch.from_numpy(bits[: logits.shape[1]] == 0)
+                mask.fill(bits)
+                allowed = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")
+                banned = torch.from_numpy(allowed[: logits.shape[1]] == 0)
                 logits[row].masked_fill_(banned.to(logits.device), -inf)
                 if accepted == len(chunk.drafts) or not mask.accept(chunk.drafts[accepted]):
                     break

@@ -36,9 +36,9 @@ def schema(**keywords: Any) -> Grammar:
 
 
 def allowed(mask: GrammarMask) -> set[int]:
-    words = np.full(-(-VOCABULARY // 32), -1, dtype=np.int32)
-    mask.fill(words)
-    bits = np.unpackbits(words.view(np.uint8), bitorder="little")
+    row = bytearray(b"\xff" * (-(-VOCABULARY // 32) * 4))
+    mask.fill(row)
+    bits = np.unpackbits(np.frombuffer(row, np.uint8), bitorder="little")
     return {int(token) for token in np.flatnonzero(bits)}
 
 

@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from inference.compact.batch import Uploader
-from inference.compact.chance import TRIES_MAX, stream_of, uniforms
+from inference.compact.chance import TRIES_MAX, uniforms
 from inference.compact.drawing import top_columns
 from inference.compact.ending import Pick
-from inference.compact.request import Request, Sequence
+from inference.compact.request import Request, Sequence, stream_of
 from inference.compact.sampler import LOGPROB_MIN, Sampler
 from inference.compact.scheduler import Chunk
 from tests.inference.compact.chi import chi_square, chi_square_limit
@@ -247,14 +247,9 @@ class EvenThenOdd:
     def __init__(self) -> None:
         self.taken: list[int] = []
 
-    def fill(self, words: np.ndarray[Any, np.dtype[np.int32]]) -> None:
-        allowed = [token for token in range(40) if self._allows(token)]
-        words[:] = [
-            np.int64(sum(1 << token % 32 for token in allowed if token // 32 == word)).astype(
-                np.int32
-            )
-            for word in range(len(words))
-        ]
+    def fill(self, bits: bytearray) -> None:
+        allowed = sum(1 << token for token in range(40) if self._allows(token))
+        bits[:] = allowed.to_bytes(len(bits), "little")
 
     def accept(self, token: int) -> bool:
         if self._allows(token):
