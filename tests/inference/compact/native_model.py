@@ -27,7 +27,8 @@ def save_rounded(folder: Path, kind: str = "llama", **overrides: Any) -> Any:
     """A tiny checkpoint, and an oracle in float32 over the same weights rounded to bfloat16, so
     that only the arithmetic differs.
     """
-    return save_model(folder, kind, **overrides).bfloat16().float()
+    oracle: Any = save_model(folder, kind, **overrides)
+    return oracle.bfloat16().float()
 
 
 def native_of(folder: Path, kv_blocks: int = 64, threads: int = 2) -> NativeDecoder:

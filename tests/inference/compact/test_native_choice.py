@@ -69,7 +69,7 @@ def test_torch_can_be_asked_for(caplog: pytest.LogCaptureFixture) -> None:
         ({"heads": 130, "kv_heads": 2}, "more than 64 query heads share a key head"),
     ],
 )
-def test_shapes_that_it_does_not_fit(changes: dict[str, int], reason: str) -> None:
+def test_shapes_that_it_does_not_fit(changes: dict[str, Any], reason: str) -> None:
     assert reason_against(replace(read_shape(SHIPPED), **changes), BLOCK) == reason
 
 
