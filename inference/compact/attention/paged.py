@@ -69,29 +69,13 @@ def _attend(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _attend_tile(
-    queries: tl.tensor,
-    blocks: tl.tensor,
-    table: tl.tensor,
-    lengths: tl.tensor,
-    out: tl.tensor,
-    bests: tl.tensor,
-    totals: tl.tensor,
-    scale: tl.tensor,
-    rows: tl.tensor,
-    outputs: tl.tensor,
-    query_stride: tl.tensor,
-    table_stride: tl.tensor,
-    window: tl.tensor,
-    GROUP: tl.constexpr,
-    PER_TILE: tl.constexpr,
-    DIM: tl.constexpr,
-    BLOCK: tl.constexpr,
-    WIDTH: tl.constexpr,
-    SPLITS: tl.constexpr,
-    ROWS_TILE: tl.constexpr,
-    DIM_TILE: tl.constexpr,
+    queries: tl.tensor, blocks: tl.tensor, table: tl.tensor, lengths: tl.tensor,
+    out: tl.tensor, bests: tl.tensor, totals: tl.tensor, scale: tl.tensor, rows: tl.tensor,
+    outputs: tl.tensor, query_stride: tl.tensor, table_stride: tl.tensor, window: tl.tensor,
+    GROUP: tl.constexpr, PER_TILE: tl.constexpr, DIM: tl.constexpr, BLOCK: tl.constexpr,
+    WIDTH: tl.constexpr, SPLITS: tl.constexpr, ROWS_TILE: tl.constexpr, DIM_TILE: tl.constexpr,
     KEYS_TILE: tl.constexpr,
-) -> None:
+) -> None:  # fmt: skip
     """A few rows of one sequence, the query heads of one key head, one part of their keys."""
     tiles = tl.cdiv(rows, PER_TILE)
     sequence = tl.program_id(0) // tiles
@@ -128,21 +112,11 @@ def _attend_tile(
         token = block * BLOCK + keys % BLOCK
         held = known[:, None] & (dims < DIM)[None, :]
         place = blocks + (token * (2 * WIDTH) + kv_head * DIM)[:, None] + dims[None, :]
-        key = tl.load(place, mask=held, other=0.0)
-        value = tl.load(place + WIDTH, mask=held, other=0.0)
-        scores = tl.dot(q, tl.trans(key), input_precision="ieee") * scale
         near = keys[None, :] > own[:, None] - window
         visible = known[None, :] & (keys[None, :] <= own[:, None]) & near
-        scores = tl.where(visible, scores, float("-inf"))
-        higher = tl.maximum(best, tl.max(scores, 1))
-        # A row that has seen no key yet has no maximum; zero keeps its differences defined.
-        base = tl.where(higher == float("-inf"), 0.0, higher)
-        shrunk = tl.exp(best - base)
-        share = tl.exp(scores - base[:, None])
-        total = total * shrunk + tl.sum(share, 1)
-        found = tl.dot(share.to(value.dtype), value, input_precision="ieee")
-        gathered = gathered * shrunk[:, None] + found
-        best = higher
+        best, total, gathered = _take_keys(
+            best, total, gathered, q, place, place + WIDTH, held, visible, scale
+        )
 
     result = row * (WIDTH // DIM * GROUP) + head
     if SPLITS == 1:
@@ -152,6 +126,26 @@ def _attend_tile(
         tl.store(totals + split * outputs + result, total, mask=real)
     target = out + (split.to(tl.int64) * outputs + result)[:, None] * DIM + dims[None, :]
     tl.store(target, gathered.to(out.dtype.element_ty), mask=mine)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _take_keys(
+    best: tl.tensor, total: tl.tensor, gathered: tl.tensor, q: tl.tensor,
+    keys: tl.tensor, values: tl.tensor, held: tl.tensor, visible: tl.tensor,
+    scale: tl.tensor,
+) -> tuple[tl.tensor, tl.tensor, tl.tensor]:  # fmt: skip
+    """Each row's maximum, sum and weighted values with one more tile of keys."""
+    key = tl.load(keys, mask=held, other=0.0)
+    value = tl.load(values, mask=held, other=0.0)
+    scores = tl.dot(q, tl.trans(key), input_precision="ieee") * scale
+    scores = tl.where(visible, scores, float("-inf"))
+    higher = tl.maximum(best, tl.max(scores, 1))
+    # A row that has seen no key yet has no maximum; zero keeps its differences defined.
+    base = tl.where(higher == float("-inf"), 0.0, higher)
+    shrunk = tl.exp(best - base)
+    share = tl.exp(scores - base[:, None])
+    found = tl.dot(share.to(value.dtype), value, input_precision="ieee")
+    return higher, total * shrunk + tl.sum(share, 1), gathered * shrunk[:, None] + found
 
 
 @triton.jit  # type: ignore[untyped-decorator]

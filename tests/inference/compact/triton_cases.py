@@ -22,7 +22,7 @@ from tests.inference.compact.tiny import save_model
 ON_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if ON_GPU else "cpu"
 DTYPES = ("float32", "bfloat16") if ON_GPU else ("float32",)
-HEADS: dict[str, dict[str, int]] = {
+HEADS: dict[str, dict[str, Any]] = {
     "groups of two": {},
     "no groups, wider": {"num_key_value_heads": 4, "head_dim": 32},
     "seven to one, odd width": {
