@@ -284,7 +284,11 @@ def _facts_of(
         block_size=options.block_size,
         kv_blocks=placement.kv_blocks,
         credits=options.running_max,
-        capabilities=CAPABILITIES + ((Capability.GRAMMAR,) if grammars else ()),
+        capabilities=(
+            *CAPABILITIES,
+            *((Capability.GRAMMAR,) if grammars else ()),
+            *((Capability.SPECULATION,) if options.speculate != "off" else ()),
+        ),
     )
 
 

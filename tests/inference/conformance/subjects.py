@@ -65,6 +65,7 @@ def _compact(kernels: str, dtype: str) -> Callable[[pytest.FixtureRequest], Engi
         mixed_prefill_tokens=64,
         running_max=CREDITS,
         threads=1,
+        speculate="on",
     )
     return lambda request: compact.CompactEngine(request.getfixturevalue("folder"), options)
 
@@ -78,7 +79,7 @@ def _vllm(request: pytest.FixtureRequest) -> Engine:
     return ChildEngine(request.getfixturevalue("vllm_process"))
 
 
-COMPACT = frozenset(compact.CAPABILITIES) | {Capability.GRAMMAR}
+COMPACT = frozenset(compact.CAPABILITIES) | {Capability.GRAMMAR, Capability.SPECULATION}
 VLLM = Subject(
     "vllm",
     frozenset(vllm_options.CAPABILITIES) | {Capability.KV_EVENTS, Capability.PREFIX_CACHE},

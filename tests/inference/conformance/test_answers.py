@@ -8,6 +8,7 @@ import math
 from inference.contract.capabilities import Capability
 from tests.inference.conformance.served import Served, tokens_of
 from tests.inference.conformance.subjects import all_subjects, declaring
+from tests.support.shipped import long_prompt
 
 
 @declaring(Capability.STREAM, Capability.TOKENS)
@@ -104,6 +105,19 @@ async def test_log_probabilities_without_alternatives(served: Served) -> None:
     assert [each.top for each in reported] == [[], []]
     plain = await served.run(served.job(40, max_tokens=2))
     assert [each.logprobs for each in plain] == [None] * len(plain)
+
+
+@declaring(Capability.SPECULATION)
+async def test_drafts_are_counted(served: Served) -> None:
+    phrase = long_prompt(8)
+    bias = dict.fromkeys(phrase[:2], 100.0)
+    outputs = await served.run(served.job(phrase * 6, max_tokens=60, logit_bias=bias))
+    steps = served.sink.steps
+    accepted = sum(step.accepted for step in steps)
+    assert 0 < accepted <= sum(step.drafted for step in steps)
+    # What was accepted came without a step of its own.
+    assert len(tokens_of(outputs)) == 60
+    assert len(outputs) <= 60 - accepted
 
 
 @all_subjects()
