@@ -67,7 +67,7 @@ class Engine(Protocol):
 
     @property
     def facts(self) -> EngineFacts:
-        """Known from construction on."""
+        """Known from construction on; what only loading tells is replaced in `start`."""
 
     async def start(self, events: EngineEvents) -> None:
         """Load, warm up and begin stepping."""
