@@ -17,6 +17,7 @@ from inference.compact.native.width import Width
 from inference.compact.placement import Placement
 from inference.compact.scheduler import Chunk
 from inference.compact.weights import LayerWeights, Weights
+from inference.engines.base import ModelError
 
 # How long a helper looks for work before it sleeps: about the pause between two small steps.
 SPIN_NS = 200_000
@@ -24,7 +25,9 @@ ITEM_BYTES = 2
 
 
 def load_native(shape: ModelShape, weights: Weights, placement: Placement) -> NativeDecoder:
-    """Pack weights in bf16; raises `NativeUnavailable` where the probe would have."""
+    """Pack weights in bf16, taking the layers off their list. Raises `NativeUnavailable` where the
+    probe would have, and `ModelError` where threads or memory for them are short.
+    """
     return NativeDecoder(native_library(), shape, weights, placement)
 
 
@@ -45,7 +48,7 @@ class NativeDecoder:
         self._model = self._pack(weights, placement.kv_blocks)
         self._engine = library.sluice_open(self._model, threads, SPIN_NS)
         if not self._engine:
-            raise MemoryError("the native engine found no room for its threads")
+            raise ModelError("kernels: no room for the threads of the native code")
         self._logits = torch.empty(0, shape.vocab_size)
         self._step = Step()
 
@@ -67,7 +70,7 @@ class NativeDecoder:
 
     def forward(self, chunks: list[Chunk]) -> Tensor:
         """Logits `[drawn rows, vocabulary]`, float32, in the order of the chunks; overwritten by
-        the next call.
+        the next call. Raises `MemoryError` if there is none for a step of so many rows.
         """
         tokens, tables, sampled, records = array("i"), array("i"), array("i"), array("i")
         for chunk in chunks:
@@ -94,13 +97,14 @@ class NativeDecoder:
         shape, packer = self.shape, self._packer
         rope = packer.floats(rope_table(shape))
         layers = (Layer * shape.layers)()
-        for index, layer in enumerate(weights.layers):
-            layers[index] = self._pack_layer(layer, index, rope)
+        for index in range(shape.layers):
+            # Taken off the list, so that the model never lies in memory twice.
+            layers[index] = self._pack_layer(weights.layers.pop(0), index, rope)
         return Model(
             embedding=packer.keep(weights.embedding.contiguous()),
             norm=packer.floats(weights.norm),
             layers=layers,
-            cache=ctypes.addressof(ctypes.c_char.from_buffer(self._cache)),
+            cache=self.cache.data_ptr(),
             head=packer.linear(weights.head),
             blocks=blocks,
             hidden=shape.hidden_size,
