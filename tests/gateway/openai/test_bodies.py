@@ -32,7 +32,8 @@ JSON = st.recursive(
 )
 FIELD = st.sampled_from(
     ["model", "messages", "prompt", "input", "stop", "n", "stream", "logit_bias", "metadata",
-     "max_tokens", "stream_options", "temperature", "seed", "logprobs", "response_format"]
+     "max_tokens", "stream_options", "temperature", "seed", "logprobs", "response_format", "tools",
+     "tool_choice", "parallel_tool_calls", "structured_outputs"]
 )  # fmt: skip
 BROKEN = {
     "empty": b"",
