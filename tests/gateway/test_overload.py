@@ -156,7 +156,7 @@ async def test_bug_in_a_stage_is_an_answer_and_a_released_hold(
     def broken(*args: object, **kwargs: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("controlplane.gateway.pipeline.tokenize", broken)
+    monkeypatch.setattr("controlplane.gateway.generation.tokenize", broken)
     async with named_node(bare.under_test, bare.model, "node"):
         answer = await bare.chat()
         assert answer.status_code == 500
