@@ -19,9 +19,11 @@ from controlplane.kernel.spans import ABSENT, SPANS, pack_spans
 from controlplane.kernel.statuses import CLIENT_LEFT
 from controlplane.tenants.models import ApiKey
 from tests.support.money import dsn
+from tests.support.orm import until
 from tests.support.people import Cast
 
 HOURS = 3
+CONNECT_S_MAX = 20.0
 REQUESTS = 360
 PRICE = Price(version=1, input_pico=150_000, cached_pico=15_000, output_pico=600_000)
 SAMPLES_A_REQUEST = 20
@@ -154,7 +156,7 @@ async def _write(records: list[RequestRecord]) -> None:
     recorder, ledger = PostgresRecorder(dsn()), PostgresLedger(dsn())
     recorder.start()
     ledger.start()
-    await asyncio.sleep(0.3)
+    await until(lambda: not ledger.away, CONNECT_S_MAX)
     paid = [record for record in records if record.cost_nano]
     await asyncio.gather(*(ledger.hold(_hold(record)) for record in paid))
     await asyncio.gather(*(ledger.settle(_settlement(record)) for record in paid))
