@@ -15,9 +15,13 @@ from typing import Any
 import torch
 
 from benchmarks.sides.protocol import Timed, Watch, answer_until_closed
+from inference.compact.loop import Model, StepLoop
+from inference.compact.native.decoder import NativeDecoder
 from inference.compact.options import MEBIBYTE, CompactOptions
+from inference.compact.runner import Runner
 from inference.contract.blocks import chain_hashes
 from inference.contract.frames import Job, KvEvents, Sampling, Step
+from inference.engines.base import JobRefused
 from inference.engines.compact import CompactEngine
 
 SALT = b"\1" * 16
@@ -52,10 +56,31 @@ class _Sink:
     def on_kv(self, events: KvEvents) -> None:
         """Nobody routes here."""
 
+    def on_refused(self, request: bytes, refused: JobRefused) -> None:
+        """Nothing here may be refused."""
+        self.on_death(refused)
+
     def on_death(self, error: BaseException) -> None:
         """Keep the reason for whoever waits."""
         self.error = error
         self.ended.put_nowait(-1)
+
+
+class _Opened(CompactEngine):
+    """The engine, with a look at the memory that it took for its cache."""
+
+    runner: Model
+
+    def build(self) -> StepLoop:
+        """As ever; the model is kept in sight."""
+        step_loop = super().build()
+        self.runner = step_loop.model
+        return step_loop
+
+    def cache_bytes(self) -> int | None:
+        """Size of the cache's memory; None where torch keeps it, with a spare block of its own."""
+        model = self.runner.model if isinstance(self.runner, Runner) else None
+        return model.cache.nbytes if isinstance(model, NativeDecoder) else None
 
 
 class _Compact:
@@ -63,7 +88,7 @@ class _Compact:
         self.loop = asyncio.new_event_loop()
         self.kv_bytes = kv_mib * MEBIBYTE
         options = CompactOptions(running_max=width, kv_bytes=self.kv_bytes)
-        self.engine = CompactEngine(Path(path), options)
+        self.engine = _Opened(Path(path), options)
         self.sink = _Sink()
         self.sent = 0
         self.loop.run_until_complete(self.engine.start(self.sink))
@@ -113,6 +138,11 @@ class _Compact:
         )
         return request
 
+    def kv_exceeded(self) -> int | None:
+        """Bytes of the cache above its stated size."""
+        taken = self.engine.cache_bytes()
+        return None if taken is None else max(0, taken - self.kv_bytes)
+
     def cancels(self, requests: int) -> dict[str, int]:
         """Short requests, some cancelled at a random moment; what the pool lacks afterwards."""
         return self.loop.run_until_complete(self._cancels(requests))
@@ -150,7 +180,12 @@ def read_gb_s() -> float:
 def load() -> dict[str, Any]:
     """The engine named on the command line."""
     compact = _Compact(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
-    return {"run": compact.run, "cancels": compact.cancels, "read_gb_s": read_gb_s}
+    return {
+        "run": compact.run,
+        "cancels": compact.cancels,
+        "kv_exceeded": compact.kv_exceeded,
+        "read_gb_s": read_gb_s,
+    }
 
 
 if __name__ == "__main__":

@@ -71,6 +71,7 @@ async def test_a_node_becomes_servable_once_its_tokenizer_is_here(model: Path) -
     async with fleet_server(world) as server, echo_node(server.url, model):
         link = await ready(world)
         served = world.fleet.models()[MODEL]
+        assert served.text is not None
         assert served.text.encode("hé", add_special=False)
         assert served.text.render([{"role": "user", "content": "hi"}]) == "hi"
         assert link.state is LinkState.READY
