@@ -31,7 +31,6 @@ class _Stamps(LogitsProcessor):
 class _Generate:
     def __init__(self, path: str) -> None:
         self.model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=torch.bfloat16)
-        self.model.eval()
 
     def run(self, prompts: list[list[int]], outputs: list[int], width: int) -> Timed:
         """Batch after batch, each padded on the left and run to its longest answer."""
