@@ -78,6 +78,7 @@ async def serve(connection: socket.socket, engine: Engine) -> None:
                 mouth.say(submit(engine, message))
             elif isinstance(message, Cancel):
                 engine.cancel(message.request)
+                mouth.say(Taken(code=None, message=""))
             else:
                 mouth.say(engine.kv_snapshot())
     except asyncio.IncompleteReadError:

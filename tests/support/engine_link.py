@@ -20,7 +20,7 @@ class Ready(Frame, tag="ready", frozen=True):
 
 
 class Taken(Frame, tag="taken", frozen=True):
-    """The answer to a job; `code` None when the engine has it."""
+    """The answer to a job or a cancel; `code` None when the engine has it."""
 
     code: str | None
     message: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import takewhile
 
 from inference.contract.capabilities import Capability
@@ -15,8 +16,10 @@ LONG_PROMPT = 450
 
 async def _cancel(served: Served, job: Job) -> None:
     """Cancel the only job; its blocks come free within the bound that the engine states."""
-    before = len(served.sink.steps)
     served.engine.cancel(job.request)
+    # What the engine had made by then may still lie in the event loop's queue.
+    await asyncio.sleep(0)
+    before = len(served.sink.steps)
     await served.finished(job)
     await served.idle()
     blocks = served.engine.facts.kv_blocks
