@@ -106,8 +106,8 @@ INLINE void gather(struct attention_scratch *s, const struct block_view *block, 
 }
 
 /* One block for `rows` queries from `row` on. */
-INLINE int group_block(struct attention_scratch *s, const struct block_view *block, int row,
-                       const int rows) {
+INLINE void group_block(struct attention_scratch *s, const struct block_view *block, int row,
+                        const int rows) {
     const int head_dim = block->head_dim;
     const uint32_t *queries = s->queries + row * (head_dim / 2);
     __m512 score[GROUP_ROWS][2];
@@ -129,7 +129,6 @@ INLINE int group_block(struct attention_scratch *s, const struct block_view *blo
     int d = 0;
     for (; d + 32 <= head_dim; d += 32) gather(s, block, row, d, rows, 2);
     if (d < head_dim) gather(s, block, row, d, rows, 1);
-    return rows;
 }
 
 static void rows_by_block(struct attention_scratch *s, const struct block_view *b, int row, int n) {

@@ -116,27 +116,26 @@ INLINE void tile(const struct product *p, int row, int panel, const int rows, co
 }
 
 /* Few rows take several panels at once: a single chain of sums would wait for itself. */
-INLINE int narrow_tile(const struct product *p, int row, int panel, int end, const int rows) {
+INLINE void tiles_along(const struct product *p, int row, int panel, int end, const int rows) {
     const int wide = rows == 1 ? 4 : rows <= 3 ? 2 : 1;
     for (; panel + wide <= end; panel += wide) tile(p, row, panel, rows, wide);
     for (; panel < end; panel++) tile(p, row, panel, rows, 1);
-    return rows;
 }
 
 static void rows_by_panels(const struct product *p, int row, int rows, int panel, int end) {
     switch (rows) {
-    case 1: narrow_tile(p, row, panel, end, 1); break;
-    case 2: narrow_tile(p, row, panel, end, 2); break;
-    case 3: narrow_tile(p, row, panel, end, 3); break;
-    case 4: narrow_tile(p, row, panel, end, 4); break;
-    case 5: narrow_tile(p, row, panel, end, 5); break;
-    case 6: narrow_tile(p, row, panel, end, 6); break;
-    case 7: narrow_tile(p, row, panel, end, 7); break;
-    case 8: narrow_tile(p, row, panel, end, 8); break;
-    case 9: narrow_tile(p, row, panel, end, 9); break;
-    case 10: narrow_tile(p, row, panel, end, 10); break;
-    case 11: narrow_tile(p, row, panel, end, 11); break;
-    default: narrow_tile(p, row, panel, end, 12);
+    case 1: tiles_along(p, row, panel, end, 1); break;
+    case 2: tiles_along(p, row, panel, end, 2); break;
+    case 3: tiles_along(p, row, panel, end, 3); break;
+    case 4: tiles_along(p, row, panel, end, 4); break;
+    case 5: tiles_along(p, row, panel, end, 5); break;
+    case 6: tiles_along(p, row, panel, end, 6); break;
+    case 7: tiles_along(p, row, panel, end, 7); break;
+    case 8: tiles_along(p, row, panel, end, 8); break;
+    case 9: tiles_along(p, row, panel, end, 9); break;
+    case 10: tiles_along(p, row, panel, end, 10); break;
+    case 11: tiles_along(p, row, panel, end, 11); break;
+    default: tiles_along(p, row, panel, end, 12);
     }
 }
 
