@@ -21,6 +21,8 @@ START_S_MAX = 300.0
 STOP_S_MAX = 20.0
 POLL_S = 0.2
 LOG_CHARS_MAX = 6_000
+# Asks a process to end when the tests are killed, which else would leave it behind.
+LEASH = ("setpriv", "--pdeathsig", "TERM")
 WINDOW = 2048
 # One thread, bound to no core: the tests beside it need the other.
 ENVIRONMENT = {
@@ -63,7 +65,7 @@ def vllm_server(log: Path, *extra: str, api_key: str | None = None) -> Iterator[
     `extra` are further arguments of vLLM; `log` gets all that it writes.
     """
     port = free_port()
-    argv = [vllm_python(), "-W", "ignore", "-m", "vllm.entrypoints.openai.api_server"]
+    argv = [*LEASH, vllm_python(), "-W", "ignore", "-m", "vllm.entrypoints.openai.api_server"]
     argv += ["--model", str(SHIPPED), "--served-model-name", SHIPPED.name]
     argv += ["--host", HOST, "--port", str(port), *FLAGS]
     argv += [part for pair in ARGUMENTS.items() for part in pair]

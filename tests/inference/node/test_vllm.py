@@ -25,7 +25,7 @@ from tests.support.fleet import (
     until,
 )
 from tests.support.shipped import SHIPPED, long_prompt
-from tests.support.vllm_server import ENVIRONMENT, end_group, start_group, vllm_python
+from tests.support.vllm_server import ENVIRONMENT, LEASH, end_group, start_group, vllm_python
 
 START_S_MAX = 300.0
 EXIT_S_MAX = 120.0
@@ -79,7 +79,7 @@ def test_an_argument_that_vllm_does_not_have_ends_the_start(tmp_path: Path) -> N
 
 def _argv(url: str, **args: Any) -> list[str]:
     """The command that a stranger would type, but small."""
-    argv = [vllm_python(), "-m", "inference", "--gateway", url, "--name", NODE]
+    argv = [*LEASH, vllm_python(), "-m", "inference", "--gateway", url, "--name", NODE]
     argv += ["--engine", "vllm", "--model", str(SHIPPED), "--model-name", MODEL]
     argv += ["--dtype", "float32", "--kv-mib", "8", "--threads", "1", "--credits", "4"]
     return [*argv, "--vllm-args", json.dumps({**SMALL, **args})]
