@@ -159,6 +159,7 @@ async def test_deadline_passes_to_the_client(
 ) -> None:
     monkeypatch.setattr(call, "REQUEST_DEADLINE_S", 1)
     async with named_node(bare.under_test, bare.model, "slow", tokens_per_s=20.0):
+        await bare.under_test.served()
         whole, stream = await asyncio.gather(
             bare.chat(max_tokens=500), bare.chat(max_tokens=500, stream=True)
         )
