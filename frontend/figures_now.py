@@ -6,7 +6,7 @@ import uuid
 from datetime import datetime, timedelta
 
 from controlplane.billing.selectors_pages import spend_nano
-from controlplane.kernel.gauges import GAUGES
+from controlplane.kernel.gauges import SAMPLES
 from controlplane.telemetry.reading import TooMuchToRead
 from controlplane.telemetry.selectors import Point, SeriesQuery, series_read, step_floor
 from frontend.filters import Segment
@@ -28,7 +28,7 @@ def _query(
         step_s=within.step_s,
         everyone=EVERYONE,
         own=OWN,
-        gauges=GAUGES,
+        gauges=SAMPLES,
         model=segment.model,
         project=segment.project_id,
     )

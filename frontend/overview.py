@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from controlplane.kernel.gauges import SAMPLE_S, WAITING, WAITING_IN_GATEWAY, WAITING_ON_NODES
+from controlplane.kernel.gauges import (
+    ACCEPTED,
+    DRAFTED,
+    SAMPLE_S,
+    WAITING,
+    WAITING_IN_GATEWAY,
+    WAITING_ON_NODES,
+)
 from controlplane.kernel.histogram import Histogram, merge_all
 from controlplane.kernel.money import usd_short, usd_text
 from controlplane.kernel.spans import STAGES
@@ -145,6 +152,7 @@ def _tiles(
             Cell("cache.tokens", f"{formats.count_short(usage.cached)} of "
                  f"{formats.count_short(prompt)} prompt tokens"),
         ),
+        _drafts_tile(everyone),
         Tile(
             "Spend",
             [_spend(spend_nano)],
@@ -187,6 +195,22 @@ def _queue_tile(depth: dict[datetime, Depth]) -> Tile:
     now = formats.rate(round(depth[max(depth)].mean, 3)) if depth else formats.MISSING
     cells = [Cell("depth", now, label="now"), count_cell("depth.most", most, "most at once")]
     return Tile("Queue depth", cells, Cell("depth.what", "requests waiting, all tenants"))
+
+
+def _drafts_tile(everyone: dict[str, Histogram]) -> Tile:
+    drafted, accepted = (
+        everyone[name].total if name in everyone else 0 for name in (DRAFTED, ACCEPTED)
+    )
+    words, exact = "nothing was guessed ahead", ""
+    if drafted:
+        exact = f"{accepted:,} of {drafted:,}"
+        counts = f"{formats.count_short(accepted)} of {formats.count_short(drafted)}"
+        words = f"{counts} tokens guessed ahead, all tenants"
+    return Tile(
+        "Drafts accepted",
+        [Cell("drafts", formats.percent(accepted, drafted))],
+        Cell("drafts.tokens", words, exact),
+    )
 
 
 def _spend(nano: int | None) -> Cell:

@@ -1,4 +1,5 @@
-"""Once a second: how many requests wait in this gateway, and how many on nodes for a first token.
+"""Once a second: how many requests wait in this gateway, and how many on nodes for a first token;
+and what nodes have drafted meanwhile.
 
 It counts, it does not estimate: every request is either in the waiting room or a job of a link.
 """
@@ -28,19 +29,24 @@ class WaitingSampler:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="waiting sampler")
 
     async def close(self) -> None:
-        """Sample no more."""
+        """Sample a last time."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
+            self._sample()
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         due = loop.time()
         while True:
-            self._recorder.sample(list(waiting_now(self._world)))
+            self._sample()
             # Paced by the clock, so that a slow turn of the loop does not stretch the next second.
             due = max(due + SAMPLE_S, loop.time())
             await asyncio.sleep(due - loop.time())
+
+    def _sample(self) -> None:
+        self._recorder.sample(list(waiting_now(self._world)))
+        self._recorder.drafts(self._world.fleet.drafts.take())
 
 
 def waiting_now(world: World) -> Iterator[Depth]:

@@ -23,6 +23,7 @@ from controlplane.bridge.arrays import (
 )
 from controlplane.bridge.lane import Call, Lane
 from controlplane.bridge.series import Depth, Minute, Minutes, SeriesKey, UsageKey, measures_of
+from controlplane.gateway.nodes.drafts import Drafts
 from controlplane.gateway.ports import RequestRecord
 from controlplane.kernel.clock import monotonic_s, wall_s
 
@@ -109,6 +110,10 @@ class PostgresRecorder:
     def sample(self, depths: Iterable[Depth]) -> None:
         """Note how many requests wait now."""
         self._minutes.sample(depths, wall_s())
+
+    def drafts(self, taken: Iterable[Drafts]) -> None:
+        """Count tokens that nodes drafted since the last call."""
+        self._minutes.drafts(taken, wall_s())
 
     def connected(self) -> None:
         """Nothing must come first: every write can be repeated."""

@@ -12,8 +12,9 @@ from collections.abc import Iterable
 from math import ceil, log2
 from typing import NamedTuple
 
+from controlplane.gateway.nodes.drafts import Drafts
 from controlplane.gateway.ports import RequestRecord
-from controlplane.kernel.gauges import GAUGES
+from controlplane.kernel.gauges import ACCEPTED, DRAFTED, GAUGES, SAMPLES
 from controlplane.kernel.histogram import BUCKETS_PER_OCTAVE, Histogram
 from controlplane.kernel.spans import INDEX, STAGES
 from controlplane.kernel.statuses import CLIENT_LEFT, FAILED_FROM
@@ -94,17 +95,27 @@ class Minute:
     def sample(self, depths: Iterable[Depth]) -> None:
         """Note how many requests wait at this moment."""
         for model, in_gateway, on_nodes in depths:
-            key = (EVERYONE, EVERYONE, model, "", SAMPLED, SAMPLED)
-            group = self.groups.get(key)
-            if group is None:
-                if len(self.groups) - self.projects >= GROUPS_MAX:
-                    self.overflowed += 1
-                    continue
-                group = self.groups[key] = [Histogram() for _ in GAUGES]
-            self.dirty_groups.add(key)
             values = (in_gateway, on_nodes, in_gateway + on_nodes)
-            for histogram, value in zip(group, values, strict=True):
-                histogram.record(value)
+            self._add_sampled(model, dict(zip(GAUGES, values, strict=True)))
+
+    def drafts(self, taken: Iterable[Drafts]) -> None:
+        """Count drafts, for their model and for all models together."""
+        for model, drafted, accepted in taken:
+            values = {DRAFTED: drafted, ACCEPTED: accepted}
+            self._add_sampled(ALL_MODELS, values)
+            self._add_sampled(model, values)
+
+    def _add_sampled(self, model: str, values: dict[str, int]) -> None:
+        key = (EVERYONE, EVERYONE, model, "", SAMPLED, SAMPLED)
+        group = self.groups.get(key)
+        if group is None:
+            if len(self.groups) - self.projects >= GROUPS_MAX:
+                self.overflowed += 1
+                return
+            group = self.groups[key] = [Histogram() for _ in SAMPLES]
+        self.dirty_groups.add(key)
+        for name, value in values.items():
+            group[SAMPLES.index(name)].record(value)
 
     def _add_global(self, record: RequestRecord, bucket: int, gaps: Histogram | None) -> None:
         key = (EVERYONE, EVERYONE, record.model, record.route, bucket, record.status // 100)
@@ -189,6 +200,10 @@ class Minutes:
         """Note how many requests wait now."""
         self._minute(now_s).sample(depths)
 
+    def drafts(self, taken: Iterable[Drafts], now_s: float) -> None:
+        """Count tokens that were drafted just now."""
+        self._minute(now_s).drafts(taken)
+
     def dirty(self) -> list[Minute]:
         """Minutes with something to write, oldest first."""
         return [minute for minute in self._minutes.values() if not minute.clean]
@@ -216,7 +231,7 @@ def measures_of(key: SeriesKey) -> tuple[str, ...]:
     """The names of a group's histograms, in their order."""
     if key[1] != EVERYONE:
         return PROJECT_MEASURES
-    return GAUGES if key[5] == SAMPLED else MEASURES
+    return SAMPLES if key[5] == SAMPLED else MEASURES
 
 
 def _gaps(inter_token_us: list[int]) -> Histogram | None:

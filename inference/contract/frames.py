@@ -193,7 +193,8 @@ class Step(Frame, tag="step", frozen=True):
 
     `waiting_tokens` are uncached prompt tokens not prefilled yet; `oldest_block_s` is the age of
     the block that eviction would take next; `step_us` is the duration of the step itself.
-    `drafted` tokens were guessed in this step, of which `accepted` turned out right.
+    `drafted` tokens were guessed in this step, of which `accepted` turned out right; of several
+    gateways only one is told so, so that their sum is right.
     """
 
     outputs: list[Output]

@@ -105,7 +105,7 @@ class Node:
     # `EngineEvents`.
 
     def on_step(self, step: Step) -> None:
-        """Send each gateway its own outputs, and all of them the load."""
+        """Send each gateway its own outputs, all of them the load, and one of them the drafts."""
         if step.outputs:
             self._worked_s = time.monotonic()
         if self._probe is not None:
@@ -115,12 +115,13 @@ class Node:
         for link in self.links:
             outputs = groups.get(link.url)
             if outputs is None:
-                load = load or msgspec.structs.replace(step, outputs=[])
+                load = load or msgspec.structs.replace(step, outputs=[], drafted=0, accepted=0)
                 link.send_load(load, changed=not step.running and not step.waiting)
             elif len(outputs) == len(step.outputs):
                 link.send(step)
             else:
                 link.send(msgspec.structs.replace(step, outputs=outputs))
+                step = msgspec.structs.replace(step, drafted=0, accepted=0)
 
     def on_kv(self, events: KvEvents) -> None:
         """Every gateway follows the cache."""

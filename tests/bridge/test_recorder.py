@@ -13,7 +13,8 @@ from controlplane.bridge import recorder as recorder_module
 from controlplane.bridge import series
 from controlplane.bridge.recorder import PostgresRecorder
 from controlplane.bridge.series import MEASURES, OTHER, Depth, Minute
-from controlplane.kernel.gauges import GAUGES
+from controlplane.gateway.nodes.drafts import Drafts
+from controlplane.kernel.gauges import DRAFTS, GAUGES
 from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.spans import unpack_spans
 from controlplane.kernel.statuses import CLIENT_LEFT
@@ -113,6 +114,24 @@ async def test_samples_of_one_minute_are_one_series_a_model(recorder: PostgresRe
     assert set(found) == {(name, measure) for name in ("", "small") for measure in GAUGES}
     both = found["small", "waiting"]
     assert (both.total, both.maximum, both.count) == (3, 3, 2)
+
+
+async def test_drafts_of_one_minute_add_up_by_model_and_together(
+    recorder: PostgresRecorder,
+) -> None:
+    recorder.sample([Depth("small", 0, 0)])
+    recorder.drafts([Drafts("small", 8, 0), Drafts("large", 4, 4)])
+    recorder.drafts([Drafts("small", 3, 2)])
+    assert await recorder.flush()
+    query = "SELECT model, measure, data FROM histogram_minutes WHERE measure = ANY(%s)"
+    found = {
+        (name, measure): Histogram.from_bytes(data).total
+        for name, measure, data in rows(query, list(DRAFTS))
+    }
+    assert found == {
+        ("", "drafted"): 15, ("", "accepted"): 6, ("small", "drafted"): 11,
+        ("small", "accepted"): 2, ("large", "drafted"): 4, ("large", "accepted"): 4,
+    }  # fmt: skip
 
 
 async def test_a_second_flush_replaces_the_first(recorder: PostgresRecorder) -> None:

@@ -79,6 +79,20 @@ def test_a_queue_that_was_not_sampled_is_no_empty_queue() -> None:
     assert figure.finding == "Nothing waited in any sample."
 
 
+def test_drafts_are_added_up_over_steps_and_told_as_a_share_and_a_count() -> None:
+    first = Point(START, everyone={"drafted": _histogram(600, 1_000), "accepted": _histogram(0)})
+    later = START + timedelta(minutes=1)
+    second = Point(later, everyone={"drafted": _histogram(400), "accepted": _histogram(500, 250)})
+    cells = _cells(_made(first, second))
+    assert cells["drafts"].text == "37.5 %"
+    assert cells["drafts.tokens"].text == "750 of 2.00 k tokens guessed ahead, all tenants"
+
+
+def test_without_drafts_there_is_no_rate_of_them() -> None:
+    cells = _cells(_made(Point(START, usage=UsageSum(requests=1))))
+    assert (cells["drafts"].text, cells["drafts.tokens"].text) == ("–", "nothing was guessed ahead")
+
+
 @pytest.mark.parametrize(("took_us", "words"), [(4_000, "within"), (6_000, "over")])
 def test_a_stage_is_held_against_its_budget(took_us: int, words: str) -> None:
     made = _made(Point(START, everyone={"s1_admission": _histogram(*[took_us] * 30)}))

@@ -40,7 +40,8 @@ LOG_CHARS_MAX = 6_000
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run. `tokens_per_s` paces each stream of a node; 0 answers at once.
+    """What to run. `tokens_per_s` paces each stream of an echo node; 0 answers at once. With
+    `speculates` nodes run the compact engine instead, which drafts a token wherever it can.
 
     With `started` False the processes are made, and started by the test.
     """
@@ -49,6 +50,7 @@ class Plan:
     nodes: int = 1
     tokens_per_s: float = 0.0
     credits: int | None = None
+    speculates: bool = False
     started: bool = True
 
 
@@ -247,9 +249,12 @@ def _make(servers: Servers, plan: Plan, folder: Path) -> Product:
 
 
 def _node_argv(name: str, ports: Sequence[int], plan: Plan) -> list[str]:
-    argv = [sys.executable, "-m", "inference", "--engine", "echo", "--name", name]
+    argv = [sys.executable, "-m", "inference", "--name", name]
     argv += ["--model", str(settings.SHIPPED_MODEL_DIR)]
-    argv += ["--tokens-per-s", str(plan.tokens_per_s)]
+    if plan.speculates:
+        argv += ["--engine", "compact", "--speculate", "on", "--drafts", "1"]
+    else:
+        argv += ["--engine", "echo", "--tokens-per-s", str(plan.tokens_per_s)]
     if plan.credits is not None:
         argv += ["--credits", str(plan.credits)]
     for port in ports:

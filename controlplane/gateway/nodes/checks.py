@@ -33,6 +33,7 @@ from inference.contract.frames import (
 )
 
 FINISHES = frozenset({"stop", "length", "cancelled", "error"})
+EMBED_FINISHES = FINISHES - {"length"}
 TEXT_FINISHES = FINISHES | {"tool_calls", "content_filter"}
 TOOL_CALLS_MAX = 128
 DIGEST_CHARS = 64
@@ -42,6 +43,7 @@ VOCAB_SIZE_MAX = 4_194_304
 DIMENSIONS_MAX = 65_536
 FLOAT_BYTES = 4
 COMPLETION_TOKENS_MAX = CHOICES_MAX * CONTEXT_WINDOW_MAX
+DRAFTED_MAX = 1_048_576
 # 36 minutes: what a span of the waterfall can hold.
 DURATION_US_MAX = 2**31 - 1
 
@@ -91,6 +93,8 @@ def step_problem(step: Step) -> str | None:
     # `not >= 0` also refuses NaN, which `< 0` would let pass.
     if least < 0 or not step.oldest_block_s >= 0:
         return "step: a load figure is negative"
+    if step.drafted > DRAFTED_MAX:
+        return f"step.drafted: over {DRAFTED_MAX}"
     if step.accepted > step.drafted:
         return f"step.accepted: {step.accepted} of {step.drafted} drafts"
     return None
@@ -137,7 +141,7 @@ def vectors_problem(output: Output, job: Job, *, missing: set[int], dimensions: 
     foreign = (output.tokens, output.logprobs, output.text, output.tool_calls)
     if output.choice or any(foreign):
         return "output: holds more than vectors"
-    if output.finish is not None and output.finish not in FINISHES:
+    if output.finish is not None and output.finish not in EMBED_FINISHES:
         return "output.finish: unknown reason"
     places = output.vectors.places if output.vectors else []
     left = missing.difference(places)
@@ -147,7 +151,7 @@ def vectors_problem(output: Output, job: Job, *, missing: set[int], dimensions: 
         return "output.finish: stop is said with the last vector"
     if output.vectors is not None:
         data = output.vectors.data
-        if len(data) != len(places) * dimensions * FLOAT_BYTES:
+        if not places or len(data) != len(places) * dimensions * FLOAT_BYTES:
             return f"output.vectors.data: not {len(places)} vectors of {dimensions}"
         if not math.isfinite(sum(memoryview(data).cast("f"))):
             return "output.vectors.data: not finite"

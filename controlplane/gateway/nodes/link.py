@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from controlplane.gateway.nodes.account import Account
 from controlplane.gateway.nodes.assets import BadAssets
 from controlplane.gateway.nodes.checks import hello_problem, report_problem, step_problem
+from controlplane.gateway.nodes.drafts import Drafts
 from controlplane.gateway.nodes.index import BadEvents
 from controlplane.gateway.nodes.jobs import LinkJobs
 from controlplane.gateway.nodes.limits import (
@@ -97,6 +98,9 @@ class LinkHost(Protocol):
 
     def on_report(self, link: NodeLink, report: Report) -> None:
         """A final usage that no output of this link settles."""
+
+    def on_drafts(self, drafts: Drafts) -> None:
+        """A step had drafts."""
 
     def on_asset(self, link: NodeLink, part: AssetPart) -> str | None:
         """One part of a tokenizer; why it is uncalled for, if so. Raises `BadAssets`."""
@@ -305,6 +309,10 @@ class NodeLink:
             raise BadClaim(problem)
         self._liveness.step_s = monotonic_s()
         self.load = step
+        if step.drafted:
+            # A step names no model, and a node has one engine.
+            model = self.hello.models[0].name
+            self._host.on_drafts(Drafts(model, step.drafted, step.accepted))
         for reason in self.jobs.on_step(step):
             self._strike(reason)
 

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
 from controlplane.gateway.nodes.assets import AssetStore
+from controlplane.gateway.nodes.drafts import DraftCounts, Drafts
 from controlplane.gateway.nodes.index import PrefixIndex
 from controlplane.gateway.nodes.limits import (
     CLOSE_FENCED,
@@ -74,6 +75,7 @@ class Fleet:
         self.limits = limits or LinkLimits()
         self.reports = LateReports(on_report)
         self.assets = AssetStore(arrived=self._assets_arrived)
+        self.drafts = DraftCounts()
         self.on_change: list[Callable[[], None]] = []
         self.on_credit: list[Callable[[], None]] = []
         self._port = port
@@ -211,6 +213,10 @@ class Fleet:
     def on_report(self, link: NodeLink, report: Report) -> None:
         """A final usage that no output of this link settles."""
         self.reports.offer(link, report)
+
+    def on_drafts(self, drafts: Drafts) -> None:
+        """A step had drafts."""
+        self.drafts.add(drafts)
 
     def on_asset(self, link: NodeLink, part: AssetPart) -> str | None:
         """One part of a tokenizer; why it is uncalled for, if so. Raises `BadAssets`."""

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controlplane.gateway.nodes.account import NoCredit
+from controlplane.gateway.nodes.drafts import Drafts
 from controlplane.gateway.nodes.link import LinkRefused, LinkState, NodeLink
 from controlplane.gateway.nodes.stream import JobRejected, JobStream, NodeLost
 from inference.contract.codec import decode_from_gateway, encode
@@ -32,6 +33,7 @@ from inference.contract.frames import (
     TokenLogprob,
 )
 from tests.support.fleet import (
+    MODEL,
     NODE,
     QUICK,
     World,
@@ -145,6 +147,7 @@ async def test_an_end_token_may_be_counted_but_not_delivered() -> None:
         make_hello(),
         msgspec.structs.replace(make_step(), running=-1),
         msgspec.structs.replace(make_step(), drafted=1, accepted=2),
+        msgspec.structs.replace(make_step(), drafted=2**21),
         msgspec.structs.replace(make_step(), oldest_block_s=float("nan")),
         Pong(number=7),
         Rejected(request=b"x" * 16, code="full", message=""),
@@ -166,6 +169,16 @@ async def test_a_frame_that_cannot_be_true_is_one_strike(frame: FromNode) -> Non
     wire = Wire()
     wire.take(frame)
     assert (wire.strikes, wire.closed) == (1, [])
+    await wire.world.fleet.close()
+
+
+async def test_drafts_are_counted_until_they_are_taken() -> None:
+    wire = Wire()
+    for drafted, accepted in ((8, 3), (4, 4), (0, 0)):
+        wire.take(msgspec.structs.replace(make_step(), drafted=drafted, accepted=accepted))
+    counts = wire.world.fleet.drafts
+    assert counts.take() == [Drafts(MODEL, 12, 7)]
+    assert counts.take() == []
     await wire.world.fleet.close()
 
 

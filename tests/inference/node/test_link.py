@@ -40,6 +40,8 @@ from tests.support.fleet import (
     echo_node,
     make_job,
     make_model,
+    make_output,
+    make_step,
     running_node,
     until,
 )
@@ -77,6 +79,17 @@ async def read_a(connection: ServerConnection, kind: type[FromNode]) -> FromNode
     while not isinstance(frame := await read(connection), kind):
         pass
     return frame
+
+
+async def drafts_told(connection: ServerConnection) -> list[tuple[int, int]]:
+    """Drafted and accepted tokens of each step that had some, until the link ends."""
+    told = []
+    with contextlib.suppress(ConnectionClosed):
+        while True:
+            frame = await read(connection)
+            if isinstance(frame, Step) and frame.drafted:
+                told.append((frame.drafted, frame.accepted))
+    return told
 
 
 async def say(connection: ServerConnection, frame: FromGateway) -> None:
@@ -182,6 +195,26 @@ async def test_two_gateways_share_credits_and_see_only_their_own_outputs(model: 
         assert [output.request for output in mine.outputs] == [job.request]
         assert others.outputs == []
         await node.close()
+
+
+async def test_of_two_gateways_one_is_told_of_drafts(model: Path) -> None:
+    async with hand_gateway() as one, hand_gateway() as two:
+        options = NodeOptions(gateways=(one.url, two.url), name=NODE, credential=CREDENTIAL)
+        node = Node(EchoEngine(model, EchoOptions(tokens_per_s=5.0)), ModelAssets(model), options)
+        await node.start()
+        connections = await one.welcomed(), await two.welcomed()
+        jobs = [make_job(max_tokens=100) for _ in connections]
+        for connection, job in zip(connections, jobs, strict=True):
+            await say(connection, job)
+        await until(lambda: node.jobs.jobs_count == len(jobs))
+        outputs = [make_output(job.request) for job in jobs]
+        both, second, nobody = make_step(*outputs), make_step(outputs[1]), make_step()
+        for number, step in enumerate((both, second, nobody), 1):
+            node.on_step(msgspec.structs.replace(step, drafted=8 * number, accepted=number))
+        closing = asyncio.create_task(node.close())
+        told = [await drafts_told(connection) for connection in connections]
+        await closing
+        assert told == [[(8, 1)], [(16, 2)]]
 
 
 async def test_a_gateway_cannot_cancel_what_another_asked(model: Path) -> None:
