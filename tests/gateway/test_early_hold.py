@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from controlplane.gateway.ask import Ask
+from controlplane.gateway.call import Call
 from controlplane.gateway.ports import Allowance, Hold
+from controlplane.gateway.s1_admission.admit import Asked, admit
 from controlplane.gateway.snapshot import KeyRecord
-from tests.support.fleet import echo_node, make_model
+from inference.contract.frames import Sampling
+from tests.support.fleet import MODEL, echo_node, make_model
 from tests.support.gateway import GatewayUnderTest, running_gateway
-from tests.support.ports import MemoryLedger, MemoryLimiter
+from tests.support.ports import MemoryLedger, MemoryLimiter, make_key, make_snapshot
 from tests.support.serving import Serving
 
 REFUSED = Allowance(allowed=False, dimension="requests", limit_requests=1, retry_after_s=1.0)
@@ -120,3 +124,40 @@ async def test_tokens_are_given_back_when_the_budget_refuses(slow: Slow) -> None
     answer = await serving.chat()
     assert answer.json()["error"]["code"] == "insufficient_quota"
     assert limiter.given_back == limiter.taken
+
+
+def make_asked() -> Asked:
+    """A request of Alice's, as stage 1 has read it."""
+    ask = Ask(
+        operation="chat",
+        model=MODEL,
+        stream=False,
+        include_usage=False,
+        sampling=Sampling(max_tokens=0),
+        output_tokens=6,
+        stop=(),
+        bytes=100,
+        text="a",
+    )
+    snapshot = make_snapshot(MODEL)
+    return Asked(make_key(), snapshot, ask, snapshot.models[MODEL], 6)
+
+
+async def uncounted() -> int:
+    raise AssertionError("the hold fits as it is")
+
+
+async def test_a_hold_that_comes_as_its_request_is_cancelled_is_given_back() -> None:
+    limiter, ledger = MemoryLimiter(far=True), SlowLedger()
+    admitting = asyncio.ensure_future(
+        admit(Call([]), make_asked(), limiter, ledger, count_prompt=uncounted)
+    )
+    await ledger.taken.wait()
+    ledger.told.set()
+    # One turn of the loop: the hold is there, and whoever waits for it has not heard of it.
+    await asyncio.sleep(0)
+    admitting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await admitting
+    assert len(ledger.held) == 1
+    assert not ledger.open

@@ -85,14 +85,14 @@ async def admit(
     early = asyncio.ensure_future(take()) if limiter.roomy(asked.key, estimated) else None
     try:
         allowance = await take_limits(call, asked.key, limiter, tokens=estimated)
+        try:
+            hold = await (early or take())
+        except Refusal:
+            limiter.give_back(asked.key, estimated)
+            raise
     except BaseException:
         if early is not None:
             _withdraw(early, ledger)
-        raise
-    try:
-        hold = await (early or take())
-    except Refusal:
-        limiter.give_back(asked.key, estimated)
         raise
     return Admitted(
         key=asked.key,
@@ -110,5 +110,5 @@ def _withdraw(holding: asyncio.Task[Hold], ledger: Ledger) -> None:
     """Give a hold back that was taken; one on its way is given back by the ledger when it comes."""
     if not holding.done():
         holding.cancel()
-    elif holding.exception() is None:
+    elif not holding.cancelled() and holding.exception() is None:
         ledger.release(holding.result())
