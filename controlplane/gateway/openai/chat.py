@@ -89,6 +89,8 @@ class ChatRequest(Common, kw_only=True):
     parallel_tool_calls: bool | None = None
 
 
+# Fields that only messages of one role may have.
+_OF_ROLE = (("tool_calls", "assistant"), ("refusal", "assistant"), ("tool_call_id", "tool"))
 _decoder = msgspec.json.Decoder(ChatRequest)
 
 
@@ -163,7 +165,7 @@ def _turns(messages: list[Message]) -> tuple[Turn, ...]:
 
 def _check_fields(message: Message, at: str) -> None:
     """Which fields a message must and may have depends on its role."""
-    for field, role in (("tool_calls", "assistant"), ("tool_call_id", "tool")):
+    for field, role in _OF_ROLE:
         if getattr(message, field) is not None and message.role != role:
             raise bad_field(f"{at}.{field}", f"'{at}.{field}' needs the role '{role}'.")
     if message.role == "tool" and message.tool_call_id is None:

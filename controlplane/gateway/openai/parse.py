@@ -44,6 +44,8 @@ def parse_body(data: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
         raise _named(str(error)) from error
     except msgspec.DecodeError as error:
         raise _malformed(str(error)) from error
+    except RecursionError as error:
+        raise _too_deep() from error
     if large:
         # Only now: the typed decoder is quick to refuse a body that is large for no good reason.
         _check_json(data)
@@ -58,7 +60,7 @@ def _check_json(data: bytes) -> None:
     try:
         parsed = _loaded(text)
     except RecursionError as error:
-        raise bad_field(None, f"The body nests deeper than {DEPTH_MAX} levels.") from error
+        raise _too_deep() from error
     except json.JSONDecodeError as error:
         raise _malformed(str(error)) from error
     except ValueError as error:
@@ -66,7 +68,8 @@ def _check_json(data: bytes) -> None:
         raise bad_field(None, "The body has an integer of too many digits.") from error
     if not isinstance(parsed, dict):
         raise bad_field(None, "The body must be a JSON object.")
-    _check_depth(text)
+    if nests_too_deep(text):
+        raise _too_deep()
 
 
 def _loaded(text: str) -> object:
@@ -78,15 +81,16 @@ def _loaded(text: str) -> object:
     raise bad_field(path, f"The field '{path}' is given twice.")
 
 
-def _check_depth(text: str) -> None:
-    """Bound the nesting; brackets inside strings make it look deeper, so those are cut out."""
+def nests_too_deep(text: str) -> bool:
+    """Whether JSON nests deeper than `DEPTH_MAX`, not counting brackets inside strings."""
     if text.count("[") + text.count("{") <= DEPTH_MAX:
-        return
+        return False
     depth = 0
     for mark in re.findall(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', text):
         depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(mark, 0)
         if depth > DEPTH_MAX:
-            raise bad_field(None, f"The body nests deeper than {DEPTH_MAX} levels.")
+            return True
+    return False
 
 
 class _GivenTwice(Exception):
@@ -130,6 +134,10 @@ def _no_constant(name: str) -> NoReturn:
 def _encodable(name: str) -> str:
     """A field's name as it can be sent back: JSON may spell half of a surrogate pair."""
     return name.encode("utf-8", "replace").decode()
+
+
+def _too_deep() -> Refusal:
+    return bad_field(None, f"The body nests deeper than {DEPTH_MAX} levels.")
 
 
 def _malformed(reason: str) -> Refusal:

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from controlplane.gateway.ask import ToolUse
+from controlplane.gateway.openai.parse import DEPTH_MAX, nests_too_deep
 from controlplane.gateway.openai.schemas import check_schema
 from controlplane.gateway.openai.structured import Wanted, bounded
 from controlplane.gateway.openai.wording import NAME_PATTERN
@@ -158,9 +159,12 @@ def _shown(tool: Tool) -> dict[str, Any]:
 
 
 def _arguments(text: str, field: str) -> dict[str, Any]:
+    # It came inside a string, where the body's own bound does not see it.
+    if nests_too_deep(text):
+        raise bad_field(field, f"'{field}' nests deeper than {DEPTH_MAX} levels.")
     try:
         read = msgspec.json.decode(text or "{}")
-    except (msgspec.DecodeError, RecursionError) as error:
+    except msgspec.DecodeError as error:
         raise bad_field(field, f"'{field}' is not JSON.") from error
     if not isinstance(read, dict):
         raise bad_field(field, f"'{field}' must be a JSON object.")

@@ -15,9 +15,10 @@ _GIVEN = {**_TYPES, "bool": "a boolean", "float": "a number with a fraction"}
 _BOUND = re.compile(r"^Expected `(?:int|float)` (?P<sign><=|>=) (?P<bound>\S+)$")
 _LENGTH = re.compile(r"^Expected `(?P<type>\w+)` of length (?P<sign><=|>=) (?P<bound>\d+)$")
 _TYPE = re.compile(r"^Expected `(?P<wanted>[^`]+)`, got `(?P<given>\w+)`$")
-NAME_PATTERN = "^[a-zA-Z0-9_-]{1,64}$"
-_PATTERNS = {NAME_PATTERN: "must be 1 to 64 letters, digits, '_' or '-'"}
-_PATTERN = re.compile(r"^Expected `str` matching regex '(?P<pattern>.*)'$")
+# Not `$`, before which a line end may stand.
+NAME_PATTERN = r"^[a-zA-Z0-9_-]{1,64}\Z"
+_PATTERNS = {repr(NAME_PATTERN): "must be 1 to 64 letters, digits, '_' or '-'"}
+_PATTERN = re.compile(r"^Expected `str` matching regex (?P<pattern>'.*')$")
 _VALUE = re.compile(r"^Invalid (?:enum )?value (?P<value>.*)$", re.DOTALL)
 _SIGNS = {"<=": "at most", ">=": "at least"}
 _UNITS = {"str": "character", "array": "item", "object": "entry"}

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from controlplane.gateway.openai import chat, completions, embeddings
+from controlplane.gateway.openai.parse import LARGE_BYTES
 from controlplane.gateway.refusal import Refusal
 from controlplane.gateway.s1_admission.body import BODY_BYTES_MAX
 from inference.contract.frames import ASSET_PART_BYTES
@@ -25,6 +26,9 @@ from tests.support.serving import CHAT_PATH, Serving
 
 HUGE_BYTES = 100 * 1024 * 1024
 GOOD = b'{"model":"m","messages":[{"role":"user","content":"a"}]'
+BLANKS = b" " * LARGE_BYTES
+LARGE_TOOL = b',"tools":[{"type":"function","function":{"name":"f","parameters":{"a":%b%b}}}]%b}'
+LARGE_SCHEMA = b'{"model":"m","prompt":"a","structured_outputs":{"json":{"a":%b%b}}%b}'
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner),
@@ -62,6 +66,8 @@ BROKEN = {
     "deep objects": b'{"a":' * 200_000,
     "deep and given twice": b"[" * 900 + b'{"a":1,"a":2}' + b"]" * 900,
     "deep inside": b'{"model":"m","messages":' + b"[" * 33 + b"]" * 33 + b"}",
+    "deep inside a large tool": GOOD + LARGE_TOOL % (b"[" * 5_000, b"]" * 5_000, BLANKS),
+    "deep inside a large schema": LARGE_SCHEMA % (b"[" * 5_000, b"]" * 5_000, BLANKS),
     "control character": b'{"model":"a\nb"}',
 }
 

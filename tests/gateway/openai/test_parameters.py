@@ -136,6 +136,11 @@ def test_refused_in_a_completion(field: str, value: Any) -> None:
         ({"role": "tool", "content": "a", "tool_call_id": "x"}, "messages[1].tool_call_id"),
         ({"role": "user", "content": "a", "tool_call_id": "x"}, "messages[1].tool_call_id"),
         ({"role": "user", "content": "a", "tool_calls": [CALL]}, "messages[1].tool_calls"),
+        ({"role": "user", "content": "a", "refusal": "b"}, "messages[1].refusal"),
+        (
+            {"role": "assistant", "tool_calls": [called("f", '{"a":' + "[" * 32 + "]" * 32 + "}")]},
+            "messages[1].tool_calls[0].function.arguments",
+        ),
         ({"role": "assistant", "tool_calls": []}, "messages[1].tool_calls"),
         ({"role": "assistant"}, "messages[1].content"),
         ({"role": "assistant", "content": None}, "messages[1].content"),

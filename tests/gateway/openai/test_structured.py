@@ -121,6 +121,7 @@ def test_what_an_answer_has_to_match(
             "structured_outputs",
         ),
         ({"tools": [tool("a b")]}, "tools[0].function.name"),
+        ({"tools": [tool("line\n")]}, "tools[0].function.name"),
         ({"tools": [tool("x" * 65)]}, "tools[0].function.name"),
         ({"tools": [tool("f"), tool("f")]}, "tools[1].function.name"),
         ({"tools": [{"type": "search"}]}, "tools[0].type"),
