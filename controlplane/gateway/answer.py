@@ -26,8 +26,8 @@ class Piece(msgspec.Struct, kw_only=True):
     def join(self, later: Piece) -> None:
         """Take in what follows."""
         self.text += later.text
-        self.logprobs = self.logprobs + later.logprobs
-        self.calls = self.calls + later.calls
+        self.logprobs += later.logprobs
+        self.calls += later.calls
         self.finish = later.finish
 
 

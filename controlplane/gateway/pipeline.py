@@ -236,7 +236,8 @@ def _check_finishes(trip: Trip, outputs: list[Output]) -> None:
     """A choice that the node gave up ends the attempt."""
     failed = {output.finish for output in outputs} & FAILED_FINISHES
     field = made(trip.admitted).ask.grammar_field
-    if field and "error" in failed:
+    # Where a server got the request itself, its stream may have broken for any other reason.
+    if field and "error" in failed and made(trip.cluster).served.text is not None:
         raise grammar_failed(field)
     if failed:
         raise NodeLost("the node gave it up")

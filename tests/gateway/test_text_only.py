@@ -284,6 +284,28 @@ async def test_a_schema_goes_out_as_it_came(relay: Relay) -> None:
     assert (await asked).json()["choices"][0]["message"]["content"] == '{"yes":true}'
 
 
+async def test_a_broken_stream_is_not_blamed_on_its_schema(relay: Relay) -> None:
+    body = {"model": MODEL, "messages": MESSAGES, "stream": True, "max_tokens": 6}
+    body["response_format"] = {"type": "json_object"}
+    begun = asyncio.create_task(first_word(relay.upstream, "{"))
+    async with relay.serving.client.stream("POST", CHAT_PATH, json=body) as answer:
+        lines = answer.aiter_lines()
+        assert await next_word(lines) == "{"
+        await begun
+        relay.upstream.hang_up()
+        rest = [line async for line in lines if line]
+    assert "node_lost" in rest[-1]
+
+
+async def test_a_tag_that_a_server_writes_as_text_stays_text(relay: Relay) -> None:
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    asked, exchange = await relay.ask(tools=tools)
+    words = "Calls open with <tool_call>."
+    await exchange.answer(text_chunk(words, finish="stop"), usage_chunk(9, 4))
+    (choice,) = (await asked).json()["choices"]
+    assert (choice["message"]["content"], choice["finish_reason"]) == (words, "stop")
+
+
 def call_chunk(index: int, arguments: str, name: str | None = None) -> dict[str, Any]:
     """A piece of a tool call, as servers stream it."""
     head = {"id": f"theirs_{index}", "type": "function"} if name else {}

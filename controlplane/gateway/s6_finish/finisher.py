@@ -175,7 +175,9 @@ class Finisher:
             text, reason = await self._screen(choice.safety, text, reason)
         piece.logprobs += choice.logprobs.leave(len(text))
         if choice.calls is not None:
-            text, reason = self._find_calls(choice.calls, text, reason, piece)
+            text, reason = self._find_calls(
+                choice.calls, text, reason, piece, cut=choice.stop.stopped
+            )
         choice.finish = piece.finish = reason
         piece.text += text
         if reason is not None and not choice.blocked:
@@ -192,13 +194,13 @@ class Finisher:
         return text, reason
 
     def _find_calls(
-        self, calls: CallFinder, text: str, reason: str | None, piece: Piece
+        self, calls: CallFinder, text: str, reason: str | None, piece: Piece, *, cut: bool
     ) -> tuple[str, str | None]:
         began = self._call.spans.clock()
         text, found = calls.feed(text)
-        piece.calls = piece.calls + found
+        piece.calls += found
         if reason is not None:
-            text += calls.close()
+            text += calls.close(cut=cut or reason not in WHOLE)
         self._call.spans.add(TOOLS, began)
         return text, TOOL_CALLS if reason == "stop" and calls.complete else reason
 

@@ -39,9 +39,14 @@ class CallFinder:
             pass
         return "".join(shown), calls
 
-    def close(self) -> str:
-        """The end: text that might have become a call and did not. After a call it would have."""
+    def close(self, *, cut: bool) -> str:
+        """The end: text that might have become a call and did not. After a call it would have.
+
+        Where nothing was `cut` off, a tag without a call was text, too.
+        """
         rest = self._held if self._state == self._in_text and self._index < 0 else ""
+        if self._state == self._in_header and not cut:
+            rest = OPEN + self._held
         self._held = ""
         return rest
 

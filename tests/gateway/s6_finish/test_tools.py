@@ -39,7 +39,7 @@ def found(parts: list[str]) -> tuple[str, dict[int, dict[str, Any]], CallFinder]
             if delta.id is not None:
                 calls[delta.index] = {"id": delta.id, "name": delta.name, "arguments": ""}
             calls[delta.index]["arguments"] += delta.arguments
-    return shown + finder.close(), calls, finder
+    return shown + finder.close(cut=True), calls, finder
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 7, 16, 1000])
@@ -85,6 +85,13 @@ def test_what_is_no_call_stays_text(text: str) -> None:
 def test_a_tag_that_no_call_follows_is_given_back() -> None:
     text = "<tool_call>" + "x" * 300
     assert found(list(text))[0] == text
+
+
+@pytest.mark.parametrize("before", ["", TWO])
+def test_a_tag_at_a_whole_end_is_given_back(before: str) -> None:
+    finder = CallFinder("c")
+    finder.feed(before + "<tool_call> not so")
+    assert finder.close(cut=False) == "<tool_call> not so"
 
 
 @pytest.mark.parametrize("length", range(1, len(TWO)))
