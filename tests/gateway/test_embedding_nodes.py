@@ -145,6 +145,16 @@ WRONG: dict[str, dict[str, Any]] = {
     "text": {"tokens": [1]},
     "no end": {"finish": None},
     "another end": {"finish": "done"},
+    "the end before the last vector": {
+        "finish": "length",
+        "usage": Usage(prompt_tokens=3, cached_tokens=0, completion_tokens=0),
+        "vectors": Vectors(places=[0], data=array("f", [1.0] * HIDDEN).tobytes()),
+    },
+    "vectors of nothing": {
+        "finish": None,
+        "usage": Usage(prompt_tokens=0, cached_tokens=0, completion_tokens=0),
+        "vectors": Vectors(places=[], data=b""),
+    },
 }
 
 
