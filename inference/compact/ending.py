@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from inference.compact.request import Request, Sequence
-from inference.contract.frames import Output, Timing, TokenLogprob, Usage
+from inference.contract.frames import Job, Output, Timing, TokenLogprob, Usage
 
 
 class Pick(msgspec.Struct, frozen=True):
@@ -24,14 +24,22 @@ class Ending:
         self.eos = eos
         self.context_window = context_window
 
+    def bounded(self, job: Job) -> Job:
+        """The job with no more output than its context has room for, drafts included: beyond its
+        last position a model has no rotary angles.
+        """
+        room = self.context_window - len(job.tokens)
+        if job.sampling.max_tokens <= room:
+            return job
+        sampling = msgspec.structs.replace(job.sampling, max_tokens=room)
+        return msgspec.structs.replace(job, sampling=sampling)
+
     def reason(self, sequence: Sequence, token: int) -> str | None:
         """Why the sequence ends after `token`, which has been appended; None if it goes on."""
         job = sequence.request.job
         if token in job.stop_tokens or (token in self.eos and not job.sampling.ignore_eos):
             return "stop"
         if sequence.generated >= job.sampling.max_tokens:
-            return "length"
-        if len(sequence.tokens) >= self.context_window:
             return "length"
         return None
 

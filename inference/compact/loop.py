@@ -52,7 +52,7 @@ class StepLoop:
         """
         seed = job.sampling.seed
         request = Request(
-            job,
+            self.ending.bounded(job),
             block_size=self.scheduler.pool.block_size,
             received_us=received_us,
             seed=secrets.randbits(SEED_BITS) if seed is None else seed,

@@ -270,6 +270,18 @@ def test_greedy_equals_the_reference(folder: Path) -> None:
     assert tokens_of(again[9, 0]) == continuation(oracle, follow_up, 8)
 
 
+def test_drafts_end_with_the_context(tmp_path: Path) -> None:
+    """Its last block has room for more tokens than the model has positions."""
+    save_model(tmp_path, max_position_embeddings=100)
+    harness = Harness(tmp_path, kv_blocks=64, block_size=32, speculate="on")
+    # The first token drawn stands in the prompt already, with four tokens behind it to draft.
+    prompt = [7, 5, 1, 2, 3, 4] + [9] * 90 + [7]
+    outputs = harness.run(job_of(prompt, max_tokens=1000, logit_bias={5: 100.0}))[1, 0]
+    assert len(prompt + tokens_of(outputs)) == 100
+    assert outputs[-1].finish == "length"
+    assert sum(step.drafted for step in harness.steps) == 1
+
+
 def test_an_end_token_among_the_drafts_ends_the_text() -> None:
     """The text walks round a ring with no other way, so that its end token is drafted, too."""
     ring = torch.eye(4).roll(1, dims=1) + 1e-9
