@@ -170,8 +170,8 @@ async def _route(trip: Trip, tried: set[str]) -> Placement:
     began = call.spans.clock()
     try:
         rule = rule_name(call, admitted.ask, key=admitted.key, snapshot=admitted.snapshot)
-        key = (admitted.model.name, made(trip.cluster).region, *sorted(tried))
-        roomy = await trip.world.waiting.roomy(call, key, lambda: _nodes_now(trip, tried))
+        queue = _queue_key(trip, tried)
+        roomy = await trip.world.waiting.roomy(call, queue, lambda: _nodes_now(trip, tried))
         size = len(prompt.tokens)
         cached = cached_tokens(
             call, prompt.chains, trip.world.fleet, nodes=roomy, prompt_tokens=size
@@ -180,6 +180,13 @@ async def _route(trip: Trip, tried: set[str]) -> Placement:
         return trip.placement
     finally:
         call.spans.add(S4, began)
+
+
+def _queue_key(trip: Trip, tried: set[str]) -> tuple[str, ...]:
+    """All that `_nodes_now` depends on: who waits for other nodes waits in another queue."""
+    model, ask = made(trip.admitted).model, made(trip.admitted).ask
+    follows = "grammar" if ask.grammar_field else ""
+    return (model.name, model.pool, made(trip.cluster).region, follows, *sorted(tried))
 
 
 def _nodes_now(trip: Trip, tried: set[str]) -> tuple[NodeLink, ...]:

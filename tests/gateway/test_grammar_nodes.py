@@ -12,7 +12,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from inference.contract.frames import Grammar, Job, Rejected
-from tests.support.fleet import MODEL, TEMPLATE, make_output, make_step, make_usage
+from tests.support.fleet import MODEL, TEMPLATE, make_output, make_step, make_usage, until
 from tests.support.nodes import HandNode, hand_node
 from tests.support.serving import CHAT_PATH, Serving
 
@@ -92,6 +92,30 @@ async def test_only_able_nodes_are_asked(bare: Serving, model: Path) -> None:
             assert (await answer).json()["choices"][0]["message"]["content"] == "5"
         assert plain.jobs == []
         await bare.under_test.at_rest()
+
+
+async def test_who_waits_for_an_able_node_holds_up_nobody(bare: Serving, model: Path) -> None:
+    """Room on a plain node is for those whom it can serve, wherever they stand."""
+    waiting = bare.under_test.world.waiting
+    async with hand_node(
+        bare.under_test, model, name="able", capabilities=GRAMMAR, credits=1
+    ) as able:
+        answers = [asking(bare, response_format=FORMAT)]
+        on_able = await able.job()
+        async with hand_node(bare.under_test, model, name="plain", credits=1) as plain:
+            answers.append(asking(bare))
+            on_plain = await plain.job()
+            answers.append(asking(bare, response_format=FORMAT))
+            await until(lambda: len(waiting) == 1)
+            answers.append(asking(bare))
+            await until(lambda: len(waiting) == 2)
+            await say(plain, on_plain, model, "a", width=1)
+            await say(plain, await plain.job(), model, "b", width=1)
+            await say(able, on_able, model, "5", width=1)
+            await say(able, await able.job(), model, "6", width=1)
+            found = [answer.status_code for answer in await asyncio.gather(*answers)]
+            assert found == [200] * 4
+            await bare.under_test.at_rest()
 
 
 @pytest.mark.parametrize(
