@@ -50,7 +50,7 @@ def let_in(under_test: GatewayUnderTest, name: str) -> str:
 async def named_node(
     under_test: GatewayUnderTest, model: Path, name: str, /, **options: object
 ) -> AsyncIterator[Node]:
-    """A real echo node of its own name, connected."""
+    """A real echo node of its own name, serving: connected, and its tokenizer known."""
     engine = EchoEngine(model, msgspec.convert(options, EchoOptions))
     settings = NodeOptions(
         gateways=(under_test.fleet_url,), name=name, credential=let_in(under_test, name)
@@ -58,10 +58,15 @@ async def named_node(
     node = Node(engine, ModelAssets(model), settings)
     await node.start()
     try:
-        await until(lambda: name in under_test.fleet.nodes())
+        await until(lambda: _serves(under_test, name))
         yield node
     finally:
         await node.close()
+
+
+def _serves(under_test: GatewayUnderTest, name: str) -> bool:
+    served = under_test.fleet.models().values()
+    return any(link.identity.name == name for model in served for link in model.nodes)
 
 
 class HandNode:
