@@ -92,7 +92,7 @@ class RemoteEngine:
         if len(self._running) >= self._facts.credits:
             raise JobRefused("full", f"all {self._facts.credits} credits are in use")
         path, body = request_of(job, self._options, is_vllm=self._listed.is_vllm)
-        running = RemoteJob(job, _clock_us())
+        running = RemoteJob(job, _clock_us(), counts_choices=self._listed.is_vllm)
         self._running[job.request] = running
         self._tasks[job.request] = self._spawn(self._serve(running, path, body))
 

@@ -63,14 +63,17 @@ class RemoteJob:
     """A job that the server has, from its request to its last output.
 
     A choice's `finish` is kept back until the server has told its count, which comes last.
+    `counts_choices`: what the server counts on the way is of that choice alone, as vLLM does.
     """
 
     __slots__ = (
-        "_chars", "_ends", "_first_us", "_open", "_pieces", "_received_us", "_reported", "job",
+        "_chars", "_completions", "_counts_choices", "_ends", "_first_us", "_open", "_pieces",
+        "_received_us", "_reported", "job",
     )  # fmt: skip
 
-    def __init__(self, job: Job, received_us: int) -> None:
+    def __init__(self, job: Job, received_us: int, *, counts_choices: bool) -> None:
         self.job = job
+        self._counts_choices = counts_choices
         self._received_us = received_us
         self._first_us: int | None = None
         self._open = set(range(job.sampling.n))
@@ -78,6 +81,7 @@ class RemoteJob:
         self._pieces = [0] * job.sampling.n
         self._chars = [0] * job.sampling.n
         self._reported: ReportedUsage | None = None
+        self._completions = [0] * job.sampling.n
 
     @property
     def delivered(self) -> bool:
@@ -97,7 +101,7 @@ class RemoteJob:
     def take(self, chunk: Chunk, now_us: int) -> list[Output]:
         """Outputs of one chunk."""
         if chunk.usage is not None:
-            self._reported = chunk.usage
+            self._count(chunk, chunk.usage)
         if chunk.choices and self._first_us is None:
             self._first_us = now_us
         outputs = [self._take_choice(choice, now_us) for choice in chunk.choices]
@@ -132,9 +136,20 @@ class RemoteJob:
         return Usage(
             prompt_tokens=prompt_tokens,
             cached_tokens=min(max(0, reported.cached_tokens), prompt_tokens),
-            completion_tokens=max(0, reported.completion_tokens),
+            completion_tokens=sum(self._completions),
             source="engine",
         )
+
+    def _count(self, chunk: Chunk, usage: ReportedUsage) -> None:
+        self._reported = usage
+        count = max(0, usage.completion_tokens)
+        places = [each.index for each in chunk.choices if 0 <= each.index < len(self._completions)]
+        if not self._counts_choices or not places:
+            # The end's count, or one that covers all choices.
+            self._completions = [count] + [0] * (len(self._completions) - 1)
+            return
+        for place in places:
+            self._completions[place] = count
 
     def _take_choice(self, choice: Choice, now_us: int) -> Output | None:
         index = choice.index

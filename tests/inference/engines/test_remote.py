@@ -99,6 +99,27 @@ async def test_vllm_is_told_the_tenant_and_to_count_as_it_goes(upstream: HandUps
         assert "max_tokens" not in exchange.body
 
 
+async def test_what_vllm_counts_of_each_choice_is_added_up(upstream: HandUpstream) -> None:
+    """A stream that its client leaves ends before the count of all choices comes."""
+    upstream.listed[0]["owned_by"] = "vllm"
+    async with started(upstream) as rig:
+        job = make_job(sampling={"n": 2})
+        exchange = await rig.submit(job)
+        await exchange.begin()
+        for choice, count in ((0, 1), (0, 5), (1, 3)):
+            usage = usage_chunk(9, count)["usage"]
+            await exchange.event({**text_chunk("a", choice=choice), "usage": usage})
+        await rig.sink.until(lambda: text_of(rig.sink.outputs[job.request]) == "aaa")
+        rig.engine.cancel(job.request)
+        usages = [output.usage for output in await rig.sink.finished(job.request, 2)]
+        assert [usage.completion_tokens for usage in usages] == [1, 5, 8, 8, 8]
+        whole = make_job(sampling={"n": 2})
+        exchange = await rig.submit(whole)
+        parts = [text_chunk("a", finish="stop", choice=choice) for choice in range(2)]
+        await exchange.answer(*parts, usage_chunk(9, 4))
+        assert (await rig.sink.finished(whole.request, 2))[-1].usage.completion_tokens == 4
+
+
 async def test_a_prompt_goes_to_text_completions(rig: Rig) -> None:
     exchange = await rig.submit(make_job(b'{"prompt":[1,2,3]}'))
     assert exchange.path == "/v1/completions"
