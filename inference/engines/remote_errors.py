@@ -14,6 +14,7 @@ HTTP_BAD_REQUEST, HTTP_NOT_FOUND, HTTP_SERVER_ERROR = 400, 404, 500
 UNAUTHORIZED = frozenset({401, 403})
 # Timeout, conflict, too early, too many: another try elsewhere may do.
 TRY_ELSEWHERE = frozenset({408, 409, 425, 429})
+STATUS = re.compile("[1-5][0-9]{2}")
 TOO_LONG = re.compile(r"context[ _](length|window|size)|maximum (context|prompt|input)", re.I)
 
 
@@ -46,7 +47,7 @@ def error_in_stream(error: Any, *, key: str) -> ServerRefused:
     """The refusal for an error event that came before any text."""
     body = msgspec.json.encode({"error": error})
     code, _ = _error_of(body, key)
-    status = int(code) if code.isdigit() else HTTP_SERVER_ERROR
+    status = int(code) if STATUS.fullmatch(code) else HTTP_SERVER_ERROR
     # Whatever else stands there, the request had been accepted.
     client = HTTP_BAD_REQUEST <= status < HTTP_SERVER_ERROR
     return refusal_of(status if client else HTTP_SERVER_ERROR, body, key=key)

@@ -78,6 +78,7 @@ async def test_an_answer_that_is_no_stream_is_refused(rig: Rig, kind: str) -> No
         b"data: [DONE]\n\n",
         b'data: {"error": {"message": "died"}}\n\n',
         b'data: {"error": "died"}\n\n',
+        'data: {"error": {"code": "²"}}\n\n'.encode(),
     ],
 )
 @pytest.mark.parametrize("delivered", [True, False])
