@@ -98,6 +98,7 @@ class GrammarCompiler:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="grammar")
         self._cache: OrderedDict[Grammar, CompiledGrammar | str] = OrderedDict()
         self._underway: dict[Grammar, asyncio.Future[CompiledGrammar | str]] = {}
+        self._begun: Grammar | None = None
 
     async def compile(self, grammar: Grammar) -> CompiledGrammar:
         """Raises `JobRefused`: `bad_grammar` with the reason, or `full`."""
@@ -127,6 +128,9 @@ class GrammarCompiler:
                 # Others may wait for the same grammar, so one that leaves does not end the work.
                 return await asyncio.shield(work)
         except TimeoutError:
+            if grammar != self._begun:
+                # Held up by others' grammars, which says nothing about this one.
+                raise JobRefused("full", "other grammars are being compiled") from None
             return f"it was not compiled within {COMPILE_S_MAX:g} s"
 
     def _keep(self, grammar: Grammar, work: asyncio.Future[CompiledGrammar | str]) -> None:
@@ -138,6 +142,7 @@ class GrammarCompiler:
 
     def _build(self, grammar: Grammar) -> CompiledGrammar | str:
         """The compiled grammar, or why there is none; runs in a thread."""
+        self._begun = grammar
         try:
             source = _source(grammar)
         except ValueError as error:

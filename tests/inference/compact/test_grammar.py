@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -204,6 +205,20 @@ async def test_the_queue_is_bounded(
     errors = [task.exception() for task in asked]
     assert [isinstance(error, JobRefused) and error.code for error in errors if error] == ["full"]
     await compiler.compile(Grammar(kind="regex", source="a{3}"))
+
+
+async def test_a_grammar_held_up_by_others_is_not_to_blame(
+    compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grammars, "COMPILE_S_MAX", 0.01)
+    others_done = threading.Event()
+    compiler._threads.submit(others_done.wait)
+    try:
+        with pytest.raises(JobRefused) as caught:
+            await compiler.compile(Grammar(kind="regex", source="a"))
+    finally:
+        others_done.set()
+    assert caught.value.code == "full"
 
 
 async def test_a_tokenizer_that_cannot_be_read_is_said(tmp_path: Path) -> None:
