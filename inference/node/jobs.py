@@ -16,7 +16,8 @@ class HeldJob:
     """A job in the engine. `connected` turns False when its link is lost: nobody reads it then.
 
     `settled` is set when the gateway has charged it before its end, as after a stop string.
-    `delivered`: some of its answer is out, so nobody can start it anew unseen.
+    `delivered`: some of its answer is out, or a choice has ended, so nobody can start it anew
+    unseen.
     """
 
     __slots__ = ("choices_open", "connected", "delivered", "model", "owner", "settled")
@@ -93,7 +94,8 @@ class JobTable:
             held = self._jobs.get(output.request)
             if held is None:
                 continue
-            held.delivered = held.delivered or bool(output.delivered)
+            if output.delivered or output.finish is not None:
+                held.delivered = True
             if held.connected:
                 groups.setdefault(held.owner, []).append(output)
             if output.finish is not None:

@@ -47,6 +47,18 @@ def test_a_report_carries_the_last_usage_of_all_choices() -> None:
     assert (report.usage.completion_tokens, report.finish) == (7, "length")
 
 
+def test_a_job_is_untouched_until_a_token_or_the_end_of_a_choice_is_out() -> None:
+    table = JobTable()
+    waiting, begun, half = (accepted(table, ALICE, n=2) for _ in range(3))
+    outputs = [
+        make_output(waiting.request, tokens=[]),
+        make_output(begun.request),
+        make_output(half.request, tokens=[], finish="stop"),
+    ]
+    table.split(outputs, 0.0)
+    assert table.untouched() == [waiting.request]
+
+
 def test_a_report_is_repeated_until_its_owner_acknowledges() -> None:
     table = JobTable()
     job = accepted(table, ALICE)
