@@ -39,12 +39,13 @@ BUDGETS_SHOWN = 1.5
 
 @dataclass(frozen=True)
 class Tile:
-    """One headline figure, or three percentiles side by side."""
+    """One headline figure, or several side by side; `width` is its class: wide, widest or none."""
 
     label: str
     cells: list[Cell]
     more: Cell
     link: str = ""
+    width: str = ""
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,7 @@ def _tiles(
             [Cell("tokens", formats.rate(usage.output / seconds))],
             Cell("tokens.each", "all answers, averaged over the range; typical speed of one "
                  f"answer {formats.rate(rate and rate / MILLI)}"),
+            width="wide",
         ),
         _queue_tile(depth),
         Tile(
@@ -186,6 +188,7 @@ def _request_tiles(own: dict[str, Histogram], usage: UsageSum, seconds: float) -
             "Time to first token",
             percentile_cells("ttft", ttft, unit=True),
             Cell("ttft.n", f"n = {ttft.count if ttft else 0:,}"),
+            width="widest",
         ),
     ]
 
@@ -194,7 +197,8 @@ def _queue_tile(depth: dict[datetime, Depth]) -> Tile:
     most = max((each.most for each in depth.values()), default=0)
     now = formats.rate(round(depth[max(depth)].mean, 3)) if depth else formats.MISSING
     cells = [Cell("depth", now, label="now"), count_cell("depth.most", most, "most at once")]
-    return Tile("Queue depth", cells, Cell("depth.what", "requests waiting, all tenants"))
+    what = Cell("depth.what", "requests waiting, all tenants")
+    return Tile("Queue depth", cells, what, width="wide")
 
 
 def _drafts_tile(everyone: dict[str, Histogram]) -> Tile:
