@@ -148,9 +148,9 @@ class Launch:
         self._say(f"started {', '.join(child.name for child in children)}; waiting for them")
 
     def _await_ready(self, host: str, port: int) -> bool:
-        nodes_min = self._options.with_node + self._options.with_embed
+        models_min = self._options.with_node + self._options.with_embed
         deadline = time.monotonic() + READY_SECONDS_MAX
-        while not serves(host, port, nodes_min=nodes_min):
+        while not serves(host, port, models_min=models_min):
             if self._stop.wait(LOOK_SECONDS):
                 return False
             self._look_after()

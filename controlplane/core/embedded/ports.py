@@ -37,14 +37,14 @@ def is_free(host: str, port: int) -> bool:
     return True
 
 
-def serves(host: str, port: int, *, nodes_min: int) -> bool:
-    """Whether the gateway is ready and has at least so many nodes."""
+def serves(host: str, port: int, *, models_min: int) -> bool:
+    """Whether the gateway is ready and can serve at least so many models, tokenizers included."""
     connection = http.client.HTTPConnection(host, port, timeout=ASK_SECONDS_MAX)
     try:
         connection.request("GET", "/readyz")
         response = connection.getresponse()
         facts = json.loads(response.read())
-        return response.status == 200 and facts.get("nodes", 0) >= nodes_min
+        return response.status == 200 and len(facts.get("models", ())) >= models_min
     except (OSError, http.client.HTTPException, ValueError):
         return False
     finally:

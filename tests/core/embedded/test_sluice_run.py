@@ -72,7 +72,7 @@ def test_first_start_answers_second_keeps_its_data_and_nothing_is_left(data: Pat
         assert first.text.count(env["SLUICE_KEY"]) == 2
         assert "/setup/" in first.text
         status, answer = ask(first, env["SLUICE_KEY"])
-        assert status == 200
+        assert status == 200, answer
         assert answer["usage"]["completion_tokens"] > 0
         family = first.family()
         names = [" ".join(process.cmdline()) for process in family]
