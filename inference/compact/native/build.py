@@ -5,6 +5,7 @@ A build is named after its sources, flags, CPU and compiler, so it is made once 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import os
@@ -36,6 +37,14 @@ class NativeUnavailable(Exception):
 @cache
 def native_library() -> ctypes.CDLL:
     """The built library, made now if need be; raises `NativeUnavailable`."""
+    try:
+        return _load(_built())
+    except OSError as error:
+        # As where the disk is full or may only be read.
+        raise NativeUnavailable(str(error)) from error
+
+
+def _built() -> Path:
     folder = _cache_folder()
     compiler = _compiler()
     path = folder / f"{_digest(compiler)}.so"
@@ -44,6 +53,10 @@ def native_library() -> ctypes.CDLL:
         _forget_old(folder, path)
     if _is_foreign(path):
         raise NativeUnavailable(f"{path} can be written by others")
+    return path
+
+
+def _load(path: Path) -> ctypes.CDLL:
     try:
         return load_library(path)
     except (OSError, AttributeError) as error:
@@ -110,14 +123,14 @@ def _first_line(text: str) -> str:
 
 def _cache_folder() -> Path:
     """A folder of this user's that nobody else can write to: what lies in it is executed."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = base / "sluice"
     try:
-        folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
-        if _is_foreign(folder):
-            raise NativeUnavailable(f"{folder} can be written by others")
-    except OSError as error:
-        raise NativeUnavailable(f"{folder}: {error}") from error
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError as error:
+        raise NativeUnavailable(f"there is no folder for builds: {error}") from error
+    folder = base / "sluice"
+    folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+    if _is_foreign(folder):
+        raise NativeUnavailable(f"{folder} can be written by others")
     return folder
 
 
@@ -132,6 +145,8 @@ def _is_foreign(path: Path) -> bool:
 
 def _forget_old(folder: Path, present: Path) -> None:
     others = [path for path in folder.glob("*.so") if path != present]
-    others.sort(key=lambda path: path.stat().st_mtime, reverse=True)
-    for path in others[BUILDS_MAX:]:
-        path.unlink(missing_ok=True)
+    # Another node that starts at this moment may be tidying up, too.
+    with contextlib.suppress(FileNotFoundError):
+        others.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+        for path in others[BUILDS_MAX:]:
+            path.unlink()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 
 import torch
 from torch import Tensor
 
 from inference.compact.native.library import Linear
+from inference.engines.base import ModelError
 
 PANEL = 32
 BLOCK = 32
@@ -65,7 +67,13 @@ class Packer:
 
 
 def map_huge(size: int) -> mmap.mmap:
-    """Zeroed memory that is taken only when touched, in huge pages where the system has them."""
-    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    memory.madvise(mmap.MADV_HUGEPAGE)
+    """Zeroed memory that is taken only when touched, in huge pages where the system has them;
+    raises `ModelError`.
+    """
+    try:
+        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError) as error:
+        raise ModelError(f"kernels: no memory of {size} bytes: {error}") from error
+    with contextlib.suppress(OSError):
+        memory.madvise(mmap.MADV_HUGEPAGE)
     return memory

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,33 @@ def test_only_a_few_old_builds_are_kept(folder: Path) -> None:
     kept = {path.name for path in folder.glob("*.so") if path.stat().st_size == 0}
     assert kept == {f"{age}.so" for age in range(build.BUILDS_MAX)}
     assert len(list(folder.iterdir())) == build.BUILDS_MAX + 1
+
+
+def test_an_old_build_that_another_node_removes_hinders_nobody(folder: Path) -> None:
+    folder.mkdir(mode=0o700)
+    (folder / "gone.so").symlink_to(folder / "nothing")
+    make()
+
+
+def test_a_folder_that_cannot_be_made(folder: Path, tmp_path: Path) -> None:
+    folder.write_text("in the way")
+    with pytest.raises(NativeUnavailable, match=str(folder)):
+        make()
+
+
+def test_a_build_that_cannot_be_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that is too long stands for a disk that may only be read: root may write anywhere."""
+    monkeypatch.setattr(tempfile, "template", "x" * 300)
+    with pytest.raises(NativeUnavailable, match="too long"):
+        make()
+
+
+def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 2)
+    with pytest.raises(NativeUnavailable, match="no folder for builds"):
+        make()
 
 
 def test_a_folder_that_others_can_write_to_is_refused(folder: Path) -> None:
