@@ -34,4 +34,4 @@ def test_without_a_wish_the_next_free_port_is_taken() -> None:
 def test_a_port_where_nobody_answers_does_not_serve() -> None:
     with listener() as port:
         pass
-    assert not serves(HOST, port, nodes_min=0)
+    assert not serves(HOST, port, models_min=0)
