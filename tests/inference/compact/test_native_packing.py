@@ -1,4 +1,4 @@
-"""Memory of the native step: huge pages where there are any, and a clear error where it is short."""
+"""Memory of the native step: in huge pages where there are any; an error where it is short."""
 
 from __future__ import annotations
 
