@@ -36,6 +36,8 @@ def request_of(job: Job, options: RemoteOptions, *, is_vllm: bool) -> tuple[str,
         body: dict[str, Any] = msgspec.json.decode(job.request_json, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise JobRefused("bad_job", f"request_json: {error}") from error
+    except RecursionError as error:
+        raise JobRefused("bad_request", "the request is nested too deeply") from error
     path = "/completions" if "prompt" in body else "/chat/completions"
     if path == "/chat/completions" and "messages" not in body:
         raise JobRefused("bad_job", "request_json: has neither messages nor prompt")

@@ -208,6 +208,7 @@ async def test_more_than_the_credits_are_refused_and_come_back(rig: Rig) -> None
         ({"request_json": b""}, "request_json"),
         ({"request_json": b"[]"}, "request_json"),
         ({"request_json": b'{"input":"x"}'}, "request_json"),
+        ({"request_json": b'{"messages":' + b"[" * 5000 + b"]" * 5000 + b"}"}, "too deeply"),
         ({"sampling": {"logprobs": 1}}, "sampling.logprobs"),
         ({"sampling": {"n": 99}}, "sampling.n"),
         ({"deadline_ms": 0}, "deadline_ms"),
