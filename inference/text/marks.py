@@ -2,7 +2,8 @@
 
 Templates put messages and their own special tokens into one text, in which a tokenizer cannot tell
 whose they are. So a name inside a message is broken by a mark before it is rendered, and the text
-is encoded in parts between the marks: no part has a whole name, and joined they read the same.
+is encoded in parts between the marks: no part has a whole name, and joined they read the same, but
+for the blank that tokenizers of SentencePiece's kind put before each part.
 """
 
 from __future__ import annotations
