@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import psycopg
 
+from controlplane.billing import services as billing
 from controlplane.bridge.ledger import PostgresLedger
 from controlplane.bridge.recorder import PostgresRecorder
 from controlplane.bridge.series import Depth, Minute, measures_of
@@ -17,6 +18,7 @@ from controlplane.gateway.ports import Hold, RequestRecord, Settlement
 from controlplane.kernel.price import Price, TokenCounts, charge_nano
 from controlplane.kernel.spans import ABSENT, SPANS, pack_spans
 from controlplane.kernel.statuses import CLIENT_LEFT
+from controlplane.telemetry import services as telemetry
 from controlplane.tenants.models import ApiKey
 from tests.support.money import dsn
 from tests.support.orm import until
@@ -56,6 +58,8 @@ def write_history(cast: Cast, key: ApiKey, model: str, *, age_s: int = 0) -> lis
         _record(dice, cast, key, model, now - timedelta(seconds=seconds))
         for seconds in _moments(dice)
     ]
+    for app in (billing, telemetry):
+        app.make_partitions(now - timedelta(hours=HOURS))
     asyncio.run(_write(records))
     _write_series(records)
     return [uuid.UUID(bytes=record.request) for record in records]

@@ -11,11 +11,15 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import TypeVar
 
 from django.conf import settings
+from django.db import connections
 
 from controlplane.catalog.services import ModelDraft, PriceDraft, model_create, price_publish
 from controlplane.core.audit import OPERATOR
@@ -32,6 +36,8 @@ STOP_S_MAX = 15.0
 NODE = "node-1"
 TOKENS_PER_S = 40
 
+T = TypeVar("T")
+
 
 @dataclass
 class Site:
@@ -46,6 +52,22 @@ class Site:
     def url(self) -> str:
         """Where the pages and the gateway are."""
         return f"http://127.0.0.1:{self.port}"
+
+
+def elsewhere(work: Callable[[], T]) -> T:
+    """Use the ORM in a thread of its own, on connections that end with it.
+
+    Those that a test's own thread made under the driver's event loop outlive their database.
+    """
+
+    def work_and_close() -> T:
+        try:
+            return work()
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(work_and_close).result()
 
 
 def fill(with_history: bool) -> tuple[Cast, CreatedKey, list[uuid.UUID], str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 from playwright.sync_api import expect
 
@@ -10,8 +11,9 @@ from controlplane.core.audit import OPERATOR
 from controlplane.core.permissions import Role
 from controlplane.tenants.accounts import setup_link_create, user_create
 from controlplane.tenants.services import membership_set
-from tests.browser.site import PASSWORD, Site
+from tests.browser.site import PASSWORD, Site, elsewhere
 from tests.browser.watch import PHONE, Watch, serious_findings, wider_than_screen
+from tests.support.people import Cast
 
 HISTORY = False
 
@@ -61,11 +63,15 @@ def test_sign_in_tells_a_wrong_password_and_takes_the_right_one(site: Site, watc
     page.wait_for_url(re.compile("/sign-in"))
 
 
+def _invite(cast: Cast) -> str:
+    dana = user_create(actor=OPERATOR, email="dana@example.org")
+    membership_set(actor=cast.alice, organization=cast.acme, user=dana, role=Role.VIEWER)
+    return setup_link_create(actor=OPERATOR, user=dana)
+
+
 def test_a_one_time_link_signs_its_owner_in(site: Site, watch: Watch) -> None:
     watch.allowed.append("410")
-    dana = user_create(actor=OPERATOR, email="dana@example.org")
-    membership_set(actor=site.cast.alice, organization=site.cast.acme, user=dana, role=Role.VIEWER)
-    token = setup_link_create(actor=OPERATOR, user=dana)
+    token = elsewhere(partial(_invite, site.cast))
     page = watch.open(site, size=PHONE, dark=True)
     page.goto(f"/setup/{token}")
     assert serious_findings(page) == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 from controlplane.tenants.models import NAME_CHARS_MAX
 from controlplane.tenants.services import apikey_create
 from tests.browser.history import write_history
-from tests.browser.site import Site
+from tests.browser.site import Site, elsewhere
 from tests.browser.watch import PHONE, Watch, wider_than_screen
 
 HISTORY = False
@@ -26,10 +26,10 @@ LABEL = "W" * NAME_CHARS_MAX
 def named(site: Site) -> Site:
     """Requests of an hour ago and of yesterday, by a key and of a model with the longest names."""
     cast = site.cast
-    key = apikey_create(actor=cast.alice, project=cast.project, label=LABEL).key
-    with ThreadPoolExecutor(1) as elsewhere:
-        for age_s in (0, 25 * 3_600):
-            elsewhere.submit(write_history, cast, key, MODEL, age_s=age_s).result()
+    create = partial(apikey_create, actor=cast.alice, project=cast.project, label=LABEL)
+    key = elsewhere(create).key
+    for age_s in (0, 25 * 3_600):
+        elsewhere(partial(write_history, cast, key, MODEL, age_s=age_s))
     return site
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -12,7 +13,7 @@ from websockets.sync.client import connect
 from websockets.typing import Origin
 
 from controlplane.tenants.services import apikey_create, project_create
-from tests.browser.site import Site
+from tests.browser.site import Site, elsewhere
 from tests.browser.watch import DESK, PHONE, Watch, serious_findings, wider_than_screen
 
 CHARTS = ("stages", "ttft", "queue", "cache")
@@ -83,8 +84,9 @@ def test_live_figures_follow_traffic_within_seconds_and_can_be_paused(
     site: Site, watch: Watch
 ) -> None:
     # A project without a past: of the other's the range loses a minute now and then.
-    project = project_create(actor=site.cast.alice, organization=site.cast.acme, name="live")
-    key = apikey_create(actor=site.cast.alice, project=project, label="live").secret
+    alice, acme = site.cast.alice, site.cast.acme
+    project = elsewhere(partial(project_create, actor=alice, organization=acme, name="live"))
+    key = elsewhere(partial(apikey_create, actor=alice, project=project, label="live")).secret
     page = watch.sign_in(site)
     page.goto(f"/?range=15m&project={project.id.hex}")
     live = page.locator("#live")
