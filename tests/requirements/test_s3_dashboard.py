@@ -18,13 +18,14 @@ from tests.support.product import Plan, Product, running_product, wait_for
 from tests.support.servers import Servers
 
 REQUESTS = 5
-TOKENS = 40
+TOKENS = 60
 LAYERS_MIN = 14
 
 
 @pytest.fixture
 def product(servers: Servers) -> Iterator[Product]:
-    # One job at a time, a second long each: all others wait in the gateway.
+    # One job at a time, so all others wait in the gateway; each takes longer than two samples are
+    # apart, so that one sees all others wait, however slowly they come in.
     with running_product(servers, Plan(tokens_per_s=40.0, credits=1)) as product:
         yield product
 
