@@ -20,7 +20,15 @@ from controlplane.gateway.nodes.limits import FORGOTTEN_MAX
 from controlplane.gateway.nodes.stream import JobStream
 from controlplane.kernel.clock import monotonic_s
 from inference.contract.codec import encode
-from inference.contract.frames import Cancel, Job, ModelOffer, Output, Rejected, Step
+from inference.contract.frames import (
+    FRAME_BYTES_MAX,
+    Cancel,
+    Job,
+    ModelOffer,
+    Output,
+    Rejected,
+    Step,
+)
 
 MICROSECONDS_PER_S = 1_000_000
 
@@ -92,9 +100,17 @@ class LinkJobs:
         return len(self._open)
 
     def dispatch(self, job: Job, *, stream: JobStream, booking: Booking, offer: ModelOffer) -> None:
-        """Send a booked job to the node."""
-        self._open[job.request] = OpenJob(job, stream, booking, offer)
-        self._send(encode(job))
+        """Send a booked job to the node; one that no frame can hold is rejected here.
+
+        The node would refuse such a frame with the whole link, and all its other jobs.
+        """
+        entry = self._open[job.request] = OpenJob(job, stream, booking, offer)
+        data = encode(job)
+        if len(data) > FRAME_BYTES_MAX:
+            self._close(entry)
+            stream.reject("too_long", f"its job of {len(data)} bytes is over {FRAME_BYTES_MAX}")
+            return
+        self._send(data)
 
     def holds(self, request: bytes) -> bool:
         """The node has this job and has not ended it."""

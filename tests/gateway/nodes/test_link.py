@@ -18,6 +18,7 @@ from controlplane.gateway.nodes.stream import JobRejected, JobStream, NodeLost
 from inference.contract.codec import decode_from_gateway, encode
 from inference.contract.frames import (
     ASSET_PART_BYTES,
+    FRAME_BYTES_MAX,
     AssetPart,
     AssetRequest,
     Cancel,
@@ -263,6 +264,18 @@ async def test_credits_are_a_bound() -> None:
         await first.batch()
     wire.dispatch()
     await wire.world.fleet.close()
+
+
+async def test_a_job_that_no_frame_can_hold_is_rejected_without_sending_it() -> None:
+    wire = Wire()
+    large = msgspec.structs.replace(make_job(), request_json=b"x" * FRAME_BYTES_MAX)
+    stream = wire.world.fleet.dispatch(wire.link, large)
+    with pytest.raises(JobRejected, match="is over") as rejected:
+        await stream.batch()
+    assert rejected.value.code == "too_long"
+    assert wire.sent == []
+    assert wire.link.account.active == 0
+    assert wire.link.state is LinkState.READY
 
 
 async def test_a_cancel_that_is_not_confirmed_is_given_up() -> None:
