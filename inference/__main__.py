@@ -119,8 +119,8 @@ def _add_node_options(group: argparse._ArgumentGroup) -> None:
         help=f"how long running jobs may take after SIGTERM (default: {DRAIN_DEADLINE_S:.0f})",
         )  # fmt: skip
     add("--probe-interval", type=float, default=PROBE_INTERVAL_S, metavar="SECONDS",
-        help="an engine idle for so long must make one token, or the node ends; 0: only at the"
-        f" start (default: {PROBE_INTERVAL_S:.0f})",
+        help="an engine idle for so long must make one token; three failures end the node; 0: only"
+        f" at the start (default: {PROBE_INTERVAL_S:.0f})",
         )  # fmt: skip
 
 

@@ -40,6 +40,7 @@ from inference.node.probe import Probe
 log = logging.getLogger(__name__)
 
 EPOCH_BYTES = 16
+PROBE_FAILURES_MAX = 3
 # Leaves room for the frame's other fields; a larger cache is announced only in part.
 SNAPSHOT_HASHES_MAX = FRAME_BYTES_MAX // HASH_BYTES - 64
 
@@ -235,17 +236,24 @@ class Node:
             self._probe = None
 
     async def _probe_when_idle(self) -> None:
-        """An engine can die without a word; jobs would be the first to notice."""
-        interval_s = self._options.probe_interval_s
+        """An engine can die without a word; jobs would be the first to notice.
+
+        One failure may be a busy moment of a server behind the engine; several in a row are not.
+        """
+        interval_s, failures = self._options.probe_interval_s, 0
         while not self.draining:
             await asyncio.sleep(interval_s)
             if self.jobs.jobs_count or time.monotonic() - self._worked_s < interval_s:
                 continue
             try:
                 await self._prove()
+                failures = 0
             except ModelError as error:
-                self.on_death(error)
-                return
+                failures += 1
+                log.warning("idle probe failed %d/%d: %s", failures, PROBE_FAILURES_MAX, error)
+                if failures == PROBE_FAILURES_MAX:
+                    self.on_death(error)
+                    return
 
     async def _repeat_reports(self) -> None:
         while True:

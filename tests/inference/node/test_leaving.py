@@ -42,14 +42,15 @@ SLOW_TOKENS_PER_S = 4.0
 
 
 class Sleeper(EchoEngine):
-    """Makes the first token, then falls asleep without a word."""
+    """Makes the first token, then sleeps through jobs without a word."""
 
     jobs = 0
+    slept_jobs = 1_000
 
     def submit(self, job: Job) -> None:
-        """Take it, and forget it after the first."""
+        """Take it, and forget some after the first."""
         self.jobs += 1
-        if self.jobs == 1:
+        if not 1 < self.jobs <= 1 + self.slept_jobs:
             super().submit(job)
 
 
@@ -157,7 +158,20 @@ async def test_an_idle_engine_that_makes_no_token_ends_the_node(
     node = make_node(engine, model, probe_interval_s=0.05)
     await node.start()
     assert await asyncio.wait_for(node.stopped, WAIT_S) is Stop.ENGINE_DIED
-    assert engine.jobs == 2
+    assert engine.jobs == 1 + service.PROBE_FAILURES_MAX
+    await node.close()
+
+
+async def test_an_idle_engine_that_misses_one_token_is_asked_again(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "PROBE_TIMEOUT_S", 0.2)
+    engine = Sleeper(model, EchoOptions())
+    engine.slept_jobs = service.PROBE_FAILURES_MAX - 1
+    node = make_node(engine, model, probe_interval_s=0.02)
+    await node.start()
+    await until(lambda: engine.jobs >= 2 + service.PROBE_FAILURES_MAX)
+    assert not node.stopped.done()
     await node.close()
 
 
