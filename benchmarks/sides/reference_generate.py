@@ -35,10 +35,10 @@ class _Generate:
     def run(self, prompts: list[list[int]], outputs: list[int], width: int) -> Timed:
         """Batch after batch, each padded on the left and run to its longest answer."""
         watch = Watch()
-        for request in range(len(prompts)):
-            watch.sent(request)
         for start in range(0, len(prompts), width):
             batch = list(range(start, min(start + width, len(prompts))))
+            for request in batch:
+                watch.sent(request)
             longest = max(len(prompts[request]) for request in batch)
             rows = [[PAD] * (longest - len(prompts[r])) + prompts[r] for r in batch]
             seen = [[0] * (longest - len(prompts[r])) + [1] * len(prompts[r]) for r in batch]
