@@ -101,8 +101,7 @@ class RateShares:
         for name, share in self._shares.items():
             rate = share.bucket.limit / gateways
             used = share.held.leaked(rate, now_s) - share.start.leaked(rate, now_s)
-            known = self._seen.get(name)
-            least = known[1].leaked(share.bucket.limit, now_s) if known else 0.0
+            least = self.seen(share.bucket, now_s) or 0.0
             if used or name not in self._told:
                 news.append(Adjustment(share.bucket, used, least))
         return news
@@ -134,5 +133,4 @@ class RateShares:
         since_s = now_s if self._away_since_s is None else self._away_since_s
         if gateways > 1:
             return _Level(bucket.limit / gateways, since_s)
-        known = self._seen.get(bucket.name)
-        return _Level(known[1].leaked(bucket.limit, since_s) if known else 0.0, since_s)
+        return _Level(self.seen(bucket, since_s) or 0.0, since_s)

@@ -6,8 +6,9 @@ import logging
 import time
 from collections.abc import Callable
 
+from inference.compact.options import MEBIBYTE
+
 INTERVAL_S = 2.0
-MEBIBYTE = 1024 * 1024
 
 log = logging.getLogger(__name__)
 

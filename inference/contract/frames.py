@@ -22,6 +22,8 @@ REQUEST_JSON_BYTES_MAX = 3 * 1024 * 1024
 USAGE_SOURCES = ("", "engine", "estimate")
 CHOICES_MAX = 8
 LOGPROBS_MAX = 20
+# About what a tokenizer makes of English; it weighs texts whose tokens are not known yet.
+BYTES_PER_TOKEN = 4
 INPUTS_MAX = 2048
 INPUTS_TOKENS_MAX = 300_000
 # Written as text such a frame keeps a gateway's loop for some milliseconds.

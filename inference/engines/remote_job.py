@@ -6,12 +6,11 @@ from typing import Any
 
 import msgspec
 
-from inference.contract.frames import Job, Output, Timing, Usage
+from inference.contract.frames import BYTES_PER_TOKEN, Job, Output, Timing, Usage
 from inference.engines.base import JobRefused
 from inference.engines.remote_events import Choice, Chunk, ReportedUsage
 from inference.engines.remote_options import RemoteOptions
 
-BYTES_PER_TOKEN = 4
 # A server that ignores its output bound is cut here; longer tokens exist only for runs of spaces.
 CHARS_PER_TOKEN_MAX = 128
 FINISHES = {

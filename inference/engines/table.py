@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-MEBIBYTE = 1024 * 1024
+from inference.compact.options import MEBIBYTE
 
 
 @dataclass(frozen=True, kw_only=True)

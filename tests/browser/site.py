@@ -6,7 +6,6 @@ Everything is a process of its own on loopback, started and stopped here.
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -28,6 +27,7 @@ from controlplane.tenants.accounts import setup_link_consume, setup_link_create
 from controlplane.tenants.services import CreatedKey, apikey_create
 from tests.browser.history import write_history
 from tests.support.fleet import MODEL, make_model
+from tests.support.loopback import free_port
 from tests.support.people import Cast, make_cast
 
 PASSWORD = "correct-horse-battery-staple"
@@ -99,7 +99,7 @@ class Processes:
         self._folder = folder
         self._credential = credential
         self._running: list[subprocess.Popen[bytes]] = []
-        self.port = _free_port()
+        self.port = free_port()
 
     def start(self) -> None:
         """Serve, then let the node dial in; returns when both are ready."""
@@ -153,12 +153,6 @@ class Processes:
             time.sleep(0.1)
         logs = "\n".join(log.read_text()[-3_000:] for log in self._folder.glob("*.log"))
         raise AssertionError(f"no {words} within {START_S_MAX:g} s: {logs}")
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port
 
 
 def _readiness(port: int) -> str:

@@ -201,15 +201,20 @@ async def test_another_server_takes_what_the_first_cannot(relay: Relay) -> None:
             await relay.under_test.at_rest()
 
 
-async def test_a_stream_that_breaks_ends_with_an_error_and_is_charged(relay: Relay) -> None:
-    body = {"model": MODEL, "messages": MESSAGES, "stream": True, "max_tokens": 6}
-    begun = asyncio.create_task(first_word(relay.upstream, "one"))
+async def lines_after_break(relay: Relay, body: dict[str, Any], *, word: str) -> list[str]:
+    """What a client still gets of a stream whose server hangs up after its first word."""
+    begun = asyncio.create_task(first_word(relay.upstream, word))
     async with relay.serving.client.stream("POST", CHAT_PATH, json=body) as answer:
         lines = answer.aiter_lines()
-        assert await next_word(lines) == "one"
+        assert await next_word(lines) == word
         await begun
         relay.upstream.hang_up()
-        rest = [line async for line in lines if line]
+        return [line async for line in lines if line]
+
+
+async def test_a_stream_that_breaks_ends_with_an_error_and_is_charged(relay: Relay) -> None:
+    body = {"model": MODEL, "messages": MESSAGES, "stream": True, "max_tokens": 6}
+    rest = await lines_after_break(relay, body, word="one")
     assert "node_lost" in rest[-1]
     assert not any(DONE in line for line in rest)
     assert (relay.last_source, relay.last_counts.output) == ("estimate", 1)
@@ -287,13 +292,7 @@ async def test_a_schema_goes_out_as_it_came(relay: Relay) -> None:
 async def test_a_broken_stream_is_not_blamed_on_its_schema(relay: Relay) -> None:
     body = {"model": MODEL, "messages": MESSAGES, "stream": True, "max_tokens": 6}
     body["response_format"] = {"type": "json_object"}
-    begun = asyncio.create_task(first_word(relay.upstream, "{"))
-    async with relay.serving.client.stream("POST", CHAT_PATH, json=body) as answer:
-        lines = answer.aiter_lines()
-        assert await next_word(lines) == "{"
-        await begun
-        relay.upstream.hang_up()
-        rest = [line async for line in lines if line]
+    rest = await lines_after_break(relay, body, word="{")
     assert "node_lost" in rest[-1]
 
 

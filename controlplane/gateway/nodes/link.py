@@ -30,6 +30,7 @@ from controlplane.kernel.clock import monotonic_s
 from inference.contract.capabilities import Capability
 from inference.contract.codec import BadFrame, decode_from_node, encode
 from inference.contract.frames import (
+    BYTES_PER_TOKEN,
     FRAME_BYTES_MAX,
     PROTOCOL_VERSION,
     AssetPart,
@@ -46,9 +47,6 @@ from inference.contract.frames import (
     Step,
     Welcome,
 )
-
-# About what a tokenizer makes of English; it weighs prompts whose tokens are not known here.
-BYTES_PER_TOKEN = 4
 
 
 class LinkState(Enum):

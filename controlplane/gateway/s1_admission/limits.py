@@ -9,9 +9,9 @@ from controlplane.gateway.ports import Allowance, Limiter
 from controlplane.gateway.refusal import Refusal
 from controlplane.gateway.snapshot import KeyRecord
 from controlplane.kernel.spans import INDEX
+from inference.contract.frames import BYTES_PER_TOKEN
 
 LIMITS = INDEX["s1_admission.limits"]
-BYTES_PER_TOKEN = 4
 RETRY_WAIT_S_MAX = 120
 _MS_PER_S = 1000
 

@@ -6,7 +6,8 @@ import logging
 
 import pytest
 
-from inference.compact.progress import INTERVAL_S, MEBIBYTE, ReadingProgress
+from inference.compact.options import MEBIBYTE
+from inference.compact.progress import INTERVAL_S, ReadingProgress
 
 
 def test_it_speaks_at_bounded_intervals(caplog: pytest.LogCaptureFixture) -> None:
