@@ -41,6 +41,8 @@ class _Project(msgspec.Struct, frozen=True, kw_only=True):
     safety: SafetyMode
     requests_per_min: int | None
     tokens_per_min: int | None
+    weight: int
+    content: bool
 
 
 class _Loaded(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,6 +128,8 @@ class SnapshotSource:
                 salt=self._salt(project.organization),
                 requests_per_min=project.requests_per_min,
                 tokens_per_min=project.tokens_per_min,
+                weight=project.weight,
+                content=project.content,
             )
             for project in loaded.projects.values()
         }

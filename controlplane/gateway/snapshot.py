@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from controlplane.kernel.price import Price
+from controlplane.kernel.rules import PRIORITY_NORMAL
 
 SafetyMode = Literal["off", "flag", "block"]
 
@@ -14,7 +15,8 @@ SafetyMode = Literal["off", "flag", "block"]
 class KeyRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One API key. `digest` is its HMAC; `budgets` are the limited scopes it spends from, as hex.
 
-    Ids are 32 hex characters. Limits are None where there is none.
+    Ids are 32 hex characters. Limits are None where there is none. Rules may ask for `tags`;
+    `priority` is one of the kernel's.
     """
 
     key_id: str
@@ -29,12 +31,15 @@ class KeyRecord(msgspec.Struct, frozen=True, kw_only=True):
     budgets: tuple[str, ...]
     requests_per_min: int | None
     tokens_per_min: int | None
+    tags: frozenset[str] = frozenset()
+    priority: int = PRIORITY_NORMAL
 
 
 class ProjectRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What a project decides about its requests. `salt` separates prefix caches of tenants.
 
-    Its limits are shared by all its keys.
+    Its limits are shared by all its keys. `weight` is its share of full nodes; `content` allows
+    keeping and showing what its prompts say.
     """
 
     id: str
@@ -43,6 +48,8 @@ class ProjectRecord(msgspec.Struct, frozen=True, kw_only=True):
     salt: bytes
     requests_per_min: int | None = None
     tokens_per_min: int | None = None
+    weight: int = 1
+    content: bool = False
 
 
 class ModelRecord(msgspec.Struct, frozen=True, kw_only=True):

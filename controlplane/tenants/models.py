@@ -11,11 +11,15 @@ from django.db.models.functions import Lower
 
 from controlplane.core.models import BaseModel
 from controlplane.core.permissions import Role
+from controlplane.kernel.rules import PRIORITIES, PRIORITY_NORMAL
 
 NAME_CHARS_MAX = 100
 KEY_ID_CHARS = 12
 ONE_KEY_OF_A_FORM = "one_api_key_of_a_form"
 DIGEST_BYTES = 32
+TAGS_MAX = 16
+TAG_CHARS_MAX = 40
+WEIGHT_MIN, WEIGHT_MAX = 1, 100
 
 
 class SafetyMode(models.TextChoices):
@@ -80,7 +84,10 @@ class Organization(BaseModel):
 
 
 class Project(BaseModel):
-    """A part of an organization with its own keys, budget and safety mode."""
+    """A part of an organization with its own keys, budget and safety mode.
+
+    When nodes are full, tenants get work done in the proportion of their projects' `weight`.
+    """
 
     organization = models.ForeignKey(
         Organization, on_delete=models.PROTECT, related_name="projects"
@@ -88,6 +95,7 @@ class Project(BaseModel):
     name = models.CharField(max_length=NAME_CHARS_MAX)
     safety_mode = models.CharField(max_length=5, choices=SafetyMode.choices, default=SafetyMode.OFF)
     allow_content_logging = models.BooleanField(default=False)
+    weight = models.SmallIntegerField(default=WEIGHT_MIN)
 
     class Meta:
         db_table = "projects"
@@ -101,6 +109,10 @@ class Project(BaseModel):
             models.CheckConstraint(
                 condition=models.Q(safety_mode__in=SafetyMode.values),
                 name="project_safety_mode_known",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(weight__range=(WEIGHT_MIN, WEIGHT_MAX)),
+                name="project_weight_bounds",
             ),
         ]
 
@@ -136,6 +148,7 @@ class Membership(BaseModel):
 class ApiKey(BaseModel):
     """A credential of a project. Only its HMAC is kept; `allowed_models` None allows every model.
 
+    Routing rules may ask for `tags`; `priority` (one of the kernel's) orders requests that wait.
     `form` is the id of the form that asked for it: sent twice, a form makes one key.
     When a key was last used is read from telemetry: writing it here would cost a row per request.
     """
@@ -148,6 +161,8 @@ class ApiKey(BaseModel):
     label = models.CharField(max_length=NAME_CHARS_MAX)
     created_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, blank=True)
     allowed_models = ArrayField(models.CharField(max_length=NAME_CHARS_MAX), null=True, blank=True)
+    tags = ArrayField(models.CharField(max_length=TAG_CHARS_MAX), default=list, blank=True)
+    priority = models.SmallIntegerField(default=PRIORITY_NORMAL)
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
     revoked_reason = models.CharField(max_length=200, default="", blank=True)
@@ -156,7 +171,13 @@ class ApiKey(BaseModel):
     class Meta:
         db_table = "api_keys"
         constraints = [
-            models.UniqueConstraint(fields=["created_by", "form"], name=ONE_KEY_OF_A_FORM)
+            models.UniqueConstraint(fields=["created_by", "form"], name=ONE_KEY_OF_A_FORM),
+            models.CheckConstraint(
+                condition=models.Q(priority__in=PRIORITIES), name="api_key_priority_known"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(tags__len__lte=TAGS_MAX), name="api_key_tags_bound"
+            ),
         ]
         indexes = [models.Index(fields=["organization", "-id"], name="api_key_newest_first")]
 

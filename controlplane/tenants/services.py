@@ -1,5 +1,6 @@
 """Everything that changes organizations, members, projects and keys; each with its audit row."""
 
+import re
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -18,10 +19,15 @@ from controlplane.core.scope import organization_scope
 from controlplane.kernel.clock import wall_s
 from controlplane.kernel.keyformat import digest, new_credential, redacted
 from controlplane.kernel.playtoken import LIFETIME_S, PlayGrant, sign_grant
+from controlplane.kernel.rules import PRIORITIES, PRIORITY_NORMAL
 from controlplane.tenants.access import require, role_of
 from controlplane.tenants.models import (
     NAME_CHARS_MAX,
     ONE_KEY_OF_A_FORM,
+    TAG_CHARS_MAX,
+    TAGS_MAX,
+    WEIGHT_MAX,
+    WEIGHT_MIN,
     ApiKey,
     Membership,
     Organization,
@@ -35,6 +41,7 @@ KEY_LIFETIME_DAYS_MAX = 3_650
 ALLOWED_MODELS_MAX = 100
 PLAYGROUND_BUDGETS_MAX = 8
 REASON_CHARS_MAX = 200
+_TAG = re.compile(rf"[a-z0-9][a-z0-9._-]{{0,{TAG_CHARS_MAX - 1}}}")
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,21 @@ class CreatedKey:
 
     key: ApiKey
     secret: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class KeyTerms:
+    """What a key may ask for, and how its requests are routed and queued.
+
+    `models` None allows every model. A `priority` above normal takes the right to set limits.
+    """
+
+    models: Iterable[str] | None = None
+    tags: Iterable[str] = ()
+    priority: int = PRIORITY_NORMAL
+
+
+EVERY_MODEL = KeyTerms()
 
 
 class AlreadyCreated(Exception):
@@ -150,21 +172,44 @@ def project_update(
     return project
 
 
+def project_weigh(*, actor: Actor, project: Project, weight: int) -> Project:
+    """Set a project's share where tenants compete for full nodes.
+
+    Only for who runs the installation: what one tenant gains here, the others lose.
+    """
+    require(actor, Action.ROUTING_MANAGE)
+    if not WEIGHT_MIN <= weight <= WEIGHT_MAX:
+        raise ValidationError({"weight": f"Must be {WEIGHT_MIN} to {WEIGHT_MAX}."})
+    with organization_scope([project.organization_id]):
+        project.weight = weight
+        project.save(update_fields=["weight"])
+        audit_record(
+            actor,
+            "project.weigh",
+            subject=project,
+            organization_id=project.organization_id,
+            detail={"weight": weight},
+        )
+    return project
+
+
 def apikey_create(
     *,
     actor: Actor,
     project: Project,
     label: str,
-    models: Iterable[str] | None = None,
+    terms: KeyTerms = EVERY_MODEL,
     lifetime_days: int | None = KEY_LIFETIME_DAYS_DEFAULT,
     form: uuid.UUID | None = None,
 ) -> CreatedKey:
-    """A new key. `models` None allows every model; `lifetime_days` None never expires.
+    """A new key. `lifetime_days` None never expires.
 
     Raises AlreadyCreated for a `form` that has made one: the database decides, so that of two
     clicks at once exactly one makes a key.
     """
     require(actor, Action.KEY_CREATE, project.organization_id)
+    if terms.priority > PRIORITY_NORMAL:
+        require(actor, Action.LIMIT_SET, project.organization_id)
     credential = new_credential()
     key = ApiKey(
         organization_id=project.organization_id,
@@ -174,7 +219,9 @@ def apikey_create(
         redacted=redacted(credential),
         label=clean_name(label, field_name="label"),
         created_by=actor if isinstance(actor, User) else None,
-        allowed_models=clean_models(models),
+        allowed_models=clean_models(terms.models),
+        tags=clean_tags(terms.tags),
+        priority=_clean_priority(terms.priority),
         expires_at=_expiry(lifetime_days),
         form=form,
     )
@@ -191,6 +238,8 @@ def apikey_create(
                 "project": str(project.id),
                 "models": key.allowed_models,
                 "lifetime_days": lifetime_days,
+                "tags": key.tags,
+                "priority": key.priority,
             },
         )
     return CreatedKey(key, credential.text)
@@ -288,6 +337,23 @@ def clean_models(models: Iterable[str] | None) -> list[str] | None:
             {"models": f"Name 1 to {ALLOWED_MODELS_MAX} models, or none for all."}
         )
     return wanted
+
+
+def clean_tags(tags: Iterable[str]) -> list[str]:
+    """Names that routing rules may ask for, without repeats; raises ValidationError."""
+    wanted = sorted(set(tags))
+    if len(wanted) > TAGS_MAX:
+        raise ValidationError({"tags": f"At most {TAGS_MAX} tags."})
+    if any(_TAG.fullmatch(tag) is None for tag in wanted):
+        message = f"Each tag has up to {TAG_CHARS_MAX} of a-z, 0-9, '.', '_' and '-'."
+        raise ValidationError({"tags": message})
+    return wanted
+
+
+def _clean_priority(priority: int) -> int:
+    if priority not in PRIORITIES:
+        raise ValidationError({"priority": f"Must be one of {', '.join(map(str, PRIORITIES))}."})
+    return priority
 
 
 def _expiry(lifetime_days: int | None) -> datetime | None:

@@ -34,6 +34,7 @@ from controlplane.tenants.services import (
     KEY_LIFETIME_DAYS_DEFAULT,
     REASON_CHARS_MAX,
     AlreadyCreated,
+    KeyTerms,
     apikey_create,
     apikey_revoke,
 )
@@ -148,7 +149,7 @@ def key_create(request: HttpRequest, viewer: Viewer) -> HttpResponse:
             actor=viewer.user,
             project=project,
             label=wanted["label"],
-            models=wanted["models"] or None,
+            terms=KeyTerms(models=wanted["models"] or None),
             lifetime_days=int(wanted["lifetime"]) if wanted["lifetime"] != NEVER else None,
             form=wanted["form_id"],
         )

@@ -25,9 +25,16 @@ from controlplane.catalog.services import (
 )
 from controlplane.core.audit import OPERATOR
 from controlplane.gateway.refusal import Refusal
+from controlplane.kernel.rules import PRIORITY_HIGH
 from controlplane.quotas.services import rate_limit_set
 from controlplane.routing.services import RuleDraft, ruleset_publish
-from controlplane.tenants.services import apikey_create, apikey_revoke
+from controlplane.tenants.services import (
+    KeyTerms,
+    apikey_create,
+    apikey_revoke,
+    project_update,
+    project_weigh,
+)
 from tests.support.money import add_budget, rows
 from tests.support.orm import orm, until
 from tests.support.people import Cast, make_cast
@@ -48,7 +55,16 @@ async def source(database: str) -> AsyncIterator[SnapshotSource]:
 @orm
 def configure() -> tuple[Cast, str]:
     cast = make_cast()
-    created = apikey_create(actor=cast.alice, project=cast.project, label="k", models=["m-1"])
+    created = apikey_create(
+        actor=cast.alice,
+        project=cast.project,
+        label="k",
+        terms=KeyTerms(models=["m-1"], tags=["batch", "night"], priority=PRIORITY_HIGH),
+    )
+    project_weigh(actor=OPERATOR, project=cast.project, weight=7)
+    project_update(
+        actor=cast.alice, project=cast.project, safety_mode="off", allow_content_logging=True
+    )
     rate_limit_set(actor=cast.alice, subject=created.key, requests_per_min=60, tokens_per_min=9)
     rate_limit_set(actor=cast.alice, subject=cast.project, requests_per_min=None, tokens_per_min=7)
     draft = ModelDraft(
@@ -75,10 +91,13 @@ async def test_everything_arrives(source: SnapshotSource) -> None:
     assert (key.organization, key.project) == (cast.acme.id.hex, cast.project.id.hex)
     assert (key.requests_per_min, key.tokens_per_min) == (60, 9)
     assert key.models == frozenset({"m-1"})
+    assert (key.tags, key.priority) == (frozenset({"batch", "night"}), PRIORITY_HIGH)
     assert key.budgets == (key.id, cast.acme.id.hex)
     assert current.budgets == frozenset({cast.acme.id.hex, key.id})
     project, other = (current.projects[p.id.hex] for p in (cast.project, cast.other_project))
     assert (project.tokens_per_min, project.safety) == (7, "off")
+    assert (project.weight, project.content) == (7, True)
+    assert (other.weight, other.content) == (1, False)
     assert project.salt != other.salt and len(project.salt) == 32
     model = current.models["m-1"]
     assert (model.price.version, model.price.output_pico, model.task) == (1, 600_000, "generate")

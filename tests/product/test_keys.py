@@ -13,7 +13,7 @@ from controlplane.blueprint.demo import MODEL
 from controlplane.core.audit import OPERATOR
 from controlplane.kernel.keyformat import new_credential
 from controlplane.tenants.models import Project
-from controlplane.tenants.services import CreatedKey, apikey_create, apikey_revoke
+from controlplane.tenants.services import CreatedKey, KeyTerms, apikey_create, apikey_revoke
 from tests.product.traffic import Answer, Load, ask, make_body, open_client
 from tests.support.money import rows
 from tests.support.orm import orm, until
@@ -45,7 +45,9 @@ async def make_key(product: Product, *, models: list[str] | None = None) -> Crea
         ((project,),) = rows("SELECT id FROM projects")
         ((organization,),) = rows("SELECT id FROM organizations")
         of = Project(id=project, organization_id=organization)
-        return apikey_create(actor=OPERATOR, project=of, label="test", models=models)
+        return apikey_create(
+            actor=OPERATOR, project=of, label="test", terms=KeyTerms(models=models)
+        )
 
     made = await orm(make)()
     for url in product.urls:

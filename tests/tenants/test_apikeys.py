@@ -11,9 +11,10 @@ from django.utils import timezone
 from controlplane.core.permissions import Role
 from controlplane.core.scope import organization_scope
 from controlplane.kernel.keyformat import digest, parse_credential
+from controlplane.kernel.rules import PRIORITY_HIGH, PRIORITY_LOW
 from controlplane.tenants.models import ApiKey
 from controlplane.tenants.selectors import apikey_get, apikey_list, audit_list
-from controlplane.tenants.services import apikey_create, apikey_revoke, membership_set
+from controlplane.tenants.services import KeyTerms, apikey_create, apikey_revoke, membership_set
 from tests.support.people import make_cast
 
 pytestmark = pytest.mark.usefixtures("database")
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("database")
 def test_a_new_key_is_well_formed_and_kept_only_as_its_hmac() -> None:
     cast = make_cast()
     created = apikey_create(
-        actor=cast.bob, project=cast.project, label=" deploy ", models=["b", "a"]
+        actor=cast.bob, project=cast.project, label=" deploy ", terms=KeyTerms(models=["b", "a"])
     )
     credential = parse_credential(created.secret)
     assert credential is not None
@@ -83,10 +84,15 @@ def test_an_inactive_user_sees_nothing() -> None:
         ({"label": ""}, "label"),
         ({"label": "x" * 101}, "label"),
         ({"label": "a\nb"}, "label"),
-        ({"label": "k", "models": []}, "models"),
-        ({"label": "k", "models": [f"m{n}" for n in range(101)]}, "models"),
+        ({"label": "k", "terms": KeyTerms(models=[])}, "models"),
+        ({"label": "k", "terms": KeyTerms(models=[f"m{n}" for n in range(101)])}, "models"),
         ({"label": "k", "lifetime_days": 0}, "lifetime_days"),
         ({"label": "k", "lifetime_days": 10**6}, "lifetime_days"),
+        ({"label": "k", "terms": KeyTerms(tags=[f"t{n}" for n in range(17)])}, "tags"),
+        ({"label": "k", "terms": KeyTerms(tags=["Loud"])}, "tags"),
+        ({"label": "k", "terms": KeyTerms(tags=["x" * 41])}, "tags"),
+        ({"label": "k", "terms": KeyTerms(priority=3)}, "priority"),
+        ({"label": "k", "terms": KeyTerms(priority=-1)}, "priority"),
     ],
 )
 def test_bad_input_names_its_field(wrong: dict[str, object], field: str) -> None:
@@ -94,6 +100,32 @@ def test_bad_input_names_its_field(wrong: dict[str, object], field: str) -> None
     with pytest.raises(ValidationError) as caught:
         apikey_create(actor=cast.alice, project=cast.project, **wrong)  # type: ignore[arg-type]
     assert list(caught.value.message_dict) == [field]
+
+
+def test_tags_and_priority_are_kept_and_audited() -> None:
+    cast = make_cast()
+    key = apikey_create(
+        actor=cast.bob,
+        project=cast.project,
+        label="k",
+        terms=KeyTerms(tags=["night", "batch", "night"], priority=PRIORITY_LOW),
+    ).key
+    stored = apikey_get(user=cast.alice, apikey_id=key.id)
+    assert (stored.tags, stored.priority) == (["batch", "night"], PRIORITY_LOW)
+    newest = audit_list(user=cast.alice, organization_id=cast.acme.id)[0]
+    assert (newest.detail["tags"], newest.detail["priority"]) == (["batch", "night"], PRIORITY_LOW)
+
+
+def test_going_before_others_takes_the_right_to_set_limits() -> None:
+    cast = make_cast()
+    with pytest.raises(PermissionDenied):
+        apikey_create(
+            actor=cast.bob, project=cast.project, label="k", terms=KeyTerms(priority=PRIORITY_HIGH)
+        )
+    key = apikey_create(
+        actor=cast.alice, project=cast.project, label="k", terms=KeyTerms(priority=PRIORITY_HIGH)
+    ).key
+    assert apikey_get(user=cast.bob, apikey_id=key.id).priority == PRIORITY_HIGH
 
 
 def test_a_key_cannot_belong_to_another_organizations_project() -> None:

@@ -41,6 +41,17 @@ def test_the_safety_layer_is_set_and_content_logging_stays() -> None:
     assert (last.actor_label, last.subject_id) == ("operator", cast.project.id)
 
 
+def test_the_share_is_set_without_touching_the_safety_layer() -> None:
+    cast = make_cast()
+    project_set("Acme", "web", "flag")
+    call_command("project_set", "--organization=Acme", "--project=web", "--weight=5")
+    assert (stored(cast).weight, stored(cast).safety_mode) == (5, "flag")
+    for wrong, named in ((["--weight=101"], "--weight"), ([], "--safety, --weight")):
+        with pytest.raises(CommandError, match=named):
+            call_command("project_set", "--organization=Acme", "--project=web", *wrong)
+    assert stored(cast).weight == 5
+
+
 @pytest.mark.parametrize(
     ("organization", "project", "safety", "named"),
     [

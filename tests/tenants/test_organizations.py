@@ -3,8 +3,10 @@
 import pytest
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
 
+from controlplane.core.audit import OPERATOR
 from controlplane.core.permissions import Role
 from controlplane.tenants.selectors import (
+    audit_list,
     membership_list,
     organization_get,
     organization_list,
@@ -17,6 +19,7 @@ from controlplane.tenants.services import (
     organization_create,
     project_create,
     project_update,
+    project_weigh,
 )
 from tests.support.people import make_cast
 
@@ -68,6 +71,21 @@ def test_projects_start_private_and_unfiltered() -> None:
             actor=cast.alice, project=cast.project, safety_mode="x", allow_content_logging=False
         )
     assert list(caught.value.message_dict) == ["safety_mode"]
+
+
+def test_only_who_runs_the_installation_weighs_tenants_against_each_other() -> None:
+    cast = make_cast()
+    assert cast.project.weight == 1
+    with pytest.raises(PermissionDenied):
+        project_weigh(actor=cast.alice, project=cast.project, weight=100)
+    project_weigh(actor=OPERATOR, project=cast.project, weight=3)
+    assert project_get(user=cast.bob, project_id=cast.project.id).weight == 3
+    newest = audit_list(user=cast.alice, organization_id=cast.acme.id)[0]
+    assert (newest.action, newest.detail) == ("project.weigh", {"weight": 3})
+    for wrong in (0, 101):
+        with pytest.raises(ValidationError) as caught:
+            project_weigh(actor=OPERATOR, project=cast.project, weight=wrong)
+        assert list(caught.value.message_dict) == ["weight"]
 
 
 def test_an_organization_keeps_an_owner() -> None:

@@ -1,8 +1,9 @@
-"""The function from which gateways read the whole configuration."""
+"""The place of the gateways' configuration among the migrations of the apps that it reads.
+
+The function itself is made by the newest migration here: its text names columns of later ones.
+"""
 
 from django.db import migrations
-
-from controlplane.core.sqlfiles import run_sql_file
 
 
 class Migration(migrations.Migration):
@@ -14,4 +15,3 @@ class Migration(migrations.Migration):
         ("routing", "0002_guards"),
         ("billing", "0002_ledger"),
     ]
-    operations = [run_sql_file(__file__, "config_snapshot.sql")]

@@ -3,13 +3,13 @@
 
 -- Prices come into force by the clock, without any change of a row: counting those that have is
 -- what makes the number move then.
-CREATE FUNCTION config_version_now() RETURNS bigint
+CREATE OR REPLACE FUNCTION config_version_now() RETURNS bigint
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
     SELECT version + (SELECT count(*) FROM price_versions WHERE effective_from <= now())
     FROM config_version WHERE id = 1
 $$;
 
-CREATE FUNCTION config_snapshot() RETURNS text
+CREATE OR REPLACE FUNCTION config_snapshot() RETURNS text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
 WITH limited AS (
     SELECT id, replace(id::text, '-', '') AS hex FROM budgets
@@ -28,7 +28,9 @@ WITH limited AS (
         'models', k.allowed_models,
         'budgets', array_remove(ARRAY[bk.hex, bp.hex, bo.hex], NULL),
         'requests_per_min', l.requests_per_min,
-        'tokens_per_min', l.tokens_per_min
+        'tokens_per_min', l.tokens_per_min,
+        'tags', k.tags,
+        'priority', k.priority
     ) AS body
     FROM api_keys k
     LEFT JOIN limited bk ON bk.id = k.id
@@ -44,7 +46,9 @@ WITH limited AS (
         'organization', replace(p.organization_id::text, '-', ''),
         'safety', p.safety_mode,
         'requests_per_min', l.requests_per_min,
-        'tokens_per_min', l.tokens_per_min
+        'tokens_per_min', l.tokens_per_min,
+        'weight', p.weight,
+        'content', p.allow_content_logging
     ) AS body
     FROM projects p LEFT JOIN rate_limits l ON l.subject_id = p.id
 ), model_rows AS (

@@ -1,19 +1,22 @@
-"""`manage.py project_set`: what a project's safety layer does. A door to the service, no rules."""
+"""`manage.py project_set`: a project's safety layer and its share. A door to services, no rules."""
 
 from typing import Any
 
+from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from controlplane.core.audit import OPERATOR
-from controlplane.tenants.models import Project, SafetyMode
+from controlplane.tenants.models import WEIGHT_MAX, WEIGHT_MIN, Project, SafetyMode
 from controlplane.tenants.selectors import organizations_named, project_named
-from controlplane.tenants.services import project_update
+from controlplane.tenants.services import project_update, project_weigh
 
 
 class Command(BaseCommand):
     """Gateways follow within two seconds."""
 
-    help = "Set what the safety layer of a project does with a finding."
+    help = (
+        "Set what the safety layer of a project does with a finding, and its share of full nodes."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Which project, and what to do there."""
@@ -21,21 +24,40 @@ class Command(BaseCommand):
         parser.add_argument("--project", required=True, metavar="NAME")
         parser.add_argument(
             "--safety",
-            required=True,
             choices=SafetyMode.values,
             help="off: do not look; flag: look and note; block: keep findings from the client",
         )
+        parser.add_argument(
+            "--weight",
+            type=int,
+            metavar="N",
+            help=f"its share where tenants compete for full nodes, {WEIGHT_MIN} to {WEIGHT_MAX}",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Find the project and set it; content logging stays as it is."""
+        """Find the project and set what was named; the rest stays as it is."""
+        safety, weight = options["safety"], options["weight"]
+        if safety is None and weight is None:
+            raise CommandError("Name --safety, --weight or both.")
         project = _project(options["organization"], options["project"])
-        project_update(
-            actor=OPERATOR,
-            project=project,
-            safety_mode=options["safety"],
-            allow_content_logging=project.allow_content_logging,
-        )
-        self.stdout.write(f"The safety layer of {project.name} is set to {project.safety_mode}.")
+        if safety is not None:
+            project_update(
+                actor=OPERATOR,
+                project=project,
+                safety_mode=safety,
+                allow_content_logging=project.allow_content_logging,
+            )
+            self.stdout.write(f"The safety layer of {project.name} is set to {safety}.")
+        if weight is not None:
+            _weigh(project, weight)
+            self.stdout.write(f"The weight of {project.name} is set to {weight}.")
+
+
+def _weigh(project: Project, weight: int) -> None:
+    try:
+        project_weigh(actor=OPERATOR, project=project, weight=weight)
+    except ValidationError as error:
+        raise CommandError(f"--weight: {error.message_dict['weight'][0]}") from error
 
 
 def _project(organization_name: str, name: str) -> Project:
