@@ -1,0 +1,116 @@
+"""Two prompts side by side: where they part, where they agree again, and what stands in between.
+
+Prompts are packed, four bytes a token, so that equality is one comparison of memory.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Callable, Sequence
+from itertools import product
+
+import msgspec
+
+TOKEN_BYTES = 4
+# A place where two prompts agree again is looked for this far behind the one where they part: the
+# shortest difference first, so that a changed word is not told as a changed page.
+GAP_TOKENS_MAX = 24
+AGREE_TOKENS = 12
+GAPS = tuple(sorted(product(range(GAP_TOKENS_MAX + 1), repeat=2), key=sum))
+
+
+class Parting(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a prompt leaves an earlier one: they share `shared` tokens, then differ in `now`
+    tokens against `was`, then agree for another `again`.
+    """
+
+    shared: int
+    was: int
+    now: int
+    again: int
+
+
+def pack(tokens: Sequence[int]) -> bytes:
+    """Token ids as bytes."""
+    return array("I", tokens).tobytes()
+
+
+def part(was: bytes, now: bytes) -> Parting:
+    """Compare an earlier packed prompt with this one."""
+    shared = _run(was, now, 0, 0)
+    was_left, now_left = len(was) // TOKEN_BYTES - shared, len(now) // TOKEN_BYTES - shared
+    width = AGREE_TOKENS * TOKEN_BYTES
+    for behind_was, behind_now in GAPS:
+        if behind_was + AGREE_TOKENS > was_left or behind_now + AGREE_TOKENS > now_left:
+            continue
+        at_was, at_now = (shared + behind_was) * TOKEN_BYTES, (shared + behind_now) * TOKEN_BYTES
+        if was[at_was : at_was + width] == now[at_now : at_now + width]:
+            again = _run(was, now, shared + behind_was, shared + behind_now)
+            return Parting(shared=shared, was=behind_was, now=behind_now, again=again)
+    return Parting(shared=shared, was=was_left, now=now_left, again=0)
+
+
+def _run(first: bytes, second: bytes, start_first: int, start_second: int) -> int:
+    """How many tokens are equal from two places on: doubling, then halving."""
+    a, b = start_first * TOKEN_BYTES, start_second * TOKEN_BYTES
+    most = min(len(first) - a, len(second) - b) // TOKEN_BYTES
+
+    def same(low: int, high: int) -> bool:
+        low, high = low * TOKEN_BYTES, high * TOKEN_BYTES
+        return first[a + low : a + high] == second[b + low : b + high]
+
+    return last_true(most, same)
+
+
+def last_true(most: int, same: Callable[[int, int], bool]) -> int:
+    """The largest n up to `most` for which `same` holds of the range from 0 to n.
+
+    `same(low, high)` is asked of ranges whose beginning is known to hold.
+    """
+    low, stride = 0, 1
+    while low < most and same(low, min(low + stride, most)):
+        low = min(low + stride, most)
+        stride *= 2
+    high = min(low + stride, most + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if same(low, middle):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+# What changes from call to call by its nature. The order matters: a date is also a number.
+VOLATILE = (
+    ("timestamp", re.compile(r"\d{4}-\d\d-\d\d|\d{1,2}:\d\d(:\d\d)?|\b1\d{9}(\d{3})?\b")),
+    ("identifier", re.compile(r"\b[0-9a-f]{8}-?[0-9a-f]{4}|\b(?=\w*\d)[0-9a-zA-Z_-]{12,}")),
+    ("number", re.compile(r"\d")),
+)
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """The text where a prompt left the earlier one, with what stands around it in this one."""
+
+    before: str
+    was: str
+    now: str
+    after: str
+
+    @property
+    def kind(self) -> str:
+        """What the difference is a part of in both: timestamp, identifier, number or text."""
+        return next(
+            (
+                kind
+                for kind, pattern in VOLATILE
+                if self._touched(pattern, self.was) and self._touched(pattern, self.now)
+            ),
+            "text",
+        )
+
+    def _touched(self, pattern: re.Pattern[str], middle: str) -> bool:
+        start, stop = len(self.before), len(self.before) + len(middle)
+        found = pattern.finditer(self.before + middle + self.after)
+        return any(match.start() < stop and match.end() > start for match in found)
