@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from controlplane.gateway.nodes.account import Account, Booking
+from controlplane.gateway.nodes.breaker import Breaker
 from controlplane.gateway.nodes.checks import (
     completion_problem,
     output_problem,
@@ -16,8 +17,9 @@ from controlplane.gateway.nodes.checks import (
     text_output_problem,
     vectors_problem,
 )
-from controlplane.gateway.nodes.limits import FORGOTTEN_MAX
+from controlplane.gateway.nodes.limits import FORGOTTEN_MAX, LinkLimits
 from controlplane.gateway.nodes.stream import JobStream
+from controlplane.gateway.nodes.times import FACTOR, FirstToken, Times
 from controlplane.kernel.clock import monotonic_s
 from inference.contract.codec import encode
 from inference.contract.frames import (
@@ -37,25 +39,37 @@ class OpenJob:
     """One job between dispatch and its last output."""
 
     __slots__ = (
-        "booking",
-        "cancelled_s",
-        "dispatched_s",
-        "finished",
-        "job",
-        "missing",
-        "offer",
-        "stream",
-    )
+        "answered", "booking", "cancelled_s", "dispatched_s", "finished", "job", "longest_gap_s",
+        "missing", "moved_s", "offer", "stream", "waiting_tokens",
+    )  # fmt: skip
 
-    def __init__(self, job: Job, stream: JobStream, booking: Booking, offer: ModelOffer) -> None:
+    def __init__(
+        self,
+        job: Job,
+        stream: JobStream,
+        booking: Booking,
+        *,
+        offer: ModelOffer,
+        waiting_tokens: int,
+    ) -> None:
         self.job = job
         self.stream = stream
         self.booking = booking
         self.offer = offer
         self.missing = set(range(len(job.inputs)))
-        self.dispatched_s = monotonic_s()
+        self.waiting_tokens = waiting_tokens
+        self.dispatched_s = self.moved_s = monotonic_s()
+        self.longest_gap_s = 0.0
+        self.answered = False
         self.cancelled_s: float | None = None
         self.finished: set[int] = set()
+
+    def move(self, now_s: float) -> None:
+        """Another output has come."""
+        gap_s = now_s - self.moved_s
+        if gap_s > self.longest_gap_s:
+            self.longest_gap_s = gap_s
+        self.moved_s = now_s
 
     def problem(self, output: Output) -> str | None:
         """Why this output cannot be true, given all that came before it."""
@@ -86,13 +100,17 @@ class LinkJobs:
     def __init__(
         self,
         account: Account,
+        breaker: Breaker,
         *,
         send: Callable[[bytes], None],
         released: Callable[[], None],
     ) -> None:
+        self.busy_since_s = 0.0
         self._account = account
+        self._breaker = breaker
         self._send = send
         self._released = released
+        self._times: dict[str, Times] = {}
         self._open: dict[bytes, OpenJob] = {}
         self._forgotten: OrderedDict[bytes, None] = OrderedDict()
 
@@ -104,7 +122,11 @@ class LinkJobs:
 
         The node would refuse such a frame with the whole link, and all its other jobs.
         """
-        entry = self._open[job.request] = OpenJob(job, stream, booking, offer)
+        if not self._open:
+            self.busy_since_s = monotonic_s()
+        waiting = self._account.queued_tokens
+        entry = OpenJob(job, stream, booking, offer=offer, waiting_tokens=waiting)
+        self._open[job.request] = entry
         data = encode(job)
         if len(data) > FRAME_BYTES_MAX:
             self._close(entry)
@@ -127,6 +149,7 @@ class LinkJobs:
     def on_step(self, step: Step) -> list[str]:
         """Hand outputs to their streams; returns one reason per output that cannot be true."""
         problems = []
+        now_s = monotonic_s()
         for output in step.outputs:
             entry = self._open.get(output.request)
             if entry is None:
@@ -138,9 +161,8 @@ class LinkJobs:
                 problems.append(problem)
                 self._distrust(entry, problem)
                 continue
-            self._deliver(entry, output)
-        if step.outputs and step.step_us:
-            self._account.step_s.add(step.step_us / MICROSECONDS_PER_S)
+            self._deliver(entry, output, now_s)
+        self._account.on_step(step, now_s)
         return problems
 
     def on_rejected(self, frame: Rejected) -> str | None:
@@ -164,6 +186,45 @@ class LinkJobs:
         """When the longest waiting job was sent; None without jobs."""
         return min((entry.dispatched_s for entry in self._open.values()), default=None)
 
+    def times(self, model: str) -> Times:
+        """What this node has shown of a model."""
+        return self._times.setdefault(model, Times())
+
+    def late(self, now_s: float, limits: LinkLimits) -> list[OpenJob]:
+        """Jobs that take longer than this node ever makes others wait."""
+        bounds: dict[str, tuple[float, float]] = {}
+        late = []
+        for entry in self._open.values():
+            if entry.cancelled_s is not None:
+                continue
+            model = entry.job.model
+            if model not in bounds:
+                times = self.times(model)
+                gap_s = limits.inter_token.of(times.longest_gap)
+                bounds[model] = (limits.first_token.of(times.first), gap_s)
+            first_s, gap_s = bounds[model]
+            if entry.answered:
+                # A server behind the node may think for long between two pieces of text.
+                bound_s = limits.inter_token.cap_s if entry.job.request_json else gap_s
+            else:
+                bound_s = min(first_s + self._ahead_s(entry), limits.first_token.cap_s)
+            if now_s - entry.moved_s > bound_s:
+                late.append(entry)
+        return late
+
+    def waiting(self) -> list[OpenJob]:
+        """Jobs that have brought nothing yet and are still wanted."""
+        return [e for e in self._open.values() if not e.answered and e.cancelled_s is None]
+
+    def give_up(self, entry: OpenJob, reason: str) -> None:
+        """Want a job no longer here, where it takes too long; it may be done elsewhere."""
+        if not entry.answered:
+            # Kept as a sample, or a bound that is too short could never grow.
+            self._note_first(entry, monotonic_s())
+        self.cancel(entry.job.request)
+        self._forget(entry)
+        entry.stream.lose(reason)
+
     def unanswered(self) -> list[str]:
         """Models of the jobs without any token yet: they wait on the node or are prefilled."""
         return [
@@ -179,10 +240,11 @@ class LinkJobs:
         ]
         for entry in late:
             self._forget(entry)
+            self._breaker.failed()
             entry.stream.lose("the node did not confirm a cancel")
         return len(late)
 
-    def _deliver(self, entry: OpenJob, output: Output) -> None:
+    def _deliver(self, entry: OpenJob, output: Output, now_s: float) -> None:
         stream = entry.stream
         if output.vectors is not None:
             entry.missing.difference_update(output.vectors.places)
@@ -190,22 +252,50 @@ class LinkJobs:
         if output.finish is not None if entry.job.inputs else not stream.completion_tokens:
             entry.booking.prefilled()
             self._learn_prefill(output)
+        if entry.answered:
+            entry.move(now_s)
+        elif output.delivered:
+            self._note_first(entry, now_s)
+            self._breaker.answered()
         if output.finish is not None:
             entry.finished.add(output.choice)
         stream.push(output)
         if stream.ended:
             self._close(entry)
+            self._judge(entry, output.finish)
+
+    def _note_first(self, entry: OpenJob, now_s: float) -> None:
+        entry.answered = True
+        first = FirstToken(now_s - entry.dispatched_s, entry.waiting_tokens)
+        self.times(entry.job.model).began(first)
+        entry.moved_s = now_s
+
+    def _judge(self, entry: OpenJob, finish: str | None) -> None:
+        """What its end says of the node; a grammar can fail by its own complexity."""
+        self.times(entry.job.model).longest_gap.record(entry.longest_gap_s)
+        if finish == "error":
+            if entry.job.sampling.grammar is None:
+                self._breaker.failed()
+        elif finish != "cancelled":
+            self._breaker.succeeded()
+
+    def _ahead_s(self, entry: OpenJob) -> float:
+        """Seconds that the prompts before a job's first token take, at the learned rate."""
+        speed = self._account.speed
+        ahead_s = FACTOR * entry.waiting_tokens / speed.prefill_tokens_per_s
+        return ahead_s if speed.learned_prefill else 0.0
 
     def _learn_prefill(self, output: Output) -> None:
         uncached_tokens = output.usage.prompt_tokens - output.usage.cached_tokens
         if output.timing.prefill_us and uncached_tokens:
             seconds = output.timing.prefill_us / MICROSECONDS_PER_S
-            self._account.prefill_tokens_per_s.add(uncached_tokens / seconds)
+            self._account.learn_prefill(uncached_tokens, seconds)
 
     def _distrust(self, entry: OpenJob, problem: str) -> None:
         # A dropped output leaves a hole in the stream, so this job cannot go on; others can.
         self.cancel(entry.job.request)
         self._forget(entry)
+        self._breaker.failed()
         entry.stream.lose(f"the node sent an impossible output ({problem})")
 
     def _forget(self, entry: OpenJob) -> None:

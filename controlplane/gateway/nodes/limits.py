@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from controlplane.gateway.nodes.times import Bound
+
 HELLO_TIMEOUT_S = 10.0
 PING_INTERVAL_S = 5.0
 PONG_TIMEOUT_S = 15.0
@@ -13,6 +15,13 @@ TICK_S = 1.0
 ASSET_TIMEOUT_S = 60.0
 ACK_DELAY_S = 0.05
 QUARANTINE_S = 300.0
+# A node that stands still for longer gets no new work; the floor is for a pause of its machine.
+QUIET = Bound(floor_s=2.0, cap_s=15.0)
+FIRST_TOKEN = Bound(floor_s=3.0, cap_s=60.0)
+INTER_TOKEN = Bound(floor_s=10.0, cap_s=60.0)
+# It answers no ping either, from the moment that it was noticed to stand still: it is lost.
+FROZEN_S = 4.0
+EJECT_S = 10.0
 
 STRIKES_MAX = 5
 STREAM_OUTPUTS_MAX = 2048
@@ -52,5 +61,10 @@ class LinkLimits(msgspec.Struct, frozen=True, kw_only=True):
     cancel_confirm_s: float = CANCEL_CONFIRM_S
     tick_s: float = TICK_S
     quarantine_s: float = QUARANTINE_S
+    quiet: Bound = QUIET
+    first_token: Bound = FIRST_TOKEN
+    inter_token: Bound = INTER_TOKEN
+    frozen_s: float = FROZEN_S
+    eject_s: float = EJECT_S
     strikes_max: int = STRIKES_MAX
     stream_outputs_max: int = STREAM_OUTPUTS_MAX

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from controlplane.gateway.nodes.account import Account
 from controlplane.gateway.nodes.assets import BadAssets
+from controlplane.gateway.nodes.breaker import Breaker, Cause
 from controlplane.gateway.nodes.checks import hello_problem, report_problem, step_problem
 from controlplane.gateway.nodes.drafts import Drafts
 from controlplane.gateway.nodes.index import BadEvents
@@ -22,8 +23,10 @@ from controlplane.gateway.nodes.limits import (
     CLOSE_PROTOCOL,
     CLOSE_TOO_BIG,
     CLOSE_VERSION,
+    CREDITS_MAX,
     LinkLimits,
 )
+from controlplane.gateway.nodes.liveness import LOST, Liveness, Verdict
 from controlplane.gateway.nodes.stream import JobStream
 from controlplane.gateway.ports import NodeIdentity
 from controlplane.kernel.clock import monotonic_s
@@ -35,7 +38,11 @@ from inference.contract.frames import (
     PROTOCOL_VERSION,
     AssetPart,
     AssetRequest,
+    Credits,
+    CreditsTaken,
     Draining,
+    GatewayAddress,
+    Gateways,
     Hello,
     Job,
     KvEvents,
@@ -75,6 +82,7 @@ class LinkHost(Protocol):
     """What a link needs of the fleet that holds it."""
 
     gateway: str
+    gateways: tuple[GatewayAddress, ...]
 
     def admit(self, link: NodeLink, hello: Hello) -> None:
         """Take a node in, fencing an older one of its name; raises `LinkRefused`."""
@@ -91,6 +99,9 @@ class LinkHost(Protocol):
     def quarantine(self, link: NodeLink, reason: str) -> None:
         """Keep this node out for a while."""
 
+    def spare(self, link: NodeLink, model: str) -> bool:
+        """Another node has room for a job of this one."""
+
     def on_kv(self, link: NodeLink, events: KvEvents) -> bool:
         """Index events; False asks for a snapshot. Raises `BadEvents`."""
 
@@ -104,17 +115,6 @@ class LinkHost(Protocol):
         """One part of a tokenizer; why it is uncalled for, if so. Raises `BadAssets`."""
 
 
-class Liveness:
-    """When the node was last heard, and when it last moved its jobs."""
-
-    __slots__ = ("born_s", "ping_number", "ping_sent_s", "pong_s", "step_s", "ticked_s")
-
-    def __init__(self) -> None:
-        now = monotonic_s()
-        self.born_s = self.ping_sent_s = self.pong_s = self.step_s = self.ticked_s = now
-        self.ping_number = 0
-
-
 class NodeLink:
     """A node on this gateway. `send` and `close` belong to the socket and never block."""
 
@@ -126,13 +126,15 @@ class NodeLink:
         send: Callable[[bytes], None],
         close: Callable[[int, str], None],
         limits: LinkLimits,
+        breaker: Breaker,
     ) -> None:
         self.identity = identity
         self.limits = limits
+        self.breaker = breaker
         self.state = LinkState.CONNECTED
         self.account = Account(0)
         self.load: Step | None = None
-        self.jobs = LinkJobs(self.account, send=self.send_bytes, released=host.freed)
+        self.jobs = LinkJobs(self.account, breaker, send=self.send_bytes, released=host.freed)
         self._host = host
         self._socket = (send, close)
         self._hello: Hello | None = None
@@ -180,6 +182,11 @@ class NodeLink:
         """Ask for the tokenizer and template behind a digest."""
         self.send_bytes(encode(AssetRequest(digest=digest)))
 
+    def tell_gateways(self) -> None:
+        """The list of gateways has changed; a link that is not admitted yet gets it at its welcome."""
+        if self._hello is not None:
+            self.send_bytes(encode(Gateways(gateways=list(self._host.gateways))))
+
     def send_bytes(self, data: bytes) -> None:
         """Send an encoded frame, unless the link is closed."""
         if self.state is not LinkState.CLOSED:
@@ -215,6 +222,8 @@ class NodeLink:
         if self.state is LinkState.CLOSED:
             return
         self.state = LinkState.CLOSED
+        if self.jobs:
+            self.breaker.failed()
         self._host.leave(self, reason)
         self.jobs.fail_all(reason)
 
@@ -233,39 +242,44 @@ class NodeLink:
         self.close(code, reason)
 
     def tick(self) -> None:
-        """Ping, and give up on a node that is silent, frozen or ignores cancels."""
-        live, limits, now = self._liveness, self.limits, monotonic_s()
-        late_s = now - live.ticked_s - limits.tick_s
-        live.ticked_s = now
-        if late_s > limits.tick_s:
-            # Our own loop stood still, so the node's frames may lie unread: no verdict now.
-            live.pong_s += late_s
-            live.step_s += late_s
+        """Ping, and give up on a node that is silent, frozen, late or ignores cancels."""
+        live, limits = self._liveness, self.limits
+        if live.overslept(limits.tick_s):
             return
-        if self._hello is None:
-            if now - live.born_s > limits.hello_timeout_s:
-                self.close(CLOSE_POLICY, "no hello in time")
-            return
-        if now - live.pong_s > limits.pong_timeout_s:
-            self.close(CLOSE_LOST, "no answer to pings")
-        elif self._stalled_s(now) > limits.progress_timeout_s:
-            self.close(CLOSE_LOST, "jobs in flight but no step")
-        else:
-            self._ping_when_due(now)
-            if self.jobs.overdue_cancels(now, limits.cancel_confirm_s):
+        verdict = self._verdict()
+        if verdict is Verdict.MUTE:
+            self.close(CLOSE_POLICY, verdict.value)
+        elif verdict in LOST:
+            self.close(CLOSE_LOST, verdict.value)
+        elif self._hello is not None:
+            if verdict is Verdict.STANDS_STILL:
+                self._stands_still(verdict.value)
+            if live.ping_due(limits.ping_interval_s):
+                self.send_bytes(encode(Ping(number=live.ping_number)))
+            self._give_up_late()
+            if self.jobs.overdue_cancels(monotonic_s(), limits.cancel_confirm_s):
                 self._strike("a cancel was not confirmed")
 
-    def _stalled_s(self, now: float) -> float:
-        """How long the node has had work without moving any."""
+    def _verdict(self) -> Verdict:
+        if self._hello is None:
+            return self._liveness.before_hello(self.limits)
+        ahead_s = self.account.queued_tokens / self.account.speed.prefill_tokens_per_s
         oldest_s = self.jobs.oldest_dispatch_s()
-        return 0.0 if oldest_s is None else now - max(oldest_s, self._liveness.step_s)
+        return self._liveness.look(self.limits, oldest_s=oldest_s, ahead_s=ahead_s)
 
-    def _ping_when_due(self, now: float) -> None:
-        live = self._liveness
-        if now - live.ping_sent_s >= self.limits.ping_interval_s:
-            live.ping_sent_s = now
-            live.ping_number += 1
-            self.send_bytes(encode(Ping(number=live.ping_number)))
+    def _stands_still(self, reason: str) -> None:
+        """No new work; and what waits here need not, where another node has room."""
+        self.breaker.eject(Cause.STALLED)
+        for entry in self.jobs.waiting():
+            if self._host.spare(self, entry.job.model):
+                self.jobs.give_up(entry, reason)
+
+    def _give_up_late(self) -> None:
+        """A wait for the first token may last where no other node could do better."""
+        for entry in self.jobs.late(monotonic_s(), self.limits):
+            if entry.answered or self._host.spare(self, entry.job.model):
+                self.jobs.give_up(entry, "it takes longer than this node ever did")
+                self.breaker.failed()
 
     def _strike(self, reason: str) -> None:
         self._strikes += 1
@@ -290,6 +304,8 @@ class NodeLink:
         if pool is not None and hello.pool != pool:
             raise LinkRefused(CLOSE_FORBIDDEN, "hello.pool: the node is registered in another")
         self.account.credits = hello.credits
+        self.account.block_size = hello.block_size
+        self.account.kv_blocks = hello.kv_blocks
         self._hello = hello
         self._host.admit(self, hello)
         self.state = LinkState.READY
@@ -297,6 +313,7 @@ class NodeLink:
             protocol=PROTOCOL_VERSION,
             gateway=self._host.gateway,
             ping_interval_s=self.limits.ping_interval_s,
+            gateways=list(self._host.gateways),
         )
         self.send_bytes(encode(welcome))
         self._host.changed(self)
@@ -305,7 +322,9 @@ class NodeLink:
         problem = step_problem(step)
         if problem is not None:
             raise BadClaim(problem)
-        self._liveness.step_s = monotonic_s()
+        moved = bool(step.outputs or step.step_us)
+        if moved and self._liveness.stepped(self.jobs.busy_since_s if self.jobs else None):
+            self.breaker.probe()
         self.load = step
         if step.drafted:
             # A step names no model, and a node has one engine.
@@ -313,6 +332,13 @@ class NodeLink:
             self._host.on_drafts(Drafts(model, step.drafted, step.accepted))
         for reason in self.jobs.on_step(step):
             self._strike(reason)
+
+    def _on_credits(self, frame: Credits) -> None:
+        if not 0 <= frame.credits <= CREDITS_MAX:
+            raise BadClaim(f"credits.credits: {frame.credits} is not in 0..{CREDITS_MAX}")
+        self.account.credits = frame.credits
+        self.send_bytes(encode(CreditsTaken(number=frame.number)))
+        self._host.freed()
 
     def _on_kv(self, events: KvEvents) -> None:
         if self._host.on_kv(self, events):
@@ -340,10 +366,9 @@ class NodeLink:
             self._host.changed(self)
 
     def _on_pong(self, frame: Pong) -> None:
-        live = self._liveness
-        if not 0 < frame.number <= live.ping_number:
+        if not 0 < frame.number <= self._liveness.ping_number:
             raise BadClaim("pong.number: never sent")
-        live.pong_s = monotonic_s()
+        self._liveness.ponged()
 
     def _on_asset(self, part: AssetPart) -> None:
         problem = self._host.on_asset(self, part)
@@ -353,6 +378,7 @@ class NodeLink:
 
 _HANDLERS: dict[type, Callable[[NodeLink, Any], None]] = {
     Hello: NodeLink._on_hello,
+    Credits: NodeLink._on_credits,
     Step: NodeLink._on_step,
     KvEvents: NodeLink._on_kv,
     Report: NodeLink._on_report,

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from controlplane.gateway.nodes.link import NodeLink
+from controlplane.gateway.nodes.peers import serving
 from inference.contract.frames import ModelOffer
 from inference.text.model_text import ModelText
 
 
 class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
-    """A model with its text objects and the nodes that take jobs for it now.
+    """A model with its text objects and the nodes that take jobs for it now, without ejected ones.
 
     `text` is None where the engines take the request's own messages and no token ids;
     `dimensions` is empty unless it embeds.
@@ -55,7 +56,7 @@ def served_models(
             vocab_size=offer.vocab_size,
             text=text,
             dimensions=tuple(offer.dimensions),
-            nodes=tuple(nodes[name]),
+            nodes=serving(nodes[name]),
         )
         for name, (offer, text) in chosen.items()
     }

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
 from controlplane.gateway.nodes.assets import AssetStore
+from controlplane.gateway.nodes.breaker import Breaker, BreakerState
 from controlplane.gateway.nodes.drafts import DraftCounts, Drafts
 from controlplane.gateway.nodes.index import PrefixIndex
 from controlplane.gateway.nodes.limits import (
@@ -26,11 +27,12 @@ from controlplane.gateway.nodes.limits import (
 )
 from controlplane.gateway.nodes.link import LinkRefused, NodeLink
 from controlplane.gateway.nodes.models import ServedModel, served_models
+from controlplane.gateway.nodes.peers import cap_probing, eject_slow
 from controlplane.gateway.nodes.reports import LateReports, OnReport
 from controlplane.gateway.nodes.stream import JobStream
 from controlplane.gateway.ports import FleetPort, LedgerAway, NodeIdentity
 from controlplane.kernel.clock import monotonic_s
-from inference.contract.frames import AssetPart, Hello, Job, KvEvents, Report
+from inference.contract.frames import AssetPart, GatewayAddress, Hello, Job, KvEvents, Report
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +74,7 @@ class Fleet:
         limits: LinkLimits | None = None,
     ) -> None:
         self.gateway = gateway
+        self.gateways: tuple[GatewayAddress, ...] = ()
         self.limits = limits or LinkLimits()
         self.reports = LateReports(on_report)
         self.assets = AssetStore(arrived=self._assets_arrived)
@@ -84,6 +87,7 @@ class Fleet:
         self._models: dict[str, ServedModel] = {}
         self._indexes: dict[int, PrefixIndex] = {}
         self._epochs = Epochs()
+        self._breakers: dict[str, Breaker] = {}
         self._quarantined: dict[str, float] = {}
         self._ticker: asyncio.TimerHandle | None = None
         self._checking: asyncio.Task[None] | None = None
@@ -125,6 +129,12 @@ class Fleet:
         """The call ends without a committed charge: the node's report will settle it."""
         self.reports.call_ended(request)
 
+    def tell_gateways(self, gateways: tuple[GatewayAddress, ...]) -> None:
+        """All nodes learn which gateways live now."""
+        self.gateways = gateways
+        for link in self._links.values():
+            link.tell_gateways()
+
     # What the socket calls.
 
     def connect(
@@ -139,7 +149,10 @@ class Fleet:
             raise LinkRefused(CLOSE_FORBIDDEN, "quarantined")
         if len(self._links) + len(self._joining) >= NODES_MAX:
             raise LinkRefused(CLOSE_OVERLOADED, f"this gateway holds {NODES_MAX} nodes")
-        link = NodeLink(self, identity, send=send, close=close, limits=self.limits)
+        breaker = self._breakers.get(identity.name)
+        if breaker is None:
+            breaker = Breaker(eject_s=self.limits.eject_s, changed=self._refresh)
+        link = NodeLink(self, identity, send=send, close=close, limits=self.limits, breaker=breaker)
         self._joining.add(link)
         self._tick_later()
         return link
@@ -170,6 +183,8 @@ class Fleet:
             old.close(code, "replaced by a newer link of this node")
         self._joining.discard(link)
         self._links[hello.node] = link
+        self._breakers[hello.node] = link.breaker
+        link.breaker.probe()
         self.index(hello.block_size).join(hello.node, hello.kv_blocks)
 
     def leave(self, link: NodeLink, reason: str) -> None:
@@ -180,6 +195,8 @@ class Fleet:
         if self._links.get(name) is not link:
             return
         del self._links[name]
+        if link.breaker.forgettable:
+            del self._breakers[name]
         self.index(link.hello.block_size).drop(name)
         log.info("node left name=%s reason=%r jobs=%d", name, reason, len(link.jobs))
         if link.identity.id not in self._quarantined:
@@ -199,6 +216,16 @@ class Fleet:
         """A credit came back."""
         for callback in self.on_credit:
             callback()
+
+    def spare(self, link: NodeLink, model: str) -> bool:
+        """Another node has room for a job of this one."""
+        return any(
+            other is not link
+            and other.hello.pool == link.hello.pool
+            and other.breaker.state is not BreakerState.OPEN
+            and other.account.credits_left > 0
+            for other in self.candidates(model)
+        )
 
     def quarantine(self, link: NodeLink, reason: str) -> None:
         """Keep this node out for a while."""
@@ -233,6 +260,8 @@ class Fleet:
                 if offer.digest:
                     self.assets.want(offer.digest, link)
         self._models = served_models(self._links.values(), self.assets.get)
+        for served in self._models.values():
+            cap_probing(served.nodes)
         for callback in self.on_change:
             callback()
 
@@ -263,6 +292,12 @@ class Fleet:
         self._quarantined = {id_: end for id_, end in self._quarantined.items() if end > now}
         for link in self._all_links():
             link.tick()
+        for served in list(self._models.values()):
+            eject_slow(served.name, served.nodes)
+        for name, breaker in list(self._breakers.items()):
+            breaker.tick()
+            if name not in self._links and breaker.forgettable:
+                del self._breakers[name]
         self.assets.close_stalled()
         if self._port is not None and (self._checking is None or self._checking.done()):
             self._checking = asyncio.create_task(self._close_lapsed(self._port))

@@ -1,0 +1,297 @@
+"""Nodes that stand still, are late, slow or gone: what happens to their jobs and to new ones."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+
+from controlplane.gateway.nodes.breaker import FAILURES_IN_A_ROW_MAX, PROBES_MAX, BreakerState
+from controlplane.gateway.nodes.limits import LinkLimits
+from controlplane.gateway.nodes.link import LinkState, NodeLink
+from controlplane.gateway.nodes.peers import eject_slow
+from controlplane.gateway.nodes.stream import JobStream, NodeLost
+from controlplane.gateway.nodes.times import KNOWN_MIN, RECENT_MAX
+from inference.contract.codec import decode_from_gateway, encode
+from inference.contract.frames import (
+    Cancel,
+    FromGateway,
+    FromNode,
+    Grammar,
+    Job,
+    ModelOffer,
+    Ping,
+    Pong,
+    Sampling,
+)
+from tests.support.clock import Clock, clock
+from tests.support.fleet import (
+    MODEL,
+    MemoryPort,
+    World,
+    make_hello,
+    make_job,
+    make_output,
+    make_step,
+)
+
+__all__ = ["clock"]
+
+# Long ticks of the loop: these tests look at the clock themselves.
+LIMITS = LinkLimits(tick_s=3600.0, eject_s=10.0)
+QUIET_S, FIRST_S = LIMITS.quiet.floor_s, LIMITS.first_token.floor_s
+GAP_S_MAX = LIMITS.inter_token.cap_s
+STEP_S = 0.02
+GRAMMAR = Grammar(kind="json_object")
+# Of a server behind the node, so that no tokenizer has to come first.
+OFFER = ModelOffer(name=MODEL, digest="", context_window=4096, vocab_size=0)
+
+
+class Node:
+    """The far end of one link, by hand."""
+
+    def __init__(self, fleet: Fleet, name: str) -> None:
+        self.fleet = fleet
+        self.sent: list[FromGateway] = []
+        self.codes: list[int] = []
+        identity = msgspec.structs.replace(
+            MemoryPort().identities["node_sluice_test"], id=name, name=name
+        )
+        self.link: NodeLink = fleet.world.fleet.connect(
+            identity,
+            send=lambda data: self.sent.append(decode_from_gateway(data)),
+            close=lambda code, reason: self.codes.append(code),
+        )
+        self.take(make_hello(node=name, models=[OFFER], credits=64))
+
+    @property
+    def state(self) -> BreakerState:
+        return self.link.breaker.state
+
+    @property
+    def serves(self) -> bool:
+        return self.link in self.fleet.world.fleet.candidates(MODEL)
+
+    def take(self, frame: FromNode) -> None:
+        self.link.on_bytes(encode(frame))
+
+    def dispatch(self) -> tuple[Job, JobStream]:
+        made = make_job(request_json=b"{}")
+        return made, self.fleet.world.fleet.dispatch(self.link, made)
+
+    def answer(self, job: Job, *, finish: str | None = None) -> None:
+        output = make_output(job.request, tokens=[], text="a", finish=finish)
+        self.take(make_step(output))
+
+    def serve(self, jobs: int, *, after_s: float = STEP_S, finish: str = "stop") -> None:
+        """Some jobs one after another, each answered in two steps."""
+        for _ in range(jobs):
+            job, _ = self.dispatch()
+            self.fleet.clock.pass_s(after_s)
+            self.answer(job)
+            self.fleet.clock.pass_s(STEP_S)
+            self.answer(job, finish=finish)
+
+    def look(self, after_s: float) -> None:
+        """Let time pass and look at the clock, as the fleet's tick does."""
+        self.fleet.clock.pass_s(after_s)
+        self.link.tick()
+
+    def pong(self) -> None:
+        """Answer the last ping, if there was any."""
+        pings = [frame for frame in self.sent if isinstance(frame, Ping)]
+        if pings:
+            self.take(Pong(number=pings[-1].number))
+
+
+class Fleet:
+    """Nodes that serve one model, and the clock."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.world = World(LIMITS)
+        self.nodes = [Node(self, f"node-{number}") for number in (1, 2)]
+
+
+@pytest.fixture
+async def fleet(clock: Clock) -> AsyncIterator[Fleet]:
+    made = Fleet(clock)
+    yield made
+    assert all(node.link.account.active == len(node.link.jobs) for node in made.nodes)
+    await made.world.fleet.close()
+    assert all(node.link.account.active == 0 for node in made.nodes)
+
+
+async def test_what_waits_on_a_node_that_stands_still_goes_elsewhere(fleet: Fleet) -> None:
+    still, other = fleet.nodes
+    still.serve(KNOWN_MIN)
+    job, stream = still.dispatch()
+    still.look(QUIET_S - 0.1)
+    assert still.serves and still.link.jobs.holds(job.request)
+    still.look(0.2)
+    assert (still.state, still.serves) == (BreakerState.OPEN, False)
+    assert other.serves
+    with pytest.raises(NodeLost):
+        await stream.batch()
+    assert Cancel(request=job.request) in still.sent
+    assert still.link.account.active == 0
+    assert isinstance(still.sent[-1], Ping), "it is asked at once whether it still hears us"
+
+
+async def test_a_node_that_moves_again_proves_itself(fleet: Fleet) -> None:
+    still, _ = fleet.nodes
+    still.serve(KNOWN_MIN)
+    job, _ = still.dispatch()
+    still.answer(job)
+    still.look(QUIET_S + 0.1)
+    assert not still.serves
+    still.answer(job, finish="stop")
+    assert (still.state, still.serves) == (BreakerState.HALF_OPEN, True)
+    assert still.link.account.credits_left == PROBES_MAX
+    still.serve(PROBES_MAX)
+    assert still.state is BreakerState.CLOSED
+    assert still.link.account.credits_left == still.link.hello.credits
+
+
+async def test_a_frozen_node_is_lost_and_one_whose_engine_pauses_is_not(fleet: Fleet) -> None:
+    frozen, pausing = fleet.nodes
+    streams = []
+    for node in fleet.nodes:
+        node.serve(KNOWN_MIN)
+        job, stream = node.dispatch()
+        node.answer(job)
+        streams.append(stream)
+    for _ in range(int(QUIET_S + LIMITS.frozen_s) + 2):
+        for node in fleet.nodes:
+            node.link.tick()
+        pausing.pong()
+        fleet.clock.pass_s(1.0)
+    assert frozen.link.state is LinkState.CLOSED
+    assert pausing.link.state is LinkState.READY
+    assert await streams[0].batch()
+    with pytest.raises(NodeLost):
+        await streams[0].batch()
+    assert not streams[1].ended
+
+
+async def test_without_another_node_a_wait_goes_on(fleet: Fleet) -> None:
+    only, other = fleet.nodes
+    only.serve(KNOWN_MIN)
+    other.link.on_close()
+    job, _ = only.dispatch()
+    only.look(QUIET_S + 0.1)
+    only.look(FIRST_S)
+    assert only.serves, "the last node of a model gets work whatever its breaker says"
+    assert only.link.jobs.holds(job.request)
+
+
+async def test_a_job_that_waits_longer_than_others_ever_did_goes_elsewhere(fleet: Fleet) -> None:
+    late, _ = fleet.nodes
+    late.serve(KNOWN_MIN)
+    job, stream = late.dispatch()
+    for _ in range(int(FIRST_S) + 1):
+        busy, _ = late.dispatch()
+        fleet.clock.pass_s(1.0)
+        late.answer(busy, finish="stop")
+        late.link.tick()
+    with pytest.raises(NodeLost):
+        await stream.batch()
+    assert late.state is BreakerState.CLOSED, "one failure opens nothing"
+    late.answer(job)
+    assert late.link._strikes == 0, "what it says of that job later is no offence"
+
+
+async def test_a_stream_that_stops_while_its_node_goes_on_is_ended(fleet: Fleet) -> None:
+    node, _ = fleet.nodes
+    job, stream = node.dispatch()
+    node.answer(job)
+    for _ in range(int(GAP_S_MAX) + 1):
+        busy, _ = node.dispatch()
+        fleet.clock.pass_s(1.0)
+        node.answer(busy, finish="stop")
+        node.pong()
+        node.link.tick()
+    assert await stream.batch()
+    with pytest.raises(NodeLost):
+        await stream.batch()
+
+
+async def test_a_slow_node_among_quick_ones_is_ejected_and_probed_later(fleet: Fleet) -> None:
+    slow, quick = fleet.nodes
+    quick.serve(RECENT_MAX, after_s=STEP_S)
+    slow.serve(RECENT_MAX - 1, after_s=1.0)
+    eject_slow(MODEL, fleet.world.fleet.candidates(MODEL))
+    assert slow.serves, "too little is known"
+    slow.serve(1, after_s=1.0)
+    eject_slow(MODEL, fleet.world.fleet.candidates(MODEL))
+    assert (slow.state, slow.serves, quick.serves) == (BreakerState.OPEN, False, True)
+    fleet.clock.pass_s(LIMITS.eject_s * 2)
+    slow.link.breaker.tick()
+    assert (slow.state, slow.serves) == (BreakerState.HALF_OPEN, True)
+
+
+async def test_errors_eject_a_node_and_a_grammar_that_fails_does_not(fleet: Fleet) -> None:
+    bad, good = fleet.nodes
+    bad.serve(FAILURES_IN_A_ROW_MAX, finish="error")
+    assert not bad.serves
+    for _ in range(FAILURES_IN_A_ROW_MAX):
+        made = make_job(request_json=b"{}")
+        made = msgspec.structs.replace(
+            made, sampling=msgspec.structs.replace(Sampling(max_tokens=4), grammar=GRAMMAR)
+        )
+        fleet.world.fleet.dispatch(good.link, made)
+        good.answer(made, finish="error")
+    assert good.state is BreakerState.CLOSED
+
+
+async def test_a_breaker_outlives_its_link_and_a_new_link_is_a_new_chance(fleet: Fleet) -> None:
+    bad, _ = fleet.nodes
+    bad.serve(FAILURES_IN_A_ROW_MAX, finish="error")
+    bad.link.on_close()
+    again = Node(fleet, "node-1")
+    fleet.nodes[0] = again
+    assert (again.state, again.link.breaker.ejections) == (BreakerState.HALF_OPEN, 1)
+    again.dispatch()
+    again.link.on_close()
+    assert again.link.breaker.ejections == 2
+
+
+async def test_late_frames_of_a_link_that_was_replaced_do_nothing(fleet: Fleet) -> None:
+    old, _ = fleet.nodes
+    job, stream = old.dispatch()
+    new = Node(fleet, "node-1")
+    assert old.codes and old.link.state is LinkState.CLOSED
+    with pytest.raises(NodeLost):
+        await stream.batch()
+    jobs, breaker = new.dispatch(), new.link.breaker.facts
+    for frame in (
+        make_step(make_output(job.request, tokens=[], text="late")),
+        make_step(make_output(jobs[0].request, tokens=[], text="foreign")),
+        make_hello(node="node-1", models=[OFFER]),
+        Pong(number=1),
+    ):
+        old.take(frame)
+    assert old.link.state is LinkState.CLOSED
+    assert fleet.world.fleet.nodes()["node-1"] is new.link
+    assert not jobs[1].completion_tokens and not stream.completion_tokens
+    assert new.link.breaker.facts == breaker
+
+
+async def test_a_fenced_epoch_cannot_come_back(fleet: Fleet) -> None:
+    new = msgspec.structs.replace(make_hello(), node="node-1", models=[OFFER], epoch="epoch-2")
+    later = Node(fleet, "node-3")
+    identity = fleet.nodes[0].link.identity
+    codes: list[int] = []
+    link = fleet.world.fleet.connect(
+        identity, send=lambda data: None, close=lambda code, reason: codes.append(code)
+    )
+    link.on_bytes(encode(new))
+    assert fleet.nodes[0].codes == [4409]
+    back = fleet.world.fleet.connect(
+        identity, send=lambda data: None, close=lambda code, reason: codes.append(code)
+    )
+    back.on_bytes(encode(msgspec.structs.replace(new, epoch="epoch-1")))
+    assert codes == [4409]
+    assert fleet.world.fleet.nodes()["node-1"] is link
+    assert later.serves
