@@ -11,6 +11,7 @@ from django.conf import settings
 
 from controlplane.bridge.drain import DrainFirst
 from controlplane.bridge.fleet import FleetStore
+from controlplane.bridge.gateways import GatewayList
 from controlplane.bridge.gauges import WaitingSampler
 from controlplane.bridge.keys import SnapshotKeys
 from controlplane.bridge.ledger import PostgresLedger
@@ -47,6 +48,12 @@ class RunningGateway:
         self.safety = SafetyClient(settings.DATA_DIR / "safety.sock")
         self.fleet_port = FleetStore(conninfo, pepper=settings.KEY_PEPPER)
         self.fleet = Fleet(instance, on_report=self._on_report, port=self.fleet_port)
+        self.gateways = GatewayList(
+            conninfo,
+            instance=instance,
+            url=settings.ADVERTISE_URL,
+            changed=self.fleet.tell_gateways,
+        )
         self._limiter: RedisLimiter | None = None
         self._sampler: WaitingSampler | None = None
         self._app: Gateway | None = None
@@ -63,9 +70,10 @@ class RunningGateway:
         limiter = RedisLimiter(
             settings.REDIS_URL,
             snapshot=lambda: self.source.current,
-            gateways=lambda: settings.GATEWAY_PROCESSES,
+            division=lambda: self.gateways.share,
         )
-        for part in (self.source, self.ledger, self.recorder, self.fleet_port, limiter):
+        parts = (self.source, self.ledger, self.recorder, self.fleet_port, self.gateways, limiter)
+        for part in parts:
             part.start()
         self._limiter = limiter
         world = World(
@@ -94,6 +102,7 @@ class RunningGateway:
         if self._app is None or self._limiter is None or self._sampler is None:
             return
         self._drain_first.remove()
+        await self.gateways.close()
         await self._sampler.close()
         await self.fleet.close()
         await self._app.world.drain()
@@ -110,6 +119,7 @@ class RunningGateway:
             "ledger": not self.ledger.away,
             "nodes": len(self.fleet.nodes()),
             "models": sorted(models),
+            "gateways": len(self.gateways.current),
             "limits_shared": self._limiter is not None and self._limiter.shared,
         }
 

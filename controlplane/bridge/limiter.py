@@ -17,7 +17,7 @@ import hiredis
 import msgspec
 import structlog
 
-from controlplane.bridge.rate_share import MINUTE_S, Adjustment, Bucket, RateShares
+from controlplane.bridge.rate_share import MINUTE_S, Adjustment, Bucket, Division, RateShares
 from controlplane.bridge.redis_link import RedisLink, bulk
 from controlplane.gateway.ports import Allowance
 from controlplane.gateway.snapshot import KeyRecord, ProjectRecord, Snapshot
@@ -59,14 +59,14 @@ class _Take(msgspec.Struct):
 
 
 class RedisLimiter:
-    """One per event loop. `gateways` tells how many are live."""
+    """One per event loop. `division` tells this gateway's part of each limit without Redis."""
 
     def __init__(
-        self, url: str, *, snapshot: Callable[[], Snapshot], gateways: Callable[[], int]
+        self, url: str, *, snapshot: Callable[[], Snapshot], division: Callable[[], Division]
     ) -> None:
         self._url = url
         self._snapshot = snapshot
-        self._gateways = gateways
+        self._division = division
         self._link: RedisLink | None = None
         self._busy = False
         self._waiting: list[_Take] = []
@@ -140,7 +140,9 @@ class RedisLimiter:
 
     def _adjust(self, change: Adjustment) -> None:
         if self._link is None:
-            self._shares.add(change.bucket, change.units, self._live(), monotonic_s())
+            division = self._division()
+            if division.gateways:
+                self._shares.add(change.bucket, change.units, division, monotonic_s())
             return
         name = change.bucket.name
         before = self._adjustments.get(name)
@@ -222,9 +224,12 @@ class RedisLimiter:
                 take.answer.set_result(None)
 
     def _take_locally(self, plan: _Plan, tokens: int) -> Allowance:
-        now_s, gateways = monotonic_s(), self._live()
+        now_s, division = monotonic_s(), self._division()
+        gateways = division.gateways
+        if not gateways:
+            return CROWDED
         costs = [tokens if bucket.counts_tokens else 1 for bucket in plan.buckets]
-        levels = [self._shares.level(bucket, gateways, now_s) for bucket in plan.buckets]
+        levels = [self._shares.level(bucket, division, now_s) for bucket in plan.buckets]
         refused = 0
         for number, (bucket, level, cost) in enumerate(
             zip(plan.buckets, levels, costs, strict=True), 1
@@ -234,13 +239,10 @@ class RedisLimiter:
                 break
         if not refused:
             levels = [
-                self._shares.add(bucket, cost, gateways, now_s)
+                self._shares.add(bucket, cost, division, now_s)
                 for bucket, cost in zip(plan.buckets, costs, strict=True)
             ]
         return _allowance(plan, tokens, refused, levels, gateways)
-
-    def _live(self) -> int:
-        return max(1, self._gateways())
 
     async def _keep_link(self) -> None:
         wait_s = RECONNECT_S_MIN
@@ -262,11 +264,11 @@ class RedisLimiter:
     async def _hand_over(self, link: RedisLink) -> None:
         """Tell Redis what was counted here meanwhile; only then is it asked again."""
         now_s = monotonic_s()
-        while news := self._shares.adjustments(self._live(), now_s):
+        while news := self._shares.adjustments(now_s):
             for first in range(0, len(news), BATCH_MAX):
                 part = news[first : first + BATCH_MAX]
                 await _tell(link, part)
-                self._shares.told(part, self._live(), now_s)
+                self._shares.told(part, now_s)
             now_s = monotonic_s()
         self._shares.end()
         self._link = link

@@ -1,20 +1,33 @@
 """This gateway's share of every rate limit, counted in memory while Redis is away.
 
-A share is the limit divided by the live gateways. A gateway alone goes on from the level it saw
-last. Where others count too, that level says nothing of what they used since: the share starts with
-nothing left and refills at its rate, so that all together never pass the limit.
+A share is the limit divided by the live gateways. A gateway that was alone goes on from the level
+it saw last. Where others count too, or did a while ago, that level says nothing of what they used
+since: the share starts with nothing left and refills at its rate, and starts so anew whenever the
+division changes. So all together never pass the limit, as long as their shares together are never
+more than the whole; that is the care of `fleet_gateway_alive`.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 
 MINUTE_S = 60.0
 BUCKETS_SEEN_MAX = 100_000
 _FORGET_AT_ONCE = 1_000
+
+
+class Division(NamedTuple):
+    """This gateway counts 1/`gateways` of every limit alone, since then; nothing at 0."""
+
+    gateways: int
+    since_s: float
+
+
+NO_SHARE = Division(0, 0.0)
 
 
 class Bucket(msgspec.Struct, frozen=True):
@@ -38,11 +51,26 @@ class _Level(msgspec.Struct):
 
 
 class _Share(msgspec.Struct):
-    """A bucket's local part: what it started with, and what it holds now."""
+    """A bucket's local part: what it started with, and what it holds now.
+
+    `carried` was used under divisions before this one, and Redis has not been told of it.
+    """
 
     bucket: Bucket
+    division: Division
     start: _Level
     held: _Level
+    carried: float = 0.0
+
+    @property
+    def size(self) -> float:
+        """What it may hold, and what it refills in a minute."""
+        return self.bucket.limit / self.division.gateways
+
+    def used(self, now_s: float) -> float:
+        """What was used here and not told, as far as it has not leaked."""
+        here = self.held.leaked(self.size, now_s) - self.start.leaked(self.size, now_s)
+        return here + self.carried
 
 
 class Adjustment(msgspec.Struct, frozen=True):
@@ -79,19 +107,19 @@ class RateShares:
         if self._away_since_s is None:
             self._away_since_s = now_s
 
-    def level(self, bucket: Bucket, gateways: int, now_s: float) -> float:
-        """How full the share is."""
-        held = self._share(bucket, gateways, now_s).held
-        return held.leaked(bucket.limit / gateways, now_s)
+    def level(self, bucket: Bucket, division: Division, now_s: float) -> float:
+        """How full the share is; there must be one."""
+        share = self._share(bucket, division, now_s)
+        return share.held.leaked(share.size, now_s)
 
-    def add(self, bucket: Bucket, units: float, gateways: int, now_s: float) -> float:
+    def add(self, bucket: Bucket, units: float, division: Division, now_s: float) -> float:
         """Add units (negative gives back); returns how full the share is then."""
-        share = self._share(bucket, gateways, now_s)
-        level = max(0.0, share.held.leaked(bucket.limit / gateways, now_s) + units)
+        share = self._share(bucket, division, now_s)
+        level = max(0.0, share.held.leaked(share.size, now_s) + units)
         share.held = _Level(level, now_s)
         return level
 
-    def adjustments(self, gateways: int, now_s: float) -> list[Adjustment]:
+    def adjustments(self, now_s: float) -> list[Adjustment]:
         """What Redis has not been told of yet: levels it may have lost, and what was used here."""
         news = []
         for name, (bucket, seen) in self._seen.items():
@@ -99,22 +127,21 @@ class RateShares:
             if least > 0 and name not in self._told and name not in self._shares:
                 news.append(Adjustment(bucket, 0.0, least))
         for name, share in self._shares.items():
-            rate = share.bucket.limit / gateways
-            used = share.held.leaked(rate, now_s) - share.start.leaked(rate, now_s)
+            used = share.used(now_s)
             least = self.seen(share.bucket, now_s) or 0.0
             if used or name not in self._told:
                 news.append(Adjustment(share.bucket, used, least))
         return news
 
-    def told(self, news: Iterable[Adjustment], gateways: int, now_s: float) -> None:
+    def told(self, news: Iterable[Adjustment], now_s: float) -> None:
         """Redis has these adjustments, which were made at `now_s`."""
         for change in news:
             name = change.bucket.name
             self._told.add(name)
             share = self._shares.get(name)
             if share is not None:
-                level = share.start.leaked(change.bucket.limit / gateways, now_s) + change.units
-                share.start = _Level(level, now_s)
+                level = share.start.leaked(share.size, now_s) + change.units - share.carried
+                share.start, share.carried = _Level(level, now_s), 0.0
 
     def end(self) -> None:
         """Redis counts again."""
@@ -122,15 +149,24 @@ class RateShares:
         self._told.clear()
         self._away_since_s = None
 
-    def _share(self, bucket: Bucket, gateways: int, now_s: float) -> _Share:
+    def _share(self, bucket: Bucket, division: Division, now_s: float) -> _Share:
         share = self._shares.get(bucket.name)
         if share is None:
-            start = self._start(bucket, gateways, now_s)
-            share = self._shares[bucket.name] = _Share(bucket, start, start)
+            start = self._start(bucket, division, now_s)
+            share = self._shares[bucket.name] = _Share(bucket, division, start, start)
+        elif share.division != division:
+            start = _Level(bucket.limit / division.gateways, division.since_s)
+            carried = share.used(now_s)
+            share = self._shares[bucket.name] = _Share(bucket, division, start, start, carried)
         return share
 
-    def _start(self, bucket: Bucket, gateways: int, now_s: float) -> _Level:
-        since_s = now_s if self._away_since_s is None else self._away_since_s
-        if gateways > 1:
-            return _Level(bucket.limit / gateways, since_s)
-        return _Level(self.seen(bucket, since_s) or 0.0, since_s)
+    def _start(self, bucket: Bucket, division: Division, now_s: float) -> _Level:
+        away_s = now_s if self._away_since_s is None else self._away_since_s
+        seen = self._seen.get(bucket.name)
+        if division.gateways == 1:
+            # What others used before this gateway was alone is in the level, or has leaked.
+            if division.since_s <= away_s - MINUTE_S:
+                return _Level(self.seen(bucket, away_s) or 0.0, away_s)
+            if seen is not None and seen[1].at_s >= division.since_s:
+                return _Level(self.seen(bucket, away_s) or 0.0, away_s)
+        return _Level(bucket.limit / division.gateways, max(away_s, division.since_s))

@@ -68,3 +68,14 @@ def url(name: str, schemes: tuple[str, ...]) -> SplitResult | None:
     if parts.scheme not in schemes:
         raise ImproperlyConfigured(f"{name} must start with one of {', '.join(schemes)}.")
     return parts
+
+
+def address(name: str, schemes: tuple[str, ...], *, chars_max: int) -> str:
+    """A URL as it was given, with a host and one of the schemes; empty where it is unset."""
+    parts = url(name, schemes)
+    if parts is None:
+        return ""
+    value = text(name)
+    if not parts.hostname or parts.username is not None or len(value) > chars_max:
+        raise ImproperlyConfigured(f"{name} must have a host and at most {chars_max} characters.")
+    return value

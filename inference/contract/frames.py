@@ -162,8 +162,8 @@ class ModelOffer(Frame, frozen=True):
 class Hello(Frame, tag="hello", frozen=True):
     """The first frame of a link. A new epoch of the same node fences the old one.
 
-    `credits`: how many jobs the node takes at once from this gateway. `kv_blocks`: pool size in
-    blocks of `block_size` tokens.
+    `credits`: how many jobs the node takes at once from this gateway; others may hold all of them,
+    then more follow in `Credits`. `kv_blocks`: pool size in blocks of `block_size` tokens.
     """
 
     protocol: int
@@ -197,6 +197,11 @@ class Step(Frame, tag="step", frozen=True):
     the block that eviction would take next; `step_us` is the duration of the step itself.
     `drafted` tokens were guessed in this step, of which `accepted` turned out right; of several
     gateways only one is told so, so that their sum is right.
+    `prefilled_tokens` are prompt tokens that this step computed; an engine that tells them tells
+    `waiting_tokens`, too. `kv_cached_blocks` are those of `kv_free_blocks` whose contents can still
+    be found: taking them evicts. `others_active` and `others_queued_tokens` are what other gateways
+    have here: jobs, and their part of `waiting_tokens`. With `step_us` 0 and no outputs it is no
+    step: it tells the load alone.
     """
 
     outputs: list[Output]
@@ -209,6 +214,10 @@ class Step(Frame, tag="step", frozen=True):
     preemptions: int
     drafted: int = 0
     accepted: int = 0
+    prefilled_tokens: int = 0
+    kv_cached_blocks: int = 0
+    others_active: int = 0
+    others_queued_tokens: int = 0
 
 
 class KvEvents(Frame, tag="kv", frozen=True):
@@ -246,6 +255,16 @@ class Rejected(Frame, tag="rejected", frozen=True):
     message: str
 
 
+class Credits(Frame, tag="credits", frozen=True):
+    """How many jobs the node takes at once from this gateway from now on; 0 is possible.
+
+    A gateway with more of them in flight sends none until enough have ended.
+    """
+
+    number: int
+    credits: int
+
+
 class Draining(Frame, tag="draining", frozen=True):
     """The node takes no new jobs and finishes what it has."""
 
@@ -258,12 +277,35 @@ class Pong(Frame, tag="pong", frozen=True):
     number: int
 
 
+class GatewayAddress(Frame, frozen=True):
+    """A live gateway: its instance id, and where nodes dial it, empty if it does not say."""
+
+    instance: str
+    url: str
+
+
 class Welcome(Frame, tag="welcome", frozen=True):
-    """The gateway accepted the link; `gateway` is its instance id."""
+    """The gateway accepted the link; `gateway` is its instance id, `gateways` are all that live."""
 
     protocol: int
     gateway: str
     ping_interval_s: float
+    gateways: list[GatewayAddress] = msgspec.field(default_factory=list)
+
+
+class Gateways(Frame, tag="gateways", frozen=True):
+    """The list of live gateways has changed; it replaces the one before."""
+
+    gateways: list[GatewayAddress]
+
+
+class CreditsTaken(Frame, tag="credits_taken", frozen=True):
+    """From here on the gateway keeps to the `Credits` of that number.
+
+    Its jobs sent before are ahead of this frame, so the node can lend what it has taken back.
+    """
+
+    number: int
 
 
 class Job(Frame, tag="job", frozen=True):
@@ -318,5 +360,7 @@ class Ping(Frame, tag="ping", frozen=True):
     number: int
 
 
-FromNode = Hello | AssetPart | Step | KvEvents | Report | Rejected | Draining | Pong
-FromGateway = Welcome | Job | Cancel | Ack | AssetRequest | KvSnapshotRequest | Ping
+FromNode = Hello | Credits | AssetPart | Step | KvEvents | Report | Rejected | Draining | Pong
+FromGateway = (
+    Welcome | Gateways | CreditsTaken | Job | Cancel | Ack | AssetRequest | KvSnapshotRequest | Ping
+)

@@ -6,11 +6,13 @@ import asyncio
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
+from math import inf
 
 import pytest
 import redis
 
 from controlplane.bridge.limiter import UNLIMITED, RedisLimiter
+from controlplane.bridge.rate_share import NO_SHARE, Division
 from controlplane.bridge.redis_link import REPLY_S_MAX
 from controlplane.gateway.snapshot import EMPTY, ProjectRecord, Snapshot
 from controlplane.kernel.clock import monotonic_s
@@ -28,7 +30,8 @@ async def make(redis_url: str) -> AsyncIterator[Make]:
     made: list[RedisLimiter] = []
 
     def make_limiter(gateways: int = 1, snapshot: Snapshot = EMPTY) -> RedisLimiter:
-        limiter = RedisLimiter(redis_url, snapshot=lambda: snapshot, gateways=lambda: gateways)
+        division = Division(gateways, -inf)
+        limiter = RedisLimiter(redis_url, snapshot=lambda: snapshot, division=lambda: division)
         limiter.start()
         made.append(limiter)
         return limiter
@@ -101,7 +104,7 @@ async def test_a_projects_limit_is_shared_by_its_keys(make: Make) -> None:
 
 
 async def test_a_key_without_limits_never_reaches_redis() -> None:
-    limiter = RedisLimiter("unix:///nowhere", snapshot=lambda: EMPTY, gateways=lambda: 1)
+    limiter = RedisLimiter("unix:///nowhere", snapshot=lambda: EMPTY, division=lambda: NO_SHARE)
     assert await limiter.take(limited_key(requests=None), 10**9) is UNLIMITED
 
 
@@ -183,6 +186,15 @@ async def test_several_gateways_without_redis_never_pass_the_limit_together(
     await until(lambda: all(one.shared for one in limiters), BACK_S_MAX)
     used += [await admitted(limiter, 100, requests=100) for limiter in limiters]
     assert sum(used) <= 100 + (monotonic_s() - began) * 100 / 60 + 1
+
+
+async def test_without_redis_and_without_a_share_nothing_limited_is_admitted() -> None:
+    """A gateway that has just joined, or that may count as dead, has no part of any limit yet."""
+    limiter = RedisLimiter("unix:///nowhere", snapshot=lambda: EMPTY, division=lambda: NO_SHARE)
+    limiter.start()
+    refused = await limiter.take(limited_key(requests=100), 0)
+    assert not refused.allowed and refused.retry_after_s > 0
+    await limiter.close()
 
 
 async def test_a_slow_redis_counts_as_away_and_comes_back(make: Make, redis_url: str) -> None:

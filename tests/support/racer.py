@@ -5,8 +5,10 @@ Prints how many of its requests were admitted.
 
 import asyncio
 import sys
+from math import inf
 
 from controlplane.bridge.limiter import RedisLimiter
+from controlplane.bridge.rate_share import Division
 from controlplane.gateway.snapshot import EMPTY, KeyRecord
 
 AT_ONCE = 50
@@ -34,7 +36,7 @@ def limited_key(
 
 async def race(url: str, limit: int, takes: int) -> int:
     """Ask `takes` times, many at once; how many were admitted."""
-    limiter = RedisLimiter(url, snapshot=lambda: EMPTY, gateways=lambda: 4)
+    limiter = RedisLimiter(url, snapshot=lambda: EMPTY, division=lambda: Division(4, -inf))
     limiter.start()
     if not await limiter.wait_shared(10):
         raise RuntimeError("no Redis")

@@ -55,7 +55,7 @@ def hello_problem(hello: Hello) -> str | None:
         if not 1 <= len(getattr(hello, field)) <= chars_max:
             return f"hello.{field}: must have 1 to {chars_max} characters"
     ranges = (
-        ("credits", hello.credits, 1, CREDITS_MAX),
+        ("credits", hello.credits, 0, CREDITS_MAX),
         ("block_size", hello.block_size, 1, BLOCK_SIZE_MAX),
         ("kv_blocks", hello.kv_blocks, 0, KV_BLOCKS_MAX),
         ("models", len(hello.models), 1, MODELS_MAX),
@@ -88,11 +88,16 @@ def step_problem(step: Step) -> str | None:
     """A load figure that cannot be."""
     least = min(
         step.running, step.waiting, step.waiting_tokens, step.kv_free_blocks,
-        step.step_us, step.preemptions, step.accepted,
+        step.step_us, step.preemptions, step.accepted, step.prefilled_tokens,
+        step.kv_cached_blocks, step.others_active, step.others_queued_tokens,
     )  # fmt: skip
     # `not >= 0` also refuses NaN, which `< 0` would let pass.
     if least < 0 or not step.oldest_block_s >= 0:
         return "step: a load figure is negative"
+    if math.isinf(step.oldest_block_s):
+        return "step.oldest_block_s: not finite"
+    if step.kv_cached_blocks > step.kv_free_blocks:
+        return f"step.kv_cached_blocks: {step.kv_cached_blocks} of {step.kv_free_blocks} free ones"
     if step.drafted > DRAFTED_MAX:
         return f"step.drafted: over {DRAFTED_MAX}"
     if step.accepted > step.drafted:
