@@ -136,7 +136,6 @@ def _tiles(
     depth: dict[datetime, Depth],
     spend_nano: int | None,
 ) -> list[Tile]:
-    prompt = usage.uncached + usage.cached
     rate = everyone["tokens_per_s"].percentile(0.5) if "tokens_per_s" in everyone else None
     return [
         *_request_tiles(own, usage, seconds),
@@ -148,12 +147,7 @@ def _tiles(
             width="wide",
         ),
         _queue_tile(depth),
-        Tile(
-            "Cache hit rate",
-            [Cell("cache", formats.percent(usage.cached, prompt))],
-            Cell("cache.tokens", f"{formats.count_short(usage.cached)} of "
-                 f"{formats.count_short(prompt)} prompt tokens"),
-        ),
+        _cache_tile(usage),
         _drafts_tile(everyone),
         Tile(
             "Spend",
@@ -199,6 +193,26 @@ def _queue_tile(depth: dict[datetime, Depth]) -> Tile:
     cells = [Cell("depth", now, label="now"), count_cell("depth.most", most, "most at once")]
     what = Cell("depth.what", "requests waiting, all tenants")
     return Tile("Queue depth", cells, what, width="wide")
+
+
+def _cache_tile(usage: UsageSum) -> Tile:
+    """What engines delivered, beside what routing captured of all that the fleet had."""
+    prompt = usage.uncached + usage.cached
+    cells = [
+        Cell(key, formats.percent(tokens, prompt), f"{tokens:,} tokens", label=label)
+        for key, tokens, label in (
+            ("cache", usage.cached, "delivered"),
+            ("cache.captured", usage.captured, "captured by routing"),
+            ("cache.available", usage.available, "available in the fleet"),
+        )
+    ]
+    counts = f"{formats.count_short(usage.cached)} of {formats.count_short(prompt)}"
+    return Tile(
+        "Cache hit rate",
+        cells,
+        Cell("cache.tokens", f"{counts} prompt tokens were delivered from a cache"),
+        width="widest",
+    )
 
 
 def _drafts_tile(everyone: dict[str, Histogram]) -> Tile:

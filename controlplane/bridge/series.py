@@ -44,6 +44,7 @@ GROUPS_MAX = 500
 PROJECTS_MAX = 2_000
 COUNTERS_MAX = 20_000
 MINUTES_MAX = 15
+USAGE_COUNTS = 9
 
 _STAGE_SPANS = tuple(INDEX[name] for name in STAGE_NAMES)
 _NODE_SPANS = tuple(INDEX[f"s5_infer.{name}"] for name in ("queue", "prefill", "decode", "network"))
@@ -172,7 +173,7 @@ class Minute:
             if len(self.usage) >= COUNTERS_MAX:
                 self.overflowed += 1
                 key = (record.organization, EVERYONE, EVERYONE, OTHER, OTHER)
-            counts = self.usage.setdefault(key, [0] * 7)
+            counts = self.usage.setdefault(key, [0] * USAGE_COUNTS)
         self.dirty_usage.add(key)
         gone = record.status == CLIENT_LEFT
         counts[0] += 1
@@ -182,6 +183,8 @@ class Minute:
         counts[4] += record.cached_tokens
         counts[5] += record.output_tokens
         counts[6] += record.cost_nano
+        counts[7] += record.available_tokens
+        counts[8] += record.captured_tokens
 
 
 class Minutes:

@@ -113,7 +113,8 @@ class HistogramRollup(Series):
 class Usage(models.Model):
     """Counters of one organization, project, key, model and route.
 
-    `gone` are requests whose client left before the end; they are no `errors`.
+    `gone` are requests whose client left before the end; they are no `errors`. Of the prompt
+    tokens, `available` were cached at the best node, `captured` at the chosen one.
     """
 
     organization = models.UUIDField()
@@ -128,6 +129,8 @@ class Usage(models.Model):
     cached = models.BigIntegerField()
     output = models.BigIntegerField()
     nano = models.BigIntegerField()
+    available = models.BigIntegerField()
+    captured = models.BigIntegerField()
 
     class Meta:
         """Columns shared by minutes and roll-ups."""

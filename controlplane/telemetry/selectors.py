@@ -29,7 +29,17 @@ ROLLUP_S = 300
 HOUR_S = 3_600
 # Younger windows are rolled up while they fill, and again: their minutes are read instead.
 SETTLED_AFTER = timedelta(minutes=20)
-FIGURES = ("requests", "errors", "gone", "uncached", "cached", "output", "nano")
+FIGURES = (
+    "requests",
+    "errors",
+    "gone",
+    "uncached",
+    "cached",
+    "output",
+    "nano",
+    "available",
+    "captured",
+)
 
 HistogramRow = tuple[datetime, str, uuid.UUID, bytes | memoryview]
 
@@ -38,7 +48,8 @@ HistogramRow = tuple[datetime, str, uuid.UUID, bytes | memoryview]
 class UsageSum:
     """Counters added up; tokens in three buckets that do not overlap.
 
-    `gone` are requests whose client left before the end; they are no `errors`.
+    `gone` are requests whose client left before the end; they are no `errors`. `available` prompt
+    tokens were cached at the best node of the fleet, `captured` at the one that was chosen.
     """
 
     requests: int = 0
@@ -48,6 +59,8 @@ class UsageSum:
     cached: int = 0
     output: int = 0
     nano: int = 0
+    available: int = 0
+    captured: int = 0
 
     def add(self, other: UsageSum) -> None:
         """Add another sum to this one."""

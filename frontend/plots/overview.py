@@ -106,19 +106,29 @@ def _depth_figure(depth: dict[datetime, Depth], times: list[datetime]) -> Figure
 
 
 def _cache_figure(points: dict[datetime, Point], times: list[datetime]) -> Figure:
-    values: list[float | None] = []
-    for at in times:
-        usage = points[at].usage if at in points else UsageSum()
-        prompt = usage.uncached + usage.cached
-        values.append(HUNDRED * usage.cached / prompt if prompt else None)
+    usages = [points[at].usage if at in points else UsageSum() for at in times]
+    values, captured, available = (
+        [_prompt_share(usage, getattr(usage, name)) for usage in usages]
+        for name in ("cached", "captured", "available")
+    )
     known = [value for value in values if value is not None]
     finding = (
         f"Between {min(known):.0f} and {max(known):.0f} % of prompt tokens came from the cache."
         if known
         else "No prompt was read in this range."
     )
-    line = Line("hit rate", values, "--stage-2")
-    return Figure("cache", "Cache hit rate", finding, times, [line], Axis("%", most=HUNDRED))
+    lines = [
+        Line("available in the fleet", available, "--muted", "dot"),
+        Line("captured by routing", captured, "--stage-4", "dash"),
+        Line("delivered by engines", values, "--stage-2"),
+    ]
+    return Figure("cache", "Cache hit rate", finding, times, lines, Axis("%", most=HUNDRED))
+
+
+def _prompt_share(usage: UsageSum, tokens: int) -> float | None:
+    """Percent of all prompt tokens."""
+    prompt = usage.uncached + usage.cached
+    return HUNDRED * tokens / prompt if prompt else None
 
 
 def _steps(within: TimeRange) -> list[datetime]:

@@ -18,6 +18,7 @@ from controlplane.kernel.gauges import DRAFTS, GAUGES
 from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.spans import unpack_spans
 from controlplane.kernel.statuses import CLIENT_LEFT
+from controlplane.telemetry.selectors import FIGURES
 from tests.support.money import dsn, eventually, rows, superuser_dsn
 from tests.support.records import make_record
 
@@ -85,8 +86,8 @@ async def test_series_of_all_measures_and_of_the_project(recorder: PostgresRecor
     assert (total.count, total.maximum, total.total) == (3, 40_000, 70_000)
     assert found[EVERYONE, "inter_token"].count == 57
     assert found[EVERYONE, "tokens_per_s"].percentile(0.5) == pytest.approx(285_714, rel=0.011)
-    usage = rows("SELECT requests, errors, gone, uncached, cached, output, nano FROM usage_minutes")
-    assert usage == [(3, 0, 0, 42, 48, 60, 288)]
+    usage = rows(f"SELECT {', '.join(FIGURES)} FROM usage_minutes")
+    assert usage == [(3, 0, 0, 42, 48, 60, 288, 72, 60)]
 
 
 async def test_a_projects_series_are_kept_by_model(recorder: PostgresRecorder) -> None:

@@ -98,6 +98,8 @@ def _record(
         finish="" if failed else dice.choice(("stop", "stop", "length")),
         stream=dice.random() < 0.8,
         prompt_tokens=0 if failed else prompt,
+        available_tokens=0 if failed else min(prompt, cached + 32),
+        captured_tokens=0 if failed else cached,
         cached_tokens=0 if failed else cached,
         output_tokens=output,
         total_us=1_400 if failed else total_us,

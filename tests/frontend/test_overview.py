@@ -109,7 +109,10 @@ def test_too_few_values_are_not_judged() -> None:
 
 
 def test_counts_rates_and_money_of_a_range() -> None:
-    usage = UsageSum(requests=900, errors=9, gone=45, uncached=300, cached=700, output=9_000)
+    usage = UsageSum(
+        requests=900, errors=9, gone=45, uncached=300, cached=700, output=9_000,
+        available=900, captured=800,
+    )  # fmt: skip
     cells = _cells(_made(Point(START, usage=usage)))
     assert cells["requests"].title == "900"
     assert cells["requests.rate"].text == "1.00 a second"
@@ -117,7 +120,8 @@ def test_counts_rates_and_money_of_a_range() -> None:
     assert cells["gone"].text == "5.00 %"
     assert cells["gone.count"].text.startswith("45 ")
     assert cells["tokens"].text == "10.0"
-    assert cells["cache"].text == "70.0 %"
+    reuse = [cells[key].text for key in ("cache.available", "cache.captured", "cache")]
+    assert reuse == ["90.0 %", "80.0 %", "70.0 %"]
     assert (cells["spend"].text, cells["spend"].title) == ("$0.00123", "$0.001234567")
 
 

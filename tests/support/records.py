@@ -30,6 +30,8 @@ def make_record(**changes: Any) -> RequestRecord:
         "finish": "stop",
         "stream": True,
         "prompt_tokens": 30,
+        "available_tokens": 24,
+        "captured_tokens": 20,
         "cached_tokens": 16,
         "output_tokens": 20,
         "total_us": 90_000,

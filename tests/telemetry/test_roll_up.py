@@ -45,7 +45,7 @@ def write_minute(minute: datetime, writer: uuid.UUID, histogram: Histogram, requ
                 [ALICE_KEY],
                 ["sluice-5m"],
                 ["direct"],
-                [f"{{{requests},0,0,1,2,3,4}}"],
+                [f"{{{requests},0,0,1,2,3,4,5,6}}"],
             ],
         )
 

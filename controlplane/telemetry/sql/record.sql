@@ -65,16 +65,19 @@ DECLARE
     written integer;
 BEGIN
     INSERT INTO usage_minutes (minute, writer, organization, project, key, model, route,
-                               requests, errors, gone, uncached, cached, output, nano)
+                               requests, errors, gone, uncached, cached, output, nano,
+                               available, captured)
     SELECT to_timestamp(u.minute_s), p_writer, u.organization, u.project, u.key, u.model, u.route,
-           n.f[1], n.f[2], n.f[3], n.f[4], n.f[5], n.f[6], n.f[7]
+           n.f[1], n.f[2], n.f[3], n.f[4], n.f[5], n.f[6], n.f[7], n.f[8],
+           n.f[9]
     FROM unnest(p_minute_s, p_organization, p_project, p_key, p_model, p_route, p_figures)
              AS u(minute_s, organization, project, key, model, route, figures),
          LATERAL (SELECT u.figures::bigint[] OFFSET 0) AS n(f)
     ON CONFLICT (minute, organization, project, key, model, route, writer)
         DO UPDATE SET requests = excluded.requests, errors = excluded.errors,
                       gone = excluded.gone, uncached = excluded.uncached,
-                      cached = excluded.cached, output = excluded.output, nano = excluded.nano;
+                      cached = excluded.cached, output = excluded.output, nano = excluded.nano,
+                      available = excluded.available, captured = excluded.captured;
     GET DIAGNOSTICS written = ROW_COUNT;
     RETURN written;
 END $$;

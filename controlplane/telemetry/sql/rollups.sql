@@ -59,23 +59,26 @@ DECLARE
     written integer;
 BEGIN
     INSERT INTO usage_rollups AS r (step_s, at, organization, project, key, model, route,
-                                    requests, errors, gone, uncached, cached, output, nano)
+                                    requests, errors, gone, uncached, cached, output, nano,
+                                    available, captured)
     SELECT step, opens, u.organization, u.project, u.key, u.model, u.route, sum(u.requests),
-           sum(u.errors), sum(u.gone), sum(u.uncached), sum(u.cached), sum(u.output), sum(u.nano)
+           sum(u.errors), sum(u.gone), sum(u.uncached), sum(u.cached), sum(u.output), sum(u.nano),
+           sum(u.available), sum(u.captured)
     FROM (
         SELECT organization, project, key, model, route, requests, errors, gone, uncached,
-               cached, output, nano
+               cached, output, nano, available, captured
         FROM usage_minutes WHERE source_s = 60 AND minute >= opens AND minute < closes
         UNION ALL
         SELECT organization, project, key, model, route, requests, errors, gone, uncached,
-               cached, output, nano
+               cached, output, nano, available, captured
         FROM usage_rollups WHERE step_s = source_s AND at >= opens AND at < closes
     ) AS u
     GROUP BY u.organization, u.project, u.key, u.model, u.route
     ON CONFLICT (step_s, at, organization, project, key, model, route)
         DO UPDATE SET requests = excluded.requests, errors = excluded.errors,
                       gone = excluded.gone, uncached = excluded.uncached,
-                      cached = excluded.cached, output = excluded.output, nano = excluded.nano;
+                      cached = excluded.cached, output = excluded.output, nano = excluded.nano,
+                      available = excluded.available, captured = excluded.captured;
     GET DIAGNOSTICS written = ROW_COUNT;
     RETURN written;
 END $$;
