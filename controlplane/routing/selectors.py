@@ -1,13 +1,73 @@
-"""Reads of routing rules."""
+"""Reads of routing rules: the versions, what is in force, and what is wrong with rules."""
 
-from controlplane.routing.models import RouteRule, RuleSet
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+
+from controlplane.catalog.selectors import model_list, pool_list
+from controlplane.core.audit import Actor
+from controlplane.core.permissions import Action
+from controlplane.kernel.rules import RouteRule
+from controlplane.routing.checks import ID_HEX, Names, Problem, find_problems
+from controlplane.routing.models import RuleSet, State
+from controlplane.routing.rulesjson import read_rules, versioned
+from controlplane.tenants.access import require
+from controlplane.tenants.selectors_staff import organization_names, project_names
+
+VERSIONS_SHOWN_MAX = 100
+
+
+def ruleset_list(*, actor: Actor) -> list[RuleSet]:
+    """The newest versions, newest first, for staff."""
+    require(actor, Action.ROUTING_MANAGE)
+    rows = RuleSet.objects.select_related("created_by", "based_on", "copy_of")
+    return list(rows.order_by("-version")[:VERSIONS_SHOWN_MAX])
+
+
+def ruleset_get(*, actor: Actor, version: int) -> RuleSet:
+    """One version; raises DoesNotExist."""
+    require(actor, Action.ROUTING_MANAGE)
+    rows = RuleSet.objects.select_related("created_by", "based_on", "copy_of")
+    return rows.get(version=version)
 
 
 def ruleset_in_force() -> RuleSet | None:
-    """The newest version, None before any was published."""
-    return RuleSet.objects.order_by("-version").first()
+    """The published version, None before the first."""
+    return RuleSet.objects.filter(state=State.PUBLISHED).first()
 
 
-def rule_list(*, rule_set: RuleSet) -> list[RouteRule]:
-    """A version's rules in the order in which they are tried."""
-    return list(RouteRule.objects.filter(rule_set=rule_set).order_by("position"))
+def ruleset_on_trial() -> RuleSet | None:
+    """The canary, if there is one."""
+    return RuleSet.objects.filter(state=State.CANARY).first()
+
+
+def ruleset_before(current: RuleSet) -> RuleSet | None:
+    """What a rollback of `current` brings back: the version in force before it was first."""
+    origin = current.copy_of or current
+    earlier = RuleSet.objects.filter(published_at__lt=origin.published_at).exclude(id=origin.id)
+    return earlier.select_related("copy_of").order_by("-published_at").first()
+
+
+def rules_of(rule_set: RuleSet | None) -> tuple[RouteRule, ...]:
+    """A version's rules as gateways have them; none without a version."""
+    return versioned(read_rules(rule_set.rules), rule_set.version) if rule_set else ()
+
+
+def rule_problems(*, actor: Actor, rules: Sequence[RouteRule]) -> list[Problem]:
+    """What is wrong with rules, held against what there is now."""
+    require(actor, Action.ROUTING_MANAGE)
+    organizations = organization_names(actor=actor)
+    named = {value for rule in rules for value in rule.match.projects}
+    projects = project_names(actor=actor, organizations=organizations, ids=_ids(named))
+    names = Names(
+        models={model.name: model.task for model in model_list(enabled_only=True)},
+        pools={pool.name: pool.task for pool in pool_list()},
+        organizations=frozenset(one.hex for one in organizations),
+        projects=frozenset(one.hex for one in projects),
+    )
+    return find_problems(rules, names)
+
+
+def _ids(texts: Iterable[str]) -> list[uuid.UUID]:
+    return [uuid.UUID(text) for text in texts if ID_HEX.fullmatch(text)]

@@ -25,9 +25,8 @@ from controlplane.catalog.services import (
 )
 from controlplane.core.audit import OPERATOR
 from controlplane.gateway.refusal import Refusal
-from controlplane.kernel.rules import PRIORITY_HIGH
+from controlplane.kernel.rules import PRIORITY_HIGH, Step, Target
 from controlplane.quotas.services import rate_limit_set
-from controlplane.routing.services import RuleDraft, ruleset_publish
 from controlplane.tenants.services import (
     KeyTerms,
     apikey_create,
@@ -38,6 +37,7 @@ from controlplane.tenants.services import (
 from tests.support.money import add_budget, rows
 from tests.support.orm import orm, until
 from tests.support.people import Cast, make_cast
+from tests.support.rules import generates, publish
 from tests.support.servers import Servers
 
 SEEN_S_MAX = 2.0
@@ -77,7 +77,7 @@ def configure() -> tuple[Cast, str]:
     model = model_create(actor=OPERATOR, draft=draft)
     price = PriceDraft(input_pico=150_000, cached_pico=30_000, output_pico=600_000)
     price_publish(actor=OPERATOR, model=model, draft=price)
-    ruleset_publish(actor=OPERATOR, rules=[RuleDraft(name="r", model="m-1", pool="default")])
+    publish(generates("r", "m-1"))
     for budget, scope in ((cast.acme.id, "organization"), (created.key.id, "key")):
         add_budget(budget, 10**9, scope=scope, organization=cast.acme.id)
     return cast, created.secret
@@ -101,7 +101,9 @@ async def test_everything_arrives(source: SnapshotSource) -> None:
     assert project.salt != other.salt and len(project.salt) == 32
     model = current.models["m-1"]
     assert (model.price.version, model.price.output_pico, model.task) == (1, 600_000, "generate")
-    assert [(rule.name, rule.version, rule.alias) for rule in current.rules] == [("r", 1, None)]
+    (rule,) = current.rules
+    assert (rule.label, rule.match.tasks, current.candidate) == ("r@1", {"generate"}, None)
+    assert rule.steps == (Step(targets=(Target(model="m-1"),)),)
     port = SnapshotKeys(source, pepper=settings.KEY_PEPPER, play_secret=b"")
     assert port.check(secret) == key
 

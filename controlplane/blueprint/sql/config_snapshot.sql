@@ -1,5 +1,7 @@
 -- The whole configuration that gateways read, as one JSON text in the shape of gateway/snapshot.py.
--- One statement reads everything, so version and content belong together.
+-- One statement reads everything, so version and content belong together. Run again by a migration
+-- whenever it changes; on a fresh database the first of these comes before some of the columns.
+SET LOCAL check_function_bodies = off;
 
 -- Prices come into force by the clock, without any change of a row: counting those that have is
 -- what makes the number move then.
@@ -76,24 +78,24 @@ WITH limited AS (
     ) p
     WHERE m.enabled
 ), rule_rows AS (
-    SELECT r.position, json_build_object(
-        'name', r.name,
-        'version', s.version,
-        'alias', r.alias,
-        'project', replace(r.project_id::text, '-', ''),
-        'model', r.model,
-        'pool', r.pool
-    ) AS body
-    FROM route_rules r
-    JOIN (SELECT id, version FROM rule_sets ORDER BY version DESC LIMIT 1) s
-        ON s.id = r.rule_set_id
+    SELECT s.state, s.share_permille, coalesce(
+        jsonb_agg(r.rule || jsonb_build_object('version', s.version) ORDER BY r.place)
+            FILTER (WHERE r.rule IS NOT NULL), '[]') AS rules
+    FROM rule_sets s
+    LEFT JOIN LATERAL jsonb_array_elements(s.rules) WITH ORDINALITY AS r(rule, place) ON true
+    WHERE s.state IN ('published', 'canary')
+    GROUP BY s.id
 )
 SELECT json_build_object(
     'version', config_version_now(),
     'keys', (SELECT coalesce(json_object_agg(key_id, body), '{}') FROM key_rows),
     'projects', (SELECT coalesce(json_object_agg(hex, body), '{}') FROM project_rows),
     'models', (SELECT coalesce(json_object_agg(name, body), '{}') FROM model_rows),
-    'rules', (SELECT coalesce(json_agg(body ORDER BY position), '[]') FROM rule_rows),
+    'rules', coalesce((SELECT rules FROM rule_rows WHERE state = 'published'), '[]'),
+    'candidate', (
+        SELECT json_build_object('rules', rules, 'share_permille', share_permille)
+        FROM rule_rows WHERE state = 'canary'
+    ),
     'budgets', (SELECT coalesce(json_agg(hex), '[]') FROM limited)
 )::text
 $$;

@@ -1,0 +1,82 @@
+"""Rules as JSON: read strictly, with every error at its field; written without what is default."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from django.core.exceptions import ValidationError
+
+from controlplane.kernel.rules import RULES_MAX, RouteRule
+
+FIELD = "rules"
+_PLACE = re.compile(r"(?P<told>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
+_FIELD_NAMED = re.compile(r"Object (?:missing required|contains unknown) field `(?P<name>[^`]*)`")
+
+
+def read_rules(value: object) -> tuple[RouteRule, ...]:
+    """The rules of a version; raises ValidationError, by field: `rules[3].steps[0].queue_s`."""
+    if not isinstance(value, list):
+        raise ValidationError({FIELD: "Must be a list of rules."})
+    if len(value) > RULES_MAX:
+        raise ValidationError({FIELD: f"At most {RULES_MAX} rules."})
+    rules: list[RouteRule] = []
+    errors: dict[str, list[str]] = {}
+    for place, each in enumerate(value):
+        try:
+            rules.append(_read_rule(each))
+        except msgspec.ValidationError as error:
+            path, told = _told(str(error))
+            errors[f"{FIELD}[{place}]{path}"] = [told]
+    if errors:
+        raise ValidationError(errors)
+    return tuple(rules)
+
+
+def read_rules_text(text: str) -> object:
+    """JSON as somebody typed it; raises ValidationError with the place of a slip."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise ValidationError({FIELD: f"Not JSON: {error}."}) from error
+
+
+def write_rules(rules: Iterable[RouteRule]) -> list[dict[str, Any]]:
+    """What is stored and shown; `read_rules` restores it."""
+    return [_plain(rule) for rule in rules]
+
+
+def versioned(rules: Iterable[RouteRule], version: int) -> tuple[RouteRule, ...]:
+    """The rules as gateways have them, so that their labels are those that requests are kept by."""
+    return tuple(msgspec.structs.replace(rule, version=version) for rule in rules)
+
+
+def _read_rule(value: object) -> RouteRule:
+    if isinstance(value, dict) and "version" in value:
+        raise msgspec.ValidationError("Object contains unknown field `version`")
+    return msgspec.convert(value, RouteRule)
+
+
+def _told(message: str) -> tuple[str, str]:
+    found = _PLACE.fullmatch(message)
+    told, path = (found["told"], found["path"] or "") if found else (message, "")
+    named = _FIELD_NAMED.match(told)
+    if named is None:
+        return path, f"{told}."
+    word = "Missing." if "missing" in told else "There is no such field."
+    return f"{path}.{named['name']}", word
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, msgspec.Struct):
+        fields = msgspec.structs.fields(value)
+        pairs = ((field, getattr(value, field.name)) for field in fields)
+        plain = {field.name: _plain(each) for field, each in pairs if each != field.default}
+        return {name: each for name, each in plain.items() if each != {}}
+    if isinstance(value, frozenset):
+        return sorted(value)
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return value

@@ -1,0 +1,49 @@
+"""What staff see across organizations to run the installation: names, and what rules look at."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from controlplane.core.audit import Actor
+from controlplane.core.permissions import Action
+from controlplane.core.scope import organization_scope
+from controlplane.tenants.access import require
+from controlplane.tenants.models import ApiKey, Organization, Project
+
+# A scope names each organization: more than these would make every statement slow.
+ORGANIZATIONS_MAX = 5_000
+
+
+class KeyFacts(NamedTuple):
+    """What a key is now, as routing rules see it."""
+
+    tags: frozenset[str]
+    priority: int
+
+
+def organization_names(*, actor: Actor) -> dict[uuid.UUID, str]:
+    """All organizations, at most the oldest `ORGANIZATIONS_MAX`."""
+    require(actor, Action.ROUTING_MANAGE)
+    rows = Organization.objects.order_by("id").values_list("id", "name")
+    return dict(rows[:ORGANIZATIONS_MAX])
+
+
+def project_names(
+    *, actor: Actor, organizations: Iterable[uuid.UUID], ids: Iterable[uuid.UUID]
+) -> dict[uuid.UUID, str]:
+    """Those of the projects asked for that there are."""
+    require(actor, Action.ROUTING_MANAGE)
+    with organization_scope(organizations):
+        return dict(Project.objects.filter(id__in=list(ids)).values_list("id", "name"))
+
+
+def key_facts(
+    *, actor: Actor, organizations: Iterable[uuid.UUID], ids: Iterable[uuid.UUID]
+) -> Mapping[uuid.UUID, KeyFacts]:
+    """Tags and priority of those of the keys asked for that there are."""
+    require(actor, Action.ROUTING_MANAGE)
+    with organization_scope(organizations):
+        rows = ApiKey.objects.filter(id__in=list(ids)).values_list("id", "tags", "priority")
+        return {key: KeyFacts(frozenset(tags), priority) for key, tags, priority in rows}
