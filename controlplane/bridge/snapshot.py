@@ -22,11 +22,11 @@ from controlplane.gateway.snapshot import (
     KeyRecord,
     ModelRecord,
     ProjectRecord,
-    RouteRule,
     SafetyMode,
     Snapshot,
 )
 from controlplane.kernel.clock import monotonic_s
+from controlplane.kernel.rules import Candidate, RouteRule
 
 POLL_S = 1.0
 QUERY_S_MAX = 5.0
@@ -53,6 +53,7 @@ class _Loaded(msgspec.Struct, frozen=True, kw_only=True):
     projects: dict[str, _Project]
     models: dict[str, ModelRecord]
     rules: tuple[RouteRule, ...]
+    candidate: Candidate | None
     budgets: frozenset[str]
 
 
@@ -139,6 +140,7 @@ class SnapshotSource:
             projects=projects,
             models=loaded.models,
             rules=loaded.rules,
+            candidate=loaded.candidate,
             budgets=loaded.budgets,
         )
 

@@ -20,7 +20,7 @@ from controlplane.gateway.refusal import NO_RETRY, Refusal, internal_error, unav
 from controlplane.gateway.s1_admission.authenticate import authenticate
 from controlplane.gateway.s1_admission.body import Receive
 from controlplane.gateway.s1_admission.limits import limit_headers
-from controlplane.gateway.trip import Trip
+from controlplane.gateway.trip import Trip, made
 from controlplane.gateway.world import World
 from controlplane.kernel.spans import STAGES
 
@@ -189,9 +189,13 @@ def _trip_headers(trip: Trip) -> Headers:
         headers.append((b"openai-organization", trip.key.organization.encode()))
     if trip.admitted is not None:
         headers += limit_headers(trip.admitted.allowance)
+    if trip.plan is not None:
+        headers.append((b"x-sluice-route", trip.plan.label.encode()))
     if trip.placement is not None:
         headers.append((b"x-sluice-node", trip.placement.link.identity.name.encode()))
-        headers.append((b"x-sluice-route", trip.placement.rule.encode()))
+        step = made(trip.step)
+        if step.number > 1:
+            headers.append((b"x-sluice-fallback", f"{step.number}:{step.model.name}".encode()))
     headers.append((b"server-timing", _server_timing(trip)))
     return headers
 

@@ -14,6 +14,7 @@ from controlplane.gateway.s3_tokenize.tokenize import Prompt, encode_inputs
 from controlplane.gateway.s4_route.node import Placement
 from controlplane.gateway.s5_infer.dispatch import Work, dispatch
 from controlplane.gateway.s6_finish.serialize import write_list, write_vectors
+from controlplane.gateway.snapshot import ModelRecord
 from controlplane.gateway.trip import Trip, made
 from inference.contract.frames import Output, Usage
 
@@ -26,7 +27,7 @@ class Embedding:
 
     def __init__(self, trip: Trip) -> None:
         self._trip = trip
-        self._encoded: list[list[int]] | None = None
+        self._encoded: dict[str, list[list[int]]] = {}
         self._missing = 0
         self._writer: VectorWriter | None = None
 
@@ -35,16 +36,20 @@ class Embedding:
         """Every input has its vector."""
         return not self._missing
 
-    async def count(self) -> int:
+    async def count(self, model: ModelRecord) -> int:
         """Tokens of all inputs; raises `Refusal`."""
-        return sum(map(len, await self._tokens()))
+        served = self._trip.world.fleet.models().get(model.name)
+        if served is None:
+            raise no_node(model.name)
+        return sum(map(len, await self._tokens(served, model)))
 
     async def tokenize(self) -> Prompt:
         """Token ids of every input within the window; there is no cache, so no block hashes."""
         cluster = made(self._trip.cluster)
         _check_dimensions(self._inputs(), cluster.served)
+        encoded = await self._tokens(cluster.served, made(self._trip.step).model)
         return Prompt(
-            tokens=list(chain.from_iterable(await self._tokens())),
+            tokens=list(chain.from_iterable(encoded)),
             chains={link.hello.block_size: [] for link in cluster.nodes},
             output_tokens=0,
             salt=b"",
@@ -62,13 +67,13 @@ class Embedding:
         """Send the job; raises `NodeChanged`."""
         admitted, prompt = made(self._trip.admitted), made(self._trip.prompt)
         work = Work(
-            model=admitted.model.name,
+            model=made(self._trip.step).model.name,
             sampling=admitted.ask.sampling,
             tokens=[],
             chains=prompt.chains,
             output_tokens=0,
             salt=prompt.salt,
-            inputs=made(self._encoded),
+            inputs=self._encoded[made(self._trip.cluster).served.digest],
         )
         call, fleet = self._trip.call, self._trip.world.fleet
         return dispatch(call, work, placement.link, fleet, cached_tokens=0)
@@ -94,20 +99,19 @@ class Embedding:
     def _inputs(self) -> Inputs:
         return made(made(self._trip.asked).ask.inputs)
 
-    async def _tokens(self) -> list[list[int]]:
-        """Token ids, made once: by stage 3, or earlier when a hold needs the count."""
-        if self._encoded is None:
-            model = made(self._trip.asked).model
-            served = self._trip.world.fleet.models().get(model.name)
-            if served is None or served.text is None:
+    async def _tokens(self, served: ServedModel, model: ModelRecord) -> list[list[int]]:
+        """Made once for each tokenizer: by stage 3, or earlier when a hold needs the count."""
+        encoded = self._encoded.get(served.digest)
+        if encoded is None:
+            if served.text is None:
                 raise no_node(model.name)
-            self._encoded = await encode_inputs(
+            encoded = self._encoded[served.digest] = await encode_inputs(
                 self._trip.call,
                 self._inputs(),
                 served.text,
                 window_tokens=min(model.context_window, served.context_window),
             )
-        return self._encoded
+        return encoded
 
 
 def _check_dimensions(inputs: Inputs, served: ServedModel) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import msgspec
 
 from controlplane.gateway.answer import Piece, Writer
-from controlplane.gateway.ask import Ask
+from controlplane.gateway.nodes.models import ServedModel
 from controlplane.gateway.nodes.stream import JobStream
 from controlplane.gateway.openai.render import ChatWriter
 from controlplane.gateway.openai.upstream import request_json
+from controlplane.gateway.plan import PlannedStep
 from controlplane.gateway.refusal import no_node
+from controlplane.gateway.s1_admission.admit import Admitted
 from controlplane.gateway.s1_admission.hold import prompt_bound
+from controlplane.gateway.s2_balance.balance import Cluster
 from controlplane.gateway.s3_tokenize.tokenize import Prompt, encode_ask, tokenize
 from controlplane.gateway.s3_tokenize.window import Room
 from controlplane.gateway.s4_route.node import Placement
@@ -18,8 +21,16 @@ from controlplane.gateway.s5_infer.dispatch import Work, dispatch
 from controlplane.gateway.s6_finish.finisher import Finisher
 from controlplane.gateway.s6_finish.serialize import write_chunk, write_end
 from controlplane.gateway.s6_finish.write import write_out
+from controlplane.gateway.snapshot import ModelRecord
 from controlplane.gateway.trip import NOTHING, Trip, made
-from inference.contract.frames import Output, Sampling, Usage
+from inference.contract.frames import Output, Usage
+
+
+class Encoded(msgspec.Struct, frozen=True):
+    """A prompt as the nodes of a model take it: token ids, or the request itself."""
+
+    tokens: list[int]
+    request_json: bytes = b""
 
 
 class Generation:
@@ -28,8 +39,7 @@ class Generation:
     def __init__(self, trip: Trip, writer: type[ChatWriter]) -> None:
         self._trip = trip
         self._shape = writer
-        self._tokens: list[int] | None = None
-        self._request_json = b""
+        self._encoded: dict[str, Encoded] = {}
         self._pieces: dict[int, Piece] = {}
         self._finisher: Finisher | None = None
         self._writer: Writer | None = None
@@ -49,25 +59,27 @@ class Generation:
         """What the safety layer found, in any choice."""
         return self._finisher.verdict if self._finisher else ""
 
-    async def count(self) -> int:
+    async def count(self, model: ModelRecord) -> int:
         """Tokens of the prompt, at most where no tokenizer can tell; raises `Refusal`."""
-        tokens = len(await self._encoded())
-        return self._prompt_bound() if self._request_json else tokens
+        served = self._trip.world.fleet.models().get(model.name)
+        if served is None:
+            raise no_node(model.name)
+        encoded = await self._encode(served, model)
+        if encoded.request_json:
+            return prompt_bound(made(self._trip.asked).ask, model)
+        return len(encoded.tokens)
 
     async def tokenize(self) -> Prompt:
         """Token ids, window, block hashes; raises `Refusal`."""
-        admitted, cluster = made(self._trip.admitted), made(self._trip.cluster)
-        tokens = await self._encoded()
-        if bool(self._request_json) != (cluster.served.text is None):
-            # Nodes of the other kind have taken over since the tokens were counted.
-            raise no_node(admitted.model.name)
+        admitted, cluster, step = self._now()
+        encoded = await self._encode(cluster.served, step.model)
         return tokenize(
             self._trip.call,
             admitted.ask,
-            tokens,
+            encoded.tokens,
             room=Room(
-                window_tokens=min(admitted.model.context_window, cluster.served.context_window),
-                output_tokens=admitted.output_tokens,
+                window_tokens=min(step.model.context_window, cluster.served.context_window),
+                output_tokens=step.output_tokens,
             ),
             block_sizes=[link.hello.block_size for link in cluster.nodes],
             salt=admitted.snapshot.projects[admitted.key.project].salt,
@@ -75,8 +87,9 @@ class Generation:
 
     def begin(self) -> None:
         """An answer from its first token on."""
-        trip, admitted = self._trip, made(self._trip.admitted)
-        served = made(trip.cluster).served
+        trip = self._trip
+        admitted, cluster, _ = self._now()
+        served = cluster.served
         self._pieces = {}
         trip.call.forget_tokens()
         self._finisher = Finisher(
@@ -95,15 +108,20 @@ class Generation:
 
     def dispatch(self, placement: Placement) -> JobStream:
         """Send the job; raises `NodeChanged`."""
-        admitted, prompt = made(self._trip.admitted), made(self._trip.prompt)
+        admitted, _, step = self._now()
+        prompt, request_json = made(self._trip.prompt), self._request_json()
+        sampling = admitted.ask.sampling
+        if request_json:
+            # A server that gets the request itself finds in it what the output has to match.
+            sampling = msgspec.structs.replace(sampling, grammar=None)
         work = Work(
-            model=admitted.model.name,
-            sampling=self._sampling(admitted.ask),
+            model=step.model.name,
+            sampling=sampling,
             tokens=prompt.tokens,
             chains=prompt.chains,
             output_tokens=prompt.output_tokens,
             salt=prompt.salt,
-            request_json=self._request_json,
+            request_json=request_json,
         )
         return dispatch(
             self._trip.call,
@@ -140,9 +158,9 @@ class Generation:
         completion = stream.usage.completion_tokens
         if finisher.was_cut:
             completion -= stream.completion_tokens - finisher.cut_tokens
-        if self._request_json:
+        if self._request_json():
             return self._told(stream.usage)
-        prompt_tokens = len(made(self._tokens))
+        prompt_tokens = len(made(self._trip.prompt).tokens)
         return Usage(
             prompt_tokens=prompt_tokens,
             cached_tokens=min(stream.usage.cached_tokens, prompt_tokens),
@@ -155,43 +173,40 @@ class Generation:
         pieces = None if streamed else [self._pieces[choice] for choice in sorted(self._pieces)]
         return write_end(self._trip.call, made(self._writer), pieces, made(self._trip.charge))
 
-    async def _encoded(self) -> list[int]:
-        """Token ids, made once: by stage 3, or earlier when a hold needs the count."""
-        if self._tokens is None:
-            asked = made(self._trip.asked)
-            served = self._trip.world.fleet.models().get(asked.model.name)
-            if served is None:
-                raise no_node(asked.model.name)
-            if served.text is None:
-                # The server behind the node has the tokenizer, and refuses what is too long.
-                self._request_json, self._tokens = request_json(asked.ask), []
-                return self._tokens
-            self._tokens = await encode_ask(
-                self._trip.call, asked.ask, served.text, window_tokens=asked.model.context_window
-            )
-        return self._tokens
+    def _now(self) -> tuple[Admitted, Cluster, PlannedStep]:
+        """The request, and where the step under way sends it."""
+        return made(self._trip.admitted), made(self._trip.cluster), made(self._trip.step)
+
+    async def _encode(self, served: ServedModel, model: ModelRecord) -> Encoded:
+        """Made once for each tokenizer: by stage 3, or earlier when a hold needs the count."""
+        encoded = self._encoded.get(served.digest)
+        if encoded is None:
+            encoded = self._encoded[served.digest] = await self._encode_anew(served, model)
+        return encoded
+
+    async def _encode_anew(self, served: ServedModel, model: ModelRecord) -> Encoded:
+        ask = made(self._trip.asked).ask
+        if served.text is None:
+            # The server behind the node has the tokenizer, and refuses what is too long.
+            return Encoded([], request_json(ask))
+        window_tokens = model.context_window
+        call = self._trip.call
+        return Encoded(await encode_ask(call, ask, served.text, window_tokens=window_tokens))
+
+    def _request_json(self) -> bytes:
+        return self._encoded[made(self._trip.cluster).served.digest].request_json
 
     def _told(self, usage: Usage) -> Usage:
         """The engine's own count, within what the request reserved."""
-        admitted = made(self._trip.admitted)
-        prompt_tokens = min(usage.prompt_tokens, self._prompt_bound())
-        output_all = admitted.output_tokens * admitted.ask.sampling.n
+        admitted, _, step = self._now()
+        prompt_tokens = min(usage.prompt_tokens, prompt_bound(admitted.ask, step.model))
+        output_all = step.output_tokens * admitted.ask.sampling.n
         return Usage(
             prompt_tokens=prompt_tokens,
             cached_tokens=min(usage.cached_tokens, prompt_tokens),
             completion_tokens=min(usage.completion_tokens, output_all),
             source=usage.source,
         )
-
-    def _sampling(self, ask: Ask) -> Sampling:
-        """A server that gets the request itself finds in it what the output has to match."""
-        if not self._request_json:
-            return ask.sampling
-        return msgspec.structs.replace(ask.sampling, grammar=None)
-
-    def _prompt_bound(self) -> int:
-        asked = made(self._trip.asked)
-        return prompt_bound(asked.ask, asked.model)
 
     def _collect(self, piece: Piece) -> None:
         if piece.choice in self._pieces:

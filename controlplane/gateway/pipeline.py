@@ -2,7 +2,8 @@
 
 What generating text and embedding it do differently is the task's (`generation.py`,
 `embedding.py`); the order is one. Before the first token a lost or full node is replaced, at most
-`ATTEMPTS_MAX` times in all; after it a stream ends with a typed error and without its end mark.
+`ATTEMPTS_MAX` times, and then the plan's next step is tried; after it a stream ends with a typed
+error and without its end mark.
 However a request ends, its hold is resolved exactly once, in `_resolve`, which outlives the
 request's own task if it must.
 """
@@ -19,6 +20,7 @@ from controlplane.gateway.openai.shapes import Shape
 from controlplane.gateway.ports import LedgerAway
 from controlplane.gateway.record import make_record
 from controlplane.gateway.refusal import (
+    UNAVAILABLE,
     Refusal,
     grammar_failed,
     internal_error,
@@ -33,7 +35,7 @@ from controlplane.gateway.s1_admission.body import Receive, watch_client
 from controlplane.gateway.s2_balance.balance import balance
 from controlplane.gateway.s4_route.node import Placement, pick_node
 from controlplane.gateway.s4_route.prefix import cached_tokens
-from controlplane.gateway.s4_route.rules import rule_name
+from controlplane.gateway.s4_route.rules import queue_key
 from controlplane.gateway.s4_route.saturation import overloaded
 from controlplane.gateway.s5_infer.dispatch import NodeChanged
 from controlplane.gateway.s5_infer.remote_spans import note_remote_spans
@@ -53,6 +55,7 @@ S1, S2, S3, S4, S5, S6, S7 = (
 )  # fmt: skip
 FAILED_FINISHES = frozenset({"error", "cancelled"})
 RETRY_CODES = frozenset({"full", "draining", "unknown_model"})
+INTERNAL = 500
 MS_PER_S = 1000
 
 log = logging.getLogger(__name__)
@@ -82,9 +85,7 @@ async def serve(call: Call, receive: Receive, shape: Shape, world: World, out: O
 async def _stages(trip: Trip, receive: Receive, shape: Shape) -> None:
     await _admit(trip, receive, shape)
     trip.watcher = trip.world.spawn(watch_client(trip.call, receive))
-    _balance(trip)
-    await _tokenize(trip)
-    await _infer(trip)
+    await _walk(trip)
     if trip.call.gone:
         raise ClientGone
     await trip.task.screened()
@@ -103,11 +104,34 @@ async def _admit(trip: Trip, receive: Receive, shape: Shape) -> None:
         trip.key = authenticate(call, world.keys)
         snapshot = world.keys.snapshot()
         trip.asked = await read_ask(call, receive, shape.parse, key=trip.key, snapshot=snapshot)
+        trip.begin_step(trip.asked.plan.steps[0])
         trip.admitted = await admit(
             call, trip.asked, world.limiter, world.ledger, count_prompt=trip.task.count
         )
     finally:
         call.spans.add(S1, call.arrived_ns)
+
+
+async def _walk(trip: Trip) -> None:
+    """Stages 2 to 6, step by step of the plan, until one serves; the last lack is the answer.
+
+    What the model of a later step cannot do is no fault of the request: that step is passed, too.
+    """
+    lack: Refusal | None = None
+    for step in made(trip.admitted).plan.steps:
+        trip.begin_step(step)
+        try:
+            _balance(trip)
+            await _tokenize(trip)
+            await _infer(trip)
+            return
+        except Refusal as refusal:
+            misfit = lack is not None and refusal.status < INTERNAL
+            if trip.out.started or not (misfit or refusal.status == UNAVAILABLE):
+                raise
+            lack = lack if misfit else refusal
+            trip.pass_step(refusal.code or refusal.param or "")
+    raise made(lack)
 
 
 def _balance(trip: Trip) -> None:
@@ -117,7 +141,7 @@ def _balance(trip: Trip) -> None:
     try:
         trip.cluster = balance(
             call,
-            made(trip.admitted).model,
+            made(trip.step),
             world.fleet,
             client_region=call.header(REGION_HEADER),
             own_region=world.region,
@@ -169,31 +193,28 @@ async def _route(trip: Trip, tried: set[str]) -> Placement:
     call, admitted, prompt = trip.call, made(trip.admitted), made(trip.prompt)
     began = call.spans.clock()
     try:
-        rule = rule_name(call, admitted.ask, key=admitted.key, snapshot=admitted.snapshot)
-        queue = _queue_key(trip, tried)
+        region = made(trip.cluster).region
+        queue = queue_key(call, made(trip.step), admitted.ask, region=region, tried=tried)
         roomy = await trip.world.waiting.roomy(call, queue, lambda: _nodes_now(trip, tried))
         size = len(prompt.tokens)
         cached = cached_tokens(
             call, prompt.chains, trip.world.fleet, nodes=roomy, prompt_tokens=size
         )
-        trip.placement = pick_node(call, roomy, cached, prompt_tokens=size, rule=rule)
+        label = admitted.plan.label
+        trip.placement = pick_node(call, roomy, cached, prompt_tokens=size, rule=label)
         return trip.placement
     finally:
         call.spans.add(S4, began)
 
 
-def _queue_key(trip: Trip, tried: set[str]) -> tuple[str, ...]:
-    """All that `_nodes_now` depends on: who waits for other nodes waits in another queue."""
-    model, ask = made(trip.admitted).model, made(trip.admitted).ask
-    follows = "grammar" if ask.grammar_field else ""
-    return (model.name, model.pool, made(trip.cluster).region, follows, *sorted(tried))
-
-
 def _nodes_now(trip: Trip, tried: set[str]) -> tuple[NodeLink, ...]:
-    """The cluster as it is by now: nodes come and go while a request waits for room."""
+    """The cluster as it is by now: nodes come and go while a request waits for room.
+
+    `queue_key` tells apart what this depends on.
+    """
     cluster, prompt = made(trip.cluster), made(trip.prompt)
-    model, ask = made(trip.admitted).model, made(trip.admitted).ask
-    served = trip.world.fleet.models().get(model.name)
+    step, ask = made(trip.step), made(trip.admitted).ask
+    served = trip.world.fleet.models().get(step.model.name)
     if served is cluster.served and not tried:
         return cluster.nodes
     if served is None or served.digest != cluster.served.digest:
@@ -202,7 +223,7 @@ def _nodes_now(trip: Trip, tried: set[str]) -> tuple[NodeLink, ...]:
         link
         for link in served.nodes
         if link.hello.region == cluster.region
-        and link.hello.pool == model.pool
+        and link.hello.pool == step.pool
         and link.hello.block_size in prompt.chains
         and link.identity.id not in tried
         and (link.follows_grammars or not ask.grammar_field)
@@ -253,7 +274,7 @@ def _check_finishes(trip: Trip, outputs: list[Output]) -> None:
 def _price(trip: Trip) -> None:
     """Stage 7, first half: what it costs."""
     began = trip.call.spans.clock()
-    trip.charge = price_usage(trip.call, made(trip.admitted).hold, trip.usage())
+    trip.charge = price_usage(trip.call, made(trip.step).model.price, trip.usage())
     trip.call.spans.add(S7, began)
 
 
@@ -271,7 +292,8 @@ async def _settle(trip: Trip) -> None:
     began = call.spans.clock()
     try:
         trip.resolved = True
-        await settle_charge(call, hold, made(trip.charge), world.ledger)
+        model = made(trip.step).model
+        await settle_charge(call, hold, made(trip.charge), world.ledger, model=model)
     except LedgerAway as error:
         # The lane keeps the settlement and the node its report: either settles it later, once.
         world.fleet.abandon(call.request)

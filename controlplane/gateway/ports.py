@@ -35,7 +35,8 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True):
 
     Without budgets it reserves nothing, yet a request can still be billed when its gateway dies.
 
-    The price travels with the hold, so that it can be settled without the gateway that made it.
+    The price travels with the hold, so that it can be settled without the gateway that made it;
+    `others` are the prices of further models that may serve the request, by name.
     """
 
     request: bytes
@@ -47,6 +48,7 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     price: Price
     expires_s: int
+    others: dict[str, Price] = {}
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True):

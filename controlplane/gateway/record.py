@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import msgspec
 
+from controlplane.gateway.plan import PassedStep, Plan, PlannedStep
 from controlplane.gateway.ports import RequestRecord
-from controlplane.gateway.s4_route.node import Placement
-from controlplane.gateway.s4_route.rules import DIRECT
 from controlplane.gateway.trip import NOTHING, Trip, made
 from controlplane.kernel.clock import MICROSECOND_NS
+from controlplane.kernel.rules import DIRECT
 from controlplane.kernel.statuses import CLIENT_LEFT
 from inference.contract.frames import Usage
 
 OK = 200
 ABSENT_US = -1
+SERVED = "served"
 USAGE_WORDS = {"engine": "reported by the engine", "estimate": "estimated"}
 
 
 def make_record(trip: Trip) -> RequestRecord:
     """Needs a known key; everything else may be missing, as it is for a refusal."""
     call, key, asked, placement = trip.call, made(trip.key), trip.asked, trip.placement
+    step = trip.step
     usage = trip.charge.usage if trip.charge else NOTHING
     link = placement.link if placement else None
     first_us = (call.first_token_ns - call.arrived_ns) // MICROSECOND_NS
@@ -29,10 +31,10 @@ def make_record(trip: Trip) -> RequestRecord:
         organization=key.organization,
         project=key.project,
         key=key.id,
-        model=asked.model.name if asked else "",
-        route=placement.rule if placement else DIRECT,
+        model=step.model.name if step else "",
+        route=asked.plan.label if asked else DIRECT,
         node=link.identity.name if link else "",
-        pool=asked.model.pool if asked else "",
+        pool=step.pool if step else "",
         region=trip.cluster.region if trip.cluster else "",
         operation=asked.ask.operation if asked else "",
         status=_status(trip),
@@ -47,15 +49,34 @@ def make_record(trip: Trip) -> RequestRecord:
         inter_token_us=call.inter_token_us,
         cost_nano=trip.charge.amount_nano if trip.charge else 0,
         spans=call.spans.to_bytes(),
-        receipt=_receipt(placement, usage) if placement else b"",
+        receipt=_receipt(trip, usage),
         safety=trip.task.verdict,
     )
 
 
-def _receipt(placement: Placement, usage: Usage) -> bytes:
-    source = USAGE_WORDS.get(usage.source)
-    told = {"usage": source} if source else {}
-    return msgspec.json.encode({**told, **placement.receipt()})
+def _receipt(trip: Trip, usage: Usage) -> bytes:
+    """Why the request went where it did; empty where no rule and no node was chosen."""
+    told: dict[str, object] = {}
+    if source := USAGE_WORDS.get(usage.source):
+        told["usage"] = source
+    if trip.plan is not None and trip.plan.rule is not None:
+        told |= {"rule": trip.plan.label, "steps": _steps(trip, trip.plan)}
+    if trip.placement is not None:
+        told |= trip.placement.receipt()
+    return msgspec.json.encode(told) if told else b""
+
+
+def _steps(trip: Trip, plan: Plan) -> list[PassedStep]:
+    """Steps in their order, each with what came of it."""
+    steps = [*plan.unfit, *trip.passed]
+    step = trip.step
+    if step is not None and trip.placement is not None and not _passed(trip, step):
+        steps.append(PassedStep(step.number, step.model.name, step.pool, SERVED))
+    return sorted(steps, key=lambda each: each.step)
+
+
+def _passed(trip: Trip, step: PlannedStep) -> bool:
+    return any(each.step == step.number for each in trip.passed)
 
 
 def _status(trip: Trip) -> int:

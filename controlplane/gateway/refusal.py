@@ -8,6 +8,7 @@ from __future__ import annotations
 
 NO_RETRY = (("x-should-retry", "false"),)
 NODE_RETRY_S = 5
+UNAVAILABLE = 503
 
 
 class Refusal(Exception):
@@ -68,7 +69,8 @@ def over_budget(message: str) -> Refusal:
 def unavailable(code: str, message: str, *, retry_after_s: int) -> Refusal:
     """503 with an honest time to come back."""
     headers = (("retry-after", str(retry_after_s)),)
-    return Refusal(503, code, message, kind="service_unavailable_error", headers=headers)
+    kind = "service_unavailable_error"
+    return Refusal(UNAVAILABLE, code, message, kind=kind, headers=headers)
 
 
 def no_node(model: str) -> Refusal:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Literal
 
 import msgspec
 
 from controlplane.kernel.price import Price
-from controlplane.kernel.rules import PRIORITY_NORMAL
+from controlplane.kernel.rules import PRIORITY_NORMAL, Candidate, RouteRule, RuleBook
 
 SafetyMode = Literal["off", "flag", "block"]
 
@@ -53,7 +54,10 @@ class ProjectRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One served model: bounds on output length and the price in force."""
+    """One served model: bounds on output length and the price in force.
+
+    `digests` are the approved tokenizers and templates; None allows any.
+    """
 
     name: str
     task: Literal["generate", "embed"]
@@ -64,20 +68,10 @@ class ModelRecord(msgspec.Struct, frozen=True, kw_only=True):
     price: Price
     created_s: int
     owner: str
+    digests: frozenset[str] | None = None
 
 
-class RouteRule(msgspec.Struct, frozen=True, kw_only=True):
-    """First match wins: requests for `alias` go to `model` in `pool`. None matches everything."""
-
-    name: str
-    version: int
-    alias: str | None
-    project: str | None
-    model: str
-    pool: str
-
-
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Everything at one version. `budgets` are the ids of all that has one."""
 
     version: int
@@ -85,7 +79,13 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     projects: dict[str, ProjectRecord]
     models: dict[str, ModelRecord]
     rules: tuple[RouteRule, ...]
+    candidate: Candidate | None = None
     budgets: frozenset[str] = frozenset()
+
+    @cached_property
+    def book(self) -> RuleBook:
+        """All rules as they are looked up, made at first use."""
+        return RuleBook(self.rules, self.candidate)
 
 
 EMPTY = Snapshot(version=0, keys={}, projects={}, models={}, rules=())

@@ -9,12 +9,13 @@ from typing import Protocol, TypeVar
 from controlplane.gateway.answer import Charge
 from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.stream import JobStream
+from controlplane.gateway.plan import PassedStep, Plan, PlannedStep
 from controlplane.gateway.refusal import Refusal
 from controlplane.gateway.s1_admission.admit import Admitted, Asked
 from controlplane.gateway.s2_balance.balance import Cluster
 from controlplane.gateway.s3_tokenize.tokenize import Prompt
 from controlplane.gateway.s4_route.node import Placement
-from controlplane.gateway.snapshot import KeyRecord
+from controlplane.gateway.snapshot import KeyRecord, ModelRecord
 from controlplane.gateway.world import World
 from inference.contract.frames import Output, Usage
 
@@ -55,8 +56,8 @@ class Task(Protocol):
     def verdict(self) -> str:
         """Empty where nothing was found."""
 
-    async def count(self) -> int:
-        """Tokens that go in, for an exact hold; raises `Refusal`."""
+    async def count(self, model: ModelRecord) -> int:
+        """Tokens that go into a model, for an exact hold; raises `Refusal`."""
 
     async def tokenize(self) -> Prompt:
         """Stage 3; raises `Refusal`."""
@@ -81,7 +82,10 @@ class Task(Protocol):
 
 
 class Trip:
-    """What one request has gathered; None where a stage has not run."""
+    """What one request has gathered; None where a stage has not run.
+
+    `step` is the plan's step under way, `passed` are those that could not serve.
+    """
 
     def __init__(
         self, call: Call, world: World, out: Out, make_task: Callable[[Trip], Task]
@@ -92,6 +96,8 @@ class Trip:
         self.key: KeyRecord | None = None
         self.asked: Asked | None = None
         self.admitted: Admitted | None = None
+        self.step: PlannedStep | None = None
+        self.passed: list[PassedStep] = []
         self.cluster: Cluster | None = None
         self.prompt: Prompt | None = None
         self.placement: Placement | None = None
@@ -103,6 +109,21 @@ class Trip:
         self.resolved = False
         self.ended = False
         self.task = make_task(self)
+
+    @property
+    def plan(self) -> Plan | None:
+        """Where the request may go."""
+        return None if self.asked is None else self.asked.plan
+
+    def begin_step(self, step: PlannedStep) -> None:
+        """The next step: nothing that an earlier one has made stands."""
+        self.step = step
+        self.cluster = self.prompt = self.placement = self.stream = None
+
+    def pass_step(self, reason: str) -> None:
+        """The step under way cannot serve."""
+        step = made(self.step)
+        self.passed.append(PassedStep(step.number, step.model.name, step.pool, reason))
 
     def usage(self) -> Usage:
         """What is billed. Nothing, when nothing reached the client: a whole answer failed."""

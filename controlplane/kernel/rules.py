@@ -1,28 +1,183 @@
-"""Evaluation of routing rules: pure, so that a dry run and the hot path cannot disagree."""
+"""Routing rules: which model and pool serve a request, and which follow when those cannot.
+
+Pure, so that a dry run and the hot path cannot disagree. The first rule that matches decides; a
+request that none matches goes to the model it names, in that model's own pool.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol, TypeVar
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+DIRECT = "direct"
+PRIORITY_LOW, PRIORITY_NORMAL, PRIORITY_HIGH = 0, 1, 2
+PRIORITIES = (PRIORITY_LOW, PRIORITY_NORMAL, PRIORITY_HIGH)
+RULES_MAX = 500
+STEPS_MAX = 4
+TARGETS_MAX = 8
+WEIGHT_MAX = 1_000
+PERMILLE = 1_000
+DRAW_BYTES = 4
+MATCH_VALUES_MAX = 64
+QUEUE_S_DEFAULT = 30.0
+QUEUE_S_MAX = 600.0
 
 
-class Rule(Protocol):
-    """What a rule matches on and where it sends; None matches everything."""
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What rules can see of a request; ids are 32 hex characters.
+
+    `prompt_tokens` is what the size of the body promises, since rules run before the tokenizer.
+    """
+
+    alias: str
+    task: str
+    organization: str
+    project: str
+    tags: frozenset[str] = frozenset()
+    prompt_tokens: int = 0
+    priority: int = PRIORITY_NORMAL
+
+
+class Match(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a rule applies to: all of its conditions, each of them any of its values.
+
+    An empty condition is met by everything. `prompt_tokens_max` is the last that matches.
+    """
+
+    aliases: frozenset[str] = frozenset()
+    tasks: frozenset[str] = frozenset()
+    organizations: frozenset[str] = frozenset()
+    projects: frozenset[str] = frozenset()
+    tags: frozenset[str] = frozenset()
+    priorities: frozenset[int] = frozenset()
+    prompt_tokens_min: int = 0
+    prompt_tokens_max: int | None = None
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A model in a pool; None takes the model's own pool. `weight` is its share among siblings."""
+
+    model: str
+    pool: str | None = None
+    weight: int = 1
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One of `targets` serves; a request waits at most `queue_s` for room before the next step.
+
+    0 goes on at once. After the last step the request is refused.
+    """
+
+    targets: tuple[Target, ...]
+    queue_s: float = QUEUE_S_DEFAULT
+
+
+class RouteRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """First match wins. None leaves what the key, the gateway or the request says.
+
+    `priority` replaces the key's; `deadline_s` bounds the whole request, `first_token_s` the time
+    to its first token on one node. `degrade_order`: under load, routes with a lower number are
+    moved to their next step, or shed, before those with a higher one; None goes last.
+    `continues_lost`: after a lost node another goes on from the tokens already delivered.
+    """
+
+    name: str
+    version: int = 0
+    match: Match = Match()
+    steps: tuple[Step, ...]
+    priority: int | None = None
+    deadline_s: int | None = None
+    first_token_s: float | None = None
+    degrade_order: int | None = None
+    continues_lost: bool = False
 
     @property
-    def alias(self) -> str | None: ...
-    @property
-    def project(self) -> str | None: ...
-    @property
-    def model(self) -> str: ...
+    def label(self) -> str:
+        """What is kept with a request."""
+        return f"{self.name}@{self.version}"
 
 
-RuleT = TypeVar("RuleT", bound=Rule)
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """A version on trial: `share_permille` of requests follow its rules instead."""
+
+    rules: tuple[RouteRule, ...]
+    share_permille: int
 
 
-def first_match(rules: Iterable[RuleT], alias: str, project: str) -> RuleT | None:
-    """The first rule that matches a model name as the client wrote it, for a project."""
-    for rule in rules:
-        if rule.alias in (None, alias) and rule.project in (None, project):
-            return rule
+class RuleIndex:
+    """Rules in their order, by the alias that they name: a request looks at those of its own."""
+
+    __slots__ = ("_by_alias", "_of_any")
+
+    def __init__(self, rules: Sequence[RouteRule]) -> None:
+        self._of_any = tuple(rule for rule in rules if not rule.match.aliases)
+        named = frozenset[str]().union(*(rule.match.aliases for rule in rules))
+        self._by_alias = {alias: tuple(_of_alias(rules, alias)) for alias in named}
+
+    def first_match(self, facts: Facts) -> RouteRule | None:
+        """As the function of this name finds it."""
+        return first_match(self._by_alias.get(facts.alias, self._of_any), facts)
+
+
+class RuleBook:
+    """The rules in force, and those on trial; made once per version, asked once per request."""
+
+    __slots__ = ("_candidate", "_rules", "_share")
+
+    def __init__(self, rules: Sequence[RouteRule], candidate: Candidate | None = None) -> None:
+        self._rules = RuleIndex(rules)
+        self._candidate = RuleIndex(candidate.rules) if candidate else self._rules
+        self._share = candidate.share_permille / PERMILLE if candidate else 0.0
+
+    def rule_for(self, facts: Facts, draw: float) -> tuple[RouteRule | None, float]:
+        """The rule that decides, and a draw that is left for its targets; draws in [0, 1)."""
+        share = self._share
+        if draw < share:
+            return self._candidate.first_match(facts), draw / share
+        return self._rules.first_match(facts), (draw - share) / (1.0 - share)
+
+
+def _of_alias(rules: Sequence[RouteRule], alias: str) -> Iterator[RouteRule]:
+    return (rule for rule in rules if not rule.match.aliases or alias in rule.match.aliases)
+
+
+def first_match(rules: Sequence[RouteRule], facts: Facts) -> RouteRule | None:
+    """The first rule that matches."""
+    return next((rule for rule in rules if mismatch(rule.match, facts) is None), None)
+
+
+def mismatch(match: Match, facts: Facts) -> str | None:
+    """The first condition that is not met, by its field's name; None when all are."""
+    if match.aliases and facts.alias not in match.aliases:
+        return "aliases"
+    if match.tasks and facts.task not in match.tasks:
+        return "tasks"
+    if match.organizations and facts.organization not in match.organizations:
+        return "organizations"
+    if match.projects and facts.project not in match.projects:
+        return "projects"
+    if match.tags and match.tags.isdisjoint(facts.tags):
+        return "tags"
+    if match.priorities and facts.priority not in match.priorities:
+        return "priorities"
+    if facts.prompt_tokens < match.prompt_tokens_min:
+        return "prompt_tokens_min"
+    if match.prompt_tokens_max is not None and facts.prompt_tokens > match.prompt_tokens_max:
+        return "prompt_tokens_max"
     return None
+
+
+def draw_of(request: bytes) -> float:
+    """A number in [0, 1) from the random bits at the end of a request's id: the same every time."""
+    return int.from_bytes(request[-DRAW_BYTES:], "big") / (1 << 8 * DRAW_BYTES)
+
+
+def pick_target(targets: Sequence[Target], draw: float) -> Target:
+    """One target by weight; `draw` in [0, 1]."""
+    left = draw * sum(target.weight for target in targets)
+    for target in targets[:-1]:
+        left -= target.weight
+        if left < 0:
+            return target
+    return targets[-1]

@@ -10,9 +10,10 @@ import pytest
 
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
+from controlplane.gateway.plan import make_plan
 from controlplane.gateway.ports import Allowance, Hold
 from controlplane.gateway.s1_admission.admit import Asked, admit
-from controlplane.gateway.snapshot import KeyRecord
+from controlplane.gateway.snapshot import KeyRecord, ModelRecord
 from inference.contract.frames import Sampling
 from tests.support.fleet import MODEL, echo_node, make_model
 from tests.support.gateway import GatewayUnderTest, running_gateway
@@ -140,10 +141,11 @@ def make_asked() -> Asked:
         text="a",
     )
     snapshot = make_snapshot(MODEL)
-    return Asked(make_key(), snapshot, ask, snapshot.models[MODEL], 6)
+    key = make_key()
+    return Asked(key, snapshot, ask, make_plan(bytes(16), ask, key, snapshot))
 
 
-async def uncounted() -> int:
+async def uncounted(_: ModelRecord) -> int:
     raise AssertionError("the hold fits as it is")
 
 

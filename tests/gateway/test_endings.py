@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from controlplane.gateway import call as calls
-from controlplane.gateway.snapshot import RouteRule
+from controlplane.kernel.rules import RouteRule, Step, Target
 from tests.support.fleet import MODEL, make_output, make_step, make_usage, until
 from tests.support.nodes import hand_node
 from tests.support.serving import Serving
@@ -106,9 +106,8 @@ async def test_a_text_that_cannot_fit_is_refused_unencoded(bare: Serving, model:
 
 
 async def test_a_pool_of_a_rule_is_where_its_requests_go(bare: Serving, model: Path) -> None:
-    rule = RouteRule(
-        name="far", version=1, alias=MODEL, project=None, model=MODEL, pool="elsewhere"
-    )
+    target = Target(model=MODEL, pool="elsewhere")
+    rule = RouteRule(name="far", version=1, steps=(Step(targets=(target,)),))
     keys = bare.under_test.keys
     keys.current = msgspec.structs.replace(keys.current, rules=(rule,))
     async with hand_node(bare.under_test, model):

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from functools import partial
 
 import msgspec
 
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
+from controlplane.gateway.plan import Plan
 from controlplane.gateway.ports import Allowance, Hold, Ledger, Limiter
 from controlplane.gateway.refusal import Refusal
 from controlplane.gateway.s1_admission.body import Receive, read_body
-from controlplane.gateway.s1_admission.hold import make_hold, prompt_bound, take_hold
+from controlplane.gateway.s1_admission.hold import CountPrompt, exact_nano, make_hold, take_hold
 from controlplane.gateway.s1_admission.limits import estimate_tokens, take_limits
 from controlplane.gateway.s1_admission.schema import Parse, check_schema
-from controlplane.gateway.snapshot import KeyRecord, ModelRecord, Snapshot
-from controlplane.kernel.price import hold_nano
+from controlplane.gateway.snapshot import KeyRecord, Snapshot
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -26,21 +25,19 @@ class Asked(msgspec.Struct, frozen=True):
     key: KeyRecord
     snapshot: Snapshot
     ask: Ask
-    model: ModelRecord
-    output_tokens: int
+    plan: Plan
 
 
 class Admitted(msgspec.Struct, frozen=True, kw_only=True):
     """A request that may run: counted against its limits, its cost reserved.
 
-    `output_tokens` bounds each choice; `estimated_tokens` is what the token limit was charged.
+    `estimated_tokens` is what the token limit was charged.
     """
 
     key: KeyRecord
     snapshot: Snapshot
     ask: Ask
-    model: ModelRecord
-    output_tokens: int
+    plan: Plan
     estimated_tokens: int
     allowance: Allowance
     hold: Hold
@@ -51,8 +48,8 @@ async def read_ask(
 ) -> Asked:
     """Body and schema; raises `Refusal`."""
     body = await read_body(call, receive)
-    ask, model, output_tokens = check_schema(call, body, parse, key=key, snapshot=snapshot)
-    return Asked(key, snapshot, ask, model, output_tokens)
+    ask, plan = check_schema(call, body, parse, key=key, snapshot=snapshot)
+    return Asked(key, snapshot, ask, plan)
 
 
 async def admit(
@@ -61,27 +58,19 @@ async def admit(
     limiter: Limiter,
     ledger: Ledger,
     *,
-    count_prompt: Callable[[], Awaitable[int]],
+    count_prompt: CountPrompt,
 ) -> Admitted:
     """Limits and the hold; raises `Refusal` with nothing left reserved.
 
     Far from its limits a request is most likely allowed: its hold is asked for meanwhile, and given
     back if it is not. Near them the hold comes after, so that refusals cost the ledger nothing.
     """
-    output_all = asked.output_tokens * asked.ask.sampling.n
-    estimated = estimate_tokens(asked.ask.bytes, output_all)
-    hold = make_hold(
-        call,
-        asked.key,
-        asked.model,
-        prompt_tokens=prompt_bound(asked.ask, asked.model),
-        output_tokens=output_all,
-    )
-
-    async def exact_nano() -> int:
-        return hold_nano(asked.model.price, await count_prompt(), output_all)
-
-    take = partial(take_hold, call, hold, ledger, exact_nano=exact_nano)
+    ask, plan = asked.ask, asked.plan
+    output_all = max([step.output_tokens for step in plan.steps]) * ask.sampling.n
+    estimated = estimate_tokens(ask.bytes, output_all)
+    hold = make_hold(call, asked.key, ask, plan)
+    exact = partial(exact_nano, ask, plan, count_prompt)
+    take = partial(take_hold, call, hold, ledger, exact_nano=exact)
     early = asyncio.ensure_future(take()) if limiter.roomy(asked.key, estimated) else None
     try:
         allowance = await take_limits(call, asked.key, limiter, tokens=estimated)
@@ -97,9 +86,8 @@ async def admit(
     return Admitted(
         key=asked.key,
         snapshot=asked.snapshot,
-        ask=asked.ask,
-        model=asked.model,
-        output_tokens=asked.output_tokens,
+        ask=ask,
+        plan=plan,
         estimated_tokens=estimated,
         allowance=allowance,
         hold=hold,

@@ -2,6 +2,7 @@
 
 The first bound needs no tokenizer: no token is shorter than one byte, and no prompt that is served
 is longer than the context window. Only if that does not fit are the tokens counted exactly.
+Where a plan has several models, the dearest of them is held for.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import msgspec
 
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
+from controlplane.gateway.plan import Plan, PlannedStep
 from controlplane.gateway.ports import BudgetExceeded, Hold, Ledger, LedgerAway
 from controlplane.gateway.refusal import Refusal, over_budget, unavailable
 from controlplane.gateway.snapshot import KeyRecord, ModelRecord
@@ -28,6 +30,7 @@ HOLD_GRACE_S = 120
 LEDGER_RETRY_S = 1
 
 ExactNano = Callable[[], Awaitable[int]]
+CountPrompt = Callable[[ModelRecord], Awaitable[int]]
 
 
 def prompt_bound(ask: Ask, model: ModelRecord) -> int:
@@ -74,21 +77,41 @@ async def _hold_or_recount(hold: Hold, ledger: Ledger, exact_nano: ExactNano) ->
     return hold
 
 
-def make_hold(
-    call: Call, key: KeyRecord, model: ModelRecord, *, prompt_tokens: int, output_tokens: int
-) -> Hold:
-    """The hold for a prompt of at most `prompt_tokens` and `output_tokens` over all choices."""
+def make_hold(call: Call, key: KeyRecord, ask: Ask, plan: Plan) -> Hold:
+    """The hold for the most that any step of the plan can cost."""
+    first = plan.steps[0].model
+    models = {step.model.name: step.model.price for step in plan.steps[1:]}
+    models.pop(first.name, None)
+    bounds = [_nano(step, ask, prompt_bound(ask, step.model)) for step in plan.steps]
     return Hold(
         request=call.request,
         organization=key.organization,
         project=key.project,
         key=key.id,
         budgets=key.budgets,
-        amount_nano=hold_nano(model.price, prompt_tokens, output_tokens),
-        model=model.name,
-        price=model.price,
+        amount_nano=max(bounds),
+        model=first.name,
+        price=first.price,
+        others=models,
         expires_s=call.deadline_s + HOLD_GRACE_S,
     )
+
+
+async def exact_nano(ask: Ask, plan: Plan, count_prompt: CountPrompt) -> int:
+    """The same with tokens counted; raises `Refusal` where the first step's model cannot."""
+    first, *later = plan.steps
+    bounds = [_nano(first, ask, await count_prompt(first.model))]
+    for step in later:
+        try:
+            tokens = await count_prompt(step.model)
+        except Refusal:
+            tokens = prompt_bound(ask, step.model)
+        bounds.append(_nano(step, ask, tokens))
+    return max(bounds)
+
+
+def _nano(step: PlannedStep, ask: Ask, prompt_tokens: int) -> int:
+    return hold_nano(step.model.price, prompt_tokens, step.output_tokens * ask.sampling.n)
 
 
 def ledger_away() -> Refusal:

@@ -8,10 +8,10 @@ from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.models import ServedModel
 from controlplane.gateway.nodes.registry import Fleet
+from controlplane.gateway.plan import PlannedStep
 from controlplane.gateway.s2_balance.health import healthy_nodes, nodes_that_follow
 from controlplane.gateway.s2_balance.load import pick_region
 from controlplane.gateway.s2_balance.proximity import near_regions
-from controlplane.gateway.snapshot import ModelRecord
 
 
 class Cluster(msgspec.Struct, frozen=True):
@@ -24,7 +24,7 @@ class Cluster(msgspec.Struct, frozen=True):
 
 def balance(
     call: Call,
-    model: ModelRecord,
+    step: PlannedStep,
     fleet: Fleet,
     *,
     client_region: str | None,
@@ -34,8 +34,9 @@ def balance(
     """Choose the cluster; raises `Refusal`: 503 when no node serves the model, 400 when none of
     them can follow the grammar that the client calls `grammar_field`.
     """
+    model = step.model
     served = fleet.models().get(model.name)
-    nodes = healthy_nodes(call, served, model=model.name, pool=model.pool, task=model.task)
+    nodes = healthy_nodes(call, served, model=model.name, pool=step.pool, task=model.task)
     nodes = nodes_that_follow(nodes, model=model.name, grammar_field=grammar_field)
     regions = near_regions(
         call,

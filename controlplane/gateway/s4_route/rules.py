@@ -1,20 +1,23 @@
-"""Which rule sends this request where; the evaluation itself is the kernel's."""
+"""What the plan's step asks for of stage 4: which queue the request waits in."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
-from controlplane.gateway.snapshot import KeyRecord, Snapshot
-from controlplane.kernel.rules import first_match
+from controlplane.gateway.plan import PlannedStep
 from controlplane.kernel.spans import INDEX
 
 RULES = INDEX["s4_route.rules"]
-DIRECT = "direct"
 
 
-def rule_name(call: Call, ask: Ask, *, key: KeyRecord, snapshot: Snapshot) -> str:
-    """Name and version of the rule that matched; `direct` when the model was named itself."""
+def queue_key(
+    call: Call, step: PlannedStep, ask: Ask, *, region: str, tried: Iterable[str]
+) -> tuple[str, ...]:
+    """All that tells the nodes that may serve the step from others; its first item is the model."""
     began = call.spans.clock()
-    rule = first_match(snapshot.rules, ask.model, key.project)
+    follows = "grammar" if ask.grammar_field else ""
+    key = (step.model.name, step.pool, region, follows, *sorted(tried))
     call.spans.add(RULES, began)
-    return DIRECT if rule is None else f"{rule.name}@{rule.version}"
+    return key

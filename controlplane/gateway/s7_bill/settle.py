@@ -6,6 +6,7 @@ from controlplane.gateway.answer import Charge
 from controlplane.gateway.call import Call
 from controlplane.gateway.ports import CountSource, Hold, Ledger, Settlement
 from controlplane.gateway.refusal import NO_RETRY, Refusal
+from controlplane.gateway.snapshot import ModelRecord
 from controlplane.kernel.spans import INDEX
 
 SETTLE = INDEX["s7_bill.settle"]
@@ -13,8 +14,13 @@ SETTLE = INDEX["s7_bill.settle"]
 SOURCES: dict[str, CountSource] = {"": "gateway", "engine": "node", "estimate": "estimate"}
 
 
-async def settle_charge(call: Call, hold: Hold, charge: Charge, ledger: Ledger) -> None:
-    """Durable when it returns; raises `LedgerAway` after the ledger's own bound."""
+async def settle_charge(
+    call: Call, hold: Hold, charge: Charge, ledger: Ledger, *, model: ModelRecord
+) -> None:
+    """Durable when it returns; raises `LedgerAway` after the ledger's own bound.
+
+    `model` is the one that served, which may be another than the hold's.
+    """
     began = call.spans.clock()
     try:
         await ledger.settle(
@@ -27,8 +33,8 @@ async def settle_charge(call: Call, hold: Hold, charge: Charge, ledger: Ledger) 
                 held_nano=hold.amount_nano,
                 amount_nano=charge.amount_nano,
                 counts=charge.counts,
-                model=hold.model,
-                price=hold.price,
+                model=model.name,
+                price=model.price,
                 source=SOURCES[charge.usage.source],
             )
         )

@@ -1,0 +1,143 @@
+"""Which model and pool serve a request, and which follow when those cannot: its rule, applied.
+
+Stage 1 makes the plan, the pipeline walks its steps. A request that no rule matches has one step:
+the model that it names.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from controlplane.gateway.ask import Ask
+from controlplane.gateway.refusal import Refusal, bad_field, unknown_model
+from controlplane.gateway.snapshot import KeyRecord, ModelRecord, Snapshot
+from controlplane.kernel.rules import (
+    DIRECT,
+    QUEUE_S_DEFAULT,
+    Facts,
+    RouteRule,
+    Target,
+    draw_of,
+    pick_target,
+)
+from inference.contract.frames import BYTES_PER_TOKEN
+
+# What a model of each task does, and where that is asked for.
+_DOES = {
+    "embed": ("turns text into vectors and generates none", "/v1/embeddings"),
+    "generate": ("generates text and does not embed it", "a model of task embed"),
+}
+
+
+class PlannedStep(msgspec.Struct, frozen=True):
+    """One model in one pool; `number` counts from 1, as in the rule.
+
+    `output_tokens` bounds each choice, `queue_s` the wait for room.
+    """
+
+    number: int
+    model: ModelRecord
+    pool: str
+    queue_s: float
+    output_tokens: int
+
+
+class PassedStep(msgspec.Struct, frozen=True):
+    """A step that did not serve the request: `reason` is a refusal's code, or a field's name."""
+
+    step: int
+    model: str
+    pool: str
+    reason: str
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The steps in their order, at least one; `unfit` were left out before any was tried."""
+
+    rule: RouteRule | None
+    priority: int
+    steps: tuple[PlannedStep, ...]
+    unfit: tuple[PassedStep, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """Name and version of the rule; `direct` where the model was named itself."""
+        return DIRECT if self.rule is None else self.rule.label
+
+
+def make_plan(request: bytes, ask: Ask, key: KeyRecord, snapshot: Snapshot) -> Plan:
+    """Apply the first rule that matches; raises `Refusal`.
+
+    The key's models bound what a client may name, not where rules send it. The first step whose
+    model is in service must fit the request; later ones that do not are left out.
+    """
+    if key.models is not None and ask.model not in key.models:
+        raise unknown_model(ask.model)
+    rule, draw = _rule(request, ask, key, snapshot)
+    if rule is None:
+        target = Target(model=ask.model)
+        return Plan(None, key.priority, (_planned(1, target, QUEUE_S_DEFAULT, ask, snapshot),))
+    steps: list[PlannedStep] = []
+    unfit: list[PassedStep] = []
+    for number, step in enumerate(rule.steps, start=1):
+        target = pick_target(step.targets, draw)
+        try:
+            steps.append(_planned(number, target, step.queue_s, ask, snapshot))
+        except Refusal as refusal:
+            if not steps and target.model in snapshot.models:
+                raise
+            reason = refusal.code or refusal.param or ""
+            unfit.append(PassedStep(number, target.model, target.pool or "", reason))
+    if not steps:
+        raise unknown_model(ask.model)
+    priority = key.priority if rule.priority is None else rule.priority
+    return Plan(rule, priority, tuple(steps), tuple(unfit))
+
+
+def _rule(
+    request: bytes, ask: Ask, key: KeyRecord, snapshot: Snapshot
+) -> tuple[RouteRule | None, float]:
+    if not snapshot.rules and snapshot.candidate is None:
+        return None, 0.0
+    facts = Facts(
+        alias=ask.model,
+        task=_task(ask),
+        organization=key.organization,
+        project=key.project,
+        tags=key.tags,
+        prompt_tokens=ask.bytes // BYTES_PER_TOKEN,
+        priority=key.priority,
+    )
+    return snapshot.book.rule_for(facts, draw_of(request))
+
+
+def _planned(
+    number: int, target: Target, queue_s: float, ask: Ask, snapshot: Snapshot
+) -> PlannedStep:
+    """The step, if its model is in service and does what is asked; raises `Refusal`."""
+    model = snapshot.models.get(target.model)
+    if model is None:
+        raise unknown_model(ask.model)
+    if model.task != _task(ask):
+        does, other = _DOES[model.task]
+        message = f"'{ask.model}' {does}; use {other}."
+        raise bad_field("model", message, "model_task_mismatch")
+    return PlannedStep(number, model, target.pool or model.pool, queue_s, _output_bound(ask, model))
+
+
+def _task(ask: Ask) -> str:
+    return "generate" if ask.inputs is None else "embed"
+
+
+def _output_bound(ask: Ask, model: ModelRecord) -> int:
+    if ask.inputs is not None:
+        return 0
+    if ask.output_tokens is None:
+        return model.output_tokens_default
+    if ask.output_tokens > model.output_tokens_max:
+        raise bad_field(
+            ask.output_field,
+            f"'{ask.output_field}' is {ask.output_tokens}; {model.name} generates at most"
+            f" {model.output_tokens_max} tokens per choice.",
+        )
+    return ask.output_tokens
