@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from controlplane.billing.models import BudgetScope
 from controlplane.billing.services import budget_set
-from controlplane.catalog.selectors import model_find, price_list
+from controlplane.catalog.pools import PoolDraft, pool_set
+from controlplane.catalog.selectors import model_find, pool_find, price_list
 from controlplane.catalog.services import ModelDraft, PriceDraft, model_create, price_publish
 from controlplane.core.audit import OPERATOR
 from controlplane.fleet.models import NodeCredential
@@ -105,6 +106,8 @@ def _project(admin: User) -> Project:
 
 
 def _model(draft: ModelDraft, price: PriceDraft) -> None:
+    if pool_find(name=draft.pool) is None:
+        pool_set(actor=OPERATOR, draft=PoolDraft(name=draft.pool, task=draft.task))
     model = model_find(name=draft.name) or model_create(actor=OPERATOR, draft=draft)
     if not price_list(model=model):
         price_publish(actor=OPERATOR, model=model, draft=price)

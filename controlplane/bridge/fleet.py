@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 import psycopg
 import structlog
 
 from controlplane.bridge.session import Connection, keep_session
-from controlplane.gateway.ports import LedgerAway, NodeIdentity
+from controlplane.gateway.ports import LedgerAway, NodeIdentity, Orders
 from controlplane.kernel.keyformat import NODE_PREFIX, digest, parse_credential
 
 QUERY_S_MAX = 2.0
 NODES_PENDING_MAX = 4_096
 IDLE_CHECK_S = 5.0
-_CREDENTIALS = "SELECT key_id, node, name, pool, digest, models FROM fleet_credentials(%s)"
+_CREDENTIALS = (
+    "SELECT key_id, node, name, pool, digest, models, standing, drain_s, quarantined"
+    " FROM fleet_credentials(%s)"
+)
 REVOKED = "the node's credential was revoked"
 CHANGED = "the node's registration has changed: connect again"
-_OBSERVE = "SELECT fleet_observe(%s, %s, %s::jsonb)"
+_OBSERVE = "SELECT fleet_observe(%s, %s, %s::jsonb, %s)"
+_LINKS = "SELECT fleet_links(%s, %s::jsonb, %s::jsonb)"
+QUARANTINED = "quarantined"
 _log = structlog.get_logger(__name__)
 
 
@@ -35,18 +40,23 @@ class CredentialRow(NamedTuple):
     pool: str
     digest: bytes
     models: list[str] | None
+    standing: Literal["pending", "active", "draining"]
+    drain_s: float
+    quarantined: bool
 
 
 class FleetStore:
     """What the database knows of nodes; one per event loop.
 
     Observations are kept per node and merged, so a flapping node costs one write at a time; beyond
-    the bound new nodes' observations are dropped and counted in `dropped`.
+    the bound new nodes' observations are dropped and counted in `dropped`. With
+    `trust_first_digest` the first text assets that are ever offered for a model are approved.
     """
 
-    def __init__(self, conninfo: str, *, pepper: bytes) -> None:
+    def __init__(self, conninfo: str, *, pepper: bytes, trust_first_digest: bool = False) -> None:
         self._conninfo = conninfo
         self._pepper = pepper
+        self._trust_first_digest = trust_first_digest
         self._connection: Connection | None = None
         self._lock = asyncio.Lock()
         self._pending: dict[str, tuple[str, dict[str, object]]] = {}
@@ -78,19 +88,44 @@ class FleetStore:
         row = (await self._valid([parsed.key_id])).get(parsed.key_id)
         if row is None or not hmac.compare_digest(digest(parsed.text, self._pepper), row.digest):
             return None
-        return _identity(row)
+        return msgspec.structs.replace(_identity(row), orders=self._orders(row))
 
-    async def lapsed(self, identities: Collection[NodeIdentity]) -> Mapping[NodeIdentity, str]:
-        """Those whose credential no longer says so, with the reason; raises LedgerAway."""
+    async def orders(self, identities: Collection[NodeIdentity]) -> Mapping[NodeIdentity, Orders]:
+        """What is said of each of them now; raises LedgerAway."""
         rows = await self._valid([identity.credential for identity in identities])
-        found: dict[NodeIdentity, str] = {}
+        found: dict[NodeIdentity, Orders] = {}
         for identity in identities:
             row = rows.get(identity.credential)
             if row is None:
-                found[identity] = REVOKED
-            elif _identity(row) != identity:
-                found[identity] = CHANGED
+                found[identity] = Orders(lapsed=REVOKED)
+            elif _identity(row) != msgspec.structs.replace(identity, orders=Orders()):
+                found[identity] = Orders(lapsed=CHANGED)
+            else:
+                found[identity] = self._orders(row)
         return found
+
+    async def links(
+        self, gateway: str, links: Sequence[Mapping[str, object]], waiting: Mapping[str, int]
+    ) -> None:
+        """Tell this gateway's whole view: links as {node, facts}, waiting requests by model.
+
+        While PostgreSQL is away nothing is kept: the next view says everything anew.
+        """
+        if self._connection is None:
+            return
+        texts = [msgspec.json.encode(each).decode() for each in (links, waiting)]
+        with suppress(psycopg.Error, TimeoutError):
+            async with asyncio.timeout(QUERY_S_MAX), self._lock:
+                await self._connection.execute(_LINKS, [gateway, *texts])
+
+    def _orders(self, row: CredentialRow) -> Orders:
+        # Of a quarantine that is not written yet the database cannot know.
+        noted = self._pending.get(row.node, ("", {}))[0]
+        return Orders(
+            standing=row.standing,
+            drain_s=row.drain_s,
+            quarantined=row.quarantined or noted == QUARANTINED,
+        )
 
     async def _valid(self, key_ids: list[str]) -> dict[str, CredentialRow]:
         """The credentials in force among these, by key id."""
@@ -145,7 +180,9 @@ class FleetStore:
         text = msgspec.json.encode(facts).decode()
         try:
             async with asyncio.timeout(QUERY_S_MAX), self._lock:
-                cursor = await connection.execute(_OBSERVE, [node, state, text])
+                cursor = await connection.execute(
+                    _OBSERVE, [node, state, text, self._trust_first_digest]
+                )
                 row = await cursor.fetchone()
         except (psycopg.DataError, psycopg.IntegrityError):
             _log.warning("node observation refused", node=node, state=state)

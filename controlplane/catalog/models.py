@@ -1,8 +1,9 @@
-"""Models that are served and the versions of their prices. A price version never changes."""
+"""Models that are served, the versions of their prices, and the pools of nodes that serve them."""
 
 from django.core.validators import RegexValidator
 from django.db import models
 
+from controlplane.catalog.warm import NODES_MOST
 from controlplane.core.models import BaseModel
 from controlplane.tenants.models import User
 
@@ -12,6 +13,7 @@ MODEL_NAME = RegexValidator(
 )
 POOL_NAME = RegexValidator(r"\A[a-z0-9][a-z0-9-]{0,49}\Z", "Use a-z, 0-9 and - only, at most 50.")
 CONTEXT_TOKENS_MAX = 10_000_000
+START_COMMAND_CHARS_MAX = 1_000
 
 
 class Task(models.TextChoices):
@@ -19,6 +21,61 @@ class Task(models.TextChoices):
 
     GENERATE = "generate"
     EMBED = "embed"
+
+
+class SizeClass(models.TextChoices):
+    """How much hardware a pool's models need."""
+
+    SMALL = "small"
+    MEDIUM = "medium"
+    LARGE = "large"
+
+
+class PoolRole(models.TextChoices):
+    """Which phases of a request its nodes run."""
+
+    BOTH = "both"
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
+class Pool(BaseModel):
+    """Nodes that can stand in for each other, and how many of them there should be.
+
+    `warm_schedule` is read by `warm.windows_from`; `start_command` is what the local driver runs.
+    Models, rules and nodes say a pool by its name, which never changes.
+    """
+
+    name = models.CharField(max_length=50, unique=True, validators=[POOL_NAME])
+    task = models.CharField(max_length=8, choices=Task.choices, default=Task.GENERATE)
+    size_class = models.CharField(max_length=6, choices=SizeClass.choices, default=SizeClass.SMALL)
+    role = models.CharField(max_length=7, choices=PoolRole.choices, default=PoolRole.BOTH)
+    nodes_min = models.PositiveIntegerField(default=0)
+    nodes_max = models.PositiveIntegerField(default=1)
+    warm_schedule = models.JSONField(default=list, blank=True)
+    start_command = models.CharField(max_length=START_COMMAND_CHARS_MAX, default="", blank=True)
+
+    class Meta:
+        db_table = "pools"
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(task__in=Task.values), name="pool_task_known"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(size_class__in=SizeClass.values), name="pool_size_class_known"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(role__in=PoolRole.values), name="pool_role_known"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(nodes_max__gte=models.F("nodes_min"))
+                & models.Q(nodes_max__lte=NODES_MOST),
+                name="pool_nodes_bounds",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class Model(BaseModel):

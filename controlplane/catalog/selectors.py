@@ -1,8 +1,8 @@
-"""Reads of models and prices."""
+"""Reads of models, prices and pools."""
 
 from datetime import datetime
 
-from controlplane.catalog.models import Model, PriceVersion
+from controlplane.catalog.models import Model, Pool, PriceVersion
 from controlplane.kernel.price import Price
 
 
@@ -15,6 +15,16 @@ def model_list(*, enabled_only: bool = False) -> list[Model]:
 def model_find(*, name: str) -> Model | None:
     """The model of that name."""
     return Model.objects.filter(name=name).first()
+
+
+def pool_list() -> list[Pool]:
+    """Pools by name."""
+    return list(Pool.objects.order_by("name"))
+
+
+def pool_find(*, name: str) -> Pool | None:
+    """The pool of that name."""
+    return Pool.objects.filter(name=name).first()
 
 
 def price_list(*, model: Model) -> list[PriceVersion]:

@@ -9,6 +9,7 @@ from django.db.models import Max
 from django.utils import timezone
 
 from controlplane.catalog.models import Model, PriceVersion
+from controlplane.catalog.pools import pool_known
 from controlplane.core.audit import Actor, audit_record
 from controlplane.core.permissions import Action
 from controlplane.tenants.access import require
@@ -46,6 +47,9 @@ def model_create(*, actor: Actor, draft: ModelDraft) -> Model:
     made = Model(**vars(draft))
     with transaction.atomic():
         made.full_clean()
+        pool = pool_known(draft.pool)
+        if pool.task != draft.task:
+            raise ValidationError({"pool": f"The pool {pool.name!r} is for the task {pool.task}."})
         made.save(force_insert=True)
         audit_record(
             actor, "model.create", subject=made, organization_id=None, detail=dict(vars(draft))

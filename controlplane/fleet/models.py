@@ -1,9 +1,9 @@
-"""What the database knows of nodes: who may dial in, what was last seen. Load is not kept here."""
+"""What the database knows of nodes and gateways: who may dial in, what was last seen. No load."""
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
-from controlplane.catalog.models import POOL_NAME
+from controlplane.catalog.models import POOL_NAME, Pool
 from controlplane.core.models import BaseModel
 from controlplane.tenants.models import DIGEST_BYTES, KEY_ID_CHARS, User
 
@@ -18,13 +18,30 @@ class NodeState(models.TextChoices):
     QUARANTINED = "quarantined"
 
 
+class Standing(models.TextChoices):
+    """What staff have decided about a node; gateways follow it within two seconds."""
+
+    PENDING = "pending"
+    ACTIVE = "active"
+    DRAINING = "draining"
+    REMOVED = "removed"
+
+
 class Node(BaseModel):
-    """One node; `facts` are what its hello said (engine, device, blocks, models)."""
+    """One node; `facts` are what its hello said (engine, device, blocks, models).
+
+    While `quarantined_until` lies ahead no gateway lets it in. Draining, it may finish what it has
+    until `drain_until`.
+    """
 
     name = models.CharField(max_length=100, unique=True)
     pool = models.CharField(max_length=50, validators=[POOL_NAME])
     region = models.CharField(max_length=50, default="local")
     state = models.CharField(max_length=12, choices=NodeState.choices, default=NodeState.NEW)
+    standing = models.CharField(max_length=8, choices=Standing.choices, default=Standing.ACTIVE)
+    drain_until = models.DateTimeField(null=True, blank=True)
+    quarantined_until = models.DateTimeField(null=True, blank=True)
+    quarantine_reason = models.CharField(max_length=300, default="", blank=True)
     facts = models.JSONField(default=dict, blank=True)
     last_seen_at = models.DateTimeField(null=True, blank=True)
 
@@ -33,7 +50,10 @@ class Node(BaseModel):
         constraints = [
             models.CheckConstraint(
                 condition=models.Q(state__in=NodeState.values), name="node_state_known"
-            )
+            ),
+            models.CheckConstraint(
+                condition=models.Q(standing__in=Standing.values), name="node_standing_known"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -57,3 +77,147 @@ class NodeCredential(BaseModel):
 
     def __str__(self) -> str:
         return self.redacted
+
+
+class Gateway(models.Model):
+    """A gateway process that lives; rows are written by its own heartbeats and removed without.
+
+    `url` is where nodes dial it, empty where it does not say. Of each rate limit it may count
+    1/`share_of` alone while Redis is away, nothing where that is 0.
+    """
+
+    instance = models.CharField(max_length=32, primary_key=True)
+    url = models.CharField(max_length=200, default="", blank=True)
+    started_at = models.DateTimeField()
+    heartbeat_at = models.DateTimeField()
+    share_of = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        db_table = "gateways"
+
+    def __str__(self) -> str:
+        return self.url or self.instance
+
+
+class EnrolmentToken(BaseModel):
+    """Lets one node in, once, until it expires; only its HMAC is kept.
+
+    `approved` decides whether that node serves at once or waits for staff.
+    """
+
+    key_id = models.CharField(max_length=KEY_ID_CHARS, unique=True)
+    digest = models.BinaryField(max_length=DIGEST_BYTES)
+    redacted = models.CharField(max_length=40)
+    pool = models.CharField(max_length=50, validators=[POOL_NAME])
+    allowed_models = ArrayField(models.CharField(max_length=100), null=True, blank=True)
+    approved = models.BooleanField(default=False)
+    expires_at = models.DateTimeField()
+    created_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, blank=True)
+    used_at = models.DateTimeField(null=True, blank=True)
+    node = models.ForeignKey(Node, on_delete=models.PROTECT, null=True, blank=True)
+
+    class Meta:
+        db_table = "enrolment_tokens"
+
+    def __str__(self) -> str:
+        return self.redacted
+
+
+class DigestState(models.TextChoices):
+    """What staff have decided about a tokenizer and chat template."""
+
+    WAITING = "waiting"
+    APPROVED = "approved"
+    REFUSED = "refused"
+
+
+class ModelDigest(BaseModel):
+    """Text assets that a node has offered for a model; none is fetched or served unapproved.
+
+    `digest` is empty for an engine that takes only text. `offered_by` names the first node.
+    """
+
+    model = models.CharField(max_length=100)
+    digest = models.CharField(max_length=64, blank=True)
+    state = models.CharField(max_length=8, choices=DigestState.choices, default=DigestState.WAITING)
+    offered_by = models.CharField(max_length=100, default="", blank=True)
+    decided_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, blank=True)
+    decided_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        db_table = "model_digests"
+        constraints = [
+            models.UniqueConstraint(fields=["model", "digest"], name="model_digest_once"),
+            models.CheckConstraint(
+                condition=models.Q(state__in=DigestState.values), name="model_digest_state_known"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.model} {self.digest[:12]}"
+
+
+class NodeStart(BaseModel):
+    """One start of a node process: how long it took until it could serve."""
+
+    node = models.ForeignKey(Node, on_delete=models.CASCADE)
+    pool = models.CharField(max_length=50)
+    epoch = models.CharField(max_length=100)
+    cold_start_ms = models.PositiveIntegerField()
+
+    class Meta:
+        db_table = "node_starts"
+        constraints = [models.UniqueConstraint(fields=["node", "epoch"], name="node_start_once")]
+        indexes = [models.Index(fields=["pool", "created_at"], name="node_start_by_pool")]
+
+    def __str__(self) -> str:
+        return f"{self.epoch} {self.cold_start_ms} ms"
+
+
+class NodeLink(models.Model):
+    """A node on one gateway as that gateway told it last; a row without news soon counts for none.
+
+    Written over and over by `fleet_links`, so the table is unlogged: a crash empties it.
+    """
+
+    pk = models.CompositePrimaryKey("node_id", "gateway")
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="links")
+    gateway = models.CharField(max_length=64)
+    facts = models.JSONField(default=dict)
+    seen_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "node_links"
+
+    def __str__(self) -> str:
+        return self.gateway
+
+
+class GatewayQueue(models.Model):
+    """How many requests wait in one gateway, by model; unlogged as `NodeLink`."""
+
+    gateway = models.CharField(max_length=64, primary_key=True)
+    waiting = models.JSONField(default=dict)
+    seen_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "gateway_queues"
+
+    def __str__(self) -> str:
+        return self.gateway
+
+
+class PoolScale(models.Model):
+    """The autoscaling signal of a pool and what its hysteresis remembers (`scaling.py`)."""
+
+    pool = models.OneToOneField(Pool, on_delete=models.CASCADE, primary_key=True)
+    desired = models.PositiveIntegerField()
+    low_since = models.DateTimeField(null=True, blank=True)
+    low_peak = models.PositiveIntegerField(default=0)
+    evaluated_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "pool_scales"
+
+    def __str__(self) -> str:
+        return f"{self.pool_id} {self.desired}"

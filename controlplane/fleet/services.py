@@ -8,10 +8,10 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
-from controlplane.catalog.models import POOL_NAME
+from controlplane.catalog.pools import pool_known
 from controlplane.core.audit import Actor, audit_record
 from controlplane.core.permissions import Action
-from controlplane.fleet.models import Node, NodeCredential
+from controlplane.fleet.models import Node, NodeCredential, Standing
 from controlplane.kernel.keyformat import NODE_PREFIX, digest, new_credential, redacted
 from controlplane.tenants.access import require
 from controlplane.tenants.models import User
@@ -31,17 +31,17 @@ def node_credential_create(
 ) -> CreatedCredential:
     """A credential for the node of that name, which is registered first if it is new.
 
-    A known node moves to this pool; its live links are cut, and it must say the new one.
+    A known node moves to this pool; its live links are cut, and it must say the new one. It is
+    approved by that, also one that was waiting, draining or removed.
     """
     require(actor, Action.FLEET_MANAGE)
     name = clean_name(name)
-    try:
-        POOL_NAME(pool)
-    except ValidationError as error:
-        raise ValidationError({"pool": error.messages}) from error
+    pool_known(pool)
     made = new_credential(NODE_PREFIX)
     with transaction.atomic():
-        node, _ = Node.objects.update_or_create(name=name, defaults={"pool": pool})
+        node, _ = Node.objects.update_or_create(
+            name=name, defaults={"pool": pool, "standing": Standing.ACTIVE, "drain_until": None}
+        )
         row = NodeCredential.objects.create(
             node=node,
             key_id=made.key_id,

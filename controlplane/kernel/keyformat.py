@@ -20,6 +20,7 @@ SECRET_CHARS = 43
 CHECKSUM_CHARS = 6
 USER_PREFIX = "sk_sluice"
 NODE_PREFIX = "node_sluice"
+ENROL_PREFIX = "enrol_sluice"
 _LETTERS = frozenset(ALPHABET)
 
 

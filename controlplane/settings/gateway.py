@@ -1,6 +1,7 @@
 """What a gateway process must know about its surroundings."""
 
 from controlplane.settings import env
+from controlplane.settings.database import EMBEDDED_DATABASE
 
 # The address that clients use for /v1, where it is not the pages' own; pages may connect to it.
 GATEWAY_URL = env.text("SLUICE_GATEWAY_URL")
@@ -10,4 +11,7 @@ PAGES_ORIGINS = env.words("SLUICE_PAGES_ORIGINS")
 ADVERTISE_URL = env.address("SLUICE_ADVERTISE_URL", ("ws", "wss"), chars_max=200)
 # Addresses of the proxies in front, whose `X-Request-Start` is believed.
 TRUSTED_PROXIES = env.words("SLUICE_TRUSTED_PROXIES")
+# The first tokenizer and template offered for a model count as approved: on one's own machine, where
+# every node is one's own. Otherwise staff approve each.
+TRUST_FIRST_DIGEST = env.boolean("SLUICE_TRUST_FIRST_DIGEST", EMBEDDED_DATABASE)
 REGION = env.text("SLUICE_REGION", "local")

@@ -164,6 +164,7 @@ class Hello(Frame, tag="hello", frozen=True):
 
     `credits`: how many jobs the node takes at once from this gateway; others may hold all of them,
     then more follow in `Credits`. `kv_blocks`: pool size in blocks of `block_size` tokens.
+    `cold_start_ms`: from the start of the process until its engine could serve; 0 where unknown.
     """
 
     protocol: int
@@ -179,6 +180,7 @@ class Hello(Frame, tag="hello", frozen=True):
     credits: int
     capabilities: list[str]
     models: list[ModelOffer]
+    cold_start_ms: int = 0
 
 
 class AssetPart(Frame, tag="asset", frozen=True):
@@ -360,7 +362,27 @@ class Ping(Frame, tag="ping", frozen=True):
     number: int
 
 
+class Drain(Frame, tag="drain", frozen=True):
+    """Take no new jobs until `Undrain`; what still runs after `deadline_s` is ended."""
+
+    deadline_s: float
+
+
+class Undrain(Frame, tag="undrain", frozen=True):
+    """Take jobs again."""
+
+
 FromNode = Hello | Credits | AssetPart | Step | KvEvents | Report | Rejected | Draining | Pong
 FromGateway = (
-    Welcome | Gateways | CreditsTaken | Job | Cancel | Ack | AssetRequest | KvSnapshotRequest | Ping
+    Welcome
+    | Gateways
+    | CreditsTaken
+    | Drain
+    | Undrain
+    | Job
+    | Cancel
+    | Ack
+    | AssetRequest
+    | KvSnapshotRequest
+    | Ping
 )

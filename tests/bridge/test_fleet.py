@@ -10,6 +10,7 @@ from django.conf import settings
 
 from controlplane.bridge.fleet import CHANGED, NODES_PENDING_MAX, REVOKED, FleetStore
 from controlplane.bridge.session import conninfo_from
+from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.core.audit import OPERATOR
 from controlplane.fleet.models import Node
 from controlplane.fleet.services import (
@@ -93,6 +94,7 @@ async def test_credentials_that_are_revoked_or_say_other_things_lapse(store: Fle
     assert await store.lapsed([]) == {}
     await orm(node_credential_revoke)(actor=OPERATOR, credential=made.credential)
     assert await store.lapsed([first, second]) == {first: REVOKED}
+    await orm(pool_set)(actor=OPERATOR, draft=PoolDraft(name="another"))
     moved = orm(node_credential_create)
     await moved(actor=OPERATOR, name="n1", pool="another")
     assert await store.lapsed([second]) == {second: CHANGED}

@@ -73,6 +73,8 @@ def test_a_published_price_never_changes(statement: str) -> None:
     [
         ({"name": "no space"}, "name"),
         ({"pool": "Über"}, "pool"),
+        ({"pool": "gold"}, "pool"),
+        ({"task": "embed", "output_tokens_default": 0, "output_tokens_max": 0}, "pool"),
         ({"task": "guess"}, "task"),
         ({"context_window": 0}, "__all__"),
         ({"output_tokens_default": 2000}, "__all__"),

@@ -41,7 +41,7 @@ def test_the_model_has_its_price() -> None:
     ("name", "changed", "named"),
     [
         ("no name", {}, "NAME"),
-        ("tiny", {"pool": "Not A Pool"}, "--pool"),
+        ("tiny", {"pool": "gold"}, "--pool"),
         ("tiny", {"context_window": "-1"}, "--context-window"),
         ("tiny", {"output_max": "9999"}, "--output-max"),
         ("tiny", {"output_usd": "cheap"}, "--output-usd"),
@@ -60,6 +60,7 @@ def embed_create(*words: str) -> None:
 
 
 def test_a_model_that_embeds_has_one_price_and_no_output() -> None:
+    call_command("pool_set", "embeddings", "--task=embed", stdout=StringIO())
     embed_create("--context-window=512", "--input-usd=0.02", "--pool=embeddings")
     model = model_find(name="encoder")
     assert model is not None

@@ -5,6 +5,8 @@ from io import StringIO
 import pytest
 from django.core.management import CommandError, call_command
 
+from controlplane.catalog.pools import PoolDraft, pool_set
+from controlplane.core.audit import OPERATOR
 from controlplane.fleet.models import Node
 from controlplane.fleet.selectors import node_credential_find
 from controlplane.kernel.keyformat import NODE_PREFIX, parse_credential
@@ -29,6 +31,7 @@ def node_credential(*arguments: str) -> str:
 def test_it_prints_a_credential_of_that_node(
     more: tuple[str, ...], pool: str, models: list[str] | None
 ) -> None:
+    pool_set(actor=OPERATOR, draft=PoolDraft(name="gold"))
     parsed = parse_credential(node_credential("n1", *more), NODE_PREFIX)
     assert parsed is not None
     found = node_credential_find(key_id=parsed.key_id)
@@ -40,7 +43,7 @@ def test_it_prints_a_credential_of_that_node(
     ("arguments", "named"),
     [
         ((" ",), "NAME"),
-        (("n1", "--pool", "Not A Pool"), "--pool"),
+        (("n1", "--pool", "nowhere"), "--pool"),
         (("n1", "--model", ""), "--model"),
     ],
 )

@@ -4,6 +4,7 @@ import pytest
 from django.conf import settings
 from django.core.exceptions import PermissionDenied, ValidationError
 
+from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.fleet.selectors import node_credential_find, node_credential_list, node_list
 from controlplane.fleet.services import node_credential_create, node_credential_revoke
 from controlplane.kernel.keyformat import NODE_PREFIX, digest, parse_credential
@@ -30,6 +31,7 @@ def test_a_credential_registers_its_node_once() -> None:
 
 def test_a_new_credential_moves_its_node_to_the_pool_that_it_names() -> None:
     cast = make_cast()
+    pool_set(actor=cast.stella, draft=PoolDraft(name="gold"))
     node_credential_create(actor=cast.stella, name="n1", pool="default")
     node_credential_create(actor=cast.stella, name="n1", pool="gold")
     assert [(node.name, node.pool) for node in node_list(user=cast.stella)] == [("n1", "gold")]

@@ -20,7 +20,7 @@ from controlplane.bridge.socket import NodeConsumer
 from controlplane.gateway.nodes.limits import LinkLimits
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.nodes.stream import JobStream
-from controlplane.gateway.ports import LedgerAway, NodeIdentity
+from controlplane.gateway.ports import LedgerAway, NodeIdentity, Orders
 from inference.contract.frames import (
     FRAME_BYTES_MAX,
     PROTOCOL_VERSION,
@@ -75,23 +75,39 @@ class MemoryPort:
     )
     seen: list[tuple[str, str]] = field(default_factory=list)
     revoked: set[str] = field(default_factory=set)
+    said: dict[str, Orders] = field(default_factory=dict)
+    quarantines: dict[str, float] = field(default_factory=dict)
     away: bool = False
 
     async def authenticate(self, credential: str) -> NodeIdentity | None:
         """The node behind a credential, or None."""
         if self.away:
             raise LedgerAway("away")
-        return self.identities.get(credential)
+        known = self.identities.get(credential)
+        return None if known is None else self.with_orders(known)
 
-    async def lapsed(self, identities: Collection[NodeIdentity]) -> Mapping[NodeIdentity, str]:
-        """Those whose node is in `revoked`."""
+    async def orders(self, identities: Collection[NodeIdentity]) -> Mapping[NodeIdentity, Orders]:
+        """What is `said` of a node, unless it is in `revoked` or quarantined."""
         if self.away:
             raise LedgerAway("away")
-        return {each: "revoked" for each in identities if each.id in self.revoked}
+        return {each: self.with_orders(each).orders for each in identities}
+
+    def with_orders(self, identity: NodeIdentity) -> NodeIdentity:
+        """A node as it stands now."""
+        orders = self.said.get(identity.id, Orders())
+        if identity.id in self.revoked:
+            orders = Orders(lapsed="revoked")
+        elif self.quarantines.get(identity.id, 0.0) > time.monotonic():
+            orders = Orders(quarantined=True)
+        return msgspec.structs.replace(identity, orders=orders)
 
     def observe(self, node: str, state: str, facts: dict[str, object]) -> None:
         """Remember the change."""
         self.seen.append((node, state))
+        if state == "quarantined":
+            seconds = facts["quarantine_s"]
+            assert isinstance(seconds, float)
+            self.quarantines[node] = time.monotonic() + seconds
 
 
 class World:

@@ -43,6 +43,8 @@ VOCAB_SIZE_MAX = 4_194_304
 DIMENSIONS_MAX = 65_536
 FLOAT_BYTES = 4
 COMPLETION_TOKENS_MAX = CHOICES_MAX * CONTEXT_WINDOW_MAX
+# A day: a node that needs longer has failed at something else.
+COLD_START_MS_MAX = 86_400_000
 DRAFTED_MAX = 1_048_576
 # 36 minutes: what a span of the waterfall can hold.
 DURATION_US_MAX = 2**31 - 1
@@ -59,6 +61,7 @@ def hello_problem(hello: Hello) -> str | None:
         ("block_size", hello.block_size, 1, BLOCK_SIZE_MAX),
         ("kv_blocks", hello.kv_blocks, 0, KV_BLOCKS_MAX),
         ("models", len(hello.models), 1, MODELS_MAX),
+        ("cold_start_ms", hello.cold_start_ms, 0, COLD_START_MS_MAX),
     )
     for field, value, low, high in ranges:
         if not low <= value <= high:

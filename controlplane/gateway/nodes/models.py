@@ -29,7 +29,10 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def served_models(
-    links: Iterable[NodeLink], text_of: Callable[[str], ModelText | None]
+    links: Iterable[NodeLink],
+    *,
+    text_of: Callable[[str], ModelText | None],
+    approved: Callable[[ModelOffer], bool],
 ) -> dict[str, ServedModel]:
     """Models by name. A prompt is tokenized once, so all nodes of a model share one offer.
 
@@ -42,6 +45,8 @@ def served_models(
         if not link.takes_jobs:
             continue
         for offer in link.hello.models:
+            if not approved(offer):
+                continue
             text = text_of(offer.digest) if offer.digest else None
             if text is None and offer.digest:
                 continue

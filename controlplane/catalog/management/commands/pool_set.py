@@ -1,0 +1,66 @@
+"""`manage.py pool_set`: makes or changes a pool. A door to the service, no rules."""
+
+import json
+from argparse import ArgumentTypeError
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from controlplane.catalog.models import PoolRole, SizeClass, Task
+from controlplane.catalog.pools import PoolDraft, pool_set
+from controlplane.catalog.selectors import pool_find
+from controlplane.core.arguments import arguments_named
+from controlplane.core.audit import OPERATOR
+
+FIELDS = {
+    "task": "--task",
+    "size_class": "--size-class",
+    "role": "--role",
+    "nodes_min": "--min",
+    "nodes_max": "--max",
+    "warm_schedule": "--warm-schedule",
+    "start_command": "--start-command",
+}
+
+
+class Command(BaseCommand):
+    """What is not said keeps its value, or the default of a new pool."""
+
+    help = "Make a pool of nodes, or change it."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Its name, what it is for, and how many nodes there should be."""
+        add = parser.add_argument
+        add("name", metavar="NAME", help="a-z, 0-9 and -")
+        add("--task", choices=Task.values, help="what its models do; never changes")
+        add("--size-class", choices=SizeClass.values, help="what its models need")
+        add("--role", choices=PoolRole.values, help="phases that its nodes run")
+        add("--min", dest="nodes_min", type=int, metavar="N", help="nodes kept warm")
+        add("--max", dest="nodes_max", type=int, metavar="N", help="nodes at most")
+        add("--warm-schedule", type=_json, metavar="JSON",
+            help='[{"days": ["mon"], "from": "08:00", "to": "18:00", "timezone": "Europe/Berlin",'
+            ' "nodes_min": 2}]')  # fmt: skip
+        add("--start-command", metavar="COMMAND",
+            help="what `fleet drive` runs for one node; it adds --gateway, --name, --pool",
+            )  # fmt: skip
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Make or change it."""
+        known = pool_find(name=options["name"])
+        before = {name: getattr(known, name) for name in FIELDS} if known else {}
+        given = {name: options[name] for name in FIELDS if options[name] is not None}
+        with arguments_named(name="NAME", __all__="--min, --max", **FIELDS):
+            pool = pool_set(
+                actor=OPERATOR, draft=PoolDraft(name=options["name"], **{**before, **given})
+            )
+        made = "Changed" if known else "Made"
+        self.stdout.write(
+            f"{made} the pool {pool.name}: {pool.nodes_min} to {pool.nodes_max} nodes."
+        )
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ArgumentTypeError(f"is no JSON: {error}") from error

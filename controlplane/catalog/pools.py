@@ -1,0 +1,85 @@
+"""Making and changing pools. What the local driver runs is the operator's alone to say."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db import transaction
+
+from controlplane.catalog.models import Pool
+from controlplane.catalog.selectors import pool_list
+from controlplane.catalog.warm import windows_from
+from controlplane.core.audit import Actor, Facts, Operator, audit_record
+from controlplane.core.permissions import Action
+from controlplane.tenants.access import require
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolDraft:
+    """What a pool is; the names are the table's."""
+
+    name: str
+    task: str = "generate"
+    size_class: str = "small"
+    role: str = "both"
+    nodes_min: int = 0
+    nodes_max: int = 1
+    warm_schedule: Sequence[dict[str, Any]] = field(default_factory=list)
+    start_command: str = ""
+
+
+def pool_known(name: str) -> Pool:
+    """The pool of that name; raises ValidationError for `pool` that lists those there are."""
+    pools = {pool.name: pool for pool in pool_list()}
+    if name not in pools:
+        known = ", ".join(pools)
+        raise ValidationError({"pool": f"There is no pool {name!r}; there are {known}."})
+    return pools[name]
+
+
+def pool_set(*, actor: Actor, draft: PoolDraft) -> Pool:
+    """Make the pool of that name, or give it these values; raises ValidationError by field.
+
+    A command would run on the host of whoever drives the pool's nodes, so no user of the pages may
+    set one: only the operator, at the command line.
+    """
+    require(actor, Action.FLEET_MANAGE)
+    with transaction.atomic():
+        pool = Pool.objects.select_for_update().filter(name=draft.name).first()
+        before = pool.start_command if pool else ""
+        if draft.start_command != before and not isinstance(actor, Operator):
+            raise PermissionDenied("start_command")
+        made = pool or Pool(name=draft.name)
+        if pool is not None and pool.task != draft.task:
+            raise ValidationError({"task": "The task of a pool never changes; make another pool."})
+        for name, value in asdict(draft).items():
+            setattr(made, name, value)
+        _check(made)
+        made.save()
+        audit_record(actor, "pool.set", subject=made, organization_id=None, detail=_facts(draft))
+    return made
+
+
+def _check(pool: Pool) -> None:
+    try:
+        windows = windows_from(pool.warm_schedule)
+    except ValueError as error:
+        raise ValidationError({"warm_schedule": str(error)}) from error
+    most = max([pool.nodes_min, *(window.nodes_min for window in windows)])
+    if most > pool.nodes_max:
+        raise ValidationError({"nodes_max": f"{most} nodes are to be kept warm."})
+    try:
+        shlex.split(pool.start_command)
+    except ValueError as error:
+        raise ValidationError(
+            {"start_command": f"Cannot be read as a command: {error}."}
+        ) from error
+    pool.full_clean()
+
+
+def _facts(draft: PoolDraft) -> Facts:
+    return {**asdict(draft), "warm_schedule": [str(window) for window in draft.warm_schedule]}
