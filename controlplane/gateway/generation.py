@@ -73,7 +73,7 @@ class Generation:
         """Token ids, window, block hashes; raises `Refusal`."""
         admitted, cluster, step = self._now()
         encoded = await self._encode(cluster.served, step.model)
-        return tokenize(
+        prompt = tokenize(
             self._trip.call,
             admitted.ask,
             encoded.tokens,
@@ -84,6 +84,7 @@ class Generation:
             block_sizes=[link.hello.block_size for link in cluster.nodes],
             salt=admitted.snapshot.projects[admitted.key.project].salt,
         )
+        return msgspec.structs.replace(prompt, text=encoded.request_json)
 
     def begin(self) -> None:
         """An answer from its first token on."""

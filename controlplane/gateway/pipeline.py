@@ -34,7 +34,7 @@ from controlplane.gateway.s1_admission.authenticate import authenticate
 from controlplane.gateway.s1_admission.body import Receive, watch_client
 from controlplane.gateway.s2_balance.balance import balance
 from controlplane.gateway.s4_route.node import Placement, pick_node
-from controlplane.gateway.s4_route.prefix import cached_tokens
+from controlplane.gateway.s4_route.prefix import Sought
 from controlplane.gateway.s4_route.rules import queue_key
 from controlplane.gateway.s4_route.saturation import overloaded
 from controlplane.gateway.s5_infer.dispatch import NodeChanged
@@ -44,7 +44,7 @@ from controlplane.gateway.s7_bill.settle import charge_delayed, settle_charge
 from controlplane.gateway.trip import Out, Trip, made
 from controlplane.gateway.world import REGION_HEADER, World
 from controlplane.kernel.spans import INDEX
-from inference.contract.frames import Output
+from inference.contract.frames import BYTES_PER_TOKEN, Output
 
 ATTEMPTS_MAX = 3
 S1, S2, S3, S4, S5, S6, S7 = (
@@ -196,12 +196,15 @@ async def _route(trip: Trip, tried: set[str]) -> Placement:
         region = made(trip.cluster).region
         queue = queue_key(call, made(trip.step), admitted.ask, region=region, tried=tried)
         roomy = await trip.world.waiting.roomy(call, queue, lambda: _nodes_now(trip, tried))
-        size = len(prompt.tokens)
-        cached = cached_tokens(
-            call, prompt.chains, trip.world.fleet, nodes=roomy, prompt_tokens=size
+        sought = Sought(
+            model=made(trip.step).model.name,
+            rule=admitted.plan.label,
+            tokens=len(prompt.tokens) or len(prompt.text) // BYTES_PER_TOKEN,
+            chains=prompt.chains,
+            text=prompt.text,
         )
-        label = admitted.plan.label
-        trip.placement = pick_node(call, roomy, cached, prompt_tokens=size, rule=label)
+        world = trip.world
+        trip.placement = pick_node(call, sought, world.fleet, world.routing, nodes=roomy)
         return trip.placement
     finally:
         call.spans.add(S4, began)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from controlplane.gateway.misses.explain import Miss, Offered
+from controlplane.gateway.misses.teller import Prompted
 from controlplane.gateway.plan import PassedStep, Plan, PlannedStep
 from controlplane.gateway.ports import RequestRecord
+from controlplane.gateway.s4_route.node import Placement
 from controlplane.gateway.trip import NOTHING, Trip, made
 from controlplane.kernel.clock import MICROSECOND_NS
 from controlplane.kernel.rules import DIRECT
@@ -25,6 +28,7 @@ def make_record(trip: Trip) -> RequestRecord:
     usage = trip.charge.usage if trip.charge else NOTHING
     link = placement.link if placement else None
     first_us = (call.first_token_ns - call.arrived_ns) // MICROSECOND_NS
+    available, captured = _reuse(placement if usage.prompt_tokens else None)
     return RequestRecord(
         request=call.request,
         started_us=call.started_us,
@@ -42,6 +46,8 @@ def make_record(trip: Trip) -> RequestRecord:
         finish=trip.task.finish,
         stream=asked.ask.stream if asked else False,
         prompt_tokens=usage.prompt_tokens,
+        available_tokens=available,
+        captured_tokens=captured,
         cached_tokens=usage.cached_tokens,
         output_tokens=usage.completion_tokens,
         total_us=call.elapsed_us(),
@@ -54,16 +60,57 @@ def make_record(trip: Trip) -> RequestRecord:
     )
 
 
+def _reuse(placement: Placement | None) -> tuple[int, int]:
+    """Tokens of the prompt that the best node of the fleet had cached, and the chosen one."""
+    if placement is None:
+        return 0, 0
+    return placement.receipt.available_tokens, placement.cached_tokens
+
+
 def _receipt(trip: Trip, usage: Usage) -> bytes:
     """Why the request went where it did; empty where no rule and no node was chosen."""
     told: dict[str, object] = {}
     if source := USAGE_WORDS.get(usage.source):
         told["usage"] = source
     if trip.plan is not None and trip.plan.rule is not None:
-        told |= {"rule": trip.plan.label, "steps": _steps(trip, trip.plan)}
+        asked = made(trip.asked).ask.model
+        told |= {"rule": trip.plan.label, "asked": asked, "steps": _steps(trip, trip.plan)}
     if trip.placement is not None:
-        told |= trip.placement.receipt()
+        told |= msgspec.structs.asdict(trip.placement.receipt)
+        if usage.prompt_tokens:
+            told["delivered_cached_tokens"] = usage.cached_tokens
+    if (miss := _miss(trip, usage)) is not None:
+        told["miss"] = miss
     return msgspec.json.encode(told) if told else b""
+
+
+def _miss(trip: Trip, usage: Usage) -> Miss | None:
+    """Why tokens were not cached, where an engine that has an index computed the prompt."""
+    admitted, prompt, cluster, placement = trip.admitted, trip.prompt, trip.cluster, trip.placement
+    if admitted is None or prompt is None or cluster is None or placement is None:
+        return None
+    text, (available, captured) = cluster.served.text, _reuse(placement)
+    if text is None or not usage.prompt_tokens or not prompt.tokens:
+        return None
+    return trip.world.misses.tell(
+        Prompted(
+            tenant=prompt.salt + cluster.served.digest.encode(),
+            tokens=prompt.tokens,
+            chains=prompt.chains,
+            tools=tuple(tool["function"]["name"] for tool in admitted.ask.tools),
+            text=text,
+            content=admitted.snapshot.projects[admitted.key.project].content,
+        ),
+        Offered(
+            block_size=placement.link.hello.block_size,
+            prompt=len(prompt.tokens),
+            delivered=usage.cached_tokens,
+            predicted=captured,
+            available=available,
+        ),
+        price=made(trip.step).model.price,
+        prefill_tokens_per_s=placement.link.account.speed.prefill_tokens_per_s,
+    )
 
 
 def _steps(trip: Trip, plan: Plan) -> list[PassedStep]:

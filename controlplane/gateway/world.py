@@ -9,6 +9,7 @@ from typing import Any
 
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.ports import Keys, Ledger, Limiter, Recorder, Safety
+from controlplane.gateway.s4_route.memory import RoutingMemory
 from controlplane.gateway.s4_route.saturation import WaitingRoom
 
 REGION_HEADER = b"x-sluice-region"
@@ -30,6 +31,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.waiting = WaitingRoom(self.fleet)
+        self.routing = RoutingMemory()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -46,6 +46,11 @@ class BlockPool:
         """Blocks that can be allocated now: free ones and cached ones without a user."""
         return len(self._free) + len(self._idle)
 
+    @property
+    def idle(self) -> int:
+        """Cached blocks without a user: allocating more than the free ones evicts them."""
+        return len(self._idle)
+
     def match(self, sequence: Sequence) -> list[int]:
         """Longest run of cached blocks that begins the sequence, leaving at least one token over.
 

@@ -79,7 +79,7 @@ class StepLoop:
         """End every request; the last outputs come with the load that is left."""
         for request_id in list(self.requests):
             self.end(request_id, finish)
-        return self._report([], self.clock_us(), self.scheduler.counts)
+        return self._report([], [], self.clock_us(), self.scheduler.counts)
 
     def step(self) -> tuple[Step, KvEvents | None]:
         """One engine step, and what it changed in the prefix cache."""
@@ -91,9 +91,11 @@ class StepLoop:
         self.scheduler.advance(chunks)
         outputs = self._publish(chunks, picks)
         self.scheduler.learn(chunks, self.clock_us() - started_us)
-        return self._report(outputs, started_us, before), self._kv_events()
+        return self._report(chunks, outputs, started_us, before), self._kv_events()
 
-    def _report(self, outputs: list[Output], started_us: int, before: Counts) -> Step:
+    def _report(
+        self, chunks: list[Chunk], outputs: list[Output], started_us: int, before: Counts
+    ) -> Step:
         """A step frame with the load as it is now and everything that has ended meanwhile;
         `before` is what the scheduler had counted when the step began.
         """
@@ -112,6 +114,8 @@ class StepLoop:
             preemptions=counts.preemptions - before.preemptions,
             drafted=counts.drafted - before.drafted,
             accepted=counts.accepted - before.accepted,
+            prefilled_tokens=sum(each.count for each in chunks if each.count > each.draws),
+            kv_cached_blocks=self.scheduler.pool.idle,
         )
 
     def _end_overdue(self, now_us: int) -> None:

@@ -149,7 +149,9 @@ class EmbedEngine:
                 events.on_death(error)
                 return
             duration_us = _clock_us() - began_us
-            events.on_step(self._step(self._outputs(vectors, duration_us), duration_us))
+            outputs = self._outputs(vectors, duration_us)
+            tokens = sum(len(piece.tokens) for piece in pieces)
+            events.on_step(self._step(outputs, duration_us, tokens=tokens))
 
     def _end_overdue(self, now_us: int) -> None:
         overdue = [
@@ -183,7 +185,7 @@ class EmbedEngine:
             outputs.append(_output(request, now_us, finish=finish, vectors=made))
         return outputs
 
-    def _step(self, outputs: list[Output], duration_us: int) -> Step:
+    def _step(self, outputs: list[Output], duration_us: int, *, tokens: int = 0) -> Step:
         ended, self._ended = self._ended, []
         requests = self._queue.requests.values()
         running = sum(each.started_us is not None for each in requests)
@@ -196,6 +198,7 @@ class EmbedEngine:
             oldest_block_s=0.0,
             step_us=duration_us,
             preemptions=0,
+            prefilled_tokens=tokens,
         )
 
 

@@ -6,11 +6,16 @@ parents), so along a chain the bitmap only shrinks and each change can be gallop
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
+from itertools import compress
 from typing import NamedTuple
 
 from inference.contract.blocks import split_hashes
 from inference.contract.frames import KvEvents
+
+# Up to here nodes of a bitmap are found one by one; of more, all places are looked at together.
+FEW_NODES = 16
+DIGITS_TO_FLAGS = bytes.maketrans(b"01", b"\x00\x01")
 
 
 class BadEvents(ValueError):
@@ -42,17 +47,27 @@ class PrefixIndex:
     def __init__(self) -> None:
         self._bitmaps: dict[bytes, int] = {}
         self._nodes: dict[str, NodeBlocks] = {}
-        self._names: dict[int, str] = {}
+        # By place of the bit; empty where a node has left.
+        self._names: list[str] = []
+        self._unknown: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._bitmaps)
 
+    @property
+    def unknown(self) -> Collection[str]:
+        """Nodes whose snapshot is still to come: nothing is known of their caches."""
+        return self._unknown
+
     def join(self, node: str, blocks_max: int) -> None:
         """Start a node empty; a node of the same name is dropped first."""
         self.drop(node)
-        position = next(i for i in range(len(self._names) + 1) if i not in self._names)
-        self._nodes[node] = NodeBlocks(1 << position, blocks_max)
-        self._names[position] = node
+        if "" not in self._names:
+            self._names.append("")
+        place = self._names.index("")
+        self._names[place] = node
+        self._nodes[node] = NodeBlocks(1 << place, blocks_max)
+        self._unknown.add(node)
 
     def drop(self, node: str) -> None:
         """Forget a node and all its blocks."""
@@ -60,7 +75,8 @@ class PrefixIndex:
         if entry is None:
             return
         self._remove(entry, entry.hashes)
-        del self._names[entry.bit.bit_length() - 1]
+        self._names[entry.bit.bit_length() - 1] = ""
+        self._unknown.discard(node)
 
     def apply(self, node: str, events: KvEvents) -> bool:
         """Follow a node's events; False asks for a snapshot. Raises `BadEvents`.
@@ -71,8 +87,10 @@ class PrefixIndex:
         stored, removed = _hashes("kv.stored", events.stored), _hashes("kv.removed", events.removed)
         if events.snapshot:
             self._replace(entry, set(stored))
+            self._unknown.discard(node)
         elif entry.seq is None or events.seq > entry.seq + 1:
             entry.seq = None
+            self._unknown.add(node)
             return False
         elif events.seq <= entry.seq:
             # Made before the snapshot that we already hold.
@@ -100,14 +118,20 @@ class PrefixIndex:
 
     def cached_blocks(self, chain: Sequence[bytes]) -> dict[str, int]:
         """Leading blocks of the chain by node; nodes without any are left out."""
+        return self.by_node(self.match(chain))
+
+    def by_node(self, levels: Sequence[Level]) -> dict[str, int]:
+        """The deepest level of each node."""
         found: dict[str, int] = {}
-        for level in self.match(chain):
-            for name in self.names(level.nodes):
-                found[name] = level.blocks
+        for level, deeper in zip(levels, [*levels[1:], Level(0, 0)], strict=False):
+            found.update(dict.fromkeys(self.names(level.nodes & ~deeper.nodes), level.blocks))
         return found
 
-    def names(self, nodes: int) -> list[str]:
+    def names(self, nodes: int) -> Iterable[str]:
         """The nodes of a bitmap."""
+        if nodes.bit_count() > FEW_NODES:
+            flags = f"{nodes:b}"[::-1].encode().translate(DIGITS_TO_FLAGS)
+            return compress(self._names, flags)
         names = []
         while nodes:
             lowest = nodes & -nodes

@@ -150,6 +150,7 @@ class LinkJobs:
         """Hand outputs to their streams; returns one reason per output that cannot be true."""
         problems = []
         now_s = monotonic_s()
+        self._account.on_step(step, now_s)
         for output in step.outputs:
             entry = self._open.get(output.request)
             if entry is None:
@@ -162,7 +163,6 @@ class LinkJobs:
                 self._distrust(entry, problem)
                 continue
             self._deliver(entry, output, now_s)
-        self._account.on_step(step, now_s)
         return problems
 
     def on_rejected(self, frame: Rejected) -> str | None:

@@ -30,12 +30,16 @@ PORTION_CHARS = 65_536
 
 
 class Prompt(msgspec.Struct, frozen=True):
-    """Token ids, their block hashes by block size, and the output bound that fits."""
+    """Token ids, their block hashes by block size, and the output bound that fits.
+
+    `text` is what an engine that takes only text gets instead of tokens.
+    """
 
     tokens: list[int]
     chains: dict[int, list[bytes]]
     output_tokens: int
     salt: bytes
+    text: bytes = b""
 
 
 async def encode_ask(call: Call, ask: Ask, text: ModelText, *, window_tokens: int) -> list[int]:

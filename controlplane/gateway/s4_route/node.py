@@ -1,10 +1,4 @@
-"""The node with the lowest expected cost: seconds until it could answer, and what we add to it.
-
-`(Q + U) / P + 0.1 (A + 1) s`: queued and uncached prompt tokens over the learned prefill rate, and
-active sequences times the learned step time. At full weight the second term would spread requests
-so widely that prefix caches are no longer reused. Ties are broken at random: list order makes
-hot spots.
-"""
+"""Which node takes the request: the one of the lowest cost; by the ring where no cache is known."""
 
 from __future__ import annotations
 
@@ -15,73 +9,70 @@ import msgspec
 
 from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.link import NodeLink
+from controlplane.gateway.nodes.registry import Fleet
+from controlplane.gateway.s4_route.cost import Choice, choose
+from controlplane.gateway.s4_route.memory import RoutingMemory
+from controlplane.gateway.s4_route.prefix import Sought, cached_tokens, ring_key
+from controlplane.gateway.s4_route.receipt import Receipt, make_receipt
+from controlplane.kernel.clock import monotonic_s
 from controlplane.kernel.spans import INDEX
 
 NODE = INDEX["s4_route.node"]
-ACTIVE_WEIGHT = 0.1
-PREFILL_TOKENS_PER_S_UNKNOWN = 10_000.0
-STEP_S_UNKNOWN = 0.01
-RECEIPT_CANDIDATES_MAX = 8
-
-
-class Candidate(msgspec.Struct, frozen=True):
-    """One row of the route receipt; cost in milliseconds."""
-
-    node: str
-    cached_tokens: int
-    queued_tokens: int
-    active: int
-    cost_ms: float
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the request goes, and why."""
+    """Where the request goes, and why; `cached_tokens` is what the choice believed."""
 
     link: NodeLink
     cached_tokens: int
-    rule: str
-    candidates: tuple[Candidate, ...]
+    receipt: Receipt
 
-    def receipt(self) -> dict[str, object]:
-        """What is kept with the request."""
-        return {
-            "rule": self.rule,
-            "node": self.link.identity.name,
-            "predicted_cached_tokens": self.cached_tokens,
-            "candidates": [msgspec.structs.asdict(each) for each in self.candidates],
-        }
+    @property
+    def rule(self) -> str:
+        """Label of the rule that sent it here."""
+        return self.receipt.rule
 
 
 def pick_node(
     call: Call,
-    nodes: Sequence[NodeLink],
-    cached: dict[str, int],
+    sought: Sought,
+    fleet: Fleet,
+    memory: RoutingMemory,
     *,
-    prompt_tokens: int,
-    rule: str,
+    nodes: Sequence[NodeLink],
 ) -> Placement:
-    """The cheapest of `nodes`, which must not be empty."""
+    """The best of `nodes`, which all have a credit; there must be one."""
+    overlap = cached_tokens(call, sought, fleet, memory, nodes=nodes)
     began = call.spans.clock()
-    rows = [_candidate(link, cached[link.identity.name], prompt_tokens) for link in nodes]
-    lowest = min(row.cost_ms for row in rows)
-    place = random.choice([place for place, row in enumerate(rows) if row.cost_ms == lowest])
-    rows_kept = sorted(rows, key=lambda row: row.cost_ms)[:RECEIPT_CANDIDATES_MAX]
-    made = Placement(
-        link=nodes[place],
-        cached_tokens=rows[place].cached_tokens,
-        rule=rule,
-        candidates=tuple(rows_kept),
+    now_s = monotonic_s()
+    means = memory.means(sought.model)
+    choice = choose(
+        [link.account for link in nodes],
+        overlap.cached,
+        sought.tokens,
+        means,
+        now_s=now_s,
+        draw=random.random(),
     )
+    if overlap.index == "ring":
+        choice = Choice(_by_ring(sought, fleet, memory, nodes), choice.costs)
+    link = nodes[choice.place]
+    size = link.hello.block_size
+    placement = Placement(
+        link=link,
+        cached_tokens=overlap.cached[choice.place],
+        receipt=make_receipt(sought, nodes, overlap, choice, means=means, now_s=now_s),
+    )
+    memory.predictions(size).add(link.identity.name, sought.chains.get(size, ()), now_s)
     call.spans.add(NODE, began)
-    return made
+    return placement
 
 
-def _candidate(link: NodeLink, cached: int, prompt_tokens: int) -> Candidate:
-    account = link.account
-    rate = account.prefill_tokens_per_s.value or PREFILL_TOKENS_PER_S_UNKNOWN
-    step_s = account.step_s.value or STEP_S_UNKNOWN
-    waiting_s = (account.queued_tokens + prompt_tokens - cached) / rate
-    cost_s = waiting_s + ACTIVE_WEIGHT * (account.active + 1) * step_s
-    return Candidate(
-        link.identity.name, cached, account.queued_tokens, account.active, round(cost_s * 1000, 3)
-    )
+def _by_ring(sought: Sought, fleet: Fleet, memory: RoutingMemory, nodes: Sequence[NodeLink]) -> int:
+    """On the ring stand all nodes of the model, so that few keys move while some are full."""
+    loads = {
+        link.identity.name: link.account.active + link.account.told.others_active for link in nodes
+    }
+    names = {link.identity.name for link in fleet.candidates(sought.model)}
+    ring = memory.ring(tuple(sorted(names.union(loads))))
+    return list(loads).index(ring.pick(ring_key(sought), loads))

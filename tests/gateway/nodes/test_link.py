@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from controlplane.gateway.nodes.account import NoCredit
 from controlplane.gateway.nodes.drafts import Drafts
-from controlplane.gateway.nodes.link import LinkRefused, LinkState, NodeLink
+from controlplane.gateway.nodes.host import LinkRefused
+from controlplane.gateway.nodes.link import LinkState, NodeLink
 from controlplane.gateway.nodes.stream import JobRejected, JobStream, NodeLost
 from inference.contract.codec import decode_from_gateway, encode
 from inference.contract.frames import (
@@ -293,10 +294,21 @@ async def test_a_cancel_that_is_not_confirmed_is_given_up() -> None:
 async def test_learned_rates_come_from_steps() -> None:
     wire = Wire()
     job, _ = wire.dispatch()
+    prefill = msgspec.structs.replace(make_step(), prefilled_tokens=500, step_us=100_000)
+    wire.take(prefill)
     wire.take(make_step(make_output(job.request)))
-    assert wire.link.account.prefill_tokens_per_s.value == pytest.approx(4000)
-    assert wire.link.account.step_s.value == pytest.approx(0.001)
+    speed = wire.link.account.speed
+    assert speed.prefill_tokens_per_s == pytest.approx(5000)
+    assert speed.step_s == pytest.approx(0.001)
     assert wire.link.account.queued_tokens == 0
+    await wire.world.fleet.close()
+
+
+async def test_where_steps_do_not_say_what_they_prefilled_a_prompt_tells() -> None:
+    wire = Wire()
+    job, _ = wire.dispatch()
+    wire.take(make_step(make_output(job.request)))
+    assert wire.link.account.speed.prefill_tokens_per_s == pytest.approx(4000)
     await wire.world.fleet.close()
 
 

@@ -108,4 +108,4 @@ async def test_a_mixed_load_with_cancels_costs_no_strike(checkpoint: tuple[Path,
         for group in range(6):
             await asyncio.gather(*(one(group * 8 + number) for number in range(8)))
         assert (link.account.active, link.account.queued_tokens) == (0, 0)
-        assert link.account.prefill_tokens_per_s.value
+        assert link.account.speed.learned_prefill

@@ -1,0 +1,52 @@
+"""What stage 4 remembers between requests: means by model, predictions by block size, rings."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+from controlplane.gateway.nodes.means import FleetMeans
+from controlplane.gateway.nodes.predicted import Predictions
+from controlplane.gateway.s4_route.ring import Ring
+
+MODELS_MAX = 256
+BLOCK_SIZES_MAX = 32
+RINGS_MAX = 32
+
+
+class RoutingMemory:
+    """Each thing is made when first asked for; at a bound the one not used longest is forgotten."""
+
+    def __init__(self) -> None:
+        self._means: OrderedDict[str, FleetMeans] = OrderedDict()
+        self._predictions: OrderedDict[int, Predictions] = OrderedDict()
+        self._rings: OrderedDict[tuple[str, ...], Ring] = OrderedDict()
+
+    def means(self, model: str) -> FleetMeans:
+        """Of the nodes of a model."""
+        if model not in self._means:
+            self._means[model] = FleetMeans()
+            _bound(self._means, MODELS_MAX)
+        self._means.move_to_end(model)
+        return self._means[model]
+
+    def predictions(self, block_size: int) -> Predictions:
+        """Of the nodes with this block size."""
+        if block_size not in self._predictions:
+            self._predictions[block_size] = Predictions()
+            _bound(self._predictions, BLOCK_SIZES_MAX)
+        self._predictions.move_to_end(block_size)
+        return self._predictions[block_size]
+
+    def ring(self, names: tuple[str, ...]) -> Ring:
+        """With these nodes on it."""
+        if names not in self._rings:
+            self._rings[names] = Ring(names)
+            _bound(self._rings, RINGS_MAX)
+        self._rings.move_to_end(names)
+        return self._rings[names]
+
+
+def _bound(kept: OrderedDict[Any, Any], most: int) -> None:
+    if len(kept) > most:
+        kept.popitem(last=False)
