@@ -16,6 +16,7 @@ from controlplane.bridge.gauges import WaitingSampler
 from controlplane.bridge.keys import SnapshotKeys
 from controlplane.bridge.ledger import PostgresLedger
 from controlplane.bridge.limiter import RedisLimiter
+from controlplane.bridge.node_links import LinkReporter
 from controlplane.bridge.recorder import PostgresRecorder
 from controlplane.bridge.safety import SafetyClient
 from controlplane.bridge.session import conninfo_from
@@ -46,8 +47,14 @@ class RunningGateway:
         self.ledger = PostgresLedger(conninfo)
         self.recorder = PostgresRecorder(conninfo)
         self.safety = SafetyClient(settings.DATA_DIR / "safety.sock")
-        self.fleet_port = FleetStore(conninfo, pepper=settings.KEY_PEPPER)
+        self.fleet_port = FleetStore(
+            conninfo,
+            pepper=settings.KEY_PEPPER,
+            trust_first_digest=settings.TRUST_FIRST_DIGEST,
+        )
         self.fleet = Fleet(instance, on_report=self._on_report, port=self.fleet_port)
+        # Until the configuration is here nothing counts as approved.
+        self.fleet.approve({})
         self.gateways = GatewayList(
             conninfo,
             instance=instance,
@@ -56,6 +63,7 @@ class RunningGateway:
         )
         self._limiter: RedisLimiter | None = None
         self._sampler: WaitingSampler | None = None
+        self._reporter: LinkReporter | None = None
         self._app: Gateway | None = None
         self._drain_first = DrainFirst(self._drain)
 
@@ -94,6 +102,8 @@ class RunningGateway:
         self._app = Gateway(world)
         self._sampler = WaitingSampler(world, self.recorder)
         self._sampler.start()
+        self._reporter = LinkReporter(world, self.fleet_port)
+        self._reporter.start()
         self._drain_first.install()
         await limiter.wait_shared(SHARED_S_MAX)
 
@@ -104,6 +114,8 @@ class RunningGateway:
         self._drain_first.remove()
         await self.gateways.close()
         await self._sampler.close()
+        if self._reporter is not None:
+            await self._reporter.close()
         await self.fleet.close()
         await self._app.world.drain()
         await self.safety.close()
@@ -118,6 +130,8 @@ class RunningGateway:
             "configuration_version": self.source.current.version,
             "ledger": not self.ledger.away,
             "nodes": len(self.fleet.nodes()),
+            "nodes_ejected": self.fleet.ejected,
+            "jobs": sum(link.account.active for link in self.fleet.nodes().values()),
             "models": sorted(models),
             "gateways": len(self.gateways.current),
             "limits_shared": self._limiter is not None and self._limiter.shared,
@@ -134,6 +148,7 @@ class RunningGateway:
         self.fleet.reports.send_acks()
 
     def _configured(self, snapshot: Snapshot) -> None:
+        self.fleet.approve({model.name: model.digests for model in snapshot.models.values()})
         if any(project.safety != "off" for project in snapshot.projects.values()):
             self.safety.start_process()
 

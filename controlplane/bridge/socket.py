@@ -13,13 +13,14 @@ from typing import Any, Protocol
 
 from channels.consumer import AsyncConsumer
 
+from controlplane.gateway.nodes.host import LinkRefused
 from controlplane.gateway.nodes.limits import (
     CLOSE_OVERLOADED,
     CLOSE_TOO_BIG,
     CLOSE_UNAUTHORIZED,
     CLOSE_UNSUPPORTED,
 )
-from controlplane.gateway.nodes.link import LinkRefused, NodeLink
+from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.ports import FleetPort, LedgerAway, NodeIdentity
 

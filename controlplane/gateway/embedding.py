@@ -78,6 +78,10 @@ class Embedding:
         call, fleet = self._trip.call, self._trip.world.fleet
         return dispatch(call, work, placement.link, fleet, cached_tokens=0)
 
+    def resume(self) -> bool:
+        """Nothing leaves before all of it is there."""
+        return False
+
     async def take(self, outputs: list[Output]) -> None:
         """Vectors of some inputs, written as they will be sent."""
         for output in outputs:

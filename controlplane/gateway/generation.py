@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from controlplane.gateway.answer import Piece, Writer
+from controlplane.gateway.continuation import Continuation, can_continue
 from controlplane.gateway.nodes.models import ServedModel
 from controlplane.gateway.nodes.stream import JobStream
 from controlplane.gateway.openai.render import ChatWriter
@@ -42,6 +43,7 @@ class Generation:
         self._encoded: dict[str, Encoded] = {}
         self._pieces: dict[int, Piece] = {}
         self._finisher: Finisher | None = None
+        self._continuation: Continuation | None = None
         self._writer: Writer | None = None
 
     @property
@@ -92,6 +94,7 @@ class Generation:
         admitted, cluster, _ = self._now()
         served = cluster.served
         self._pieces = {}
+        self._continuation = self._continues()
         trip.call.forget_tokens()
         self._finisher = Finisher(
             trip.call,
@@ -124,19 +127,35 @@ class Generation:
             salt=prompt.salt,
             request_json=request_json,
         )
-        return dispatch(
+        stream = dispatch(
             self._trip.call,
             work,
             placement.link,
             self._trip.world.fleet,
             cached_tokens=placement.cached_tokens,
         )
+        if self._continuation is not None:
+            self._continuation.dispatched()
+        return stream
+
+    def resume(self) -> bool:
+        """Let another node go on from what is delivered; False where it could not."""
+        trip = self._trip
+        if self._continuation is None:
+            return False
+        rest = self._continuation.rest(made(trip.prompt), made(trip.stream))
+        if rest is None:
+            return False
+        trip.prompt = rest
+        return True
 
     async def take(self, outputs: list[Output]) -> None:
         """Text, stops, safety, shape; and out to the client."""
         trip, call = self._trip, self._trip.call
         if any(output.delivered for output in outputs):
             call.note_tokens()
+        if self._continuation is not None:
+            self._continuation.take(outputs)
         pieces = await made(self._finisher).feed(outputs)
         if made(trip.admitted).ask.stream:
             data = write_chunk(call, made(self._writer), pieces)
@@ -153,18 +172,21 @@ class Generation:
 
     def usage(self, stream: JobStream) -> Usage:
         """Tokens that were generated, up to where this gateway ended a choice."""
-        finisher = self._finisher
-        if finisher is None or not stream.usage.completion_tokens:
+        finisher, whole = self._finisher, self._continuation or Continuation()
+        completion = whole.carried + stream.usage.completion_tokens
+        if finisher is None or not completion:
             return NOTHING
-        completion = stream.usage.completion_tokens
         if finisher.was_cut:
-            completion -= stream.completion_tokens - finisher.cut_tokens
+            completion -= whole.carried + stream.completion_tokens - finisher.cut_tokens
         if self._request_json():
             return self._told(stream.usage)
-        prompt_tokens = len(made(self._trip.prompt).tokens)
+        prompt_tokens, cached_tokens = whole.prompt_tokens, whole.cached_tokens
+        if prompt_tokens is None:
+            prompt_tokens = len(made(self._trip.prompt).tokens)
+            cached_tokens = stream.usage.cached_tokens
         return Usage(
             prompt_tokens=prompt_tokens,
-            cached_tokens=min(stream.usage.cached_tokens, prompt_tokens),
+            cached_tokens=min(cached_tokens, prompt_tokens),
             completion_tokens=completion,
         )
 
@@ -193,6 +215,14 @@ class Generation:
         window_tokens = model.context_window
         call = self._trip.call
         return Encoded(await encode_ask(call, ask, served.text, window_tokens=window_tokens))
+
+    def _continues(self) -> Continuation | None:
+        """Only on a route that wants it, and where nothing would be lost with a node."""
+        admitted = made(self._trip.admitted)
+        rule = admitted.plan.rule
+        if rule is None or not rule.continues_lost or self._request_json():
+            return None
+        return Continuation() if can_continue(admitted.ask) else None
 
     def _request_json(self) -> bytes:
         return self._encoded[made(self._trip.cluster).served.digest].request_json

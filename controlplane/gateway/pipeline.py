@@ -2,8 +2,9 @@
 
 What generating text and embedding it do differently is the task's (`generation.py`,
 `embedding.py`); the order is one. Before the first token a lost or full node is replaced, at most
-`ATTEMPTS_MAX` times, and then the plan's next step is tried; after it a stream ends with a typed
-error and without its end mark.
+`ATTEMPTS_MAX` times and while the retry budget lasts, and then the plan's next step is tried; after
+it a stream ends with a typed error and without its end mark, unless its route lets another node go
+on.
 However a request ends, its hold is resolved exactly once, in `_resolve`, which outlives the
 request's own task if it must.
 """
@@ -15,6 +16,7 @@ import logging
 
 from controlplane.gateway.call import Call, ClientGone
 from controlplane.gateway.nodes.link import NodeLink
+from controlplane.gateway.nodes.retries import pause_s
 from controlplane.gateway.nodes.stream import JobRejected, NodeLost, SlowReader
 from controlplane.gateway.openai.shapes import Shape
 from controlplane.gateway.ports import LedgerAway
@@ -56,6 +58,7 @@ S1, S2, S3, S4, S5, S6, S7 = (
 FAILED_FINISHES = frozenset({"error", "cancelled"})
 RETRY_CODES = frozenset({"full", "draining", "unknown_model"})
 INTERNAL = 500
+SLOW_START = "no first token within the time of its route"
 MS_PER_S = 1000
 
 log = logging.getLogger(__name__)
@@ -108,6 +111,7 @@ async def _admit(trip: Trip, receive: Receive, shape: Shape) -> None:
         trip.admitted = await admit(
             call, trip.asked, world.limiter, world.ledger, count_prompt=trip.task.count
         )
+        world.retries.deposit()
     finally:
         call.spans.add(S1, call.arrived_ns)
 
@@ -127,7 +131,12 @@ async def _walk(trip: Trip) -> None:
             return
         except Refusal as refusal:
             misfit = lack is not None and refusal.status < INTERNAL
-            if trip.out.started or not (misfit or refusal.status == UNAVAILABLE):
+            if trip.out.started:
+                # Its node was lost, and nobody could go on: what came before is charged.
+                if refusal.status == UNAVAILABLE:
+                    raise node_lost() from refusal
+                raise
+            if not (misfit or refusal.status == UNAVAILABLE):
                 raise
             lack = lack if misfit else refusal
             trip.pass_step(refusal.code or refusal.param or "")
@@ -164,8 +173,10 @@ async def _infer(trip: Trip) -> None:
     """Stages 4 to 6, again on another node while nothing has reached the client."""
     tried: set[str] = set()
     for _ in range(ATTEMPTS_MAX):
+        await _pause(trip, len(tried))
         placement = await _route(trip, tried)
-        trip.task.begin()
+        if not trip.out.started:
+            trip.task.begin()
         try:
             await _work(trip, placement)
             return
@@ -179,13 +190,22 @@ async def _infer(trip: Trip) -> None:
             log.warning("node lost name=%s reason=%s", placement.link.identity.name, error)
             if not trip.call.left_ms():
                 raise timed_out(trip.call.deadline_s) from error
-            if trip.out.started or trip.call.gone:
+            if trip.call.gone or trip.out.started and not trip.task.resume():
                 raise node_lost() from error
         except SlowReader as error:
             message = "The client read too slowly, so generation was stopped."
             raise internal_error("slow_reader", message) from error
         tried.add(placement.link.identity.id)
     raise overloaded(f"{ATTEMPTS_MAX} attempts on its nodes failed")
+
+
+async def _pause(trip: Trip, failures: int) -> None:
+    """Before another attempt: is one left in the budget, and not all of them at once."""
+    if not failures:
+        return
+    if not trip.world.retries.withdraw():
+        raise overloaded("too many requests are tried again already")
+    await asyncio.sleep(pause_s(failures))
 
 
 async def _route(trip: Trip, tried: set[str]) -> Placement:
@@ -242,7 +262,12 @@ async def _work(trip: Trip, placement: Placement) -> None:
     call.on_gone = stream.cancel
     if call.gone:
         stream.cancel()
-    deadline = asyncio.get_running_loop().call_later(call.left_ms() / MS_PER_S, stream.cancel)
+    loop = asyncio.get_running_loop()
+    timers = [loop.call_later(call.left_ms() / MS_PER_S, stream.cancel)]
+    rule = made(trip.admitted).plan.rule
+    if rule is not None and rule.first_token_s is not None:
+        give_up = placement.link.give_up
+        timers.append(loop.call_later(rule.first_token_s, give_up, call.request, SLOW_START))
     try:
         while outputs := await stream.batch():
             began = spans.add(S5, began)
@@ -256,7 +281,8 @@ async def _work(trip: Trip, placement: Placement) -> None:
         if stream.cancelled and not call.gone:
             raise timed_out(call.deadline_s)
     finally:
-        deadline.cancel()
+        for timer in timers:
+            timer.cancel()
         call.on_gone = None
         # A no-op where the job has ended; else nobody wants the rest.
         stream.cancel()

@@ -68,6 +68,9 @@ class Task(Protocol):
     def dispatch(self, placement: Placement) -> JobStream:
         """Stage 5: hand the job to a node; raises `NodeChanged`."""
 
+    def resume(self) -> bool:
+        """The node was lost after its first token: whether another can go on from there."""
+
     async def take(self, outputs: list[Output]) -> None:
         """Stage 6: what has come from the node."""
 

@@ -7,7 +7,9 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from controlplane.gateway.misses.teller import MissTeller
 from controlplane.gateway.nodes.registry import Fleet
+from controlplane.gateway.nodes.retries import RetryBudget
 from controlplane.gateway.ports import Keys, Ledger, Limiter, Recorder, Safety
 from controlplane.gateway.s4_route.memory import RoutingMemory
 from controlplane.gateway.s4_route.saturation import WaitingRoom
@@ -30,7 +32,9 @@ class World:
     pages_origins: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
+        self.retries = RetryBudget()
         self.waiting = WaitingRoom(self.fleet)
+        self.misses = MissTeller()
         self.routing = RoutingMemory()
         self._tasks: set[asyncio.Task[None]] = set()
 

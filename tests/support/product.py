@@ -43,7 +43,8 @@ class Plan:
     """What to run. `tokens_per_s` paces each stream of an echo node; 0 answers at once. With
     `speculates` nodes run the compact engine instead, which drafts a token wherever it can.
 
-    With `started` False the processes are made, and started by the test.
+    With `started` False the processes are made, and started by the test. `dial` gives the port that
+    a node of this name dials instead of a gateway's.
     """
 
     gateways: int = 1
@@ -52,6 +53,7 @@ class Plan:
     credits: int | None = None
     speculates: bool = False
     started: bool = True
+    dial: Callable[[str, int], int] | None = None
 
 
 class Child:
@@ -243,7 +245,8 @@ def _make(servers: Servers, plan: Plan, folder: Path) -> Product:
         credentials[name] = more.secret
     for name in list(credentials)[: plan.nodes]:
         env = {"SLUICE_NODE_CREDENTIAL": credentials[name]}
-        argv = _node_argv(name, product.ports, plan)
+        dial = plan.dial or (lambda name, port: port)
+        argv = _node_argv(name, [dial(name, port) for port in product.ports], plan)
         product.nodes.append(Child(name, argv, env, folder / f"{name}.log"))
     return product
 

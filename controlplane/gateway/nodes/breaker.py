@@ -83,11 +83,6 @@ class Breaker:
         left_s = max(0.0, self._until_s - monotonic_s()) if opened else 0.0
         return BreakerFacts(self.state.value, self.cause.value, self.ejections, round(left_s, 1))
 
-    @property
-    def forgettable(self) -> bool:
-        """Nothing in it is worth keeping once its node has left."""
-        return self._failures_in_a_row == 0 and monotonic_s() - self.opened_s > EJECT_S_MAX
-
     def answered(self) -> None:
         """A job of the node has brought something; enough of them close a half-open breaker."""
         if self.state is not BreakerState.HALF_OPEN:

@@ -9,7 +9,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from controlplane.gateway.nodes.account import Account, Booking
-from controlplane.gateway.nodes.breaker import Breaker
 from controlplane.gateway.nodes.checks import (
     completion_problem,
     output_problem,
@@ -17,9 +16,10 @@ from controlplane.gateway.nodes.checks import (
     text_output_problem,
     vectors_problem,
 )
+from controlplane.gateway.nodes.known import Known
 from controlplane.gateway.nodes.limits import FORGOTTEN_MAX, LinkLimits
 from controlplane.gateway.nodes.stream import JobStream
-from controlplane.gateway.nodes.times import FACTOR, FirstToken, Times
+from controlplane.gateway.nodes.times import FACTOR, FirstToken
 from controlplane.kernel.clock import monotonic_s
 from inference.contract.codec import encode
 from inference.contract.frames import (
@@ -100,17 +100,17 @@ class LinkJobs:
     def __init__(
         self,
         account: Account,
-        breaker: Breaker,
+        known: Known,
         *,
         send: Callable[[bytes], None],
         released: Callable[[], None],
     ) -> None:
         self.busy_since_s = 0.0
         self._account = account
-        self._breaker = breaker
+        self._known = known
+        self._breaker = known.breaker
         self._send = send
         self._released = released
-        self._times: dict[str, Times] = {}
         self._open: dict[bytes, OpenJob] = {}
         self._forgotten: OrderedDict[bytes, None] = OrderedDict()
 
@@ -186,10 +186,6 @@ class LinkJobs:
         """When the longest waiting job was sent; None without jobs."""
         return min((entry.dispatched_s for entry in self._open.values()), default=None)
 
-    def times(self, model: str) -> Times:
-        """What this node has shown of a model."""
-        return self._times.setdefault(model, Times())
-
     def late(self, now_s: float, limits: LinkLimits) -> list[OpenJob]:
         """Jobs that take longer than this node ever makes others wait."""
         bounds: dict[str, tuple[float, float]] = {}
@@ -199,7 +195,7 @@ class LinkJobs:
                 continue
             model = entry.job.model
             if model not in bounds:
-                times = self.times(model)
+                times = self._known.times(model)
                 gap_s = limits.inter_token.of(times.longest_gap)
                 bounds[model] = (limits.first_token.of(times.first), gap_s)
             first_s, gap_s = bounds[model]
@@ -267,12 +263,12 @@ class LinkJobs:
     def _note_first(self, entry: OpenJob, now_s: float) -> None:
         entry.answered = True
         first = FirstToken(now_s - entry.dispatched_s, entry.waiting_tokens)
-        self.times(entry.job.model).began(first)
+        self._known.times(entry.job.model).began(first)
         entry.moved_s = now_s
 
     def _judge(self, entry: OpenJob, finish: str | None) -> None:
         """What its end says of the node; a grammar can fail by its own complexity."""
-        self.times(entry.job.model).longest_gap.record(entry.longest_gap_s)
+        self._known.times(entry.job.model).longest_gap.record(entry.longest_gap_s)
         if finish == "error":
             if entry.job.sampling.grammar is None:
                 self._breaker.failed()

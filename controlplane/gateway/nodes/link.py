@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
 from controlplane.gateway.nodes.account import Account
 from controlplane.gateway.nodes.assets import BadAssets
 from controlplane.gateway.nodes.breaker import Breaker, Cause
 from controlplane.gateway.nodes.checks import hello_problem, report_problem, step_problem
 from controlplane.gateway.nodes.drafts import Drafts
+from controlplane.gateway.nodes.host import LinkHost, LinkRefused
 from controlplane.gateway.nodes.index import BadEvents
 from controlplane.gateway.nodes.jobs import LinkJobs
+from controlplane.gateway.nodes.known import Known
 from controlplane.gateway.nodes.limits import (
     CLOSE_FORBIDDEN,
     CLOSE_LOST,
@@ -28,7 +30,7 @@ from controlplane.gateway.nodes.limits import (
 )
 from controlplane.gateway.nodes.liveness import LOST, Liveness, Verdict
 from controlplane.gateway.nodes.stream import JobStream
-from controlplane.gateway.ports import NodeIdentity
+from controlplane.gateway.ports import NodeIdentity, Orders
 from controlplane.kernel.clock import monotonic_s
 from inference.contract.capabilities import Capability
 from inference.contract.codec import BadFrame, decode_from_node, encode
@@ -40,8 +42,8 @@ from inference.contract.frames import (
     AssetRequest,
     Credits,
     CreditsTaken,
+    Drain,
     Draining,
-    GatewayAddress,
     Gateways,
     Hello,
     Job,
@@ -52,6 +54,7 @@ from inference.contract.frames import (
     Rejected,
     Report,
     Step,
+    Undrain,
     Welcome,
 )
 
@@ -65,54 +68,8 @@ class LinkState(Enum):
     CLOSED = "closed"
 
 
-class LinkRefused(Exception):
-    """The fleet does not admit this node; the code closes its socket."""
-
-    def __init__(self, code: int, reason: str) -> None:
-        super().__init__(reason)
-        self.code = code
-        self.reason = reason
-
-
 class BadClaim(ValueError):
     """A frame that decodes but cannot be true: one strike; the message names the field."""
-
-
-class LinkHost(Protocol):
-    """What a link needs of the fleet that holds it."""
-
-    gateway: str
-    gateways: tuple[GatewayAddress, ...]
-
-    def admit(self, link: NodeLink, hello: Hello) -> None:
-        """Take a node in, fencing an older one of its name; raises `LinkRefused`."""
-
-    def leave(self, link: NodeLink, reason: str) -> None:
-        """The link is closed."""
-
-    def changed(self, link: NodeLink) -> None:
-        """The link has become ready, or takes no more new jobs."""
-
-    def freed(self) -> None:
-        """A credit came back."""
-
-    def quarantine(self, link: NodeLink, reason: str) -> None:
-        """Keep this node out for a while."""
-
-    def spare(self, link: NodeLink, model: str) -> bool:
-        """Another node has room for a job of this one."""
-
-    def on_kv(self, link: NodeLink, events: KvEvents) -> bool:
-        """Index events; False asks for a snapshot. Raises `BadEvents`."""
-
-    def on_report(self, link: NodeLink, report: Report) -> None:
-        """A final usage that no output of this link settles."""
-
-    def on_drafts(self, drafts: Drafts) -> None:
-        """A step had drafts."""
-
-    def on_asset(self, link: NodeLink, part: AssetPart) -> str | None:
-        """One part of a tokenizer; why it is uncalled for, if so. Raises `BadAssets`."""
 
 
 class NodeLink:
@@ -126,21 +83,27 @@ class NodeLink:
         send: Callable[[bytes], None],
         close: Callable[[int, str], None],
         limits: LinkLimits,
-        breaker: Breaker,
+        known: Known,
     ) -> None:
         self.identity = identity
         self.limits = limits
-        self.breaker = breaker
+        self.known = known
         self.state = LinkState.CONNECTED
+        self.orders = identity.orders
         self.account = Account(0)
         self.load: Step | None = None
-        self.jobs = LinkJobs(self.account, breaker, send=self.send_bytes, released=host.freed)
+        self.jobs = LinkJobs(self.account, known, send=self.send_bytes, released=host.freed)
         self._host = host
         self._socket = (send, close)
         self._hello: Hello | None = None
-        self._liveness = Liveness()
+        self._liveness = Liveness(known.quiet)
         self._strikes = 0
         self._snapshot_asked = False
+
+    @property
+    def breaker(self) -> Breaker:
+        """Whether the node gets work."""
+        return self.known.breaker
 
     @property
     def hello(self) -> Hello:
@@ -152,7 +115,12 @@ class NodeLink:
     @property
     def takes_jobs(self) -> bool:
         """New jobs may be dispatched here, credits permitting."""
-        return self.state is LinkState.READY
+        return self.state is LinkState.READY and self.orders.standing == "active"
+
+    @property
+    def drains(self) -> bool:
+        """It finishes what it has, by its own will or by staff's."""
+        return self.state is LinkState.DRAINING or self.orders.standing == "draining"
 
     @property
     def follows_grammars(self) -> bool:
@@ -177,6 +145,12 @@ class NodeLink:
         )
         self.jobs.dispatch(job, stream=stream, booking=booking, offer=offer)
         return stream
+
+    def give_up(self, request: bytes, reason: str) -> None:
+        """Want a job no longer here unless it has its first token."""
+        entry = next((each for each in self.jobs.waiting() if each.job.request == request), None)
+        if entry is not None:
+            self.jobs.give_up(entry, reason)
 
     def request_asset(self, digest: str) -> None:
         """Ask for the tokenizer and template behind a digest."""
@@ -233,6 +207,17 @@ class NodeLink:
             return
         self._socket[1](code, reason)
         self.on_close(reason)
+
+    def obey(self, orders: Orders) -> None:
+        """Follow what staff have decided; the node is told where that concerns it."""
+        before, self.orders = self.orders.standing, orders
+        if orders.standing == before or self._hello is None:
+            return
+        if orders.standing == "draining":
+            self.send_bytes(encode(Drain(deadline_s=orders.drain_s)))
+        elif before == "draining":
+            self.send_bytes(encode(Undrain()))
+        self._host.changed(self)
 
     def expel(self, code: int, reason: str) -> None:
         """Close for misbehaviour, and keep the node out for a while."""
@@ -316,6 +301,8 @@ class NodeLink:
             gateways=list(self._host.gateways),
         )
         self.send_bytes(encode(welcome))
+        if self.orders.standing == "draining":
+            self.send_bytes(encode(Drain(deadline_s=self.orders.drain_s)))
         self._host.changed(self)
 
     def _on_step(self, step: Step) -> None:

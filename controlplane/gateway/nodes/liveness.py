@@ -31,11 +31,11 @@ class Liveness:
         "ping_sent_s",
     )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, quiet: Spread) -> None:
         now = monotonic_s()
         self._born_s = self._pong_s = self._step_s = self._ticked_s = self.ping_sent_s = now
         self._suspect_s: float | None = None
-        self._quiet = Spread()
+        self._quiet = quiet
         self.ping_number = 0
 
     @property

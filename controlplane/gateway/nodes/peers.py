@@ -57,7 +57,7 @@ def eject_slow(model: str, links: Iterable[NodeLink]) -> None:
 def _eject_slow_of(model: str, peers: list[NodeLink]) -> None:
     # One rate for all: by its own, a slow node would be as quick as it should be.
     rate = max(link.account.speed.prefill_tokens_per_s for link in peers)
-    found = [(link, link.jobs.times(model).stretch(rate)) for link in peers]
+    found = [(link, link.known.times(model).stretch(rate)) for link in peers]
     known = [(link, stretch) for link, stretch in found if stretch is not None]
     for link, stretch in known:
         others = [theirs for other, theirs in known if other is not link]
@@ -66,5 +66,5 @@ def _eject_slow_of(model: str, peers: list[NodeLink]) -> None:
                 "node slow name=%s model=%s stretch=%.1f others=%.1f",
                 link.identity.name, model, stretch, median(others),
             )  # fmt: skip
-            link.jobs.times(model).recent.clear()
+            link.known.times(model).recent.clear()
             link.breaker.eject(Cause.SLOW)

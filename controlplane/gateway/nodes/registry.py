@@ -11,9 +11,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
 from controlplane.gateway.nodes.assets import AssetStore
-from controlplane.gateway.nodes.breaker import Breaker, BreakerState
+from controlplane.gateway.nodes.breaker import BreakerState
 from controlplane.gateway.nodes.drafts import DraftCounts, Drafts
+from controlplane.gateway.nodes.host import LinkRefused
 from controlplane.gateway.nodes.index import PrefixIndex
+from controlplane.gateway.nodes.known import KnownNodes
 from controlplane.gateway.nodes.limits import (
     CLOSE_FENCED,
     CLOSE_FORBIDDEN,
@@ -25,14 +27,21 @@ from controlplane.gateway.nodes.limits import (
     NODES_MAX,
     LinkLimits,
 )
-from controlplane.gateway.nodes.link import LinkRefused, NodeLink
+from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.models import ServedModel, served_models
 from controlplane.gateway.nodes.peers import cap_probing, eject_slow
 from controlplane.gateway.nodes.reports import LateReports, OnReport
 from controlplane.gateway.nodes.stream import JobStream
-from controlplane.gateway.ports import FleetPort, LedgerAway, NodeIdentity
-from controlplane.kernel.clock import monotonic_s
-from inference.contract.frames import AssetPart, GatewayAddress, Hello, Job, KvEvents, Report
+from controlplane.gateway.ports import FleetPort, LedgerAway, NodeIdentity, Orders
+from inference.contract.frames import (
+    AssetPart,
+    GatewayAddress,
+    Hello,
+    Job,
+    KvEvents,
+    ModelOffer,
+    Report,
+)
 
 log = logging.getLogger(__name__)
 
@@ -87,8 +96,8 @@ class Fleet:
         self._models: dict[str, ServedModel] = {}
         self._indexes: dict[int, PrefixIndex] = {}
         self._epochs = Epochs()
-        self._breakers: dict[str, Breaker] = {}
-        self._quarantined: dict[str, float] = {}
+        self._known = KnownNodes(eject_s=self.limits.eject_s, changed=self._refresh)
+        self._digests: Mapping[str, frozenset[str] | None] | None = None
         self._ticker: asyncio.TimerHandle | None = None
         self._checking: asyncio.Task[None] | None = None
 
@@ -103,9 +112,26 @@ class Fleet:
         served = self._models.get(model)
         return () if served is None else served.nodes
 
+    def approve(self, digests: Mapping[str, frozenset[str] | None]) -> None:
+        """From now on fetch and serve these digests of each model alone; None allows any."""
+        self._digests = digests
+        self._refresh()
+
+    def _approved(self, offer: ModelOffer) -> bool:
+        if self._digests is None:
+            return True
+        allowed = self._digests.get(offer.name, frozenset())
+        return allowed is None or offer.digest in allowed
+
     def nodes(self) -> Mapping[str, NodeLink]:
         """Every admitted node by name, draining ones included."""
         return self._links
+
+    @property
+    def ejected(self) -> int:
+        """How many nodes have an open breaker; the last of a model gets work all the same."""
+        opened = BreakerState.OPEN
+        return sum(link.breaker.state is opened for link in self._links.values())
 
     def index(self, block_size: int) -> PrefixIndex:
         """The prefix index of all nodes with this block size."""
@@ -145,14 +171,12 @@ class Fleet:
         close: Callable[[int, str], None],
     ) -> NodeLink:
         """A node's socket is open; raises `LinkRefused`."""
-        if self._quarantined.get(identity.id, 0.0) > monotonic_s():
+        if identity.orders.quarantined:
             raise LinkRefused(CLOSE_FORBIDDEN, "quarantined")
         if len(self._links) + len(self._joining) >= NODES_MAX:
             raise LinkRefused(CLOSE_OVERLOADED, f"this gateway holds {NODES_MAX} nodes")
-        breaker = self._breakers.get(identity.name)
-        if breaker is None:
-            breaker = Breaker(eject_s=self.limits.eject_s, changed=self._refresh)
-        link = NodeLink(self, identity, send=send, close=close, limits=self.limits, breaker=breaker)
+        known = self._known.find(identity.name)
+        link = NodeLink(self, identity, send=send, close=close, limits=self.limits, known=known)
         self._joining.add(link)
         self._tick_later()
         return link
@@ -183,8 +207,7 @@ class Fleet:
             old.close(code, "replaced by a newer link of this node")
         self._joining.discard(link)
         self._links[hello.node] = link
-        self._breakers[hello.node] = link.breaker
-        link.breaker.probe()
+        self._known.join(hello.node, link.known)
         self.index(hello.block_size).join(hello.node, hello.kv_blocks)
 
     def leave(self, link: NodeLink, reason: str) -> None:
@@ -195,21 +218,21 @@ class Fleet:
         if self._links.get(name) is not link:
             return
         del self._links[name]
-        if link.breaker.forgettable:
-            del self._breakers[name]
+        self._known.leave(name)
         self.index(link.hello.block_size).drop(name)
         log.info("node left name=%s reason=%r jobs=%d", name, reason, len(link.jobs))
-        if link.identity.id not in self._quarantined:
+        if not link.orders.quarantined:
             self._observe(link, DISCONNECTED, reason=reason)
         self._refresh()
 
     def changed(self, link: NodeLink) -> None:
-        """The link has become ready, or takes no more new jobs."""
+        """The link has become ready, or its orders or what it takes have changed."""
         log.info(
-            "node %s name=%s engine=%s credits=%d",
-            link.state.value, link.identity.name, link.hello.engine, link.hello.credits,
+            "node %s %s name=%s engine=%s credits=%d",
+            link.state.value, link.orders.standing, link.identity.name, link.hello.engine,
+            link.hello.credits,
         )  # fmt: skip
-        self._observe(link, CONNECTED if link.takes_jobs else DRAINING)
+        self._observe(link, DRAINING if link.drains else CONNECTED)
         self._refresh()
 
     def freed(self) -> None:
@@ -229,9 +252,9 @@ class Fleet:
 
     def quarantine(self, link: NodeLink, reason: str) -> None:
         """Keep this node out for a while."""
-        self._quarantined[link.identity.id] = monotonic_s() + self.limits.quarantine_s
+        link.orders = Orders(quarantined=True)
         log.error("node quarantined name=%s reason=%r", link.identity.name, reason)
-        self._observe(link, QUARANTINED, reason=reason)
+        self._observe(link, QUARANTINED, reason=reason, quarantine_s=self.limits.quarantine_s)
 
     def on_kv(self, link: NodeLink, events: KvEvents) -> bool:
         """Index events; False asks for a snapshot. Raises `BadEvents`."""
@@ -257,9 +280,11 @@ class Fleet:
         """Work out anew what can be served, and ask for assets that are missing."""
         for link in self._links.values():
             for offer in link.hello.models:
-                if offer.digest:
+                if offer.digest and self._approved(offer):
                     self.assets.want(offer.digest, link)
-        self._models = served_models(self._links.values(), self.assets.get)
+        self._models = served_models(
+            self._links.values(), text_of=self.assets.get, approved=self._approved
+        )
         for served in self._models.values():
             cap_probing(served.nodes)
         for callback in self.on_change:
@@ -268,13 +293,15 @@ class Fleet:
     def _observe(self, link: NodeLink, state: str, **facts: object) -> None:
         if self._port is None:
             return
-        if state == CONNECTED:
+        if state in (CONNECTED, DRAINING):
             hello = link.hello
             facts |= {
                 "epoch": hello.epoch, "pool": hello.pool, "region": hello.region,
                 "engine": hello.engine, "device": hello.device, "dtype": hello.dtype,
                 "kv_blocks": hello.kv_blocks, "block_size": hello.block_size,
                 "credits": hello.credits, "models": [offer.name for offer in hello.models],
+                "cold_start_ms": hello.cold_start_ms,
+                "offers": [{"model": each.name, "digest": each.digest} for each in hello.models],
             }  # fmt: skip
         self._port.observe(link.identity.id, state, facts)
 
@@ -288,30 +315,30 @@ class Fleet:
 
     def _tick(self) -> None:
         self._ticker = None
-        now = monotonic_s()
-        self._quarantined = {id_: end for id_, end in self._quarantined.items() if end > now}
         for link in self._all_links():
             link.tick()
         for served in list(self._models.values()):
             eject_slow(served.name, served.nodes)
-        for name, breaker in list(self._breakers.items()):
-            breaker.tick()
-            if name not in self._links and breaker.forgettable:
-                del self._breakers[name]
+        self._known.tick()
         self.assets.close_stalled()
         if self._port is not None and (self._checking is None or self._checking.done()):
-            self._checking = asyncio.create_task(self._close_lapsed(self._port))
+            self._checking = asyncio.create_task(self._follow_orders(self._port))
         if self._links or self._joining:
             self._tick_later()
 
-    async def _close_lapsed(self, port: FleetPort) -> None:
-        """Cut links whose credential was revoked since the handshake, or says other things now."""
+    async def _follow_orders(self, port: FleetPort) -> None:
+        """Drain, take back or cut nodes, as staff have decided since the handshake."""
         links = self._all_links()
         try:
-            lapsed = await port.lapsed([link.identity for link in links])
+            told = await port.orders([link.identity for link in links])
         except LedgerAway:
             return  # Asked again at the next tick; meanwhile the nodes that are here serve on.
         for link in links:
-            reason = lapsed.get(link.identity)
-            if reason is not None:
-                link.close(CLOSE_UNAUTHORIZED, reason)
+            orders = told[link.identity]
+            if orders.lapsed:
+                link.close(CLOSE_UNAUTHORIZED, orders.lapsed)
+            elif orders.quarantined:
+                link.orders = orders
+                link.close(CLOSE_FORBIDDEN, "quarantined")
+            else:
+                link.obey(orders)

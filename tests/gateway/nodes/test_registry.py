@@ -8,8 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from controlplane.gateway.nodes.host import LinkRefused
 from controlplane.gateway.nodes.limits import ASSETS_KEPT_MAX, NODES_MAX
-from controlplane.gateway.nodes.link import LinkRefused, NodeLink
+from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.registry import Epochs
 from controlplane.gateway.ports import NodeIdentity
 from inference.contract.assets import asset_digest
@@ -45,7 +46,7 @@ class Member:
         self.codes: list[int] = []
         self.assets = ModelAssets(folder)
         self.link: NodeLink = world.fleet.connect(
-            NodeIdentity(id=name, name=name, models=None),
+            world.fleet_port.with_orders(NodeIdentity(id=name, name=name, models=None)),
             send=lambda data: self.sent.append(decode_from_gateway(data)),
             close=lambda code, reason: self.codes.append(code),
         )

@@ -1,0 +1,57 @@
+"""What a link needs of the fleet that holds it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from controlplane.gateway.nodes.drafts import Drafts
+from inference.contract.frames import AssetPart, GatewayAddress, Hello, KvEvents, Report
+
+if TYPE_CHECKING:
+    from controlplane.gateway.nodes.link import NodeLink
+
+
+class LinkRefused(Exception):
+    """The fleet does not admit this node; the code closes its socket."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+
+class LinkHost(Protocol):
+    """What a link needs of the fleet that holds it."""
+
+    gateway: str
+    gateways: tuple[GatewayAddress, ...]
+
+    def admit(self, link: NodeLink, hello: Hello) -> None:
+        """Take a node in, fencing an older one of its name; raises `LinkRefused`."""
+
+    def leave(self, link: NodeLink, reason: str) -> None:
+        """The link is closed."""
+
+    def changed(self, link: NodeLink) -> None:
+        """The link has become ready, or takes no more new jobs."""
+
+    def freed(self) -> None:
+        """A credit came back."""
+
+    def quarantine(self, link: NodeLink, reason: str) -> None:
+        """Keep this node out for a while."""
+
+    def spare(self, link: NodeLink, model: str) -> bool:
+        """Another node has room for a job of this one."""
+
+    def on_kv(self, link: NodeLink, events: KvEvents) -> bool:
+        """Index events; False asks for a snapshot. Raises `BadEvents`."""
+
+    def on_report(self, link: NodeLink, report: Report) -> None:
+        """A final usage that no output of this link settles."""
+
+    def on_drafts(self, drafts: Drafts) -> None:
+        """A step had drafts."""
+
+    def on_asset(self, link: NodeLink, part: AssetPart) -> str | None:
+        """One part of a tokenizer; why it is uncalled for, if so. Raises `BadAssets`."""
