@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from inference.contract.frames import Draining
@@ -27,7 +27,7 @@ class Drainable(Protocol):
     jobs: JobTable
 
     @property
-    def links(self) -> Sequence[GatewayLink]:
+    def links(self) -> Iterable[GatewayLink]:
         """One for each gateway."""
 
     def hand_back(self) -> int:

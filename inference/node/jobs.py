@@ -1,54 +1,75 @@
-"""Which gateway each job belongs to, and the final reports kept until that gateway has them.
+"""Which gateway each job belongs to, and the final reports kept until a gateway has settled them.
 
-It knows neither sockets nor the engine; time comes in as an argument.
+A job belongs to a link, by its URL, and its report to the process behind that link, by its instance
+id: only that process may still try the same request elsewhere, so nobody else may settle it while
+it lives. It knows neither sockets nor the engine; time comes in as an argument.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from inference.contract.frames import Job, Output, Report
+from inference.contract.frames import BYTES_PER_TOKEN, Job, Output, Report
 from inference.engines.base import JobRefused
 from inference.node.options import REPORT_REPEAT_S, REPORTS_HELD_MAX
 
+LOST = ""
+ANYONE = ""
+
 
 class HeldJob:
-    """A job in the engine. `connected` turns False when its link is lost: nobody reads it then.
+    """A job in the engine. `owner` is `LOST` when its link is gone: nobody reads it then.
 
     `settled` is set when the gateway has charged it before its end, as after a stop string.
     `delivered`: some of its answer is out, or a choice has ended, so nobody can start it anew
-    unseen.
+    unseen. Until then its `queued_tokens` count as waiting.
     """
 
-    __slots__ = ("choices_open", "connected", "delivered", "model", "owner", "settled")
+    __slots__ = (
+        "choices_open", "delivered", "gateway", "model", "owner", "queued_tokens", "settled",
+    )  # fmt: skip
 
-    def __init__(self, job: Job, owner: str) -> None:
+    def __init__(self, job: Job, owner: str, gateway: str) -> None:
         self.owner = owner
+        self.gateway = gateway
         self.model = job.model
         self.choices_open = job.sampling.n
-        self.connected = True
         self.delivered = False
         self.settled = False
+        tokens = len(job.tokens) or len(job.request_json) // BYTES_PER_TOKEN
+        self.queued_tokens = tokens + sum(map(len, job.inputs))
 
 
 class HeldReport:
-    """A report and when it is to be sent next."""
+    """A report and when it is to be sent next; `gateway` is `ANYONE` when its own is dead."""
 
-    __slots__ = ("due_s", "owner", "report")
+    __slots__ = ("due_s", "gateway", "report")
 
-    def __init__(self, owner: str, report: Report, due_s: float) -> None:
-        self.owner = owner
+    def __init__(self, gateway: str, report: Report, due_s: float) -> None:
+        self.gateway = gateway
         self.report = report
         self.due_s = due_s
 
 
+class Held:
+    """What one gateway has in the engine."""
+
+    __slots__ = ("jobs", "queued_tokens")
+
+    def __init__(self) -> None:
+        self.jobs = 0
+        self.queued_tokens = 0
+
+
 class JobTable:
-    """All jobs in the engine and all reports not acknowledged; `owner` is a gateway's URL."""
+    """All jobs in the engine and all reports not acknowledged; `owner` is a link's URL."""
 
     def __init__(self, *, reports_max: int = REPORTS_HELD_MAX) -> None:
         self._reports_max = reports_max
         self._jobs: dict[bytes, HeldJob] = {}
         self._reports: dict[bytes, HeldReport] = {}
+        self._held: dict[str, Held] = {}
+        self.queued_tokens = 0
 
     @property
     def jobs_count(self) -> int:
@@ -60,19 +81,35 @@ class JobTable:
         """Reports that no gateway has acknowledged."""
         return len(self._reports)
 
-    def accept(self, job: Job, owner: str) -> None:
-        """Take a job in; raises `JobRefused`."""
+    def held(self) -> dict[str, int]:
+        """Jobs in the engine by owner."""
+        return {owner: held.jobs for owner, held in self._held.items()}
+
+    def others(self, owner: str) -> tuple[int, int]:
+        """Jobs of all others, and their prompt tokens that wait."""
+        own = self._held.get(owner)
+        if own is None:
+            return len(self._jobs), self.queued_tokens
+        return len(self._jobs) - own.jobs, self.queued_tokens - own.queued_tokens
+
+    def accept(self, job: Job, owner: str, gateway: str) -> int:
+        """Take a job in; returns its prompt tokens. Raises `JobRefused`."""
         if job.request in self._jobs or job.request in self._reports:
             raise JobRefused("bad_job", "request: this node has had it already")
         if len(self._jobs) + len(self._reports) >= self._reports_max:
             # Each job ends in a report, so the bound must leave room for those running.
             raise JobRefused("full", f"{self._reports_max} reports wait for acknowledgement")
-        self._jobs[job.request] = HeldJob(job, owner)
+        held = self._jobs[job.request] = HeldJob(job, owner, gateway)
+        self._count(held, owner, 1)
+        return held.queued_tokens
 
     def discard(self, request: bytes) -> str | None:
         """The engine refused it; returns whom to tell, None when nobody is there any more."""
         held = self._jobs.pop(request, None)
-        return held.owner if held is not None and held.connected else None
+        if held is None:
+            return None
+        self._count(held, held.owner, -1)
+        return held.owner or None
 
     def untouched(self) -> list[bytes]:
         """Jobs of which nothing was delivered: another node can start them anew."""
@@ -94,9 +131,9 @@ class JobTable:
             held = self._jobs.get(output.request)
             if held is None:
                 continue
-            if output.delivered or output.finish is not None:
-                held.delivered = True
-            if held.connected:
+            if not held.delivered and (output.delivered or output.finish is not None):
+                self._deliver(held)
+            if held.owner != LOST:
                 groups.setdefault(held.owner, []).append(output)
             if output.finish is not None:
                 self._finish(held, output, now_s)
@@ -106,38 +143,69 @@ class JobTable:
         """The link is lost: returns the jobs to cancel, whose outputs nobody gets."""
         lost = [request for request, held in self._jobs.items() if held.owner == owner]
         for request in lost:
-            self._jobs[request].connected = False
+            held = self._jobs[request]
+            self._count(held, owner, -1)
+            held.owner = LOST
+            self._count(held, LOST, 1)
         return lost
 
-    def connect(self, owner: str) -> None:
-        """The link is back: its reports are due at once."""
+    def connect(self, gateway: str) -> None:
+        """A link to this gateway is up: its reports are due at once."""
         for held in self._reports.values():
-            if held.owner == owner:
+            if held.gateway == gateway:
                 held.due_s = 0.0
 
-    def due_reports(self, owner: str, now_s: float) -> list[Report]:
+    def reporting(self) -> set[str]:
+        """Gateways whose reports are still here."""
+        return {held.gateway for held in self._reports.values()} - {ANYONE}
+
+    def bequeath(self, gateway: str) -> None:
+        """This gateway is dead and settles nothing more: any other may have its reports."""
+        for held in self._reports.values():
+            if held.gateway == gateway:
+                held.gateway, held.due_s = ANYONE, 0.0
+
+    def due_reports(self, gateway: str, now_s: float) -> list[Report]:
         """Reports to send now; each comes again until it is acknowledged."""
         due = [
-            held for held in self._reports.values() if held.owner == owner and held.due_s <= now_s
+            held
+            for held in self._reports.values()
+            if held.due_s <= now_s and held.gateway in (gateway, ANYONE)
         ]
         for held in due:
             held.due_s = now_s + REPORT_REPEAT_S
         return [held.report for held in due]
 
-    def acknowledge(self, requests: Iterable[bytes], owner: str) -> None:
+    def acknowledge(self, requests: Iterable[bytes], owner: str, gateway: str) -> None:
         """Forget reports whose charge is on the ledger, and keep none for jobs still running."""
         for request in requests:
             held = self._reports.get(request)
-            if held is not None and held.owner == owner:
+            if held is not None and held.gateway in (gateway, ANYONE):
                 del self._reports[request]
             elif self.owned_by(request, owner):
                 self._jobs[request].settled = True
+
+    def _deliver(self, held: HeldJob) -> None:
+        held.delivered = True
+        self._held[held.owner].queued_tokens -= held.queued_tokens
+        self.queued_tokens -= held.queued_tokens
+        held.queued_tokens = 0
+
+    def _count(self, held: HeldJob, owner: str, jobs: int) -> None:
+        """Add a job to an owner's figures, or take it out."""
+        known = self._held.setdefault(owner, Held())
+        known.jobs += jobs
+        known.queued_tokens += jobs * held.queued_tokens
+        self.queued_tokens += jobs * held.queued_tokens
+        if not known.jobs:
+            del self._held[owner]
 
     def _finish(self, held: HeldJob, output: Output, now_s: float) -> None:
         held.choices_open -= 1
         if held.choices_open:
             return
         del self._jobs[output.request]
+        self._count(held, held.owner, -1)
         if held.settled:
             return
         report = Report(
@@ -149,4 +217,4 @@ class JobTable:
         )
         # The last output carries the same figures, so a connected gateway needs no second frame
         # unless it fails to acknowledge.
-        self._reports[output.request] = HeldReport(held.owner, report, now_s + REPORT_REPEAT_S)
+        self._reports[output.request] = HeldReport(held.gateway, report, now_s + REPORT_REPEAT_S)

@@ -46,6 +46,7 @@ log = logging.getLogger(__name__)
 CLOSE_PROTOCOL = 1002
 CLOSE_TRY_LATER = 1013
 CLOSE_FENCED = 4409
+CLOSE_REPLACED = 4410
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 BACKOFF_DOUBLINGS_MAX = 10
 _REFUSALS = {
@@ -63,25 +64,32 @@ class Fenced(Exception):
 class LinkHub(Protocol):
     """What a link asks of the node."""
 
-    def hello(self) -> Hello:
-        """The first frame."""
+    def hello(self, link: GatewayLink) -> Hello:
+        """The first frame of this link."""
 
-    def on_welcome(self, link: GatewayLink) -> None:
-        """The gateway accepted us."""
+    def on_welcome(self, link: GatewayLink, frame: Welcome, before: str) -> None:
+        """The gateway accepted us; `before` is the instance that the link led to earlier."""
 
     def on_frame(self, link: GatewayLink, frame: FromGateway) -> None:
         """Any other frame but a ping."""
 
     def on_lost(self, link: GatewayLink) -> None:
-        """The connection is gone."""
+        """The connection is gone, or was refused after our hello."""
+
+    def reached_otherwise(self, link: GatewayLink) -> bool:
+        """Another link is up to the gateway that this one led to last."""
 
 
 class GatewayLink:
-    """The node's side of one link; `connected` from welcome to loss."""
+    """The node's side of one link; `connected` from welcome to loss.
+
+    `gateway` is the instance id of the process that it led to last.
+    """
 
     def __init__(self, url: str, credential: str, hub: LinkHub) -> None:
         self.url = url
         self.connected = False
+        self.gateway = ""
         self._credential = credential
         self._hub = hub
         self._outbound: deque[bytes] = deque()
@@ -108,6 +116,8 @@ class GatewayLink:
                 if error.rcvd is not None and error.rcvd.code == CLOSE_FENCED:
                     raise Fenced(error.rcvd.reason) from error
                 self._warn(f"closed: {error}")
+                if error.rcvd is not None and error.rcvd.code == CLOSE_REPLACED:
+                    await self._rest()
             except (OSError, TimeoutError, WebSocketException, BadFrame) as error:
                 self._warn(f"{type(error).__name__}: {error}")
             await asyncio.sleep(self._backoff_s())
@@ -132,12 +142,24 @@ class GatewayLink:
         self._outbound_bytes += len(data)
         self._wake.set()
 
-    def send_load(self, step: Step, *, changed: bool) -> None:
-        """Tell the load of a step without outputs for this gateway, not too often."""
-        now = time.monotonic()
-        if changed or now - self._step_sent_s >= LOAD_INTERVAL_S:
-            self._step_sent_s = now
-            self.send(step)
+    def load_due(self, now_s: float) -> bool:
+        """This gateway has not been told of the load for a while."""
+        return now_s - self._step_sent_s >= LOAD_INTERVAL_S
+
+    def send_step(self, step: Step, now_s: float) -> None:
+        """Send outputs, or the load alone."""
+        self._step_sent_s = now_s
+        self.send(step)
+
+    async def _rest(self) -> None:
+        """Two addresses lead to one gateway, which keeps the newer link: dial only when it is gone.
+
+        Without it each would replace the other for ever.
+        """
+        while self._hub.reached_otherwise(self):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._leaving.wait(), HOUSEKEEPING_S)
+                return
 
     async def _connect_once(self) -> None:
         local = urlsplit(self.url).hostname in LOCAL_HOSTS
@@ -162,12 +184,14 @@ class GatewayLink:
 
     async def _serve(self, connection: ClientConnection) -> None:
         self._heard_s, self._silence_max_s = time.monotonic(), OPEN_TIMEOUT_S
-        await connection.send(encode(self._hub.hello()))
         helpers = [
             asyncio.create_task(self._write(connection)),
             asyncio.create_task(self._watch(connection)),
         ]
         try:
+            if self._leaving.is_set():
+                return
+            await connection.send(encode(self._hub.hello(self)))
             while True:
                 self._on_bytes(await connection.recv())
         except BadFrame:
@@ -197,17 +221,17 @@ class GatewayLink:
         if frame.protocol != PROTOCOL_VERSION or frame.ping_interval_s <= 0:
             raise BadFrame(f"welcome.protocol: {frame.protocol} is not {PROTOCOL_VERSION}")
         self.connected = True
+        before, self.gateway = self.gateway, frame.gateway
         self._failures = 0
         self._silence_max_s = SILENT_PINGS_MAX * frame.ping_interval_s
         log.info("link up gateway=%s url=%s", frame.gateway, self.url)
-        self._hub.on_welcome(self)
+        self._hub.on_welcome(self, frame, before)
 
     def _lost(self) -> None:
         self._outbound.clear()
         self._outbound_bytes = 0
-        if self.connected:
-            self.connected = False
-            self._hub.on_lost(self)
+        self.connected = False
+        self._hub.on_lost(self)
 
     async def _write(self, connection: ClientConnection) -> None:
         """Send what is queued, in order; ends with the connection."""

@@ -19,6 +19,12 @@ OUTBOUND_BYTES_MAX = 64 * 1024 * 1024
 REPORTS_HELD_MAX = 10_000
 REPORT_REPEAT_S = 5.0
 LOAD_INTERVAL_S = 0.05
+# What all gateways together can tell a node to dial.
+GATEWAYS_MAX = 256
+# A link to a gateway that left the list is kept so long: it may only have lost its database.
+UNLISTED_S = 10.0
+# A gateway that no list has held for so long, and that cannot be reached, is dead.
+GONE_S = 5.0
 HOUSEKEEPING_S = 1.0
 PROBE_TIMEOUT_S = 120.0
 PROBE_INTERVAL_S = 60.0
@@ -35,9 +41,10 @@ class BadOption(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeOptions:
-    """Who the node is and whom it dials. `credits` None takes the engine's own figure.
+    """Who the node is and whom it dials first; those tell of others.
 
-    An engine idle for `probe_interval_s` must make one token; 0 asks only at the start.
+    `credits` is for all gateways together; None takes the engine's own figure. An engine idle for
+    `probe_interval_s` must make one token; 0 asks only at the start.
     """
 
     gateways: tuple[str, ...]
@@ -61,8 +68,8 @@ class NodeOptions:
                 raise BadOption(f"{option}: must not be empty")
         if not self.credential.startswith(CREDENTIAL_PREFIX):
             raise BadOption(f"{CREDENTIAL_VARIABLE}: must begin with {CREDENTIAL_PREFIX}")
-        if self.credits is not None and self.credits < len(self.gateways):
-            raise BadOption("--credits: must be at least one per gateway")
+        if self.credits is not None and self.credits < 1:
+            raise BadOption("--credits: must be at least one")
         if not 0 <= self.drain_deadline_s < inf:
             raise BadOption("--drain-deadline: must be a number of seconds, 0 or more")
         if not 0 <= self.probe_interval_s < inf:

@@ -1,4 +1,4 @@
-"""The node itself: one engine, one link per gateway, and who gets which output.
+"""The node itself: one engine, one link per gateway, who gets which output and how many credits.
 
 Starting and stopping the process is `inference/__main__.py`'s.
 """
@@ -9,7 +9,9 @@ import asyncio
 import logging
 import secrets
 import time
+from collections.abc import Coroutine, Sequence
 from enum import Enum
+from typing import Any
 
 import msgspec
 
@@ -20,8 +22,12 @@ from inference.contract.frames import (
     Ack,
     AssetRequest,
     Cancel,
+    Credits,
+    CreditsTaken,
+    Drain,
     Draining,
     FromGateway,
+    Gateways,
     Hello,
     Job,
     KvEvents,
@@ -29,12 +35,18 @@ from inference.contract.frames import (
     ModelOffer,
     Rejected,
     Step,
+    Undrain,
+    Welcome,
 )
 from inference.engines.base import Engine, EngineEvents, JobRefused, ModelError
+from inference.node.age import process_age_s
 from inference.node.assets import Assets
+from inference.node.credits import CreditShares
+from inference.node.drain import Rest
+from inference.node.gateways import GatewayLinks
 from inference.node.jobs import JobTable
 from inference.node.link import Fenced, GatewayLink
-from inference.node.options import HOUSEKEEPING_S, LOADING_LOG_S, NodeOptions
+from inference.node.options import HOUSEKEEPING_S, LOAD_INTERVAL_S, LOADING_LOG_S, NodeOptions
 from inference.node.probe import Probe
 
 log = logging.getLogger(__name__)
@@ -58,16 +70,23 @@ class Node:
 
     def __init__(self, engine: Engine, assets: Assets, options: NodeOptions) -> None:
         self.jobs = JobTable()
-        self.links = [GatewayLink(url, options.credential, self) for url in options.gateways]
         self.draining = False
+        self.rest = Rest(self)
         self.stopped: asyncio.Future[Stop] = asyncio.get_running_loop().create_future()
         self._engine = engine
         self._assets = assets
         self._options = options
         self._epoch = secrets.token_hex(EPOCH_BYTES)
+        self._cold_start_ms = 0
         self._probe: Probe | None = None
         self._worked_s = 0.0
-        self._tasks: list[asyncio.Task[None]] = []
+        self._load: Step | None = None
+        self._arrived_tokens = 0
+        self._serving = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        facts = engine.facts
+        self._credits = CreditShares(min(options.credits or facts.credits, facts.credits))
+        self.links = GatewayLinks(options.gateways, dial=self._dial, drop=self._drop)
 
     async def start(self) -> None:
         """Load the engine, prove it with one token, dial all gateways; raises `ModelError`."""
@@ -75,18 +94,27 @@ class Node:
         await start_engine(self._engine, self)
         loaded_s = time.monotonic() - began_s
         probe_s = await self._prove()
-        log.info("engine ready load_s=%.2f probe_ms=%.1f", loaded_s, probe_s * 1000)
-        self._tasks = [asyncio.create_task(self._keep(link)) for link in self.links]
-        self._tasks.append(asyncio.create_task(self._repeat_reports()))
+        self._cold_start_ms = round(process_age_s() * 1000)
+        log.info(
+            "engine ready load_s=%.2f probe_ms=%.1f cold_start_ms=%d",
+            loaded_s, probe_s * 1000, self._cold_start_ms,
+        )  # fmt: skip
+        self._serving = True
+        for link in self.links:
+            self._run(self._keep(link))
+        self._run(self._keep_house())
+        self._run(self._share())
         if self._options.probe_interval_s:
-            self._tasks.append(asyncio.create_task(self._probe_when_idle()))
+            self._run(self._probe_when_idle())
 
     async def close(self) -> None:
         """Hang up and give the engine back."""
+        self.rest.end()
         await asyncio.gather(*(link.hang_up() for link in self.links))
-        for task in self._tasks:
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self._engine.close()
 
     def cancel_all(self) -> None:
@@ -111,17 +139,21 @@ class Node:
             self._worked_s = time.monotonic()
         if self._probe is not None:
             self._probe.on_step(step)
-        groups = self.jobs.split(step.outputs, time.monotonic())
-        load: Step | None = None
+        self._load, self._arrived_tokens = step, 0
+        now = time.monotonic()
+        groups = self.jobs.split(step.outputs, now)
+        idle = not step.running and not step.waiting
         for link in self.links:
             outputs = groups.get(link.url)
             if outputs is None:
-                load = load or msgspec.structs.replace(step, outputs=[], drafted=0, accepted=0)
-                link.send_load(load, changed=not step.running and not step.waiting)
+                if idle or link.load_due(now):
+                    bare = msgspec.structs.replace(step, outputs=[], drafted=0, accepted=0)
+                    link.send_step(self._told(bare, link), now)
             elif len(outputs) == len(step.outputs):
-                link.send(step)
+                link.send_step(self._told(step, link), now)
             else:
-                link.send(msgspec.structs.replace(step, outputs=outputs))
+                mine = msgspec.structs.replace(step, outputs=outputs)
+                link.send_step(self._told(mine, link), now)
                 step = msgspec.structs.replace(step, drafted=0, accepted=0)
 
     def on_kv(self, events: KvEvents) -> None:
@@ -147,10 +179,10 @@ class Node:
 
     # `LinkHub`.
 
-    def hello(self) -> Hello:
-        """The first frame; credits are shared evenly among the gateways."""
+    def hello(self, link: GatewayLink) -> Hello:
+        """The first frame, with an even share of the credits as far as they are free."""
         facts, options = self._engine.facts, self._options
-        total = min(options.credits or facts.credits, facts.credits)
+        credits = self._credits.greet(link.url, len(self.links), self.jobs.held())
         offer = ModelOffer(
             name=facts.model,
             digest=self._assets.digest,
@@ -169,26 +201,35 @@ class Node:
             dtype=facts.dtype,
             block_size=facts.block_size,
             kv_blocks=facts.kv_blocks,
-            credits=max(1, total // len(self.links)),
+            credits=credits,
             capabilities=list(facts.capabilities),
             models=[offer],
+            cold_start_ms=self._cold_start_ms,
         )
 
-    def on_welcome(self, link: GatewayLink) -> None:
+    def on_welcome(self, link: GatewayLink, frame: Welcome, before: str) -> None:
         """A link is up: its index starts from a snapshot, kept reports go out at once."""
         if self.draining:
             link.send(Draining(deadline_s=self._options.drain_deadline_s))
         self._send_snapshot(link)
-        self.jobs.connect(link.url)
+        self.links.listed(link, frame.gateways)
+        if before not in ("", link.gateway) and self.links.stands_alone(link):
+            self.jobs.bequeath(before)
+        self.jobs.connect(link.gateway)
         self._send_reports(link)
 
     def on_lost(self, link: GatewayLink) -> None:
         """Nobody reads the outputs of these jobs any more."""
+        self._credits.leave(link.url)
         lost = self.jobs.disconnect(link.url)
         for request in lost:
             self._engine.cancel(request)
         if lost:
             log.warning("jobs cancelled count=%d url=%s", len(lost), link.url)
+
+    def reached_otherwise(self, link: GatewayLink) -> bool:
+        """Another link is up to the gateway that this one led to last."""
+        return any(each.gateway == link.gateway for each in self.links.connected())
 
     def on_frame(self, link: GatewayLink, frame: FromGateway) -> None:
         """Act on one frame of a gateway."""
@@ -198,18 +239,26 @@ class Node:
             if self.jobs.owned_by(frame.request, link.url):
                 self._engine.cancel(frame.request)
         elif isinstance(frame, Ack):
-            self.jobs.acknowledge(frame.requests, link.url)
+            self.jobs.acknowledge(frame.requests, link.url, link.gateway)
+        elif isinstance(frame, CreditsTaken):
+            self._credits.taken(link.url, frame.number)
+        elif isinstance(frame, Gateways):
+            self.links.listed(link, frame.gateways)
         elif isinstance(frame, AssetRequest):
             for part in self._assets.parts(frame.digest):
                 link.send(part)
         elif isinstance(frame, KvSnapshotRequest):
             self._send_snapshot(link)
+        elif isinstance(frame, Drain):
+            self.rest.begin(frame.deadline_s)
+        elif isinstance(frame, Undrain):
+            self.rest.end()
 
     def _on_job(self, link: GatewayLink, job: Job) -> None:
         try:
-            if self.draining:
+            if self.draining or self.rest:
                 raise JobRefused("draining", "the node takes no new jobs")
-            self.jobs.accept(job, link.url)
+            self._arrived_tokens += self.jobs.accept(job, link.url, link.gateway)
             try:
                 self._engine.submit(job)
             except JobRefused:
@@ -223,8 +272,17 @@ class Node:
         stored = snapshot.stored[: SNAPSHOT_HASHES_MAX * HASH_BYTES]
         link.send(msgspec.structs.replace(snapshot, stored=stored))
 
+    def _told(self, step: Step, link: GatewayLink) -> Step:
+        """The step with what all other gateways have here; jobs count that nobody reads."""
+        active, tokens = self.jobs.others(link.url)
+        if not active:
+            return step
+        # How much of a prompt is cached is the engine's to know: its figure is divided as prompts.
+        queued = step.waiting_tokens * tokens // max(1, self.jobs.queued_tokens)
+        return msgspec.structs.replace(step, others_active=active, others_queued_tokens=queued)
+
     def _send_reports(self, link: GatewayLink) -> None:
-        for report in self.jobs.due_reports(link.url, time.monotonic()):
+        for report in self.jobs.due_reports(link.gateway, time.monotonic()):
             link.send(report)
 
     async def _prove(self) -> float:
@@ -255,12 +313,58 @@ class Node:
                     self.on_death(error)
                     return
 
-    async def _repeat_reports(self) -> None:
+    async def _keep_house(self) -> None:
         while True:
             await asyncio.sleep(HOUSEKEEPING_S)
-            for link in self.links:
-                if link.connected:
-                    self._send_reports(link)
+            now = time.monotonic()
+            self.links.look(now)
+            for gateway in self.links.gone(self.jobs.reporting(), now):
+                log.warning("gateway is dead instance=%s: others get its reports", gateway)
+                self.jobs.bequeath(gateway)
+            for link in self.links.connected():
+                self._send_reports(link)
+
+    async def _share(self) -> None:
+        """Divide the credits anew, and tell gateways without outputs what others do here."""
+        busy = False
+        while True:
+            await asyncio.sleep(LOAD_INTERVAL_S)
+            now = time.monotonic()
+            self._credits.share(self.jobs.held(), now, self._tell_credits)
+            links = self.links.connected()
+            busy, was_busy = self.jobs.jobs_count > 0, busy
+            if len(links) > 1 and (busy or was_busy):
+                self._tell_load(links, now)
+
+    def _tell_credits(self, url: str, number: int, credits: int) -> None:
+        self.links.by_url[url].send(Credits(number=number, credits=credits))
+
+    def _tell_load(self, links: Sequence[GatewayLink], now: float) -> None:
+        """The last step's load and what has arrived since: a step may last long."""
+        if self._load is None:
+            return
+        waiting = self._load.waiting_tokens + self._arrived_tokens
+        load = msgspec.structs.replace(
+            self._load, outputs=[], waiting_tokens=waiting, step_us=0, preemptions=0,
+            prefilled_tokens=0, drafted=0, accepted=0,
+        )  # fmt: skip
+        for link in links:
+            if link.load_due(now):
+                link.send_step(self._told(load, link), now)
+
+    def _dial(self, url: str) -> GatewayLink:
+        link = GatewayLink(url, self._options.credential, self)
+        if self._serving:
+            self._run(self._keep(link))
+        return link
+
+    def _drop(self, link: GatewayLink) -> None:
+        self._run(link.hang_up())
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _keep(self, link: GatewayLink) -> None:
         try:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import pytest
@@ -17,6 +18,7 @@ from inference.contract.frames import (
     AssetPart,
     AssetRequest,
     Cancel,
+    Frame,
     FromGateway,
     FromNode,
     Hello,
@@ -46,6 +48,7 @@ from tests.support.fleet import (
     until,
 )
 
+Kind = TypeVar("Kind", bound=Frame)
 WELCOME = Welcome(protocol=1, gateway="hand", ping_interval_s=0.1)
 
 
@@ -63,10 +66,10 @@ class HandGateway:
     async def next(self) -> ServerConnection:
         return await asyncio.wait_for(self.connections.get(), WAIT_S)
 
-    async def welcomed(self) -> ServerConnection:
+    async def welcomed(self, welcome: Welcome = WELCOME) -> ServerConnection:
         connection = await self.next()
         assert isinstance(await read(connection), Hello)
-        await say(connection, WELCOME)
+        await say(connection, welcome)
         return connection
 
 
@@ -75,7 +78,7 @@ async def read(connection: ServerConnection) -> FromNode:
         return decode_from_node(bytes(await connection.recv(decode=False)))
 
 
-async def read_a(connection: ServerConnection, kind: type[FromNode]) -> FromNode:
+async def read_a(connection: ServerConnection, kind: type[Kind]) -> Kind:
     while not isinstance(frame := await read(connection), kind):
         pass
     return frame
@@ -170,7 +173,7 @@ async def test_a_node_keeps_dialling_a_gateway_that_is_not_there(model: Path) ->
         url = gateway.url
     async with echo_node(url, model) as node:
         await asyncio.sleep(0.5)
-        assert not node.links[0].connected
+        assert not node.links.connected()
         assert not node.stopped.done()
 
 
@@ -194,6 +197,31 @@ async def test_two_gateways_share_credits_and_see_only_their_own_outputs(model: 
         assert isinstance(mine, Step) and isinstance(others, Step)
         assert [output.request for output in mine.outputs] == [job.request]
         assert others.outputs == []
+        await node.close()
+
+
+async def test_a_gateway_hears_what_others_have_here_also_while_the_engine_is_silent(
+    model: Path,
+) -> None:
+    async with hand_gateway() as one, hand_gateway() as two:
+        options = NodeOptions(gateways=(one.url, two.url), name=NODE, credential=CREDENTIAL)
+        # The one token of this job comes after two seconds.
+        node = Node(EchoEngine(model, EchoOptions(tokens_per_s=0.5)), ModelAssets(model), options)
+        await node.start()
+        patient = msgspec.structs.replace(WELCOME, ping_interval_s=WAIT_S)
+        first, second = await one.welcomed(patient), await two.welcomed(patient)
+        job = make_job(max_tokens=1)
+        await say(first, job)
+        for _ in range(3):
+            told = await read_a(second, Step)
+            assert (told.outputs, told.step_us, told.others_active) == ([], 0, 1)
+            assert told.others_queued_tokens == told.waiting_tokens == len(job.tokens)
+        own = await read_a(first, Step)
+        assert (own.others_active, own.others_queued_tokens) == (0, 0)
+        await until(lambda: not node.jobs.jobs_count)
+        while told.others_active:
+            told = await read_a(second, Step)
+        assert told.others_queued_tokens == 0
         await node.close()
 
 
