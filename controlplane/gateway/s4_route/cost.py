@@ -69,7 +69,9 @@ def choose(
 
 def cost_s(node: Account, uncached: int, means: FleetMeans, *, now_s: float) -> float:
     """The cost of one node that has a credit."""
-    return sum(msgspec.structs.astuple(explain(node, uncached, means, now_s=now_s)))
+    parts = explain(node, uncached, means, now_s=now_s)
+    total: float = sum(msgspec.structs.astuple(parts))
+    return total
 
 
 def explain(node: Account, uncached: int, means: FleetMeans, *, now_s: float) -> CostParts:

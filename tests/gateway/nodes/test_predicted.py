@@ -1,0 +1,67 @@
+"""Predictions: how far a chain was dispatched lately, within their life and their bounds."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane.gateway.nodes.predicted import (
+    ENTRIES_PER_HEAD_MAX,
+    HEADS_MAX,
+    LIFE_S,
+    Predictions,
+)
+from inference.contract.blocks import chain_hashes
+
+
+def chain(*tokens: int) -> list[bytes]:
+    return chain_hashes(tokens, 1, b"")
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.lists(st.integers(0, 1), max_size=6)), max_size=9),
+    st.lists(st.integers(0, 1), max_size=6),
+)
+def test_the_longest_common_beginning_by_node(
+    sent: list[tuple[str, list[int]]], wanted: list[int]
+) -> None:
+    predictions = Predictions()
+    expected: dict[str, int] = {}
+    for node, tokens in sent:
+        predictions.add(node, chain(*tokens), 0.0)
+        pairs = zip(tokens, wanted, strict=False)
+        shared = next(
+            (place for place, (one, other) in enumerate(pairs) if one != other),
+            min(len(tokens), len(wanted)),
+        )
+        if shared:
+            expected[node] = max(shared, expected.get(node, 0))
+    assert predictions.blocks(chain(*wanted), 1.0) == expected
+
+
+def test_a_prediction_ends() -> None:
+    predictions = Predictions()
+    predictions.add("ada", chain(1, 2), 0.0)
+    assert predictions.blocks(chain(1, 2), LIFE_S - 0.1) == {"ada": 2}
+    assert predictions.blocks(chain(1, 2), LIFE_S) == {}
+    predictions.add("bob", chain(3), LIFE_S)
+    assert len(predictions) == 1
+
+
+def test_a_node_that_speaks_for_itself_is_believed() -> None:
+    predictions = Predictions()
+    predictions.add("ada", chain(1, 2), 0.0)
+    predictions.add("bob", chain(1), 0.0)
+    predictions.drop("ada")
+    assert predictions.blocks(chain(1, 2), 0.0) == {"bob": 1}
+
+
+def test_their_number_is_bounded() -> None:
+    predictions = Predictions()
+    for number in range(HEADS_MAX + 10):
+        predictions.add("ada", chain(number), 0.0)
+    assert len(predictions) == HEADS_MAX
+    assert predictions.blocks(chain(0), 0.0) == {}
+    for number in range(2 * ENTRIES_PER_HEAD_MAX):
+        predictions.add("ada", chain(HEADS_MAX, number), 0.0)
+    assert len(predictions) <= HEADS_MAX + ENTRIES_PER_HEAD_MAX
