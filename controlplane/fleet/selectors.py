@@ -1,7 +1,7 @@
 """Reads of nodes."""
 
 from controlplane.core.permissions import Action
-from controlplane.fleet.models import Node, NodeCredential
+from controlplane.fleet.models import Node, NodeCredential, NodeState
 from controlplane.tenants.access import require
 from controlplane.tenants.models import User
 
@@ -29,3 +29,13 @@ def node_credential_active(*, node_name: str) -> list[NodeCredential]:
     """Credentials with which a node of that name may dial in."""
     rows = NodeCredential.objects.select_related("node").filter(node__name=node_name)
     return list(rows.filter(revoked_at=None).order_by("id"))
+
+
+def pool_regions() -> dict[str, frozenset[str]]:
+    """Regions in which each pool has a node connected now."""
+    found: dict[str, set[str]] = {}
+    for pool, region in Node.objects.filter(state=NodeState.CONNECTED).values_list(
+        "pool", "region"
+    ):
+        found.setdefault(pool, set()).add(region)
+    return {pool: frozenset(regions) for pool, regions in found.items()}

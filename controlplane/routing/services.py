@@ -76,7 +76,7 @@ def ruleset_publish(*, actor: Actor, rule_set: RuleSet) -> RuleSet:
     with _alone():
         now = _ready(actor, rule_set)
         before = _put_in_force(now)
-        _audit(actor, "ruleset.publish", now, before=before and before.version)
+        _audit(actor, "ruleset.publish", now, before=before.version if before else None)
     return now
 
 
@@ -108,7 +108,7 @@ def ruleset_canary_promote(*, actor: Actor, rule_set: RuleSet) -> RuleSet:
         now = _state(rule_set, State.CANARY)
         _refuse_problems(actor, now)
         before = _put_in_force(now)
-        _audit(actor, "ruleset.canary_promote", now, before=before and before.version)
+        _audit(actor, "ruleset.canary_promote", now, before=before.version if before else None)
     return now
 
 
@@ -138,7 +138,7 @@ def ruleset_rollback(*, actor: Actor, to: RuleSet | None = None) -> RuleSet:
         made = _create(actor, read, note, based_on=current, copy_of=origin)
         _refuse_problems(actor, made)
         _put_in_force(made)
-        ended = canary and canary.version
+        ended = canary.version if canary else None
         _audit(actor, "ruleset.rollback", made, before=current.version, canary_ended=ended)
     return made
 

@@ -41,7 +41,7 @@ def test_rows_become_json_and_the_newest_stays_in_force() -> None:
     ]
     assert found[0][3] == []
     first, second = read_rules(found[1][3])
-    assert (first.name, first.match.aliases) == ("first", {"chat"})
-    assert first.match.projects == {"0" * 31 + "a"}
+    assert (first.name, first.match.aliases) == ("first", frozenset({"chat"}))
+    assert first.match.projects == frozenset({"0" * 31 + "a"})
     assert (second.name, second.match.projects) == ("second", frozenset())
     assert (second.steps[0].targets[0].model, second.steps[0].targets[0].pool) == ("m", "p")

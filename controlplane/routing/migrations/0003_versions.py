@@ -1,5 +1,7 @@
 """Rules move into their version as JSON, and versions get a life: draft, canary, published."""
 
+from typing import Any
+
 import django.db.models.deletion
 from django.db import migrations, models
 
@@ -13,7 +15,7 @@ STATES = [
 ]
 
 
-def _other_version() -> models.ForeignKey:
+def _other_version() -> models.ForeignKey[Any, Any]:
     return models.ForeignKey(
         blank=True,
         null=True,
@@ -23,7 +25,7 @@ def _other_version() -> models.ForeignKey:
     )
 
 
-def _moment() -> models.DateTimeField:
+def _moment() -> models.DateTimeField[Any, Any]:
     return models.DateTimeField(blank=True, null=True)
 
 

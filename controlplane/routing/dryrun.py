@@ -1,0 +1,201 @@
+"""What other rules would have done with recorded requests: who, what, where and at what price.
+
+Pure. Both sets are evaluated by the kernel's own functions with each request's own draw, so that
+a request meets the target that it would have met.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+
+from controlplane.kernel.price import Price, TokenCounts, charge_nano
+from controlplane.kernel.rules import (
+    DIRECT,
+    Facts,
+    RouteRule,
+    RuleIndex,
+    Step,
+    Target,
+    draw_of,
+    pick_target,
+)
+from controlplane.telemetry.selectors_traffic import TrafficRow
+
+
+class Place(NamedTuple):
+    """Where a request goes first."""
+
+    model: str
+    pool: str
+
+
+class Move(NamedTuple):
+    """From one place to another."""
+
+    before: Place
+    after: Place
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """What there is now: own pool and price of models in service, regions of pools."""
+
+    pools: Mapping[str, str]
+    prices: Mapping[str, Price]
+    regions: Mapping[str, frozenset[str]]
+
+
+@dataclass
+class Tally:
+    """Counts and nano-USD of some requests.
+
+    `moved` go to another model or pool first; `treated` go to the same with other steps, waits or
+    priorities. Costs are at present prices: `after_nano` with as much cached as was, `cold_nano`
+    with nothing cached for those that moved, which is `cached_lost` tokens.
+    """
+
+    requests: int = 0
+    moved: int = 0
+    treated: int = 0
+    cached_lost: int = 0
+    before_nano: int = 0
+    after_nano: int = 0
+    cold_nano: int = 0
+
+
+@dataclass
+class Outcome:
+    """The same by tenant, project, region and move; and how many requests met each rule."""
+
+    total: Tally = field(default_factory=Tally)
+    organizations: dict[str, Tally] = field(default_factory=dict)
+    projects: dict[str, Tally] = field(default_factory=dict)
+    regions: dict[str, Tally] = field(default_factory=dict)
+    moves: dict[Move, Tally] = field(default_factory=dict)
+    rules_before: dict[str, int] = field(default_factory=dict)
+    rules_after: dict[str, int] = field(default_factory=dict)
+    alias_unknown: int = 0
+    sizes_unknown: int = 0
+    unpriced: int = 0
+    leave_region: int = 0
+    out_of_service: int = 0
+
+
+class Judge:
+    """One set of rules over many requests that look alike to it."""
+
+    def __init__(self, rules: Sequence[RouteRule], pools: Mapping[str, str]) -> None:
+        self._index = RuleIndex(rules)
+        self._pools = pools
+        self._edges = sorted({edge for rule in rules for edge in _edges(rule)})
+        self._seen: dict[Hashable, RouteRule | None] = {}
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Prompt tokens of which each stands for all that are alike."""
+        return (0, *self._edges)
+
+    def rule(self, facts: Facts) -> RouteRule | None:
+        """The rule that decides; requests between two edges of size are alike."""
+        band = bisect_right(self._edges, facts.prompt_tokens)
+        key = (facts.alias, facts.task, facts.project, facts.tags, facts.priority, band)
+        if key not in self._seen:
+            self._seen[key] = self._index.first_match(facts)
+        return self._seen[key]
+
+    def place(self, rule: RouteRule | None, facts: Facts, draw: float) -> Place:
+        """Where the request goes first."""
+        target = pick_target(rule.steps[0].targets, draw) if rule else Target(model=facts.alias)
+        return self._place(target)
+
+    def treatment(self, rule: RouteRule | None, facts: Facts) -> Hashable:
+        """All that a rule decides, apart from its name."""
+        plain = rule or RouteRule(name=DIRECT, steps=(Step(targets=(Target(model=facts.alias),)),))
+        steps = tuple(
+            (tuple((self._place(each), each.weight) for each in step.targets), step.queue_s)
+            for step in plain.steps
+        )
+        rest = msgspec.structs.astuple(msgspec.structs.replace(plain, name="", version=0))
+        return (steps, *rest[4:])
+
+    def _place(self, target: Target) -> Place:
+        return Place(target.model, target.pool or self._pools.get(target.model, ""))
+
+
+def compare(
+    rows: Sequence[TrafficRow],
+    facts: Sequence[Facts | None],
+    *,
+    before: Sequence[RouteRule],
+    after: Sequence[RouteRule],
+    fleet: Fleet,
+) -> Outcome:
+    """Judge each row by both sets; rows whose alias or size is not known are only counted."""
+    outcome = Outcome()
+    judges = Judge(before, fleet.pools), Judge(after, fleet.pools)
+    for row, seen in zip(rows, facts, strict=True):
+        if row.prompt_tokens == 0:
+            outcome.sizes_unknown += 1
+        elif seen is None:
+            outcome.alias_unknown += 1
+        else:
+            _count(outcome, row, seen, judges, fleet)
+    return outcome
+
+
+def _count(
+    outcome: Outcome, row: TrafficRow, facts: Facts, judges: tuple[Judge, Judge], fleet: Fleet
+) -> None:
+    old, new = (judge.rule(facts) for judge in judges)
+    for met, rule in ((outcome.rules_before, old), (outcome.rules_after, new)):
+        name = rule.name if rule else DIRECT
+        met[name] = met.get(name, 0) + 1
+    draw = draw_of(row.request.bytes)
+    move = Move(judges[0].place(old, facts, draw), judges[1].place(new, facts, draw))
+    moved = move.before != move.after
+    change = Tally(requests=1, moved=int(moved))
+    if not moved:
+        change.treated = int(judges[0].treatment(old, facts) != judges[1].treatment(new, facts))
+    _price(outcome, change, row, move, fleet.prices)
+    tallies = [
+        outcome.total,
+        outcome.organizations.setdefault(facts.organization, Tally()),
+        outcome.projects.setdefault(facts.project, Tally()),
+        outcome.regions.setdefault(row.region, Tally()),
+    ]
+    if moved:
+        change.cached_lost = row.cached_tokens
+        tallies.append(outcome.moves.setdefault(move, Tally()))
+        outcome.out_of_service += move.after.model not in fleet.pools
+        outcome.leave_region += row.region not in fleet.regions.get(move.after.pool, frozenset())
+    for tally in tallies:
+        _add(tally, change)
+
+
+def _price(
+    outcome: Outcome, change: Tally, row: TrafficRow, move: Move, prices: Mapping[str, Price]
+) -> None:
+    old, new = prices.get(move.before.model), prices.get(move.after.model)
+    if old is None or new is None:
+        outcome.unpriced += 1
+        return
+    counts = TokenCounts.from_usage(row.prompt_tokens, row.cached_tokens, row.output_tokens)
+    cold = TokenCounts.from_usage(row.prompt_tokens, 0, row.output_tokens)
+    change.before_nano = charge_nano(old, counts)
+    change.after_nano = charge_nano(new, counts)
+    change.cold_nano = charge_nano(new, cold if change.moved else counts)
+
+
+def _add(tally: Tally, change: Tally) -> None:
+    for name, value in vars(change).items():
+        setattr(tally, name, getattr(tally, name) + value)
+
+
+def _edges(rule: RouteRule) -> list[int]:
+    most = rule.match.prompt_tokens_max
+    return [rule.match.prompt_tokens_min] + ([] if most is None else [most + 1])

@@ -1,0 +1,29 @@
+"""Celery's door to the watch over canaries: the task is named after the service it calls."""
+
+from __future__ import annotations
+
+import structlog
+from celery import shared_task
+
+from controlplane.routing import services_canary
+
+log = structlog.get_logger(__name__)
+
+
+@shared_task(name="routing.ruleset_canary_watch")
+def ruleset_canary_watch() -> int:
+    """Canaries ended."""
+    ended = services_canary.ruleset_canary_watch()
+    if ended is not None:
+        log.warning("canary_ended", version=ended.version)
+    return int(ended is not None)
+
+
+# A run that waited longer than its own period is stale: the next one does its work.
+BEAT_SCHEDULE = {
+    "routing.ruleset_canary_watch": {
+        "task": "routing.ruleset_canary_watch",
+        "schedule": 30.0,
+        "options": {"expires": 30.0},
+    },
+}

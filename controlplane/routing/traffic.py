@@ -1,0 +1,90 @@
+"""A sample of recorded requests with what rules could see of each.
+
+The records keep no body and no tags: the size is told by prompt tokens, tags and priority are
+those that the key has now, and the alias is known from the receipt.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import msgspec
+
+from controlplane.core.audit import Actor
+from controlplane.kernel.clock import monotonic_s
+from controlplane.kernel.rules import DIRECT, PRIORITY_NORMAL, Facts
+from controlplane.telemetry.selectors_requests import id_floor
+from controlplane.telemetry.selectors_traffic import PAGE_ROWS_MAX, TrafficRow, traffic_page
+from controlplane.tenants.selectors_staff import KeyFacts, key_facts
+
+ROWS_MAX = 20_000
+READ_S_MAX = 8.0
+EMBEDDING = "embedding"
+UNKNOWN_KEY = KeyFacts(frozenset(), PRIORITY_NORMAL)
+
+
+class _Receipt(msgspec.Struct):
+    asked: str = ""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Rows, newest first. `complete` says that they are all of [start, end)."""
+
+    start: datetime
+    end: datetime
+    rows: Sequence[TrafficRow] = field(repr=False)
+    complete: bool
+
+
+def read_sample(
+    organizations: Iterable[uuid.UUID],
+    start: datetime,
+    end: datetime,
+    *,
+    rows_max: int = ROWS_MAX,
+    seconds_max: float = READ_S_MAX,
+) -> Sample:
+    """The newest rows within both bounds, read in short transactions; raises TooMuchToRead."""
+    ends_s = monotonic_s() + seconds_max
+    scope, rows, before = list(organizations), list[TrafficRow](), id_floor(end)
+    while len(rows) < rows_max and monotonic_s() < ends_s:
+        page = traffic_page(scope, start=start, before=before)
+        rows += page
+        if len(page) < PAGE_ROWS_MAX:
+            return Sample(start, end, rows[:rows_max], complete=len(rows) <= rows_max)
+        before = page[-1].request
+    return Sample(start, end, rows[:rows_max], complete=False)
+
+
+def facts_of(
+    rows: Sequence[TrafficRow], *, actor: Actor, organizations: Iterable[uuid.UUID]
+) -> list[Facts | None]:
+    """What rules see of each row; None where the alias is not known any more."""
+    keys = key_facts(actor=actor, organizations=organizations, ids={row.key for row in rows})
+    return [_facts(row, keys.get(row.key, UNKNOWN_KEY)) for row in rows]
+
+
+def _facts(row: TrafficRow, key: KeyFacts) -> Facts | None:
+    alias = row.model if row.route == DIRECT else _asked(row.receipt)
+    if not alias:
+        return None
+    return Facts(
+        alias=alias,
+        task="embed" if row.operation == EMBEDDING else "generate",
+        organization=row.organization.hex,
+        project=row.project.hex,
+        tags=key.tags,
+        prompt_tokens=row.prompt_tokens,
+        priority=key.priority,
+    )
+
+
+def _asked(receipt: bytes) -> str:
+    with suppress(msgspec.MsgspecError):
+        return msgspec.json.decode(receipt, type=_Receipt).asked
+    return ""
