@@ -84,10 +84,23 @@ class Allowance(msgspec.Struct, frozen=True, kw_only=True):
     retry_after_s: float = 0.0
 
 
+class Orders(msgspec.Struct, frozen=True, kw_only=True):
+    """What staff and the database say of a node now; a node takes jobs only while it is active.
+
+    `lapsed` says why its credential opens nothing any more; `drain_s` is left to a draining node.
+    """
+
+    standing: Literal["pending", "active", "draining"] = "active"
+    drain_s: float = 0.0
+    quarantined: bool = False
+    lapsed: str = ""
+
+
 class NodeIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """Who a node credential belongs to; None as `models` or `pool` allows any.
 
-    `credential` is the public id of the credential, by which it is looked up again.
+    `credential` is the public id of the credential, by which it is looked up again; `orders` are
+    those at the handshake.
     """
 
     id: str
@@ -95,12 +108,15 @@ class NodeIdentity(msgspec.Struct, frozen=True, kw_only=True):
     models: frozenset[str] | None
     pool: str | None = None
     credential: str = ""
+    orders: Orders = Orders()
 
 
 class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One compact row per request, for the waterfall and the histograms.
 
-    `spans` is `call.Spans.to_bytes()`; times are microseconds, `-1` where there was none.
+    `spans` is `call.Spans.to_bytes()`; times are microseconds, `-1` where there was none. Of the
+    prompt, `available_tokens` were cached at the best node when it was routed, and
+    `captured_tokens` at the one that was chosen; `cached_tokens` is what its engine delivered.
     """
 
     request: bytes
@@ -119,6 +135,8 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     finish: str
     stream: bool
     prompt_tokens: int
+    available_tokens: int
+    captured_tokens: int
     cached_tokens: int
     output_tokens: int
     total_us: int
@@ -182,8 +200,8 @@ class FleetPort(Protocol):
     async def authenticate(self, credential: str) -> NodeIdentity | None:
         """The node behind a credential, or None; raises LedgerAway when it cannot be asked for."""
 
-    async def lapsed(self, identities: Collection[NodeIdentity]) -> Mapping[NodeIdentity, str]:
-        """Those whose credential no longer says so, with the reason; raises LedgerAway."""
+    async def orders(self, identities: Collection[NodeIdentity]) -> Mapping[NodeIdentity, Orders]:
+        """What is said of each of them now; raises LedgerAway."""
 
     def observe(self, node: str, state: str, facts: dict[str, object]) -> None:
         """Write down a change of a node's state; never blocks."""

@@ -19,7 +19,7 @@ from controlplane.fleet.services import (
     node_credential_revoke,
 )
 from controlplane.gateway.nodes.registry import Fleet
-from controlplane.gateway.ports import LedgerAway, NodeIdentity
+from controlplane.gateway.ports import LedgerAway, NodeIdentity, Orders
 from controlplane.kernel.keyformat import NODE_PREFIX, new_credential
 from inference.contract.codec import encode
 from inference.contract.frames import Report
@@ -90,14 +90,15 @@ async def test_credentials_that_are_revoked_or_say_other_things_lapse(store: Fle
     made, other = await register(["m"]), await register()
     identities = [await store.authenticate(each.secret) for each in (made, other)]
     first, second = [each for each in identities if each is not None]
-    assert await store.lapsed([first, second]) == {}
-    assert await store.lapsed([]) == {}
+    assert await store.orders([first, second]) == {first: Orders(), second: Orders()}
+    assert await store.orders([]) == {}
     await orm(node_credential_revoke)(actor=OPERATOR, credential=made.credential)
-    assert await store.lapsed([first, second]) == {first: REVOKED}
+    told = await store.orders([first, second])
+    assert told == {first: Orders(lapsed=REVOKED), second: Orders()}
     await orm(pool_set)(actor=OPERATOR, draft=PoolDraft(name="another"))
     moved = orm(node_credential_create)
     await moved(actor=OPERATOR, name="n1", pool="another")
-    assert await store.lapsed([second]) == {second: CHANGED}
+    assert await store.orders([second]) == {second: Orders(lapsed=CHANGED)}
 
 
 async def test_a_node_does_not_choose_the_pool_that_it_is_registered_in(store: FleetStore) -> None:

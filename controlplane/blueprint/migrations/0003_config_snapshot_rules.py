@@ -1,8 +1,6 @@
-"""Gateways read the published rules, and those on trial, from the versions' JSON."""
+"""Rules are versions; the newest migration here makes the function itself."""
 
 from django.db import migrations
-
-from controlplane.core.sqlfiles import run_sql_file
 
 
 class Migration(migrations.Migration):
@@ -10,4 +8,3 @@ class Migration(migrations.Migration):
         ("blueprint", "0002_config_snapshot_shares"),
         ("routing", "0004_version_guards"),
     ]
-    operations = [run_sql_file(__file__, "config_snapshot.sql")]

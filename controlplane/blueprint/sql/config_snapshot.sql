@@ -63,7 +63,11 @@ WITH limited AS (
         'output_tokens_max', m.output_tokens_max,
         'price', p.price,
         'created_s', floor(extract(epoch FROM m.created_at)),
-        'owner', m.owner
+        'owner', m.owner,
+        'digests', (
+            SELECT coalesce(json_agg(d.digest), '[]') FROM model_digests d
+            WHERE d.model = m.name AND d.state = 'approved'
+        )
     ) AS body
     FROM models m
     CROSS JOIN LATERAL (

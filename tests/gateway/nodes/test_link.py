@@ -209,10 +209,9 @@ async def test_assets_that_are_not_what_was_offered_expel_their_sender(part: Ass
     wire.take(part)
     assert wire.closed[0][0] == 1002
     assert NODE not in wire.world.fleet.nodes()
+    again = wire.world.fleet_port.with_orders(wire.link.identity)
     with pytest.raises(LinkRefused):
-        wire.world.fleet.connect(
-            wire.link.identity, send=lambda data: None, close=lambda code, reason: None
-        )
+        wire.world.fleet.connect(again, send=lambda data: None, close=lambda code, reason: None)
     await wire.world.fleet.close()
 
 

@@ -1,0 +1,172 @@
+"""The fleet as pages, API, metrics and the driver see it: pools, their nodes, and their load now.
+
+Put together from what staff decided, what nodes said of themselves, and what gateways told within
+the last seconds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from controlplane.catalog.models import Pool
+from controlplane.catalog.selectors import model_list, pool_list
+from controlplane.core.audit import Actor
+from controlplane.core.permissions import Action
+from controlplane.fleet.models import (
+    DigestState,
+    GatewayQueue,
+    ModelDigest,
+    Node,
+    NodeCredential,
+    NodeLink,
+    NodeState,
+    Standing,
+)
+from controlplane.fleet.scaling import PoolLoad
+from controlplane.fleet.selectors import NODES_SHOWN_MAX
+from controlplane.tenants.access import require
+
+# A gateway tells every two seconds; after this its word counts for nothing.
+FRESH_S = 10.0
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """One node. `undecided` are the models whose digest waits for staff or was refused.
+
+    `links` are the facts that each live gateway told, by gateway.
+    """
+
+    node: Node
+    allowed_models: list[str] | None
+    undecided: dict[str, DigestState]
+    unknown_models: list[str]
+    links: dict[str, dict[str, Any]]
+    state: str
+    reason: str
+
+    @property
+    def ready(self) -> bool:
+        """It takes jobs on some gateway now."""
+        return self.state == "ready"
+
+    def total(self, fact: str) -> int:
+        """A figure summed over gateways: credits, active."""
+        return sum(int(facts.get(fact, 0)) for facts in self.links.values())
+
+    def latest(self, fact: str) -> int | None:
+        """A figure of the node's own, of which every gateway hears: running, kv_free_blocks."""
+        return next((facts[fact] for facts in self.links.values() if fact in facts), None)
+
+    @property
+    def kv_share(self) -> float | None:
+        """Used part of its KV cache; None where it has told none."""
+        free, blocks = self.latest("kv_free_blocks"), self.latest("kv_blocks")
+        return None if free is None or not blocks else 1 - free / blocks
+
+    @property
+    def breaker(self) -> str:
+        """The worst of its breakers: open, half_open or closed; empty without a link."""
+        seen = {str(facts.get("breaker", "")) for facts in self.links.values()}
+        return next((state for state in ("open", "half_open", "closed") if state in seen), "")
+
+
+@dataclass(frozen=True)
+class PoolView:
+    """A pool with its nodes, by name, and its load."""
+
+    pool: Pool
+    nodes: list[NodeView]
+    models: list[str]
+    load: PoolLoad
+
+
+def fleet_view(*, actor: Actor, now: datetime) -> list[PoolView]:
+    """All pools by name; a constant number of queries."""
+    require(actor, Action.FLEET_VIEW)
+    served = model_list()
+    nodes: dict[str, list[NodeView]] = defaultdict(list)
+    for view in _nodes(now, {model.name for model in served}):
+        nodes[view.node.pool].append(view)
+    waiting = waiting_by_model(now)
+    views = []
+    for pool in pool_list():
+        models = [model.name for model in served if model.pool == pool.name]
+        load = _load(nodes[pool.name], sum(waiting[name] for name in models))
+        views.append(PoolView(pool, nodes[pool.name], models, load))
+    return views
+
+
+def waiting_by_model(now: datetime) -> Counter[str]:
+    """Requests that wait in all live gateways, by model."""
+    found: Counter[str] = Counter()
+    fresh = now - timedelta(seconds=FRESH_S)
+    for waiting in GatewayQueue.objects.filter(seen_at__gt=fresh).values_list("waiting", flat=True):
+        found.update(waiting)
+    return found
+
+
+def _nodes(now: datetime, known_models: set[str]) -> list[NodeView]:
+    rows = list(Node.objects.exclude(standing=Standing.REMOVED).order_by("name")[:NODES_SHOWN_MAX])
+    digests = {(row.model, row.digest): DigestState(row.state) for row in ModelDigest.objects.all()}
+    allowed = {
+        row.node_id: row.allowed_models
+        for row in NodeCredential.objects.filter(revoked_at=None).order_by("id")
+    }
+    links: dict[Any, dict[str, dict[str, Any]]] = defaultdict(dict)
+    fresh = now - timedelta(seconds=FRESH_S)
+    for link in NodeLink.objects.filter(seen_at__gt=fresh).order_by("gateway"):
+        links[link.node_id][link.gateway] = link.facts
+    views = []
+    for node in rows:
+        offers = node.facts.get("offers", [])
+        undecided = {
+            offer["model"]: state
+            for offer in offers
+            if offer["model"] in known_models
+            and (state := digests.get((offer["model"], offer["digest"]), DigestState.WAITING))
+            != DigestState.APPROVED
+        }
+        unknown = [each["model"] for each in offers if each["model"] not in known_models]
+        state, reason = _state(node, links[node.id], [*undecided, *unknown], now)
+        views.append(
+            NodeView(node, allowed.get(node.id), undecided, unknown, links[node.id], state, reason)
+        )
+    return views
+
+
+def _state(
+    node: Node, links: dict[str, dict[str, Any]], unserved: list[str], now: datetime
+) -> tuple[str, str]:
+    """One word, and why, for a reader who may know nothing of the node."""
+    if node.quarantined_until is not None and node.quarantined_until > now:
+        return "quarantined", node.quarantine_reason
+    if node.standing == Standing.PENDING:
+        return "pending", "waits for your approval"
+    if node.standing == Standing.DRAINING:
+        active = sum(int(facts.get("active", 0)) for facts in links.values())
+        return ("draining", f"{active} still running") if active else ("drained", "takes no jobs")
+    if not links:
+        if node.state == NodeState.NEW:
+            return "new", "was never connected"
+        return "away", str(node.facts.get("reason", "") or "no gateway has it")
+    if unserved and len(unserved) >= len(node.facts.get("offers", [])):
+        return "held", "nothing that it offers is approved"
+    if node.state == NodeState.DRAINING or not any(f.get("takes_jobs") for f in links.values()):
+        return "leaving", "its own process is ending"
+    return "ready", ""
+
+
+def _load(nodes: list[NodeView], waiting: int) -> PoolLoad:
+    ready = [view for view in nodes if view.ready]
+    shares = [share for view in ready if (share := view.kv_share) is not None]
+    return PoolLoad(
+        nodes_ready=len(ready),
+        credits=sum(view.total("credits") for view in ready),
+        in_flight=sum(view.total("active") for view in nodes),
+        waiting=waiting,
+        kv_share=sum(shares) / len(shares) if shares else 0.0,
+    )
