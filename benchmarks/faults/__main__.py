@@ -1,0 +1,53 @@
+"""`make bench-faults [N=200]`: faults of every kind on the real product, counted and checked.
+
+Without N it aims at 200 of each kind and stops after ten minutes. It can be interrupted: the state
+file keeps what was counted, and the next run goes on from there with the seed's next numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import django
+from django.utils.module_loading import import_string
+
+from benchmarks.machine import describe
+
+FAULTS = 200
+UNBOUNDED_S_MAX = 480.0
+STATE = Path("var/faults.json")
+
+Campaign = Callable[[int, float, Path], dict[str, Any]]
+
+
+def main() -> int:
+    """Print the table and, last, the JSON line; 1 when a promise was broken."""
+    parser = argparse.ArgumentParser(prog="bench-faults", description=__doc__)
+    parser.add_argument("--faults", type=int, metavar="N", help="of each kind, however long")
+    parser.add_argument("--state", type=Path, default=STATE, help=f"default: {STATE}")
+    options = parser.parse_args()
+    print(f"bench-faults: {describe()}")
+    with TemporaryDirectory(prefix="sluice-faults-", dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        os.environ["SLUICE_DATA"] = folder
+        os.environ["DJANGO_SETTINGS_MODULE"] = "controlplane.settings"
+        django.setup()
+        # Imported late, since it needs the applications that are set up by now.
+        run: Campaign = import_string("benchmarks.faults.campaign.run")
+        left_s = UNBOUNDED_S_MAX if options.faults is None else math.inf
+        figures = run(options.faults or FAULTS, time.monotonic() + left_s, options.state)
+    print(json.dumps(figures))
+    return 0 if figures["clean"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

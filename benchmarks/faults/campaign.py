@@ -1,0 +1,127 @@
+"""Rounds of faults, the kind that is furthest behind first; what they counted is kept in a file."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from benchmarks.faults.cancelling import measure_cancels
+from benchmarks.faults.ground import Count, Ground, running_ground
+from benchmarks.faults.kinds import KINDS
+from tests.support.servers import Servers, start_servers
+
+SEED = 20261122
+PERCENTILE = 0.99
+CANCELS = 200
+
+
+class State(msgspec.Struct):
+    """What all runs have counted so far; times in milliseconds."""
+
+    rounds: int = 0
+    counts: dict[str, Count] = msgspec.field(default_factory=dict)
+    cancel_ms: list[float] = msgspec.field(default_factory=list)
+    cancel_bound_ms: list[float] = msgspec.field(default_factory=list)
+
+
+def run(faults: int, until_s: float, path: Path) -> dict[str, Any]:
+    """Go on until there are so many faults of each kind, or until the clock says so."""
+    state = load(path)
+    servers = start_servers()
+    try:
+        if len(state.cancel_ms) < CANCELS:
+            asyncio.run(cancels(state))
+            save(state, path)
+        rounds(servers, state, faults, until_s, path)
+    finally:
+        servers.stop()
+    show(state)
+    return figures(state, faults)
+
+
+def rounds(servers: Servers, state: State, faults: int, until_s: float, path: Path) -> None:
+    """All faults on one stack, saved after each round."""
+    if behind(state, faults) is None:
+        return
+    with running_ground(servers, seed=SEED + state.rounds) as ground:
+        while (kind := behind(state, faults)) is not None and time.monotonic() < until_s:
+            count = asyncio.run(one_round(ground, kind))
+            state.counts.setdefault(kind, Count()).add(count)
+            state.rounds += 1
+            save(state, path)
+            print(f"{kind:32} {state.counts[kind].tried:5}/{faults}", *ground.notes, sep="\n  ")
+            ground.notes.clear()
+
+
+async def one_round(ground: Ground, kind: str) -> Count:
+    """One round of a kind, on a product that is whole."""
+    await ground.wait_whole()
+    return await KINDS[kind](ground)
+
+
+def behind(state: State, faults: int) -> str | None:
+    """The kind with the fewest faults; None when each has had enough."""
+    tried = {kind: state.counts.get(kind, Count()).tried for kind in KINDS}
+    kind = min(tried, key=tried.__getitem__)
+    return kind if tried[kind] < faults else None
+
+
+async def cancels(state: State) -> None:
+    """From a client's leaving to its blocks being free, on real compact nodes."""
+    async for freed_ms, bound_ms in measure_cancels(CANCELS - len(state.cancel_ms)):
+        state.cancel_ms.append(freed_ms)
+        state.cancel_bound_ms.append(bound_ms)
+
+
+def figures(state: State, faults: int) -> dict[str, Any]:
+    """The last line."""
+    clean = all(count.clean for count in state.counts.values())
+    return {
+        "faults": {kind: asdict(state.counts.get(kind, Count())) for kind in KINDS},
+        "aimed_at": faults,
+        "cancel_to_free_p99_ms": percentile(state.cancel_ms),
+        "two_steps_and_20_ms": percentile(state.cancel_bound_ms),
+        "cancels": len(state.cancel_ms),
+        "seed": SEED,
+        "clean": clean,
+    }
+
+
+def show(state: State) -> None:
+    """A table for people."""
+    print(f"\n{'fault':34}" + "".join(f"{name:>9}" for name in asdict(Count())))
+    for kind in KINDS:
+        count = asdict(state.counts.get(kind, Count()))
+        print(f"{kind:34}" + "".join(f"{value:9}" for value in count.values()))
+    print(
+        f"\nclient closes to blocks freed, p99: {percentile(state.cancel_ms):.1f} ms of"
+        f" {len(state.cancel_ms)}; two engine steps and 20 ms: "
+        f"{percentile(state.cancel_bound_ms):.1f} ms"
+    )
+
+
+def percentile(values: list[float]) -> float:
+    """Nearest rank."""
+    ordered = sorted(values)
+    return round(ordered[min(len(ordered) - 1, int(PERCENTILE * len(ordered)))], 2)
+
+
+def load(path: Path) -> State:
+    """What earlier runs have counted."""
+    if not path.exists():
+        return State()
+    return msgspec.json.decode(path.read_bytes(), type=State)
+
+
+def save(state: State, path: Path) -> None:
+    """Whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".new")
+    fresh.write_bytes(msgspec.json.encode(state))
+    os.replace(fresh, path)

@@ -1,0 +1,121 @@
+"""From the moment that a client closes to the moment that its node has freed the blocks.
+
+The gateway runs in this process, with its money in memory, so that both moments are read from one
+clock; the node is a process with the compact engine. The end is when the gateway hears of it, one
+network hop later than it happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import sys
+import time
+from collections.abc import AsyncIterator
+
+import msgspec
+from django.conf import settings
+
+from tests.support.fleet import until
+from tests.support.gateway import GatewayUnderTest, running_gateway
+from tests.support.nodes import let_in
+from tests.support.ports import KEY, make_snapshot
+
+NODE = "cancelling"
+STREAMS = 8
+TOKENS = 1_500
+PROMPT_TOKENS = 64
+PROMPT_FROM, PROMPT_TO = 300, 4_000
+EVENTS_SEEN = 3
+STOP_S_MAX = 20.0
+MS_PER_S = 1_000.0
+ALLOWED_MS = 20.0
+STEPS_ALLOWED = 2
+
+
+async def measure_cancels(count: int) -> AsyncIterator[tuple[float, float]]:
+    """Milliseconds that each took, and the bound at that moment: two steps and 20 ms."""
+    under_test = GatewayUnderTest()
+    under_test.keys.current = make_snapshot(settings.SHIPPED_MODEL_DIR.name)
+    async with running_gateway(under_test), node_process(under_test):
+        await until(lambda: under_test.fleet.candidates(settings.SHIPPED_MODEL_DIR.name))
+        (link,) = under_test.fleet.nodes().values()
+        freed = asyncio.Event()
+        under_test.fleet.on_credit.append(lambda *_: freed.set())
+        clients = [await Client.open(under_test, seed) for seed in range(STREAMS)]
+        for number in range(count):
+            place = random.Random(number).randrange(STREAMS)
+            freed_ms = await clients[place].leave(freed)
+            yield freed_ms, STEPS_ALLOWED * link.account.speed.step_s * MS_PER_S + ALLOWED_MS
+            clients[place] = await Client.open(under_test, STREAMS + number)
+        for client in clients:
+            await client.leave(freed)
+
+
+class Client:
+    """One stream that is read as it comes."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._reading = asyncio.create_task(self._read())
+
+    @classmethod
+    async def open(cls, under_test: GatewayUnderTest, seed: int) -> Client:
+        """Ask, and wait until tokens come."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", under_test.port)
+        writer.write(request(seed))
+        for _ in range(EVENTS_SEEN):
+            await reader.readuntil(b"data: ")
+        return cls(reader, writer)
+
+    async def leave(self, freed: asyncio.Event) -> float:
+        """Close; returns when the node has freed the job, with the milliseconds that took."""
+        self._reading.cancel()
+        freed.clear()
+        began_s = time.perf_counter()
+        self._writer.transport.abort()
+        await freed.wait()
+        return (time.perf_counter() - began_s) * MS_PER_S
+
+    async def _read(self) -> None:
+        while await self._reader.read(65_536):
+            pass
+
+
+def request(seed: int) -> bytes:
+    """A stream for far longer than anybody reads."""
+    prompt = random.Random(seed).choices(range(PROMPT_FROM, PROMPT_TO), k=PROMPT_TOKENS)
+    body = msgspec.json.encode(
+        {
+            "model": settings.SHIPPED_MODEL_DIR.name,
+            "prompt": prompt,
+            "max_tokens": TOKENS,
+            "stream": True,
+        }
+    )
+    head = (
+        f"POST /v1/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {KEY}\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+@contextlib.asynccontextmanager
+async def node_process(under_test: GatewayUnderTest) -> AsyncIterator[None]:
+    """A real node with the compact engine on the shipped model."""
+    credential = let_in(under_test, NODE)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "inference", "--gateway", under_test.fleet_url, "--name", NODE,
+        "--model", str(settings.SHIPPED_MODEL_DIR), "--engine", "compact",
+        "--log-level", "WARNING",
+        env={**os.environ, "SLUICE_NODE_CREDENTIAL": credential},
+    )  # fmt: skip
+    try:
+        yield
+    finally:
+        process.terminate()
+        async with asyncio.timeout(STOP_S_MAX):
+            await process.wait()

@@ -1,0 +1,238 @@
+"""The faults, one function a kind: break several nodes or gateways at once, while requests run.
+
+Each returns the count of its round; a fault is one process or connection that was broken. What is
+promised is written beside each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from math import ceil
+
+from benchmarks.faults.ground import (
+    GATEWAYS,
+    NODES,
+    REQUESTS,
+    SEEN_MIN,
+    Count,
+    Ground,
+    until,
+)
+from controlplane.gateway.nodes.limits import FROZEN_S, QUIET, TICK_S
+from tests.product.traffic import Answer
+from tests.support.product import Child
+
+AT_ONCE = NODES // 2
+# Half of the nodes minus one, so that the quick ones are the rule.
+SLOW_AT_ONCE = NODES // 2 - 1
+GATEWAYS_AT_ONCE = GATEWAYS - 1
+# What is promised of a node that stands still, and what two busy cores may add to it.
+BUSY_S = 2.0
+OUT_S_MAX = QUIET.floor_s + 2 * TICK_S + BUSY_S
+LOST_S_MAX = OUT_S_MAX + FROZEN_S + TICK_S + BUSY_S
+SHORT = 2
+SLOW_STOP_S, SLOW_GO_S = 0.45, 0.05
+SLOW_CLIENTS = 12
+SLOW_S_MAX = 30.0
+SLOW_LAST = 40
+# Jobs that may prove a node again while these are counted.
+SLOW_SHARE_MAX = 0.1
+WARM_UP = 40
+
+Round = Callable[[Ground], Awaitable[Count]]
+
+
+def everyone(answer: Answer) -> bool:
+    """All of them have to be answered in full."""
+    return True
+
+
+async def node_killed_before_first_token(ground: Ground) -> Count:
+    """Every request is answered in full, by another node; the client sees only a delay."""
+    victims = ground.victims(AT_ONCE)
+    # Stopped, they take jobs and answer none: those are before their first token for certain.
+    signal_all(victims, signal.SIGSTOP)
+    asked = ground.ask(REQUESTS, tokens=SHORT, streams=(True, False))
+    enough = REQUESTS * (NODES - AT_ONCE) // NODES // 2
+    await until(lambda: asked.ended >= enough, OUT_S_MAX)
+    waiting = REQUESTS - asked.ended
+    kill_and_start(victims)
+    await asked.done()
+    tried = AT_ONCE if waiting >= AT_ONCE else 0
+    return await ground.check(asked, tried=tried, whole=everyone)
+
+
+async def node_killed_after_first_token(ground: Ground) -> Count:
+    """Its streams end with a typed error and a bill for exactly what came; all others go on."""
+    victims = ground.victims(AT_ONCE)
+    asked = ground.ask(REQUESTS, streams=(True, True, False))
+    await asked.seen(SEEN_MIN)
+    names = {victim.name for victim in victims}
+    kill_and_start(victims)
+    await asked.done()
+    hit = [a for a in asked.answers if a.streamed and a.headers.get("x-sluice-node") in names]
+
+    def whole(answer: Answer) -> bool:
+        return answer not in hit or answer.error.get("code") != "node_lost"
+
+    return await ground.check(asked, tried=AT_ONCE if hit else 0, whole=whole)
+
+
+async def node_frozen(ground: Ground) -> Count:
+    """SIGSTOP: no new work within `OUT_S_MAX`, its streams end within `LOST_S_MAX`."""
+    victims = ground.victims(AT_ONCE)
+    return await _stand_still(
+        ground,
+        victims,
+        stop=lambda node: node.signal(signal.SIGSTOP),
+        go=lambda node: node.signal(signal.SIGCONT),
+    )
+
+
+async def network_cut(ground: Ground) -> Count:
+    """Neither side hears the other, and no connection breaks: as if the node were frozen."""
+    victims = ground.victims(AT_ONCE)
+    return await _stand_still(
+        ground,
+        victims,
+        stop=lambda node: ground.network.cut(node.name),
+        go=lambda node: ground.network.mend(node.name),
+    )
+
+
+async def _stand_still(
+    ground: Ground,
+    victims: list[Child],
+    *,
+    stop: Callable[[Child], None],
+    go: Callable[[Child], None],
+) -> Count:
+    # Gateways have to have seen some work, or the longest of all bounds holds.
+    warm = ground.ask(WARM_UP * GATEWAYS, tokens=SHORT)
+    await warm.done()
+    streams = ground.ask(REQUESTS)
+    await streams.seen(SEEN_MIN)
+    began_s = time.monotonic()
+    for node in victims:
+        stop(node)
+    try:
+        waiting = ground.ask(REQUESTS, tokens=SHORT, streams=(True, False))
+        await ground.ejected(len(victims), OUT_S_MAX)
+        later = ground.ask(REQUESTS, tokens=SHORT, streams=(True, False))
+        await later.done()
+        await waiting.done()
+        late = sum(answer.ended_s - answer.began_s > OUT_S_MAX for answer in waiting.answers)
+        late += sum(answer.ended_s - answer.began_s > BUSY_S for answer in later.answers)
+        await streams.done()
+        late += sum(answer.ended_s - began_s > LOST_S_MAX for answer in streams.answers)
+    finally:
+        for node in victims:
+            go(node)
+    names = {victim.name for victim in victims}
+    hit = [a for a in streams.answers if a.headers.get("x-sluice-node") in names]
+    for more in (warm, waiting, later):
+        streams.join(more)
+
+    def whole(answer: Answer) -> bool:
+        return answer not in hit or answer.error.get("code") != "node_lost"
+
+    count = await ground.check(streams, tried=len(victims), whole=whole)
+    count.hung += late
+    return count
+
+
+async def node_slow(ground: Ground) -> Count:
+    """A node that runs a tenth of the time: traffic moves away, and every request is answered."""
+    victims = ground.victims(SLOW_AT_ONCE)
+    names = {victim.name for victim in victims}
+    slowing = asyncio.create_task(_slow_down(victims))
+    asked = ground.ask(0)
+    began_s = time.monotonic()
+    last: list[Answer] = []
+    try:
+        while time.monotonic() - began_s < SLOW_S_MAX:
+            some = ground.ask(SLOW_CLIENTS, tokens=SHORT, streams=(True, False))
+            await some.done()
+            asked.join(some)
+            last = asked.answers[-SLOW_LAST:]
+            if len(last) == SLOW_LAST and share(last, names) <= SLOW_SHARE_MAX:
+                break
+    finally:
+        slowing.cancel()
+        await asyncio.wait([slowing])
+    moved = share(last, names) <= SLOW_SHARE_MAX
+    # A new process is a new chance, so that the next fault does not find these nodes out.
+    kill_and_start(victims)
+    count = await ground.check(asked, tried=len(victims), whole=everyone)
+    count.hung += 0 if moved else len(victims)
+    return count
+
+
+async def _slow_down(nodes: list[Child]) -> None:
+    try:
+        while True:
+            signal_all(nodes, signal.SIGSTOP)
+            await asyncio.sleep(SLOW_STOP_S)
+            signal_all(nodes, signal.SIGCONT)
+            await asyncio.sleep(SLOW_GO_S)
+    finally:
+        signal_all(nodes, signal.SIGCONT)
+
+
+async def gateway_killed(ground: Ground) -> Count:
+    """What others serve goes on; what the dead one had is charged once, from the nodes' reports."""
+    victims = ground.chance.sample(range(GATEWAYS), GATEWAYS_AT_ONCE)
+    asked = ground.ask(REQUESTS, streams=(True, True, False))
+    await asked.seen(SEEN_MIN)
+    for number in victims:
+        ground.product.gateways[number].kill()
+        ground.product.gateways[number].start()
+    await asked.done()
+    await ground.wait_whole()
+    cut = [a for n, a in enumerate(asked.answers) if n % GATEWAYS in victims]
+
+    def whole(answer: Answer) -> bool:
+        return not (answer in cut and answer.broken)
+
+    await ground.reported()
+    return await ground.check(asked, tried=len(victims), whole=whole)
+
+
+def share(answers: list[Answer], names: set[str]) -> float:
+    """Of these answers, the part that came from these nodes."""
+    if not answers:
+        return 1.0
+    return sum(a.headers.get("x-sluice-node") in names for a in answers) / len(answers)
+
+
+def signal_all(nodes: list[Child], number: int) -> None:
+    """Send a signal to each."""
+    for node in nodes:
+        node.signal(number)
+
+
+def kill_and_start(nodes: list[Child]) -> None:
+    """End them as a crash would, and begin to start them anew."""
+    for node in nodes:
+        node.kill()
+    for node in nodes:
+        node.start()
+
+
+KINDS: dict[str, Round] = {
+    "node killed before first token": node_killed_before_first_token,
+    "node killed after first token": node_killed_after_first_token,
+    "node frozen": node_frozen,
+    "network cut": network_cut,
+    "node slow": node_slow,
+    "gateway killed": gateway_killed,
+}
+
+
+def rounds_of(kind: str, faults: int) -> int:
+    """How many rounds bring so many faults, if each goes as planned."""
+    at_once = {"node slow": SLOW_AT_ONCE, "gateway killed": GATEWAYS_AT_ONCE}
+    return ceil(faults / at_once.get(kind, AT_ONCE))
