@@ -52,6 +52,6 @@ def traffic_page(
         found = rows.order_by("-request").annotate(told=receipt)
         fields = (*TrafficRow._fields[:-1], "told")
         return [
-            TrafficRow(*row[:-1], bytes(row[-1]))
+            TrafficRow._make((*row[:-1], bytes(row[-1])))
             for row in found.values_list(*fields)[:PAGE_ROWS_MAX]
         ]

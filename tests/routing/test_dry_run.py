@@ -49,7 +49,7 @@ def test_who_and_what_would_move_and_what_it_would_cost(cast: Cast) -> None:
         "project": cast.other_project.id.hex,
     }
     store([asked(cast, "small", region="north") for _ in range(3)])
-    store([asked(cast, "large"), asked(cast, "small", **stranger)])
+    store([asked(cast, "large"), asked(cast, "small", organization=other, project=secret)])
     found = dry_run(generates("up", "large", organizations=[cast.acme.id.hex]))
     total = found.outcome.total
     assert (total.requests, total.moved, total.treated, total.cached_lost) == (5, 3, 0, 3 * 64)

@@ -1,5 +1,7 @@
 """Rules move into their version as JSON, and versions get a life: draft, canary, published."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import django.db.models.deletion
