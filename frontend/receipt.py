@@ -25,6 +25,8 @@ def read_receipt(data: bytes) -> Receipt | None:
         document = msgspec.json.decode(data, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
+    # Told in its own part of the page.
+    document.pop("miss", None)
     rows = [row for row in _list(document.pop("candidates", [])) if isinstance(row, dict)]
     head = list(rows[0]) if rows else []
     return Receipt(

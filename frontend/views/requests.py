@@ -37,6 +37,7 @@ from frontend.filters import (
     request_filter,
 )
 from frontend.ledger_lines import account_names, ledger_lines
+from frontend.miss import read_miss
 from frontend.ranges import RELATIVE, TimeRange, range_from
 from frontend.receipt import read_receipt
 from frontend.statuses import status_of
@@ -163,6 +164,7 @@ def request_detail(request: HttpRequest, viewer: Viewer, request_id: uuid.UUID) 
         "network_us": waterfall.find("s5_infer.network"),
         "uncached_tokens": record.prompt_tokens - record.cached_tokens,
         "receipt": read_receipt(bytes(record.receipt)),
+        "miss": read_miss(bytes(record.receipt), staff=viewer.user.is_staff),
         "lines": lines,
         "accounts": account_names(lines),
         "filter_query": filters.query(within),
