@@ -9,6 +9,7 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input install
 PORT ?=
 EMBED ?=
+GATEWAYS ?=
 RUN_LOCKS := $(addprefix requirements/,web.txt embedded.txt node.txt safety.txt)
 # A stamp is named after what it installed, so an unchanged lock installs nothing.
 sum = $(shell cat $(1) | cksum | cut -d' ' -f1)
@@ -36,8 +37,9 @@ NODE_STAMP := $(NODE_CLIENT)/node_modules/.installed-$(call sum,$(NODE_CLIENT)/p
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
 
-run: $(RUN_STAMP) $(if $(EMBED),$(EMBED_STAMP)) ## Start Sluice: databases, gateway, pages, jobs and one node (PORT=8000, EMBED=1)
-	@exec $(PY) manage.py sluice run $(if $(PORT),--port $(PORT)) $(if $(EMBED),--embed)
+run: $(RUN_STAMP) $(if $(EMBED),$(EMBED_STAMP)) ## Start Sluice: databases, gateway, pages, jobs and one node (PORT=8000, EMBED=1, GATEWAYS=2)
+	@exec $(PY) manage.py sluice run $(if $(PORT),--port $(PORT)) $(if $(EMBED),--embed) \
+		$(if $(GATEWAYS),--gateways $(GATEWAYS))
 
 test: $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) tools $(NODE_STAMP) $(VLLM_STAMP) check ## Install what tests need, then check everything
 	$(PY) -m pytest

@@ -167,6 +167,7 @@ class Product:
             and facts["nodes"] == nodes
             and (not nodes or facts["models"])
             and facts["limits_shared"]
+            and facts["gateways"] >= sum(child.alive for child in self.gateways)
         )
 
     def print_logs(self) -> None:
@@ -234,7 +235,6 @@ def _make(servers: Servers, plan: Plan, folder: Path) -> Product:
         port = free_port()
         child = stack.gateway(HOST, port)
         env = {**child.env, "SLUICE_ROLE": "gateway", "SLUICE_LOG_LEVEL": "INFO"}
-        env["SLUICE_GATEWAY_PROCESSES"] = str(plan.gateways)
         name = f"gateway-{number}"
         product.gateways.append(Child(name, child.argv, env, folder / f"{name}.log"))
         product.ports.append(port)

@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -69,9 +70,13 @@ def parse(text: str) -> Demo:
     return msgspec.json.decode(text.strip().splitlines()[-1], type=Demo)
 
 
-def welcome(url: str, demo: Demo, files: DemoFiles) -> str:
-    """The closing lines of a start."""
+def welcome(urls: Sequence[str], demo: Demo, files: DemoFiles) -> str:
+    """The closing lines of a start; pages are at the first URL, traffic may go to any."""
+    url = urls[0]
     lines = ["", f"Sluice is ready:  {url}", ""]
+    if len(urls) > 1:
+        lines += [f"  {len(urls)} gateways, each in a process of its own, without a balancer:"]
+        lines += [f"    {each}/v1" for each in urls]
     key = demo.api_key or files.key()
     if demo.api_key is not None:
         lines += [f"  API key (shown once; scripts find it in {files.env}):", f"    {key}"]

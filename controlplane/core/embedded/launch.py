@@ -19,7 +19,7 @@ from django.db import connections
 from controlplane.core.embedded import demo as demos
 from controlplane.core.embedded import stack
 from controlplane.core.embedded.layout import Layout, embedded_layout, prepare
-from controlplane.core.embedded.ports import PORT_DEFAULT, choose_port, serves
+from controlplane.core.embedded.ports import PORT_DEFAULT, choose_ports, serves
 from controlplane.core.embedded.postgres import Postgres
 from controlplane.core.embedded.processes import ServerError
 from controlplane.core.embedded.redis_server import RedisServer
@@ -37,6 +37,7 @@ class Options:
 
     host: str
     port: int | None
+    gateways: int
     with_node: bool
     with_embed: bool
 
@@ -75,18 +76,19 @@ class Launch:
 
     def _start(self) -> None:
         self._end_predecessor()
-        host, port = self._options.host, choose_port(self._options.host, self._options.port)
-        self._url = f"http://{host}:{port}"
-        if port != PORT_DEFAULT and self._options.port is None:
-            self._say(f"port {PORT_DEFAULT} is in use, taking {port}")
+        host, port = self._options.host, self._options.port
+        ports = choose_ports(host, port, self._options.gateways)
+        self._urls = [f"http://{host}:{port}" for port in ports]
+        if ports[0] != PORT_DEFAULT and self._options.port is None:
+            self._say(f"port {PORT_DEFAULT} is in use, taking {ports[0]}")
         steps = (self._start_servers, self._prepare_database, self._bootstrap_demo)
         for step in steps:
             if self._stop.is_set():
                 return
             step()
-        self._start_children(host, port)
-        if self._await_ready(host, port):
-            self._write(demos.welcome(self._url, self._demo, self._files))
+        self._start_children(host, ports)
+        if self._await_ready(host, ports):
+            self._write(demos.welcome(self._urls, self._demo, self._files))
 
     def _end_predecessor(self) -> None:
         names = self._runfile.end_children()
@@ -130,27 +132,27 @@ class Launch:
         connections.close_all()
         self._demo = demos.parse(answer.getvalue())
         self._files = demos.DemoFiles(self._data)
-        self._files.keep(self._demo, self._url)
+        self._files.keep(self._demo, self._urls[0])
 
-    def _start_children(self, host: str, port: int) -> None:
-        children = [stack.gateway(host, port), stack.worker(), stack.beat()]
+    def _start_children(self, host: str, ports: list[int]) -> None:
+        children = [*stack.gateways(host, ports), stack.worker(), stack.beat()]
         if self._options.with_node:
             model, credential = settings.SHIPPED_MODEL_DIR, self._files.credential()
             name = self._demo.node_name
-            node = stack.node(host, port, model=model, name=name, credential=credential)
+            node = stack.node(host, ports, model=model, name=name, credential=credential)
             children.insert(1, node)
         if self._options.with_embed:
             credential, name = self._files.credential(demos.EMBED_CREDENTIAL), self._demo.embed_name
-            children.append(stack.embed_node(host, port, name=name, credential=credential))
+            children.append(stack.embed_node(host, ports, name=name, credential=credential))
         for child in children:
             self._supervisor.add(child)
         self._note()
         self._say(f"started {', '.join(child.name for child in children)}; waiting for them")
 
-    def _await_ready(self, host: str, port: int) -> bool:
+    def _await_ready(self, host: str, ports: list[int]) -> bool:
         models_min = self._options.with_node + self._options.with_embed
         deadline = time.monotonic() + READY_SECONDS_MAX
-        while not serves(host, port, models_min=models_min):
+        while not all(serves(host, port, models_min=models_min) for port in ports):
             if self._stop.wait(LOOK_SECONDS):
                 return False
             self._look_after()
@@ -171,7 +173,7 @@ class Launch:
                 self._say(f"{server.name} answers again")
 
     def _note(self) -> None:
-        self._runfile.write(Run(self._url, own_entry(), self._supervisor.entries))
+        self._runfile.write(Run(self._urls[0], own_entry(), self._supervisor.entries))
 
     def _end(self) -> None:
         self._say("stopping")

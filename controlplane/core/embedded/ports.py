@@ -1,4 +1,4 @@
-"""Choosing the port and asking a started gateway whether it serves."""
+"""Choosing the ports and asking a started gateway whether it serves."""
 
 import http.client
 import json
@@ -12,17 +12,23 @@ ASK_SECONDS_MAX = 2.0
 CHOICE = "--port, or `make run PORT=9000`"
 
 
-def choose_port(host: str, wanted: int | None) -> int:
-    """The wanted port or an error; without a wish, the first free one from the default on."""
+def choose_ports(host: str, wanted: int | None, count: int) -> list[int]:
+    """So many ports in a row, from the wanted one on or an error.
+
+    Without a wish, the first such free ones from the default on.
+    """
     if wanted is not None:
-        if not is_free(host, wanted):
-            raise ServerError(f"Port {wanted} is in use. Choose another with {CHOICE}.")
-        return wanted
-    for port in range(PORT_DEFAULT, PORT_DEFAULT + PORTS_TRIED_MAX):
-        if is_free(host, port):
-            return port
+        for port in range(wanted, wanted + count):
+            if not is_free(host, port):
+                raise ServerError(f"Port {port} is in use. Choose another with {CHOICE}.")
+        return list(range(wanted, wanted + count))
+    for first in range(PORT_DEFAULT, PORT_DEFAULT + PORTS_TRIED_MAX):
+        ports = list(range(first, first + count))
+        if all(is_free(host, port) for port in ports):
+            return ports
     last = PORT_DEFAULT + PORTS_TRIED_MAX - 1
-    raise ServerError(f"Ports {PORT_DEFAULT} to {last} are all in use. Choose one with {CHOICE}.")
+    many = "are all in use" if count == 1 else f"have no {count} free ones in a row"
+    raise ServerError(f"Ports {PORT_DEFAULT} to {last} {many}. Choose one with {CHOICE}.")
 
 
 def is_free(host: str, port: int) -> bool:

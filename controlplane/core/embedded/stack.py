@@ -1,6 +1,7 @@
-"""What `manage.py sluice run` keeps running: a gateway with pages, Celery's pair, and a node."""
+"""What `manage.py sluice run` keeps running: gateways, one with pages, Celery's pair, and nodes."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from controlplane.core.embedded.supervisor import Child
@@ -14,10 +15,19 @@ DRAIN_SECONDS = 5
 EMBED_POOL = "embeddings"
 # The demo's Celery processes mostly sleep; fewer arenas keep them small.
 SMALL = {"MALLOC_ARENA_MAX": "2"}
+# Addresses that one can listen on and nobody can dial.
+WILDCARDS = ("0.0.0.0", "::")
 
 
-def gateway(host: str, port: int) -> Child:
-    """Gateway and pages in one process. Access logs are the recorder's work, not uvicorn's.
+def gateways(host: str, ports: Sequence[int]) -> list[Child]:
+    """One process for each port: the first serves the pages, too."""
+    rest = enumerate(ports[1:], start=2)
+    more = [gateway(host, port, role="gateway", name=f"gateway-{n}") for n, port in rest]
+    return [gateway(host, ports[0]), *more]
+
+
+def gateway(host: str, port: int, *, role: str = "all", name: str = "gateway") -> Child:
+    """Gateway and, in role `all`, pages in one process. Access logs are the recorder's work.
 
     Proxies are told by the socket's address (SLUICE_TRUSTED_PROXIES), so no header may replace it.
     """
@@ -36,8 +46,9 @@ def gateway(host: str, port: int) -> Child:
     argv += ["--no-server-header", "--no-proxy-headers"]
     for name, value in flags.items():
         argv += [name, value]
-    env = {"SLUICE_ROLE": "all", "SLUICE_ADVERTISE_URL": fleet_url(host, port), **SMALL}
-    return Child("gateway", argv, env, 0, GATEWAY_STOP_SECONDS_MAX)
+    address = "" if host in WILDCARDS else fleet_url(host, port)
+    env = {"SLUICE_ROLE": role, "SLUICE_ADVERTISE_URL": address, **SMALL}
+    return Child(name, argv, env, 0, GATEWAY_STOP_SECONDS_MAX)
 
 
 def worker() -> Child:
@@ -53,15 +64,15 @@ def beat() -> Child:
     return Child("beat", [*argv, "--pidfile", ""], SMALL, 1, CHILD_STOP_SECONDS_MAX)
 
 
-def node(host: str, port: int, *, model: Path, name: str, credential: str) -> Child:
+def node(host: str, ports: Sequence[int], *, model: Path, name: str, credential: str) -> Child:
     """The compact engine with the shipped model; its credential never appears in arguments."""
-    argv = [*_node_argv(host, port, name), "--engine", "compact", "--model", str(model)]
+    argv = [*_node_argv(host, ports, name), "--engine", "compact", "--model", str(model)]
     return Child("node", argv, {"SLUICE_NODE_CREDENTIAL": credential}, 1, CHILD_STOP_SECONDS_MAX)
 
 
-def embed_node(host: str, port: int, *, name: str, credential: str) -> Child:
+def embed_node(host: str, ports: Sequence[int], *, name: str, credential: str) -> Child:
     """The embed engine with the packaged encoder, in the pool of embeddings, on one core."""
-    argv = [*_node_argv(host, port, name), "--engine", "embed", "--pool", EMBED_POOL]
+    argv = [*_node_argv(host, ports, name), "--engine", "embed", "--pool", EMBED_POOL]
     env = {"SLUICE_NODE_CREDENTIAL": credential}
     return Child("embed", [*argv, "--threads", "1"], env, 1, CHILD_STOP_SECONDS_MAX)
 
@@ -71,9 +82,11 @@ def fleet_url(host: str, port: int) -> str:
     return f"ws://{host}:{port}/fleet"
 
 
-def _node_argv(host: str, port: int, name: str) -> list[str]:
-    argv = _python("inference", "--gateway", fleet_url(host, port), "--name", name)
-    return [*argv, "--drain-deadline", str(DRAIN_SECONDS)]
+def _node_argv(host: str, ports: Sequence[int], name: str) -> list[str]:
+    argv = _python("inference", "--name", name, "--drain-deadline", str(DRAIN_SECONDS))
+    for port in ports:
+        argv += ["--gateway", fleet_url(host, port)]
+    return argv
 
 
 def _python(module: str, *arguments: str) -> list[str]:

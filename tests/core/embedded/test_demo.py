@@ -22,7 +22,7 @@ def test_the_first_start_prints_the_key_and_keeps_it_private(tmp_path: Path) -> 
     assert kept.env.read_text() == f"SLUICE_URL={URL}\nSLUICE_KEY=sk_sluice_demo\n"
     assert kept.env.stat().st_mode & 0o777 == 0o600
     assert kept.credential() == "node-secret"
-    text = welcome(URL, FIRST, kept)
+    text = welcome([URL], FIRST, kept)
     assert "sk_sluice_demo" in text
     assert f"{URL}/set-up/token" in text
 
@@ -33,7 +33,15 @@ def test_a_second_start_keeps_the_key_moves_the_url_and_prints_no_secret(tmp_pat
     kept.keep(Demo(), "http://127.0.0.1:8001")
     assert "SLUICE_URL=http://127.0.0.1:8001" in kept.env.read_text()
     assert kept.key() == "sk_sluice_demo"
-    assert "sk_sluice_demo" not in welcome(URL, Demo(), kept)
+    assert "sk_sluice_demo" not in welcome([URL], Demo(), kept)
+
+
+def test_every_gateway_is_printed_and_the_first_is_the_one_to_try(tmp_path: Path) -> None:
+    second = "http://127.0.0.1:8001"
+    text = welcome([URL, second], Demo(), files(tmp_path))
+    assert "2 gateways" in text and f"{second}/v1" in text
+    assert f"{second}/v1/chat" not in text
+    assert "gateways" not in welcome([URL], Demo(), DemoFiles(tmp_path))
 
 
 def test_a_lost_node_credential_is_named(tmp_path: Path) -> None:

@@ -41,9 +41,13 @@ EMBED = {"model": "all-minilm-l6-v2", "input": "Hi"}
 
 
 def ask(
-    started: Started, key: str, path: str = "/v1/chat/completions", body: dict[str, Any] = CHAT
+    started: Started,
+    key: str,
+    path: str = "/v1/chat/completions",
+    body: dict[str, Any] = CHAT,
+    gateway: int = 0,
 ) -> tuple[int, Any]:
-    connection = http.client.HTTPConnection(HOST, started.port, timeout=30)
+    connection = http.client.HTTPConnection(HOST, started.port + gateway, timeout=30)
     connection.request(
         "POST",
         path,
@@ -85,9 +89,11 @@ def test_first_start_answers_second_keeps_its_data_and_nothing_is_left(data: Pat
         first.process.send_signal(signal.SIGINT)
         assert first.process.wait(timeout=STOP_SECONDS_MAX) == 0
     assert not [process for process in family if lives(process)]
-    with running(data, "--embed") as second:
+    with running(data, "--embed", "--gateways", "2") as second:
         assert env["SLUICE_KEY"] not in second.text
-        assert ask(second, env["SLUICE_KEY"])[0] == 200
+        assert f"http://{HOST}:{second.port + 1}/v1" in second.text
+        for gateway in range(2):
+            assert ask(second, env["SLUICE_KEY"], gateway=gateway)[0] == 200
         status, answer = ask(second, env["SLUICE_KEY"], "/v1/embeddings", EMBED)
         assert (status, len(answer["data"][0]["embedding"])) == (200, 384)
 

@@ -31,6 +31,10 @@ class Command(BaseCommand):
         run = commands.add_parser("run", help="start everything and keep it running")
         run.add_argument("--host", default="127.0.0.1", help="address to listen on")
         run.add_argument("--port", type=_port, help="port to listen on (8000, or the next free)")
+        run.add_argument(
+            "--gateways", type=_gateways, default=settings.GATEWAYS, metavar="N",
+            help="gateway processes, on ports in a row; the first has the pages, too",
+        )  # fmt: skip
         run.add_argument("--no-node", action="store_true", help="start no node that generates")
         run.add_argument("--embed", action="store_true", help="start a node that embeds, too")
         commands.add_parser("status", help="show what runs")
@@ -42,7 +46,11 @@ class Command(BaseCommand):
         try:
             if options["command"] == "run":
                 chosen = Options(
-                    options["host"], options["port"], not options["no_node"], options["embed"]
+                    options["host"],
+                    options["port"],
+                    options["gateways"],
+                    with_node=not options["no_node"],
+                    with_embed=options["embed"],
                 )
                 Launch(chosen, self._write).run()
             elif options["command"] == "status":
@@ -95,4 +103,10 @@ class Command(BaseCommand):
 def _port(text: str) -> int:
     if not text.isdigit() or not 1 <= int(text) <= 65535:
         raise ArgumentTypeError(f"a port is 1 to 65535, not {text!r}")
+    return int(text)
+
+
+def _gateways(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= settings.GATEWAYS_MAX:
+        raise ArgumentTypeError(f"gateways are 1 to {settings.GATEWAYS_MAX}, not {text!r}")
     return int(text)
