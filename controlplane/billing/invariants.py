@@ -54,8 +54,11 @@ CHARGES = """
     GROUP BY request, organization, model
 """
 UNPOSTED = """
-    SELECT organization, model, sum(amount)::bigint FROM transfers
-    WHERE request >= %s AND request < %s AND kind = 'expire' GROUP BY organization, model
+    SELECT t.organization, m.name, sum(t.amount)::bigint
+    FROM transfers t JOIN transfers h ON h.request = t.request AND h.slot = 0,
+         LATERAL (SELECT t.model UNION ALL SELECT jsonb_object_keys(h.others)) AS m(name)
+    WHERE t.request >= %s AND t.request < %s AND h.request >= %s AND h.request < %s
+      AND t.kind = 'expire' GROUP BY t.organization, m.name
 """
 RECORDS = """
     SELECT r.request, r.cost_nano, r.prompt_tokens, r.output_tokens,
@@ -69,7 +72,8 @@ RECORDS = """
 USAGE = """
     SELECT u.organization, u.model, sum(u.nano)::bigint,
            coalesce((SELECT sum(o.amount) FROM open_holds o
-                     WHERE o.organization = u.organization AND o.model = u.model), 0)::bigint
+                     WHERE o.organization = u.organization
+                       AND (o.model = u.model OR o.others ? u.model)), 0)::bigint
     FROM usage_rollups u WHERE u.step_s = 86400 GROUP BY u.organization, u.model
 """
 ORPHANS = """
@@ -184,7 +188,7 @@ class Verifier:
         self._each(terminal, TERMINAL, *slice_)
         self._each(balance, UNBALANCED, *slice_)
         self._posted.update(dict(self._rows(POSTED, *slice_, *slice_)))
-        for organization, model, nano in self._rows(UNPOSTED, *slice_):
+        for organization, model, nano in self._rows(UNPOSTED, *slice_, *slice_):
             self._slack[organization, model] += nano
         charges = {row[0]: row for row in self._rows(CHARGES, *slice_)}
         self._check_prices(priced, charges)

@@ -49,7 +49,10 @@ class Budget(models.Model):
 
 
 class Priced(models.Model):
-    """Who pays for which model at which price: shared by open holds and transfers."""
+    """Who pays for which model at which price: shared by open holds and transfers.
+
+    `others` are the prices of further models that might have served a held request, by name.
+    """
 
     organization = models.UUIDField()
     project = models.UUIDField()
@@ -60,6 +63,7 @@ class Priced(models.Model):
     input_pico = models.BigIntegerField()
     cached_pico = models.BigIntegerField()
     output_pico = models.BigIntegerField()
+    others = models.JSONField(null=True)
 
     class Meta:
         """Columns only."""

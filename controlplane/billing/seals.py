@@ -17,7 +17,7 @@ from controlplane.billing.services import BOOKED_DAYS_MAX
 _ROWS = """
     SELECT request, slot, kind, debit, credit, amount, organization, project, key, model,
            price_version, input_pico, cached_pico, output_pico, uncached, cached, output, source,
-           budgets, (extract(epoch FROM booked_at) * 1000000)::bigint
+           budgets, (extract(epoch FROM booked_at) * 1000000)::bigint, others::text
     FROM transfers
     WHERE request >= request_floor(%s) AND booked_at >= %s AND booked_at < %s
     ORDER BY booked_at, request, slot
@@ -61,6 +61,7 @@ def _recompute(
 
 
 def _line(row: tuple[Any, ...]) -> str:
-    *fields, budgets, booked_us = row
+    *fields, budgets, booked_us, others = row
     joined = "-" if budgets is None else ",".join(map(str, budgets))
-    return "|".join([*map(str, fields), joined, str(booked_us)])
+    last = [] if others is None else [others]
+    return "|".join([*map(str, fields), joined, str(booked_us), *last])

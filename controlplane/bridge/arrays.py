@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
+
+import msgspec
 
 WORD_SEPARATOR = "\x1f"
 _UNSENDABLE = {0: None, ord(WORD_SEPARATOR): None}
@@ -27,6 +30,16 @@ def text_array(values: Iterable[str]) -> bytes:
     """Of any texts; what PostgreSQL cannot store in one is replaced."""
     quoted = ['"' + v.replace("\\", "\\\\").replace('"', '\\"') + '"' for v in values]
     return ("{" + ",".join(quoted) + "}").replace("\0", "").encode("utf-8", "replace")
+
+
+def json_array(values: Iterable[dict[str, Any]]) -> bytes | None:
+    """Of JSON objects, NULL for those that are empty; None where all are."""
+    found = list(values)
+    if not any(found):
+        return None
+    texts = (text_array([msgspec.json.encode(value).decode()])[1:-1] for value in found)
+    parts = (text if value else b"NULL" for value, text in zip(found, texts, strict=True))
+    return b"{" + b",".join(parts) + b"}"
 
 
 def word_array(rows: Iterable[tuple[str, ...]]) -> bytes:

@@ -13,7 +13,7 @@ from functools import partial
 
 import structlog
 
-from controlplane.bridge.arrays import int_array, nested_array, plain_array, text_array
+from controlplane.bridge.arrays import int_array, json_array, nested_array, plain_array, text_array
 from controlplane.bridge.lane import Call
 from controlplane.gateway.ports import BudgetExceeded, Hold, LedgerAway
 from controlplane.kernel.clock import monotonic_s
@@ -27,11 +27,11 @@ FAST = b"hold"
 EXACT = b"hold_exact"
 _TYPES = (
     b"$1::uuid[],$2::uuid[],$3::uuid[],$4::uuid[],$5::bigint[],$6::text[],$7::int[],"
-    b"$8::bigint[],$9::bigint[],$10::bigint[],$11::int[],$12::text[]"
+    b"$8::bigint[],$9::bigint[],$10::bigint[],$11::int[],$12::text[],$13::jsonb[]"
 )
 STATEMENTS = {
     FAST: b"SELECT ledger_hold(" + _TYPES + b")",
-    EXACT: b"SELECT ledger_hold_exact(" + _TYPES + b",$13::boolean)",
+    EXACT: b"SELECT ledger_hold_exact(" + _TYPES + b",$14::boolean)",
 }
 
 log = structlog.get_logger(__name__)
@@ -197,4 +197,5 @@ def _parameters(holds: Sequence[Hold]) -> list[bytes | None]:
         int_array([hold.price.output_pico for hold in holds]),
         int_array([hold.expires_s for hold in holds]),
         nested_array([hold.budgets for hold in holds]),
+        json_array([hold.others for hold in holds]),
     ]

@@ -41,6 +41,21 @@ class Terms(msgspec.Struct):
     input_pico: int
     cached_pico: int
     output_pico: int
+    others: dict[str, Price] | None
+
+    def price_of(self, model: str) -> Price | None:
+        """What was agreed on for a model; None where nothing was."""
+        return self.held_price if model == self.model else (self.others or {}).get(model)
+
+    @property
+    def held_price(self) -> Price:
+        """That of `model`."""
+        return Price(
+            version=self.version,
+            input_pico=self.input_pico,
+            cached_pico=self.cached_pico,
+            output_pico=self.output_pico,
+        )
 
 
 class PostgresLedger:
@@ -134,7 +149,8 @@ class PostgresLedger:
     async def settle_report(self, report: Report) -> bool:
         """Price a node's count by the hold's own terms and book it, late if it must be.
 
-        Never more than was held: the gateway that knew better is gone, and a node may claim much.
+        The price is that of the model that served. Never more than was held: the gateway that
+        knew better is gone, and a node may claim much.
         True once the ledger has an answer, also "nothing is known of it"; False when it is away.
         Raises ValueError on counts that cannot be.
         """
@@ -165,13 +181,11 @@ class PostgresLedger:
 
 
 def _reported(report: Report, terms: Terms, counts: TokenCounts) -> Settlement:
-    request = report.request
-    price = Price(
-        version=terms.version,
-        input_pico=terms.input_pico,
-        cached_pico=terms.cached_pico,
-        output_pico=terms.output_pico,
-    )
+    request, model = report.request, report.model
+    price = terms.price_of(model)
+    if price is None:
+        log.error("report_of_other_model", request=request.hex(), model=model, held=terms.model)
+        model, price = terms.model, terms.held_price
     claimed_nano = charge_nano(price, counts)
     if claimed_nano > terms.amount:
         log.error(
@@ -190,7 +204,7 @@ def _reported(report: Report, terms: Terms, counts: TokenCounts) -> Settlement:
         held_nano=terms.amount,
         amount_nano=charge_nano(price, counts),
         counts=counts,
-        model=terms.model,
+        model=model,
         price=price,
         source="estimate" if report.usage.source == "estimate" else "node",
     )

@@ -18,4 +18,5 @@ class Migration(migrations.Migration):
         run_sql_file(__file__, "settle.sql"),
         run_sql_file(__file__, "jobs.sql"),
         run_sql_file(__file__, "access.sql"),
+        run_sql_file(__file__, "functions_access.sql"),
     ]

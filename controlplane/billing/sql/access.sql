@@ -34,30 +34,3 @@ GRANT SELECT ON ledger_seals TO sluice_app;
 GRANT SELECT, INSERT, UPDATE ON budgets TO sluice_ledger;
 GRANT SELECT, INSERT, UPDATE, DELETE ON open_holds TO sluice_ledger;
 GRANT SELECT, INSERT ON transfers, ledger_seals TO sluice_ledger;
-
-GRANT CREATE ON SCHEMA public TO sluice_ledger;
-DO $$
-DECLARE
-    called regprocedure;
-    caller text;
-BEGIN
-    FOR called IN SELECT p.oid FROM pg_proc p
-        WHERE p.pronamespace = 'public'::regnamespace AND p.proname LIKE 'ledger\_%'
-    LOOP
-        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', called);
-        caller := CASE
-            WHEN called::text ~ '^ledger_(hold|hold_exact|settle|settle_exact|open)\('
-                THEN 'sluice_gateway'
-            WHEN called::text ~ '^ledger_(expire|seal|held_differences|open_totals|make_partitions)\('
-                THEN 'sluice_app' END;
-        IF caller IS NOT NULL THEN
-            EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', called, caller);
-        END IF;
-        -- Making a partition takes the owner of the table; all else runs as the ledger's role.
-        IF called::text !~ '^ledger_(make_partitions|refuse_change)\(' THEN
-            EXECUTE format('ALTER FUNCTION %s OWNER TO sluice_ledger', called);
-        END IF;
-    END LOOP;
-END $$;
-REVOKE CREATE ON SCHEMA public FROM sluice_ledger;
-SELECT ledger_make_partitions(current_date - 1, current_date + 7);

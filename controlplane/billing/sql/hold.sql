@@ -2,14 +2,15 @@
 -- tests and takes; only where a budget runs short are requests admitted one by one, in order of
 -- arrival. It raises on a repeated id; the caller then repeats the batch through
 -- `ledger_hold_exact`, which decides each request from the rows.
+-- `p_others` is NULL where no request of the batch may be served by several models.
 -- Both return NULL when all are admitted, else one line per request: '' or '<scope>:<budget>'.
 
 -- The two index settings force a nested loop that visits budgets in the order of the sorted demand:
 -- every transaction locks in one order, so that no two can deadlock.
-CREATE FUNCTION ledger_hold(
+CREATE OR REPLACE FUNCTION ledger_hold(
     p_request uuid[], p_organization uuid[], p_project uuid[], p_key uuid[], p_amount bigint[],
     p_model text[], p_version integer[], p_input bigint[], p_cached bigint[], p_output bigint[],
-    p_expires_s integer[], p_budgets text[]
+    p_expires_s integer[], p_budgets text[], p_others jsonb[]
 ) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off
@@ -41,12 +42,12 @@ BEGIN
     END IF;
     PERFORM ledger_book_holds(p_request, p_organization, p_project, p_key, p_amount, p_model,
                               p_version, p_input, p_cached, p_output, p_expires_s, p_budgets,
-                              v_codes);
+                              p_others, v_codes);
     RETURN array_to_string(v_codes, E'\n');
 END $$;
 
 -- One by one: `short` budgets took nothing of the batch's demand, all others took all of theirs.
-CREATE FUNCTION ledger_admit(p_amount bigint[], p_budgets text[], short_ids uuid[]) RETURNS text[]
+CREATE OR REPLACE FUNCTION ledger_admit(p_amount bigint[], p_budgets text[], short_ids uuid[]) RETURNS text[]
 LANGUAGE plpgsql SET search_path = public, pg_temp AS $$
 DECLARE
     rooms bigint[];
@@ -94,41 +95,42 @@ BEGIN
 END $$;
 
 -- Called by the functions around it, under their settings.
-CREATE FUNCTION ledger_book_holds(
+CREATE OR REPLACE FUNCTION ledger_book_holds(
     p_request uuid[], p_organization uuid[], p_project uuid[], p_key uuid[], p_amount bigint[],
     p_model text[], p_version integer[], p_input bigint[], p_cached bigint[], p_output bigint[],
-    p_expires_s integer[], p_budgets text[], p_codes text[]
+    p_expires_s integer[], p_budgets text[], p_others jsonb[], p_codes text[]
 ) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     WITH opened AS (
         INSERT INTO open_holds (request, organization, project, key, amount, model, price_version,
-                                input_pico, cached_pico, output_pico, expires_at, budgets)
+                                input_pico, cached_pico, output_pico, expires_at, budgets, others)
         SELECT h.request, h.organization, h.project, h.key, h.amount, h.model, h.version, h.input,
                h.cached, h.output, clock_timestamp() + h.expires_s * interval '1 second',
-               h.budgets::uuid[]
+               h.budgets::uuid[], h.others
         FROM unnest(p_request, p_organization, p_project, p_key, p_amount, p_model, p_version,
-                    p_input, p_cached, p_output, p_expires_s, p_budgets)
+                    p_input, p_cached, p_output, p_expires_s, p_budgets, p_others)
              WITH ORDINALITY AS h(request, organization, project, key, amount, model, version,
-                                  input, cached, output, expires_s, budgets, place)
+                                  input, cached, output, expires_s, budgets, others, place)
         WHERE p_codes IS NULL OR p_codes[h.place] = ''
         ORDER BY h.request
         RETURNING *
     )
     INSERT INTO transfers (request, slot, kind, debit, credit, amount, organization, project, key,
-                           model, price_version, input_pico, cached_pico, output_pico, budgets)
+                           model, price_version, input_pico, cached_pico, output_pico, budgets,
+                           others)
     SELECT o.request, 0, 'hold', 'receivable:' || o.organization, 'revenue:' || o.model, o.amount,
            o.organization, o.project, o.key, o.model, o.price_version, o.input_pico,
-           o.cached_pico, o.output_pico, o.budgets
+           o.cached_pico, o.output_pico, o.budgets, o.others
     FROM opened o;
 END $$;
 
 -- The exact path: a hold that is open or already resolved counts as admitted. `p_force` replays
 -- holds that were promised before a crash, also where others have taken their room since.
-CREATE FUNCTION ledger_hold_exact(
+CREATE OR REPLACE FUNCTION ledger_hold_exact(
     p_request uuid[], p_organization uuid[], p_project uuid[], p_key uuid[], p_amount bigint[],
     p_model text[], p_version integer[], p_input bigint[], p_cached bigint[], p_output bigint[],
-    p_expires_s integer[], p_budgets text[], p_force boolean
+    p_expires_s integer[], p_budgets text[], p_others jsonb[], p_force boolean
 ) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
 SET plan_cache_mode = force_custom_plan AS $$
@@ -158,7 +160,7 @@ BEGIN
                 PERFORM ledger_book_holds(
                     p_request[i:i], p_organization[i:i], p_project[i:i], p_key[i:i],
                     p_amount[i:i], p_model[i:i], p_version[i:i], p_input[i:i], p_cached[i:i],
-                    p_output[i:i], p_expires_s[i:i], p_budgets[i:i], NULL);
+                    p_output[i:i], p_expires_s[i:i], p_budgets[i:i], p_others[i:i], NULL);
             END IF;
         END IF;
         codes := codes || code;
@@ -167,7 +169,7 @@ BEGIN
 END $$;
 
 -- Whether a request has a line. Custom plans only: a generic one would lock every partition.
-CREATE FUNCTION ledger_known(wanted uuid) RETURNS boolean
+CREATE OR REPLACE FUNCTION ledger_known(wanted uuid) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = public, pg_temp
 SET plan_cache_mode = force_custom_plan AS $$
 BEGIN

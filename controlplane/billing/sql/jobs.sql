@@ -1,7 +1,10 @@
 -- What the jobs call: expiry of holds, seals over closed time, and the comparison of counters.
+-- Run again by a migration whenever it changes; on a fresh database the first of these comes before
+-- some of the columns.
+SET LOCAL check_function_bodies = off;
 
 -- Holds whose time is over are voided; at most `holds_max` of them. Returns how many, and how much.
-CREATE FUNCTION ledger_expire(holds_max integer, OUT holds integer, OUT nano bigint)
+CREATE OR REPLACE FUNCTION ledger_expire(holds_max integer, OUT holds integer, OUT nano bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
     due uuid[];
@@ -33,7 +36,7 @@ END $$;
 -- Seals one range that ends before `until`, of at most about `rows_max` rows; returns its rows.
 -- `until` must lie further back than any transaction can last. Requests book within `days_max`
 -- days of their id, which is what keeps the scan to a few partitions.
-CREATE FUNCTION ledger_seal(until timestamptz, rows_max integer, days_max integer) RETURNS bigint
+CREATE OR REPLACE FUNCTION ledger_seal(until timestamptz, rows_max integer, days_max integer) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
 SET plan_cache_mode = force_custom_plan AS $$
 DECLARE
@@ -75,17 +78,18 @@ BEGIN
     RETURN made.rows;
 END $$;
 
--- One transfer as the text that seals hash: every column, in a fixed order.
-CREATE FUNCTION ledger_line(t transfers) RETURNS text LANGUAGE sql STABLE AS $$
+-- One transfer as the text that seals hash: every column, in a fixed order; the last only where it
+-- has a value, so that lines from before it was there keep their text.
+CREATE OR REPLACE FUNCTION ledger_line(t transfers) RETURNS text LANGUAGE sql STABLE AS $$
     SELECT concat_ws('|', t.request, t.slot, t.kind, t.debit, t.credit, t.amount, t.organization,
                      t.project, t.key, t.model, t.price_version, t.input_pico, t.cached_pico,
                      t.output_pico, t.uncached, t.cached, t.output, t.source,
                      coalesce(array_to_string(t.budgets, ','), '-'),
-                     (extract(epoch FROM t.booked_at) * 1000000)::bigint)
+                     (extract(epoch FROM t.booked_at) * 1000000)::bigint, t.others)
 $$;
 
 -- Budgets whose held counter is not the sum of their open holds, in one statement's view.
-CREATE FUNCTION ledger_held_differences()
+CREATE OR REPLACE FUNCTION ledger_held_differences()
 RETURNS TABLE (budget uuid, scope text, counted bigint, summed bigint)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
     SELECT b.id, b.scope, b.held, coalesce(s.total, 0)::bigint
@@ -96,7 +100,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
     WHERE b.held <> coalesce(s.total, 0)
 $$;
 
-CREATE FUNCTION ledger_open_totals(OUT holds bigint, OUT nano numeric, OUT overdue bigint)
+CREATE OR REPLACE FUNCTION ledger_open_totals(OUT holds bigint, OUT nano numeric, OUT overdue bigint)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
     SELECT count(*), coalesce(sum(amount), 0),
            count(*) FILTER (WHERE expires_at < clock_timestamp())

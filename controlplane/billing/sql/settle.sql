@@ -2,7 +2,7 @@
 -- believes; anything else than an exact match raises, and `ledger_settle_exact` decides from rows.
 -- Amount 0 releases. A request settles once: a repeat of either function changes nothing.
 
-CREATE FUNCTION ledger_settle(
+CREATE OR REPLACE FUNCTION ledger_settle(
     p_request uuid[], p_organization uuid[], p_project uuid[], p_key uuid[], p_held bigint[],
     p_amount bigint[], p_model text[], p_version integer[], p_input bigint[], p_cached bigint[],
     p_output bigint[], p_tokens text[], p_source text[], p_budgets text[]
@@ -45,7 +45,7 @@ BEGIN
 END $$;
 
 -- Called by the functions around it, under their settings.
-CREATE FUNCTION ledger_book_settlements(
+CREATE OR REPLACE FUNCTION ledger_book_settlements(
     p_request uuid[], p_organization uuid[], p_project uuid[], p_key uuid[], p_held bigint[],
     p_amount bigint[], p_model text[], p_version integer[], p_input bigint[], p_cached bigint[],
     p_output bigint[], p_tokens text[], p_source text[]
@@ -75,7 +75,7 @@ BEGIN
     ORDER BY s.request, line.slot;
 END $$;
 
-CREATE FUNCTION ledger_settle_exact(
+CREATE OR REPLACE FUNCTION ledger_settle_exact(
     p_request uuid[], p_organization uuid[], p_project uuid[], p_key uuid[], p_held bigint[],
     p_amount bigint[], p_model text[], p_version integer[], p_input bigint[], p_cached bigint[],
     p_output bigint[], p_tokens text[], p_source text[], p_budgets text[]
@@ -116,7 +116,7 @@ BEGIN
             PERFORM ledger_book_holds(
                 p_request[i:i], p_organization[i:i], p_project[i:i], p_key[i:i], p_held[i:i],
                 p_model[i:i], p_version[i:i], p_input[i:i], p_cached[i:i], p_output[i:i],
-                ARRAY[0], p_budgets[i:i], NULL);
+                ARRAY[0], p_budgets[i:i], NULL, NULL);
             DELETE FROM open_holds o WHERE o.request = p_request[i];
         END IF;
         IF v_code IN ('open', 'lost') THEN
@@ -130,8 +130,9 @@ BEGIN
                 p_amount[i:i], p_model[i:i], p_version[i:i], p_input[i:i], p_cached[i:i],
                 p_output[i:i], p_tokens[i:i], p_source[i:i]);
         ELSIF v_code = 'late' THEN
-            PERFORM ledger_book_late(p_request[i], p_amount[i], p_tokens[i]::integer[],
-                                     p_source[i]);
+            PERFORM ledger_book_late(p_request[i], p_amount[i], p_model[i], p_version[i],
+                                     p_input[i], p_cached[i], p_output[i],
+                                     p_tokens[i]::integer[], p_source[i]);
         END IF;
         codes := codes || v_code;
     END LOOP;
@@ -139,7 +140,7 @@ BEGIN
 END $$;
 
 -- How a request was resolved: the kind of slot 1, or 'late' once slot 2 followed an expiry.
-CREATE FUNCTION ledger_resolution(wanted uuid) RETURNS text
+CREATE OR REPLACE FUNCTION ledger_resolution(wanted uuid) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = public, pg_temp
 SET plan_cache_mode = force_custom_plan AS $$
 BEGIN
@@ -149,8 +150,9 @@ BEGIN
 END $$;
 
 -- A charge that comes after its hold expired, on the hold's own budgets.
-CREATE FUNCTION ledger_book_late(
-    wanted uuid, p_amount bigint, p_tokens integer[], p_source text
+CREATE OR REPLACE FUNCTION ledger_book_late(
+    wanted uuid, p_amount bigint, p_model text, p_version integer, p_input bigint,
+    p_cached bigint, p_output bigint, p_tokens integer[], p_source text
 ) RETURNS void
 LANGUAGE plpgsql SET search_path = public, pg_temp SET plan_cache_mode = force_custom_plan AS $$
 DECLARE
@@ -159,8 +161,8 @@ BEGIN
     INSERT INTO transfers (request, slot, kind, debit, credit, amount, organization, project, key,
                            model, price_version, input_pico, cached_pico, output_pico, uncached,
                            cached, output, source)
-    SELECT t.request, 2, 'late', t.debit, t.credit, p_amount, t.organization, t.project, t.key,
-           t.model, t.price_version, t.input_pico, t.cached_pico, t.output_pico, p_tokens[1],
+    SELECT t.request, 2, 'late', t.debit, 'revenue:' || p_model, p_amount, t.organization,
+           t.project, t.key, p_model, p_version, p_input, p_cached, p_output, p_tokens[1],
            p_tokens[2], p_tokens[3], p_source
     FROM transfers t WHERE t.request = wanted AND t.slot = 0;
     SELECT t.budgets INTO mine FROM transfers t WHERE t.request = wanted AND t.slot = 0;
@@ -171,7 +173,7 @@ BEGIN
 END $$;
 
 -- What the ledger knows of a request, as JSON: its terms (from the hold) and how it was resolved.
-CREATE FUNCTION ledger_open(wanted uuid) RETURNS text
+CREATE OR REPLACE FUNCTION ledger_open(wanted uuid) RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = public, pg_temp
 SET plan_cache_mode = force_custom_plan AS $$
 BEGIN
@@ -180,6 +182,6 @@ BEGIN
             'resolution', ledger_resolution(wanted), 'organization', t.organization,
             'project', t.project, 'key', t.key, 'amount', t.amount, 'model', t.model,
             'budgets', t.budgets, 'version', t.price_version, 'input_pico', t.input_pico,
-            'cached_pico', t.cached_pico, 'output_pico', t.output_pico)
+            'cached_pico', t.cached_pico, 'output_pico', t.output_pico, 'others', t.others)
         FROM transfers t WHERE t.request = wanted AND t.slot = 0);
 END $$;
