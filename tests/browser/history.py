@@ -31,9 +31,13 @@ PRICE = Price(version=1, input_pico=150_000, cached_pico=15_000, output_pico=600
 SAMPLES_A_REQUEST = 20
 HOLD_NANO = 2_000_000
 RECEIPT = (
-    b'{"rule":"direct","node":"node-1","predicted_cached_tokens":192,"candidates":'
-    b'[{"node":"node-1","cached_tokens":192,"queued_tokens":0,"active":3,"cost_ms":14.2},'
-    b'{"node":"node-2","cached_tokens":0,"queued_tokens":512,"active":1,"cost_ms":61.75}]}'
+    b'{"rule":"direct","node":"node-1","why":"node-1 had 192 of 612 prompt tokens cached and the'
+    b' lowest expected cost","index":"exact","available_tokens":224,"predicted_cached_tokens":192,'
+    b'"candidates":[{"node":"node-1","cached_tokens":192,"queued_tokens":0,"active":3,'
+    b'"cost_ms":14.2},{"node":"node-2","cached_tokens":0,"queued_tokens":512,"active":1,'
+    b'"cost_ms":61.75}],"miss":{"cause":"timestamp","missed_tokens":400,"avoidable_tokens":384,'
+    b'"block":6,"token":197,"cost_nano":51840,"prefill_ms":31.4,"around":{"before":"You help guests'
+    b' of the hotel. It is ","was":"09:58:12","now":"10:04:47","after":". Answer briefly"}}}'
 )
 FAILURES = (
     (429, "rate_limit_exceeded"),
