@@ -44,8 +44,8 @@ def gateway(host: str, port: int, *, role: str = "all", name: str = "gateway") -
     }
     argv = _python("uvicorn", "controlplane.asgi:application", "--no-access-log")
     argv += ["--no-server-header", "--no-proxy-headers"]
-    for name, value in flags.items():
-        argv += [name, value]
+    for flag, value in flags.items():
+        argv += [flag, value]
     address = "" if host in WILDCARDS else fleet_url(host, port)
     env = {"SLUICE_ROLE": role, "SLUICE_ADVERTISE_URL": address, **SMALL}
     return Child(name, argv, env, 0, GATEWAY_STOP_SECONDS_MAX)
