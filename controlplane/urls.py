@@ -2,4 +2,10 @@
 
 from django.urls import include, path
 
-urlpatterns = [path("", include("frontend.urls"))]
+from controlplane.fleet.metrics import metrics
+
+urlpatterns = [
+    path("api/fleet/", include("controlplane.fleet.urls")),
+    path("metrics", metrics),
+    path("", include("frontend.urls")),
+]

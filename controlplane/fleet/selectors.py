@@ -1,17 +1,57 @@
-"""Reads of nodes."""
+"""Reads of nodes, of their digests and of their starts."""
 
+import uuid
+
+from django.db.models import Case, IntegerField, Value, When
+
+from controlplane.core.audit import Actor
 from controlplane.core.permissions import Action
-from controlplane.fleet.models import Node, NodeCredential, NodeState
+from controlplane.fleet.models import (
+    DigestState,
+    ModelDigest,
+    Node,
+    NodeCredential,
+    NodeStart,
+    NodeState,
+)
 from controlplane.tenants.access import require
 from controlplane.tenants.models import User
 
 NODES_SHOWN_MAX = 1_000
+DIGESTS_SHOWN_MAX = 500
+STARTS_READ_MAX = 1_000
 
 
 def node_list(*, user: User) -> list[Node]:
     """Registered nodes by pool and name, for staff."""
     require(user, Action.FLEET_VIEW)
     return list(Node.objects.order_by("pool", "name")[:NODES_SHOWN_MAX])
+
+
+def node_get(*, user: Actor, name: str) -> Node:
+    """A node by name, for staff; raises ObjectDoesNotExist."""
+    require(user, Action.FLEET_VIEW)
+    return Node.objects.get(name=name)
+
+
+def digest_list(*, user: Actor) -> list[ModelDigest]:
+    """Digests that nodes have offered, those that wait first, for staff."""
+    require(user, Action.FLEET_VIEW)
+    waits = When(state=DigestState.WAITING, then=Value(0))
+    order = Case(waits, default=Value(1), output_field=IntegerField())
+    return list(ModelDigest.objects.order_by(order, "model", "-id")[:DIGESTS_SHOWN_MAX])
+
+
+def digest_get(*, user: Actor, digest_id: uuid.UUID) -> ModelDigest:
+    """One digest, for staff; raises ObjectDoesNotExist."""
+    require(user, Action.FLEET_VIEW)
+    return ModelDigest.objects.get(id=digest_id)
+
+
+def cold_starts(*, pool: str) -> list[int]:
+    """Milliseconds of the pool's newest starts, newest first."""
+    rows = NodeStart.objects.filter(pool=pool).order_by("-created_at")
+    return list(rows.values_list("cold_start_ms", flat=True)[:STARTS_READ_MAX])
 
 
 def node_credential_list(*, user: User, node: Node) -> list[NodeCredential]:

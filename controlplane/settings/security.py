@@ -13,6 +13,10 @@ SECRET_KEY = secret("SLUICE_SECRET_KEY", "django")
 KEY_PEPPER = secret("SLUICE_KEY_PEPPER", "key-pepper").encode()
 # Each tenant's prefix-cache salt is derived from this, so that tenants never share blocks.
 CACHE_SALT_SECRET = secret("SLUICE_CACHE_SALT_SECRET", "cache-salt").encode()
+# Opens /api/ as the command line does; whoever has it runs the installation.
+OPERATOR_TOKEN = secret("SLUICE_OPERATOR_TOKEN", "operator-token")
+# Reads /metrics and the autoscaling signals, and nothing else.
+METRICS_TOKEN = secret("SLUICE_METRICS_TOKEN", "metrics-token")
 PLAYGROUND_TOKEN_KEY = secret("SLUICE_PLAYGROUND_TOKEN_KEY", "playground-token").encode()
 
 ALLOWED_HOSTS = list(env.words("SLUICE_ALLOWED_HOSTS", ("localhost", "127.0.0.1", "[::1]")))

@@ -1,0 +1,273 @@
+"""The fleet under /api/fleet/: pools, nodes, digests, enrolment, and the signal for autoscalers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from django.conf import settings
+from django.utils import timezone
+from rest_framework import exceptions
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.catalog.pools import PoolDraft, pool_set
+from controlplane.catalog.selectors import pool_find
+from controlplane.core.api import ApiView, bearer, failed, same
+from controlplane.core.audit import OPERATOR
+from controlplane.fleet.digests import digest_decide
+from controlplane.fleet.enrolment import (
+    LIFE_HOURS_DEFAULT,
+    EnrolmentRefused,
+    TokenDraft,
+    token_create,
+    token_redeem,
+)
+from controlplane.fleet.lives import (
+    DRAIN_S_DEFAULT,
+    node_allow,
+    node_approve,
+    node_drain,
+    node_forgive,
+    node_remove,
+    node_undrain,
+)
+from controlplane.fleet.models import ModelDigest
+from controlplane.fleet.overview import NodeView, fleet_view
+from controlplane.fleet.selectors import digest_get, digest_list, node_get
+from controlplane.fleet.signals import Signal, signals
+
+ACTIONS: dict[str, Callable[..., bool]] = {
+    "approve": node_approve,
+    "drain": node_drain,
+    "undrain": node_undrain,
+    "remove": node_remove,
+    "forgive": node_forgive,
+}
+DECISIONS = {"approve": True, "refuse": False}
+
+
+class Nothing(msgspec.Struct, forbid_unknown_fields=True):
+    """An empty body."""
+
+
+class DrainBody(msgspec.Struct, forbid_unknown_fields=True):
+    """How long running jobs may take."""
+
+    deadline_s: int = DRAIN_S_DEFAULT
+
+
+class ModelsBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Models that a node may serve; null for any."""
+
+    models: list[str] | None
+
+
+class TokenBody(msgspec.Struct, forbid_unknown_fields=True):
+    """What a token lets in."""
+
+    pool: str
+    models: list[str] | None = None
+    approved: bool = False
+    life_hours: int = LIFE_HOURS_DEFAULT
+
+
+class EnrolBody(msgspec.Struct, forbid_unknown_fields=True):
+    """What a node sends for its credential."""
+
+    token: str
+    name: str
+    pool: str
+
+
+class PoolBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A pool's values; what is left out keeps its value, or is a new pool's default."""
+
+    task: str | msgspec.UnsetType = msgspec.UNSET
+    size_class: str | msgspec.UnsetType = msgspec.UNSET
+    role: str | msgspec.UnsetType = msgspec.UNSET
+    nodes_min: int | msgspec.UnsetType = msgspec.UNSET
+    nodes_max: int | msgspec.UnsetType = msgspec.UNSET
+    warm_schedule: list[dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET
+
+
+class Pools(ApiView):
+    """`GET pools`: every pool with its load, its signal and its nodes."""
+
+    def get(self, request: Request) -> Response:
+        """For staff."""
+        now, actor = timezone.now(), self.actor()
+        told = {signal.pool.name: signal for signal in signals(actor=actor, now=now)}
+        views = fleet_view(actor=actor, now=now)
+        return Response(
+            {
+                "pools": [
+                    {
+                        **signal_json(told[view.pool.name]),
+                        "models": view.models,
+                        "nodes": [node_json(node) for node in view.nodes],
+                    }
+                    for view in views
+                ]
+            }
+        )
+
+
+class OnePool(ApiView):
+    """`PUT pools/<name>`: make or change a pool."""
+
+    def put(self, request: Request, name: str) -> Response:
+        """For staff; the local driver's command is not among the values."""
+        given = msgspec.structs.asdict(self.body(PoolBody))
+        known = pool_find(name=name)
+        before = {field: getattr(known, field) for field in given} if known else {}
+        values = {field: value for field, value in given.items() if value is not msgspec.UNSET}
+        command = known.start_command if known else ""
+        draft = PoolDraft(name=name, start_command=command, **{**before, **values})
+        pool = pool_set(actor=self.actor(), draft=draft)
+        return Response({"pool": pool.name}, status=200 if known else 201)
+
+
+class Desired(ApiView):
+    """`GET pools/<name>/desired`: one pool's signal, in a shape that KEDA's metrics-api reads."""
+
+    authentication_classes = ()
+
+    def get(self, request: Request, name: str) -> Response:
+        """For whoever holds the metrics token or the operator's."""
+        if not may_read_metrics(request):
+            raise exceptions.NotAuthenticated("Send the metrics token as a bearer token.")
+        now = timezone.now()
+        found = [each for each in signals(actor=OPERATOR, now=now) if each.pool.name == name]
+        return Response(signal_json(found[0])) if found else failed(404, "There is no such pool.")
+
+
+class NodeAction(ApiView):
+    """`POST nodes/<name>/approve | drain | undrain | remove | forgive`."""
+
+    def post(self, request: Request, name: str, action: str) -> Response:
+        """`changed` is false where there was nothing to change."""
+        node, actor = node_get(user=self.actor(), name=name), self.actor()
+        more: dict[str, Any] = {}
+        if action == "drain":
+            more["deadline_s"] = self.body(DrainBody).deadline_s
+        else:
+            self.body(Nothing)
+        changed = ACTIONS[action](actor=actor, node=node, **more)
+        return Response({"node": node.name, "changed": changed})
+
+
+class NodeModels(ApiView):
+    """`PUT nodes/<name>/models`: its allow-list."""
+
+    def put(self, request: Request, name: str) -> Response:
+        """For staff."""
+        node, models = node_get(user=self.actor(), name=name), self.body(ModelsBody).models
+        node_allow(actor=self.actor(), node=node, models=models)
+        return Response({"node": node.name, "models": models})
+
+
+class Digests(ApiView):
+    """`GET digests`: all that nodes have offered, those that wait first."""
+
+    def get(self, request: Request) -> Response:
+        """For staff."""
+        return Response({"digests": [digest_json(row) for row in digest_list(user=self.actor())]})
+
+
+class DigestDecision(ApiView):
+    """`POST digests/<id>/approve | refuse`."""
+
+    def post(self, request: Request, digest_id: Any, decision: str) -> Response:
+        """For staff."""
+        row = digest_get(user=self.actor(), digest_id=digest_id)
+        changed = digest_decide(actor=self.actor(), digest=row, approved=DECISIONS[decision])
+        return Response({"id": row.id.hex, "changed": changed})
+
+
+class Tokens(ApiView):
+    """`POST tokens`: a one-time enrolment token, shown in this one answer."""
+
+    def post(self, request: Request) -> Response:
+        """For staff."""
+        wanted = self.body(TokenBody)
+        made = token_create(actor=self.actor(), draft=TokenDraft(**msgspec.structs.asdict(wanted)))
+        body = {"token": made.secret, "expires_at": made.token.expires_at.isoformat()}
+        return Response(body, status=201, headers={"Cache-Control": "no-store"})
+
+
+class Enrol(ApiView):
+    """`POST enrol`: a node's own credential for a token, once; the token is the authentication."""
+
+    authentication_classes = ()
+
+    def post(self, request: Request) -> Response:
+        """The credential is in this one answer, and nowhere else ever again."""
+        given = self.body(EnrolBody)
+        try:
+            made = token_redeem(secret=given.token, name=given.name, pool=given.pool)
+        except EnrolmentRefused:
+            return failed(403, "The token is unknown, used or over; ask for a new one.")
+        body = {"credential": made.credential, "approved": made.node.standing == "active"}
+        return Response(body, status=201, headers={"Cache-Control": "no-store"})
+
+
+def may_read_metrics(request: Any) -> bool:
+    """Whether a request carries the metrics token or the operator's, or is of signed-in staff."""
+    given = bearer(request)
+    if given is None:
+        user = getattr(request, "user", None)
+        return bool(user is not None and user.is_active and getattr(user, "is_staff", False))
+    return same(given, settings.METRICS_TOKEN) or same(given, settings.OPERATOR_TOKEN)
+
+
+def signal_json(signal: Signal) -> dict[str, Any]:
+    """A pool's signal; `desired` is what an autoscaler takes."""
+    load = signal.load
+    return {
+        "pool": signal.pool.name,
+        "task": signal.pool.task,
+        "desired": signal.desired,
+        "nodes_min": signal.nodes_min,
+        "nodes_max": signal.pool.nodes_max,
+        "ready": load.nodes_ready,
+        "queue_depth": load.waiting,
+        "in_flight": load.in_flight,
+        "utilization": round(load.busy_share, 4),
+        "kv_used": round(load.kv_share, 4),
+    }
+
+
+def node_json(view: NodeView) -> dict[str, Any]:
+    """A node for programs."""
+    node, seen = view.node, view.node.last_seen_at
+    return {
+        "name": node.name,
+        "state": view.state,
+        "reason": view.reason,
+        "region": node.region,
+        "engine": node.facts.get("engine"),
+        "device": node.facts.get("device"),
+        "models": node.facts.get("models", []),
+        "allowed_models": view.allowed_models,
+        "undecided": dict(view.undecided),
+        "credits": view.total("credits"),
+        "in_flight": view.total("active"),
+        "kv_used": view.kv_share,
+        "breaker": view.breaker,
+        "cold_start_ms": node.facts.get("cold_start_ms"),
+        "gateways": sorted(view.links),
+        "last_seen_at": seen.isoformat() if seen else None,
+    }
+
+
+def digest_json(row: ModelDigest) -> dict[str, Any]:
+    """A digest for programs."""
+    return {
+        "id": row.id.hex,
+        "model": row.model,
+        "digest": row.digest,
+        "state": row.state,
+        "offered_by": row.offered_by,
+    }
