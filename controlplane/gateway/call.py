@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from controlplane.kernel.clock import MICROSECOND_NS, monotonic_ns, wall_us
 from controlplane.kernel.ids import new_request_id
 from controlplane.kernel.spans import ABSENT, INDEX, SPANS, pack_spans
@@ -54,11 +56,23 @@ class Spans:
         return pack_spans(self.starts_us, totals_us)
 
 
+class Queued(msgspec.Struct, frozen=True):
+    """How long a request waited for room in all, and how its last wait looked when it began.
+
+    `position` is how many were before it; `estimate_ms` None where nothing was measured yet.
+    """
+
+    wait_ms: int
+    position: int
+    estimate_ms: int | None
+
+
 class Call:
     """Mutable context of one request; everything else on the way is a frozen record.
 
     `gone` is set when the client closes the connection; `on_gone` is whatever must be told then,
-    since the one who waits differs from stage to stage. `peer` is the address of the socket.
+    since the one who waits differs from stage to stage. `peer` is the address of the socket;
+    `queued` is None until it has waited for room.
     """
 
     __slots__ = (
@@ -71,6 +85,7 @@ class Call:
         "last_token_ns",
         "on_gone",
         "peer",
+        "queued",
         "request",
         "spans",
         "started_us",
@@ -88,6 +103,7 @@ class Call:
         self.inter_token_us: list[int] = []
         self.gone = False
         self.on_gone: Callable[[], None] | None = None
+        self.queued: Queued | None = None
         self.spans = Spans(self.arrived_ns)
 
     def header(self, name: bytes) -> str | None:
@@ -104,6 +120,12 @@ class Call:
     def elapsed_us(self) -> int:
         """Microseconds since arrival."""
         return (monotonic_ns() - self.arrived_ns) // MICROSECOND_NS
+
+    def note_queued(self, wait_ms: int, position: int, estimate_s: float | None) -> None:
+        """A wait for room has ended, in whatever way."""
+        before_ms = self.queued.wait_ms if self.queued is not None else 0
+        estimate_ms = None if estimate_s is None else round(estimate_s * MS_PER_S)
+        self.queued = Queued(before_ms + wait_ms, position, estimate_ms)
 
     def note_tokens(self) -> None:
         """Tokens have come: the time to the first, or between two arrivals."""

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 
 from controlplane.gateway.call import Call, ClientGone
+from controlplane.gateway.degraded import overloaded, reason_of, with_steps
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.retries import pause_s
 from controlplane.gateway.nodes.stream import JobRejected, NodeLost, SlowReader
@@ -37,13 +39,13 @@ from controlplane.gateway.s1_admission.body import Receive, watch_client
 from controlplane.gateway.s2_balance.balance import balance
 from controlplane.gateway.s4_route.node import Placement, pick_node
 from controlplane.gateway.s4_route.prefix import Sought
-from controlplane.gateway.s4_route.rules import queue_key
-from controlplane.gateway.s4_route.saturation import overloaded
+from controlplane.gateway.s4_route.rules import queue_claim, queue_lane
 from controlplane.gateway.s5_infer.dispatch import NodeChanged
 from controlplane.gateway.s5_infer.remote_spans import note_remote_spans
 from controlplane.gateway.s7_bill.price import price_usage
 from controlplane.gateway.s7_bill.settle import charge_delayed, settle_charge
 from controlplane.gateway.trip import Out, Trip, made
+from controlplane.gateway.waiting.claim import NoRoom
 from controlplane.gateway.world import REGION_HEADER, World
 from controlplane.kernel.spans import INDEX
 from inference.contract.frames import BYTES_PER_TOKEN, Output
@@ -139,8 +141,8 @@ async def _walk(trip: Trip) -> None:
             if not (misfit or refusal.status == UNAVAILABLE):
                 raise
             lack = lack if misfit else refusal
-            trip.pass_step(refusal.code or refusal.param or "")
-    raise made(lack)
+            trip.pass_step(reason_of(refusal))
+    raise with_steps(made(lack), trip.passed)
 
 
 def _balance(trip: Trip) -> None:
@@ -196,7 +198,7 @@ async def _infer(trip: Trip) -> None:
             message = "The client read too slowly, so generation was stopped."
             raise internal_error("slow_reader", message) from error
         tried.add(placement.link.identity.id)
-    raise overloaded(f"{ATTEMPTS_MAX} attempts on its nodes failed")
+    raise overloaded(NoRoom("failed"))
 
 
 async def _pause(trip: Trip, failures: int) -> None:
@@ -204,7 +206,7 @@ async def _pause(trip: Trip, failures: int) -> None:
     if not failures:
         return
     if not trip.world.retries.withdraw():
-        raise overloaded("too many requests are tried again already")
+        raise overloaded(NoRoom("failed"))
     await asyncio.sleep(pause_s(failures))
 
 
@@ -213,9 +215,7 @@ async def _route(trip: Trip, tried: set[str]) -> Placement:
     call, admitted, prompt = trip.call, made(trip.admitted), made(trip.prompt)
     began = call.spans.clock()
     try:
-        region = made(trip.cluster).region
-        queue = queue_key(call, made(trip.step), admitted.ask, region=region, tried=tried)
-        roomy = await trip.world.waiting.roomy(call, queue, lambda: _nodes_now(trip, tried))
+        roomy = await _room(trip, tried)
         sought = Sought(
             model=made(trip.step).model.name,
             rule=admitted.plan.label,
@@ -230,10 +230,37 @@ async def _route(trip: Trip, tried: set[str]) -> Placement:
         call.spans.add(S4, began)
 
 
-def _nodes_now(trip: Trip, tried: set[str]) -> tuple[NodeLink, ...]:
+async def _room(trip: Trip, tried: set[str]) -> tuple[NodeLink, ...]:
+    """Nodes that have a credit for the request, when its turn has come."""
+    call, admitted, prompt = trip.call, made(trip.admitted), made(trip.prompt)
+    cluster, step = made(trip.cluster), made(trip.step)
+    lane = queue_lane(
+        step,
+        admitted.ask,
+        region=cluster.region,
+        assets=cluster.served.digest,
+        sizes=prompt.chains,
+        tried=tried,
+    )
+    claim = queue_claim(
+        call,
+        step,
+        admitted.plan,
+        project=admitted.snapshot.projects[admitted.key.project],
+        tokens=len(prompt.tokens) or len(prompt.text) // BYTES_PER_TOKEN,
+        choices=admitted.ask.sampling.n,
+    )
+    nodes = partial(_nodes_now, trip, frozenset(tried))
+    try:
+        return await trip.world.waiting.roomy(call, lane, nodes, claim=claim)
+    except NoRoom as error:
+        raise overloaded(error) from error
+
+
+def _nodes_now(trip: Trip, tried: frozenset[str]) -> tuple[NodeLink, ...]:
     """The cluster as it is by now: nodes come and go while a request waits for room.
 
-    `queue_key` tells apart what this depends on.
+    `queue_lane` tells apart what this depends on.
     """
     cluster, prompt = made(trip.cluster), made(trip.prompt)
     step, ask = made(trip.step), made(trip.admitted).ask

@@ -31,18 +31,20 @@ class Refusal(Exception):
         self.message = message
         self.param = param
         self.headers = headers
+        self.degraded: dict[str, object] | None = None
 
     @property
-    def body(self) -> dict[str, dict[str, str | None]]:
-        """The JSON body: always all four keys."""
-        return {
-            "error": {
-                "message": self.message,
-                "type": self.kind,
-                "param": self.param,
-                "code": self.code,
-            }
+    def body(self) -> dict[str, dict[str, object]]:
+        """The JSON body: always all four keys; `degraded` besides, where the service is."""
+        error: dict[str, object] = {
+            "message": self.message,
+            "type": self.kind,
+            "param": self.param,
+            "code": self.code,
         }
+        if self.degraded is not None:
+            error["degraded"] = self.degraded
+        return {"error": error}
 
 
 def bad_field(param: str | None, message: str, code: str | None = None) -> Refusal:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from controlplane.gateway.s4_route import saturation
+from controlplane.gateway import plan
+from controlplane.gateway.waiting import crowd
 from tests.support.faults import STREAM, only_settlement, open_jobs, raw_post
 from tests.support.fleet import MODEL, until
 from tests.support.gateway import GatewayUnderTest
@@ -41,17 +41,16 @@ async def test_requests_wait_for_credits_and_are_served_in_order(bare: Serving) 
 
 
 async def test_full_room_sheds_at_once(bare: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saturation, "WAITING_MAX", 2)
+    monkeypatch.setattr(crowd, "WAITING_MAX", 2)
     under_test = bare.under_test
     async with hand_node(under_test, bare.model, credits=1) as node:
         running = asyncio.create_task(bare.chat(max_tokens=1))
         job = await node.job()
         waiting = [asyncio.create_task(bare.chat(max_tokens=1)) for _ in range(2)]
         await until(lambda: len(under_test.world.waiting) == 2)
-        began = time.monotonic()
         refused = await bare.chat()
-        assert time.monotonic() - began < 0.05
         assert refused.status_code == 503
+        assert len(under_test.world.waiting) == 2
         assert refused.json()["error"]["code"] == "server_is_overloaded"
         assert int(refused.headers["retry-after"]) > 0
         for _ in range(3):
@@ -62,7 +61,7 @@ async def test_full_room_sheds_at_once(bare: Serving, monkeypatch: pytest.Monkey
 
 
 async def test_wait_is_bounded(bare: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saturation, "WAIT_S_MAX", 0.2)
+    monkeypatch.setattr(plan, "QUEUE_S_DEFAULT", 0.2)
     async with hand_node(bare.under_test, bare.model, credits=1) as node:
         running = asyncio.create_task(bare.chat(max_tokens=1))
         job = await node.job()

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from controlplane.gateway.s4_route import saturation
+from controlplane.gateway.waiting import crowd
 from tests.support.nodes import hand_node
 from tests.support.serving import Serving
 
@@ -21,7 +21,7 @@ async def test_no_node_is_said_at_once(bare: Serving) -> None:
 
 
 async def test_full_queue_is_said_at_once(bare: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saturation, "WAITING_MAX", 0)
+    monkeypatch.setattr(crowd, "WAITING_MAX", 0)
     async with hand_node(bare.under_test, bare.model, credits=1) as node:
         running = asyncio.create_task(bare.chat(max_tokens=1))
         job = await node.job()

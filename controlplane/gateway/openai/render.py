@@ -16,7 +16,7 @@ LOGPROB_MIN = -9999.0
 _encode = msgspec.json.encode
 
 
-def error_event(body: dict[str, dict[str, str | None]]) -> bytes:
+def error_event(body: dict[str, dict[str, object]]) -> bytes:
     """What ends a stream that failed: an error, and no end mark after it."""
     return b"data: " + _encode(body) + b"\n\n"
 

@@ -1,4 +1,4 @@
-"""What the plan's step asks for of stage 4: which queue the request waits in."""
+"""What the plan's step asks for of stage 4: where the request waits, and with what claim."""
 
 from __future__ import annotations
 
@@ -6,18 +6,42 @@ from collections.abc import Iterable
 
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
-from controlplane.gateway.plan import PlannedStep
+from controlplane.gateway.plan import Plan, PlannedStep
+from controlplane.gateway.snapshot import ProjectRecord
+from controlplane.gateway.waiting.claim import Claim, Lane
 from controlplane.kernel.spans import INDEX
 
 RULES = INDEX["s4_route.rules"]
+# A generated token costs a node about what two prompt tokens do (Sheng et al., OSDI 2024).
+OUTPUT_WEIGHT = 2
+MS_PER_S = 1000
 
 
-def queue_key(
-    call: Call, step: PlannedStep, ask: Ask, *, region: str, tried: Iterable[str]
-) -> tuple[str, ...]:
-    """All that tells the nodes that may serve the step from others; its first item is the model."""
+def queue_lane(
+    step: PlannedStep, ask: Ask, *, region: str, assets: str, sizes: Iterable[int], tried: set[str]
+) -> Lane:
+    """All that tells the nodes that may serve the step from others.
+
+    `assets` is the digest that the prompt was encoded by, `sizes` are the block sizes it was hashed
+    for.
+    """
+    needs = ("grammar" if ask.grammar_field else "", assets, *map(str, sorted(sizes)))
+    return Lane(step.model.name, step.pool, region, (*needs, *sorted(tried)))
+
+
+def queue_claim(
+    call: Call, step: PlannedStep, plan: Plan, *, project: ProjectRecord, tokens: int, choices: int
+) -> Claim:
+    """What the request may displace, and how long it can wait; `tokens` is its prompt."""
     began = call.spans.clock()
-    follows = "grammar" if ask.grammar_field else ""
-    key = (step.model.name, step.pool, region, follows, *sorted(tried))
+    claim = Claim(
+        tenant=project.organization,
+        weight=project.weight,
+        priority=plan.priority,
+        degrade_order=None if plan.rule is None else plan.rule.degrade_order,
+        work_tokens=tokens + OUTPUT_WEIGHT * step.output_tokens * choices,
+        queue_s=step.queue_s,
+        deadline_s=call.left_ms() / MS_PER_S,
+    )
     call.spans.add(RULES, began)
-    return key
+    return claim

@@ -1,170 +1,277 @@
-"""When every node is full: wait for a credit, within bounds, or shed at once and say so."""
+"""When every node is full: wait for one's turn, within bounds, or hear at once that it is no use.
+
+The order is the queue's (`gateway/waiting`); here is the event loop around it. A credit that comes
+back is promised to one request, which alone may take it; who takes another node's instead leaves it
+to the next.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from itertools import count
 from typing import Protocol
 
 from controlplane.gateway.call import Call, ClientGone
 from controlplane.gateway.nodes.link import NodeLink
-from controlplane.gateway.refusal import Refusal, unavailable
+from controlplane.gateway.waiting.claim import Claim, Lane, NoRoom, Ticket
+from controlplane.gateway.waiting.queue import Depth, FairQueue, Kind
+from controlplane.kernel.clock import monotonic_s
 from controlplane.kernel.spans import INDEX
 
 SATURATION = INDEX["s4_route.saturation"]
-WAITING_MAX = 1024
-WAIT_S_MAX = 30.0
-SHED_RETRY_S = 5
+# Nodes that open up by the clock alone send no news of it.
+LOOK_AGAIN_S = 1.0
+MS_PER_S = 1000
 
 Nodes = tuple[NodeLink, ...]
+Turn = NodeLink | NoRoom | None
 
 
 class CreditSource(Protocol):
-    """What tells that a credit came back, or that nodes changed."""
+    """What tells that a node has a credit again, or that nodes changed."""
 
     on_credit: list[Callable[[], None]]
     on_change: list[Callable[[], None]]
 
 
 class Waiter:
-    """One request in the room."""
+    """One request in the room: its ticket, and the turn that it waits for.
 
-    __slots__ = ("_turn", "number")
+    A turn is a node that has a credit, `promised` to it; or why there will be none; or None, when
+    its client has left.
+    """
 
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self._turn: asyncio.Future[None] | None = None
+    __slots__ = ("promised", "ticket", "turn")
 
-    @property
-    def asleep(self) -> bool:
-        """It has not been told yet to look again."""
-        return self._turn is not None and not self._turn.done()
+    def __init__(self, ticket: Ticket) -> None:
+        self.ticket = ticket
+        self.promised: NodeLink | None = None
+        self.await_turn()
 
-    async def turn(self) -> None:
-        """Wait to be woken; the place in the room is kept."""
-        self._turn = asyncio.get_running_loop().create_future()
-        try:
-            await self._turn
-        finally:
-            self._turn = None
-
-    def wake(self) -> None:
-        """Let it look again."""
-        if self._turn is not None and not self._turn.done():
-            self._turn.set_result(None)
+    def await_turn(self) -> None:
+        """Wait for the first turn, or for another."""
+        self.turn: asyncio.Future[Turn] = asyncio.get_running_loop().create_future()
 
 
-class Queue:
-    """Requests that the same nodes can serve, in order of arrival."""
+class Reach:
+    """Which nodes can serve which of the lanes in which somebody waits."""
 
-    __slots__ = ("nodes", "waiters")
+    def __init__(self) -> None:
+        self._nodes: dict[Lane, Callable[[], Nodes]] = {}
+        self._links: dict[Lane, Nodes] = {}
+        self._lanes: dict[NodeLink, dict[Lane, None]] = {}
 
-    def __init__(self, nodes: Callable[[], Nodes]) -> None:
-        self.nodes = nodes
-        self.waiters: dict[Waiter, None] = {}
+    def open(self, lane: Lane, nodes: Callable[[], Nodes]) -> None:
+        """Somebody waits here now."""
+        if lane not in self._nodes:
+            self._nodes[lane] = nodes
+            self._spread(lane)
 
-    def next_asleep(self) -> Waiter | None:
-        """The first that has not been told to look again."""
-        return next((waiter for waiter in self.waiters if waiter.asleep), None)
+    def close(self, lane: Lane) -> None:
+        """Nobody waits here any more."""
+        if self._nodes.pop(lane, None) is not None:
+            for link in self._links.pop(lane):
+                self.cut(lane, link)
+
+    def cut(self, lane: Lane, link: NodeLink) -> None:
+        """This node does not serve this lane, until nodes are looked at again."""
+        lanes = self._lanes.get(link, {})
+        lanes.pop(lane, None)
+        if not lanes:
+            self._lanes.pop(link, None)
+
+    def look(self) -> list[Lane]:
+        """Ask anew which nodes there are; lanes that have none left."""
+        self._lanes.clear()
+        for lane in self._nodes:
+            self._spread(lane)
+        return [lane for lane, links in self._links.items() if not links]
+
+    def lanes(self, link: NodeLink) -> list[Lane]:
+        """The lanes that a node can serve."""
+        return list(self._lanes.get(link, ()))
+
+    def links(self) -> list[NodeLink]:
+        """All nodes that somebody waits for."""
+        return list(self._lanes)
+
+    def _spread(self, lane: Lane) -> None:
+        links = self._links[lane] = self._nodes[lane]()
+        for link in links:
+            self._lanes.setdefault(link, {})[lane] = None
 
 
 class WaitingRoom:
-    """Requests that wait for a credit: first come first served among those a node can serve.
-
-    One model's full nodes hold up nobody who waits for another's.
-    """
+    """Requests that wait for a credit of a node that can serve them."""
 
     def __init__(self, source: CreditSource) -> None:
-        self._queues: dict[tuple[str, ...], Queue] = {}
-        self._numbers = count()
-        source.on_credit.append(self._wake_next)
-        source.on_change.append(self._wake_all)
+        self._queue = FairQueue()
+        self._reach = Reach()
+        self._waiters: dict[Ticket, Waiter] = {}
+        self._promised: Counter[NodeLink] = Counter()
+        self._timer: asyncio.TimerHandle | None = None
+        source.on_credit.append(self._credit)
+        source.on_change.append(self._look)
 
     def __len__(self) -> int:
-        return sum(len(queue.waiters) for queue in self._queues.values())
+        return len(self._queue)
 
     def depths(self) -> Counter[str]:
         """How many wait, by model."""
         found: Counter[str] = Counter()
-        for key, queue in self._queues.items():
-            found[key[0]] += len(queue.waiters)
+        for (model, _, _), depth in self.kinds().items():
+            found[model] += depth.waiting
         return found
 
-    async def roomy(self, call: Call, key: tuple[str, ...], nodes: Callable[[], Nodes]) -> Nodes:
-        """Nodes that take a job now, waiting for one if need be.
+    def kinds(self) -> dict[Kind, Depth]:
+        """How many wait, and since when, by model, priority and tenant."""
+        return self._queue.depths(monotonic_s())
 
-        `key` stands for `nodes`; its first item is the model. Raises `Refusal` (503) when the room
-        is full, the wait is over or no node is left.
+    async def roomy(
+        self, call: Call, lane: Lane, nodes: Callable[[], Nodes], *, claim: Claim
+    ) -> Nodes:
+        """Nodes that take a job now, waiting for one if need be; `lane` stands for `nodes`.
+
+        A credit of theirs is the caller's as long as it dispatches without another await.
+        Raises `NoRoom`, or `ClientGone`.
         """
         began = call.spans.clock()
         try:
-            if key not in self._queues and (free := _with_credit(nodes())):
+            if not self._queue.waiting(lane) and (free := self._free(nodes())):
+                self._queue.passes(lane, claim)
                 return free
-            return await self._wait_for_room(call, key, nodes)
+            return await self._wait(call, lane, nodes, claim)
         finally:
             call.spans.add(SATURATION, began)
 
-    async def _wait_for_room(
-        self, call: Call, key: tuple[str, ...], nodes: Callable[[], Nodes]
+    async def _wait(
+        self, call: Call, lane: Lane, nodes: Callable[[], Nodes], claim: Claim
     ) -> Nodes:
+        if call.gone:
+            raise ClientGone
         if not nodes():
-            raise overloaded("no node of this model is left")
-        if len(self) >= WAITING_MAX:
-            raise overloaded("the queue is full")
-        waiter = Waiter(next(self._numbers))
-        queue = self._queues.setdefault(key, Queue(nodes))
-        queue.waiters[waiter] = None
-        call.on_gone = waiter.wake
+            raise NoRoom("none")
+        ticket = self._enter(lane, claim)
+        waiter = self._waiters[ticket] = Waiter(ticket)
+        call.on_gone = lambda: self._tell(waiter, None)
+        expiry = asyncio.get_running_loop().call_later(claim.patience_s, self._expire, waiter)
+        self._reach.open(lane, nodes)
+        for link in self._free(nodes()):
+            self._offer(link)
+        self._look_later()
         try:
-            async with asyncio.timeout(WAIT_S_MAX):
-                return await _until_free(call, waiter, nodes)
-        except TimeoutError as error:
-            raise overloaded(f"no node had room within {WAIT_S_MAX:.0f} s") from error
+            return await self._turn(call, waiter, nodes)
         finally:
+            expiry.cancel()
             call.on_gone = None
-            del queue.waiters[waiter]
-            if not queue.waiters:
-                del self._queues[key]
-            # Its turn may have been for a credit that it did not take, or for one of several.
-            self._wake_next()
+            self._leave(waiter)
+            waited_ms = round((monotonic_s() - ticket.entered_s) * MS_PER_S)
+            call.note_queued(waited_ms, ticket.position, ticket.wait_s)
 
-    def _wake_next(self) -> None:
-        """Tell the one who has waited longest among those whose nodes have room."""
-        heads = [
-            head
-            for queue in self._queues.values()
-            if (head := queue.next_asleep()) is not None and _with_credit(queue.nodes())
-        ]
-        if heads:
-            min(heads, key=lambda head: head.number).wake()
+    def _enter(self, lane: Lane, claim: Claim) -> Ticket:
+        ticket, evicted = self._queue.enter(lane, claim, monotonic_s())
+        for each in evicted:
+            self._tell(self._waiters[each], NoRoom("full", each.wait_s, each.position))
+        return ticket
 
-    def _wake_all(self) -> None:
-        for queue in self._queues.values():
-            for waiter in queue.waiters:
-                waiter.wake()
+    async def _turn(self, call: Call, waiter: Waiter, nodes: Callable[[], Nodes]) -> Nodes:
+        while True:
+            turn = await waiter.turn
+            if turn is None or call.gone:
+                raise ClientGone
+            if isinstance(turn, NoRoom):
+                raise turn
+            self._redeem(waiter)
+            here = nodes()
+            if free := self._free(here):
+                return free
+            if not here:
+                raise NoRoom("none")
+            # Its credit is gone: the place in the queue is kept.
+            if turn not in here:
+                self._reach.cut(waiter.ticket.lane, turn)
+            self._queue.put_back(waiter.ticket)
+            waiter.await_turn()
 
+    def _leave(self, waiter: Waiter) -> None:
+        """However it ended: no place, no promise and no lane is left behind."""
+        if waiter.promised is not None:
+            # Not redeemed, so nothing was served.
+            self._redeem(waiter)
+            self._queue.put_back(waiter.ticket)
+        self._queue.leave(waiter.ticket)
+        del self._waiters[waiter.ticket]
+        if not self._queue.waiting(waiter.ticket.lane):
+            self._reach.close(waiter.ticket.lane)
 
-def overloaded(reason: str) -> Refusal:
-    """503 with a time to come back."""
-    return unavailable(
-        "server_is_overloaded",
-        f"The service is overloaded: {reason}. Nothing was charged.",
-        retry_after_s=SHED_RETRY_S,
-    )
+    def _redeem(self, waiter: Waiter) -> None:
+        link = waiter.promised
+        waiter.promised = None
+        if link is None:
+            return
+        self._promised[link] -= 1
+        if not self._promised[link]:
+            del self._promised[link]
+        # Once the dispatch is done, which follows at once: it may have been to another node.
+        asyncio.get_running_loop().call_soon(self._offer, link)
 
+    def _credit(self) -> None:
+        """A credit came back."""
+        for link in self._reach.links():
+            self._offer(link)
 
-async def _until_free(call: Call, waiter: Waiter, nodes: Callable[[], Nodes]) -> Nodes:
-    while not call.gone:
-        await waiter.turn()
-        here = nodes()
-        if not here:
-            raise overloaded("no node of this model is left")
-        if (free := _with_credit(here)) and not call.gone:
-            return free
-    raise ClientGone
+    def _offer(self, link: NodeLink) -> None:
+        """Promise a node's free credits to those whose turn it is."""
+        lanes = self._reach.lanes(link)
+        while lanes and self._room(link) > 0:
+            ticket = self._queue.next(lanes, monotonic_s())
+            if ticket is None:
+                return
+            waiter = self._waiters[ticket]
+            if waiter.turn.done():
+                # Its task was cancelled a moment ago.
+                self._queue.put_back(ticket)
+                self._queue.leave(ticket)
+                continue
+            waiter.promised = link
+            self._promised[link] += 1
+            waiter.turn.set_result(link)
 
+    def _tell(self, waiter: Waiter, turn: Turn) -> None:
+        """There will be no room for it, unless it has been promised some already."""
+        if not waiter.turn.done():
+            self._queue.leave(waiter.ticket)
+            waiter.turn.set_result(turn)
 
-def _with_credit(nodes: Nodes) -> Nodes:
-    return tuple(link for link in nodes if link.takes_jobs and link.account.credits_left > 0)
+    def _expire(self, waiter: Waiter) -> None:
+        ticket = waiter.ticket
+        position, wait_s = self._queue.estimate(ticket.lane, ticket.claim, monotonic_s())
+        self._tell(waiter, NoRoom("late", wait_s, position))
+
+    def _look(self) -> None:
+        """Nodes have changed: whoever has none left is told, all others may have more."""
+        lost = set(self._reach.look())
+        for waiter in list(self._waiters.values()):
+            if waiter.ticket.lane in lost:
+                self._tell(waiter, NoRoom("none"))
+        for link in self._reach.links():
+            self._offer(link)
+
+    def _look_later(self) -> None:
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(LOOK_AGAIN_S, self._look_again)
+
+    def _look_again(self) -> None:
+        self._timer = None
+        if self._waiters:
+            self._look()
+            self._look_later()
+
+    def _free(self, nodes: Nodes) -> Nodes:
+        return tuple(link for link in nodes if self._room(link) > 0)
+
+    def _room(self, link: NodeLink) -> int:
+        """Credits of a node that nobody has been promised."""
+        return link.account.credits_left - self._promised[link] if link.takes_jobs else 0

@@ -20,6 +20,7 @@ from controlplane.gateway.waiting.shares import Head
 LINES_MAX = 1024
 
 LineKey = tuple[str, str, str]
+Kind = tuple[str, int, str]
 
 
 class Entered(NamedTuple):
@@ -53,15 +54,21 @@ class FairQueue:
         line = self._lines.get(lane[:3])
         return 0 if line is None else line.waiting(lane)
 
-    def depths(self, now_s: float) -> dict[tuple[str, int, str], Depth]:
+    def depths(self, now_s: float) -> dict[Kind, Depth]:
         """By model, priority and tenant."""
-        found: dict[tuple[str, int, str], Depth] = {}
+        found: dict[Kind, Depth] = {}
         for ticket in self._crowd.tickets():
             kind = (ticket.lane.model, ticket.claim.priority, ticket.claim.tenant)
             before = found.get(kind, Depth(0, 0.0))
             oldest_s = max(before.oldest_s, now_s - ticket.entered_s)
             found[kind] = Depth(before.waiting + 1, oldest_s)
         return found
+
+    def estimate(self, lane: Lane, claim: Claim, now_s: float) -> tuple[int, float | None]:
+        """How many would go before such a request now, and how long it would wait."""
+        line = self._line(lane)
+        position = line.position(claim)
+        return position, line.wait_s(position, now_s)
 
     def passes(self, lane: Lane, claim: Claim) -> None:
         """A request went to a node without waiting: it counts as its tenant's work all the same."""
@@ -72,8 +79,7 @@ class FairQueue:
     def enter(self, lane: Lane, claim: Claim, now_s: float) -> Entered:
         """One more waits; raises `NoRoom` where it had better not."""
         line = self._line(lane)
-        position = line.position(claim)
-        wait_s = line.wait_s(position, now_s)
+        position, wait_s = self.estimate(lane, claim, now_s)
         displaced = self._crowd.displaced(claim)
         if displaced is None:
             raise NoRoom("full", wait_s, position)
@@ -84,8 +90,7 @@ class FairQueue:
         for each in evicted:
             self.leave(each)
         if evicted:
-            position = line.position(claim)
-            wait_s = line.wait_s(position, now_s)
+            position, wait_s = self.estimate(lane, claim, now_s)
         if not line:
             line.returns.began(now_s)
         ticket = Ticket(

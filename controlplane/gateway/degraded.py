@@ -1,0 +1,86 @@
+"""The answer while the service is degraded: what is wrong, what was tried, when to come back."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from math import ceil
+
+import msgspec
+
+from controlplane.gateway.plan import PassedStep
+from controlplane.gateway.refusal import NODE_RETRY_S, Refusal, unavailable
+from controlplane.gateway.waiting.claim import NoRoom
+
+# Clients of OpenAI's API believe no wait beyond a minute.
+RETRY_S_MIN, RETRY_S_MAX = 1.0, 60.0
+# Those who are refused together should not come back together.
+JITTER = 0.3
+MS_PER_S = 1000
+OVERLOADED = "server_is_overloaded"
+_SAYS = {
+    "full": "the queue is full",
+    "late": "the wait for a node with room would be too long",
+    "none": "no node of this model is left",
+    "failed": "the nodes that took the request failed",
+}
+
+
+class Degraded(msgspec.Struct, frozen=True, kw_only=True):
+    """The structured part. `state` is `overloaded`, or `unavailable` where no node serves at all.
+
+    `reason` is `full` (queue), `late` (wait), `none` (no node) or `failed` (every attempt). Beside
+    it stand the `steps` of the route that were tried, each with why it could not serve.
+    """
+
+    state: str
+    reason: str
+    estimated_wait_ms: int | None
+    queue_position: int
+    retry_after_ms: int
+
+
+def overloaded(no_room: NoRoom) -> Refusal:
+    """503: a step of the route had no room."""
+    message = f"The service is overloaded: {_SAYS[no_room.reason]}. Nothing was charged."
+    state = "unavailable" if no_room.reason == "none" else "overloaded"
+    return _degraded(OVERLOADED, message, state, no_room)
+
+
+def with_steps(lack: Refusal, steps: Sequence[PassedStep]) -> Refusal:
+    """The last step's lack as the answer, with all steps that were tried."""
+    if lack.degraded is None:
+        lack = _degraded(lack.code or "", lack.message, "unavailable", NoRoom("none"))
+    lack.degraded = {
+        **(lack.degraded or {}),
+        "steps": [msgspec.structs.asdict(step) for step in steps],
+    }
+    return lack
+
+
+def reason_of(refusal: Refusal) -> str:
+    """Why a step could not serve: what it lacked, a refusal's code, or the field at fault."""
+    if refusal.degraded is not None:
+        return str(refusal.degraded["reason"])
+    return refusal.code or refusal.param or ""
+
+
+def _degraded(code: str, message: str, state: str, no_room: NoRoom) -> Refusal:
+    retry_ms = _retry_ms(NODE_RETRY_S if no_room.wait_s is None else no_room.wait_s)
+    refusal = unavailable(code, message, retry_after_s=ceil(retry_ms / MS_PER_S))
+    refusal.headers += (("retry-after-ms", str(retry_ms)), ("x-should-retry", "true"))
+    refusal.degraded = msgspec.structs.asdict(
+        Degraded(
+            state=state,
+            reason=no_room.reason,
+            estimated_wait_ms=None if no_room.wait_s is None else round(no_room.wait_s * MS_PER_S),
+            queue_position=no_room.position,
+            retry_after_ms=retry_ms,
+        )
+    )
+    return refusal
+
+
+def _retry_ms(back_s: float) -> int:
+    bounded_s = min(RETRY_S_MAX / (1 + JITTER), max(RETRY_S_MIN, back_s))
+    return round(bounded_s * random.uniform(1.0, 1.0 + JITTER) * MS_PER_S)
