@@ -25,8 +25,8 @@ from inference.engines.table import ENGINE_OPTIONS, ENGINES, EngineEntry, Engine
 from inference.node.assets import Assets, ModelAssets, NoAssets
 from inference.node.check import check
 from inference.node.drain import drain
+from inference.node.enrol import Enrolment, control_plane_url, credential
 from inference.node.options import (
-    CREDENTIAL_VARIABLE,
     DRAIN_DEADLINE_S,
     PROBE_INTERVAL_S,
     BadOption,
@@ -52,14 +52,17 @@ Start one inference node. It loads a model, proves it with one token, dials out 
 gateway and serves them until it is told to stop. It listens on nothing.
 
 The node's credential is read from the environment variable SLUICE_NODE_CREDENTIAL
-(node_sluice_...), and the key of a remote server from SLUICE_UPSTREAM_KEY; they are never
-arguments, since arguments can be seen by every user."""
+(node_sluice_...), or got once for the one-time token in SLUICE_ENROL_TOKEN (enrol_sluice_...) and
+kept in --credential-file. The key of a remote server is read from SLUICE_UPSTREAM_KEY. They are
+never arguments, since arguments can be seen by every user."""
 
 EPILOG = """\
 examples:
   python -m inference --check --model inference/assets/sluice-5m
   export SLUICE_NODE_CREDENTIAL=node_sluice_...
   python -m inference --gateway ws://127.0.0.1:8000 --name node-1 --model inference/assets/sluice-5m
+  SLUICE_ENROL_TOKEN=enrol_sluice_... python -m inference --gateway wss://sluice.example.org \\
+      --name gpu-1 --pool large --credential-file ~/.sluice-gpu-1 --model /models/big
   python -m inference --gateway ws://127.0.0.1:8000 --name node-2 --engine remote \\
       --url http://127.0.0.1:8001/v1 --model-name big --upstream-model meta/Big-70B
 
@@ -112,6 +115,12 @@ def _add_node_options(group: argparse._ArgumentGroup) -> None:
     add("--name", help="the node's name, as its credential was issued for")
     add("--pool", default="default", help="the pool it serves in (default: default)")
     add("--region", default="local", help="where it stands (default: local)")
+    add("--credential-file", type=Path, metavar="PATH",
+        help="where an enrolled node keeps its credential (mode 600), and finds it at later starts",
+        )  # fmt: skip
+    add("--enrol-url", metavar="URL",
+        help="http(s) address of the control plane, where that is not the first gateway's own",
+        )  # fmt: skip
     add("--credits", type=int, metavar="N",
         help="jobs at once, shared evenly among the gateways (default: the engine's own figure)",
         )  # fmt: skip
@@ -169,13 +178,14 @@ def node_options(args: argparse.Namespace) -> NodeOptions:
     """The node's own options; raises `BadOption`."""
     if not args.gateway or not args.name:
         raise BadOption("--gateway and --name: a node needs both; --check needs neither")
-    credential = os.environ.get(CREDENTIAL_VARIABLE, "")
-    if not credential:
-        raise BadOption(f"{CREDENTIAL_VARIABLE}: is not set in the environment")
+    gateways = tuple(dict.fromkeys(gateway_url(url) for url in args.gateway))
+    enrolment = Enrolment(
+        url=args.enrol_url or control_plane_url(gateways[0]), name=args.name, pool=args.pool
+    )
     return NodeOptions(
-        gateways=tuple(dict.fromkeys(gateway_url(url) for url in args.gateway)),
+        gateways=gateways,
         name=args.name,
-        credential=credential,
+        credential=credential(os.environ, args.credential_file, enrolment),
         pool=args.pool,
         region=args.region,
         credits=args.credits,

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 from django.conf import settings
 from django.utils import timezone
-from rest_framework import exceptions
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -137,7 +136,7 @@ class Desired(ApiView):
     def get(self, request: Request, name: str) -> Response:
         """For whoever holds the metrics token or the operator's."""
         if not may_read_metrics(request):
-            raise exceptions.NotAuthenticated("Send the metrics token as a bearer token.")
+            return failed(401, "Send the metrics token as a bearer token.")
         now = timezone.now()
         found = [each for each in signals(actor=OPERATOR, now=now) if each.pool.name == name]
         return Response(signal_json(found[0])) if found else failed(404, "There is no such pool.")

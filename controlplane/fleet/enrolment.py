@@ -167,6 +167,7 @@ def _take_again(node: Node, token: EnrolmentToken) -> None:
     again = Node.objects.filter(id=node.id, standing=Standing.REMOVED).update(
         standing=_standing(token), pool=token.pool, quarantined_until=None
     )
+    node.standing = _standing(token)
     if not again:
         raise ValidationError({"name": f"There is a node {node.name!r}; remove it first."})
 

@@ -1,4 +1,4 @@
-"""How long this process has run, from the kernel's own account: a cold start begins before Python."""
+"""How long this process has run, by the kernel's account: a cold start begins before Python."""
 
 from __future__ import annotations
 

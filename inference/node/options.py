@@ -8,6 +8,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 FLEET_PATH = "/fleet"
 CREDENTIAL_VARIABLE = "SLUICE_NODE_CREDENTIAL"
+ENROL_VARIABLE = "SLUICE_ENROL_TOKEN"
 CREDENTIAL_PREFIX = "node_sluice_"
 
 BACKOFF_MIN_S = 0.2

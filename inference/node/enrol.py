@@ -1,0 +1,129 @@
+"""The node's own credential: from the environment, from its file, or once for an enrolment token.
+
+A token is redeemed by one HTTP request to the control plane, before any link is dialled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from inference.node.options import (
+    CREDENTIAL_PREFIX,
+    CREDENTIAL_VARIABLE,
+    ENROL_VARIABLE,
+    OPEN_TIMEOUT_S,
+    BadOption,
+)
+
+ENROL_PATH = "/api/fleet/enrol"
+ANSWER_BYTES_MAX = 64 * 1024
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+FILE_OPTION = "--credential-file"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Enrolment:
+    """What a token is redeemed with, and where; `url` is the control plane's http(s) address."""
+
+    url: str
+    name: str
+    pool: str
+
+
+def credential(environment: Mapping[str, str], file: Path | None, enrolment: Enrolment) -> str:
+    """The node's credential; a token is only redeemed where there is none yet.
+
+    Raises `BadOption` that says what is missing or what was refused.
+    """
+    given = environment.get(CREDENTIAL_VARIABLE, "")
+    if given:
+        return given
+    if file is not None and file.exists():
+        return _read(file)
+    token = environment.get(ENROL_VARIABLE, "")
+    if not token:
+        raise BadOption(f"{CREDENTIAL_VARIABLE} or {ENROL_VARIABLE}: set one in the environment")
+    if file is None:
+        raise BadOption(f"{FILE_OPTION}: an enrolled node needs a file to keep its credential in")
+    # Found out before the token is used up, since the credential is told once.
+    if not file.parent.is_dir() or not os.access(file.parent, os.W_OK):
+        raise BadOption(f"{FILE_OPTION}: {file.parent} is no folder that can be written")
+    earned = _redeem(token, enrolment)
+    _write(file, earned)
+    return earned
+
+
+def control_plane_url(gateway: str) -> str:
+    """Where the control plane answers if it shares the gateway's address: ws becomes http."""
+    parts = urlsplit(gateway)
+    scheme = "https" if parts.scheme == "wss" else "http"
+    return urlunsplit((scheme, parts.netloc, "", "", ""))
+
+
+def _redeem(token: str, enrolment: Enrolment) -> str:
+    address = urlsplit(enrolment.url)
+    if address.scheme not in ("http", "https") or not address.hostname:
+        raise BadOption(f"--enrol-url: {enrolment.url!r} is not an http:// or https:// URL")
+    body = json.dumps({"token": token, "name": enrolment.name, "pool": enrolment.pool})
+    request = urllib.request.Request(
+        enrolment.url.rstrip("/") + ENROL_PATH,
+        data=body.encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    direct = [urllib.request.ProxyHandler({})] if address.hostname in LOCAL_HOSTS else []
+    opener = urllib.request.build_opener(*direct)
+    try:
+        with opener.open(request, timeout=OPEN_TIMEOUT_S) as answer:
+            told = _decoded(answer.read(ANSWER_BYTES_MAX))
+    except urllib.error.HTTPError as error:
+        with error:
+            raise BadOption(_refusal(error.code, error.read(ANSWER_BYTES_MAX))) from error
+    except OSError as error:
+        raise BadOption(f"{ENROL_VARIABLE}: {enrolment.url} does not answer: {error}") from error
+    earned = told.get("credential")
+    if not isinstance(earned, str) or not earned.startswith(CREDENTIAL_PREFIX):
+        raise BadOption(f"{ENROL_VARIABLE}: {enrolment.url} did not answer with a credential")
+    return earned
+
+
+def _refusal(status: int, body: bytes) -> str:
+    error = _decoded(body).get("error")
+    if not isinstance(error, dict):
+        return f"{ENROL_VARIABLE}: refused with HTTP {status}; is --enrol-url the control plane?"
+    fields = error.get("fields") or {}
+    told = " ".join(f"--{name}: {' '.join(texts)}" for name, texts in fields.items())
+    return f"{ENROL_VARIABLE}: {told or error.get('message')}"
+
+
+def _decoded(body: bytes) -> dict[str, Any]:
+    try:
+        told = json.loads(body)
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except OSError as error:
+        raise BadOption(f"{FILE_OPTION}: {error}") from error
+
+
+def _write(file: Path, text: str) -> None:
+    # Made with mode 600 and put in place whole: never readable by others, never half there.
+    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")
+    with os.fdopen(handle, "w") as out:
+        out.write(text + "\n")
+        out.flush()
+        os.fsync(out.fileno())
+    os.replace(name, file)
