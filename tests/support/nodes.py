@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
@@ -48,12 +48,23 @@ def let_in(under_test: GatewayUnderTest, name: str) -> str:
 
 @contextlib.asynccontextmanager
 async def named_node(
-    under_test: GatewayUnderTest, model: Path, name: str, /, **options: object
+    under_test: GatewayUnderTest,
+    model: Path,
+    name: str,
+    /,
+    *,
+    pool: str = "default",
+    region: str = "local",
+    **options: object,
 ) -> AsyncIterator[Node]:
     """A real echo node of its own name, serving: connected, and its tokenizer known."""
     engine = EchoEngine(model, msgspec.convert(options, EchoOptions))
     settings = NodeOptions(
-        gateways=(under_test.fleet_url,), name=name, credential=let_in(under_test, name)
+        gateways=(under_test.fleet_url,),
+        name=name,
+        credential=let_in(under_test, name),
+        pool=pool,
+        region=region,
     )
     node = Node(engine, ModelAssets(model), settings)
     await node.start()
@@ -154,7 +165,7 @@ async def hand_node(
     name: str = "hand",
     credits: int = 8,
     window: int = 4096,
-    capabilities: Sequence[str] = (),
+    **hello: object,
 ) -> AsyncIterator[HandNode]:
     """A node that has said hello and can be dispatched to."""
     headers = {"authorization": f"Bearer {let_in(under_test, name)}"}
@@ -169,7 +180,7 @@ async def hand_node(
                 window=window,
                 node=name,
                 credits=credits,
-                capabilities=list(capabilities),
+                **hello,
             )
         )
         try:
