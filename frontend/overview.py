@@ -202,15 +202,19 @@ def _cache_tile(usage: UsageSum) -> Tile:
         Cell(key, formats.percent(tokens, prompt), f"{tokens:,} tokens", label=label)
         for key, tokens, label in (
             ("cache", usage.cached, "delivered"),
-            ("cache.captured", usage.captured, "captured by routing"),
-            ("cache.available", usage.available, "available in the fleet"),
+            ("cache.captured", usage.captured, "captured"),
+            ("cache.available", usage.available, "available"),
         )
     ]
     counts = f"{formats.count_short(usage.cached)} of {formats.count_short(prompt)}"
     return Tile(
         "Cache hit rate",
         cells,
-        Cell("cache.tokens", f"{counts} prompt tokens were delivered from a cache"),
+        Cell(
+            "cache.tokens",
+            f"{counts} prompt tokens delivered by engines, of what routing"
+            " captured, of what the fleet had",
+        ),
         width="widest",
     )
 

@@ -117,7 +117,9 @@ class Figure:
             "xaxis": {
                 "type": "date",
                 "gridcolor": "--line",
-                "title": {"text": "UTC", "standoff": 4},
+                "title": {"text": "UTC", "standoff": 8},
+                # Two lines of labels, where the day changes, would be written over the title.
+                "automargin": True,
                 "range": [self.times[0].isoformat(), self.times[-1].isoformat()]
                 if self.times
                 else None,
