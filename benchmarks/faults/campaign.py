@@ -62,7 +62,8 @@ def rounds(servers: Servers, state: State, faults: int, until_s: float, path: Pa
 async def one_round(ground: Ground, kind: str) -> Count:
     """One round of a kind, on a product that is whole."""
     await ground.wait_whole()
-    return await KINDS[kind](ground)
+    async with ground.round():
+        return await KINDS[kind](ground)
 
 
 def behind(state: State, faults: int) -> str | None:

@@ -7,8 +7,10 @@ import contextlib
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+
+import httpx2
 
 from benchmarks.faults.network import Network
 from controlplane.billing.services import sweep_holds
@@ -64,6 +66,15 @@ class Ground:
     network: Network
     chance: random.Random
     notes: list[str] = field(default_factory=list)
+    clients: list[httpx2.AsyncClient] = field(default_factory=list)
+
+    @contextlib.asynccontextmanager
+    async def round(self) -> AsyncIterator[None]:
+        """What a round needs of its own loop: clients, whose making takes long."""
+        async with contextlib.AsyncExitStack() as stack:
+            urls = self.product.urls
+            self.clients = [await stack.enter_async_context(open_client(url)) for url in urls]
+            yield
 
     def victims(self, count: int) -> list[Child]:
         """Some of the nodes, never all."""
@@ -71,10 +82,10 @@ class Ground:
 
     def ask(self, count: int, *, tokens: int = TOKENS, streams: Sequence[bool] = (True,)) -> Asked:
         """Send requests at once, to all gateways in turn."""
-        urls = self.product.urls
         asked = Asked([Answer(streamed=streams[n % len(streams)]) for n in range(count)])
         for number, answer in enumerate(asked.answers):
-            asked.send(urls[number % len(urls)], self.product.key, answer, tokens=tokens)
+            client = self.clients[number % GATEWAYS]
+            asked.send(client, self.product.key, answer, tokens=tokens)
         return asked
 
     async def wait_whole(self) -> None:
@@ -151,9 +162,9 @@ class Asked:
         self.answers = answers
         self._tasks: list[asyncio.Task[None]] = []
 
-    def send(self, url: str, key: str, answer: Answer, *, tokens: int) -> None:
+    def send(self, client: httpx2.AsyncClient, key: str, answer: Answer, *, tokens: int) -> None:
         """Begin one."""
-        self._tasks.append(asyncio.create_task(_ask(url, key, answer, tokens)))
+        self._tasks.append(asyncio.create_task(_ask(client, key, answer, tokens)))
 
     @property
     def ended(self) -> int:
@@ -178,15 +189,14 @@ class Asked:
         await asyncio.gather(*self._tasks)
 
 
-async def _ask(url: str, key: str, answer: Answer, tokens: int) -> None:
-    async with open_client(url) as client:
-        try:
-            async with asyncio.timeout(ENDED_S_MAX):
-                body = make_body(tokens=tokens, stream=answer.streamed)
-                await ask(client, key, body, answer=answer)
-        except TimeoutError:
-            answer.broken = "hung"
-            answer.ended_s = time.monotonic()
+async def _ask(client: httpx2.AsyncClient, key: str, answer: Answer, tokens: int) -> None:
+    try:
+        async with asyncio.timeout(ENDED_S_MAX):
+            body = make_body(tokens=tokens, stream=answer.streamed)
+            await ask(client, key, body, answer=answer)
+    except TimeoutError:
+        answer.broken = "hung"
+        answer.ended_s = time.monotonic()
 
 
 async def until(true: Callable[[], bool], within_s: float) -> float:

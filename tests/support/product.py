@@ -43,7 +43,8 @@ class Plan:
     """What to run. `tokens_per_s` paces each stream of an echo node; 0 answers at once. With
     `speculates` nodes run the compact engine instead, which drafts a token wherever it can.
 
-    With `started` False the processes are made, and started by the test. `dial` gives the port that
+    With `started` False the processes are made, and started by the test. Nodes are told of the first
+    `seeds` gateways only, and find the others. `dial` gives the port that
     a node of this name dials instead of a gateway's.
     """
 
@@ -53,6 +54,7 @@ class Plan:
     credits: int | None = None
     speculates: bool = False
     started: bool = True
+    seeds: int | None = None
     dial: Callable[[str, int], int] | None = None
 
 
@@ -235,6 +237,9 @@ def _make(servers: Servers, plan: Plan, folder: Path) -> Product:
         port = free_port()
         child = stack.gateway(HOST, port)
         env = {**child.env, "SLUICE_ROLE": "gateway", "SLUICE_LOG_LEVEL": "INFO"}
+        if plan.dial is not None:
+            # Nodes would learn of gateways' own addresses, and dial those, too.
+            env["SLUICE_ADVERTISE_URL"] = ""
         name = f"gateway-{number}"
         product.gateways.append(Child(name, child.argv, env, folder / f"{name}.log"))
         product.ports.append(port)
@@ -246,7 +251,7 @@ def _make(servers: Servers, plan: Plan, folder: Path) -> Product:
     for name in list(credentials)[: plan.nodes]:
         env = {"SLUICE_NODE_CREDENTIAL": credentials[name]}
         dial = plan.dial or (lambda name, port: port)
-        argv = _node_argv(name, [dial(name, port) for port in product.ports], plan)
+        argv = _node_argv(name, [dial(name, port) for port in product.ports[: plan.seeds]], plan)
         product.nodes.append(Child(name, argv, env, folder / f"{name}.log"))
     return product
 

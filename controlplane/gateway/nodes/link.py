@@ -355,7 +355,8 @@ class NodeLink:
     def _on_pong(self, frame: Pong) -> None:
         if not 0 < frame.number <= self._liveness.ping_number:
             raise BadClaim("pong.number: never sent")
-        self._liveness.ponged()
+        if self._liveness.ponged(idle=not self.jobs):
+            self.breaker.probe()
 
     def _on_asset(self, part: AssetPart) -> None:
         problem = self._host.on_asset(self, part)

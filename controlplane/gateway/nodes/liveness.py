@@ -52,9 +52,13 @@ class Liveness:
         stood_still, self._suspect_s = self.suspect, None
         return stood_still
 
-    def ponged(self) -> None:
-        """A ping was answered."""
+    def ponged(self, *, idle: bool) -> bool:
+        """A ping was answered; True if the node stood still and has nothing left to move."""
         self._pong_s = monotonic_s()
+        if not (idle and self.suspect):
+            return False
+        self._suspect_s = None
+        return True
 
     def overslept(self, tick_s: float) -> bool:
         """Our own loop stood still, so the node's frames may lie unread: no verdict now."""
@@ -82,10 +86,9 @@ class Liveness:
         still_s = 0.0 if oldest_s is None else now - max(oldest_s, self._step_s)
         if still_s > limits.progress_timeout_s:
             return Verdict.STALLED
-        if still_s <= limits.quiet.of(self._quiet, ahead_s=ahead_s):
-            self._suspect_s = None
-            return Verdict.FINE
         if self._suspect_s is None:
+            if still_s <= limits.quiet.of(self._quiet, ahead_s=ahead_s):
+                return Verdict.FINE
             self._suspect_s = now
         frozen_s = now - max(self._pong_s, self._suspect_s)
         return Verdict.FROZEN if frozen_s > limits.frozen_s else Verdict.STANDS_STILL

@@ -154,6 +154,20 @@ async def test_a_node_that_moves_again_proves_itself(fleet: Fleet) -> None:
     assert still.link.account.credits_left == still.link.hello.credits
 
 
+async def test_one_whose_work_went_elsewhere_proves_itself_when_it_is_heard_again(
+    fleet: Fleet,
+) -> None:
+    still, _ = fleet.nodes
+    still.serve(KNOWN_MIN)
+    still.dispatch()
+    still.look(QUIET_S + 0.1)
+    assert not still.link.jobs and still.state is BreakerState.OPEN
+    still.look(1.0)
+    assert still.state is BreakerState.OPEN
+    still.pong()
+    assert (still.state, still.serves) == (BreakerState.HALF_OPEN, True)
+
+
 async def test_a_frozen_node_is_lost_and_one_whose_engine_pauses_is_not(fleet: Fleet) -> None:
     frozen, pausing = fleet.nodes
     streams = []
