@@ -33,7 +33,7 @@ from controlplane.fleet.lives import (
     node_undrain,
 )
 from controlplane.fleet.models import ModelDigest
-from controlplane.fleet.overview import NodeView, fleet_view
+from controlplane.fleet.overview import NodeView
 from controlplane.fleet.selectors import digest_get, digest_list, node_get
 from controlplane.fleet.signals import Signal, signals
 
@@ -97,17 +97,15 @@ class Pools(ApiView):
     def get(self, request: Request) -> Response:
         """For staff."""
         now, actor = timezone.now(), self.actor()
-        told = {signal.pool.name: signal for signal in signals(actor=actor, now=now)}
-        views = fleet_view(actor=actor, now=now)
         return Response(
             {
                 "pools": [
                     {
-                        **signal_json(told[view.pool.name]),
-                        "models": view.models,
-                        "nodes": [node_json(node) for node in view.nodes],
+                        **signal_json(signal),
+                        "models": signal.view.models,
+                        "nodes": [node_json(node) for node in signal.view.nodes],
                     }
-                    for view in views
+                    for signal in signals(actor=actor, now=now)
                 ]
             }
         )

@@ -20,12 +20,21 @@ from controlplane.fleet.scaling import PoolLoad, Scale, nodes_wanted, scale_next
 
 @dataclass(frozen=True)
 class Signal:
-    """A pool's wished number of nodes, its bounds in force, and the load behind it."""
+    """A pool with its wished number of nodes and the least of them that is kept warm now."""
 
-    pool: Pool
+    view: PoolView
     desired: int
     nodes_min: int
-    load: PoolLoad
+
+    @property
+    def pool(self) -> Pool:
+        """The pool."""
+        return self.view.pool
+
+    @property
+    def load(self) -> PoolLoad:
+        """The load behind the signal."""
+        return self.view.load
 
 
 def signals(*, actor: Actor, now: datetime) -> list[Signal]:
@@ -38,7 +47,7 @@ def signal_of(view: PoolView, now: datetime) -> Signal:
     pool = view.pool
     least = nodes_min_at(pool.nodes_min, windows_from(pool.warm_schedule), now)
     wanted = nodes_wanted(view.load, nodes_min=least, nodes_max=pool.nodes_max)
-    return Signal(pool, _remember(pool, wanted, now), least, view.load)
+    return Signal(view, _remember(pool, wanted, now), least)
 
 
 def _remember(pool: Pool, wanted: int, now: datetime) -> int:

@@ -44,6 +44,7 @@ class _Running:
     retry_at: float = 0.0
     backoff_seconds: float = BACKOFF_SECONDS_MIN
     deaths: int = field(default=0)
+    kill_at: float | None = None
 
 
 class Supervisor:
@@ -70,8 +71,10 @@ class Supervisor:
         """Note deaths and start what is due; True where the list of processes changed."""
         changed = False
         now = time.monotonic()
-        for slot in self._running:
-            if slot.process is not None and slot.process.poll() is not None:
+        for slot in list(self._running):
+            if slot.kill_at is not None:
+                changed |= self._see_off(slot, now)
+            elif slot.process is not None and slot.process.poll() is not None:
                 self._bury(slot, now)
                 changed = True
             elif slot.process is None and now >= slot.retry_at:
@@ -79,6 +82,12 @@ class Supervisor:
                 self._say(f"{slot.child.name} started again")
                 changed = True
         return changed
+
+    def retire(self, name: str) -> None:
+        """Ask a child to end for good; `look` lets it go then, or kills it past its bound."""
+        slot = next(each for each in self._running if each.child.name == name)
+        self._terminate(slot)
+        slot.kill_at = time.monotonic() + slot.child.stop_seconds_max
 
     def stop(self) -> None:
         """Stop every child, turn by turn, each within its bound."""
@@ -123,6 +132,16 @@ class Supervisor:
         slot.deaths += 1
         slot.retry_at = now + slot.backoff_seconds
         slot.backoff_seconds = min(2 * slot.backoff_seconds, BACKOFF_SECONDS_MAX)
+
+    def _see_off(self, slot: _Running, now: float) -> bool:
+        """True once a retired child is gone."""
+        assert slot.kill_at is not None
+        if slot.process is not None and slot.process.poll() is None:
+            if now < slot.kill_at:
+                return False
+            self._finish(slot)
+        self._running.remove(slot)
+        return True
 
     def _say_log(self, child: Child) -> None:
         if tail := log_tail(self._log(child)):

@@ -1,0 +1,186 @@
+"""`manage.py fleet …`: the life of nodes at the command line. Doors to services, no rules."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ObjectDoesNotExist
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import DatabaseError, connections
+from django.utils import timezone
+
+from controlplane.core.arguments import arguments_named
+from controlplane.core.audit import OPERATOR
+from controlplane.core.embedded.runfile import Run, RunFile, own_entry
+from controlplane.core.embedded.supervisor import Supervisor
+from controlplane.fleet.digests import digest_decide
+from controlplane.fleet.driver import POLL_S, Driver, Place
+from controlplane.fleet.enrolment import LIFE_HOURS_DEFAULT, TokenDraft, token_create
+from controlplane.fleet.lives import (
+    DRAIN_S_DEFAULT,
+    node_allow,
+    node_approve,
+    node_drain,
+    node_forgive,
+    node_remove,
+    node_undrain,
+)
+from controlplane.fleet.overview import NodeView
+from controlplane.fleet.selectors import digest_list, node_get
+from controlplane.fleet.signals import signals
+
+ABOUT = {
+    "approve": (node_approve, "let a waiting node serve"),
+    "drain": (node_drain, "no new jobs; it finishes what it has"),
+    "undrain": (node_undrain, "give a drained node jobs again"),
+    "remove": (node_remove, "revoke its credentials and cut its links"),
+    "forgive": (node_forgive, "end its quarantine"),
+}
+DIGEST_CHARS_SHOWN = 12
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Command(BaseCommand):
+    """One subcommand for each thing that staff decide about nodes."""
+
+    help = "Show nodes, let them in, drain, remove and drive them."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Subcommands."""
+        commands = parser.add_subparsers(dest="command", required=True)
+        commands.add_parser("list", help="show pools and nodes")
+        for name, (_, about) in ABOUT.items():
+            one = commands.add_parser(name, help=about)
+            one.add_argument("node", metavar="NODE")
+            if name == "drain":
+                one.add_argument("--deadline", type=int, default=DRAIN_S_DEFAULT, metavar="SECONDS")
+        allow = commands.add_parser("allow", help="set which models a node may serve")
+        allow.add_argument("node", metavar="NODE")
+        allow.add_argument("--model", action="append", metavar="M", help="repeat; default: any")
+        token = commands.add_parser("token", help="print a one-time token that lets one node in")
+        token.add_argument("--pool", default="default")
+        token.add_argument("--model", action="append", metavar="M", help="repeat; default: any")
+        token.add_argument("--approved", action="store_true", help="the node need not wait")
+        token.add_argument("--hours", type=int, default=LIFE_HOURS_DEFAULT)
+        commands.add_parser("digests", help="show tokenizers that nodes offered")
+        for word in ("approve", "refuse"):
+            decide = commands.add_parser(f"digest-{word}", help=f"{word} an offered tokenizer")
+            decide.add_argument("model", metavar="MODEL")
+            decide.add_argument("digest", metavar="DIGEST", help="its first characters")
+        drive = commands.add_parser("drive", help="start and stop nodes on this host, until Ctrl-C")
+        drive.add_argument("--gateway", required=True, metavar="URL", help="what its nodes dial")
+        drive.add_argument("--host-name", default=socket.gethostname().split(".")[0])
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Run the subcommand."""
+        command = options["command"]
+        if command in ABOUT:
+            self._act(command, options)
+        else:
+            getattr(self, "_" + command.replace("-", "_"))(options)
+
+    def _act(self, command: str, options: dict[str, Any]) -> None:
+        more = {"deadline_s": options["deadline"]} if command == "drain" else {}
+        with arguments_named(deadline_s="--deadline"):
+            changed = ABOUT[command][0](actor=OPERATOR, node=_node(options["node"]), **more)
+        self.stdout.write("Done." if changed else "Nothing to change.")
+
+    def _allow(self, options: dict[str, Any]) -> None:
+        with arguments_named(models="--model"):
+            node_allow(actor=OPERATOR, node=_node(options["node"]), models=options["model"])
+        self.stdout.write("Done.")
+
+    def _list(self, options: dict[str, Any]) -> None:
+        for found in signals(actor=OPERATOR, now=timezone.now()):
+            load = found.load
+            self.stdout.write(
+                f"{found.pool.name}: {load.nodes_ready} ready, {found.desired} desired of"
+                f" {found.nodes_min} to {found.pool.nodes_max}, {load.waiting} waiting"
+            )
+            for view in found.view.nodes:
+                self.stdout.write(f"  {_line(view)}")
+
+    def _token(self, options: dict[str, Any]) -> None:
+        draft = TokenDraft(
+            pool=options["pool"],
+            models=options["model"],
+            approved=options["approved"],
+            life_hours=options["hours"],
+        )
+        with arguments_named(pool="--pool", models="--model", life_hours="--hours"):
+            made = token_create(actor=OPERATOR, draft=draft)
+        self.stdout.write(made.secret)
+        self.stderr.write("Not shown again; the node reads it from SLUICE_ENROL_TOKEN.")
+
+    def _digests(self, options: dict[str, Any]) -> None:
+        for row in digest_list(user=OPERATOR):
+            shown = row.digest[:DIGEST_CHARS_SHOWN] or "(text only)"
+            self.stdout.write(f"{row.model} {shown} {row.state}, offered by {row.offered_by}")
+
+    def _digest_approve(self, options: dict[str, Any]) -> None:
+        self._decide(options, approved=True)
+
+    def _digest_refuse(self, options: dict[str, Any]) -> None:
+        self._decide(options, approved=False)
+
+    def _decide(self, options: dict[str, Any], *, approved: bool) -> None:
+        model, start = options["model"], options["digest"]
+        found = [row for row in digest_list(user=OPERATOR) if row.model == model]
+        found = [row for row in found if row.digest.startswith(start)]
+        if len(found) != 1:
+            raise CommandError(f"DIGEST: {len(found)} of {model!r} begin with {start!r}.")
+        changed = digest_decide(actor=OPERATOR, digest=found[0], approved=approved)
+        self.stdout.write("Done." if changed else "Nothing to change.")
+
+    def _drive(self, options: dict[str, Any]) -> None:
+        stop = threading.Event()
+        before = {kind: signal.signal(kind, lambda *_: stop.set()) for kind in STOP_SIGNALS}
+        folder = Path(settings.DATA_DIR) / "driver"
+        folder.mkdir(parents=True, exist_ok=True)
+        runfile = RunFile(folder)
+        if not runfile.acquire():
+            raise CommandError("Another driver runs with this data folder.")
+        for name in runfile.end_children():
+            self.stdout.write(f"ended {name}, left running by a killed driver")
+        supervisor = Supervisor(folder=settings.BASE_DIR, logs=folder, say=self.stdout.write)
+        driver = Driver(Place(options["gateway"], options["host_name"]), supervisor)
+        try:
+            while not stop.wait(POLL_S):
+                self._step(driver, supervisor, runfile, options["gateway"])
+        finally:
+            driver.stop()
+            runfile.clear()
+            runfile.release()
+            for kind, handler in before.items():
+                signal.signal(kind, handler)
+
+    def _step(self, driver: Driver, supervisor: Supervisor, runfile: RunFile, gateway: str) -> None:
+        try:
+            changed = driver.step()
+        except DatabaseError as error:
+            # The nodes serve on; what is wished is asked for again.
+            self.stderr.write(f"the database cannot be asked: {error}")
+            connections.close_all()
+            return
+        if changed:
+            runfile.write(Run(gateway, own_entry(), supervisor.entries))
+            self.stdout.write(f"runs {', '.join(sorted(driver.names)) or 'nothing'}")
+
+
+def _node(name: str) -> Any:
+    try:
+        return node_get(user=OPERATOR, name=name)
+    except ObjectDoesNotExist:
+        raise CommandError(f"NODE: there is no node {name!r}.") from None
+
+
+def _line(view: NodeView) -> str:
+    facts = view.node.facts
+    engine = facts.get("engine", "?")
+    told = f"{view.node.name} {view.state} {engine} on {view.node.region}"
+    return f"{told}: {view.reason}" if view.reason else told
