@@ -1,4 +1,4 @@
-"""A gateway is killed under load and started again: what was open is settled, once (F14)."""
+"""A gateway is killed under load: what was open is settled, once, by whoever lives (F14)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ import pytest
 
 from controlplane.billing.services import sweep_holds
 from tests.product.books import bills, check_books, open_holds
-from tests.product.traffic import Load
-from tests.support.money import rows
+from tests.product.traffic import Answer, Load, ask, make_body, open_client
+from tests.support.money import eventually, rows
 from tests.support.orm import orm
 from tests.support.product import Plan, Product
 
 KILLS = 3
 ANSWERS_BEFORE = 15
 REPORTS_QUIET_S = 1.0
+CREDITS = 8
+# Its heartbeats cease to count, and nodes have heard nothing else for a while.
+DEAD_S_MAX = 20.0
+LONG_TOKENS = 60
 
 
 @pytest.mark.parametrize("product", [Plan(nodes=2, tokens_per_s=60.0)], indirect=True)
@@ -37,6 +41,51 @@ async def test_a_killed_gateway_loses_and_doubles_nothing(product: Product) -> N
     await check_books(load.answers)
     sources = {source for bill in bills().values() for source in bill.sources}
     assert sources == {"gateway", "node"}
+
+
+@pytest.mark.parametrize(
+    "product",
+    [Plan(gateways=2, nodes=2, seeds=1, tokens_per_s=60.0, credits=CREDITS)],
+    indirect=True,
+)
+async def test_of_two_gateways_one_dies_and_the_other_serves_on_and_settles_its_requests(
+    product: Product,
+) -> None:
+    """The one that dies was found by the nodes themselves; the other is their seed."""
+    steady = Load(product.urls[:1], product.key, seed=6)
+    doomed = Load(product.urls[1:], product.key, seed=7)
+    async with steady, doomed:
+        await steady.until(ANSWERS_BEFORE)
+        await doomed.until(ANSWERS_BEFORE)
+        product.gateways[1].kill()
+        await doomed.stop()
+        await steady.until(2 * ANSWERS_BEFORE)
+    cut = [answer for answer in doomed.answers if answer.status == 200 and not answer.whole]
+    assert cut
+    assert all(answer.whole for answer in steady.answers), steady.answers
+    # All that had begun on a node is charged, though its own gateway never comes back.
+    begun = {answer.request for answer in cut if answer.tokens}
+    assert begun
+    await eventually(lambda: begun <= bills().keys(), DEAD_S_MAX)
+    assert {source for name in begun for source in bills()[name].sources} == {"node"}
+    await asyncio.sleep(REPORTS_QUIET_S)
+    await expire_what_is_left()
+    await check_books([*steady.answers, *doomed.answers])
+    await check_credits(product)
+
+
+async def check_credits(product: Product) -> None:
+    """The nodes take as many jobs from the one gateway as they take at all: none leaked."""
+    answers = [Answer(streamed=True) for _ in range(len(product.nodes) * CREDITS)]
+    body = make_body(tokens=LONG_TOKENS)
+    async with open_client(product.urls[0]) as client:
+        asked = [
+            asyncio.create_task(ask(client, product.key, body, answer=answer)) for answer in answers
+        ]
+        await eventually(lambda: all(answer.tokens or answer.ended_s for answer in answers))
+        assert not any(answer.ended_s for answer in answers)
+        await asyncio.gather(*asked)
+    assert all(answer.whole for answer in answers), answers
 
 
 async def expire_what_is_left() -> None:

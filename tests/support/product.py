@@ -43,9 +43,9 @@ class Plan:
     """What to run. `tokens_per_s` paces each stream of an echo node; 0 answers at once. With
     `speculates` nodes run the compact engine instead, which drafts a token wherever it can.
 
-    With `started` False the processes are made, and started by the test. Nodes are told of the first
-    `seeds` gateways only, and find the others. `dial` gives the port that
-    a node of this name dials instead of a gateway's.
+    With `started` False the processes are made, and started by the test. Nodes are told of the
+    first `seeds` gateways only, and find the others. `dial` gives the port that a node of this name
+    dials instead of a gateway's.
     """
 
     gateways: int = 1

@@ -1,0 +1,92 @@
+"""C3 over several gateways: keys, rules, limits and budgets are one, whichever gateway is asked.
+
+Two real gateway processes and one node that was told of the first alone. How exact limits and
+budgets are under a burst is also in `tests/product/test_limits.py`; here a limit is used up at both
+gateways in turn, where a share of it each would be seen at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import httpx2
+import pytest
+
+from controlplane.blueprint.demo import MODEL
+from controlplane.core.audit import OPERATOR
+from controlplane.quotas.services import rate_limit_set
+from controlplane.tenants.models import ApiKey
+from controlplane.tenants.services import apikey_revoke
+from tests.product.traffic import ask, make_body, open_client
+from tests.support.money import rows
+from tests.support.orm import orm, until
+from tests.support.product import Plan, Product, running_product
+from tests.support.rules import generates, publish
+from tests.support.servers import Servers
+
+NEWS_S_MAX = 2.0
+REQUESTS_PER_MIN = 4
+BODY = make_body(tokens=1, stream=False)
+
+
+@pytest.fixture
+def product(servers: Servers) -> Iterator[Product]:
+    with running_product(servers, Plan(gateways=2, seeds=1)) as product:
+        yield product
+
+
+@pytest.fixture
+async def clients(product: Product) -> AsyncIterator[list[httpx2.AsyncClient]]:
+    made = [open_client(url) for url in product.urls]
+    yield made
+    for client in made:
+        await client.aclose()
+
+
+def demo_key() -> ApiKey:
+    ((key, project, organization),) = rows("SELECT id, project_id, organization_id FROM api_keys")
+    return ApiKey(id=key, project_id=project, organization_id=organization)
+
+
+async def test_c3_a_limit_is_counted_once_for_both(
+    product: Product, clients: list[httpx2.AsyncClient]
+) -> None:
+    before = product.readiness()["configuration_version"]
+    await orm(rate_limit_set)(
+        actor=OPERATOR, subject=demo_key(), requests_per_min=REQUESTS_PER_MIN, tokens_per_min=None
+    )
+    await until(lambda: min(versions(product)) > before, NEWS_S_MAX)
+    answers = [await ask(clients[n % 2], product.key, BODY) for n in range(REQUESTS_PER_MIN + 2)]
+    assert [answer.status for answer in answers] == [200] * REQUESTS_PER_MIN + [429] * 2
+    left = [int(answer.headers["x-ratelimit-remaining-requests"]) for answer in answers]
+    assert left == [*reversed(range(REQUESTS_PER_MIN)), 0, 0]
+
+
+async def test_c3_a_revoked_key_opens_neither_within_two_seconds(
+    product: Product, clients: list[httpx2.AsyncClient]
+) -> None:
+    for client in clients:
+        assert (await ask(client, product.key, BODY)).whole
+
+    async def both_refuse() -> bool:
+        return all([(await ask(client, product.key, BODY)).status == 401 for client in clients])
+
+    assert await orm(apikey_revoke)(actor=OPERATOR, key=demo_key())
+    await until(both_refuse, NEWS_S_MAX)
+
+
+async def test_c3_a_published_rule_is_followed_by_both_within_two_seconds(
+    product: Product, clients: list[httpx2.AsyncClient]
+) -> None:
+    async def both_follow() -> bool:
+        answers = [await ask(client, product.key, BODY) for client in clients]
+        assert all(answer.whole for answer in answers)
+        return all(answer.headers["x-sluice-route"] == "everybody@1" for answer in answers)
+
+    assert not await both_follow()
+    await orm(publish)(generates("everybody", MODEL.name))
+    await until(both_follow, NEWS_S_MAX)
+
+
+def versions(product: Product) -> list[int]:
+    return [product.readiness(n)["configuration_version"] for n in range(len(product.urls))]
