@@ -2,9 +2,12 @@
 
 from django.urls import include, path
 
+from controlplane.core.api_schema import Description
 from controlplane.fleet.metrics import metrics
 
 urlpatterns = [
+    path("api/schema", Description.as_view(), name="api_schema"),
+    path("api/routing/", include("controlplane.routing.urls")),
     path("api/fleet/", include("controlplane.fleet.urls")),
     path("metrics", metrics),
     path("", include("frontend.urls")),

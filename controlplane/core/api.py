@@ -7,7 +7,9 @@ operator token, who acts as the command line does.
 from __future__ import annotations
 
 import hmac
-from typing import Any, TypeVar
+import re
+from collections.abc import Mapping
+from typing import IO, Any, TypeVar
 
 import msgspec
 from django.conf import settings
@@ -16,7 +18,7 @@ from django.http import Http404
 from rest_framework import exceptions
 from rest_framework.authentication import BaseAuthentication, SessionAuthentication
 from rest_framework.negotiation import BaseContentNegotiation
-from rest_framework.parsers import JSONParser
+from rest_framework.parsers import BaseParser
 from rest_framework.permissions import AllowAny
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
@@ -24,8 +26,12 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from controlplane.core.audit import OPERATOR, Actor, Operator
+from controlplane.core.conflict import Conflict
 
 BEARER = "Bearer "
+BODY_BYTES_MAX = 1 << 20
+_PLACE = re.compile(r"(?P<told>.*?)(?: - at `\$\.(?P<path>.*)`)?", re.DOTALL)
+_FIELD_NAMED = re.compile(r"Object (?:missing required|contains unknown) field `(?P<name>[^`]*)`")
 Body = TypeVar("Body", bound=msgspec.Struct)
 
 
@@ -46,6 +52,34 @@ class OperatorAuthentication(BaseAuthentication):
         return "Bearer"
 
 
+class TooLarge(exceptions.APIException):
+    """A body beyond the bound."""
+
+    status_code = 413
+    default_detail = f"A body has at most {BODY_BYTES_MAX:,} bytes."
+
+
+class BoundedJson(BaseParser):
+    """JSON up to a bound, never read further."""
+
+    media_type = "application/json"
+
+    def parse(
+        self,
+        stream: IO[Any],
+        media_type: str | None = None,
+        parser_context: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """The decoded body; raises TooLarge and ParseError."""
+        body = stream.read(BODY_BYTES_MAX + 1)
+        if len(body) > BODY_BYTES_MAX:
+            raise TooLarge
+        try:
+            return msgspec.json.decode(body)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise exceptions.ParseError(f"Not JSON: {error}.") from error
+
+
 class JsonOnly(BaseContentNegotiation):
     """Whatever a client says it accepts, it gets JSON."""
 
@@ -63,7 +97,7 @@ class ApiView(APIView):
 
     authentication_classes = (OperatorAuthentication, SessionAuthentication)
     permission_classes = (AllowAny,)
-    parser_classes = (JSONParser,)
+    parser_classes = (BoundedJson,)
     renderer_classes = (JSONRenderer,)
     content_negotiation_class = JsonOnly
 
@@ -82,10 +116,12 @@ class ApiView(APIView):
         try:
             return msgspec.convert(self.request.data, shape)
         except msgspec.ValidationError as error:
-            raise exceptions.ValidationError({"body": str(error)}) from error
+            raise ValidationError(_fields(str(error))) from error
 
     def handle_exception(self, exc: Exception) -> Response:
         """Errors of services as answers: {"error": {"message", "fields"}}."""
+        if isinstance(exc, Conflict):
+            return failed(409, "It is not as it was when you looked.", exc.message_dict)
         if isinstance(exc, ValidationError):
             return failed(400, "Some values are wrong.", exc.message_dict)
         if isinstance(exc, ObjectDoesNotExist | Http404):
@@ -97,6 +133,15 @@ class ApiView(APIView):
             answer.data = failed(answer.status_code, str(exc.detail)).data
             return answer
         raise exc
+
+
+def _fields(message: str) -> dict[str, list[str]]:
+    """What a body's shape lacks, at its field."""
+    found = _PLACE.fullmatch(message)
+    told, path = (found["told"], found["path"] or "") if found else (message, "")
+    named = _FIELD_NAMED.match(told)
+    names = [name for name in (path, named["name"] if named else "") if name]
+    return {".".join(names) or "body": [f"{told}."]}
 
 
 def bearer(request: Any) -> str | None:

@@ -27,6 +27,7 @@ INSTALLED_APPS = [
     "django_htmx",
     "axes",
     "csp",
+    "drf_spectacular",
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
@@ -61,6 +62,16 @@ TEMPLATES = [
         },
     }
 ]
+
+REST_FRAMEWORK = {"DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema"}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Sluice control plane",
+    "DESCRIPTION": "What the pages do, for programs; every change is audited.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    # Operations answer plain dictionaries, of which it cannot guess the form.
+    "DISABLE_ERRORS_AND_WARNINGS": True,
+}
 
 LANGUAGE_CODE = "en"
 USE_I18N = False

@@ -44,10 +44,7 @@ def test_without_traffic_nothing_would_change(cast: Cast) -> None:
 
 
 def test_who_and_what_would_move_and_what_it_would_cost(cast: Cast) -> None:
-    stranger: dict[str, Any] = {
-        "organization": cast.other.id.hex,
-        "project": cast.other_project.id.hex,
-    }
+    other, secret = cast.other.id.hex, cast.other_project.id.hex
     store([asked(cast, "small", region="north") for _ in range(3)])
     store([asked(cast, "large"), asked(cast, "small", organization=other, project=secret)])
     found = dry_run(generates("up", "large", organizations=[cast.acme.id.hex]))
