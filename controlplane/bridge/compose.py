@@ -23,6 +23,7 @@ from controlplane.bridge.session import conninfo_from
 from controlplane.bridge.snapshot import SnapshotSource
 from controlplane.gateway.app import Gateway, Send
 from controlplane.gateway.nodes.registry import Fleet
+from controlplane.gateway.places import Places
 from controlplane.gateway.ports import NodeIdentity
 from controlplane.gateway.s1_admission.body import Receive
 from controlplane.gateway.snapshot import Snapshot
@@ -96,6 +97,11 @@ class RunningGateway:
             safety=self.safety,
             fleet=self.fleet,
             region=settings.REGION,
+            places=Places(
+                header=settings.REGION_HEADER,
+                networks=settings.REGION_NETWORKS,
+                trusted_proxies=frozenset(settings.TRUSTED_PROXIES),
+            ),
             trusted_proxies=frozenset(settings.TRUSTED_PROXIES),
             pages_origins=frozenset(settings.PAGES_ORIGINS),
         )

@@ -46,7 +46,7 @@ from controlplane.gateway.s7_bill.price import price_usage
 from controlplane.gateway.s7_bill.settle import charge_delayed, settle_charge
 from controlplane.gateway.trip import Out, Trip, made
 from controlplane.gateway.waiting.claim import NoRoom
-from controlplane.gateway.world import REGION_HEADER, World
+from controlplane.gateway.world import World
 from controlplane.kernel.spans import INDEX
 from inference.contract.frames import BYTES_PER_TOKEN, Output
 
@@ -154,7 +154,7 @@ def _balance(trip: Trip) -> None:
             call,
             made(trip.step),
             world.fleet,
-            client_region=call.header(REGION_HEADER),
+            client_region=world.places.region_of(call),
             own_region=world.region,
             grammar_field=made(trip.admitted).ask.grammar_field,
         )

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from controlplane.gateway.misses.teller import MissTeller
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.nodes.retries import RetryBudget
+from controlplane.gateway.places import Places
 from controlplane.gateway.ports import Keys, Ledger, Limiter, Recorder, Safety
 from controlplane.gateway.s4_route.memory import RoutingMemory
 from controlplane.gateway.s4_route.saturation import WaitingRoom
-
-REGION_HEADER = b"x-sluice-region"
 
 
 @dataclass(kw_only=True)
@@ -28,6 +27,7 @@ class World:
     safety: Safety
     fleet: Fleet
     region: str
+    places: Places = field(default_factory=Places)
     trusted_proxies: frozenset[str] = frozenset()
     pages_origins: frozenset[str] = frozenset()
 

@@ -1,6 +1,7 @@
 """Typed readers of environment variables that fail loudly; not a place for defaults of settings."""
 
 import os
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
@@ -8,6 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
 FALSE_WORDS = frozenset({"0", "false", "no", "off"})
+NETWORKS_MAX = 10_000
 
 
 def text(name: str, default: str = "") -> str:
@@ -68,6 +70,25 @@ def url(name: str, schemes: tuple[str, ...]) -> SplitResult | None:
     if parts.scheme not in schemes:
         raise ImproperlyConfigured(f"{name} must start with one of {', '.join(schemes)}.")
     return parts
+
+
+def networks(name: str) -> tuple[tuple[IPv4Network | IPv6Network, str], ...]:
+    """Names of networks, as `10.0.0.0/8=eu, 2001:db8::/32=us`; each network once."""
+    found: dict[IPv4Network | IPv6Network, str] = {}
+    for entry in words(name):
+        written, _, value = (part.strip() for part in entry.partition("="))
+        if not value or not value.isprintable():
+            raise ImproperlyConfigured(f"{name} must be network=name, not {entry!r}.")
+        try:
+            network = ip_network(written)
+        except ValueError as error:
+            raise ImproperlyConfigured(f"{name}: {error} (in {entry!r}).") from None
+        if network in found:
+            raise ImproperlyConfigured(f"{name} names {network} twice.")
+        found[network] = value
+    if len(found) > NETWORKS_MAX:
+        raise ImproperlyConfigured(f"{name} may have at most {NETWORKS_MAX} networks.")
+    return tuple(found.items())
 
 
 def address(name: str, schemes: tuple[str, ...], *, chars_max: int) -> str:

@@ -18,3 +18,6 @@ TRUSTED_PROXIES = env.words("SLUICE_TRUSTED_PROXIES")
 # every node is one's own. Otherwise staff approve each.
 TRUST_FIRST_DIGEST = env.boolean("SLUICE_TRUST_FIRST_DIGEST", EMBEDDED_DATABASE)
 REGION = env.text("SLUICE_REGION", "local")
+# Where clients are: a header that those proxies set, or else the network of the client's address.
+REGION_HEADER = env.text("SLUICE_REGION_HEADER", "x-sluice-region").lower()
+REGION_NETWORKS = env.networks("SLUICE_REGION_NETWORKS")

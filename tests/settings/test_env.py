@@ -51,3 +51,28 @@ def test_numbers_keep_their_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     given(monkeypatch, "10")
     with pytest.raises(ImproperlyConfigured, match="0 to 9"):
         env.integer(NAME, 1, least=0, most=9)
+
+
+def test_networks_have_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert env.networks(NAME) == ()
+    given(monkeypatch, "10.0.0.0/8 = eu, 2001:db8::/32=us")
+    assert [(str(network), region) for network, region in env.networks(NAME)] == [
+        ("10.0.0.0/8", "eu"),
+        ("2001:db8::/32", "us"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("10.0.0.0/8", "network=name"),
+        ("10.0.0.0/8=", "network=name"),
+        ("10.0.0.1/8=eu", "host bits"),
+        ("ten/8=eu", "does not appear to be an IPv4 or IPv6 network"),
+        ("10.0.0.0/8=eu,10.0.0.0/8=us", "twice"),
+    ],
+)
+def test_a_wrong_network_is_named(monkeypatch: pytest.MonkeyPatch, value: str, told: str) -> None:
+    given(monkeypatch, value)
+    with pytest.raises(ImproperlyConfigured, match=f"{NAME}.*{told}"):
+        env.networks(NAME)

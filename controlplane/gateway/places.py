@@ -1,0 +1,71 @@
+"""Where clients are: the region that a trusted proxy names, or that of the client's network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from ipaddress import IPv4Network, IPv6Network, ip_address
+
+from controlplane.gateway.call import Call
+
+FORWARDED = b"x-forwarded-for"
+# Addresses whose network is remembered; one costs about 3 us to find.
+REMEMBERED_MAX = 4096
+
+Network = IPv4Network | IPv6Network
+
+
+class Places:
+    """Regions of clients; without a header and networks it knows none.
+
+    Headers are believed from `trusted_proxies` only. `header` is its name in lower case.
+    """
+
+    def __init__(
+        self,
+        *,
+        header: str = "",
+        networks: Iterable[tuple[Network, str]] = (),
+        trusted_proxies: frozenset[str] = frozenset(),
+    ) -> None:
+        self._header = header.encode("latin-1")
+        self._trusted = trusted_proxies
+        self._regions = {
+            (network.version, network.prefixlen, int(network.network_address)): region
+            for network, region in networks
+        }
+        self._lengths = {
+            version: sorted({bits for of, bits, _ in self._regions if of == version}, reverse=True)
+            for version in (4, 6)
+        }
+        self._of_address = lru_cache(REMEMBERED_MAX)(self._find)
+
+    def region_of(self, call: Call) -> str | None:
+        """The client's region; None where nothing tells it."""
+        trusted = call.peer in self._trusted
+        if trusted and self._header and (named := call.header(self._header)):
+            return named.strip()
+        if not self._regions:
+            return None
+        return self._of_address(self._forwarded(call) if trusted else call.peer)
+
+    def _forwarded(self, call: Call) -> str:
+        """The last address on the way that is no proxy of ours: those before it may be made up."""
+        hops = [hop.strip() for hop in (call.header(FORWARDED) or "").split(",")]
+        return next((hop for hop in reversed(hops) if hop and hop not in self._trusted), call.peer)
+
+    def _find(self, text: str) -> str | None:
+        """The longest prefix wins."""
+        try:
+            address = ip_address(text)
+        except ValueError:
+            return None
+        if address.version == 6 and address.ipv4_mapped is not None:
+            address = address.ipv4_mapped
+        value, bits = int(address), address.max_prefixlen
+        for length in self._lengths[address.version]:
+            network = value >> (bits - length) << (bits - length)
+            region = self._regions.get((address.version, length, network))
+            if region is not None:
+                return region
+        return None
