@@ -7,6 +7,7 @@ node's part tells how far it is with the prompts, what other gateways have sent 
 from __future__ import annotations
 
 from math import inf
+from typing import NamedTuple
 
 from controlplane.gateway.nodes.speed import Speed
 from inference.contract.frames import Step
@@ -43,44 +44,70 @@ class Told:
         self.oldest_at_s = 0.0
 
 
+class Ready(NamedTuple):
+    """What a decision adds up, kept ready: at a thousand nodes there is no time to work it out.
+
+    `wait_s` is the work that is there, infinite where no job is taken; `token_s` comes with each
+    further prompt token. Beyond `empty_tokens` the cache must evict, beyond `room_tokens` requests
+    must wait; `oldest_at_s` is when the oldest cached block was last used.
+    """
+
+    wait_s: float
+    token_s: float
+    empty_tokens: float
+    room_tokens: float
+    oldest_at_s: float
+
+
 class Account:
     """Jobs of ours on one node, `active` of them, and what they and others' jobs make of it.
 
-    `queued_tokens` are uncached prompt tokens that wait there to be prefilled, everybody's. Kept
-    ready for decisions to add up: `wait_s`, seconds of work that is there; `token_s` for each
-    further prompt token; the tokens that fit before the cache must evict (`empty_tokens`) or
-    requests must wait (`room_tokens`); and when its oldest cached block was last used.
-    `cap` bounds jobs below the node's credits while it has to prove itself.
+    `queued_tokens` are uncached prompt tokens that wait there to be prefilled, everybody's.
+    `credits_left` is how many more jobs it takes from this gateway now. `heard_s` is when it last
+    stepped, `idle_s` when it was last seen without work.
     """
 
     __slots__ = (
-        "_booked", "_recent", "active", "block_size", "cap", "credits", "empty_tokens", "heard_s",
-        "kv_blocks", "oldest_at_s", "queued_tokens", "room_tokens", "speed", "token_s", "told",
-        "wait_s",
+        "_booked", "_cap", "_credits", "_recent", "active", "block_size", "credits_left", "heard_s",
+        "idle_s", "kv_blocks", "queued_tokens", "ready", "speed", "told",
     )  # fmt: skip
 
     def __init__(self, credits: int, *, block_size: int = 1, kv_blocks: int = 0) -> None:
-        self.credits = credits
-        self.cap: int | None = None
         self.block_size = block_size
         self.kv_blocks = kv_blocks
         self.active = 0
+        self.queued_tokens = 0
+        self.heard_s = self.idle_s = 0.0
         self.speed = Speed()
         self.told = Told()
-        self.heard_s = 0.0
+        self._credits = credits
+        self._cap: int | None = None
         self._booked = 0
         # Booked since the last step frame, and between it and the one before.
         self._recent = (0, 0)
-        self.queued_tokens = 0
-        self.wait_s = self.token_s = self.oldest_at_s = 0.0
-        self.empty_tokens = self.room_tokens = inf
         self.weigh()
 
     @property
-    def credits_left(self) -> int:
-        """How many more jobs the node takes from this gateway now."""
-        most = self.credits if self.cap is None else min(self.credits, self.cap)
-        return most - self.active
+    def credits(self) -> int:
+        """How many jobs the node takes from this gateway at once."""
+        return self._credits
+
+    @credits.setter
+    def credits(self, number: int) -> None:
+        if number != self._credits:
+            self._credits = number
+            self.weigh()
+
+    @property
+    def cap(self) -> int | None:
+        """Bounds jobs below the node's credits while it has to prove itself."""
+        return self._cap
+
+    @cap.setter
+    def cap(self, number: int | None) -> None:
+        if number != self._cap:
+            self._cap = number
+            self.weigh()
 
     @property
     def others_active(self) -> int:
@@ -135,16 +162,19 @@ class Account:
             self.weigh()
 
     def weigh(self) -> None:
-        """Work out anew what a decision adds up."""
+        """Work out anew what decisions read."""
         speed, told = self.speed, self.told
-        queued = self.queued_tokens = self._queued()
-        self.token_s = 1.0 / speed.prefill_tokens_per_s
-        sequences = self.active + told.others_active + 1
-        self.wait_s = queued * self.token_s + ACTIVE_WEIGHT * sequences * speed.step_s
+        most = self._credits if self._cap is None else min(self._credits, self._cap)
+        self.credits_left = most - self.active
+        self.queued_tokens = queued = self._queued()
+        token_s = 1.0 / speed.prefill_tokens_per_s
+        wait_s = inf
+        if self.credits_left > 0:
+            sequences = self.active + told.others_active + 1
+            wait_s = queued * token_s + ACTIVE_WEIGHT * sequences * speed.step_s
         # What waits takes its blocks first.
-        self.room_tokens = told.free_tokens - queued
-        self.empty_tokens = told.empty_tokens - queued
-        self.oldest_at_s = told.oldest_at_s
+        empty_tokens, room_tokens = told.empty_tokens - queued, told.free_tokens - queued
+        self.ready = Ready(wait_s, token_s, empty_tokens, room_tokens, told.oldest_at_s)
 
     def _queued(self) -> int:
         """A step frame may have been made before our last jobs arrived, so what was booked within

@@ -14,7 +14,7 @@ from math import inf
 
 import msgspec
 
-from controlplane.gateway.nodes.account import Account
+from controlplane.gateway.nodes.account import Account, Ready
 from controlplane.gateway.nodes.means import FleetMeans
 
 EVICT_WEIGHT = 2.0
@@ -67,23 +67,18 @@ def choose(
     return Choice(ties[int(draw * len(ties))], costs)
 
 
-def cost_s(node: Account, uncached: int, means: FleetMeans, *, now_s: float) -> float:
-    """The cost of one node that has a credit."""
-    parts = explain(node, uncached, means, now_s=now_s)
-    total: float = sum(msgspec.structs.astuple(parts))
-    return total
-
-
 def explain(node: Account, uncached: int, means: FleetMeans, *, now_s: float) -> CostParts:
-    """The same sum, part by part."""
-    queue_s = node.queued_tokens * node.token_s
+    """The same sum for one node, part by part."""
+    ready = node.ready
+    queue_s = node.queued_tokens * ready.token_s
+    evict_s, overflow_s = _cache_s(ready, uncached, means, now_s)
     return CostParts(
         wait_s=queue_s,
-        prefill_s=uncached * node.token_s,
-        active_s=node.wait_s - queue_s,
+        prefill_s=uncached * ready.token_s,
+        active_s=ready.wait_s - queue_s,
         busy_s=uncached * means.copy_weight / means.prefill_tokens_per_s,
-        evict_s=_evict_s(node, uncached, means, now_s),
-        overflow_s=max(0.0, uncached - node.room_tokens) * node.token_s,
+        evict_s=evict_s,
+        overflow_s=overflow_s,
     )
 
 
@@ -100,22 +95,32 @@ def _costs(
     busy_s = means.copy_weight / means.prefill_tokens_per_s
     evict_s = EVICT_WEIGHT / means.prefill_tokens_per_s * means.oldest_s
     latest_s = now_s + means.oldest_s
+    ready = [node.ready for node in nodes]
     return [
-        inf
-        if node.credits_left <= 0
-        else node.wait_s + uncached * (node.token_s + busy_s)
-        if (uncached := prompt_tokens - known) <= node.empty_tokens
-        else node.wait_s
-        + uncached * (node.token_s + busy_s + evict_s / (latest_s - node.oldest_at_s))
-        if node.empty_tokens <= 0 and uncached <= node.room_tokens
-        else cost_s(node, uncached, means, now_s=now_s)
-        for node, known in zip(nodes, cached, strict=True)
+        wait_s + uncached * (token_s + busy_s)
+        if (uncached := prompt_tokens - known) <= empty_tokens
+        else wait_s + uncached * (token_s + busy_s + evict_s / (latest_s - oldest_at_s))
+        if empty_tokens <= 0 and uncached <= room_tokens
+        else _tight_s(each, uncached, means, now_s=now_s)
+        for (each, known) in zip(ready, cached, strict=True)
+        for (wait_s, token_s, empty_tokens, room_tokens, oldest_at_s) in (each,)
     ]
 
 
-def _evict_s(node: Account, uncached: int, means: FleetMeans, now_s: float) -> float:
-    """Tokens that must be evicted, weighed by how young they are among the fleet's."""
-    evicted = min(max(0.0, uncached - node.empty_tokens), uncached)
-    age_s = now_s - node.oldest_at_s
+def _tight_s(ready: Ready, uncached: int, means: FleetMeans, *, now_s: float) -> float:
+    """The cost where only some of the tokens evict, or not all of them fit."""
+    per_token_s = ready.token_s + means.copy_weight / means.prefill_tokens_per_s
+    evict_s, overflow_s = _cache_s(ready, uncached, means, now_s)
+    return ready.wait_s + uncached * per_token_s + evict_s + overflow_s
+
+
+def _cache_s(ready: Ready, uncached: int, means: FleetMeans, now_s: float) -> tuple[float, float]:
+    """What evicted tokens cost, weighed by how young they are among the fleet's; and overflow."""
+    evicted = min(max(0.0, uncached - ready.empty_tokens), uncached)
+    age_s = now_s - ready.oldest_at_s
     share = means.oldest_s / (age_s + means.oldest_s)
-    return EVICT_WEIGHT * evicted * share / means.prefill_tokens_per_s
+    overflow = max(0.0, uncached - ready.room_tokens)
+    return (
+        EVICT_WEIGHT * evicted * share / means.prefill_tokens_per_s,
+        overflow * ready.token_s,
+    )

@@ -1,17 +1,29 @@
-"""What stage 4 remembers between requests: means by model, predictions by block size, rings."""
+"""What stage 4 remembers between requests: means, predictions, rings, and who the nodes are."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from typing import Any
 
+from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.means import FleetMeans
 from controlplane.gateway.nodes.predicted import Predictions
 from controlplane.gateway.s4_route.ring import Ring
 
 MODELS_MAX = 256
+ROSTERS_MAX = 16
 BLOCK_SIZES_MAX = 32
 RINGS_MAX = 32
+
+
+class Roster:
+    """Names and accounts of some nodes, in their order."""
+
+    __slots__ = ("accounts", "names")
+
+    def __init__(self, nodes: tuple[NodeLink, ...]) -> None:
+        self.names = [link.identity.name for link in nodes]
+        self.accounts = [link.account for link in nodes]
 
 
 class RoutingMemory:
@@ -20,6 +32,7 @@ class RoutingMemory:
     def __init__(self) -> None:
         self._means: OrderedDict[str, FleetMeans] = OrderedDict()
         self._predictions: OrderedDict[int, Predictions] = OrderedDict()
+        self._rosters: OrderedDict[tuple[NodeLink, ...], Roster] = OrderedDict()
         self._rings: OrderedDict[tuple[str, ...], Ring] = OrderedDict()
 
     def means(self, model: str) -> FleetMeans:
@@ -37,6 +50,14 @@ class RoutingMemory:
             _bound(self._predictions, BLOCK_SIZES_MAX)
         self._predictions.move_to_end(block_size)
         return self._predictions[block_size]
+
+    def roster(self, nodes: tuple[NodeLink, ...]) -> Roster:
+        """Of these nodes: mostly the same from request to request, and many."""
+        found = self._rosters.get(nodes)
+        if found is None:
+            found = self._rosters[nodes] = Roster(nodes)
+            _bound(self._rosters, ROSTERS_MAX)
+        return found
 
     def ring(self, names: tuple[str, ...]) -> Ring:
         """With these nodes on it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 
 import msgspec
 
@@ -11,8 +10,8 @@ from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.s4_route.cost import Choice, choose
-from controlplane.gateway.s4_route.memory import RoutingMemory
-from controlplane.gateway.s4_route.prefix import Sought, cached_tokens, ring_key
+from controlplane.gateway.s4_route.memory import Roster, RoutingMemory
+from controlplane.gateway.s4_route.prefix import Sought, find_overlap
 from controlplane.gateway.s4_route.receipt import Receipt, make_receipt
 from controlplane.kernel.clock import monotonic_s
 from controlplane.kernel.spans import INDEX
@@ -39,40 +38,34 @@ def pick_node(
     fleet: Fleet,
     memory: RoutingMemory,
     *,
-    nodes: Sequence[NodeLink],
+    nodes: tuple[NodeLink, ...],
 ) -> Placement:
-    """The best of `nodes`, which all have a credit; there must be one."""
-    overlap = cached_tokens(call, sought, fleet, memory, nodes=nodes)
+    """The best of `nodes`; one must have a credit."""
+    roster = memory.roster(nodes)
+    overlap = find_overlap(call, sought, fleet, memory, roster=roster)
     began = call.spans.clock()
     now_s = monotonic_s()
     means = memory.means(sought.model)
     choice = choose(
-        [link.account for link in nodes],
-        overlap.cached,
-        sought.tokens,
-        means,
-        now_s=now_s,
-        draw=random.random(),
+        roster.accounts, overlap.cached, sought.tokens, means, now_s=now_s, draw=random.random()
     )
     if overlap.index == "ring":
-        choice = Choice(_by_ring(sought, fleet, memory, nodes), choice.costs)
-    link = nodes[choice.place]
+        choice = Choice(_by_ring(sought, fleet, memory, roster), choice.costs)
+    link, cached = nodes[choice.place], overlap.cached[choice.place]
+    receipt = make_receipt(sought, overlap, roster, choice, memory=memory, now_s=now_s)
     size = link.hello.block_size
-    placement = Placement(
-        link=link,
-        cached_tokens=overlap.cached[choice.place],
-        receipt=make_receipt(sought, nodes, overlap, choice, means=means, now_s=now_s),
-    )
-    memory.predictions(size).add(link.identity.name, sought.chains.get(size, ()), now_s)
+    memory.predictions(size).add(link.identity.name, sought.chains[size], now_s)
     call.spans.add(NODE, began)
-    return placement
+    return Placement(link=link, cached_tokens=cached, receipt=receipt)
 
 
-def _by_ring(sought: Sought, fleet: Fleet, memory: RoutingMemory, nodes: Sequence[NodeLink]) -> int:
+def _by_ring(sought: Sought, fleet: Fleet, memory: RoutingMemory, roster: Roster) -> int:
     """On the ring stand all nodes of the model, so that few keys move while some are full."""
     loads = {
-        link.identity.name: link.account.active + link.account.told.others_active for link in nodes
+        name: account.active + account.told.others_active
+        for name, account in zip(roster.names, roster.accounts, strict=True)
+        if account.credits_left > 0
     }
     names = {link.identity.name for link in fleet.candidates(sought.model)}
     ring = memory.ring(tuple(sorted(names.union(loads))))
-    return list(loads).index(ring.pick(ring_key(sought), loads))
+    return roster.names.index(ring.pick(sought.head, loads))

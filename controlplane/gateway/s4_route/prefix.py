@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from itertools import repeat
 from typing import Literal
 
 import msgspec
 
 from controlplane.gateway.call import Call
-from controlplane.gateway.nodes.link import NodeLink
+from controlplane.gateway.nodes.index import Level, PrefixIndex
 from controlplane.gateway.nodes.registry import Fleet
-from controlplane.gateway.s4_route.memory import RoutingMemory
+from controlplane.gateway.s4_route.memory import Roster, RoutingMemory
 from controlplane.kernel.clock import monotonic_s
 from controlplane.kernel.spans import INDEX
 
 PREFIX = INDEX["s4_route.prefix"]
-# A node's events come with its steps, so one that works without stepping has told nothing new.
-STALE_S = 1.0
 # How much of a prompt siblings must have in common to meet where no index tells.
 HEAD_TOKENS = 128
 HEAD_BYTES = 512
@@ -36,82 +34,76 @@ class Sought(msgspec.Struct, frozen=True, kw_only=True):
     chains: dict[int, list[bytes]]
     text: bytes = b""
 
+    @property
+    def cacheable(self) -> int:
+        """All tokens but the last, which is always computed for its logits."""
+        return max(0, self.tokens - 1)
+
+    @property
+    def head(self) -> bytes:
+        """What siblings have in common; empty where nothing can be cached at all."""
+        if self.text:
+            return self.text[:HEAD_BYTES]
+        for size, chain in self.chains.items():
+            if chain:
+                return chain[min(len(chain), max(1, HEAD_TOKENS // size)) - 1]
+        return b""
+
 
 class Overlap(msgspec.Struct, frozen=True, kw_only=True):
-    """Reusable tokens, one figure per node.
+    """Reusable tokens of each node, as the choice believes them.
 
-    `cached` is what the choice believes, `expected` has also what was dispatched moments ago.
     `available` is the most that any node of the fleet has, whether it takes jobs now or not.
     """
 
     cached: list[int]
-    expected: list[int]
     available: int
     index: IndexState
 
 
-def cached_tokens(
-    call: Call,
-    sought: Sought,
-    fleet: Fleet,
-    memory: RoutingMemory,
-    *,
-    nodes: Sequence[NodeLink],
+def find_overlap(
+    call: Call, sought: Sought, fleet: Fleet, memory: RoutingMemory, *, roster: Roster
 ) -> Overlap:
-    """The last prompt token is always computed, for its logits, so it counts as cached nowhere."""
+    """Look the prompt up; a node that nothing fresh is known of has what it was just sent."""
     began = call.spans.clock()
-    now_s = monotonic_s()
+    most = sought.cacheable
     known: dict[str, int] = {}
-    guessed: dict[str, int] = {}
-    unknown: set[str] = set()
+    doubtful: set[str] = set()
     available = 0
     for size, chain in sought.chains.items():
         index = fleet.index(size)
-        levels = index.match(chain)
-        known.update((name, blocks * size) for name, blocks in index.by_node(levels).items())
-        for name, blocks in memory.predictions(size).blocks(chain, now_s).items():
-            guessed[name] = blocks * size
-        unknown.update(index.unknown)
-        for level in reversed(levels):
-            if any(_serves(fleet, name, sought.model) for name in index.names(level.nodes)):
-                available = max(available, level.blocks * size)
-                break
-    names = [link.identity.name for link in nodes]
-    stale = unknown.union(_silent(nodes, now_s)).intersection(names)
-    most = max(0, sought.tokens - 1)
-    expected = [min(max(known.get(name, 0), guessed.get(name, 0)), most) for name in names]
-    if stale:
-        cached = [
-            expected[place] if name in stale else min(known.get(name, 0), most)
-            for place, name in enumerate(names)
-        ]
-    else:
-        cached = [min(known.get(name, 0), most) for name in names]
+        levels = [Level(min(blocks * size, most), nodes) for blocks, nodes in index.match(chain)]
+        known.update(index.by_node(levels))
+        doubtful.update(index.unknown)
+        available = max(available, _available(sought.model, fleet, index, levels))
+    cached = list(map(known.get, roster.names, repeat(0)))
+    stale = 0
+    silent = memory.means(sought.model).silent
+    if doubtful or silent:
+        for place, name in enumerate(roster.names):
+            if name in doubtful or roster.accounts[place] in silent:
+                stale += 1
+                cached[place] = max(cached[place], predicted_tokens(sought, memory, name))
     call.spans.add(PREFIX, began)
     return Overlap(
-        cached=cached,
-        expected=expected,
-        available=min(available, most),
-        index=_state(sought, len(stale), len(nodes)),
+        cached=cached, available=available, index=_state(sought, stale, len(roster.names))
     )
 
 
-def ring_key(sought: Sought) -> bytes:
-    """What siblings have in common; empty where nothing can be cached at all."""
-    if sought.text:
-        return sought.text[:HEAD_BYTES]
-    for size, chain in sought.chains.items():
-        if chain:
-            return chain[min(len(chain), max(1, HEAD_TOKENS // size)) - 1]
-    return b""
+def predicted_tokens(sought: Sought, memory: RoutingMemory, name: str) -> int:
+    """What a node should have soon, since it was sent a prompt with the same beginning."""
+    now_s = monotonic_s()
+    return max(
+        min(memory.predictions(size).blocks(name, chain, now_s) * size, sought.cacheable)
+        for size, chain in sought.chains.items()
+    )
 
 
-def _state(sought: Sought, stale: int, nodes: int) -> IndexState:
-    if not ring_key(sought):
-        return "exact"
-    if sought.text or stale == nodes:
-        return "ring"
-    return "stale" if stale else "exact"
+def _available(model: str, fleet: Fleet, index: PrefixIndex, levels: list[Level]) -> int:
+    for level in reversed(levels):
+        if any(_serves(fleet, name, model) for name in index.names(level.nodes)):
+            return level.blocks
+    return 0
 
 
 def _serves(fleet: Fleet, name: str, model: str) -> bool:
@@ -119,12 +111,9 @@ def _serves(fleet: Fleet, name: str, model: str) -> bool:
     return link is not None and any(offer.name == model for offer in link.hello.models)
 
 
-def _silent(nodes: Sequence[NodeLink], now_s: float) -> list[str]:
-    """Nodes that have had work for a while, and have said nothing."""
-    return [
-        link.identity.name
-        for link in nodes
-        if link.account.active
-        and now_s - link.account.heard_s > STALE_S
-        and now_s - link.jobs.busy_since_s > STALE_S
-    ]
+def _state(sought: Sought, stale: int, nodes: int) -> IndexState:
+    if not sought.head:
+        return "exact"
+    if sought.text or stale == nodes:
+        return "ring"
+    return "stale" if stale else "exact"

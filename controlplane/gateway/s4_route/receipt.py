@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from heapq import nsmallest
+from math import inf
 
 import msgspec
 
-from controlplane.gateway.nodes.link import NodeLink
-from controlplane.gateway.nodes.means import FleetMeans
+from controlplane.gateway.nodes.account import Account
 from controlplane.gateway.s4_route.cost import Choice, explain
-from controlplane.gateway.s4_route.prefix import IndexState, Overlap, Sought
+from controlplane.gateway.s4_route.memory import Roster, RoutingMemory
+from controlplane.gateway.s4_route.prefix import IndexState, Overlap, Sought, predicted_tokens
 
 CANDIDATES_MAX = 8
 MS_PER_S = 1000.0
@@ -46,45 +46,53 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
 def make_receipt(
     sought: Sought,
-    nodes: Sequence[NodeLink],
     overlap: Overlap,
+    roster: Roster,
     choice: Choice,
     *,
-    means: FleetMeans,
+    memory: RoutingMemory,
     now_s: float,
 ) -> Receipt:
-    """The receipt of a choice among `nodes`."""
-    cheapest = nsmallest(CANDIDATES_MAX, range(len(nodes)), key=choice.costs.__getitem__)
-    if choice.place not in cheapest:
-        cheapest[-1] = choice.place
-    candidates = tuple(
-        _candidate(nodes[place], overlap.cached[place], sought, means, now_s) for place in cheapest
-    )
+    """The receipt of a choice among the nodes of `roster`."""
+    means = memory.means(sought.model)
+    candidates = []
+    for place in _cheapest(choice):
+        account, cached = roster.accounts[place], overlap.cached[place]
+        parts = explain(account, sought.tokens - cached, means, now_s=now_s)
+        parts_ms = [round(part * MS_PER_S, 3) for part in msgspec.structs.astuple(parts)]
+        candidates.append(_candidate(roster.names[place], account, cached, parts_ms))
+    name, believed = roster.names[choice.place], overlap.cached[choice.place]
     return Receipt(
         rule=sought.rule,
-        node=nodes[choice.place].identity.name,
-        why=_why(sought, overlap, candidates, nodes[choice.place].identity.name, len(nodes)),
+        node=name,
+        why=_why(sought, overlap, candidates, name=name, weighed=len(roster.names)),
         index=overlap.index,
         available_tokens=overlap.available,
-        predicted_cached_tokens=overlap.expected[choice.place],
-        candidates=candidates,
+        predicted_cached_tokens=max(believed, predicted_tokens(sought, memory, name)),
+        candidates=tuple(candidates),
     )
 
 
-def _candidate(
-    link: NodeLink, cached: int, sought: Sought, means: FleetMeans, now_s: float
-) -> Candidate:
-    account = link.account
-    parts = explain(account, sought.tokens - cached, means, now_s=now_s)
-    wait, prefill, active, busy, evict, overflow = (
-        round(part * MS_PER_S, 3) for part in msgspec.structs.astuple(parts)
-    )
+def _cheapest(choice: Choice) -> list[int]:
+    """Places of the cheapest nodes that have room, cheapest first, with the chosen one."""
+    costs = choice.costs
+    bound = sorted(costs)[:CANDIDATES_MAX][-1]
+    near = [place for place, cost in enumerate(costs) if cost <= bound < inf or cost < bound]
+    near.sort(key=lambda place: (costs[place], place != choice.place))
+    del near[CANDIDATES_MAX:]
+    if choice.place not in near:
+        near[CANDIDATES_MAX - 1 :] = [choice.place]
+    return near
+
+
+def _candidate(name: str, account: Account, cached: int, parts_ms: list[float]) -> Candidate:
+    wait, prefill, active, busy, evict, overflow = parts_ms
     return Candidate(
-        node=link.identity.name,
+        node=name,
         cached_tokens=cached,
         queued_tokens=account.queued_tokens,
         active=account.active + account.told.others_active,
-        cost_ms=round(wait + prefill + active + busy + evict + overflow, 3),
+        cost_ms=round(sum(parts_ms), 3),
         wait_ms=wait,
         prefill_ms=prefill,
         active_ms=active,
@@ -95,7 +103,12 @@ def _candidate(
 
 
 def _why(
-    sought: Sought, overlap: Overlap, candidates: Sequence[Candidate], name: str, weighed: int
+    sought: Sought,
+    overlap: Overlap,
+    candidates: Sequence[Candidate],
+    *,
+    name: str,
+    weighed: int,
 ) -> str:
     """One sentence of facts."""
     if weighed == 1:
@@ -106,18 +119,17 @@ def _why(
             f"and {name} had no more than its share of the load."
         )
     chosen = next(each for each in candidates if each.node == name)
-    had = f"{chosen.cached_tokens:,} of {sought.tokens:,} prompt tokens cached"
     most = max(candidates, key=lambda each: each.cached_tokens)
-    stale = " (some by what was sent there, since its events are late)"
-    doubt = stale if overlap.index == "stale" else ""
-    if chosen.cached_tokens == most.cached_tokens == 0:
-        reason = f"No node had this prompt cached, and {name} had the lowest expected cost"
+    had = f"{name} had {chosen.cached_tokens:,} of {sought.tokens:,} prompt tokens cached"
+    if overlap.index == "stale":
+        had += " (as far as is known: the events of some nodes are late)"
+    if most.cached_tokens == 0:
+        had = f"No node had this prompt cached, and {name} had the lowest expected cost"
     elif chosen.cached_tokens == most.cached_tokens:
-        reason = f"{name} had {had}{doubt} and the lowest expected cost"
+        had += " and the lowest expected cost"
     else:
-        reason = (
-            f"{name} had {had}{doubt}; {most.node} had {most.cached_tokens:,}, but with "
-            f"{most.queued_tokens:,} tokens waiting and {most.active} requests it would have cost "
-            f"{most.cost_ms:,.0f} ms"
+        had += (
+            f"; {most.node} had {most.cached_tokens:,}, but with {most.queued_tokens:,} tokens "
+            f"waiting and {most.active} requests there it would have cost {most.cost_ms:,.0f} ms"
         )
-    return f"{reason}: {chosen.cost_ms:,.0f} ms among {weighed} nodes."
+    return f"{had}: {chosen.cost_ms:,.0f} ms, the least of {weighed} nodes."

@@ -57,8 +57,8 @@ def test_what_other_gateways_have_there_counts() -> None:
     account.on_step(told, 1.0)
     assert account.queued_tokens == 100 + 800
     assert account.others_active == 3
-    assert account.wait_s == pytest.approx(
-        900 * account.token_s + ACTIVE_WEIGHT * 5 * account.speed.step_s
+    assert account.ready.wait_s == pytest.approx(
+        900 * account.ready.token_s + ACTIVE_WEIGHT * 5 * account.speed.step_s
     )
 
 
@@ -100,18 +100,18 @@ def test_no_claim_of_speed_is_beyond_bounds() -> None:
 
 def test_room_is_what_is_free_less_what_waits_for_it() -> None:
     account = Account(8, block_size=16, kv_blocks=100)
-    assert (account.room_tokens, account.empty_tokens) == (inf, inf)
+    assert (account.ready.room_tokens, account.ready.empty_tokens) == (inf, inf)
     account.book(100)
     account.on_step(step(kv_free_blocks=50, kv_cached_blocks=40, oldest_block_s=3.0), 10.0)
-    assert account.room_tokens == 50 * 16 - 100
-    assert account.empty_tokens == 10 * 16 - 100
-    assert account.oldest_at_s == 7.0
+    assert account.ready.room_tokens == 50 * 16 - 100
+    assert account.ready.empty_tokens == 10 * 16 - 100
+    assert account.ready.oldest_at_s == 7.0
 
 
 def test_an_engine_without_a_cache_has_room() -> None:
     account = Account(8, block_size=16, kv_blocks=0)
     account.on_step(step(kv_free_blocks=0), 1.0)
-    assert (account.room_tokens, account.empty_tokens) == (inf, inf)
+    assert (account.ready.room_tokens, account.ready.empty_tokens) == (inf, inf)
 
 
 ACTIONS = st.tuples(st.sampled_from(["book", "prefilled", "release", "step"]), st.integers(0, 3000))
@@ -138,7 +138,7 @@ def test_it_stays_within_bounds_and_ends_at_zero(actions: list[tuple[str, int]])
             getattr(bookings[place], action)()
         assert 0 <= account.queued_tokens <= sum(waiting.values())
         assert 0 <= account.active <= 5
-        assert account.wait_s > 0
+        assert account.ready.wait_s > 0
     for booking in bookings:
         booking.release()
     assert (account.active, account.queued_tokens) == (0, 0)

@@ -5,12 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.gateway.nodes.predicted import (
-    ENTRIES_PER_HEAD_MAX,
-    HEADS_MAX,
-    LIFE_S,
-    Predictions,
-)
+from controlplane.gateway.nodes.predicted import BLOCKS_MAX, LIFE_S, Predictions
 from inference.contract.blocks import chain_hashes
 
 
@@ -34,34 +29,25 @@ def test_the_longest_common_beginning_by_node(
             (place for place, (one, other) in enumerate(pairs) if one != other),
             min(len(tokens), len(wanted)),
         )
-        if shared:
-            expected[node] = max(shared, expected.get(node, 0))
-    assert predictions.blocks(chain(*wanted), 1.0) == expected
+        expected[node] = max(shared, expected.get(node, 0))
+    for node in "ab":
+        assert predictions.blocks(node, chain(*wanted), 1.0) == expected.get(node, 0)
 
 
 def test_a_prediction_ends() -> None:
     predictions = Predictions()
     predictions.add("ada", chain(1, 2), 0.0)
-    assert predictions.blocks(chain(1, 2), LIFE_S - 0.1) == {"ada": 2}
-    assert predictions.blocks(chain(1, 2), LIFE_S) == {}
+    assert predictions.blocks("ada", chain(1, 2), LIFE_S - 0.1) == 2
+    assert predictions.blocks("ada", chain(1, 2), LIFE_S) == 0
     predictions.add("bob", chain(3), LIFE_S)
     assert len(predictions) == 1
 
 
-def test_a_node_that_speaks_for_itself_is_believed() -> None:
-    predictions = Predictions()
-    predictions.add("ada", chain(1, 2), 0.0)
-    predictions.add("bob", chain(1), 0.0)
-    predictions.drop("ada")
-    assert predictions.blocks(chain(1, 2), 0.0) == {"bob": 1}
-
-
 def test_their_number_is_bounded() -> None:
     predictions = Predictions()
-    for number in range(HEADS_MAX + 10):
-        predictions.add("ada", chain(number), 0.0)
-    assert len(predictions) == HEADS_MAX
-    assert predictions.blocks(chain(0), 0.0) == {}
-    for number in range(2 * ENTRIES_PER_HEAD_MAX):
-        predictions.add("ada", chain(HEADS_MAX, number), 0.0)
-    assert len(predictions) <= HEADS_MAX + ENTRIES_PER_HEAD_MAX
+    long = chain(*range(BLOCKS_MAX // 4))
+    for number in range(10):
+        predictions.add(f"node-{number}", long, 0.0)
+        assert len(predictions) <= 4
+    assert predictions.blocks("node-0", long, 0.0) == 0
+    assert predictions.blocks("node-9", long, 0.0) == len(long)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from controlplane.gateway.nodes.account import ACTIVE_WEIGHT, Account
 from controlplane.gateway.nodes.means import COPY_WEIGHT_MAX, FleetMeans
-from controlplane.gateway.s4_route.cost import EVICT_WEIGHT, choose, cost_s, explain
+from controlplane.gateway.s4_route.cost import EVICT_WEIGHT, choose, explain
 from inference.contract.frames import Step
 from tests.support.fleet import make_step
 
@@ -46,6 +46,10 @@ def means(backlog: float = 0.0, *nodes: Account) -> FleetMeans:
     made.observe(nodes or [node()], NOW_S)
     made.backlog = backlog
     return made
+
+
+def cost_s(one: Account, uncached: int, of: FleetMeans, *, now_s: float) -> float:
+    return choose([one], [0], uncached, of, now_s=now_s, draw=0.0).costs[0]
 
 
 def place_of(nodes: list[Account], cached: list[int], tokens: int, of: FleetMeans) -> int:
@@ -88,7 +92,7 @@ def test_all_at_once_is_each_for_itself(pairs: list[tuple[Account, int]], backlo
     of = means(backlog, *nodes)
     choice = choose(nodes, cached, 1000, of, now_s=NOW_S, draw=0.5)
     single = [
-        cost_s(each, 1000 - known, of, now_s=NOW_S)
+        sum(msgspec.structs.astuple(explain(each, 1000 - known, of, now_s=NOW_S)))
         for each, known in zip(nodes, cached, strict=True)
     ]
     assert choice.costs == pytest.approx(single)
