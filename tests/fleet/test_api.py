@@ -170,10 +170,10 @@ def test_metrics_tell_queue_depth_apart_from_utilization() -> None:
     facts = json.dumps({"takes_jobs": True, "credits": 8, "active": 2, "kv_blocks": 10,
                         "kv_free_blocks": 5})  # fmt: skip
     links = json.dumps([{"node": node.id.hex, "facts": json.loads(facts)}])
-    rows("SELECT fleet_links('g1', %s::jsonb, %s::jsonb)", links, json.dumps({"m": 9}))
+    rows("SELECT fleet_links('g1', %s::jsonb, %s::jsonb)", links, json.dumps({"models": {"m": 9}}))
     rows("SELECT fleet_observe('n1', 'connected', %s::jsonb, false)",
          json.dumps({"epoch": "e", "cold_start_ms": 2500}))  # fmt: skip
-    assert GatewayQueue.objects.get().waiting == {"m": 9}
+    assert GatewayQueue.objects.get().waiting == {"models": {"m": 9}}
     assert Client().get("/metrics").status_code == 401
     headers = {"authorization": f"Bearer {settings.METRICS_TOKEN}"}
     text = Client().get("/metrics", headers=headers).content.decode()
