@@ -1,4 +1,4 @@
-"""The route receipt: the gateway's JSON, as rows for a page. It is data, never markup."""
+"""The route receipt: the gateway's JSON, as a sentence and rows for a page. Data, never markup."""
 
 from __future__ import annotations
 
@@ -7,14 +7,50 @@ from typing import Any
 
 import msgspec
 
+WORDS = {
+    "active": "Requests there",
+    "active_ms": "Running requests, ms",
+    "asked": "Model asked for",
+    "available_tokens": "Cached tokens at the best node",
+    "busy_ms": "Those behind it, ms",
+    "cost_ms": "Cost, ms",
+    "delivered_cached_tokens": "Delivered cached tokens",
+    "evict_ms": "Evicted cache, ms",
+    "estimate_ms": "Estimated wait, ms",
+    "index": "Prefix index",
+    "overflow_ms": "No room, ms",
+    "prefill_ms": "This prompt, ms",
+    "queued_tokens": "Tokens waiting",
+    "wait_ms": "Waiting, ms",
+}
+INDEX_STATES = {
+    "exact": "exact",
+    "stale": "late for some nodes, which count with what they were just sent",
+    "ring": "none; nodes by the beginning of the prompt",
+}
+CAPTIONS = {
+    "steps": "Steps of the rule, in their order",
+    "attempts": "Attempts, in their order",
+    "candidates": "Nodes that were weighed, cheapest first; a cost is the sum of its parts",
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under one heading; the first cell of a row names it."""
+
+    caption: str
+    head: list[str]
+    rows: list[list[str]]
+
 
 @dataclass(frozen=True)
 class Receipt:
-    """Plain facts first, then the nodes that were weighed, cheapest first."""
+    """Why in one sentence, then plain facts, then steps, attempts and the nodes weighed."""
 
+    why: str = ""
     facts: list[tuple[str, str]] = field(default_factory=list)
-    head: list[str] = field(default_factory=list)
-    candidates: list[list[str]] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
 
 
 def read_receipt(data: bytes) -> Receipt | None:
@@ -27,22 +63,36 @@ def read_receipt(data: bytes) -> Receipt | None:
         return None
     # Told in its own part of the page.
     document.pop("miss", None)
-    rows = [row for row in _list(document.pop("candidates", [])) if isinstance(row, dict)]
-    head = list(rows[0]) if rows else []
+    why = _text(document.pop("why", ""))
+    tables = [_table(caption, document.pop(name, None)) for name, caption in CAPTIONS.items()]
+    queue = document.pop("queue", None)
+    if isinstance(queue, dict):
+        document |= {f"queue_{name}": value for name, value in queue.items()}
+    state = document.get("index")
+    if isinstance(state, str):
+        document["index"] = INDEX_STATES.get(state, state)
     return Receipt(
+        why="" if why == "–" else why,
         facts=[(_words(name), _text(value)) for name, value in document.items()],
-        head=[_words(name) for name in head],
-        candidates=[[_text(row.get(name)) for name in head] for row in rows],
+        tables=[table for table in tables if table is not None],
     )
 
 
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
+def _table(caption: str, value: object) -> Table | None:
+    rows = [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
+    if not rows:
+        return None
+    head = list(rows[0])
+    return Table(
+        caption,
+        [_words(name) for name in head],
+        [[_text(row.get(n)) for n in head] for row in rows],
+    )
 
 
 def _words(name: str) -> str:
-    if name == "cost_ms":
-        return "Estimated time, ms"
+    if name in WORDS:
+        return WORDS[name]
     if name.endswith("_ms"):
         name = name.removesuffix("_ms") + ", ms"
     return name.replace("_", " ").capitalize()

@@ -63,15 +63,32 @@ def test_a_list_offers_what_the_url_asks_for() -> None:
     assert choices([("a", "A")], "gone") == [("a", "A"), ("gone", "gone")]
 
 
-def test_a_receipt_is_told_as_rows() -> None:
+def test_a_receipt_is_told_as_a_sentence_and_rows() -> None:
     receipt = read_receipt(
-        b'{"rule":"direct","predicted_cached_tokens":1024,'
+        b'{"rule":"direct","why":"n1 was idle.","index":"exact","predicted_cached_tokens":1024,'
+        b'"steps":[{"step":1,"model":"m","reason":"served"}],"queue":{"wait_ms":3,"position":0},'
         b'"candidates":[{"node":"n1","cost_ms":1.5},{"node":"n2","cost_ms":2}]}'
     )
     assert receipt is not None
-    assert receipt.facts == [("Rule", "direct"), ("Predicted cached tokens", "1,024")]
-    assert receipt.head == ["Node", "Estimated time, ms"]
-    assert receipt.candidates == [["n1", "1.500"], ["n2", "2"]]
+    assert receipt.why == "n1 was idle."
+    assert receipt.facts == [
+        ("Rule", "direct"),
+        ("Prefix index", "exact"),
+        ("Predicted cached tokens", "1,024"),
+        ("Queue wait, ms", "3"),
+        ("Queue position", "0"),
+    ]
+    steps, candidates = receipt.tables
+    assert (steps.head, steps.rows) == (["Step", "Model", "Reason"], [["1", "m", "served"]])
+    assert candidates.head == ["Node", "Cost, ms"]
+    assert candidates.rows == [["n1", "1.500"], ["n2", "2"]]
+
+
+@pytest.mark.parametrize("data", [b'{"why":7,"candidates":3,"steps":[1],"queue":[],"index":[1]}', b"{}"])
+def test_a_receipt_of_another_shape_is_read_as_far_as_it_goes(data: bytes) -> None:
+    receipt = read_receipt(data)
+    assert receipt is not None
+    assert receipt.tables == []
 
 
 @pytest.mark.parametrize("data", [b"", b"[", b"[]", b'"x"', b"\xff"])
