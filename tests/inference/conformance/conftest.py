@@ -11,9 +11,11 @@ import pytest
 
 from inference.engines.base import Engine
 from tests.inference.conformance.served import Served
-from tests.inference.conformance.subjects import VLLM_OPTIONS, Subject
+from tests.inference.conformance.subjects import SERVER_KEY, VLLM_OPTIONS, Subject
 from tests.support.child_engine import EngineChild, vllm_child
+from tests.support.encoders import make_encoder
 from tests.support.shipped import SHIPPED
+from tests.support.vllm_server import VllmServer, vllm_server
 
 WINDOW = 512
 
@@ -35,6 +37,20 @@ def vllm_process(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
     log = tmp_path_factory.mktemp("vllm") / "log"
     with vllm_child(folder, log, VLLM_OPTIONS) as child:
         yield child
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
+    """Real vLLM's own server, with a key."""
+    log = tmp_path_factory.mktemp("vllm-server") / "log"
+    with vllm_server(log, api_key=SERVER_KEY) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny sentence encoder."""
+    return make_encoder(tmp_path_factory.mktemp("encoder"))
 
 
 @pytest.fixture

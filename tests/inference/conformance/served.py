@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from inference.contract.frames import Job, Output, Sampling
+import msgspec
+
+from inference.contract.capabilities import Capability
+from inference.contract.frames import INPUTS_MAX, Job, Output, Sampling
 from inference.engines.base import Engine
 from tests.inference.conformance.subjects import Subject
 from tests.inference.engines.sink import Sink
-from tests.support.shipped import SHIPPED, long_prompt
+from tests.support.shipped import SHIPPED, long_prompt, no_end
 
 DEADLINE_MS = 120_000
 
@@ -42,6 +45,30 @@ class Served:
             hashes=b"",
             sampling=Sampling(**sampling),
             **fields,
+        )
+
+    def any_job(self, *, endless: bool = False, **fields: Any) -> Job:
+        """A job of the engine's own kind: brief, or one that will not end in the time of a test."""
+        capabilities = self.subject.capabilities
+        if Capability.TOKENS in capabilities:
+            return self.job(20, max_tokens=300 if endless else 2, **fields)
+        common = {"salt": self.salt, "stop_tokens": [], "deadline_ms": DEADLINE_MS, **fields}
+        sampling = Sampling(max_tokens=0)
+        inputs, body = [[5] * 20] * (INPUTS_MAX if endless else 1), b""
+        if Capability.TEXT in capabilities:
+            bias = {int(token): float(bias) for token, bias in no_end().items()}
+            tokens = 1000 if endless else 2
+            sampling = Sampling(max_tokens=tokens, temperature=0.0, logit_bias=bias)
+            inputs, body = [], msgspec.json.encode({"prompt": "Once"})
+        return Job(
+            request=secrets.token_bytes(16),
+            model=self.engine.facts.model,
+            tokens=[],
+            hashes=b"",
+            sampling=sampling,
+            inputs=inputs,
+            request_json=body,
+            **common,
         )
 
     def submit(self, *jobs: Job) -> None:

@@ -12,12 +12,15 @@ from inference.compact.models.shape import read_shape
 from inference.compact.native.probe import reason_against
 from inference.compact.options import CompactOptions
 from inference.contract.capabilities import Capability
-from inference.engines import compact, echo, vllm_options
+from inference.embed.options import EmbedOptions
+from inference.engines import compact, echo, embed, remote, vllm_options
 from inference.engines.base import Engine
+from inference.engines.remote_options import RemoteOptions
 from tests.support.child_engine import ChildEngine
 from tests.support.shipped import SHIPPED
 
 CREDITS = 4
+SERVER_KEY = "sk-real-server"
 BLOCK_SIZE = 32
 # Four long answers do not fit into so many; a block of the shipped model in float32 has 192 KiB.
 BLOCKS = 20
@@ -35,7 +38,8 @@ VLLM_OPTIONS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Subject:
-    """One engine. It serves the shipped model with four credits, a small window and cache.
+    """One engine with four credits. If it generates from token ids, it serves the shipped model
+    with a small window and cache.
 
     `queues`: it holds back jobs that find no room, and says so. `prefills_in_parts`: it reports
     steps while a prompt is under way. `reports_until_free`: how many steps it may report after a
@@ -79,6 +83,18 @@ def _vllm(request: pytest.FixtureRequest) -> Engine:
     return ChildEngine(request.getfixturevalue("vllm_process"))
 
 
+def _embed(request: pytest.FixtureRequest) -> Engine:
+    # Few tokens a step, so that many inputs take many.
+    options = EmbedOptions(device="cpu", dtype="float32", step_tokens=20, running_max=CREDITS)
+    return embed.EmbedEngine(request.getfixturevalue("encoder"), options)
+
+
+def _remote(request: pytest.FixtureRequest) -> Engine:
+    server = request.getfixturevalue("server")
+    options = RemoteOptions(url=server.url, name=SHIPPED.name, key=SERVER_KEY, credits=CREDITS)
+    return remote.RemoteEngine(options)
+
+
 COMPACT = frozenset(compact.CAPABILITIES) | {Capability.GRAMMAR, Capability.SPECULATION}
 VLLM = Subject(
     "vllm",
@@ -92,6 +108,15 @@ SUBJECTS = [
     Subject("compact-torch", COMPACT, _compact("torch", "float32")),
     Subject("echo", frozenset(echo.CAPABILITIES), _echo, queues=False, prefills_in_parts=False),
     VLLM,
+    Subject("embed", frozenset(embed.CAPABILITIES), _embed),
+    Subject(
+        "remote",
+        # What a server adds of its own accord: vLLM separates the caches of tenants.
+        frozenset(remote.CAPABILITIES) | {Capability.SALT},
+        _remote,
+        queues=False,
+        prefills_in_parts=False,
+    ),
 ]
 if reason_against(read_shape(SHIPPED), BLOCK_SIZE) is None:
     # Where the machine cannot run it, tests/inference/compact says so of its own accord.
@@ -104,18 +129,28 @@ def all_subjects() -> pytest.MarkDecorator:
 
 
 def declaring(*needed: Capability) -> pytest.MarkDecorator:
-    """The engines that declare all of these."""
-    return _mark([each for each in SUBJECTS if each.capabilities.issuperset(needed)])
+    """The engines that generate from token ids and declare all of these."""
+    wanted = {Capability.TOKENS, *needed}
+    return _mark([each for each in SUBJECTS if each.capabilities.issuperset(wanted)])
 
 
 def lacking(capability: Capability) -> list[Subject]:
-    """The engines that do not declare it."""
-    return [each for each in SUBJECTS if capability not in each.capabilities]
+    """The engines that generate from token ids and do not declare it."""
+    return [
+        each
+        for each in SUBJECTS
+        if Capability.TOKENS in each.capabilities and capability not in each.capabilities
+    ]
 
 
 def queueing() -> pytest.MarkDecorator:
-    """The engines that hold jobs back."""
-    return _mark([each for each in SUBJECTS if each.queues])
+    """Those that hold jobs back."""
+    return _mark([each for each in declared(Capability.TOKENS) if each.queues])
+
+
+def declared(capability: Capability) -> list[Subject]:
+    """The engines that declare it."""
+    return [each for each in SUBJECTS if capability in each.capabilities]
 
 
 def _mark(subjects: list[Subject]) -> pytest.MarkDecorator:

@@ -7,7 +7,7 @@ import math
 
 from inference.contract.capabilities import Capability
 from tests.inference.conformance.served import Served, tokens_of
-from tests.inference.conformance.subjects import all_subjects, declaring
+from tests.inference.conformance.subjects import declaring
 from tests.support.shipped import long_prompt
 
 
@@ -118,12 +118,3 @@ async def test_drafts_are_counted(served: Served) -> None:
     # What was accepted came without a step of its own.
     assert len(tokens_of(outputs)) == 60
     assert len(outputs) <= 60 - accepted
-
-
-@all_subjects()
-async def test_the_declared_facts(served: Served) -> None:
-    facts = served.engine.facts
-    assert frozenset(facts.capabilities) == served.subject.capabilities
-    assert len(facts.capabilities) == len(set(facts.capabilities))
-    assert facts.credits == 4
-    assert min(facts.context_window, facts.kv_blocks, facts.block_size) >= 1

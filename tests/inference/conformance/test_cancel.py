@@ -8,7 +8,7 @@ from itertools import takewhile
 from inference.contract.capabilities import Capability
 from inference.contract.frames import Job
 from tests.inference.conformance.served import Served
-from tests.inference.conformance.subjects import all_subjects, declaring, queueing
+from tests.inference.conformance.subjects import declaring, queueing
 
 FOREVER = 300
 LONG_PROMPT = 450
@@ -75,16 +75,6 @@ async def test_finishing(served: Served) -> None:
     await served.decoding(job)
     await _cancel(served, job)
     assert served.sink.finishes(job.request) in (["length"], ["cancelled"])
-
-
-@all_subjects()
-async def test_afterwards_and_of_strangers_it_changes_nothing(served: Served) -> None:
-    job = served.job(20, max_tokens=2)
-    await served.run(job)
-    served.engine.cancel(job.request)
-    served.engine.cancel(b"\xff" * 16)
-    await served.run(served.job(20, max_tokens=2))
-    assert served.sink.finishes(job.request) == ["length"]
 
 
 @declaring(Capability.DEADLINE)

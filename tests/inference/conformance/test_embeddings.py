@@ -1,4 +1,7 @@
-"""An engine that embeds: vectors in parts, counts, cancels, deadlines, refusals by field."""
+"""What only an engine that embeds has to keep: vectors in parts, counts, refusals by field.
+
+`test_contract.py` holds it to what all engines have in common.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from inference.contract.capabilities import Capability
-from inference.contract.frames import INPUTS_MAX, INPUTS_TOKENS_MAX, REQUEST_ID_BYTES
+from inference.contract.frames import INPUTS_MAX, INPUTS_TOKENS_MAX
 from inference.embed.encoder import Encoder
 from inference.embed.options import EmbedOptions
 from inference.embed.shape import read_shape
@@ -48,11 +50,6 @@ async def sink(engine: EmbedEngine) -> Sink:
     events = Sink()
     await engine.start(events)
     return events
-
-
-def test_what_it_declares(engine: EmbedEngine) -> None:
-    declared = engine.facts.capabilities
-    assert set(declared) == {Capability.EMBEDDINGS, Capability.CANCEL, Capability.DEADLINE}
 
 
 async def test_prompts_are_refused_by_field(engine: EmbedEngine) -> None:
@@ -113,17 +110,9 @@ async def test_a_cancel_ends_it_after_the_step_under_way(engine: EmbedEngine, si
     assert (last.running, last.waiting, last.waiting_tokens) == (0, 0, 0)
 
 
-async def test_the_deadline_ends_it(engine: EmbedEngine, sink: Sink) -> None:
-    job = make_embed_job(1, [[5] * 20] * INPUTS_MAX, deadline_ms=30)
-    engine.submit(job)
-    outputs = await sink.finished(job.request)
-    assert outputs[-1].finish == "cancelled" and len(vectors_of(outputs)) < INPUTS_MAX
-
-
 @pytest.mark.parametrize(
     ("changes", "code", "message"),
     [
-        ({"model": "other"}, "unknown_model", "model: "),
         ({"inputs": []}, "bad_job", "inputs: 0 is outside"),
         ({"inputs": [[5]] * (INPUTS_MAX + 1)}, "bad_job", "inputs: 2049"),
         ({"inputs": [[5], []]}, "bad_job", r"inputs\[1\]: is empty"),
@@ -131,7 +120,6 @@ async def test_the_deadline_ends_it(engine: EmbedEngine, sink: Sink) -> None:
         ({"inputs": [[5], [len(PIECES)]]}, "bad_job", r"inputs\[1\]: ids"),
         ({"inputs": [[-1]]}, "bad_job", r"inputs\[0\]: ids"),
         ({"inputs": [[5] * (INPUTS_TOKENS_MAX // 100)] * 101}, "too_long", "inputs: over 300000"),
-        ({"deadline_ms": 0}, "bad_job", "deadline_ms"),
     ],
 )
 async def test_what_cannot_be_embedded_is_refused_by_field(
@@ -140,26 +128,3 @@ async def test_what_cannot_be_embedded_is_refused_by_field(
     with pytest.raises(JobRefused, match=message) as caught:
         engine.submit(msgspec.structs.replace(make_embed_job(1, [[5]]), **changes))
     assert caught.value.code == code
-
-
-async def test_overload_and_repeats_are_refused(engine: EmbedEngine, sink: Sink) -> None:
-    for name in (1, 2, 3):
-        engine.submit(make_embed_job(name, [[5] * 20] * 50))
-    with pytest.raises(JobRefused, match="credits") as full:
-        engine.submit(make_embed_job(4, [[5]]))
-    with pytest.raises(JobRefused, match="already being served"):
-        engine.submit(make_embed_job(1, [[5]]))
-    assert full.value.code == "full"
-    for name in (1, 2, 3):
-        await sink.finished(bytes([name]) * REQUEST_ID_BYTES)
-    engine.submit(make_embed_job(4, [[5]]))
-    await sink.finished(bytes([4]) * REQUEST_ID_BYTES)
-
-
-async def test_closing_ends_what_runs(engine: EmbedEngine, sink: Sink) -> None:
-    job = make_embed_job(1, [[5] * 20] * INPUTS_MAX)
-    engine.submit(job)
-    await engine.close()
-    assert sink.finishes(job.request) == ["cancelled"]
-    await engine.close()
-    assert sink.finishes(job.request) == ["cancelled"]

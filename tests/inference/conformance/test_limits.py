@@ -14,7 +14,6 @@ from tests.inference.conformance.served import Served, tokens_of
 from tests.inference.conformance.subjects import Subject, declaring, lacking
 from tests.support.shipped import long_prompt
 
-FOREVER = 300
 # A use of each capability that a job can ask for.
 USES: list[tuple[Capability, dict[str, Any]]] = [
     (Capability.N, {"n": 2}),
@@ -51,11 +50,9 @@ async def test_jobs_that_cannot_be_served(served: Served) -> None:
     window, vocabulary = served.engine.facts.context_window, served.engine.facts.vocab_size
     job = served.job(20)
     for bad, code, named in (
-        (replace(job, model="other"), "unknown_model", "model"),
         (replace(job, tokens=[]), "bad_job", "tokens"),
         (replace(job, tokens=[vocabulary]), "bad_job", "tokens"),
         (replace(job, tokens=[1] * window), "too_long", "tokens"),
-        (replace(job, deadline_ms=0), "bad_job", "deadline_ms"),
         (replace(job, inputs=[[1]]), "bad_job", "inputs"),
         (served.job(20, max_tokens=0), "bad_job", "max_tokens"),
         (served.job(20, temperature=-1.0), "bad_job", "temperature"),
@@ -64,21 +61,6 @@ async def test_jobs_that_cannot_be_served(served: Served) -> None:
             served.submit(bad)
         assert refused.value.code == code
     await served.run(job)
-
-
-@declaring(Capability.CANCEL)
-async def test_more_jobs_than_credits(served: Served) -> None:
-    credits = served.engine.facts.credits
-    jobs = [served.job(20 + number, max_tokens=FOREVER) for number in range(credits)]
-    served.submit(*jobs)
-    with pytest.raises(JobRefused, match="credits") as full:
-        served.submit(served.job(20))
-    with pytest.raises(JobRefused, match="request") as duplicate:
-        served.submit(jobs[0])
-    assert (full.value.code, duplicate.value.code) == ("full", "bad_job")
-    served.engine.cancel(jobs[0].request)
-    await served.finished(jobs[0])
-    await served.run(served.job(20, max_tokens=2))
 
 
 @declaring(Capability.PREFIX_CACHE, Capability.TOKENS)
@@ -93,13 +75,3 @@ async def test_more_tokens_than_the_cache_holds(served: Served) -> None:
         outputs = await served.finished(job)
         assert (len(tokens_of(outputs)), outputs[-1].finish) == (100, "length")
     await served.idle()
-
-
-@declaring(Capability.CANCEL)
-async def test_closing_ends_what_runs(served: Served) -> None:
-    job = served.job(20, max_tokens=FOREVER)
-    served.submit(job)
-    await served.sink.until(lambda: bool(served.sink.outputs[job.request]))
-    await served.engine.close()
-    await served.finished(job)
-    assert served.sink.finishes(job.request) == ["cancelled"]

@@ -1,13 +1,13 @@
-"""The contract as a remote engine keeps it, with real vLLM's own server behind it.
+"""What only a remote engine has to keep, with real vLLM's own server behind it: text and counts.
 
-What it generates from is text, so that no token ids come back: it is held to its text and counts.
+`test_contract.py` holds it to what all engines have in common.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
@@ -19,12 +19,11 @@ from inference.contract.frames import Job, Output, Sampling
 from inference.engines.base import JobRefused
 from inference.engines.remote import RemoteEngine
 from inference.engines.remote_options import RemoteOptions
+from tests.inference.conformance.subjects import CREDITS, SERVER_KEY
 from tests.inference.engines.sink import Sink
 from tests.support.shipped import SHIPPED, long_prompt, no_end
-from tests.support.vllm_server import WINDOW, VllmServer, vllm_server
+from tests.support.vllm_server import WINDOW, VllmServer
 
-KEY = "sk-real-server"
-CREDITS = 4
 BLOCK_SIZE = 32
 FREE_POLLS_MAX = 200
 POLL_S = 0.1
@@ -88,15 +87,8 @@ def text_of(outputs: list[Output], choice: int = 0) -> str:
     return "".join(output.text or "" for output in outputs if output.choice == choice)
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
-    log = tmp_path_factory.mktemp("vllm-server") / "log"
-    with vllm_server(log, api_key=KEY) as running:
-        yield running
-
-
 def make_engine(url: str) -> RemoteEngine:
-    return RemoteEngine(RemoteOptions(url=url, name=SHIPPED.name, key=KEY, credits=CREDITS))
+    return RemoteEngine(RemoteOptions(url=url, name=SHIPPED.name, key=SERVER_KEY, credits=CREDITS))
 
 
 @pytest.fixture
@@ -194,23 +186,6 @@ async def test_what_was_cut_off_is_counted_exactly(remote: Remote) -> None:
     assert usage.completion_tokens >= 5 and usage.prompt_tokens > 0
 
 
-async def test_a_deadline_is_a_cancel(remote: Remote) -> None:
-    job = remote.job("Once", max_tokens=1000, logit_bias=NO_END, deadline_ms=300)
-    assert (await remote.run(job))[-1].finish == "cancelled"
-    await remote.free()
-
-
-async def test_more_jobs_than_credits(remote: Remote) -> None:
-    jobs = [remote.job("Once", max_tokens=1000, logit_bias=NO_END) for _ in range(CREDITS)]
-    for job in jobs:
-        remote.engine.submit(job)
-    with pytest.raises(JobRefused) as caught:
-        remote.engine.submit(remote.job())
-    assert caught.value.code == "full"
-    for job in jobs:
-        remote.engine.cancel(job.request)
-
-
 @pytest.mark.parametrize(
     ("prompt", "wanted", "code"),
     [
@@ -227,7 +202,7 @@ async def test_what_the_server_refuses_is_refused_with_its_words(
     await remote.sink.until(lambda: job.request in remote.sink.refused)
     refused = remote.sink.refused[job.request]
     assert refused.code == code
-    assert str(refused) and KEY not in str(refused)
+    assert str(refused) and SERVER_KEY not in str(refused)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,118 @@
+"""What holds of every engine, whatever it is made of: ends, cancels, credits, refusals, facts."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from inference.contract.capabilities import Capability
+from inference.contract.frames import Job
+from inference.engines.base import JobRefused
+from tests.inference.conformance.served import Served
+from tests.inference.conformance.subjects import CREDITS, all_subjects
+
+WORKS = (Capability.TOKENS, Capability.TEXT, Capability.EMBEDDINGS)
+
+
+async def _begun(served: Served, job: Job) -> None:
+    """Until something of its answer is here."""
+    await served.sink.until(
+        lambda: any(each.delivered for each in served.sink.outputs[job.request])
+    )
+
+
+@all_subjects()
+async def test_the_declared_facts(served: Served) -> None:
+    facts = served.engine.facts
+    assert frozenset(facts.capabilities) == served.subject.capabilities
+    assert len(facts.capabilities) == len(set(facts.capabilities))
+    assert len(served.subject.capabilities.intersection(WORKS)) == 1
+    assert facts.credits == CREDITS
+    assert min(facts.context_window, facts.block_size) >= 1
+    assert bool(facts.dimensions) == (Capability.EMBEDDINGS in facts.capabilities)
+
+
+@all_subjects()
+async def test_a_job_ends_once_and_late_cancels_change_nothing(served: Served) -> None:
+    job = served.any_job()
+    await served.run(job)
+    ends = served.sink.finishes(job.request)
+    served.engine.cancel(job.request)
+    served.engine.cancel(b"\xff" * 16)
+    await served.run(served.any_job())
+    assert served.sink.finishes(job.request) == ends
+    assert ends in (["length"], ["stop"])
+
+
+@all_subjects()
+async def test_a_cancelled_job_ends_once_and_gives_its_credit_back(served: Served) -> None:
+    for _ in range(2 * CREDITS):
+        job = served.any_job(endless=True)
+        served.submit(job)
+        await _begun(served, job)
+        served.engine.cancel(job.request)
+        served.engine.cancel(job.request)
+        outputs = await served.finished(job)
+        assert served.sink.finishes(job.request) == ["cancelled"]
+        assert outputs[-1].usage.prompt_tokens > 0
+
+
+@all_subjects()
+async def test_a_cancel_before_anything_was_made(served: Served) -> None:
+    job = served.any_job(endless=True)
+    served.submit(job)
+    served.engine.cancel(job.request)
+    await served.finished(job)
+    assert served.sink.finishes(job.request) == ["cancelled"]
+
+
+@all_subjects()
+async def test_a_deadline_is_a_cancel(served: Served) -> None:
+    # Echo ends an endless job of 300 tokens after one and a half seconds.
+    outputs = await served.run(served.any_job(endless=True, deadline_ms=30))
+    assert outputs[-1].finish == "cancelled"
+
+
+@all_subjects()
+async def test_more_jobs_than_credits(served: Served) -> None:
+    jobs = [served.any_job(endless=True) for _ in range(CREDITS)]
+    served.submit(*jobs)
+    with pytest.raises(JobRefused, match="credits") as full:
+        served.submit(served.any_job())
+    with pytest.raises(JobRefused, match="request") as duplicate:
+        served.submit(jobs[0])
+    assert (full.value.code, duplicate.value.code) == ("full", "bad_job")
+    served.engine.cancel(jobs[0].request)
+    await served.finished(jobs[0])
+    await served.run(served.any_job())
+
+
+@all_subjects()
+async def test_what_no_engine_takes_is_refused_by_field(served: Served) -> None:
+    job = served.any_job()
+    kinds = {
+        Capability.TOKENS: replace(job, tokens=[5, 6], inputs=[], request_json=b""),
+        Capability.EMBEDDINGS: replace(job, tokens=[], inputs=[[5]], request_json=b""),
+    }
+    foreign = [made for kind, made in kinds.items() if kind not in served.subject.capabilities]
+    for bad, code in [
+        (replace(job, model="other"), "unknown_model"),
+        (replace(job, deadline_ms=0), "bad_job"),
+        *((made, "bad_job") for made in foreign),
+    ]:
+        with pytest.raises(JobRefused, match="model|deadline_ms|inputs|request_json|tokens") as no:
+            served.submit(bad)
+        assert no.value.code == code
+    await served.run(job)
+
+
+@all_subjects()
+async def test_closing_ends_what_runs(served: Served) -> None:
+    job = served.any_job(endless=True)
+    served.submit(job)
+    await _begun(served, job)
+    await served.engine.close()
+    await served.finished(job)
+    assert served.sink.finishes(job.request) == ["cancelled"]
+    await served.engine.close()
+    assert served.sink.finishes(job.request) == ["cancelled"]
