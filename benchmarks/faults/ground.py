@@ -97,16 +97,6 @@ class Ground:
         nodes = (facts.get("nodes"), facts.get("nodes_ejected"))
         return bool(facts.get("models")) and nodes == (NODES, 0)
 
-    async def ejected(self, count: int, within_s: float) -> None:
-        """Wait until every gateway leaves out so many nodes, or has lost them."""
-        await until(lambda: all(self._out(n) >= count for n in range(GATEWAYS)), within_s)
-
-    def _out(self, number: int) -> int:
-        facts = self.product.readiness(number)
-        if not facts:
-            return 0
-        return NODES - int(facts["nodes"]) + int(facts["nodes_ejected"])
-
     async def check(self, asked: Asked, *, tried: int, whole: Callable[[Answer], bool]) -> Count:
         """Count what went wrong with these; `whole` tells which had to be answered in full."""
         count = Count(tried=tried, leaked=await self._leaks())

@@ -7,6 +7,7 @@ that the node works again. What it cannot do is to leave a model without a node.
 
 from __future__ import annotations
 
+import logging
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -17,6 +18,8 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from controlplane.kernel.clock import monotonic_s
+
+log = logging.getLogger(__name__)
 
 FAILURES_IN_A_ROW_MAX = 5
 OUTCOMES_KEPT = 40
@@ -61,10 +64,11 @@ class Breaker:
 
     __slots__ = (
         "_answers", "_eject_s", "_failures_in_a_row", "_outcomes", "_until_s",
-        "cause", "changed", "ejections", "opened_s", "state",
+        "cause", "changed", "ejections", "node", "opened_s", "state",
     )  # fmt: skip
 
-    def __init__(self, *, eject_s: float, changed: Callable[[], None]) -> None:
+    def __init__(self, node: str, *, eject_s: float, changed: Callable[[], None]) -> None:
+        self.node = node
         self.state = BreakerState.CLOSED
         self.cause = Cause.NONE
         self.ejections = 0
@@ -138,6 +142,9 @@ class Breaker:
         self._answers = 0
         self._failures_in_a_row = 0
         self._outcomes.clear()
+        level = logging.WARNING if state is BreakerState.OPEN else logging.INFO
+        log.log(level, "breaker %s name=%s cause=%s ejections=%d",
+                state.value, self.node, self.cause.value, self.ejections)  # fmt: skip
         self.changed()
 
 

@@ -37,7 +37,7 @@ class KnownNodes:
     def find(self, name: str) -> Known:
         """What is known of a node, or a sheet to write it on."""
         known = self._nodes.get(name)
-        return known or Known(Breaker(eject_s=self._eject_s, changed=self._changed))
+        return known or Known(Breaker(name, eject_s=self._eject_s, changed=self._changed))
 
     def join(self, name: str, known: Known) -> None:
         """It is here: a new link is a new chance."""

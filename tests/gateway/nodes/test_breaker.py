@@ -27,7 +27,7 @@ CLOSED, OPEN, HALF_OPEN = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.H
 
 
 def make_breaker() -> Breaker:
-    return Breaker(eject_s=EJECT_S, changed=lambda: None)
+    return Breaker("node", eject_s=EJECT_S, changed=lambda: None)
 
 
 def fail_open(breaker: Breaker) -> None:
