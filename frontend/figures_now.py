@@ -6,11 +6,12 @@ import uuid
 from datetime import datetime, timedelta
 
 from controlplane.billing.selectors_pages import spend_nano
+from controlplane.fleet.overview import waiting_of
 from controlplane.kernel.gauges import SAMPLES
 from controlplane.telemetry.reading import TooMuchToRead
 from controlplane.telemetry.selectors import Point, SeriesQuery, series_read, step_floor
 from frontend.filters import Segment
-from frontend.overview import EVERYONE, OWN, Overview, make_overview
+from frontend.overview import EVERYONE, OWN, Overview, Waits, make_overview
 from frontend.ranges import TimeRange
 
 # Writers write a minute's last state some seconds after it is over.
@@ -53,7 +54,8 @@ def read_overview(
     """Everything read anew."""
     points = series_read(_query(organization, segment, within, within.start))
     spend = _spend(organization, segment, within)
-    return make_overview(points, within, now, spend_nano=spend, percent=percent)
+    waits = Waits(*waiting_of(organization, now))
+    return make_overview(points, within, now, spend_nano=spend, percent=percent, waits=waits)
 
 
 class RollingOverview:
@@ -82,5 +84,10 @@ class RollingOverview:
             self._spend = _spend(self._organization, self._segment, within)
             self._spend_at = now
         return make_overview(
-            self._points, within, now, spend_nano=self._spend, percent=self._percent
+            self._points,
+            within,
+            now,
+            spend_nano=self._spend,
+            percent=self._percent,
+            waits=Waits(*waiting_of(self._organization, now)),
         )

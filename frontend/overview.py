@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from controlplane.kernel.gauges import (
     ACCEPTED,
     DRAFTED,
+    OLDEST_WAIT_MS,
     SAMPLE_S,
     WAITING,
+    WAITING_BY_PRIORITY,
     WAITING_IN_GATEWAY,
     WAITING_ON_NODES,
 )
@@ -32,9 +34,20 @@ from frontend.stages import LABELS, STAGE_NAMES
 EVERYONE = (*STAGE_NAMES, "tokens_per_s")
 OWN = ("total", "ttft", "inter_token")
 MILLI = 1_000
+MICRO = 1_000_000
 HUNDRED = 100.0
 # The drawing shows this many budgets, so that a bar over its budget is seen to pass the mark.
 BUDGETS_SHOWN = 1.5
+
+
+class Waits(NamedTuple):
+    """The viewer's own requests that wait in gateways now, and the longest wait so far."""
+
+    waiting: int = 0
+    oldest_s: float = 0.0
+
+
+NOBODY = Waits()
 
 
 @dataclass(frozen=True)
@@ -101,6 +114,7 @@ def make_overview(
     *,
     spend_nano: int | None,
     percent: int,
+    waits: Waits = NOBODY,
 ) -> Overview:
     """Figures of a range from its points."""
     kept = [points[at] for at in sorted(points)]
@@ -113,7 +127,13 @@ def make_overview(
     depth = _depths(kept, within, now)
     return Overview(
         empty=not usage.requests,
-        tiles=_tiles(everyone, own, usage, seconds, depth, spend_nano),
+        tiles=[
+            *_tiles(everyone, own, usage, seconds),
+            _queue_tile(depth, waits),
+            _cache_tile(usage),
+            _drafts_tile(everyone),
+            Tile("Spend", [_spend(spend_nano)], Cell("spend.source", "charged on the ledger")),
+        ],
         stages=[_stage(number, everyone) for number in range(1, len(STAGES) + 1)],
         figures=make_figures(points, within, depth, percent),
         as_of=now,
@@ -133,8 +153,6 @@ def _tiles(
     own: dict[str, Histogram],
     usage: UsageSum,
     seconds: float,
-    depth: dict[datetime, Depth],
-    spend_nano: int | None,
 ) -> list[Tile]:
     rate = everyone["tokens_per_s"].percentile(0.5) if "tokens_per_s" in everyone else None
     return [
@@ -145,14 +163,6 @@ def _tiles(
             Cell("tokens.each", "all answers, averaged over the range; typical speed of one "
                  f"answer {formats.rate(rate and rate / MILLI)}"),
             width="wide",
-        ),
-        _queue_tile(depth),
-        _cache_tile(usage),
-        _drafts_tile(everyone),
-        Tile(
-            "Spend",
-            [_spend(spend_nano)],
-            Cell("spend.source", "charged on the ledger"),
         ),
     ]  # fmt: skip
 
@@ -187,11 +197,15 @@ def _request_tiles(own: dict[str, Histogram], usage: UsageSum, seconds: float) -
     ]
 
 
-def _queue_tile(depth: dict[datetime, Depth]) -> Tile:
+def _queue_tile(depth: dict[datetime, Depth], own: Waits) -> Tile:
     most = max((each.most for each in depth.values()), default=0)
     now = formats.rate(round(depth[max(depth)].mean, 3)) if depth else formats.MISSING
     cells = [Cell("depth", now, label="now"), count_cell("depth.most", most, "most at once")]
-    what = Cell("depth.what", "requests waiting, all tenants")
+    words = "requests waiting, all tenants; none of yours in a gateway now"
+    if own.waiting:
+        longest = formats.duration(own.oldest_s * MICRO)
+        words = f"requests waiting, all tenants; {own.waiting:,} of yours now, up to {longest}"
+    what = Cell("depth.what", words)
     return Tile("Queue depth", cells, what, width="wide")
 
 
@@ -277,9 +291,17 @@ def _depths(kept: Sequence[Point], within: TimeRange, now: datetime) -> dict[dat
             continue
         # The present step has not lasted its full length yet.
         lasted_s = min(within.step_s, max(SAMPLE_S, (now - point.at).total_seconds()))
-        in_gateway, on_nodes = (
+        in_gateway, on_nodes, *priorities = (
             point.everyone[name].total * SAMPLE_S / lasted_s
-            for name in (WAITING_IN_GATEWAY, WAITING_ON_NODES)
+            for name in (WAITING_IN_GATEWAY, WAITING_ON_NODES, *WAITING_BY_PRIORITY)
+            if name in point.everyone
         )
-        made[point.at] = Depth(in_gateway, on_nodes, most.maximum)
+        oldest = point.everyone.get(OLDEST_WAIT_MS)
+        made[point.at] = Depth(
+            in_gateway,
+            on_nodes,
+            most.maximum,
+            tuple(priorities),
+            None if oldest is None else oldest.maximum,
+        )
     return made

@@ -105,9 +105,10 @@ class FleetStore:
         return found
 
     async def links(
-        self, gateway: str, links: Sequence[Mapping[str, object]], waiting: Mapping[str, int]
+        self, gateway: str, links: Sequence[Mapping[str, object]], waiting: Mapping[str, object]
     ) -> None:
-        """Tell this gateway's whole view: links as {node, facts}, waiting requests by model.
+        """Tell this gateway's whole view: links as {node, facts}, and who waits: `models`
+        to requests, `tenants` to requests and the longest wait in ms.
 
         While PostgreSQL is away nothing is kept: the next view says everything anew.
         """

@@ -1,5 +1,5 @@
-"""Once a second: how many requests wait in this gateway, and how many on nodes for a first token;
-and what nodes have drafted meanwhile.
+"""Once a second: how many requests wait in this gateway, how urgent and how old, and how many on
+nodes for a first token; and what nodes have drafted meanwhile.
 
 It counts, it does not estimate: every request is either in the waiting room or a job of a link.
 """
@@ -12,8 +12,13 @@ from collections.abc import Iterator
 
 from controlplane.bridge.recorder import PostgresRecorder
 from controlplane.bridge.series import ALL_MODELS, Depth
+from controlplane.gateway.waiting.queue import Depth as Waits
+from controlplane.gateway.waiting.queue import Kind
 from controlplane.gateway.world import World
 from controlplane.kernel.gauges import SAMPLE_S
+from controlplane.kernel.rules import PRIORITIES
+
+MS_PER_S = 1000
 
 
 class WaitingSampler:
@@ -51,10 +56,35 @@ class WaitingSampler:
 
 def waiting_now(world: World) -> Iterator[Depth]:
     """All models together, then each that is served or waited for."""
-    in_gateway = world.waiting.depths()
+    kinds = world.waiting.kinds()
     on_nodes: Counter[str] = Counter()
     for link in world.fleet.nodes().values():
         on_nodes.update(link.jobs.unanswered())
-    yield Depth(ALL_MODELS, in_gateway.total(), on_nodes.total())
-    for model in {*world.fleet.models(), *in_gateway, *on_nodes}:
-        yield Depth(model, in_gateway[model], on_nodes[model])
+    yield _depth(ALL_MODELS, kinds, on_nodes.total())
+    of_model: dict[str, dict[Kind, Waits]] = {}
+    for kind, waits in kinds.items():
+        of_model.setdefault(kind[0], {})[kind] = waits
+    for model in {*world.fleet.models(), *of_model, *on_nodes}:
+        yield _depth(model, of_model.get(model, {}), on_nodes[model])
+
+
+def _depth(model: str, kinds: dict[Kind, Waits], on_nodes: int) -> Depth:
+    priorities = Counter(dict.fromkeys(PRIORITIES, 0))
+    for (_, priority, _), waits in kinds.items():
+        priorities[priority] += waits.waiting
+    low, normal, high = (priorities[each] for each in PRIORITIES)
+    oldest_s = max((waits.oldest_s for waits in kinds.values()), default=0.0)
+    oldest_ms = round(oldest_s * MS_PER_S)
+    return Depth(model, priorities.total(), on_nodes, (low, normal, high), oldest_ms)
+
+
+def queue_now(world: World) -> dict[str, object]:
+    """Who waits in this gateway at this moment: by model, and by tenant with the longest wait."""
+    models: Counter[str] = Counter()
+    tenants: dict[str, tuple[int, int]] = {}
+    for (model, _, tenant), waits in world.waiting.kinds().items():
+        models[model] += waits.waiting
+        waiting, oldest_ms = tenants.get(tenant, (0, 0))
+        oldest_ms = max(oldest_ms, round(waits.oldest_s * MS_PER_S))
+        tenants[tenant] = (waiting + waits.waiting, oldest_ms)
+    return {"models": models, "tenants": tenants}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from controlplane.bridge.fleet import FleetStore
+from controlplane.bridge.gauges import queue_now
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.world import World
 
@@ -37,7 +38,7 @@ class LinkReporter:
                 {"node": link.identity.id, "facts": link_facts(link)}
                 for link in fleet.nodes().values()
             ]
-            await self._store.links(fleet.gateway, links, self._world.waiting.depths())
+            await self._store.links(fleet.gateway, links, queue_now(self._world))
             await asyncio.sleep(REPORT_S)
 
 

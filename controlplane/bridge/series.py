@@ -61,11 +61,22 @@ UsageKey = tuple[str, str, str, str, str]
 
 
 class Depth(NamedTuple):
-    """One sample: requests for a model that wait in the gateway, and on nodes for a first token."""
+    """One sample: requests for a model that wait in the gateway, and on nodes for a first token.
+
+    `priorities` are those in the gateway from low to high, `oldest_ms` the wait of the first there.
+    """
 
     model: str
     in_gateway: int
     on_nodes: int
+    priorities: tuple[int, int, int] = (0, 0, 0)
+    oldest_ms: int = 0
+
+    @property
+    def values(self) -> tuple[int, ...]:
+        """In the order of the gauges' names."""
+        total = self.in_gateway + self.on_nodes
+        return self.in_gateway, self.on_nodes, total, *self.priorities, self.oldest_ms
 
 
 class Minute:
@@ -95,9 +106,8 @@ class Minute:
 
     def sample(self, depths: Iterable[Depth]) -> None:
         """Note how many requests wait at this moment."""
-        for model, in_gateway, on_nodes in depths:
-            values = (in_gateway, on_nodes, in_gateway + on_nodes)
-            self._add_sampled(model, dict(zip(GAUGES, values, strict=True)))
+        for depth in depths:
+            self._add_sampled(depth.model, dict(zip(GAUGES, depth.values, strict=True)))
 
     def drafts(self, taken: Iterable[Drafts]) -> None:
         """Count drafts, for their model and for all models together."""

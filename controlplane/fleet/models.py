@@ -194,7 +194,7 @@ class NodeLink(models.Model):
 
 
 class GatewayQueue(models.Model):
-    """How many requests wait in one gateway, by model; unlogged as `NodeLink`."""
+    """How many requests wait in one gateway, by model and by tenant; unlogged as `NodeLink`."""
 
     gateway = models.CharField(max_length=64, primary_key=True)
     waiting = models.JSONField(default=dict)

@@ -6,6 +6,7 @@ the last seconds.
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -31,6 +32,7 @@ from controlplane.tenants.access import require
 
 # A gateway tells every two seconds; after this its word counts for nothing.
 FRESH_S = 10.0
+MS_PER_S = 1000
 
 
 @dataclass(frozen=True)
@@ -103,10 +105,24 @@ def fleet_view(*, actor: Actor, now: datetime) -> list[PoolView]:
 def waiting_by_model(now: datetime) -> Counter[str]:
     """Requests that wait in all live gateways, by model."""
     found: Counter[str] = Counter()
-    fresh = now - timedelta(seconds=FRESH_S)
-    for waiting in GatewayQueue.objects.filter(seen_at__gt=fresh).values_list("waiting", flat=True):
-        found.update(waiting)
+    for queue in _queues(now):
+        found.update(queue.get("models", {}))
     return found
+
+
+def waiting_of(organization: uuid.UUID, now: datetime) -> tuple[int, float]:
+    """An organization's requests that wait in all live gateways, and the longest wait in seconds.
+
+    The caller has seen to it that the viewer is a member.
+    """
+    found = [queue.get("tenants", {}).get(organization.hex, (0, 0)) for queue in _queues(now)]
+    oldest_ms = max((oldest_ms for _, oldest_ms in found), default=0)
+    return sum(waiting for waiting, _ in found), oldest_ms / MS_PER_S
+
+
+def _queues(now: datetime) -> list[dict[str, Any]]:
+    fresh = now - timedelta(seconds=FRESH_S)
+    return list(GatewayQueue.objects.filter(seen_at__gt=fresh).values_list("waiting", flat=True))
 
 
 def _nodes(now: datetime, known_models: set[str]) -> list[NodeView]:

@@ -1,4 +1,4 @@
-"""The Overview's four charts over time, from the points of a range. Pure arithmetic."""
+"""The Overview's charts over time, from the points of a range. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -16,14 +16,27 @@ from frontend.stages import LABELS, STAGE_NAMES
 HUNDRED = 100.0
 GATEWAY = "--stage-4"
 NODES = "--stage-5"
+MS_PER_S = 1000
+# Place among a sample's priorities, name, colour and dash, from high to low.
+_PRIORITIES = (
+    (2, "high", ("--stage-6", "solid")),
+    (1, "normal", ("--stage-4", "solid")),
+    (0, "low", ("--muted", "dot")),
+)
 
 
 class Depth(NamedTuple):
-    """Requests waiting in one step: two averages, and the most in any one gateway's sample."""
+    """Requests waiting in one step: averages, and the most in any one gateway's sample.
+
+    `priorities` are those in gateways from low to high, empty where that was not kept yet, and
+    `oldest_ms` the longest that any request had waited there at a sample.
+    """
 
     in_gateway: float
     on_nodes: float
     most: int
+    priorities: tuple[float, ...] = ()
+    oldest_ms: int | None = None
 
     @property
     def mean(self) -> float:
@@ -34,12 +47,14 @@ class Depth(NamedTuple):
 def make_figures(
     points: dict[datetime, Point], within: TimeRange, depth: dict[datetime, Depth], percent: int
 ) -> list[Figure]:
-    """All four, in their order on the page; `percent` chooses the stages' percentile."""
+    """All of them, in their order on the page; `percent` chooses the stages' percentile."""
     times = _steps(within)
     return [
         _stages_figure(points, times, percent),
         _ttft_figure(points, times),
         _depth_figure(depth, times),
+        _priorities_figure(depth, times),
+        _oldest_figure(depth, times),
         _cache_figure(points, times),
     ]
 
@@ -103,6 +118,43 @@ def _depth_figure(depth: dict[datetime, Depth], times: list[datetime]) -> Figure
     ]
     axis = Axis("requests", most=max(1.0, most * 1.1))
     return Figure("queue", "Queue depth", finding, times, lines, axis)
+
+
+def _priorities_figure(depth: dict[datetime, Depth], times: list[datetime]) -> Figure:
+    found = [depth.get(at) for at in times]
+    lines = [
+        Line(
+            name,
+            [each.priorities[at] if each and each.priorities else None for each in found],
+            *how,
+        )
+        for at, name, how in _PRIORITIES
+    ]
+    waited = [line.name for line in lines if any(line.values)]
+    finding = (
+        f"Of {' and '.join(waited)} priority; all tenants. Higher ones go first."
+        if waited
+        else "Nobody waited in a gateway in any sample."
+        if any(value is not None for line in lines for value in line.values)
+        else "Nothing was sampled in this range."
+    )
+    title = "Waiting in gateways, by priority"
+    return Figure("priorities", title, finding, times, lines, Axis("requests"))
+
+
+def _oldest_figure(depth: dict[datetime, Depth], times: list[datetime]) -> Figure:
+    known = {at: each.oldest_ms for at, each in depth.items() if each.oldest_ms is not None}
+    values = [known[at] / MS_PER_S if at in known else None for at in times]
+    longest_ms = max(known.values(), default=None)
+    finding = (
+        "Nothing was sampled in this range."
+        if longest_ms is None
+        else f"The first in a queue had waited up to {formats.duration(longest_ms * MS_PER_S)}."
+        if longest_ms
+        else "Nobody waited in a gateway in any sample."
+    )
+    lines = [Line("longest wait", values, GATEWAY)]
+    return Figure("oldest", "Longest wait in a gateway", finding, times, lines, Axis("s"))
 
 
 def _cache_figure(points: dict[datetime, Point], times: list[datetime]) -> Figure:

@@ -8,14 +8,16 @@ import pytest
 
 from controlplane.bridge import gauges
 from controlplane.bridge import recorder as recorder_module
-from controlplane.bridge.gauges import WaitingSampler, waiting_now
+from controlplane.bridge.gauges import WaitingSampler, queue_now, waiting_now
 from controlplane.bridge.recorder import PostgresRecorder
 from controlplane.bridge.series import Depth
+from controlplane.gateway.world import World
 from controlplane.kernel.gauges import GAUGES
 from controlplane.kernel.histogram import Histogram
 from tests.support.fleet import MODEL, until
 from tests.support.money import dsn, eventually, rows
 from tests.support.nodes import hand_node
+from tests.support.ports import ORGANIZATION
 from tests.support.serving import Serving, bare, model
 
 __all__ = ["bare", "model"]
@@ -25,6 +27,11 @@ SAMPLES = 5
 FAST_S = 0.01
 
 
+def sampled(world: World) -> list[Depth]:
+    """What is sampled, less the time that has passed."""
+    return [depth._replace(oldest_ms=0) for depth in waiting_now(world)]
+
+
 async def test_every_waiting_request_is_counted_once_and_where_it_is(bare: Serving) -> None:
     world = bare.under_test.world
     assert list(waiting_now(world)) == [Depth("", 0, 0)]
@@ -32,9 +39,16 @@ async def test_every_waiting_request_is_counted_once_and_where_it_is(bare: Servi
         asked = [asyncio.create_task(bare.chat(max_tokens=2)) for _ in range(WAITING)]
         job = await node.job()
         await until(lambda: len(world.waiting) == WAITING - 1)
-        assert set(waiting_now(world)) == {Depth("", 2, 1), Depth(MODEL, 2, 1)}
+        two = (0, 2, 0)
+        assert set(sampled(world)) == {Depth("", 2, 1, two), Depth(MODEL, 2, 1, two)}
+        assert all(depth.oldest_ms > 0 for depth in waiting_now(world))
+        told = queue_now(world)
+        assert told["models"] == {MODEL: 2}
+        assert isinstance(told["tenants"], dict)
+        assert [waiting for waiting, _ in told["tenants"].values()] == [2]
+        assert list(told["tenants"]) == [ORGANIZATION]
         await node.answer(job, "a")
-        await until(lambda: Depth("", 2, 0) in waiting_now(world))
+        await until(lambda: Depth("", 2, 0, two) in sampled(world))
         await node.answer(job, "b", finish="length")
         for _ in range(WAITING - 1):
             await node.answer(await node.job(), "ab", finish="length")

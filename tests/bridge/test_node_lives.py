@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 
@@ -24,6 +25,7 @@ from controlplane.fleet.lives import (
     node_undrain,
 )
 from controlplane.fleet.models import ModelDigest, Node, NodeLink, NodeStart, Standing
+from controlplane.fleet.overview import waiting_by_model, waiting_of
 from controlplane.fleet.services import CreatedCredential, node_credential_create
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.ports import NodeIdentity
@@ -249,11 +251,20 @@ async def test_a_gateway_tells_its_whole_view(open_store: Callable[..., FleetSto
     store, first, second = open_store(), await register("n1"), await register("n2")
     await identity_of(store, first)
     ids = [made.credential.node_id.hex for made in (first, second)]
-    await store.links("g1", [{"node": id_, "facts": {"active": 1}} for id_ in ids], {MODEL: 2})
+    await store.links(
+        "g1", [{"node": id_, "facts": {"active": 1}} for id_ in ids], {"models": {MODEL: 2}}
+    )
     await store.links("g2", [{"node": ids[0], "facts": {"active": 3}}], {})
     await store.links("g1", [{"node": ids[1], "facts": {"active": 2}}], {})
     rows = orm(lambda: sorted(NodeLink.objects.values_list("node__name", "gateway", "facts")))
     assert await rows() == [("n1", "g2", {"active": 3}), ("n2", "g1", {"active": 2})]
+    acme, other = uuid.uuid4(), uuid.uuid4()
+    for gateway, waits in (("g1", [3, 250]), ("g2", [1, 700])):
+        told = {"models": {MODEL: waits[0]}, "tenants": {acme.hex: waits}}
+        await store.links(gateway, [], told)
+    assert await orm(waiting_by_model)(timezone.now()) == {MODEL: 4}
+    assert await orm(waiting_of)(acme, timezone.now()) == (4, 0.7)
+    assert await orm(waiting_of)(other, timezone.now()) == (0, 0.0)
 
 
 async def test_each_start_is_kept_once(open_store: Callable[..., FleetStore]) -> None:

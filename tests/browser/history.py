@@ -219,7 +219,9 @@ def _write_series(records: list[RequestRecord]) -> None:
         minute = minutes.setdefault(start_s, Minute(start_s))
         minute.add(record)
         for second in range(SAMPLES_A_REQUEST):
-            depth = Depth("", (second + start_s // 60) % 4, second % 2)
+            waiting = (second + start_s // 60) % 4
+            urgent = (waiting // 3, waiting - waiting // 3, 0)
+            depth = Depth("", waiting, second % 2, urgent, 400 * waiting)
             minute.sample([depth, depth._replace(model=record.model)])
     writer = uuid.uuid4()
     with psycopg.connect(dsn(), autocommit=True) as connection:

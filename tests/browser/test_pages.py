@@ -16,7 +16,7 @@ from controlplane.tenants.services import apikey_create, project_create
 from tests.browser.site import Site, elsewhere
 from tests.browser.watch import DESK, PHONE, Watch, serious_findings, wider_than_screen
 
-CHARTS = ("stages", "ttft", "queue", "cache")
+CHARTS = ("stages", "ttft", "queue", "priorities", "oldest", "cache")
 RANGE = "range=6h"
 KEY_TRIES_MAX = 50
 KEY_WAIT_MS = 200

@@ -4,11 +4,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from controlplane.bridge.series import Depth
 from controlplane.kernel.gauges import GAUGES
 from controlplane.kernel.histogram import Histogram
 from controlplane.telemetry.selectors import Point, UsageSum
 from frontend.cells import Cell, percent_from
-from frontend.overview import Overview, make_overview
+from frontend.overview import Overview, Waits, make_overview
 from frontend.ranges import TimeRange
 
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)
@@ -49,8 +50,13 @@ def test_percentiles_of_few_values_are_faint() -> None:
 
 
 def _waiting(gateway: list[int], nodes: list[int]) -> dict[str, Histogram]:
-    both = [sum(pair) for pair in zip(gateway, nodes, strict=True)]
-    return dict(zip(GAUGES, (_histogram(*each) for each in (gateway, nodes, both)), strict=True))
+    """Everyone in gateways is of normal priority and has waited for 250 ms."""
+    depths = [
+        Depth("", inside, there, (0, inside, 0), 250 * bool(inside))
+        for inside, there in zip(gateway, nodes, strict=True)
+    ]
+    columns = zip(*(depth.values for depth in depths), strict=True)
+    return dict(zip(GAUGES, (_histogram(*each) for each in columns), strict=True))
 
 
 def test_queue_depth_is_sampled_and_averaged_over_the_step() -> None:
@@ -63,6 +69,12 @@ def test_queue_depth_is_sampled_and_averaged_over_the_step() -> None:
     figure = next(one for one in made.figures if one.name == "queue")
     assert [line.values[0] for line in figure.lines] == [2.0, 1.5, 30]
     assert figure.finding.startswith("Up to 30 waited at once")
+    urgent = next(one for one in made.figures if one.name == "priorities")
+    assert [line.values[0] for line in urgent.lines] == [0.0, 2.0, 0.0]
+    assert urgent.finding == "Of normal priority; all tenants. Higher ones go first."
+    oldest = next(one for one in made.figures if one.name == "oldest")
+    assert oldest.lines[0].values[0] == 0.25
+    assert oldest.finding == "The first in a queue had waited up to 250 ms."
     # The present minute is ten seconds old.
     young = Point(START + timedelta(minutes=14), everyone=_waiting([0] * 10, [1] * 5 + [0] * 5))
     cells = _cells(_made(young, now=young.at + timedelta(seconds=10)))
@@ -77,6 +89,22 @@ def test_a_queue_that_was_not_sampled_is_no_empty_queue() -> None:
     assert _cells(idle)["depth"].text == "0"
     figure = next(one for one in idle.figures if one.name == "queue")
     assert figure.finding == "Nothing waited in any sample."
+
+
+def test_what_was_sampled_before_priorities_were_is_a_gap_in_their_charts() -> None:
+    old = {
+        name: found for name, found in _waiting([2] * 60, [0] * 60).items() if name in GAUGES[:3]
+    }
+    figures = {one.name: one for one in _made(Point(START, everyone=old)).figures}
+    assert figures["queue"].lines[0].values[0] == 2.0
+    assert figures["priorities"].empty and figures["oldest"].empty
+
+
+def test_own_requests_that_wait_now_are_told() -> None:
+    assert "none of yours" in _cells(_made())["depth.what"].text
+    waits = Waits(1_200, 2.5)
+    made = make_overview({}, WITHIN, NOW, spend_nano=0, percent=95, waits=waits)
+    assert _cells(made)["depth.what"].text.endswith("1,200 of yours now, up to 2.50 s")
 
 
 def test_drafts_are_added_up_over_steps_and_told_as_a_share_and_a_count() -> None:
@@ -137,7 +165,9 @@ def test_nothing_recorded_is_missing_and_not_zero() -> None:
 def test_the_live_stream_names_every_cell_of_the_page() -> None:
     made = _made(Point(START, own={"ttft": _histogram(1)}))
     assert set(made.live()["cells"]) == set(_cells(made))
-    assert set(made.live()["figures"]) == {"stages", "ttft", "queue", "cache"}
+    assert set(made.live()["figures"]) == {
+        "stages", "ttft", "queue", "priorities", "oldest", "cache",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,14 @@ def test_a_burst_is_seen_in_the_queue_chart_and_each_request_in_its_waterfall(
 
     wait_for(lambda: most_waiting() >= REQUESTS - 1, "queue depth")
     figures = _figures(client)
-    assert set(figures) == {"stages", "ttft", "queue", "cache"}
+    assert set(figures) == {"stages", "ttft", "queue", "priorities", "oldest", "cache"}
+    of = {
+        trace["name"]: max((y for y in trace["y"] if y is not None), default=None)
+        for name in ("priorities", "oldest")
+        for trace in figures[name]["data"]
+    }
+    assert of.keys() == {"high", "normal", "low", "longest wait"}
+    assert (of["high"], of["low"]) == (0, 0) and of["normal"] is not None
     assert all(any(trace["y"]) for name in ("stages", "ttft") for trace in figures[name]["data"])
     for answer in answers:
         page = client.get(f"/requests/{answer.request}").content.decode()

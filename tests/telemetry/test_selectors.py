@@ -135,7 +135,7 @@ def test_a_queue_is_read_of_all_models_or_of_one_and_also_where_nobody_asked(
         monkeypatch.setattr(selectors, "SETTLED_AFTER", settled_after)
         assert (read(""), read("small"), read("large")) == ((14, 7), (12, 6), (2, 1))
         services.roll_up()
-    assert rows("SELECT count(*) FROM histogram_rollups WHERE step_s = 300") == [(9,)]
+    assert rows("SELECT count(*) FROM histogram_rollups WHERE step_s = 300") == [(21,)]
 
 
 @pytest.mark.parametrize("step_s", [60, 300, 900, 3_600])
