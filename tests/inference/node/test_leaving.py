@@ -125,8 +125,8 @@ async def test_jobs_not_begun_go_back_and_the_others_end(model: Path) -> None:
 
 async def test_a_client_does_not_notice_a_drain_before_its_first_token(bare: Serving) -> None:
     under_test = bare.under_test
-    slow = {"tokens_per_s": SLOW_TOKENS_PER_S}
-    async with named_node(under_test, bare.model, "leaving", **slow) as leaving:
+    speed = SLOW_TOKENS_PER_S
+    async with named_node(under_test, bare.model, "leaving", tokens_per_s=speed) as leaving:
         await under_test.served()
         asked = asyncio.create_task(bare.chat(max_tokens=2))
         await until(lambda: leaving.jobs.jobs_count)
