@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import httpx2
 import pytest
 
 from controlplane.billing.services import sweep_holds
@@ -19,7 +20,8 @@ REPORTS_QUIET_S = 1.0
 CREDITS = 8
 # Its heartbeats cease to count, and nodes have heard nothing else for a while.
 DEAD_S_MAX = 20.0
-LONG_TOKENS = 60
+LONG_TOKENS = 120
+STREAMS_CUT = 4
 
 
 @pytest.mark.parametrize("product", [Plan(nodes=2, tokens_per_s=60.0)], indirect=True)
@@ -54,38 +56,50 @@ async def test_of_two_gateways_one_dies_and_the_other_serves_on_and_settles_its_
     """The one that dies was found by the nodes themselves; the other is their seed."""
     steady = Load(product.urls[:1], product.key, seed=6)
     doomed = Load(product.urls[1:], product.key, seed=7)
-    async with steady, doomed:
+    async with steady, doomed, open_client(product.urls[1]) as client:
         await steady.until(ANSWERS_BEFORE)
-        await doomed.until(ANSWERS_BEFORE)
+        cut = Streams(product, client, count=STREAMS_CUT)
+        await eventually(lambda: all(answer.tokens for answer in cut.answers))
         product.gateways[1].kill()
+        await cut.done()
         await doomed.stop()
         await steady.until(2 * ANSWERS_BEFORE)
-    cut = [answer for answer in doomed.answers if answer.status == 200 and not answer.whole]
-    assert cut
+    assert all(answer.broken and not answer.whole for answer in cut.answers)
     assert all(answer.whole for answer in steady.answers), steady.answers
     # All that had begun on a node is charged, though its own gateway never comes back.
-    begun = {answer.request for answer in cut if answer.tokens}
-    assert begun
+    begun = {answer.request for answer in cut.answers}
     await eventually(lambda: begun <= bills().keys(), DEAD_S_MAX)
     assert {source for name in begun for source in bills()[name].sources} == {"node"}
     await asyncio.sleep(REPORTS_QUIET_S)
     await expire_what_is_left()
-    await check_books([*steady.answers, *doomed.answers])
+    await check_books([*steady.answers, *doomed.answers, *cut.answers])
     await check_credits(product)
+
+
+class Streams:
+    """Long streams at one gateway, all at once."""
+
+    def __init__(self, product: Product, client: httpx2.AsyncClient, *, count: int) -> None:
+        self.answers = [Answer(streamed=True) for _ in range(count)]
+        body = make_body(tokens=LONG_TOKENS)
+        self._tasks = [
+            asyncio.create_task(ask(client, product.key, body, answer=answer))
+            for answer in self.answers
+        ]
+
+    async def done(self) -> None:
+        """Each is read to its end."""
+        await asyncio.gather(*self._tasks)
 
 
 async def check_credits(product: Product) -> None:
     """The nodes take as many jobs from the one gateway as they take at all: none leaked."""
-    answers = [Answer(streamed=True) for _ in range(len(product.nodes) * CREDITS)]
-    body = make_body(tokens=LONG_TOKENS)
     async with open_client(product.urls[0]) as client:
-        asked = [
-            asyncio.create_task(ask(client, product.key, body, answer=answer)) for answer in answers
-        ]
-        await eventually(lambda: all(answer.tokens or answer.ended_s for answer in answers))
-        assert not any(answer.ended_s for answer in answers)
-        await asyncio.gather(*asked)
-    assert all(answer.whole for answer in answers), answers
+        full = Streams(product, client, count=len(product.nodes) * CREDITS)
+        await eventually(lambda: all(answer.tokens for answer in full.answers))
+        assert not any(answer.ended_s for answer in full.answers)
+        await full.done()
+    assert all(answer.whole for answer in full.answers), full.answers
 
 
 async def expire_what_is_left() -> None:
