@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from functools import partial
 
 from controlplane.gateway.call import Call, ClientGone
 from controlplane.gateway.degraded import overloaded, reason_of, with_steps
-from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.retries import pause_s
 from controlplane.gateway.nodes.stream import JobRejected, NodeLost, SlowReader
 from controlplane.gateway.openai.shapes import Shape
@@ -32,6 +30,7 @@ from controlplane.gateway.refusal import (
     node_rejected,
     timed_out,
 )
+from controlplane.gateway.room import find_room
 from controlplane.gateway.s1_admission.admit import admit, read_ask
 from controlplane.gateway.s1_admission.arrival import note_arrival
 from controlplane.gateway.s1_admission.authenticate import authenticate
@@ -39,7 +38,6 @@ from controlplane.gateway.s1_admission.body import Receive, watch_client
 from controlplane.gateway.s2_balance.balance import balance
 from controlplane.gateway.s4_route.node import Placement, pick_node
 from controlplane.gateway.s4_route.prefix import Sought
-from controlplane.gateway.s4_route.rules import queue_claim, queue_lane
 from controlplane.gateway.s5_infer.dispatch import NodeChanged
 from controlplane.gateway.s5_infer.remote_spans import note_remote_spans
 from controlplane.gateway.s7_bill.price import price_usage
@@ -215,7 +213,7 @@ async def _route(trip: Trip, tried: set[str]) -> Placement:
     call, admitted, prompt = trip.call, made(trip.admitted), made(trip.prompt)
     began = call.spans.clock()
     try:
-        roomy = await _room(trip, tried)
+        roomy = await find_room(trip, tried)
         sought = Sought(
             model=made(trip.step).model.name,
             rule=admitted.plan.label,
@@ -228,56 +226,6 @@ async def _route(trip: Trip, tried: set[str]) -> Placement:
         return trip.placement
     finally:
         call.spans.add(S4, began)
-
-
-async def _room(trip: Trip, tried: set[str]) -> tuple[NodeLink, ...]:
-    """Nodes that have a credit for the request, when its turn has come."""
-    call, admitted, prompt = trip.call, made(trip.admitted), made(trip.prompt)
-    cluster, step = made(trip.cluster), made(trip.step)
-    lane = queue_lane(
-        step,
-        admitted.ask,
-        region=cluster.region,
-        assets=cluster.served.digest,
-        sizes=prompt.chains,
-        tried=tried,
-    )
-    claim = queue_claim(
-        call,
-        step,
-        admitted.plan,
-        project=admitted.snapshot.projects[admitted.key.project],
-        tokens=len(prompt.tokens) or len(prompt.text) // BYTES_PER_TOKEN,
-        choices=admitted.ask.sampling.n,
-    )
-    nodes = partial(_nodes_now, trip, frozenset(tried))
-    try:
-        return await trip.world.waiting.roomy(call, lane, nodes, claim=claim)
-    except NoRoom as error:
-        raise overloaded(error) from error
-
-
-def _nodes_now(trip: Trip, tried: frozenset[str]) -> tuple[NodeLink, ...]:
-    """The cluster as it is by now: nodes come and go while a request waits for room.
-
-    `queue_lane` tells apart what this depends on.
-    """
-    cluster, prompt = made(trip.cluster), made(trip.prompt)
-    step, ask = made(trip.step), made(trip.admitted).ask
-    served = trip.world.fleet.models().get(step.model.name)
-    if served is cluster.served and not tried:
-        return cluster.nodes
-    if served is None or served.digest != cluster.served.digest:
-        return ()
-    return tuple(
-        link
-        for link in served.nodes
-        if link.hello.region == cluster.region
-        and link.hello.pool == step.pool
-        and link.hello.block_size in prompt.chains
-        and link.identity.id not in tried
-        and (link.follows_grammars or not ask.grammar_field)
-    )
 
 
 async def _work(trip: Trip, placement: Placement) -> None:
