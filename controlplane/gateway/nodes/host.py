@@ -35,7 +35,7 @@ class LinkHost(Protocol):
     def changed(self, link: NodeLink) -> None:
         """The link has become ready, or takes no more new jobs."""
 
-    def freed(self) -> None:
+    def freed(self, link: NodeLink) -> None:
         """A credit came back."""
 
     def quarantine(self, link: NodeLink, reason: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from controlplane.gateway.nodes.account import Account
@@ -92,7 +93,8 @@ class NodeLink:
         self.orders = identity.orders
         self.account = Account(0)
         self.load: Step | None = None
-        self.jobs = LinkJobs(self.account, known, send=self.send_bytes, released=host.freed)
+        released = partial(host.freed, self)
+        self.jobs = LinkJobs(self.account, known, send=self.send_bytes, released=released)
         self._host = host
         self._socket = (send, close)
         self._hello: Hello | None = None
@@ -325,7 +327,7 @@ class NodeLink:
             raise BadClaim(f"credits.credits: {frame.credits} is not in 0..{CREDITS_MAX}")
         self.account.credits = frame.credits
         self.send_bytes(encode(CreditsTaken(number=frame.number)))
-        self._host.freed()
+        self._host.freed(self)
 
     def _on_kv(self, events: KvEvents) -> None:
         if self._host.on_kv(self, events):

@@ -89,7 +89,7 @@ class Fleet:
         self.assets = AssetStore(arrived=self._assets_arrived)
         self.drafts = DraftCounts()
         self.on_change: list[Callable[[], None]] = []
-        self.on_credit: list[Callable[[], None]] = []
+        self.on_credit: list[Callable[[NodeLink], None]] = []
         self._port = port
         self._links: dict[str, NodeLink] = {}
         self._joining: set[NodeLink] = set()
@@ -235,10 +235,10 @@ class Fleet:
         self._observe(link, DRAINING if link.drains else CONNECTED)
         self._refresh()
 
-    def freed(self) -> None:
+    def freed(self, link: NodeLink) -> None:
         """A credit came back."""
         for callback in self.on_credit:
-            callback()
+            callback(link)
 
     def spare(self, link: NodeLink, model: str) -> bool:
         """Another node has room for a job of this one."""

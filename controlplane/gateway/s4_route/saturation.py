@@ -31,7 +31,7 @@ Turn = NodeLink | NoRoom | None
 class CreditSource(Protocol):
     """What tells that a node has a credit again, or that nodes changed."""
 
-    on_credit: list[Callable[[], None]]
+    on_credit: list[Callable[[NodeLink], None]]
     on_change: list[Callable[[], None]]
 
 
@@ -111,7 +111,7 @@ class WaitingRoom:
         self._waiters: dict[Ticket, Waiter] = {}
         self._promised: Counter[NodeLink] = Counter()
         self._timer: asyncio.TimerHandle | None = None
-        source.on_credit.append(self._credit)
+        source.on_credit.append(self._offer)
         source.on_change.append(self._look)
 
     def __len__(self) -> int:
@@ -215,11 +215,6 @@ class WaitingRoom:
             del self._promised[link]
         # Once the dispatch is done, which follows at once: it may have been to another node.
         asyncio.get_running_loop().call_soon(self._offer, link)
-
-    def _credit(self) -> None:
-        """A credit came back."""
-        for link in self._reach.links():
-            self._offer(link)
 
     def _offer(self, link: NodeLink) -> None:
         """Promise a node's free credits to those whose turn it is."""

@@ -158,13 +158,13 @@ async def test_kept_assets_are_bounded(model: Path) -> None:
 async def test_a_freed_credit_is_told(model: Path) -> None:
     world = World()
     (ada,) = await serving(world, model, "ada")
-    freed: list[int] = []
-    world.fleet.on_credit.append(lambda: freed.append(ada.link.account.credits_left))
+    freed: list[tuple[NodeLink, int]] = []
+    world.fleet.on_credit.append(lambda link: freed.append((link, link.account.credits_left)))
     job = make_job()
     world.fleet.dispatch(ada.link, job, cached_tokens=3)
     assert ada.link.account.queued_tokens == 1
     ada.link.on_bytes(encode(Rejected(request=job.request, code="full", message="")))
-    assert freed == [8]
+    assert freed == [(ada.link, 8)]
     await world.fleet.close()
 
 

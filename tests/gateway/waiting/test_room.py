@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from controlplane.gateway.call import Call, ClientGone
 from controlplane.gateway.nodes.account import Account, Booking
+from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.s4_route import saturation
 from controlplane.gateway.s4_route.saturation import Nodes, WaitingRoom
 from controlplane.gateway.waiting.claim import Lane, NoRoom
@@ -41,11 +42,11 @@ class Site:
     """Nodes, the room before them, and requests that hold a credit until told to end."""
 
     def __init__(self, credits: list[int]) -> None:
-        self.on_credit: list[Callable[[], None]] = []
+        self.on_credit: list[Callable[[NodeLink], None]] = []
         self.on_change: list[Callable[[], None]] = []
         self.nodes = [Node(each) for each in credits]
         self.room = WaitingRoom(self)
-        self.running: list[Booking] = []
+        self.running: list[tuple[Node, Booking]] = []
         self.served: list[str] = []
         self.refused: list[NoRoom] = []
 
@@ -55,7 +56,7 @@ class Site:
         return cast(Nodes, tuple(node for node in wanted if node.takes_jobs))
 
     async def serve(
-        self, call: Call, lane: Lane, name: str, random: Random | None = None, **changes: object
+        self, call: Call, lane: Lane, name: str, random: Random | None = None, **changes: Any
     ) -> None:
         """One request: room, then at once a credit, which `Account` never gives twice."""
         try:
@@ -67,19 +68,24 @@ class Site:
             return
         except ClientGone:
             return
-        link = free[0] if random is None else random.choice(free)
-        self.running.append(link.account.book(1))
+        node = cast(Node, free[0] if random is None else random.choice(free))
+        self.running.append((node, node.account.book(1)))
         self.served.append(name)
 
     def end(self, number: int) -> None:
         """A job ends and its credit comes back."""
-        self.running.pop(number % len(self.running)).release()
-        self.tell(self.on_credit)
+        node, booking = self.running.pop(number % len(self.running))
+        booking.release()
+        self.credit(node)
 
-    @staticmethod
-    def tell(callbacks: list[Callable[[], None]]) -> None:
-        """News."""
-        for callback in callbacks:
+    def credit(self, node: Node) -> None:
+        """A credit came back, or the node gave more."""
+        for callback in self.on_credit:
+            callback(cast(NodeLink, node))
+
+    def change(self) -> None:
+        """Nodes came or went."""
+        for callback in self.on_change:
             callback()
 
     def left(self) -> tuple[int, ...]:
@@ -141,17 +147,17 @@ async def test_a_place_is_kept_while_nodes_come_and_go() -> None:
     tasks += [asyncio.create_task(site.serve(Call([]), LANE, name)) for name in names[1:]]
     await settle()
     site.nodes[0].takes_jobs = False
-    site.tell(site.on_change)
+    site.change()
     await settle()
     assert len(site.room) == 4
     # The other node takes one now, and is gone again before that one has looked.
     site.nodes[1].account.credits = 1
-    site.tell(site.on_credit)
+    site.credit(site.nodes[1])
     site.nodes[1].account.credits = 0
     await settle()
     assert site.served == ["a"]
     site.nodes[1].account.credits = 9
-    site.tell(site.on_credit)
+    site.credit(site.nodes[1])
     await settle()
     assert site.served == ["a", "b", "c", "d", "a"]
     assert len(tasks) == 5 and site.left() == (0, 0, 0, 0)
@@ -166,7 +172,7 @@ async def test_who_takes_another_nodes_credit_leaves_its_own_to_the_next() -> No
     await settle()
     for node in site.nodes:
         node.account.credits = 1
-        site.tell(site.on_credit)
+        site.credit(node)
     await asyncio.wait({first, second}, timeout=5)
     assert site.served == ["a", "b"]
     assert [node.account.active for node in site.nodes] == [1, 1]
@@ -180,7 +186,7 @@ async def test_who_leaves_with_a_promise_passes_it_on(cancelled: bool) -> None:
     second = asyncio.create_task(site.serve(Call([]), LANE, "b"))
     await settle()
     site.nodes[0].account.credits = 1
-    site.tell(site.on_credit)
+    site.credit(site.nodes[0])
     if cancelled:
         first.cancel()
     else:
@@ -208,11 +214,11 @@ async def test_a_node_that_one_cannot_use_after_all_does_not_wake_it_again_and_a
     await first
     looked = 0
     site.nodes[0].account.credits = 1
-    site.tell(site.on_credit)
+    site.credit(site.nodes[0])
     await settle()
     assert (looked, len(site.room)) == (1, 1)
     site.nodes[1].account.credits = 1
-    site.tell(site.on_credit)
+    site.credit(site.nodes[1])
     assert await second == only_second()
 
 
@@ -222,7 +228,7 @@ async def test_when_no_node_is_left_nobody_waits_on() -> None:
     task = asyncio.create_task(site.serve(call, LANE, "a"))
     await settle()
     site.nodes[0].takes_jobs = False
-    site.tell(site.on_change)
+    site.change()
     await task
     assert [error.reason for error in site.refused] == ["none"]
     assert call.queued is not None and call.queued.position == 0
@@ -246,7 +252,7 @@ async def test_who_is_displaced_hears_at_once(monkeypatch: pytest.MonkeyPatch) -
     await low
     assert [error.reason for error in site.refused] == ["full"]
     site.nodes[0].account.credits = 1
-    site.tell(site.on_credit)
+    site.credit(site.nodes[0])
     await high
     assert site.served == ["b"]
 
@@ -305,10 +311,10 @@ async def _live(credits: list[int], events: list[tuple[str, int]], random: Rando
             tasks[number % len(tasks)][0].cancel()
         elif what == "credits":
             node.account.credits = number % 4
-            site.tell(site.on_credit)
+            site.credit(node)
         elif what in ("down", "up"):
             node.takes_jobs = what == "up"
-            site.tell(site.on_change)
+            site.change()
         else:
             await settle()
             _no_idle_credit(site, tasks)
