@@ -6,6 +6,7 @@ text is meant; JSON strings are valid in all three languages.
 
 from __future__ import annotations
 
+import shlex
 from typing import NamedTuple
 
 
@@ -84,4 +85,16 @@ def first_curl(base: str, model: str) -> str:
         '  -H "Content-Type: application/json" \\\n'
         f"""  -d '{{"model": "{model}", "stream": true,"""
         """ "messages": [{"role": "user", "content": "Hello"}]}'"""
+    )
+
+
+def enrol_command(base: str, *, token: str, name: str, pool: str) -> str:
+    """Starts a node that has no credential yet; engine and model are the reader's to choose."""
+    gateway = base.replace("http", "ws", 1)
+    file = f"./{name}.credential"
+    return (
+        f"SLUICE_ENROL_TOKEN={token} \\\n"
+        f"python -m inference --gateway {gateway} --name {shlex.quote(name)} --pool {pool} \\\n"
+        f"  --credential-file {shlex.quote(file)} \\\n"
+        "  --engine compact --model inference/assets/sluice-5m"
     )

@@ -34,6 +34,12 @@ def node_get(*, user: Actor, name: str) -> Node:
     return Node.objects.get(name=name)
 
 
+def node_find(*, user: Actor, node_id: uuid.UUID) -> Node:
+    """A node by id, for staff; raises ObjectDoesNotExist."""
+    require(user, Action.FLEET_VIEW)
+    return Node.objects.get(id=node_id)
+
+
 def digest_list(*, user: Actor) -> list[ModelDigest]:
     """Digests that nodes have offered, those that wait first, for staff."""
     require(user, Action.FLEET_VIEW)

@@ -1,5 +1,6 @@
 """Filters that print figures as `formats` and `kernel.money` say; no logic of their own."""
 
+import json
 from datetime import UTC, datetime
 
 from django import template
@@ -52,6 +53,12 @@ def clock_short(value: datetime) -> SafeString:
     if value.astimezone(UTC).date() == timezone.now().astimezone(UTC).date():
         text = text.split(" ")[1]
     return format_html('<time datetime="{}">{}</time>', value.isoformat(), text)
+
+
+@register.filter
+def as_json(value: object) -> str:
+    """JSON to be read and edited."""
+    return json.dumps(value)
 
 
 @register.simple_tag

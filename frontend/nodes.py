@@ -1,0 +1,142 @@
+"""Nodes and pools as the Fleet page tells them: tone and words of each state, figures, actions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from controlplane.fleet.models import DigestState
+from controlplane.fleet.overview import NodeView
+from controlplane.fleet.selectors import cold_starts
+from controlplane.fleet.signals import Signal
+from frontend import formats
+
+US_PER_MS = 1_000
+STATES = {
+    "ready": ("ok", "ready"),
+    "pending": ("warn", "waits for approval"),
+    "held": ("warn", "not approved to serve"),
+    "draining": ("warn", "draining"),
+    "drained": ("off", "drained"),
+    "leaving": ("off", "leaving"),
+    "quarantined": ("bad", "quarantined"),
+    "away": ("bad", "not connected"),
+    "new": ("off", "never connected"),
+}
+BREAKERS = {"open": ("bad", "open"), "half_open": ("warn", "trying"), "closed": ("ok", "closed")}
+
+
+class NodeActionLink(NamedTuple):
+    """A button of a node's row: the action's name and its words."""
+
+    name: str
+    label: str
+
+
+APPROVE, DRAIN, UNDRAIN, FORGIVE, MODELS, REMOVE = (
+    NodeActionLink("approve", "Approve"),
+    NodeActionLink("drain", "Drain"),
+    NodeActionLink("undrain", "Undrain"),
+    NodeActionLink("forgive", "Lift quarantine"),
+    NodeActionLink("models", "Models"),
+    NodeActionLink("remove", "Remove"),
+)
+
+
+@dataclass(frozen=True)
+class NodeRow:
+    """One line of a pool's table."""
+
+    view: NodeView
+
+    @property
+    def status(self) -> tuple[str, str]:
+        """Tone and words."""
+        return STATES[self.view.state]
+
+    @property
+    def engine(self) -> str:
+        """Engine and device, as the node said."""
+        facts = self.view.node.facts
+        return " on ".join(str(facts[key]) for key in ("engine", "device") if facts.get(key))
+
+    @property
+    def models(self) -> list[tuple[str, str]]:
+        """Models that it offers, each with what keeps it from being served."""
+        waits = {DigestState.WAITING: "digest waits for approval", DigestState.REFUSED: "refused"}
+        unknown = dict.fromkeys(self.view.unknown_models, "not in the catalog")
+        told = {name: waits[state] for name, state in self.view.undecided.items()} | unknown
+        return [(name, told.get(name, "")) for name in self.view.node.facts.get("models", [])]
+
+    @property
+    def jobs(self) -> str:
+        """Jobs in flight of those that it takes at once."""
+        if not self.view.links:
+            return formats.MISSING
+        return f"{self.view.total('active'):,} / {self.view.total('credits'):,}"
+
+    @property
+    def kv(self) -> str:
+        """Used part of its cache."""
+        share = self.view.kv_share
+        return formats.MISSING if share is None else formats.percent(share, 1)
+
+    @property
+    def breaker(self) -> tuple[str, str] | None:
+        """Tone and word; None where no gateway has it."""
+        return BREAKERS.get(self.view.breaker)
+
+    @property
+    def cold_start(self) -> str:
+        """How long its last start took."""
+        took = self.view.node.facts.get("cold_start_ms")
+        return formats.duration(took * US_PER_MS) if took else formats.MISSING
+
+    @property
+    def actions(self) -> list[NodeActionLink]:
+        """What can be done with it now, the likeliest first."""
+        state = self.view.state
+        first = {
+            "pending": APPROVE,
+            "quarantined": FORGIVE,
+            "draining": UNDRAIN,
+            "drained": UNDRAIN,
+        }
+        return [first.get(state, DRAIN), MODELS, REMOVE]
+
+
+@dataclass(frozen=True)
+class PoolPanel:
+    """A pool with its figures and rows."""
+
+    signal: Signal
+    rows: list[NodeRow]
+    cold_start_p50: str
+    cold_start_p95: str
+    starts: int
+
+    @property
+    def utilization(self) -> str:
+        """Jobs in flight of those that ready nodes take at once."""
+        load = self.signal.load
+        return formats.percent(load.in_flight, load.credits)
+
+    @property
+    def kv(self) -> str:
+        """Mean of the ready nodes."""
+        load = self.signal.load
+        return formats.percent(load.kv_share, 1) if load.nodes_ready else formats.MISSING
+
+
+def pool_panel(signal: Signal) -> PoolPanel:
+    """A pool ready to be drawn."""
+    starts = sorted(cold_starts(pool=signal.pool.name))
+    rows = [NodeRow(view) for view in signal.view.nodes]
+    p50, p95 = (_nearest(starts, share) for share in (0.5, 0.95))
+    return PoolPanel(signal, rows, p50, p95, len(starts))
+
+
+def _nearest(sorted_ms: list[int], share: float) -> str:
+    if not sorted_ms:
+        return formats.MISSING
+    return formats.duration(sorted_ms[int(share * (len(sorted_ms) - 1))] * US_PER_MS)

@@ -1,0 +1,221 @@
+"""Fleet: pools with their nodes, enrolment, approvals, drains and removals; for staff."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import ValidationError
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_variables
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from controlplane.catalog.models import PoolRole, SizeClass, Task
+from controlplane.catalog.pools import PoolDraft, pool_set
+from controlplane.catalog.selectors import model_list, pool_find, pool_list
+from controlplane.core.permissions import Action
+from controlplane.fleet.digests import digest_decide
+from controlplane.fleet.enrolment import LIFE_HOURS_MAX, TokenDraft, token_create
+from controlplane.fleet.lives import (
+    DRAIN_S_DEFAULT,
+    DRAIN_S_MAX,
+    node_allow,
+    node_approve,
+    node_drain,
+    node_forgive,
+    node_remove,
+    node_undrain,
+)
+from controlplane.fleet.models import DigestState
+from controlplane.fleet.selectors import digest_get, digest_list, node_find
+from controlplane.fleet.signals import signals
+from frontend.access import Viewer, page
+from frontend.nodes import pool_panel
+from frontend.snippets import enrol_command
+from frontend.views.playground import gateway_url
+
+S_PER_MIN = 60
+ACTIONS: dict[str, tuple[Callable[..., bool], str]] = {
+    "approve": (node_approve, "may serve now"),
+    "drain": (node_drain, "takes no new jobs from now on"),
+    "undrain": (node_undrain, "takes jobs again"),
+    "forgive": (node_forgive, "may come back now"),
+    "remove": (node_remove, "is removed; its credentials open nothing any more"),
+}
+DECISIONS = {"approve": True, "refuse": False}
+FORM_ERRORS_STATUS = 422
+
+
+class TokenForm(forms.Form):
+    """A new enrolment token; the name only goes into the command to paste."""
+
+    name = forms.CharField(max_length=100)
+    approved = forms.BooleanField(required=False)
+    life_hours = forms.IntegerField(min_value=1, max_value=LIFE_HOURS_MAX, initial=1)
+
+    def __init__(self, data: dict[str, str] | None = None) -> None:
+        super().__init__(data)
+        pools = [(pool.name, pool.name) for pool in pool_list()]
+        self.fields["pool"] = forms.ChoiceField(choices=pools)
+        self.fields["models"] = forms.MultipleChoiceField(choices=_models(), required=False)
+
+
+class PoolForm(forms.Form):
+    """A pool; the service checks everything again."""
+
+    name = forms.CharField(max_length=50)
+    task = forms.ChoiceField(choices=Task.choices)
+    size_class = forms.ChoiceField(choices=SizeClass.choices)
+    role = forms.ChoiceField(choices=PoolRole.choices)
+    nodes_min = forms.IntegerField(min_value=0)
+    nodes_max = forms.IntegerField(min_value=0)
+    warm_schedule = forms.JSONField(required=False)
+
+
+def _models() -> list[tuple[str, str]]:
+    return [(model.name, model.name) for model in model_list()]
+
+
+def _index(
+    request: HttpRequest, viewer: Viewer, token: TokenForm, *, command: str = ""
+) -> HttpResponse:
+    panels = [pool_panel(each) for each in signals(actor=viewer.user, now=timezone.now())]
+    waiting = [row for row in digest_list(user=viewer.user) if row.state == DigestState.WAITING]
+    context = {
+        "viewer": viewer,
+        "here": "fleet",
+        "panels": panels,
+        "nodes_count": sum(len(panel.rows) for panel in panels),
+        "ready_count": sum(panel.signal.load.nodes_ready for panel in panels),
+        "digests": waiting,
+        "token": token,
+        "command": command,
+        "models": _models(),
+        "tasks": Task.choices,
+        "size_classes": SizeClass.choices,
+        "roles": PoolRole.choices,
+        "life_hours_max": LIFE_HOURS_MAX,
+        "drain_minutes": DRAIN_S_DEFAULT // S_PER_MIN,
+        "drain_minutes_max": DRAIN_S_MAX // S_PER_MIN,
+    }
+    status = FORM_ERRORS_STATUS if token.errors else 200
+    return render(request, "pages/fleet.html", context, status=status)
+
+
+@page(Action.FLEET_VIEW)
+@require_GET
+def fleet_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """All pools with their nodes."""
+    return _index(request, viewer, TokenForm())
+
+
+@never_cache
+@page(Action.FLEET_MANAGE)
+@sensitive_variables()
+@require_http_methods(["GET", "POST"])
+def token_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """Make a token and show the command that uses it, in this one answer."""
+    if request.method == "GET":
+        return redirect("fleet")
+    form = TokenForm(request.POST)
+    if not form.is_valid():
+        return _index(request, viewer, form)
+    wanted = form.cleaned_data
+    draft = TokenDraft(
+        pool=wanted["pool"],
+        models=wanted["models"] or None,
+        approved=wanted["approved"],
+        life_hours=wanted["life_hours"],
+    )
+    made = token_create(actor=viewer.user, draft=draft)
+    command = enrol_command(
+        gateway_url(request), token=made.secret, name=wanted["name"], pool=wanted["pool"]
+    )
+    return _index(request, viewer, TokenForm(), command=command)
+
+
+@page(Action.FLEET_MANAGE)
+@require_POST
+def pool_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """Make or change a pool; the command of the local driver stays as the operator set it."""
+    form = PoolForm(request.POST)
+    if not form.is_valid():
+        return _failed(request, form.errors.get_json_data())
+    values = {**form.cleaned_data, "warm_schedule": form.cleaned_data["warm_schedule"] or []}
+    known = pool_find(name=values["name"])
+    command = known.start_command if known else ""
+    try:
+        pool = pool_set(actor=viewer.user, draft=PoolDraft(**values, start_command=command))
+    except ValidationError as error:
+        return _failed(request, error.message_dict)
+    messages.success(request, f"Pool “{pool.name}” is {'changed' if known else 'made'}.")
+    return redirect("fleet")
+
+
+@page(Action.FLEET_MANAGE)
+@require_POST
+def node_act(request: HttpRequest, viewer: Viewer, node_id: uuid.UUID, action: str) -> HttpResponse:
+    """Approve, drain, undrain, forgive or remove a node."""
+    if action not in ACTIONS:
+        raise Http404
+    act, words = ACTIONS[action]
+    node, more = node_find(user=viewer.user, node_id=node_id), {}
+    try:
+        if action == "drain":
+            more["deadline_s"] = _minutes(request.POST.get("minutes", "")) * S_PER_MIN
+        changed = act(actor=viewer.user, node=node, **more)
+    except ValidationError as error:
+        return _failed(request, error.message_dict)
+    if changed:
+        messages.success(request, f"Node “{node.name}” {words}. Gateways follow within 2 s.")
+    else:
+        messages.info(request, f"Nothing to change: node “{node.name}” was so before.")
+    return redirect("fleet")
+
+
+@page(Action.FLEET_MANAGE)
+@require_POST
+def node_models(request: HttpRequest, viewer: Viewer, node_id: uuid.UUID) -> HttpResponse:
+    """Replace a node's allow-list; none chosen allows any."""
+    node = node_find(user=viewer.user, node_id=node_id)
+    try:
+        node_allow(actor=viewer.user, node=node, models=request.POST.getlist("models") or None)
+    except ValidationError as error:
+        return _failed(request, error.message_dict)
+    messages.success(request, f"Node “{node.name}” connects again under its new list.")
+    return redirect("fleet")
+
+
+@page(Action.FLEET_MANAGE)
+@require_POST
+def digest_act(
+    request: HttpRequest, viewer: Viewer, digest_id: uuid.UUID, decision: str
+) -> HttpResponse:
+    """Approve or refuse a tokenizer and template."""
+    if decision not in DECISIONS:
+        raise Http404
+    row = digest_get(user=viewer.user, digest_id=digest_id)
+    digest_decide(actor=viewer.user, digest=row, approved=DECISIONS[decision])
+    words = "may be served with this digest" if DECISIONS[decision] else "stays without this digest"
+    messages.success(request, f"Model “{row.model}” {words}.")
+    return redirect("fleet")
+
+
+def _minutes(text: str) -> int:
+    if not text.isdigit():
+        raise ValidationError({"minutes": "Must be a whole number of minutes."})
+    return int(text)
+
+
+def _failed(request: HttpRequest, fields: object) -> HttpResponse:
+    told = json.loads(json.dumps(fields))
+    for name, errors in told.items():
+        texts = [each["message"] if isinstance(each, dict) else str(each) for each in errors]
+        messages.error(request, f"{name}: {' '.join(texts)}")
+    return redirect("fleet")

@@ -1,0 +1,118 @@
+"""The Fleet page through Django's client: who sees it, what it says, what its forms do."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from controlplane.core.audit import OPERATOR
+from controlplane.core.permissions import Role
+from controlplane.fleet.models import DigestState, ModelDigest, Node, NodeCredential
+from controlplane.fleet.services import node_credential_create
+from controlplane.kernel.keyformat import ENROL_PREFIX, parse_credential
+from controlplane.tenants.services import membership_set
+from tests.support.people import Cast, make_cast, signed_in
+
+
+@pytest.fixture
+def cast(database: str) -> Cast:
+    """Stella runs the installation and is a viewer in Acme."""
+    made = make_cast()
+    membership_set(actor=made.alice, organization=made.acme, user=made.stella, role=Role.VIEWER)
+    return made
+
+
+def _node() -> Node:
+    return node_credential_create(actor=OPERATOR, name="n1", pool="default").credential.node
+
+
+def test_only_staff_see_the_fleet(cast: Cast) -> None:
+    node = _node()
+    alice, stella = signed_in(cast.alice), signed_in(cast.stella)
+    assert alice.get("/fleet").status_code == 403
+    assert "/fleet" not in alice.get("/").content.decode()
+    assert alice.post(f"/fleet/nodes/{node.id.hex}/remove").status_code == 403
+    assert alice.post("/fleet/tokens", {"name": "x", "pool": "default"}).status_code == 403
+    text = stella.get("/fleet").content.decode()
+    assert "never connected" in text
+    assert 'href="/fleet"' in stella.get("/").content.decode()
+
+
+def test_an_empty_pool_says_what_to_do(cast: Cast) -> None:
+    text = signed_in(cast.stella).get("/fleet").content.decode()
+    assert "No node is in this pool" in text and 'data-opens="enrol-node"' in text
+
+
+def test_a_token_is_shown_once_in_a_command_to_paste(cast: Cast) -> None:
+    stella = signed_in(cast.stella)
+    form = {"name": "gpu 1", "pool": "default", "life_hours": "2"}
+    answer = stella.post("/fleet/tokens", form)
+    text = answer.content.decode()
+    (token,) = set(re.findall(r"enrol_sluice_\w+", text))
+    assert parse_credential(token, ENROL_PREFIX)
+    assert "--gateway ws://testserver --name &#x27;gpu 1&#x27; --pool default" in text
+    assert "no-store" in answer["Cache-Control"]
+    assert token not in stella.get("/fleet").content.decode()
+    assert stella.get("/fleet/tokens").status_code == 302
+    assert stella.post("/fleet/tokens", {**form, "life_hours": "25"}).status_code == 422
+
+
+def test_actions_reach_the_node(cast: Cast) -> None:
+    stella, node = signed_in(cast.stella), _node()
+    act = f"/fleet/nodes/{node.id.hex}/"
+    for action, data, standing in (
+        ("drain", {"minutes": "5"}, "draining"),
+        ("undrain", {}, "active"),
+        ("remove", {}, "removed"),
+    ):
+        assert stella.post(act + action, data).status_code == 302
+        assert Node.objects.get().standing == standing
+    assert stella.post(act + "explode").status_code == 404
+    assert "n1" not in stella.get("/fleet").content.decode().split("<dialog")[0].split("</h1>")[1]
+
+
+def test_wrong_values_are_told_by_name(cast: Cast) -> None:
+    stella, node = signed_in(cast.stella), _node()
+    act = f"/fleet/nodes/{node.id.hex}/"
+    answer = stella.post(act + "drain", {"minutes": "soon"}, follow=True)
+    assert "minutes: Must be a whole number" in answer.content.decode()
+    pool = {"name": "default", "task": "generate", "size_class": "small", "role": "both"}
+    answer = stella.post("/fleet/pools", {**pool, "nodes_min": "4", "nodes_max": "1"}, follow=True)
+    assert "nodes_max: 4 nodes are to be kept warm" in answer.content.decode()
+    answer = stella.post("/fleet/pools", {**pool, "nodes_min": "x", "nodes_max": "1"}, follow=True)
+    assert "nodes_min: Enter a whole number" in answer.content.decode()
+    assert Node.objects.get().standing == "active"
+
+
+def test_a_quarantine_is_told_and_lifted(cast: Cast) -> None:
+    stella, node = signed_in(cast.stella), _node()
+    Node.objects.update(
+        quarantined_until=timezone.now() + timedelta(minutes=5),
+        quarantine_reason="undecodable frame",
+    )
+    text = stella.get("/fleet").content.decode()
+    assert "quarantined" in text and "undecodable frame" in text
+    stella.post(f"/fleet/nodes/{node.id.hex}/forgive")
+    assert "undecodable frame" not in stella.get("/fleet").content.decode()
+
+
+def test_a_list_of_models_is_replaced(cast: Cast) -> None:
+    stella, node = signed_in(cast.stella), _node()
+    path = f"/fleet/nodes/{node.id.hex}/models"
+    stella.post(path, {"models": ["b", "a"]})
+    assert NodeCredential.objects.get().allowed_models == ["a", "b"]
+    stella.post(path, {})
+    assert NodeCredential.objects.get().allowed_models is None
+
+
+def test_digests_wait_on_the_page_until_they_are_decided(cast: Cast) -> None:
+    stella = signed_in(cast.stella)
+    row = ModelDigest.objects.create(model="m", digest="abcd" * 16, offered_by="n1")
+    assert "abcdabcdabcdabcd…" in stella.get("/fleet").content.decode()
+    stella.post(f"/fleet/digests/{row.id.hex}/approve")
+    assert ModelDigest.objects.get().state == DigestState.APPROVED
+    assert "abcdabcdabcdabcd…" not in stella.get("/fleet").content.decode()
+    assert stella.post(f"/fleet/digests/{row.id.hex}/perhaps").status_code == 404
