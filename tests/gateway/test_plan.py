@@ -1,0 +1,152 @@
+"""The plan of a request: its rule's steps as the configuration in force lets them be."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+import pytest
+
+from controlplane.gateway.ask import Ask, Inputs
+from controlplane.gateway.plan import make_plan
+from controlplane.gateway.refusal import Refusal
+from controlplane.gateway.snapshot import ModelRecord, Snapshot
+from controlplane.kernel.ids import new_request_id
+from controlplane.kernel.rules import Candidate, Match, RouteRule, Step, Target
+from inference.contract.frames import BYTES_PER_TOKEN, Sampling
+from tests.support.ports import make_key, make_snapshot
+
+REQUEST = bytes(16)
+REQUESTS = 2_000
+
+
+def snapshot(*rules: RouteRule, **models: dict[str, object]) -> Snapshot:
+    """`large` and what else is named, each like it but for these changes."""
+    current = make_snapshot("large")
+    large = current.models["large"]
+    made: dict[str, ModelRecord] = {"large": large}
+    for name, changes in models.items():
+        made[name] = msgspec.structs.replace(large, name=name, **changes)
+    return msgspec.structs.replace(current, rules=rules, models=made)
+
+
+def ask(**changes: object) -> Ask:
+    """A chat with `large` of about 25 tokens, its output unbounded by the client."""
+    made = Ask(
+        operation="chat",
+        model="large",
+        stream=False,
+        include_usage=False,
+        sampling=Sampling(max_tokens=0),
+        output_tokens=None,
+        stop=(),
+        bytes=25 * BYTES_PER_TOKEN,
+        text="a",
+    )
+    return msgspec.structs.replace(made, **changes)
+
+
+def chain(*models: str, **changes: object) -> RouteRule:
+    """A rule with one model a step."""
+    steps = tuple(Step(targets=(Target(model=model),)) for model in models)
+    return msgspec.structs.replace(RouteRule(name="r", version=1, steps=steps), **changes)
+
+
+def test_without_a_rule_the_named_model_serves_in_its_pool() -> None:
+    plan = make_plan(REQUEST, ask(), make_key(priority=2), snapshot())
+    (step,) = plan.steps
+    assert (plan.label, plan.priority, plan.unfit) == ("direct", 2, ())
+    assert (step.number, step.model.name, step.pool, step.output_tokens) == (
+        1,
+        "large",
+        "default",
+        64,
+    )
+
+
+def test_each_step_has_the_default_output_of_its_own_model() -> None:
+    known = snapshot(chain("large", "small"), small={"output_tokens_default": 16, "pool": "s"})
+    plan = make_plan(REQUEST, ask(), make_key(), known)
+    assert [(step.pool, step.output_tokens) for step in plan.steps] == [("default", 64), ("s", 16)]
+
+
+@pytest.mark.parametrize(("own", "expected"), [(None, 0), (2, 2)])
+def test_a_rule_may_set_the_priority(own: int | None, expected: int) -> None:
+    known = snapshot(chain("large", priority=own))
+    assert make_plan(REQUEST, ask(), make_key(priority=0), known).priority == expected
+
+
+@pytest.mark.parametrize(
+    ("match", "matches"),
+    [
+        (Match(tags=frozenset({"batch", "x"})), True),
+        (Match(tags=frozenset({"x"})), False),
+        (Match(priorities=frozenset({1})), True),
+        (Match(prompt_tokens_min=25, prompt_tokens_max=25), True),
+        (Match(prompt_tokens_min=26), False),
+        (Match(tasks=frozenset({"embed"})), False),
+        (Match(organizations=frozenset({"a" * 32}), projects=frozenset({"b" * 32})), True),
+    ],
+)
+def test_rules_see_key_project_and_size(match: Match, matches: bool) -> None:
+    key = make_key(tags=frozenset({"batch"}))
+    plan = make_plan(REQUEST, ask(), key, snapshot(chain("large", match=match)))
+    assert plan.label == ("r@1" if matches else "direct")
+
+
+def test_models_out_of_service_are_left_out_wherever_they_stand() -> None:
+    plan = make_plan(REQUEST, ask(), make_key(), snapshot(chain("gone", "large", "away")))
+    assert [(step.number, step.model.name) for step in plan.steps] == [(2, "large")]
+    assert [(step.step, step.reason) for step in plan.unfit] == [
+        (1, "model_not_found"),
+        (3, "model_not_found"),
+    ]
+    with pytest.raises(Refusal) as caught:
+        make_plan(REQUEST, ask(), make_key(), snapshot(chain("gone")))
+    assert (caught.value.status, caught.value.code) == (404, "model_not_found")
+
+
+def test_a_later_step_of_the_wrong_task_or_ceiling_is_left_out_and_the_first_refuses() -> None:
+    known = snapshot(
+        chain("large", "vectors", "small"),
+        vectors={"task": "embed"},
+        small={"output_tokens_max": 99},
+    )
+    plan = make_plan(REQUEST, ask(output_tokens=100), make_key(), known)
+    assert [(step.step, step.reason) for step in plan.unfit] == [
+        (2, "model_task_mismatch"),
+        (3, "max_tokens"),
+    ]
+    turned = msgspec.structs.replace(known, rules=(chain("small", "large"),))
+    with pytest.raises(Refusal, match="at most 99 tokens") as caught:
+        make_plan(REQUEST, ask(output_tokens=100), make_key(), turned)
+    assert caught.value.param == "max_tokens"
+
+
+def test_embeddings_stay_with_models_that_embed() -> None:
+    inputs = Inputs(texts=("a",), listed=False, base64=False, dimensions=None)
+    asked = ask(model="vectors", text=None, inputs=inputs, operation="embedding")
+    known = snapshot(chain("vectors", "large"), vectors={"task": "embed", "pool": "e"})
+    plan = make_plan(REQUEST, asked, make_key(), known)
+    assert [(step.model.name, step.pool) for step in plan.steps] == [("vectors", "e")]
+    assert [step.reason for step in plan.unfit] == ["model_task_mismatch"]
+
+
+def test_weights_and_the_trial_share_requests_and_one_request_stays_where_it_is() -> None:
+    targets = (Target(model="large", weight=3), Target(model="small", pool="p"))
+    rule = RouteRule(name="old", version=1, steps=(Step(targets=targets),))
+    trial = Candidate(rules=(chain("small", name="new", version=2),), share_permille=200)
+    known = msgspec.structs.replace(snapshot(rule, small={}), candidate=trial)
+    went: Counter[tuple[str, str, str]] = Counter()
+    for _ in range(REQUESTS):
+        request = new_request_id()
+        plan = make_plan(request, ask(), make_key(), known)
+        assert make_plan(request, ask(), make_key(), known) == plan
+        went[plan.label, plan.steps[0].model.name, plan.steps[0].pool] += 1
+    shares = {place: count / REQUESTS for place, count in went.items()}
+    # Six standard deviations of 2,000 draws are 0.067 at most.
+    assert shares == {
+        ("old@1", "large", "default"): pytest.approx(0.6, abs=0.067),
+        ("old@1", "small", "p"): pytest.approx(0.2, abs=0.067),
+        ("new@2", "small", "default"): pytest.approx(0.2, abs=0.067),
+    }
