@@ -26,7 +26,11 @@ Prefill = Callable[[Tensor, KvCache, int, PrefillSpan], Tensor]
 Candidates = Sequence[tuple[str, str]]
 PAGED = "inference.compact.attention.paged"
 DECODES = ((PAGED, "decode_paged"),)
-PREFILLS = (("inference.compact.attention.flash", "prefill_flash"), (PAGED, "prefill_paged"))
+PREFILLS = (
+    ("inference.compact.attention.flash", "prefill_flash"),
+    ("inference.compact.attention.flashinfer", "prefill_flashinfer"),
+    (PAGED, "prefill_paged"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
