@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -25,6 +27,7 @@ from controlplane.kernel.rules import (
 )
 
 DRAWS = 1_000
+ROUTING_DOC = Path(__file__).parents[2] / "docs" / "routing.md"
 NAMES = st.sampled_from("abcd")
 SOME = st.frozensets(NAMES, max_size=2)
 TO_M = (Step(targets=(Target(model="m"),)),)
@@ -161,3 +164,11 @@ def test_a_rule_survives_json_and_a_misspelled_field_does_not() -> None:
     assert made.label == "chat@3"
     with pytest.raises(msgspec.ValidationError, match="alias`"):
         msgspec.json.decode(b'{"name":"r","match":{"alias":["a"]},"steps":[]}', type=RouteRule)
+
+
+def test_what_is_written_of_rules_is_so() -> None:
+    text = ROUTING_DOC.read_text()
+    written = text.split("```json")[1].split("```")[0]
+    rule = msgspec.json.decode(written, type=RouteRule)
+    assert msgspec.to_builtins(rule).keys() - json.loads(written).keys() == {"version"}
+    assert {field for field in Match.__struct_fields__ if f"`{field}`" not in text} == set()
