@@ -124,21 +124,24 @@ class RemoteJob:
         ]
 
     def usage(self) -> Usage:
-        """The server's count, or else an estimate: bytes of the prompt, pieces of the answer."""
-        reported = self._reported
-        if reported is None:
+        """The server's count, or else an estimate: bytes of the prompt, pieces of the answer.
+
+        A count of nothing is none: some servers send zeros until the end.
+        """
+        reported, pieces = self._reported or ReportedUsage(), sum(self._pieces)
+        completion_tokens = sum(self._completions)
+        if reported.prompt_tokens > 0 and (completion_tokens or not pieces):
             return Usage(
-                prompt_tokens=len(self.job.request_json) // BYTES_PER_TOKEN,
-                cached_tokens=0,
-                completion_tokens=sum(self._pieces),
-                source="estimate",
+                prompt_tokens=reported.prompt_tokens,
+                cached_tokens=min(max(0, reported.cached_tokens), reported.prompt_tokens),
+                completion_tokens=completion_tokens,
+                source="engine",
             )
-        prompt_tokens = max(0, reported.prompt_tokens)
         return Usage(
-            prompt_tokens=prompt_tokens,
-            cached_tokens=min(max(0, reported.cached_tokens), prompt_tokens),
-            completion_tokens=sum(self._completions),
-            source="engine",
+            prompt_tokens=len(self.job.request_json) // BYTES_PER_TOKEN,
+            cached_tokens=0,
+            completion_tokens=max(completion_tokens, pieces),
+            source="estimate",
         )
 
     def _count(self, chunk: Chunk, usage: ReportedUsage) -> None:

@@ -162,9 +162,25 @@ async def test_without_a_count_one_is_estimated_and_said_so(rig: Rig) -> None:
 async def test_a_count_that_contradicts_itself_is_put_right(rig: Rig) -> None:
     job = make_job()
     exchange = await rig.submit(job)
-    await exchange.answer(text_chunk("a", finish="stop"), usage_chunk(4, -1, cached=9))
+    await exchange.answer(text_chunk("a", finish="stop"), usage_chunk(4, 3, cached=9))
     usage = (await rig.sink.finished(job.request))[-1].usage
-    assert (usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens) == (4, 4, 0)
+    assert (usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens) == (4, 4, 3)
+
+
+@pytest.mark.parametrize(("prompt", "completion"), [(4, 0), (4, -1), (0, 0), (0, 5)])
+async def test_a_count_of_nothing_is_none(rig: Rig, prompt: int, completion: int) -> None:
+    """Else an answer would be free whose server counts only at its end, and is cut off before."""
+    job = make_job()
+    exchange = await rig.submit(job)
+    counted = {**text_chunk("a"), **usage_chunk(prompt, completion), "choices": [{"index": 0}]}
+    await exchange.answer(text_chunk("a"), counted, text_chunk("b", finish="stop"))
+    last = (await rig.sink.finished(job.request))[-1]
+    assert last.usage == Usage(
+        prompt_tokens=len(MESSAGES) // 4,
+        cached_tokens=0,
+        completion_tokens=max(completion, 2),
+        source="estimate",
+    )
 
 
 async def test_choices_and_tool_calls_are_kept_apart(rig: Rig) -> None:
