@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.link import NodeLink
@@ -25,4 +26,6 @@ def pick_region(call: Call, regions: Sequence[str], nodes: Sequence[NodeLink]) -
 
 def _load(region: str, nodes: Sequence[NodeLink]) -> float:
     accounts = [link.account for link in nodes if link.hello.region == region]
-    return sum(account.active for account in accounts) / sum(a.credits for a in accounts)
+    credits = sum(account.credits for account in accounts)
+    # Other gateways may hold all of them just now.
+    return sum(account.active for account in accounts) / credits if credits else inf
