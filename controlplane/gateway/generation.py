@@ -236,7 +236,8 @@ class Generation:
             prompt_tokens=prompt_tokens,
             cached_tokens=min(usage.cached_tokens, prompt_tokens),
             completion_tokens=min(usage.completion_tokens, output_all),
-            source=usage.source,
+            # Whoever generates from text has counted: nobody here can.
+            source=usage.source or "engine",
         )
 
     def _collect(self, piece: Piece) -> None:
