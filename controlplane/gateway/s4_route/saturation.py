@@ -240,7 +240,11 @@ class WaitingRoom:
             waiter.turn.set_result(turn)
 
     def _expire(self, waiter: Waiter) -> None:
+        if waiter.turn.done():
+            return
         ticket = waiter.ticket
+        self._queue.leave(ticket)
+        # What it would meet if it came back at once.
         position, wait_s = self._queue.estimate(ticket.lane, ticket.claim, monotonic_s())
         self._tell(waiter, NoRoom("late", wait_s, position))
 
