@@ -17,7 +17,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.cache import cache_control
 
-from controlplane.core.permissions import MATRIX, Action
+from controlplane.core.permissions import MATRIX, PLATFORM_ACTIONS, Action
 from controlplane.tenants.models import Organization, Project, User
 from controlplane.tenants.selectors import organization_list, organization_role, project_list
 
@@ -37,6 +37,8 @@ NAVIGATION = (
     NavigationEntry("requests", "Requests", Action.REQUEST_VIEW),
     NavigationEntry("keys", "Keys", Action.KEY_VIEW),
     NavigationEntry("playground", "Playground", Action.PLAYGROUND_USE),
+    NavigationEntry("fleet", "Fleet", Action.FLEET_VIEW),
+    NavigationEntry("routing", "Routing", Action.ROUTING_MANAGE),
 )
 
 
@@ -95,7 +97,10 @@ def find_viewer(user: User, wanted: str | None) -> Viewer | None:
         return None
     chosen = next((one for one in organizations if str(one.id) == wanted), organizations[0])
     role = organization_role(user=user, organization_id=chosen.id)
-    return Viewer(user, chosen, organizations, MATRIX[role] if role else frozenset())
+    actions = MATRIX[role] if role else frozenset()
+    return Viewer(
+        user, chosen, organizations, actions | (PLATFORM_ACTIONS if user.is_staff else frozenset())
+    )
 
 
 def page(action: Action) -> Callable[[View[P]], Callable[..., HttpResponse]]:
