@@ -18,6 +18,7 @@ from inference.contract.frames import (
     AssetPart,
     AssetRequest,
     Cancel,
+    Credits,
     Frame,
     FromGateway,
     FromNode,
@@ -222,6 +223,33 @@ async def test_a_gateway_hears_what_others_have_here_also_while_the_engine_is_si
         while told.others_active:
             told = await read_a(second, Step)
         assert told.others_queued_tokens == 0
+        await node.close()
+
+
+async def test_a_new_link_offers_no_credits_that_jobs_of_the_old_one_still_use(
+    model: Path,
+) -> None:
+    """Else the gateway fills them at once, and is refused by an engine that is not done yet."""
+    patient = msgspec.structs.replace(WELCOME, ping_interval_s=WAIT_S)
+    async with hand_gateway() as gateway:
+        options = NodeOptions(gateways=(gateway.url,), name=NODE, credential=CREDENTIAL)
+        # What is cancelled ends with the next step: after up to two seconds.
+        engine = EchoEngine(model, EchoOptions(tokens_per_s=0.5, credits=2))
+        node = Node(engine, ModelAssets(model), options)
+        await node.start()
+        first = await gateway.welcomed(patient)
+        for _ in range(2):
+            await say(first, make_job(max_tokens=100))
+        await until(lambda: node.jobs.jobs_count == 2)
+        await first.close()
+        second = await gateway.next()
+        hello = await read(second)
+        assert isinstance(hello, Hello)
+        assert hello.credits == 0
+        await say(second, patient)
+        told = await read_a(second, Credits)
+        assert told.credits == 2
+        assert node.jobs.jobs_count == 0
         await node.close()
 
 
