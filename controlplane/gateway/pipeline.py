@@ -234,6 +234,7 @@ async def _work(trip: Trip, placement: Placement) -> None:
     began = spans.clock()
     dispatched_us = call.elapsed_us()
     stream = trip.stream = trip.task.dispatch(placement)
+    trip.dispatched_to = placement.link
     call.on_gone = stream.cancel
     if call.gone:
         stream.cancel()
@@ -304,8 +305,8 @@ async def _settle(trip: Trip) -> None:
         raise charge_delayed() from error
     finally:
         call.spans.add(S7, began)
-    if trip.stream is not None:
-        world.fleet.acknowledge(made(trip.placement).link, call.request)
+    if trip.dispatched_to is not None:
+        world.fleet.acknowledge(trip.dispatched_to, call.request)
 
 
 async def _resolve(trip: Trip) -> None:

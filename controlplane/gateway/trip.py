@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 
 from controlplane.gateway.answer import Charge
 from controlplane.gateway.call import Call
+from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.stream import JobStream
 from controlplane.gateway.plan import PassedStep, Plan, PlannedStep
 from controlplane.gateway.refusal import Refusal
@@ -87,7 +88,8 @@ class Task(Protocol):
 class Trip:
     """What one request has gathered; None where a stage has not run.
 
-    `step` is the plan's step under way, `passed` are those that could not serve.
+    `step` is the plan's step under way, `passed` are those that could not serve. `dispatched_to` is
+    the last node that had the job, in whichever step: its report is to be acknowledged.
     """
 
     def __init__(
@@ -105,6 +107,7 @@ class Trip:
         self.prompt: Prompt | None = None
         self.placement: Placement | None = None
         self.stream: JobStream | None = None
+        self.dispatched_to: NodeLink | None = None
         self.charge: Charge | None = None
         self.refusal: Refusal | None = None
         self.failed_whole = False

@@ -204,6 +204,18 @@ async def test_after_the_last_step_the_request_is_refused_with_all_of_them(bare:
     assert all(each.amount_nano == 0 for each in under_test.ledger.settled.values())
 
 
+async def test_a_node_lost_on_the_way_to_a_refusal_leaves_nothing_open(bare: Serving) -> None:
+    under_test = bare.under_test
+    route(under_test, Step(targets=OWN), Step(targets=TO_SMALL))
+    async with hand_node(under_test, bare.model) as large:
+        asked = asyncio.create_task(bare.chat())
+        await large.job()
+        await large.socket.close()
+        assert (await asked).status_code == 503
+        # Its report, should the node come back, would else be left unanswered for ever.
+        await under_test.at_rest()
+
+
 async def test_a_fallback_that_cannot_serve_the_request_is_left_out(bare: Serving) -> None:
     under_test = bare.under_test
     route(under_test, Step(targets=OWN), Step(targets=TO_SMALL), Step(targets=TO_SPARE))
@@ -299,3 +311,23 @@ async def test_what_the_first_step_cannot_do_is_said_at_once(
     error = answer.json()["error"]
     assert answer.status_code in (400, 404)
     assert (error["code"], error["param"]) == (code, param)
+
+
+async def test_aliases_are_listed_for_those_whom_a_rule_leads_on(serving: Serving) -> None:
+    under_test = serving.under_test
+    match = Match(aliases=frozenset({"smart"}), tags=frozenset({"web"}), prompt_tokens_min=9)
+    route(under_test, Step(targets=TO_SMALL), match=match)
+    change_small(under_test, context_window=99)
+
+    async def listed() -> list[str]:
+        answer = await serving.client.get("/v1/models")
+        return [model["id"] for model in answer.json()["data"]]
+
+    assert await listed() == [SMALL, MODEL]
+    assert (await serving.client.get("/v1/models/smart")).status_code == 404
+    under_test.keys.keys[KEY] = make_key(tags=frozenset({"web"}))
+    assert await listed() == [SMALL, "smart", MODEL]
+    shown = (await serving.client.get("/v1/models/smart")).json()
+    assert (shown["id"], shown["context_window"]) == ("smart", 99)
+    under_test.keys.keys[KEY] = make_key(tags=frozenset({"web"}), models=frozenset({"smart"}))
+    assert await listed() == ["smart"]
