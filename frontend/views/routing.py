@@ -30,6 +30,7 @@ from controlplane.routing.selectors_dryrun import HOURS_DEFAULT, HOURS_MAX, rule
 from controlplane.telemetry.reading import TooMuchToRead
 from controlplane.tenants.selectors_staff import organization_names, project_names
 from frontend.access import Viewer, page
+from frontend.formats import percent
 from frontend.routing_rows import (
     figure_rows,
     group_rows,
@@ -68,6 +69,7 @@ def routing(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "rows": words(viewer, read_rules(current.rules)) if current else [],
         "before": ruleset_before(current) if current else None,
         "canary": canary,
+        "share": percent(canary.share_permille, PERMILLE) if canary else "",
         "report": report,
         "late": late,
         "figures": figure_rows(report.comparison) if report else [],
@@ -108,10 +110,10 @@ def routing_dry_run(request: HttpRequest, viewer: Viewer, version: int) -> HttpR
         context |= {
             "total": total_row(found),
             "tables": [
-                ("From where to where", move_rows(found)),
-                ("Organizations", group_rows(found.organizations)),
-                ("Projects", group_rows(found.projects)),
-                ("Regions", group_rows(found.regions)),
+                ("From where to where", "Move", move_rows(found)),
+                ("Organizations", "Organization", group_rows(found.organizations)),
+                ("Projects", "Project", group_rows(found.projects)),
+                ("Regions", "Region", group_rows(found.regions)),
             ],
         }
     return render(request, "pages/routing_dry_run.html", context)

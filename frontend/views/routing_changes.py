@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from django import forms
 from django.contrib import messages
@@ -203,7 +204,7 @@ def _origin(viewer: Viewer, text: str) -> RuleSet | None:
     return ruleset_in_force()
 
 
-def _cleaned(form: forms.Form) -> dict[str, object]:
+def _cleaned(form: forms.Form) -> dict[str, Any]:
     if not form.is_valid():
         raise ValidationError(form.errors.as_data())
     return form.cleaned_data

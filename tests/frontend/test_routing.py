@@ -187,7 +187,7 @@ def test_a_canary_is_started_shown_stopped_and_promoted(cast: Cast, stella: Clie
     store([routed(cast, "chat", "chat@1", draw=0.5), routed(cast, "chat", "chat@2", draw=0.1)])
     text = read(stella, "/routing")
     assert "Canary: version 2 not enough yet" in text
-    assert "125 ‰ of all requests follow" in text
+    assert "12.5 % of all requests follow" in text
     assert "Server errors 0 % 0 % 1 / 1 not enough yet" in text
     assert "promote or stop it first" in read(stella, f"/routing/{draft(TO_SMALL)}")
     stopped = stella.post(f"/routing/{version}/stop", {"reason": "slow"}, follow=True)
