@@ -20,10 +20,11 @@ from controlplane.billing.models import Budget
 from controlplane.billing.selectors_pages import budget_map
 from controlplane.catalog.selectors import model_list
 from controlplane.core.permissions import Action
+from controlplane.kernel.rules import PRIORITY_HIGH, PRIORITY_LOW, PRIORITY_NORMAL
 from controlplane.quotas.models import RateLimit
 from controlplane.quotas.selectors import rate_limit_map
 from controlplane.telemetry.selectors import key_last_used
-from controlplane.tenants.models import NAME_CHARS_MAX, ApiKey, Project
+from controlplane.tenants.models import NAME_CHARS_MAX, TAG_CHARS_MAX, TAGS_MAX, ApiKey
 from controlplane.tenants.selectors import (
     PAGE_ROWS_MAX,
     apikey_get,
@@ -47,6 +48,13 @@ LIFETIMES = (
     ("365", "1 year"),
     (NEVER, "Never"),
 )
+PRIORITY_WORDS = (
+    (PRIORITY_LOW, "Low"),
+    (PRIORITY_NORMAL, "Normal"),
+    (PRIORITY_HIGH, "High"),
+)
+# Each with a space or a comma after it, and a space.
+TAGS_CHARS_MAX = TAGS_MAX * (TAG_CHARS_MAX + 2)
 
 
 @dataclass(frozen=True)
@@ -69,6 +77,12 @@ class KeyRow:
         """Whether it can still be revoked to some effect."""
         return self.state == "active"
 
+    @property
+    def priority(self) -> str:
+        """In a word; empty where it is the usual one."""
+        usual = self.key.priority == PRIORITY_NORMAL
+        return "" if usual else PRIORITY_WORDS[self.key.priority][1].lower()
+
 
 class KeyForm(forms.Form):
     """A new key; the service checks everything again. Each form drawn has an id and works once."""
@@ -79,10 +93,21 @@ class KeyForm(forms.Form):
         choices=LIFETIMES, required=False, initial=str(KEY_LIFETIME_DAYS_DEFAULT)
     )
 
-    def __init__(self, projects: list[Project], data: QueryDict | None = None) -> None:
+    tags = forms.CharField(max_length=TAGS_CHARS_MAX, required=False)
+
+    def __init__(self, viewer: Viewer, data: QueryDict | None = None) -> None:
         super().__init__(data)
         names = [(one.name, one.name) for one in model_list(enabled_only=True)]
-        choices = [(str(one.id), one.name) for one in projects]
+        choices = [(str(one.id), one.name) for one in viewer.projects()]
+        # Going before others takes the right to set limits; the service sees to it.
+        high = PRIORITY_HIGH if viewer.may(Action.LIMIT_SET) else PRIORITY_NORMAL
+        self.fields["priority"] = forms.TypedChoiceField(
+            choices=PRIORITY_WORDS[: high + 1],
+            coerce=int,
+            required=False,
+            empty_value=PRIORITY_NORMAL,
+            initial=PRIORITY_NORMAL,
+        )
         self.fields["project"] = forms.ChoiceField(choices=choices)
         self.fields["models"] = forms.MultipleChoiceField(choices=names, required=False)
 
@@ -128,7 +153,7 @@ def _index(
 @require_GET
 def key_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """All keys of the organization, newest first."""
-    return _index(request, viewer, KeyForm(viewer.projects()))
+    return _index(request, viewer, KeyForm(viewer))
 
 
 @never_cache
@@ -139,7 +164,7 @@ def key_create(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Make a key and show its secret in this one answer, which nothing stores."""
     if request.method == "GET":
         return redirect("keys")
-    form = KeyForm(viewer.projects(), request.POST)
+    form = KeyForm(viewer, request.POST)
     if not form.is_valid():
         return _index(request, viewer, form)
     wanted = form.cleaned_data
@@ -149,7 +174,11 @@ def key_create(request: HttpRequest, viewer: Viewer) -> HttpResponse:
             actor=viewer.user,
             project=project,
             label=wanted["label"],
-            terms=KeyTerms(models=wanted["models"] or None),
+            terms=KeyTerms(
+                models=wanted["models"] or None,
+                tags=wanted["tags"].replace(",", " ").split(),
+                priority=wanted["priority"],
+            ),
             lifetime_days=int(wanted["lifetime"]) if wanted["lifetime"] != NEVER else None,
             form=wanted["form_id"],
         )
@@ -159,7 +188,7 @@ def key_create(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     except ValidationError as error:
         form.add_error(None, error)
         return _index(request, viewer, form)
-    return _index(request, viewer, KeyForm(viewer.projects()), secret=made.secret)
+    return _index(request, viewer, KeyForm(viewer), secret=made.secret)
 
 
 @page(Action.KEY_REVOKE)

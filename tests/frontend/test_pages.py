@@ -13,6 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from controlplane.billing.selectors_pages import request_lines
 from controlplane.core.audit import OPERATOR
 from controlplane.core.permissions import Role
+from controlplane.kernel.rules import PRIORITY_HIGH
 from controlplane.tenants.accounts import setup_link_create, user_create
 from controlplane.tenants.models import User
 from controlplane.tenants.selectors import apikey_list
@@ -119,6 +120,24 @@ def _key_form(cast: Cast) -> dict[str, str]:
         "project": str(cast.project.id),
         "lifetime": "30",
     }
+
+
+def test_a_key_is_made_with_tags_and_a_priority_that_the_role_may_give(cast: Cast) -> None:
+    alice, bob = _as(cast.alice), _as(cast.bob)
+    form = {**_key_form(cast), "tags": "night, batch", "priority": str(PRIORITY_HIGH)}
+    assert "sk_sluice_" in alice.post("/keys/create", form).content.decode()
+    (key,) = apikey_list(user=cast.alice)
+    assert (key.tags, key.priority) == (["batch", "night"], PRIORITY_HIGH)
+    row = alice.get("/keys").content.decode()
+    assert "high priority" in row and "tags batch, night" in row
+    assert '<option value="2"' in row and '<option value="1" selected' in row
+    # A developer is not offered to go before others, and cannot by asking.
+    assert '<option value="2"' not in bob.get("/keys").content.decode()
+    asked = bob.post("/keys/create", {**form, "form_id": uuid.uuid4().hex})
+    assert asked.status_code == 422
+    wrong = alice.post("/keys/create", {**form, "form_id": uuid.uuid4().hex, "tags": "Loud"})
+    assert wrong.status_code == 422 and "a-z" in wrong.content.decode()
+    assert len(apikey_list(user=cast.alice)) == 1
 
 
 def test_reloading_the_page_of_a_new_key_makes_no_other(cast: Cast) -> None:
