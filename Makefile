@@ -32,7 +32,7 @@ TRITON_STAMP := $(TRITON_SITE)/.installed-$(call sum,requirements/triton.txt)
 NODE_CLIENT := tests/clients/node
 NODE_STAMP := $(NODE_CLIENT)/node_modules/.installed-$(call sum,$(NODE_CLIENT)/package-lock.json)
 
-.PHONY: help run test check test-triton vllm-env bench-gateway bench-reference bench-engine train requirements tools clean
+.PHONY: help run test check test-triton vllm-env bench-gateway bench-reference bench-engine bench-fleet bench-faults train requirements tools clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -65,6 +65,12 @@ bench-reference: $(RUN_STAMP) $(DEV_STAMP) ## 50 agents against the shipped mode
 
 bench-engine: $(RUN_STAMP) $(DEV_STAMP) $(VLLM_STAMP) ## Compact engine beside vLLM and transformers, on two cores
 	$(PY) -m benchmarks.engine
+
+bench-fleet: $(RUN_STAMP) $(DEV_STAMP) ## Routing policies over simulated fleets (FULL=1: all of it at 64 nodes, hours)
+	$(PY) -m benchmarks.fleet $(if $(FULL),--full)
+
+bench-faults: $(RUN_STAMP) $(DEV_STAMP) ## Faults of nodes, network and gateways under load, counted (N=200 of each kind)
+	$(PY) -m benchmarks.faults $(if $(N),--faults $(N))
 
 train: $(RUN_STAMP) ## Train the shipped model again; resumes where it stopped
 	$(PY) -m inference.train

@@ -1,0 +1,1 @@
+"""The fleet simulator: the real routing code over virtual nodes, beside other policies."""

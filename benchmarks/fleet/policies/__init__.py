@@ -1,0 +1,1 @@
+"""Routing policies side by side; all but ours are written from their public descriptions."""
