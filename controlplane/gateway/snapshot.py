@@ -87,5 +87,10 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """All rules as they are looked up, made at first use."""
         return RuleBook(self.rules, self.candidate)
 
+    @cached_property
+    def aliases(self) -> frozenset[str]:
+        """Every name that a rule in force has for its requests."""
+        return frozenset[str]().union(*(rule.match.aliases for rule in self.rules))
+
 
 EMPTY = Snapshot(version=0, keys={}, projects={}, models={}, rules=())
