@@ -12,8 +12,9 @@ from pathlib import Path
 
 from benchmarks.fleet.fleet import Run
 
+GATEWAY_PARTS = ("nodes", "s4_route", "waiting")
 ROOT = Path(__file__).parents[2]
-SOURCES = ("benchmarks/fleet", "controlplane/gateway/nodes", "controlplane/gateway/s4_route")
+SOURCES = ("benchmarks/fleet", *(f"controlplane/gateway/{part}" for part in GATEWAY_PARTS))
 FOLDER = ROOT / "var" / "bench-fleet"
 
 

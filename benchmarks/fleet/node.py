@@ -184,7 +184,7 @@ class VirtualNode:
 
     def _fill(self, budget: int) -> list[tuple[Prefilling, int]]:
         """The prompt tokens of the next step, first come first served."""
-        chunks = []
+        chunks: list[tuple[Prefilling, int]] = []
         for here in self._prefilling:
             if budget <= 0:
                 return chunks

@@ -8,6 +8,7 @@ from random import Random
 
 import numpy as np
 
+from benchmarks.fleet.chains import Request
 from benchmarks.fleet.fleet import DRAIN_S, FRAME_DELAY_S, Run, Simulation, measured
 from benchmarks.fleet.node import Gpu
 from benchmarks.fleet.policies.registry import POLICIES
@@ -58,7 +59,7 @@ def simulate(task: Task) -> Run:
     requests = workload.make(np.random.default_rng(task.seed), traffic)
     random = Random(task.seed)
     for request in requests:
-        turn = request
+        turn: Request | None = request
         while turn is not None:
             turn.gateway = random.randrange(task.gateways)
             turn = turn.follow

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+import contextlib
 from collections.abc import Sequence
 from random import Random
 
@@ -14,8 +14,13 @@ from controlplane.gateway.nodes.account import Account, Booking
 from controlplane.gateway.nodes.index import PrefixIndex
 from controlplane.gateway.nodes.means import FleetMeans
 from controlplane.gateway.s4_route.cost import choose
+from controlplane.gateway.waiting.claim import Claim, Lane, NoRoom, Ticket
+from controlplane.gateway.waiting.queue import FairQueue
 from inference.contract.frames import KvEvents, Output, Step, Timing, Usage
 
+LANE = Lane("model", "pool", "region")
+# Requests wait as long as they have to, or the comparison would be with fewer requests.
+PATIENCE_S = 3600.0
 # Routing asks only whether a step brought anything.
 SOMETHING = [
     Output(
@@ -42,7 +47,8 @@ class Sluice:
         self._places = {str(number): number for number in range(len(gpus))}
         self._seqs = [0] * len(gpus)
         self._bookings: dict[Request, Booking] = {}
-        self._waiting: deque[Request] = deque()
+        self.queue = FairQueue()
+        self._waiting: dict[Ticket, Request] = {}
         for name, gpu in zip(self._places, gpus, strict=True):
             self.index.join(name, gpu.kv_blocks)
             self.index.apply(name, KvEvents(seq=0, stored=b"", removed=b"", snapshot=True))
@@ -50,9 +56,21 @@ class Sluice:
     def pick(self, request: Request, now: float) -> int | None:
         """The cheapest node, or none while none has a credit."""
         if all(account.credits_left <= 0 for account in self.accounts):
-            self._waiting.append(request)
+            self._wait(request, now)
             return None
         return self._choose(request, now)
+
+    def _wait(self, request: Request, now: float) -> None:
+        claim = Claim(
+            tenant=str(request.session),
+            work_tokens=request.prompt_tokens + request.output_tokens,
+            queue_s=PATIENCE_S,
+            deadline_s=PATIENCE_S,
+        )
+        # The queue has a bound; a request that it refuses is never served, and counted so.
+        with contextlib.suppress(NoRoom):
+            entered = self.queue.enter(LANE, claim, now)
+            self._waiting[entered.ticket] = request
 
     def _choose(self, request: Request, now: float) -> int:
         cached = self.cached(request)
@@ -91,8 +109,8 @@ class Sluice:
         account = self.accounts[frame.node]
         account.on_step(step(telling), now)
         sent = []
-        while self._waiting and account.credits_left > 0:
-            request = self._waiting.popleft()
+        while account.credits_left > 0 and (ticket := self.queue.next([LANE], now)) is not None:
+            request = self._waiting.pop(ticket)
             sent.append((request, self._choose(request, now)))
         return sent
 
