@@ -245,7 +245,7 @@ async def test_a_reconnect_of_the_same_epoch_replaces_the_old_link() -> None:
     [
         ({"protocol": 99}, 4426),
         ({"node": "someone-else"}, 4403),
-        ({"credits": 0}, 1008),
+        ({"credits": -1}, 1008),
         ({"models": []}, 1008),
         ({"kv_blocks": -1}, 1008),
         ({"epoch": ""}, 1008),

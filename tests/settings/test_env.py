@@ -76,3 +76,20 @@ def test_a_wrong_network_is_named(monkeypatch: pytest.MonkeyPatch, value: str, t
     given(monkeypatch, value)
     with pytest.raises(ImproperlyConfigured, match=f"{NAME}.*{told}"):
         env.networks(NAME)
+
+
+def test_an_address_is_kept_as_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert env.address(NAME, ("ws", "wss"), chars_max=40) == ""
+    given(monkeypatch, "wss://gw:8443/fleet")
+    assert env.address(NAME, ("ws", "wss"), chars_max=40) == "wss://gw:8443/fleet"
+
+
+@pytest.mark.parametrize(
+    "value", ["http://gw/fleet", "ws://", "ws://user:secret@gw/fleet", "ws://gw/" + "x" * 40]
+)
+def test_an_address_that_nobody_can_dial_names_its_variable(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    given(monkeypatch, value)
+    with pytest.raises(ImproperlyConfigured, match=NAME):
+        env.address(NAME, ("ws", "wss"), chars_max=40)
