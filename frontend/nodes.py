@@ -12,10 +12,12 @@ from controlplane.fleet.signals import Signal
 from frontend import formats
 
 US_PER_MS = 1_000
+# What an engine that computes nothing says.
+NO_DEVICE = "none"
 STATES = {
     "ready": ("ok", "ready"),
     "pending": ("warn", "waits for approval"),
-    "held": ("warn", "not approved to serve"),
+    "held": ("warn", "held back"),
     "draining": ("warn", "draining"),
     "drained": ("off", "drained"),
     "leaving": ("off", "leaving"),
@@ -58,7 +60,8 @@ class NodeRow:
     def engine(self) -> str:
         """Engine and device, as the node said."""
         facts = self.view.node.facts
-        return " on ".join(str(facts[key]) for key in ("engine", "device") if facts.get(key))
+        said = (str(facts.get(key) or "") for key in ("engine", "device"))
+        return " on ".join(word for word in said if word not in ("", NO_DEVICE))
 
     @property
     def models(self) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import IO, Any, TypeVar
 
 import msgspec
@@ -95,7 +95,10 @@ class JsonOnly(BaseContentNegotiation):
 class ApiView(APIView):
     """One operation or two on one resource; rights are the services'."""
 
-    authentication_classes = (OperatorAuthentication, SessionAuthentication)
+    authentication_classes: Sequence[type[BaseAuthentication]] = (
+        OperatorAuthentication,
+        SessionAuthentication,
+    )
     permission_classes = (AllowAny,)
     parser_classes = (BoundedJson,)
     renderer_classes = (JSONRenderer,)

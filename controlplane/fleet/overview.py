@@ -139,19 +139,25 @@ def _nodes(now: datetime, known_models: set[str]) -> list[NodeView]:
     views = []
     for node in rows:
         offers = node.facts.get("offers", [])
-        undecided = {
-            offer["model"]: state
-            for offer in offers
-            if offer["model"] in known_models
-            and (state := digests.get((offer["model"], offer["digest"]), DigestState.WAITING))
-            != DigestState.APPROVED
-        }
+        undecided = _undecided(offers, known_models, digests)
         unknown = [each["model"] for each in offers if each["model"] not in known_models]
         state, reason = _state(node, links[node.id], [*undecided, *unknown], now)
         views.append(
             NodeView(node, allowed.get(node.id), undecided, unknown, links[node.id], state, reason)
         )
     return views
+
+
+def _undecided(
+    offers: list[dict[str, str]], known: set[str], digests: dict[tuple[str, str], DigestState]
+) -> dict[str, DigestState]:
+    """Models of the catalog whose digest is not approved, and what it is instead."""
+    states = {
+        each["model"]: digests.get((each["model"], each["digest"]), DigestState.WAITING)
+        for each in offers
+        if each["model"] in known
+    }
+    return {name: state for name, state in states.items() if state != DigestState.APPROVED}
 
 
 def _state(

@@ -36,6 +36,9 @@ from tests.support.orm import orm, until
 
 SEEN_S_MAX = 5.0
 MODEL = "tiny"
+SMALL = ModelDraft(
+    name=MODEL, pool="default", context_window=64, output_tokens_default=8, output_tokens_max=8
+)
 A, B, C = "a" * 64, "b" * 64, "c" * 64
 
 
@@ -62,8 +65,7 @@ def register(name: str = "n1") -> CreatedCredential:
 
 @orm
 def add_model() -> None:
-    window = {"context_window": 64, "output_tokens_default": 8, "output_tokens_max": 8}
-    model = model_create(actor=OPERATOR, draft=ModelDraft(name=MODEL, pool="default", **window))
+    model = model_create(actor=OPERATOR, draft=SMALL)
     price = PriceDraft(input_pico=1, cached_pico=1, output_pico=1)
     price_publish(actor=OPERATOR, model=model, draft=price)
 
@@ -210,13 +212,14 @@ async def test_a_node_that_waits_is_not_trusted_and_cannot_fill_the_table(
     made = await register()
     await orm(lambda: Node.objects.update(standing=Standing.PENDING))()
     store = open_store(trust_first_digest=True)
-    offers = {"offers": [{"model": MODEL, "digest": f"{n:064x}"} for n in range(100)]}
-    store.observe(made.credential.node_id.hex, "connected", offers)
+    store.observe(
+        made.credential.node_id.hex, "connected", offer(*(f"{n:064x}" for n in range(100)))
+    )
     store.observe("n1", "connected", {"offers": [{"model": "foreign", "digest": A}]})
     store.observe("n1", "connected", offer(B))
 
     async def told() -> bool:
-        return (await node()).facts.get("offers") == offer(B)["offers"]
+        return bool((await node()).facts.get("offers") == offer(B)["offers"])
 
     await until(told, SEEN_S_MAX)
     found = await digests()
@@ -274,7 +277,7 @@ async def test_each_start_is_kept_once(open_store: Callable[..., FleetStore]) ->
         store.observe(made.credential.node_id.hex, "connected", facts)
 
         async def written(facts: dict[str, object] = facts) -> bool:
-            return facts.items() <= (await node()).facts.items()
+            return bool(facts.items() <= (await node()).facts.items())
 
         await until(written, SEEN_S_MAX)
     rows = orm(lambda: sorted(NodeStart.objects.values_list("epoch", "cold_start_ms")))

@@ -20,6 +20,9 @@ from controlplane.core.audit import OPERATOR
 from tests.support.money import rows
 from tests.support.people import make_cast
 
+SMALL = ModelDraft(
+    name="m", pool="default", context_window=64, output_tokens_default=8, output_tokens_max=8
+)
 OFFICE = {"days": ["mon", "fri"], "from": "08:00", "to": "18:00", "nodes_min": 3}
 NIGHT = {"days": ["fri"], "from": "22:00", "to": "02:00", "nodes_min": 2}
 
@@ -119,8 +122,7 @@ def test_only_the_operator_says_what_runs_on_a_host() -> None:
 
 @pytest.mark.usefixtures("database")
 def test_a_pool_in_use_is_known_to_the_database_itself() -> None:
-    window = {"context_window": 8, "output_tokens_default": 1, "output_tokens_max": 1}
-    model_create(actor=OPERATOR, draft=ModelDraft(name="m", pool="default", **window))
+    model_create(actor=OPERATOR, draft=SMALL)
     with pytest.raises(psycopg.errors.ForeignKeyViolation):
         rows("UPDATE models SET pool = 'gold'")
 

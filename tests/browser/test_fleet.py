@@ -1,0 +1,121 @@
+"""The Fleet page with real nodes: enrolled by its command, approved, explained, drained by keys."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from playwright.sync_api import Page, expect
+
+from controlplane.tenants.models import User
+from tests.browser.site import NODE, Site, elsewhere
+from tests.browser.watch import DESK, PHONE, Watch, serious_findings, wider_than_screen
+from tests.gateway.nodes.test_approval import foreign_model
+
+HISTORY = False
+STOP_S_MAX = 15.0
+LOOKS_MAX = 60
+LOOK_MS = 500
+
+
+@pytest.fixture(autouse=True)
+def staff(site: Site) -> None:
+    """Alice runs the installation, too."""
+    elsewhere(lambda: User.objects.filter(id=site.cast.alice.id).update(is_staff=True))
+
+
+def _row(page: Page, name: str) -> str:
+    return page.locator("tr", has=page.get_by_role("rowheader", name=name)).last.inner_text()
+
+
+def _until(page: Page, name: str, words: str) -> None:
+    """Look again until the node's line says so."""
+    for _ in range(LOOKS_MAX):
+        page.goto("/fleet")
+        if name in page.content() and words in _row(page, name):
+            return
+        page.wait_for_timeout(LOOK_MS)
+    raise AssertionError(f"{name} never became {words!r}: {_row(page, name)}")
+
+
+@contextmanager
+def _node(site: Site, token: str, name: str, folder: Path) -> Iterator[Path]:
+    file = folder / "credential"
+    argv = [sys.executable, "-m", "inference", "--gateway", f"ws://127.0.0.1:{site.port}"]
+    argv += ["--name", name, "--credential-file", str(file), "--engine", "echo"]
+    argv += ["--model", str(foreign_model(folder))]
+    process = subprocess.Popen(
+        argv, env={**os.environ, "SLUICE_ENROL_TOKEN": token}, cwd=settings.BASE_DIR
+    )
+    try:
+        yield file
+    finally:
+        process.terminate()
+        process.wait(STOP_S_MAX)
+
+
+def test_a_node_is_enrolled_approved_and_says_why_it_does_not_serve(
+    site: Site, watch: Watch, tmp_path: Path
+) -> None:
+    page = watch.sign_in(site, size=DESK)
+    _until(page, NODE, "ready")
+    page.get_by_role("button", name="Enrol a node").first.focus()
+    page.keyboard.press("Enter")
+    page.get_by_label("The node's name").fill("gpu-2")
+    page.get_by_role("button", name="Make the command").focus()
+    page.keyboard.press("Enter")
+    command = page.locator("#enrol-command").inner_text()
+    (token,) = re.findall(r"enrol_sluice_\w+", command)
+    assert "--name gpu-2" in command and "--credential-file" in command
+    assert token not in page.goto("/fleet").text()  # type: ignore[union-attr]
+    with _node(site, token, "gpu-2", tmp_path) as file:
+        _until(page, "gpu-2", "waits for approval")
+        assert file.stat().st_mode & 0o777 == 0o600
+        page.get_by_role("button", name="Approve gpu-2").focus()
+        page.keyboard.press("Enter")
+        page.get_by_role("button", name="Approve", exact=True).press("Enter")
+        expect(page.get_by_text("may serve now")).to_be_visible()
+        _until(page, "gpu-2", "digest waits for approval")
+        page.set_viewport_size({"width": 1280, "height": 800})
+        assert wider_than_screen(page) <= 0
+        assert serious_findings(page) == []
+        page.get_by_role("button", name=re.compile("Approve tiny of gpu-2")).press("Enter")
+        _until(page, "gpu-2", "ready")
+    _until(page, "gpu-2", "not connected")
+    page.get_by_role("button", name="Remove gpu-2").press("Enter")
+    page.get_by_role("button", name="Remove the node").press("Enter")
+    expect(page.get_by_text("is removed")).to_be_visible()
+
+
+def test_a_node_is_drained_and_taken_back(site: Site, watch: Watch) -> None:
+    page = watch.sign_in(site, size=PHONE, dark=True)
+    _until(page, NODE, "ready")
+    assert serious_findings(page) == []
+    assert wider_than_screen(page) <= 0
+    page.get_by_role("button", name=f"Drain {NODE}").press("Enter")
+    page.get_by_role("button", name="Drain", exact=True).press("Enter")
+    _until(page, NODE, "drained")
+    page.get_by_role("button", name=f"Undrain {NODE}").press("Enter")
+    page.get_by_role("button", name="Undrain", exact=True).press("Enter")
+    _until(page, NODE, "ready")
+
+
+def test_a_pool_is_made_and_a_wrong_one_says_what_is_wrong(site: Site, watch: Watch) -> None:
+    page = watch.sign_in(site)
+    page.goto("/fleet")
+    for least, told in (("3", "nodes_max: 3 nodes are to be kept warm"), ("1", "is made")):
+        page.get_by_role("button", name="Add pool").click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Name").fill("gold")
+        dialog.get_by_label("Nodes kept warm").fill(least)
+        dialog.get_by_role("button", name="Save").click()
+        expect(page.get_by_text(told)).to_be_visible()
+    expect(page.get_by_text("No node is in this pool")).to_be_visible()
+    assert serious_findings(page) == []
