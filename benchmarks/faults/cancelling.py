@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import random
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -22,12 +21,12 @@ from tests.support.fleet import until
 from tests.support.gateway import GatewayUnderTest, running_gateway
 from tests.support.nodes import let_in
 from tests.support.ports import KEY, make_snapshot
+from tests.support.shipped import long_prompt, no_end
 
 NODE = "cancelling"
 STREAMS = 8
 TOKENS = 1_500
 PROMPT_TOKENS = 64
-PROMPT_FROM, PROMPT_TO = 300, 4_000
 EVENTS_SEEN = 3
 STOP_S_MAX = 20.0
 MS_PER_S = 1_000.0
@@ -38,7 +37,7 @@ STEPS_ALLOWED = 2
 async def measure_cancels(count: int) -> AsyncIterator[tuple[float, float]]:
     """Milliseconds that each took, and the bound at that moment: two steps and 20 ms."""
     under_test = GatewayUnderTest()
-    under_test.keys.current = make_snapshot(settings.SHIPPED_MODEL_DIR.name)
+    under_test.keys.current = make_snapshot(settings.SHIPPED_MODEL_DIR.name, output_max=TOKENS)
     async with running_gateway(under_test), node_process(under_test):
         await until(lambda: under_test.fleet.candidates(settings.SHIPPED_MODEL_DIR.name))
         (link,) = under_test.fleet.nodes().values()
@@ -46,7 +45,8 @@ async def measure_cancels(count: int) -> AsyncIterator[tuple[float, float]]:
         under_test.fleet.on_credit.append(lambda *_: freed.set())
         clients = [await Client.open(under_test, seed) for seed in range(STREAMS)]
         for number in range(count):
-            place = random.Random(number).randrange(STREAMS)
+            # The oldest, so that none ends by itself meanwhile.
+            place = number % STREAMS
             freed_ms = await clients[place].leave(freed)
             yield freed_ms, STEPS_ALLOWED * link.account.speed.step_s * MS_PER_S + ALLOWED_MS
             clients[place] = await Client.open(under_test, STREAMS + number)
@@ -87,13 +87,15 @@ class Client:
 
 def request(seed: int) -> bytes:
     """A stream for far longer than anybody reads."""
-    prompt = random.Random(seed).choices(range(PROMPT_FROM, PROMPT_TO), k=PROMPT_TOKENS)
+    prompt = long_prompt(PROMPT_TOKENS + seed)[seed:]
     body = msgspec.json.encode(
         {
             "model": settings.SHIPPED_MODEL_DIR.name,
             "prompt": prompt,
             "max_tokens": TOKENS,
             "stream": True,
+            # They must not end by themselves.
+            "logit_bias": no_end(),
         }
     )
     head = (
