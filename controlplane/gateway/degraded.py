@@ -17,7 +17,6 @@ RETRY_S_MIN, RETRY_S_MAX = 1.0, 60.0
 # Those who are refused together should not come back together.
 JITTER = 0.3
 MS_PER_S = 1000
-OVERLOADED = "server_is_overloaded"
 _SAYS = {
     "full": "the queue is full",
     "late": "the wait for a node with room would be too long",
@@ -44,13 +43,18 @@ def overloaded(no_room: NoRoom) -> Refusal:
     """503: a step of the route had no room."""
     message = f"The service is overloaded: {_SAYS[no_room.reason]}. Nothing was charged."
     state = "unavailable" if no_room.reason == "none" else "overloaded"
-    return _degraded(OVERLOADED, message, state, no_room)
+    retry_ms = _retry_ms(no_room)
+    refusal = unavailable("server_is_overloaded", message, retry_after_s=ceil(retry_ms / MS_PER_S))
+    return _told(refusal, state, no_room, retry_ms)
 
 
 def with_steps(lack: Refusal, steps: Sequence[PassedStep]) -> Refusal:
     """The last step's lack as the answer, with all steps that were tried."""
     if lack.degraded is None:
-        lack = _degraded(lack.code or "", lack.message, "unavailable", NoRoom("none"))
+        no_room = NoRoom("none")
+        retry_ms = _retry_ms(no_room)
+        again = unavailable(lack.code or "", lack.message, retry_after_s=ceil(retry_ms / MS_PER_S))
+        lack = _told(again, "unavailable", no_room, retry_ms)
     lack.degraded = {
         **(lack.degraded or {}),
         "steps": [msgspec.structs.asdict(step) for step in steps],
@@ -65,9 +69,7 @@ def reason_of(refusal: Refusal) -> str:
     return refusal.code or refusal.param or ""
 
 
-def _degraded(code: str, message: str, state: str, no_room: NoRoom) -> Refusal:
-    retry_ms = _retry_ms(NODE_RETRY_S if no_room.wait_s is None else no_room.wait_s)
-    refusal = unavailable(code, message, retry_after_s=ceil(retry_ms / MS_PER_S))
+def _told(refusal: Refusal, state: str, no_room: NoRoom, retry_ms: int) -> Refusal:
     refusal.headers += (("retry-after-ms", str(retry_ms)), ("x-should-retry", "true"))
     refusal.degraded = msgspec.structs.asdict(
         Degraded(
@@ -81,6 +83,7 @@ def _degraded(code: str, message: str, state: str, no_room: NoRoom) -> Refusal:
     return refusal
 
 
-def _retry_ms(back_s: float) -> int:
+def _retry_ms(no_room: NoRoom) -> int:
+    back_s = NODE_RETRY_S if no_room.wait_s is None else no_room.wait_s
     bounded_s = min(RETRY_S_MAX / (1 + JITTER), max(RETRY_S_MIN, back_s))
     return round(bounded_s * random.uniform(1.0, 1.0 + JITTER) * MS_PER_S)
