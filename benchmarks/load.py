@@ -19,6 +19,7 @@ ANSWER_S_MAX = 120.0
 DONE = b"data: [DONE]"
 END_OF_CHUNKS = b"0\r\n\r\n"
 TAIL_BYTES = 2048
+CACHED_TOKENS = re.compile(rb'"cached_tokens":(\d+)')
 COMPLETION_TOKENS = re.compile(rb'"completion_tokens":(\d+)')
 
 
@@ -30,6 +31,7 @@ class Tally:
     errors: int = 0
     tokens: int = 0
     output_tokens: int = 0
+    cached_tokens: int = 0
     total_s: list[float] = field(default_factory=list)
     first_s: list[float] = field(default_factory=list)
     gap_s: list[float] = field(default_factory=list)
@@ -100,6 +102,8 @@ class Connection:
         tally.total_s.append(time.perf_counter() - began)
         usage = COMPLETION_TOKENS.search(tail)
         tally.output_tokens += int(usage[1]) if usage else 0
+        cached = CACHED_TOKENS.search(tail)
+        tally.cached_tokens += int(cached[1]) if cached else 0
         _count(head if complete else b"HTTP/1.1 500", tally)
 
 

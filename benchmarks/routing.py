@@ -1,0 +1,178 @@
+"""`make bench-routing`: what routing by the prefix index is worth, against nodes drawn at random.
+
+Four compact nodes on two cores; groups of requests that share a long beginning, in random order.
+Together the beginnings fill most of the fleet's cache, so that no node can hold them all. Possible
+is what an endless cache of the whole fleet would reuse: all but the first beginning of each group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+import random
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from django.core.management import call_command
+from tokenizers import Tokenizer
+
+from benchmarks.load import Connection, Tally, percentile, request_bytes
+from benchmarks.machine import describe
+from benchmarks.stack import Stack, node, serve, stack, wait_for
+from benchmarks.workloads import VOCABULARY_FROM
+
+APPS = {
+    "sluice": "controlplane.asgi:application",
+    "random": "benchmarks.random_nodes:application",
+}
+RESULTS = Path(__file__).parent / "results"
+NODES = 4
+GROUPS = 16
+ROUNDS = 16
+PREFIX_TOKENS = 2048
+OWN_TOKENS = 64
+OUTPUT_TOKENS = 8
+# What native kernels compute with.
+BLOCK_TOKENS = 32
+# 3 KiB a token: 10,240 tokens on each node, where the groups' beginnings are 32,768.
+KV_MIB = 30
+CLIENTS = 4
+WARM_PROMPTS = 24
+WARM_TOKENS = 256
+SEEDS = (1, 2, 3)
+RUN_S_MAX = 240.0
+HIT_SHARE_MIN = 0.9
+TTFT_RATIO_MAX = 0.5
+
+
+def prompts_of(vocabulary: int, seed: int) -> list[list[int]]:
+    """One request of each group a round, in random order within the whole."""
+    draw = random.Random(seed)
+    ids = range(VOCABULARY_FROM, vocabulary)
+    prefixes = [draw.choices(ids, k=PREFIX_TOKENS) for _ in range(GROUPS)]
+    order = [group for group in range(GROUPS) for _ in range(ROUNDS)]
+    draw.shuffle(order)
+    return [prefixes[group] + draw.choices(ids, k=OWN_TOKENS) for group in order]
+
+
+async def send_all(port: int, key: str, prompts: list[list[int]]) -> tuple[Tally, float]:
+    """The prompts in their order, a few at a time; the tally and the wall time."""
+    tally, left = Tally(), iter(prompts)
+
+    async def client() -> None:
+        connection = Connection(port)
+        await connection.open()
+        for prompt in left:
+            body = {
+                "model": "sluice-5m",
+                "prompt": prompt,
+                "max_tokens": OUTPUT_TOKENS,
+                "temperature": 0,
+                "stream": True,
+                "stream_options": {"include_usage": True},
+            }
+            await connection.stream(request_bytes("/v1/completions", key, body), tally)
+        connection.close()
+
+    began = time.perf_counter()
+    async with asyncio.timeout(RUN_S_MAX):
+        await asyncio.gather(*(client() for _ in range(CLIENTS)))
+    return tally, time.perf_counter() - began
+
+
+def figures(tally: Tally, wall_s: float) -> dict[str, float | int]:
+    """What clients saw in one run."""
+    possible = (len(tally.first_s) - GROUPS) * PREFIX_TOKENS
+    return {
+        "requests": tally.answers,
+        "errors": tally.errors,
+        "hit_of_possible": round(tally.cached_tokens / possible, 4),
+        "ttft_p50_ms": round(percentile(tally.first_s, 0.5) * 1e3, 2),
+        "ttft_p95_ms": round(percentile(tally.first_s, 0.95) * 1e3, 2),
+        "seconds": round(wall_s, 2),
+    }
+
+
+def credential(name: str) -> str:
+    """A new node's credential."""
+    out = io.StringIO()
+    call_command("node_credential", name, stdout=out, stderr=io.StringIO())
+    return out.getvalue().strip()
+
+
+@contextlib.contextmanager
+def nodes(made: Stack, port: int) -> Iterator[None]:
+    """Four compact nodes, each connected and its cache known."""
+    options = ["--engine", "compact", "--threads", "1", "--kv-mib", str(KV_MIB)]
+    options += ["--block-size", str(BLOCK_TOKENS)]
+    with contextlib.ExitStack() as stack:
+        for number in range(NODES):
+            name = f"bench-{number}"
+            one = replace(made, node_name=name, node_credential=credential(name))
+            stack.enter_context(node(one, port, *options))
+        wait_for(lambda: nodes_ready(port) == NODES, "all nodes")
+        yield
+
+
+def nodes_ready(port: int) -> int:
+    """How many nodes the gateway has."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2) as answer:
+        return int(json.load(answer)["nodes"])
+
+
+def run(made: Stack, policy: str, vocabulary: int, seed: int) -> dict[str, float | int]:
+    """One policy on fresh nodes, after every node has computed something."""
+    ids = range(VOCABULARY_FROM, vocabulary)
+    draw = random.Random(f"warm {seed}")
+    warm = [draw.choices(ids, k=WARM_TOKENS) for _ in range(WARM_PROMPTS)]
+    with serve(APPS[policy], pinned=False) as (port, _), nodes(made, port):
+        asyncio.run(send_all(port, made.key, warm))
+        return figures(*asyncio.run(send_all(port, made.key, prompts_of(vocabulary, seed))))
+
+
+def measure() -> dict[str, Any]:
+    """Both policies on the same requests, seed by seed, and the bars."""
+    runs: dict[str, list[dict[str, float | int]]] = {policy: [] for policy in APPS}
+    with stack() as made:
+        vocabulary = Tokenizer.from_file(str(made.model / "tokenizer.json")).get_vocab_size()
+        for seed in SEEDS:
+            for policy, rows in runs.items():
+                rows.append(run(made, policy, vocabulary, seed))
+                print(f"seed {seed} {policy:>8} {rows[-1]}", flush=True)
+    ours, others = runs["sluice"], runs["random"]
+    hit = min(row["hit_of_possible"] for row in ours)
+    ratio = max(a["ttft_p50_ms"] / b["ttft_p50_ms"] for a, b in zip(ours, others, strict=True))
+    errors = sum(row["errors"] for row in (*ours, *others))
+    return {
+        "workload": {
+            "nodes": NODES, "groups": GROUPS, "prefix_tokens": PREFIX_TOKENS,
+            "own_tokens": OWN_TOKENS, "kv_mib_per_node": KV_MIB, "clients": CLIENTS,
+        },
+        "runs": runs,
+        "hit_of_possible_min": hit,
+        "ttft_p50_ratio_max": round(ratio, 3),
+        "met": bool(hit >= HIT_SHARE_MIN and ratio <= TTFT_RATIO_MAX and not errors),
+    }  # fmt: skip
+
+
+def main() -> int:
+    """Print every run and, last, the JSON line, which is also kept; 1 when a bar was missed."""
+    machine = describe()
+    print(f"bench-routing: {machine}")
+    result = {"machine": machine, **measure()}
+    day = datetime.now(UTC).date().isoformat()
+    (RESULTS / f"routing-{day}.json").write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result))
+    return 0 if result["met"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
