@@ -6,6 +6,7 @@ import asyncio
 from ipaddress import ip_network
 
 from controlplane.gateway.places import Places
+from tests.support.fleet import until
 from tests.support.nodes import hand_node, named_node
 from tests.support.serving import Serving
 
@@ -50,3 +51,25 @@ async def test_a_full_region_is_left_for_the_next(bare: Serving) -> None:
         assert (await running).status_code == 200
         await under_test.at_rest()
     assert {record.region for record in under_test.recorder.records} == {"eu", "local"}
+
+
+async def test_where_all_are_full_the_least_loaded_region_is_waited_for(bare: Serving) -> None:
+    under_test = bare.under_test
+    under_test.world.places = PLACES
+    async with (
+        hand_node(under_test, bare.model, name="near", credits=1, region="eu") as near,
+        hand_node(under_test, bare.model, name="far", credits=2, region="local") as far,
+    ):
+        # The near one is full, and so is the far one, with less than it could have here.
+        asked = [asyncio.create_task(bare.chat(max_tokens=1))]
+        jobs = [(near, await near.job())]
+        under_test.fleet.nodes()["far"].account.cap = 1
+        asked.append(asyncio.create_task(bare.chat(max_tokens=1)))
+        jobs.append((far, await far.job()))
+        asked.append(asyncio.create_task(bare.chat(max_tokens=1)))
+        await until(lambda: len(under_test.world.waiting) == 1)
+        for node, job in jobs:
+            await node.answer(job, "x", finish="length")
+        await far.answer(await far.job(), "x", finish="length")
+        assert [answer.status_code for answer in await asyncio.gather(*asked)] == [200] * 3
+        await under_test.at_rest()

@@ -17,9 +17,9 @@ def pick_region(call: Call, regions: Sequence[str], nodes: Sequence[NodeLink]) -
     began = call.spans.clock()
     chosen = regions[0]
     if len(regions) > 1:
-        load = {region: _load(region, nodes) for region in regions}
-        roomy = (region for region in regions if load[region] < 1)
-        chosen = next(roomy, min(regions, key=load.__getitem__))
+        roomy = {link.hello.region for link in nodes if link.account.credits_left > 0}
+        near = next((region for region in regions if region in roomy), None)
+        chosen = near or min(regions, key=lambda region: _load(region, nodes))
     call.spans.add(LOAD, began)
     return chosen
 
