@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import multiprocessing
 import os
+import secrets
 import shutil
 import tempfile
+import time
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -43,6 +46,7 @@ CPU_BLOCK_SIZE = 32
 TOP_P_MIN = 1e-9
 WARM_UP = "warm-up"
 CLOSE_WAIT_S = 10.0
+LOADING_POLL_S = 0.1
 KV_RECONNECT_MS = 10
 # Read by the process that vLLM starts. Nothing is reported to anyone, and block hashes come whole.
 ENVIRONMENT = {"VLLM_NO_USAGE_STATS": "1", "VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES": "0"}
@@ -58,12 +62,12 @@ class VllmEngine:
     def __init__(self, model_path: Path, options: VllmOptions | None = None) -> None:
         self._options = options or VllmOptions()
         _check_names(self._options.args)
-        # A folder that only we can enter, for the socket that cache events come through.
-        self._folder = Path(tempfile.mkdtemp(prefix="sluice-vllm-"))
+        # For the socket that cache events come through; made at the start, so that an engine which
+        # never starts leaves nothing.
+        self._folder = Path(tempfile.gettempdir()) / f"sluice-vllm-{secrets.token_hex(8)}"
         try:
             self._config = _configure(model_path, self._options, self._endpoint)
         except (ValueError, OSError, RuntimeError, NotImplementedError) as error:
-            shutil.rmtree(self._folder)
             raise ModelError(f"{model_path}: vLLM refuses it: {error}") from error
         self._facts = _facts_of(model_path, self._options, self._config)
         self._index = BlockIndex(self._facts.block_size)
@@ -71,6 +75,7 @@ class VllmEngine:
         self._tasks: set[asyncio.Task[None]] = set()
         self._load = LoadLogger(self._on_load)
         self._engine: AsyncLLM | None = None
+        self._loading: asyncio.Task[AsyncLLM] | None = None
         self._events: EngineEvents | None = None
         self._closing = False
 
@@ -83,12 +88,14 @@ class VllmEngine:
         """Load in vLLM's own process; raises `ModelError`."""
         self._events = events
         os.environ.update(ENVIRONMENT)
+        # Nobody but us can enter it.
+        self._folder.mkdir(mode=0o700)
         if self._follows_cache:
             self._keep(self._follow_cache(events))
         try:
-            self._engine = await asyncio.to_thread(
-                AsyncLLM.from_vllm_config, self._config, stat_loggers=[self._load.made_by]
-            )
+            self._loading = asyncio.create_task(asyncio.to_thread(self._start_process))
+            # Not cut off when the node is told to stop: `close` ends it, or what it has made.
+            self._engine = await asyncio.shield(self._loading)
             # One block is vLLM's own, to point at where there is none.
             blocks = self._config.cache_config.num_gpu_blocks - 1
             self._facts = msgspec.structs.replace(self._facts, kv_blocks=blocks)
@@ -142,10 +149,15 @@ class VllmEngine:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._loading is not None:
+            self._engine = await _stop_loading(self._loading)
         if self._engine is not None:
             await asyncio.to_thread(self._engine.shutdown)
             self._engine = None
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _start_process(self) -> AsyncLLM:
+        return AsyncLLM.from_vllm_config(self._config, stat_loggers=[self._load.made_by])
 
     def _on_load(self, load: Step, free: float | None) -> None:
         """vLLM has made a step; this share of its blocks is free."""
@@ -257,6 +269,21 @@ class VllmEngine:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._die(error)
+
+
+async def _stop_loading(loading: asyncio.Task[AsyncLLM]) -> AsyncLLM | None:
+    """End a load by ending the process that it waits for; returns the engine if it was done."""
+    end_s = time.monotonic() + CLOSE_WAIT_S
+    while not loading.done():
+        # The thread cannot be stopped, but it gives up when its process is gone. It may start
+        # one yet, so this is repeated.
+        for child in multiprocessing.active_children():
+            child.kill()
+        if time.monotonic() > end_s:
+            log.warning("vLLM did not stop loading within %.0f s", CLOSE_WAIT_S)
+            return None
+        await asyncio.wait([loading], timeout=LOADING_POLL_S)
+    return loading.result() if loading.exception() is None else None
 
 
 def _check_names(args: dict[str, Any]) -> None:
