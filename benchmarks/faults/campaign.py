@@ -35,10 +35,10 @@ def run(faults: int, until_s: float, path: Path) -> dict[str, Any]:
     state = load(path)
     servers = start_servers()
     try:
+        rounds(servers, state, faults, until_s, path)
         if len(state.cancel_ms) < CANCELS:
             asyncio.run(cancels(state))
             save(state, path)
-        rounds(servers, state, faults, until_s, path)
     finally:
         servers.stop()
     show(state)

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator
 import msgspec
 from django.conf import settings
 
-from tests.support.fleet import until
+from benchmarks.faults.ground import READY_S_MAX, until
 from tests.support.gateway import GatewayUnderTest, running_gateway
 from tests.support.nodes import let_in
 from tests.support.ports import KEY, make_snapshot
@@ -39,7 +39,7 @@ async def measure_cancels(count: int) -> AsyncIterator[tuple[float, float]]:
     under_test = GatewayUnderTest()
     under_test.keys.current = make_snapshot(settings.SHIPPED_MODEL_DIR.name, output_max=TOKENS)
     async with running_gateway(under_test), node_process(under_test):
-        await until(lambda: under_test.fleet.candidates(settings.SHIPPED_MODEL_DIR.name))
+        await until(lambda: serves(under_test), READY_S_MAX)
         (link,) = under_test.fleet.nodes().values()
         freed = asyncio.Event()
         under_test.fleet.on_credit.append(lambda *_: freed.set())
@@ -52,6 +52,11 @@ async def measure_cancels(count: int) -> AsyncIterator[tuple[float, float]]:
             clients[place] = await Client.open(under_test, STREAMS + number)
         for client in clients:
             await client.leave(freed)
+
+
+def serves(under_test: GatewayUnderTest) -> bool:
+    """The node is here, with its tokenizer."""
+    return bool(under_test.fleet.candidates(settings.SHIPPED_MODEL_DIR.name))
 
 
 class Client:
