@@ -1,12 +1,22 @@
-"""I5: embeddings have nodes of their own; no request lands on a node of the other task."""
+"""I5: pools have nodes of their own; no request lands on one of another pool, task or tokenizer."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 
+from inference.contract.frames import Job
+from inference.engines.echo import EchoEngine, EchoOptions
+from inference.node.assets import ModelAssets
+from inference.node.options import NodeOptions
+from inference.node.service import Node
+from tests.gateway.nodes.test_approval import foreign_model
 from tests.support.encoders import ENCODER, PATH, add_encoder, encoder_node, make_encoder
 from tests.support.fleet import MODEL, until
+from tests.support.gateway import GatewayUnderTest
+from tests.support.nodes import let_in
 from tests.support.serving import CHAT_PATH, Serving
 
 ROUNDS = 10
@@ -41,3 +51,58 @@ async def test_a_model_of_the_other_task_is_refused_by_name(serving: Serving) ->
             400, "model_task_mismatch", "model",
         )  # fmt: skip
     assert not serving.under_test.ledger.held
+
+
+async def test_a_node_of_another_pool_gets_no_job_of_the_model(serving: Serving) -> None:
+    under_test, engine = serving.under_test, Counting(serving.model, EchoOptions())
+    async with joined(under_test, engine, ModelAssets(serving.model), pool="gold"):
+        await until(lambda: "stranger" in under_test.fleet.nodes())
+        answers = [await serving.chat() for _ in range(ROUNDS)]
+        assert {answer.headers["x-sluice-node"] for answer in answers} == {"node-1"}
+        assert engine.jobs == 1, "its own proof at the start"
+
+
+async def test_a_foreign_tokenizer_gets_no_job(serving: Serving, tmp_path: Path) -> None:
+    under_test = serving.under_test
+    under_test.fleet.approve({MODEL: frozenset({ModelAssets(serving.model).digest})})
+    (tmp_path / "foreign").mkdir()
+    foreign = foreign_model(tmp_path / "foreign")
+    engine, assets = Counting(foreign, EchoOptions()), ModelAssets(foreign)
+    async with joined(under_test, engine, assets, pool="default"):
+        await until(lambda: "stranger" in under_test.fleet.nodes())
+        answers = await asyncio.gather(*(serving.chat() for _ in range(ROUNDS)))
+        assert {answer.headers["x-sluice-node"] for answer in answers} == {"node-1"}
+        assert engine.jobs == 1, "its own proof at the start"
+        under_test.fleet.approve({MODEL: frozenset({assets.digest})})
+        await until(lambda: under_test.fleet.candidates(MODEL))
+        assert (await serving.complete()).headers["x-sluice-node"] == "stranger"
+
+
+class Counting(EchoEngine):
+    """Counts what it is asked."""
+
+    jobs = 0
+
+    def submit(self, job: Job) -> None:
+        """Count and take it."""
+        self.jobs += 1
+        super().submit(job)
+
+
+@contextlib.asynccontextmanager
+async def joined(
+    under_test: GatewayUnderTest, engine: EchoEngine, assets: ModelAssets, *, pool: str
+) -> AsyncIterator[None]:
+    """A node named `stranger`, which may or may not serve."""
+    options = NodeOptions(
+        gateways=(under_test.fleet_url,),
+        name="stranger",
+        pool=pool,
+        credential=let_in(under_test, "stranger"),
+    )
+    node = Node(engine, assets, options)
+    await node.start()
+    try:
+        yield
+    finally:
+        await node.close()

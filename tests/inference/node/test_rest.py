@@ -1,0 +1,78 @@
+"""A node that staff have drained: it finishes what it has, takes no more, stays, and comes back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from controlplane.gateway.nodes.link import NodeLink
+from controlplane.gateway.nodes.stream import JobRejected
+from controlplane.gateway.ports import Orders
+from tests.support.fleet import (
+    MODEL,
+    World,
+    echo_node,
+    fleet_server,
+    make_job,
+    make_model,
+    outputs_of,
+    until,
+)
+
+ID = "0" * 32
+SLOW = {"tokens_per_s": 50.0}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return make_model(tmp_path)
+
+
+async def _ready(world: World) -> NodeLink:
+    await until(lambda: world.fleet.candidates(MODEL))
+    return world.fleet.candidates(MODEL)[0]
+
+
+async def test_what_runs_is_finished_and_nothing_new_is_taken_until_the_end(model: Path) -> None:
+    world = World()
+    async with fleet_server(world) as server, echo_node(server.url, model, **SLOW) as node:
+        link = await _ready(world)
+        stream = world.fleet.dispatch(link, make_job(max_tokens=40))
+        world.fleet_port.said[ID] = Orders(standing="draining", drain_s=60.0)
+        await until(lambda: not world.fleet.candidates(MODEL) and node.rest)
+        with pytest.raises(LookupError):
+            world.fleet.dispatch(link, make_job())
+        outputs = await outputs_of(stream)
+        assert outputs[-1].finish == "length"
+        assert link.identity.name in world.fleet.nodes()
+        assert (ID, "draining") in world.fleet_port.seen
+        world.fleet_port.said[ID] = Orders()
+        await until(lambda: world.fleet.candidates(MODEL) and not node.rest)
+        again = await outputs_of(world.fleet.dispatch(link, make_job(max_tokens=2)))
+        assert again[-1].finish == "length"
+
+
+async def test_at_the_deadline_what_still_runs_is_ended(model: Path) -> None:
+    world = World()
+    async with fleet_server(world) as server, echo_node(server.url, model, **SLOW) as node:
+        link = await _ready(world)
+        stream = world.fleet.dispatch(link, make_job(max_tokens=100_000))
+        await stream.batch()
+        world.fleet_port.said[ID] = Orders(standing="draining", drain_s=0.0)
+        outputs = await outputs_of(stream)
+        assert outputs[-1].finish == "cancelled"
+        assert node.jobs.jobs_count == 0 and link.account.active == 0
+
+
+async def test_a_job_of_a_gateway_that_has_not_heard_is_refused(model: Path) -> None:
+    world = World()
+    async with fleet_server(world) as server, echo_node(server.url, model) as node:
+        link = await _ready(world)
+        node.rest.begin(60.0)
+        stream = world.fleet.dispatch(link, make_job())
+        with pytest.raises(JobRejected) as refused:
+            await outputs_of(stream)
+        assert refused.value.code == "draining"
+        node.rest.end()
+        assert (await outputs_of(world.fleet.dispatch(link, make_job())))[-1].finish == "length"
