@@ -17,8 +17,8 @@ import msgspec
 from controlplane.gateway.nodes.account import Account, Ready
 from controlplane.gateway.nodes.means import FleetMeans
 
-# Simulated: at 2 conversations flee from nodes that compute long prompts and lose 2 % of their hits;
-# 4 to 8 keep them at the same p95.
+# Simulated: at 2 conversations flee from nodes that compute long prompts and lose 2 % of their
+# hits; 4 to 8 keep them at the same p95.
 EVICT_WEIGHT = 6.0
 # Learned speeds of equal nodes differ by this much, which is no reason to prefer one of them.
 TIE_SHARE = 0.01
