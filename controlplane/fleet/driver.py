@@ -20,13 +20,13 @@ from controlplane.fleet.lives import node_remove
 from controlplane.fleet.selectors import node_credential_active, node_get
 from controlplane.fleet.services import node_credential_create, node_credential_revoke
 from controlplane.fleet.signals import Signal, signals
-from inference.node.options import CREDENTIAL_VARIABLE
 
 POLL_S = 1.0
 PROCESSES_MAX = 64
 # A node drains before it ends: its own deadline, and room for what comes after that.
 STOP_SECONDS_MAX = 45.0
 REPLACED = "replaced by a newer start"
+CREDENTIAL_VARIABLE = "SLUICE_NODE_CREDENTIAL"
 PYTHON_WORDS = ("python", "python3")
 
 

@@ -7,6 +7,7 @@ from django.db import ProgrammingError, connection, transaction
 from controlplane.core.audit import OPERATOR, OutsideTransaction, audit_record
 from controlplane.core.models import AuditEntry
 from controlplane.core.scope import organization_scope
+from controlplane.fleet.enrolment import TokenDraft, token_create, token_redeem
 from controlplane.fleet.services import node_credential_create
 from controlplane.tenants.accounts import setup_link_create
 from controlplane.tenants.selectors import audit_list
@@ -68,10 +69,14 @@ def test_secrets_are_nowhere_in_the_database(caplog: pytest.LogCaptureFixture) -
     cast = make_cast()
     created = apikey_create(actor=cast.alice, project=cast.project, label="deploy")
     node = node_credential_create(actor=OPERATOR, name="n1", pool="default")
+    enrolment = token_create(actor=OPERATOR, draft=TokenDraft(pool="default"))
+    enrolled = token_redeem(secret=enrolment.secret, name="n2", pool="default")
     link = setup_link_create(actor=OPERATOR, user=cast.bob)
     play = playground_token_create(actor=cast.bob, project=cast.project)
-    texts = [repr(created), repr(node), str(created.key), caplog.text, _dump()]
-    for secret in (created.secret, node.secret, link, play):
+    made = (created, node, enrolment, enrolled)
+    texts = [*map(repr, made), str(created.key), caplog.text, _dump()]
+    secrets = (created.secret, node.secret, enrolment.secret, enrolled.credential, link, play)
+    for secret in secrets:
         for text in texts:
             assert secret not in text
             # Nor the secret part alone.
