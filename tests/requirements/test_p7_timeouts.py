@@ -1,16 +1,32 @@
-"""P7, what is there of it: a silent node is noticed, retried before the first token and not after;
-a request's own time ends it."""
+"""P7: timeouts that follow what was observed, breakers per node, jittered retries before the first
+token only; a lost node's stream goes on only where its route says so."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 
 from controlplane.gateway import call
-from tests.support.fleet import until
-from tests.support.nodes import hand_node, named_node
+from controlplane.gateway.nodes.breaker import FAILURES_IN_A_ROW_MAX, BreakerState
+from controlplane.gateway.nodes.times import KNOWN_MIN, Bound
+from tests.support.fleet import MODEL, QUICK, until
+from tests.support.gateway import GatewayUnderTest, running_gateway
+from tests.support.nodes import HandNode, hand_node, named_node
 from tests.support.serving import Serving
+
+# As in production, but for the floor: a test need not wait for seconds.
+ADAPTIVE = msgspec.structs.replace(QUICK, quiet=Bound(floor_s=0.2, cap_s=15.0), frozen_s=0.2)
+
+
+@pytest.fixture
+async def adaptive(bare: Serving) -> AsyncIterator[Serving]:
+    """The same gateway with the floor of its bounds lowered."""
+    under_test = GatewayUnderTest(ADAPTIVE)
+    async with running_gateway(under_test) as client:
+        yield Serving(under_test, client, bare.model)
 
 
 async def test_a_node_that_stops_answering_is_given_up_and_another_answers(bare: Serving) -> None:
@@ -24,6 +40,49 @@ async def test_a_node_that_stops_answering_is_given_up_and_another_answers(bare:
             assert (answer.status_code, answer.headers["x-sluice-node"]) == (200, "good")
             await until(lambda: set(bare.under_test.fleet.nodes()) == {"good"})
             await bare.under_test.at_rest()
+
+
+async def test_once_a_node_is_known_its_standstill_is_noticed_at_once(adaptive: Serving) -> None:
+    """The cap is 15 s, and nobody waits for it: the bound is that of a node that was quick."""
+    under_test = adaptive.under_test
+    async with hand_node(under_test, adaptive.model, name="frozen") as frozen:
+        for _ in range(KNOWN_MIN):
+            asked = asyncio.create_task(adaptive.chat(max_tokens=1))
+            await frozen.answer(await frozen.job(), "a", finish="length")
+            assert (await asked).status_code == 200
+        frozen.frozen = True
+        asked = asyncio.create_task(adaptive.chat())
+        await until(lambda: under_test.fleet.nodes()["frozen"].jobs)
+        async with named_node(under_test, adaptive.model, "good"):
+            answer = await asked
+            assert (answer.status_code, answer.headers["x-sluice-node"]) == (200, "good")
+            await until(lambda: set(under_test.fleet.nodes()) == {"good"})
+            await under_test.at_rest()
+
+
+async def test_a_node_that_fails_gets_no_work_while_another_is_there(bare: Serving) -> None:
+    under_test = bare.under_test
+    async with (
+        hand_node(under_test, bare.model, name="bad") as bad,
+        named_node(under_test, bare.model, "good"),
+    ):
+        link = under_test.fleet.nodes()["bad"]
+        while link.breaker.state is BreakerState.CLOSED:
+            await answered(bare, bad)
+        assert link.breaker.ejections == 1
+        assert link not in under_test.fleet.candidates(MODEL)
+        answers = [await bare.chat() for _ in range(FAILURES_IN_A_ROW_MAX)]
+        assert {answer.headers["x-sluice-node"] for answer in answers} == {"good"}
+        await under_test.at_rest()
+
+
+async def answered(bare: Serving, bad: HandNode) -> None:
+    """One request, which the bad node gives up if it gets it."""
+    asked = asyncio.create_task(bare.chat())
+    await until(lambda: bad.jobs or asked.done())
+    if bad.jobs:
+        await bad.answer(await bad.job(), finish="error")
+    assert (await asked).status_code == 200
 
 
 async def test_nothing_is_repeated_once_the_client_has_seen_a_token(bare: Serving) -> None:
