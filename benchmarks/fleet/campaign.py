@@ -63,8 +63,11 @@ def cells(workloads: Iterable[str], working_sets: Sequence[float], like: Cell) -
 def plans(*, full: bool) -> list[Plan]:
     """The blocks. The short campaign has 8 nodes throughout, and 64 in one seed of a few cells."""
     like = Cell("shared", 0.75)
-    large = replace(like, nodes=64, warm_s=60.0) if full else replace(like, nodes=64, span_s=30.0)
+    large = replace(like, nodes=64, span_s=20.0)
     huge = replace(like, nodes=1000, warm_s=20.0, span_s=10.0)
+    if full:
+        like = replace(like, warm_s=60.0, span_s=100.0)
+        large = replace(like, nodes=64)
     sharing = ("shared", "chat", "agents", "burst")
     eight = cells(WORKLOADS, WORKING_SETS, like)
     if full:

@@ -17,16 +17,20 @@ SEGMENT_BLOCKS_MAX = 1 << 20
 class Segment:
     """`blocks` blocks that follow the end of the segment before them; identity is equality."""
 
-    __slots__ = ("blocks", "number")
+    __slots__ = ("_hashes", "blocks", "number")
 
     def __init__(self, number: int, blocks: int) -> None:
         self.number = number
         self.blocks = blocks
+        self._hashes: list[bytes] = []
 
     def hashes(self, start: int, stop: int) -> list[bytes]:
         """The hashes of blocks `start` up to `stop`, 16 bytes each."""
-        base = self.number * SEGMENT_BLOCKS_MAX
-        return [place.to_bytes(HASH_BYTES, "big") for place in range(base + start, base + stop)]
+        if not self._hashes:
+            base = self.number * SEGMENT_BLOCKS_MAX
+            places = range(base, base + self.blocks)
+            self._hashes = [place.to_bytes(HASH_BYTES, "big") for place in places]
+        return self._hashes[start:stop]
 
 
 class Segments:

@@ -23,8 +23,8 @@ class Cell:
     working_set: float
     nodes: int = 8
     load: float = 0.85
-    warm_s: float = 60.0
-    span_s: float = 60.0
+    warm_s: float = 40.0
+    span_s: float = 40.0
 
     @property
     def name(self) -> str:
