@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from controlplane.kernel.rules import PRIORITY_HIGH, PRIORITY_LOW, Match, RouteRule, Step
-from frontend.formats import count, significant
+from controlplane.kernel.rules import (
+    PRIORITY_HIGH,
+    PRIORITY_LOW,
+    PRIORITY_NORMAL,
+    Match,
+    RouteRule,
+    Step,
+)
+from frontend.formats import count
 
-PRIORITY_WORDS = {PRIORITY_LOW: "low", PRIORITY_HIGH: "high"}
-NORMAL = "normal"
+PRIORITY_WORDS = {PRIORITY_LOW: "low", PRIORITY_NORMAL: "normal", PRIORITY_HIGH: "high"}
 
 
 @dataclass(frozen=True)
@@ -81,10 +87,11 @@ def _step(number: int, step: Step) -> str:
     places = []
     for target in step.targets:
         place = f"{target.model} in {target.pool}" if target.pool else target.model
-        share = f"{significant(100 * target.weight / whole)} % " if len(step.targets) > 1 else ""
+        drawn = len(step.targets) > 1 and whole > 0
+        share = f"{100 * target.weight / whole:.3g} % " if drawn else ""
         places.append(share + place)
     wait = f"waits up to {step.queue_s:g} s" if step.queue_s else "does not wait"
-    return f"{'else ' if number else ''}{' or '.join(places)}, {wait}"
+    return f"{'else ' if number else ''}{' or '.join(places) or 'nowhere'}, {wait}"
 
 
 def _more(rule: RouteRule) -> list[str]:
@@ -103,4 +110,4 @@ def _more(rule: RouteRule) -> list[str]:
 
 
 def _priority(value: int) -> str:
-    return PRIORITY_WORDS.get(value, NORMAL)
+    return PRIORITY_WORDS.get(value, str(value))

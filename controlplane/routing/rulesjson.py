@@ -12,6 +12,8 @@ from django.core.exceptions import ValidationError
 from controlplane.kernel.rules import RULES_MAX, RouteRule
 
 FIELD = "rules"
+# As JSON writes it; PostgreSQL's does not take it.
+NUL = rb"\u0000"
 _PLACE = re.compile(r"(?P<told>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
 _FIELD_NAMED = re.compile(r"Object (?:missing required|contains unknown) field `(?P<name>[^`]*)`")
 
@@ -22,6 +24,8 @@ def read_rules(value: object) -> tuple[RouteRule, ...]:
         raise ValidationError({FIELD: "Must be a list of rules."})
     if len(value) > RULES_MAX:
         raise ValidationError({FIELD: f"At most {RULES_MAX} rules."})
+    if NUL in msgspec.json.encode(value):
+        raise ValidationError({FIELD: "The character NUL cannot be kept."})
     rules: list[RouteRule] = []
     errors: dict[str, list[str]] = {}
     for place, each in enumerate(value):

@@ -57,9 +57,12 @@ def rules_of(rule_set: RuleSet | None) -> tuple[RouteRule, ...]:
 def rule_problems(*, actor: Actor, rules: Sequence[RouteRule]) -> list[Problem]:
     """What is wrong with rules, held against what there is now."""
     require(actor, Action.ROUTING_MANAGE)
-    organizations = organization_names(actor=actor)
-    named = {value for rule in rules for value in rule.match.projects}
-    projects = project_names(actor=actor, organizations=organizations, ids=_ids(named))
+    organizations = organization_names(
+        actor=actor, ids=hex_ids(one for rule in rules for one in rule.match.organizations)
+    )
+    projects = project_names(
+        actor=actor, ids=hex_ids(one for rule in rules for one in rule.match.projects)
+    )
     names = Names(
         models={model.name: model.task for model in model_list(enabled_only=True)},
         pools={pool.name: pool.task for pool in pool_list()},
@@ -69,5 +72,6 @@ def rule_problems(*, actor: Actor, rules: Sequence[RouteRule]) -> list[Problem]:
     return find_problems(rules, names)
 
 
-def _ids(texts: Iterable[str]) -> list[uuid.UUID]:
+def hex_ids(texts: Iterable[str]) -> list[uuid.UUID]:
+    """Those of the texts that are ids as rules write them."""
     return [uuid.UUID(text) for text in texts if ID_HEX.fullmatch(text)]

@@ -17,10 +17,14 @@ from controlplane.fleet.selectors import pool_regions
 from controlplane.kernel.rules import DIRECT, RouteRule
 from controlplane.routing.dryrun import Fleet, Move, Outcome, Tally, compare
 from controlplane.routing.models import RuleSet
-from controlplane.routing.selectors import rules_of, ruleset_in_force
+from controlplane.routing.selectors import hex_ids, rules_of, ruleset_in_force
 from controlplane.routing.traffic import Sample, facts_of, read_sample
 from controlplane.tenants.access import require
-from controlplane.tenants.selectors_staff import organization_names, project_names
+from controlplane.tenants.selectors_staff import (
+    ORGANIZATIONS_MAX,
+    organization_names,
+    project_names,
+)
 
 HOURS_DEFAULT = 24
 HOURS_MAX = 168
@@ -85,24 +89,23 @@ def ruleset_dry_run(*, actor: Actor, rule_set: RuleSet, hours: int = HOURS_DEFAU
     require(actor, Action.ROUTING_MANAGE)
     if not 1 <= hours <= HOURS_MAX:
         raise ValidationError({"hours": f"Must be 1 to {HOURS_MAX}."})
+    current = ruleset_in_force()
+    before, after = rules_of(current), rules_of(rule_set)
+    _require_targets(after)
     tenants = organization_names(actor=actor)
     now = datetime.now(UTC)
     sample = read_sample(tenants, now - timedelta(hours=hours), now)
     facts = facts_of(sample.rows, actor=actor, organizations=tenants)
-    current = ruleset_in_force()
-    before, after = rules_of(current), rules_of(rule_set)
     outcome = compare(sample.rows, facts, before=before, after=after, fleet=_fleet(now))
     projects = _most(outcome.projects)
-    names = project_names(
-        actor=actor, organizations=tenants, ids=[uuid.UUID(one) for one in projects]
-    )
+    names = project_names(actor=actor, ids=hex_ids(projects))
     return DryRun(
         version=rule_set.version,
         against=current.version if current else None,
         hours=hours,
         start=_oldest(sample),
         end=sample.end,
-        complete=sample.complete,
+        complete=sample.complete and len(tenants) < ORGANIZATIONS_MAX,
         rows=len(sample.rows),
         outcome=outcome,
         organizations=_groups(outcome.organizations, _hex(tenants)),
@@ -112,6 +115,13 @@ def ruleset_dry_run(*, actor: Actor, rule_set: RuleSet, hours: int = HOURS_DEFAU
         rules=_uses(outcome, before, after),
         notes=NOTES,
     )
+
+
+def _require_targets(rules: Sequence[RouteRule]) -> None:
+    """A draft may lack them; then there is nowhere to send requests to."""
+    for place, rule in enumerate(rules):
+        if not rule.steps or not all(step.targets for step in rule.steps):
+            raise ValidationError({f"rules[{place}].steps": "A step and a target are needed."})
 
 
 def _fleet(now: datetime) -> Fleet:

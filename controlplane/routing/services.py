@@ -224,6 +224,8 @@ def _retire(rule_set: RuleSet) -> RuleSet:
 def _note(text: str) -> str:
     if len(text) > NOTE_CHARS_MAX:
         raise ValidationError({"note": f"At most {NOTE_CHARS_MAX} characters."})
+    if not text.isprintable():
+        raise ValidationError({"note": "One line of printable characters."})
     return text
 
 

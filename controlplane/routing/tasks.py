@@ -6,6 +6,7 @@ import structlog
 from celery import shared_task
 
 from controlplane.routing import services_canary
+from controlplane.telemetry.reading import TooMuchToRead
 
 log = structlog.get_logger(__name__)
 
@@ -13,7 +14,11 @@ log = structlog.get_logger(__name__)
 @shared_task(name="routing.ruleset_canary_watch")
 def ruleset_canary_watch() -> int:
     """Canaries ended."""
-    ended = services_canary.ruleset_canary_watch()
+    try:
+        ended = services_canary.ruleset_canary_watch()
+    except TooMuchToRead:
+        log.warning("canary_not_compared")
+        return 0
     if ended is not None:
         log.warning("canary_ended", version=ended.version)
     return int(ended is not None)

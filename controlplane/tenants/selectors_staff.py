@@ -23,20 +23,29 @@ class KeyFacts(NamedTuple):
     priority: int
 
 
-def organization_names(*, actor: Actor) -> dict[uuid.UUID, str]:
-    """All organizations, at most the oldest `ORGANIZATIONS_MAX`."""
+def organization_names(
+    *, actor: Actor, ids: Iterable[uuid.UUID] | None = None
+) -> dict[uuid.UUID, str]:
+    """Those asked for that there are; else all, at most the oldest `ORGANIZATIONS_MAX`."""
     require(actor, Action.ROUTING_MANAGE)
     rows = Organization.objects.order_by("id").values_list("id", "name")
-    return dict(rows[:ORGANIZATIONS_MAX])
+    return dict(rows[:ORGANIZATIONS_MAX] if ids is None else rows.filter(id__in=list(ids)))
 
 
-def project_names(
-    *, actor: Actor, organizations: Iterable[uuid.UUID], ids: Iterable[uuid.UUID]
-) -> dict[uuid.UUID, str]:
+def project_names(*, actor: Actor, ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, str]:
     """Those of the projects asked for that there are."""
     require(actor, Action.ROUTING_MANAGE)
-    with organization_scope(organizations):
-        return dict(Project.objects.filter(id__in=list(ids)).values_list("id", "name"))
+    wanted, found = set(ids), dict[uuid.UUID, str]()
+    last = uuid.UUID(int=0)
+    while len(found) < len(wanted):
+        rows = Organization.objects.filter(id__gt=last).order_by("id").values_list("id", flat=True)
+        chunk = list(rows[:ORGANIZATIONS_MAX])
+        if not chunk:
+            break
+        with organization_scope(chunk):
+            found.update(Project.objects.filter(id__in=wanted).values_list("id", "name"))
+        last = chunk[-1]
+    return found
 
 
 def key_facts(

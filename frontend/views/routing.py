@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 import msgspec
@@ -18,6 +17,7 @@ from controlplane.routing.models import NOTE_CHARS_MAX, RuleSet, State
 from controlplane.routing.rulesjson import read_rules
 from controlplane.routing.selectors import (
     VERSIONS_SHOWN_MAX,
+    hex_ids,
     rule_problems,
     ruleset_before,
     ruleset_get,
@@ -97,6 +97,8 @@ def routing_dry_run(request: HttpRequest, viewer: Viewer, version: int) -> HttpR
         found = ruleset_dry_run(actor=viewer.user, rule_set=rule_set, hours=hours)
     except TooMuchToRead:
         found = None
+    except ValidationError as error:
+        return version_page(request, viewer, rule_set, error=error, status=422)
     context = {
         "viewer": viewer,
         "here": HERE,
@@ -160,13 +162,11 @@ def words(viewer: Viewer, rules: tuple[RouteRule, ...]) -> list[RuleRow]:
     named, projects = tenant_ids(rules)
     if not named and not projects:
         return rule_rows(rules, {})
-    organizations = organization_names(actor=viewer.user)
-    known = project_names(
-        actor=viewer.user,
-        organizations=organizations,
-        ids=[uuid.UUID(one) for one in projects if len(one) == 32],
-    )
-    return rule_rows(rules, {one.hex: name for one, name in {**organizations, **known}.items()})
+    known = {
+        **organization_names(actor=viewer.user, ids=hex_ids(named)),
+        **project_names(actor=viewer.user, ids=hex_ids(projects)),
+    }
+    return rule_rows(rules, {one.hex: name for one, name in known.items()})
 
 
 def text_of(rule_set: RuleSet) -> str:

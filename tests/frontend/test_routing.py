@@ -103,9 +103,7 @@ def test_rules_are_told_in_words(cast: Cast, stella: Client) -> None:
         "model = chat and task = generate and organization = Acme and project = web and key tag"
         " is one of x, y and priority = high and prompt ≥ 8,000 tokens"
     ) in text
-    assert "75 % large or 25 % small, waits up to 5 s" in text.replace("75.0", "75").replace(
-        "25.0", "25"
-    )
+    assert "75 % large or 25 % small, waits up to 5 s" in text
     assert "else small in default, does not wait" in text
     assert "else refuse" in text
     assert "deadline 60 s degrades in place 3" in text
@@ -152,6 +150,19 @@ def test_the_check_of_a_draft_is_on_its_page(stella: Client) -> None:
     assert "This was not done" in plain(refused.content)
     draft(TO_SMALL)
     assert "The check finds nothing wrong" in read(stella, "/routing/2")
+
+
+def test_a_draft_full_of_slips_can_be_looked_at(stella: Client) -> None:
+    version = draft(
+        {"name": "a", "steps": []},
+        {"name": "b", "steps": [{"targets": []}], "match": {"projects": ["z" * 32, "x"]}},
+        {"name": "c", "steps": [{"targets": [{"model": "m", "weight": 0}] * 2}], "priority": 9},
+    )
+    text = read(stella, f"/routing/{version}")
+    assert "priority 9" in text and "nowhere" in text
+    assert f"There is no project '{'z' * 32}'" in text
+    tried = read(stella, f"/routing/{version}/dry-run", 422)
+    assert "rules[0].steps : A step and a target are needed." in tried
 
 
 def test_publish_and_roll_back(stella: Client) -> None:

@@ -159,6 +159,9 @@ def test_a_dry_run_tells_who_and_what(stella: Client, cast: Cast) -> None:
     assert found["moves"][0]["before"] == {"model": "small", "pool": "default"}
     assert found["moves"][0]["after"] == {"model": "large", "pool": "default"}
     assert ask(stella, "post", f"/versions/{version}/dry-run", {"hours": 0})["status"] == 400
+    empty = create(stella, {"name": "a", "steps": []})
+    refused = ask(stella, "post", f"/versions/{empty}/dry-run")
+    assert list(refused["body"]["error"]["fields"]) == ["rules[0].steps"]
 
 
 @pytest.mark.parametrize(
@@ -168,6 +171,8 @@ def test_a_dry_run_tells_who_and_what(stella: Client, cast: Cast) -> None:
         ("post", "/versions", {"rules": {}}, "rules"),
         ("post", "/versions", {"rules": [{"name": 1}]}, "rules[0].name"),
         ("post", "/versions", {"rules": [], "note": "x" * 201}, "note"),
+        ("post", "/versions", {"rules": [], "note": "a\x00"}, "note"),
+        ("post", "/versions", {"rules": [{"name": "a\x00", "steps": []}]}, "rules"),
         ("put", "/versions/1", {"rules": []}, "revision"),
         ("post", "/versions/1/publish", {}, "revision"),
         ("post", "/versions/1/canary", {"revision": 1}, "share_permille"),

@@ -8,7 +8,9 @@ from math import comb
 import pytest
 from django.core.exceptions import PermissionDenied
 
+from controlplane.celery import app
 from controlplane.core.audit import OPERATOR
+from controlplane.routing import tasks
 from controlplane.routing.canary import REQUESTS_MIN, Arm, Comparison, Verdict, chance, judge
 from controlplane.routing.models import RuleSet
 from controlplane.routing.selectors import ruleset_on_trial
@@ -154,9 +156,9 @@ def test_a_canary_that_fails_is_ended_if_it_was_started_so(cast: Cast) -> None:
     start_canary(stops_itself=True)
     assert ruleset_canary_watch() is None
     store_arms(cast, control=300, trial=100, failed=20)
-    ended = ruleset_canary_watch()
-    assert ended is not None and ended.version == 2
+    assert tasks.ruleset_canary_watch() == 1
     assert ruleset_on_trial() is None
+    assert tasks.ruleset_canary_watch() == 0
     ((label, detail),) = rows(
         "SELECT actor_label, detail FROM audit_entries WHERE action = 'ruleset.canary_stop'"
     )
@@ -164,6 +166,10 @@ def test_a_canary_that_fails_is_ended_if_it_was_started_so(cast: Cast) -> None:
         "canary watch",
         "errors 20.00% of 100 against 0.00%",
     )
+
+
+def test_the_watch_is_on_the_schedule() -> None:
+    assert app.conf.beat_schedule["routing.ruleset_canary_watch"]["schedule"] == 30.0
 
 
 def test_a_canary_that_fails_goes_on_unless_it_was_started_so(cast: Cast) -> None:

@@ -11,6 +11,7 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from controlplane.core.audit import OPERATOR
 from controlplane.kernel.price import Price, TokenCounts, charge_nano
 from controlplane.routing.dryrun import Move, Place
+from controlplane.routing.selectors import rule_problems, rules_of
 from controlplane.routing.selectors_dryrun import DryRun, ruleset_dry_run
 from controlplane.routing.services import ruleset_draft_create
 from controlplane.routing.traffic import read_sample
@@ -137,6 +138,22 @@ def test_a_sample_is_the_newest_rows_in_pages(cast: Cast, monkeypatch: pytest.Mo
     late = read_sample(scope, hour, now, seconds_max=0)
     assert not late.complete and late.rows == []
     assert read_sample([cast.other.id], hour, now).rows == []
+
+
+def test_organizations_beyond_the_bound_are_not_passed_over_in_silence(
+    cast: Cast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("tenants.selectors_staff", "routing.selectors_dryrun"):
+        monkeypatch.setattr(f"controlplane.{name}.ORGANIZATIONS_MAX", 1)
+    other, secret = cast.other.id.hex, cast.other_project.id.hex
+    store([asked(cast, "small"), asked(cast, "small", organization=other, project=secret)])
+    found = dry_run(generates("all", "large", projects=[secret, cast.project.id.hex]))
+    assert (found.rows, found.complete) == (1, False)
+    draft = ruleset_draft_create(
+        actor=OPERATOR,
+        rules=[generates("all", "large", projects=[secret], organizations=[other])],
+    )
+    assert rule_problems(actor=OPERATOR, rules=rules_of(draft)) == []
 
 
 def test_only_staff_and_only_so_far_back(cast: Cast) -> None:
