@@ -10,6 +10,7 @@ import argparse
 import json
 import math
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -35,10 +36,14 @@ def main() -> int:
     parser.add_argument("--faults", type=int, metavar="N", help="of each kind, however long")
     parser.add_argument("--state", type=Path, default=STATE, help=f"default: {STATE}")
     options = parser.parse_args()
+    # However it is interrupted, what it has started ends with it.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     print(f"bench-faults: {describe()}")
     with TemporaryDirectory(prefix="sluice-faults-", dir="/tmp") as folder:
         Path(folder).chmod(0o755)
         os.environ["SLUICE_DATA"] = folder
+        os.environ["SLUICE_LOG_LEVEL"] = "WARNING"
         os.environ["DJANGO_SETTINGS_MODULE"] = "controlplane.settings"
         django.setup()
         # Imported late, since it needs the applications that are set up by now.

@@ -74,6 +74,9 @@ class Ground:
         async with contextlib.AsyncExitStack() as stack:
             urls = self.product.urls
             self.clients = [await stack.enter_async_context(open_client(url)) for url in urls]
+            for client in self.clients:
+                # One kept alive may be closed by its server just as it is used again.
+                client.headers["connection"] = "close"
             yield
 
     def victims(self, count: int) -> list[Child]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import random
 
 import msgspec
@@ -21,7 +20,6 @@ from inference.contract.frames import (
     ASSET_PART_BYTES,
     FRAME_BYTES_MAX,
     AssetPart,
-    AssetRequest,
     Cancel,
     FromGateway,
     FromNode,
@@ -225,32 +223,6 @@ async def test_a_gap_in_kv_events_asks_once_for_a_snapshot() -> None:
     wire.link.on_close()
     assert wire.world.fleet.index(16).cached_blocks([b"b" * 16]) == {}
     await wire.world.fleet.close()
-
-
-async def test_assets_are_asked_once_and_from_another_node_when_the_first_leaves() -> None:
-    world = World()
-    asked: list[str] = []
-    links = []
-
-    def hear(name: str, data: bytes) -> None:
-        if isinstance(decode_from_gateway(data), AssetRequest):
-            asked.append(name)
-
-    for name in ("node-1", "node-2"):
-        identity = msgspec.structs.replace(
-            world.fleet_port.identities["node_sluice_test"], id=name, name=name
-        )
-        link = world.fleet.connect(
-            identity,
-            send=functools.partial(hear, name),
-            close=lambda code, reason: None,
-        )
-        link.on_bytes(encode(make_hello(node=name)))
-        links.append(link)
-    assert asked == ["node-1"]
-    links[0].on_close()
-    assert asked == ["node-1", "node-2"]
-    await world.fleet.close()
 
 
 async def test_credits_are_a_bound() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from pathlib import Path
 
 import msgspec
@@ -285,3 +286,29 @@ def test_a_fenced_epoch_never_comes_back() -> None:
     assert epochs.take("ada", "2")
     assert not epochs.take("ada", "1")
     assert epochs.take("bob", "1")
+
+
+async def test_assets_are_asked_once_and_from_another_node_when_the_first_leaves() -> None:
+    world = World()
+    asked: list[str] = []
+    links = []
+
+    def hear(name: str, data: bytes) -> None:
+        if isinstance(decode_from_gateway(data), AssetRequest):
+            asked.append(name)
+
+    for name in ("node-1", "node-2"):
+        identity = msgspec.structs.replace(
+            world.fleet_port.identities["node_sluice_test"], id=name, name=name
+        )
+        link = world.fleet.connect(
+            identity,
+            send=functools.partial(hear, name),
+            close=lambda code, reason: None,
+        )
+        link.on_bytes(encode(make_hello(node=name)))
+        links.append(link)
+    assert asked == ["node-1"]
+    links[0].on_close()
+    assert asked == ["node-1", "node-2"]
+    await world.fleet.close()
