@@ -46,6 +46,7 @@ from inference.node.drain import Rest
 from inference.node.gateways import GatewayLinks
 from inference.node.jobs import JobTable
 from inference.node.link import Fenced, GatewayLink
+from inference.node.load import Load
 from inference.node.options import HOUSEKEEPING_S, LOAD_INTERVAL_S, LOADING_LOG_S, NodeOptions
 from inference.node.probe import Probe
 
@@ -80,8 +81,7 @@ class Node:
         self._cold_start_ms = 0
         self._probe: Probe | None = None
         self._worked_s = 0.0
-        self._load: Step | None = None
-        self._arrived_tokens = 0
+        self._load = Load(self.jobs)
         self._serving = False
         self._tasks: set[asyncio.Task[None]] = set()
         facts = engine.facts
@@ -139,7 +139,7 @@ class Node:
             self._worked_s = time.monotonic()
         if self._probe is not None:
             self._probe.on_step(step)
-        self._load, self._arrived_tokens = step, 0
+        self._load.stepped(step)
         now = time.monotonic()
         groups = self.jobs.split(step.outputs, now)
         idle = not step.running and not step.waiting
@@ -148,12 +148,12 @@ class Node:
             if outputs is None:
                 if idle or link.load_due(now):
                     bare = msgspec.structs.replace(step, outputs=[], drafted=0, accepted=0)
-                    link.send_step(self._told(bare, link), now)
+                    link.send_step(self._load.told(bare, link.url), now)
             elif len(outputs) == len(step.outputs):
-                link.send_step(self._told(step, link), now)
+                link.send_step(self._load.told(step, link.url), now)
             else:
                 mine = msgspec.structs.replace(step, outputs=outputs)
-                link.send_step(self._told(mine, link), now)
+                link.send_step(self._load.told(mine, link.url), now)
                 step = msgspec.structs.replace(step, drafted=0, accepted=0)
 
     def on_kv(self, events: KvEvents) -> None:
@@ -258,7 +258,7 @@ class Node:
         try:
             if self.draining or self.rest:
                 raise JobRefused("draining", "the node takes no new jobs")
-            self._arrived_tokens += self.jobs.accept(job, link.url, link.gateway)
+            self._load.arrived(self.jobs.accept(job, link.url, link.gateway))
             try:
                 self._engine.submit(job)
             except JobRefused:
@@ -271,15 +271,6 @@ class Node:
         snapshot = self._engine.kv_snapshot()
         stored = snapshot.stored[: SNAPSHOT_HASHES_MAX * HASH_BYTES]
         link.send(msgspec.structs.replace(snapshot, stored=stored))
-
-    def _told(self, step: Step, link: GatewayLink) -> Step:
-        """The step with what all other gateways have here; jobs count that nobody reads."""
-        active, tokens = self.jobs.others(link.url)
-        if not active:
-            return step
-        # How much of a prompt is cached is the engine's to know: its figure is divided as prompts.
-        queued = step.waiting_tokens * tokens // max(1, self.jobs.queued_tokens)
-        return msgspec.structs.replace(step, others_active=active, others_queued_tokens=queued)
 
     def _send_reports(self, link: GatewayLink) -> None:
         for report in self.jobs.due_reports(link.gateway, time.monotonic()):
@@ -337,20 +328,15 @@ class Node:
                 self._tell_load(links, now)
 
     def _tell_credits(self, url: str, number: int, credits: int) -> None:
-        self.links.by_url[url].send(Credits(number=number, credits=credits))
+        link = self.links.by_url.get(url)
+        if link is not None:
+            link.send(Credits(number=number, credits=credits))
 
     def _tell_load(self, links: Sequence[GatewayLink], now: float) -> None:
-        """The last step's load and what has arrived since: a step may last long."""
-        if self._load is None:
-            return
-        waiting = self._load.waiting_tokens + self._arrived_tokens
-        load = msgspec.structs.replace(
-            self._load, outputs=[], waiting_tokens=waiting, step_us=0, preemptions=0,
-            prefilled_tokens=0, drafted=0, accepted=0,
-        )  # fmt: skip
+        load = self._load.between_steps()
         for link in links:
-            if link.load_due(now):
-                link.send_step(self._told(load, link), now)
+            if load is not None and link.load_due(now):
+                link.send_step(self._load.told(load, link.url), now)
 
     def _dial(self, url: str) -> GatewayLink:
         link = GatewayLink(url, self._options.credential, self)
@@ -364,7 +350,14 @@ class Node:
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # Mute credits or reports would look like a healthy node.
+            log.error("a task of the node failed", exc_info=error)
+            self._stop(Stop.LINK_FAILED)
 
     async def _keep(self, link: GatewayLink) -> None:
         try:

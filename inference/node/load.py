@@ -1,0 +1,44 @@
+"""What a gateway is told of this node's load: the engine's last step, and what others have here."""
+
+from __future__ import annotations
+
+import msgspec
+
+from inference.contract.frames import Step
+from inference.node.jobs import JobTable
+
+
+class Load:
+    """The load after the last step, and what has arrived since."""
+
+    def __init__(self, jobs: JobTable) -> None:
+        self._jobs = jobs
+        self._step: Step | None = None
+        self._arrived_tokens = 0
+
+    def stepped(self, step: Step) -> None:
+        """The engine has made a step."""
+        self._step, self._arrived_tokens = step, 0
+
+    def arrived(self, tokens: int) -> None:
+        """A prompt was handed to the engine."""
+        self._arrived_tokens += tokens
+
+    def between_steps(self) -> Step | None:
+        """The load now, which is no step; None before the first."""
+        if self._step is None:
+            return None
+        waiting = self._step.waiting_tokens + self._arrived_tokens
+        return msgspec.structs.replace(
+            self._step, outputs=[], waiting_tokens=waiting, step_us=0, preemptions=0,
+            prefilled_tokens=0, drafted=0, accepted=0,
+        )  # fmt: skip
+
+    def told(self, step: Step, owner: str) -> Step:
+        """The step with what all but this gateway have here; jobs count that nobody reads."""
+        active, tokens = self._jobs.others(owner)
+        if not active:
+            return step
+        # How much of a prompt is cached is the engine's to know: its figure is divided as prompts.
+        queued = step.waiting_tokens * tokens // max(1, self._jobs.queued_tokens)
+        return msgspec.structs.replace(step, others_active=active, others_queued_tokens=queued)
