@@ -238,7 +238,7 @@ def signal_json(signal: Signal) -> dict[str, Any]:
 
 def node_json(view: NodeView) -> dict[str, Any]:
     """A node for programs."""
-    node, seen = view.node, view.node.last_seen_at
+    node, seen = view.node, view.seen_at
     return {
         "name": node.name,
         "state": view.state,

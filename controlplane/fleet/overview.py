@@ -49,6 +49,7 @@ class NodeView:
     links: dict[str, dict[str, Any]]
     state: str
     reason: str
+    seen_at: datetime | None
 
     @property
     def ready(self) -> bool:
@@ -133,9 +134,11 @@ def _nodes(now: datetime, known_models: set[str]) -> list[NodeView]:
         for row in NodeCredential.objects.filter(revoked_at=None).order_by("id")
     }
     links: dict[Any, dict[str, dict[str, Any]]] = defaultdict(dict)
+    seen: dict[Any, datetime] = {}
     fresh = now - timedelta(seconds=FRESH_S)
     for link in NodeLink.objects.filter(seen_at__gt=fresh).order_by("gateway"):
         links[link.node_id][link.gateway] = link.facts
+        seen[link.node_id] = max(link.seen_at, seen.get(link.node_id, link.seen_at))
     views = []
     for node in rows:
         offers = node.facts.get("offers", [])
@@ -143,7 +146,16 @@ def _nodes(now: datetime, known_models: set[str]) -> list[NodeView]:
         unknown = [each["model"] for each in offers if each["model"] not in known_models]
         state, reason = _state(node, links[node.id], [*undecided, *unknown], now)
         views.append(
-            NodeView(node, allowed.get(node.id), undecided, unknown, links[node.id], state, reason)
+            NodeView(
+                node,
+                allowed.get(node.id),
+                undecided,
+                unknown,
+                links[node.id],
+                state,
+                reason,
+                seen.get(node.id, node.last_seen_at),
+            )
         )
     return views
 
