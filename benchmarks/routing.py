@@ -26,6 +26,7 @@ from tokenizers import Tokenizer
 
 from benchmarks.load import Connection, Tally, percentile, request_bytes
 from benchmarks.machine import describe
+from benchmarks.reference import END_TOKEN
 from benchmarks.stack import Stack, node, serve, stack, wait_for
 from benchmarks.workloads import VOCABULARY_FROM
 
@@ -63,7 +64,9 @@ def prompts_of(vocabulary: int, seed: int) -> list[list[int]]:
     return [prefixes[group] + draw.choices(ids, k=OWN_TOKENS) for group in order]
 
 
-async def send_all(port: int, key: str, prompts: list[list[int]]) -> tuple[Tally, float]:
+async def send_all(
+    port: int, key: str, prompts: list[list[int]], *, end_token: int
+) -> tuple[Tally, float]:
     """The prompts in their order, a few at a time; the tally and the wall time."""
     tally, left = Tally(), iter(prompts)
 
@@ -76,6 +79,7 @@ async def send_all(port: int, key: str, prompts: list[list[int]]) -> tuple[Tally
                 "prompt": prompt,
                 "max_tokens": OUTPUT_TOKENS,
                 "temperature": 0,
+                "logit_bias": {str(end_token): -100},
                 "stream": True,
                 "stream_options": {"include_usage": True},
             }
@@ -90,7 +94,7 @@ async def send_all(port: int, key: str, prompts: list[list[int]]) -> tuple[Tally
 
 def figures(tally: Tally, wall_s: float) -> dict[str, float | int]:
     """What clients saw in one run."""
-    possible = (len(tally.first_s) - GROUPS) * PREFIX_TOKENS
+    possible = (tally.answers + tally.errors - GROUPS) * PREFIX_TOKENS
     return {
         "requests": tally.answers,
         "errors": tally.errors,
@@ -128,24 +132,27 @@ def nodes_ready(port: int) -> int:
         return int(json.load(answer)["nodes"])
 
 
-def run(made: Stack, policy: str, vocabulary: int, seed: int) -> dict[str, float | int]:
+def run(made: Stack, policy: str, seed: int) -> dict[str, float | int]:
     """One policy on fresh nodes, after every node has computed something."""
+    tokenizer = Tokenizer.from_file(str(made.model / "tokenizer.json"))
+    vocabulary, end = tokenizer.get_vocab_size(), tokenizer.token_to_id(END_TOKEN)
+    assert end is not None, "the shipped tokenizer has no end token"
+    prompts = prompts_of(vocabulary, seed)
     ids = range(VOCABULARY_FROM, vocabulary)
     draw = random.Random(f"warm {seed}")
     warm = [draw.choices(ids, k=WARM_TOKENS) for _ in range(WARM_PROMPTS)]
     with serve(APPS[policy], pinned=False) as (port, _), nodes(made, port):
-        asyncio.run(send_all(port, made.key, warm))
-        return figures(*asyncio.run(send_all(port, made.key, prompts_of(vocabulary, seed))))
+        asyncio.run(send_all(port, made.key, warm, end_token=end))
+        return figures(*asyncio.run(send_all(port, made.key, prompts, end_token=end)))
 
 
 def measure() -> dict[str, Any]:
     """Both policies on the same requests, seed by seed, and the bars."""
     runs: dict[str, list[dict[str, float | int]]] = {policy: [] for policy in APPS}
     with stack() as made:
-        vocabulary = Tokenizer.from_file(str(made.model / "tokenizer.json")).get_vocab_size()
         for seed in SEEDS:
             for policy, rows in runs.items():
-                rows.append(run(made, policy, vocabulary, seed))
+                rows.append(run(made, policy, seed))
                 print(f"seed {seed} {policy:>8} {rows[-1]}", flush=True)
     ours, others = runs["sluice"], runs["random"]
     hit = min(row["hit_of_possible"] for row in ours)

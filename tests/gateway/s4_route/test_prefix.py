@@ -1,0 +1,167 @@
+"""What is believed of caches: the exact index, what was just sent to a late node, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+
+from controlplane.gateway.call import Call
+from controlplane.gateway.nodes.means import SILENT_S
+from controlplane.gateway.ports import NodeIdentity
+from controlplane.gateway.s4_route.memory import RoutingMemory
+from controlplane.gateway.s4_route.node import Placement, pick_node
+from controlplane.gateway.s4_route.prefix import HEAD_BYTES, Sought
+from controlplane.gateway.s4_route.receipt import CANDIDATES_MAX
+from inference.contract.blocks import chain_hashes
+from inference.contract.codec import encode
+from inference.contract.frames import KvEvents
+from tests.support.fleet import MODEL, World, make_hello, make_step
+
+SIZE = 16
+TOKENS = 20 * SIZE + 5
+NAMES = ("ada", "bob", "cyd")
+
+
+def sought(seed: int = 0, *, text: bytes = b"") -> Sought:
+    tokens = [seed] * SIZE + list(range(TOKENS - SIZE))
+    chain = [] if text else chain_hashes(tokens, SIZE, b"salt")
+    return Sought(model=MODEL, rule="direct", tokens=TOKENS, chains={SIZE: chain}, text=text)
+
+
+class Site:
+    """A fleet without sockets whose nodes have room; what it remembers, and one request's call."""
+
+    def __init__(self, *names: str) -> None:
+        self.world, self.memory, self.call = World(), RoutingMemory(), Call([])
+        for name in names:
+            self.add(name)
+
+    def add(self, name: str) -> None:
+        identity = self.world.fleet_port.with_orders(NodeIdentity(id=name, name=name, models=None))
+        link = self.world.fleet.connect(
+            identity, send=lambda data: None, close=lambda code, reason: None
+        )
+        link.on_bytes(encode(make_hello(node=name)))
+
+    def tell(self, name: str, chain: list[bytes], *, seq: int = 0, snapshot: bool = True) -> None:
+        events = KvEvents(seq=seq, stored=b"".join(chain), removed=b"", snapshot=snapshot)
+        self.world.fleet.nodes()[name].on_bytes(encode(events))
+
+    def pick(self, wanted: Sought) -> Placement:
+        nodes = tuple(self.world.fleet.nodes().values())
+        return pick_node(self.call, wanted, self.world.fleet, self.memory, nodes=nodes)
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    made = Site(*NAMES)
+    for name in NAMES:
+        made.tell(name, [])
+    yield made
+    await made.world.fleet.close()
+
+
+async def test_the_deepest_prefix_wins_among_idle_nodes(site: Site) -> None:
+    wanted = sought()
+    site.tell("bob", wanted.chains[SIZE][:15])
+    site.tell("cyd", wanted.chains[SIZE][:3])
+    placed = site.pick(wanted)
+    receipt = placed.receipt
+    assert (placed.link.identity.name, placed.cached_tokens) == ("bob", 15 * SIZE)
+    assert (receipt.index, receipt.available_tokens) == ("exact", 15 * SIZE)
+    assert receipt.why.startswith("bob had 240 of 325 prompt tokens cached and the lowest")
+    cached = {each.node: each.cached_tokens for each in receipt.candidates}
+    assert cached == {"ada": 0, "bob": 240, "cyd": 48}
+
+
+async def test_the_last_token_is_never_cached(site: Site) -> None:
+    wanted = msgspec.structs.replace(sought(), tokens=20 * SIZE)
+    site.tell("ada", wanted.chains[SIZE])
+    assert site.pick(wanted).cached_tokens == 20 * SIZE - 1
+
+
+async def test_a_full_node_is_passed_and_said_to_have_more(site: Site) -> None:
+    wanted = sought()
+    site.tell("bob", wanted.chains[SIZE])
+    nodes = site.world.fleet.nodes()
+    nodes["bob"].account.credits = 0
+    placed = site.pick(wanted)
+    assert placed.link.identity.name != "bob"
+    assert (placed.cached_tokens, placed.receipt.available_tokens) == (0, 20 * SIZE)
+    assert "bob" not in {each.node for each in placed.receipt.candidates}
+
+
+async def test_what_was_sent_there_is_expected_and_not_believed(site: Site) -> None:
+    first = site.pick(sought())
+    assert first.receipt.predicted_cached_tokens == 0
+    nodes = (first.link,)
+    again = pick_node(site.call, sought(), site.world.fleet, site.memory, nodes=nodes)
+    assert again.receipt.predicted_cached_tokens == 20 * SIZE
+    assert (again.cached_tokens, again.receipt.index) == (0, "exact")
+
+
+async def test_after_a_gap_a_node_has_what_it_was_sent(site: Site) -> None:
+    home = site.pick(sought()).link.identity.name
+    site.tell(home, [], seq=7, snapshot=False)
+    assert set(site.world.fleet.index(SIZE).unknown) == {home}
+    placed = site.pick(sought())
+    assert (placed.link.identity.name, placed.cached_tokens) == (home, 20 * SIZE)
+    assert placed.receipt.index == "stale"
+    assert "late" in placed.receipt.why
+    site.tell(home, [], seq=8)
+    assert site.pick(sought()).receipt.index == "exact"
+
+
+async def test_a_node_that_works_in_silence_is_late(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = [1000.0]
+    for module in ("node", "prefix"):
+        clock = f"controlplane.gateway.s4_route.{module}.monotonic_s"
+        monkeypatch.setattr(clock, lambda: now_s[0])
+    site.pick(sought())
+    account = site.world.fleet.nodes()["ada"].account
+    account.book(10)
+    now_s[0] += SILENT_S + 0.1
+    site.pick(sought())
+    assert site.memory.means(MODEL).silent == {account}
+    assert site.pick(sought()).receipt.index == "stale"
+    account.on_step(make_step(), now_s[0])
+    now_s[0] += 0.5
+    site.pick(sought())
+    assert site.pick(sought()).receipt.index == "exact"
+
+
+async def test_prompts_as_text_meet_by_their_beginning() -> None:
+    site = Site(*NAMES)
+    heads = [bytes([65 + number]) * HEAD_BYTES for number in range(20)]
+    homes = [
+        {site.pick(sought(text=head + own)).link.identity.name for own in (b"x", b"y", b"z")}
+        for head in heads
+    ]
+    assert all(len(nodes) == 1 for nodes in homes)
+    assert len(set.union(*homes)) == len(NAMES)
+    assert site.pick(sought(text=b"abc")).receipt.index == "ring"
+    await site.world.fleet.close()
+
+
+async def test_a_prompt_below_a_block_needs_no_ring() -> None:
+    site = Site(*NAMES)
+    short = msgspec.structs.replace(sought(), tokens=5, chains={SIZE: []})
+    assert site.pick(short).receipt.index == "exact"
+    await site.world.fleet.close()
+
+
+async def test_a_receipt_is_short_in_a_large_fleet() -> None:
+    names = [f"node-{number}" for number in range(40)]
+    site = Site(*names)
+    for name in names:
+        site.tell(name, [])
+    receipt = site.pick(sought()).receipt
+    assert len(receipt.candidates) == CANDIDATES_MAX
+    assert receipt.node in {each.node for each in receipt.candidates}
+    costs = [each.cost_ms for each in receipt.candidates]
+    assert costs == sorted(costs)
+    await site.world.fleet.close()
