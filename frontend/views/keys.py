@@ -92,7 +92,6 @@ class KeyForm(forms.Form):
     lifetime = forms.ChoiceField(
         choices=LIFETIMES, required=False, initial=str(KEY_LIFETIME_DAYS_DEFAULT)
     )
-
     tags = forms.CharField(max_length=TAGS_CHARS_MAX, required=False)
 
     def __init__(self, viewer: Viewer, data: QueryDict | None = None) -> None:
@@ -101,12 +100,8 @@ class KeyForm(forms.Form):
         choices = [(str(one.id), one.name) for one in viewer.projects()]
         # Going before others takes the right to set limits; the service sees to it.
         high = PRIORITY_HIGH if viewer.may(Action.LIMIT_SET) else PRIORITY_NORMAL
-        self.fields["priority"] = forms.TypedChoiceField(
-            choices=PRIORITY_WORDS[: high + 1],
-            coerce=int,
-            required=False,
-            empty_value=PRIORITY_NORMAL,
-            initial=PRIORITY_NORMAL,
+        self.fields["priority"] = forms.ChoiceField(
+            choices=PRIORITY_WORDS[: high + 1], required=False, initial=PRIORITY_NORMAL
         )
         self.fields["project"] = forms.ChoiceField(choices=choices)
         self.fields["models"] = forms.MultipleChoiceField(choices=names, required=False)
@@ -177,7 +172,7 @@ def key_create(request: HttpRequest, viewer: Viewer) -> HttpResponse:
             terms=KeyTerms(
                 models=wanted["models"] or None,
                 tags=wanted["tags"].replace(",", " ").split(),
-                priority=wanted["priority"],
+                priority=int(wanted["priority"] or PRIORITY_NORMAL),
             ),
             lifetime_days=int(wanted["lifetime"]) if wanted["lifetime"] != NEVER else None,
             form=wanted["form_id"],
