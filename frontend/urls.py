@@ -29,6 +29,7 @@ urlpatterns = [
     path("playground/cost/<hexid:request_id>", playground.cost, name="playground_cost"),
     path("fleet", fleet.fleet_index, name="fleet"),
     path("fleet/tokens", fleet.token_make, name="fleet_token"),
+    path("fleet/tokens/<hexid:token_id>/revoke", fleet.token_end, name="fleet_token_end"),
     path("fleet/pools", fleet.pool_save, name="fleet_pool"),
     path("fleet/nodes/<hexid:node_id>/models", fleet.node_models, name="fleet_models"),
     path("fleet/nodes/<hexid:node_id>/<slug:action>", fleet.node_act, name="fleet_node"),

@@ -22,6 +22,7 @@ from controlplane.fleet.enrolment import (
     TokenDraft,
     token_create,
     token_redeem,
+    token_revoke,
 )
 from controlplane.fleet.lives import (
     DRAIN_S_DEFAULT,
@@ -32,9 +33,9 @@ from controlplane.fleet.lives import (
     node_remove,
     node_undrain,
 )
-from controlplane.fleet.models import ModelDigest
+from controlplane.fleet.models import EnrolmentToken, ModelDigest
 from controlplane.fleet.overview import NodeView
-from controlplane.fleet.selectors import digest_get, digest_list, node_get
+from controlplane.fleet.selectors import digest_get, digest_list, node_get, token_get, token_list
 from controlplane.fleet.signals import Signal, signals
 
 ACTIONS: dict[str, Callable[..., bool]] = {
@@ -180,18 +181,32 @@ class DigestDecision(ApiView):
         """For staff."""
         row = digest_get(user=self.actor(), digest_id=digest_id)
         changed = digest_decide(actor=self.actor(), digest=row, approved=DECISIONS[decision])
-        return Response({"id": row.id.hex, "changed": changed})
+        return Response({"id": str(row.id), "changed": changed})
 
 
 class Tokens(ApiView):
-    """`POST tokens`: a one-time enrolment token, shown in this one answer."""
+    """`GET tokens`: those that are open. `POST tokens`: a new one, shown in this one answer."""
+
+    def get(self, request: Request) -> Response:
+        """For staff; no secrets."""
+        rows = token_list(user=self.actor(), now=timezone.now())
+        return Response({"tokens": [token_json(row) for row in rows]})
 
     def post(self, request: Request) -> Response:
         """For staff."""
         wanted = self.body(TokenBody)
         made = token_create(actor=self.actor(), draft=TokenDraft(**msgspec.structs.asdict(wanted)))
-        body = {"token": made.secret, "expires_at": made.token.expires_at.isoformat()}
+        body = {**token_json(made.token), "token": made.secret}
         return Response(body, status=201, headers={"Cache-Control": "no-store"})
+
+
+class OneToken(ApiView):
+    """`DELETE tokens/<id>`: end a token before it is used."""
+
+    def delete(self, request: Request, token_id: Any) -> Response:
+        """For staff."""
+        row = token_get(user=self.actor(), token_id=token_id)
+        return Response({"id": str(row.id), "changed": token_revoke(actor=self.actor(), token=row)})
 
 
 class Enrol(ApiView):
@@ -259,10 +274,22 @@ def node_json(view: NodeView) -> dict[str, Any]:
     }
 
 
+def token_json(row: EnrolmentToken) -> dict[str, Any]:
+    """A token for programs, without what it opens."""
+    return {
+        "id": str(row.id),
+        "redacted": row.redacted,
+        "pool": row.pool,
+        "models": row.allowed_models,
+        "approved": row.approved,
+        "expires_at": row.expires_at.isoformat(),
+    }
+
+
 def digest_json(row: ModelDigest) -> dict[str, Any]:
     """A digest for programs."""
     return {
-        "id": row.id.hex,
+        "id": str(row.id),
         "model": row.model,
         "digest": row.digest,
         "state": row.state,

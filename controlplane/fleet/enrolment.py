@@ -101,6 +101,25 @@ def token_create(*, actor: Actor, draft: TokenDraft) -> CreatedToken:
     return CreatedToken(row, made.text)
 
 
+def token_revoke(*, actor: Actor, token: EnrolmentToken) -> bool:
+    """End a token before it was used; False where it was, or is over."""
+    require(actor, Action.FLEET_MANAGE)
+    now = timezone.now()
+    with transaction.atomic():
+        changed = EnrolmentToken.objects.filter(
+            id=token.id, used_at=None, expires_at__gt=now
+        ).update(expires_at=now)
+        if changed:
+            audit_record(
+                actor,
+                "enrolment.revoke",
+                subject=token,
+                organization_id=None,
+                detail={"token": token.redacted},
+            )
+    return bool(changed)
+
+
 def token_redeem(*, secret: str, name: str, pool: str) -> Enrolled:
     """Register a node and give it a credential; raises EnrolmentRefused or ValidationError.
 

@@ -1,6 +1,7 @@
 """Reads of nodes, of their digests and of their starts."""
 
 import uuid
+from datetime import datetime
 
 from django.db.models import Case, IntegerField, Value, When
 
@@ -8,6 +9,7 @@ from controlplane.core.audit import Actor
 from controlplane.core.permissions import Action
 from controlplane.fleet.models import (
     DigestState,
+    EnrolmentToken,
     ModelDigest,
     Node,
     NodeCredential,
@@ -19,6 +21,7 @@ from controlplane.tenants.models import User
 
 NODES_SHOWN_MAX = 1_000
 DIGESTS_SHOWN_MAX = 500
+TOKENS_SHOWN_MAX = 100
 STARTS_READ_MAX = 1_000
 
 
@@ -38,6 +41,19 @@ def node_find(*, user: Actor, node_id: uuid.UUID) -> Node:
     """A node by id, for staff; raises ObjectDoesNotExist."""
     require(user, Action.FLEET_VIEW)
     return Node.objects.get(id=node_id)
+
+
+def token_list(*, user: Actor, now: datetime) -> list[EnrolmentToken]:
+    """Enrolment tokens that still let a node in, newest first, for staff."""
+    require(user, Action.FLEET_VIEW)
+    rows = EnrolmentToken.objects.filter(used_at=None, expires_at__gt=now)
+    return list(rows.order_by("-id")[:TOKENS_SHOWN_MAX])
+
+
+def token_get(*, user: Actor, token_id: uuid.UUID) -> EnrolmentToken:
+    """One token, for staff; raises ObjectDoesNotExist."""
+    require(user, Action.FLEET_VIEW)
+    return EnrolmentToken.objects.get(id=token_id)
 
 
 def digest_list(*, user: Actor) -> list[ModelDigest]:

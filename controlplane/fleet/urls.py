@@ -9,6 +9,7 @@ urlpatterns = [
     path("pools/<str:name>", api.OnePool.as_view()),
     path("pools/<str:name>/desired", api.Desired.as_view()),
     path("tokens", api.Tokens.as_view()),
+    path("tokens/<uuid:token_id>", api.OneToken.as_view()),
     path("enrol", api.Enrol.as_view()),
     path("digests", api.Digests.as_view()),
     *(

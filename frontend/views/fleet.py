@@ -21,7 +21,7 @@ from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.catalog.selectors import model_list, pool_find, pool_list
 from controlplane.core.permissions import Action
 from controlplane.fleet.digests import digest_decide
-from controlplane.fleet.enrolment import LIFE_HOURS_MAX, TokenDraft, token_create
+from controlplane.fleet.enrolment import LIFE_HOURS_MAX, TokenDraft, token_create, token_revoke
 from controlplane.fleet.lives import (
     DRAIN_S_DEFAULT,
     DRAIN_S_MAX,
@@ -33,7 +33,7 @@ from controlplane.fleet.lives import (
     node_undrain,
 )
 from controlplane.fleet.models import DigestState
-from controlplane.fleet.selectors import digest_get, digest_list, node_find
+from controlplane.fleet.selectors import digest_get, digest_list, node_find, token_get, token_list
 from controlplane.fleet.signals import signals
 from frontend.access import Viewer, page
 from frontend.nodes import pool_panel
@@ -95,6 +95,7 @@ def _index(
         "ready_count": sum(panel.signal.load.nodes_ready for panel in panels),
         "digests": waiting,
         "token": token,
+        "tokens": token_list(user=viewer.user, now=timezone.now()),
         "command": command,
         "models": _models(),
         "tasks": Task.choices,
@@ -138,6 +139,18 @@ def token_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         gateway_url(request), token=made.secret, name=wanted["name"], pool=wanted["pool"]
     )
     return _index(request, viewer, TokenForm(), command=command)
+
+
+@page(Action.FLEET_MANAGE)
+@require_POST
+def token_end(request: HttpRequest, viewer: Viewer, token_id: uuid.UUID) -> HttpResponse:
+    """End a token that has let nobody in yet."""
+    row = token_get(user=viewer.user, token_id=token_id)
+    if token_revoke(actor=viewer.user, token=row):
+        messages.success(request, f"Token {row.redacted} lets nobody in any more.")
+    else:
+        messages.info(request, f"Token {row.redacted} was used or over before.")
+    return redirect("fleet")
 
 
 @page(Action.FLEET_MANAGE)

@@ -88,6 +88,18 @@ def test_a_token_lets_one_node_in_once() -> None:
     assert audited()[-3:] == ["enrolment.create", "enrolment.redeem", "node.approve"]
 
 
+def test_a_token_can_be_ended_before_it_is_used() -> None:
+    call, node = Caller(), {"name": "gpu-1", "pool": "default"}
+    _, made = call("POST", "tokens", {"pool": "default"})
+    (listed,) = call("GET", "tokens")[1]["tokens"]
+    assert listed["id"] == made["id"] and "token" not in listed
+    assert call("DELETE", f"tokens/{made['id']}")[1]["changed"] is True
+    assert call("DELETE", f"tokens/{made['id']}")[1]["changed"] is False
+    assert Caller("")("POST", "enrol", {**node, "token": made["token"]})[0] == 403
+    assert call("GET", "tokens")[1]["tokens"] == []
+    assert audited()[-1] == "enrolment.revoke"
+
+
 def test_an_old_or_invented_token_and_a_name_in_use_are_refused() -> None:
     call, anyone = Caller(), Caller("")
     node_credential_create(actor=OPERATOR, name="here", pool="default")

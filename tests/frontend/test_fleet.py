@@ -51,13 +51,22 @@ def test_a_token_is_shown_once_in_a_command_to_paste(cast: Cast) -> None:
     form = {"name": "gpu 1", "pool": "default", "life_hours": "2"}
     answer = stella.post("/fleet/tokens", form)
     text = answer.content.decode()
-    (token,) = set(re.findall(r"enrol_sluice_\w+", text))
+    (token,) = set(re.findall(r"enrol_sluice_\w{12}_\w{43}_\w{6}", text))
     assert parse_credential(token, ENROL_PREFIX)
     assert "--gateway ws://testserver --name &#x27;gpu 1&#x27; --pool default" in text
     assert "no-store" in answer["Cache-Control"]
     assert token not in stella.get("/fleet").content.decode()
     assert stella.get("/fleet/tokens").status_code == 302
     assert stella.post("/fleet/tokens", {**form, "life_hours": "25"}).status_code == 422
+
+
+def test_an_open_token_is_listed_and_revoked(cast: Cast) -> None:
+    stella = signed_in(cast.stella)
+    stella.post("/fleet/tokens", {"name": "x", "pool": "default", "life_hours": "2"})
+    path = re.findall(r"/fleet/tokens/\w{32}/revoke", stella.get("/fleet").content.decode())[0]
+    assert signed_in(cast.alice).post(path).status_code == 403
+    answer = stella.post(path, follow=True).content.decode()
+    assert "lets nobody in any more" in answer and path not in answer
 
 
 def test_actions_reach_the_node(cast: Cast) -> None:
