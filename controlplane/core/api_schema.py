@@ -6,17 +6,29 @@ from typing import Any
 
 import msgspec
 from drf_spectacular.views import SpectacularJSONAPIView
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+from rest_framework.views import APIView
 
 from controlplane.core.api import ApiView
+from controlplane.core.audit import Operator
 
 JSON = "application/json"
 
 
+class Known(BasePermission):
+    """The operator, and whoever is signed in: writing a description takes a while."""
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        """Whether the caller is somebody."""
+        return isinstance(request.user, Operator) or bool(request.user.is_authenticated)
+
+
 class Description(SpectacularJSONAPIView):
-    """`GET /api/schema`: public, since it says only what this source says."""
+    """`GET /api/schema`."""
 
     authentication_classes = ApiView.authentication_classes
-    permission_classes = ApiView.permission_classes
+    permission_classes = (Known,)
 
 
 def body_schema(shape: type[msgspec.Struct]) -> dict[str, Any]:

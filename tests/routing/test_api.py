@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from django.conf import settings
 from django.test import Client
 
 from controlplane.core.api import BODY_BYTES_MAX
@@ -205,6 +206,9 @@ def test_the_description_names_every_operation(stella: Client) -> None:
     assert {
         (method, BASE + path.replace("/1", "/{version}")) for method, path in OPERATIONS
     } <= found
+    assert Client().get("/api/schema").status_code == 401
+    bearer = {"authorization": f"Bearer {settings.OPERATOR_TOKEN}"}
+    assert Client().get("/api/schema", headers=bearer).status_code == 200
     (canary,) = described[f"{BASE}/versions/{{version}}/canary"].values()
     schema = canary["requestBody"]["content"]["application/json"]["schema"]
     assert schema["required"] == ["revision", "share_permille"]
