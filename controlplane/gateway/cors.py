@@ -8,7 +8,10 @@ from __future__ import annotations
 from controlplane.gateway.call import Call
 
 PREFLIGHT_S = b"600"
-EXPOSED = b"x-request-id, server-timing, openai-processing-ms"
+EXPOSED = (
+    b"x-request-id, server-timing, openai-processing-ms, x-sluice-route, x-sluice-fallback,"
+    b" x-sluice-queue-ms"
+)
 
 
 def cors_headers(call: Call, origins: frozenset[str]) -> list[tuple[bytes, bytes]]:
