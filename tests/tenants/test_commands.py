@@ -46,10 +46,18 @@ def test_the_share_is_set_without_touching_the_safety_layer() -> None:
     project_set("Acme", "web", "flag")
     call_command("project_set", "--organization=Acme", "--project=web", "--weight=5")
     assert (stored(cast).weight, stored(cast).safety_mode) == (5, "flag")
-    for wrong, named in ((["--weight=101"], "--weight"), ([], "--safety, --weight")):
+    for wrong, named in ((["--weight=101"], "--weight"), ([], "--safety, --content, --weight")):
         with pytest.raises(CommandError, match=named):
             call_command("project_set", "--organization=Acme", "--project=web", *wrong)
     assert stored(cast).weight == 5
+
+
+def test_keeping_text_is_set_without_touching_the_safety_layer() -> None:
+    cast = make_cast()
+    project_set("Acme", "web", "block")
+    for word, kept in (("on", True), ("off", False)):
+        call_command("project_set", "--organization=Acme", "--project=web", f"--content={word}")
+        assert (stored(cast).allow_content_logging, stored(cast).safety_mode) == (kept, "block")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`manage.py project_set`: a project's safety layer and its share. A door to services, no rules."""
+"""`manage.py project_set`: what a project decides about its requests, and its share. A door."""
 
 from typing import Any
 
@@ -15,7 +15,8 @@ class Command(BaseCommand):
     """Gateways follow within two seconds."""
 
     help = (
-        "Set what the safety layer of a project does with a finding, and its share of full nodes."
+        "Set what the safety layer of a project does with a finding, whether text of its prompts"
+        " may be kept, and its share of full nodes."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -28,6 +29,11 @@ class Command(BaseCommand):
             help="off: do not look; flag: look and note; block: keep findings from the client",
         )
         parser.add_argument(
+            "--content",
+            choices=["on", "off"],
+            help="on: text around a change that broke the prefix cache is kept with the request",
+        )
+        parser.add_argument(
             "--weight",
             type=int,
             metavar="N",
@@ -36,18 +42,23 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Find the project and set what was named; the rest stays as it is."""
-        safety, weight = options["safety"], options["weight"]
-        if safety is None and weight is None:
-            raise CommandError("Name --safety, --weight or both.")
+        safety, content, weight = options["safety"], options["content"], options["weight"]
+        if safety is content is weight is None:
+            raise CommandError("Name --safety, --content, --weight or several of them.")
         project = _project(options["organization"], options["project"])
-        if safety is not None:
+        if safety is not None or content is not None:
             project_update(
                 actor=OPERATOR,
                 project=project,
-                safety_mode=safety,
-                allow_content_logging=project.allow_content_logging,
+                safety_mode=safety or project.safety_mode,
+                allow_content_logging=content == "on"
+                if content is not None
+                else project.allow_content_logging,
             )
+        if safety is not None:
             self.stdout.write(f"The safety layer of {project.name} is set to {safety}.")
+        if content is not None:
+            self.stdout.write(f"Keeping text of prompts of {project.name} is {content}.")
         if weight is not None:
             _weigh(project, weight)
             self.stdout.write(f"The weight of {project.name} is set to {weight}.")
