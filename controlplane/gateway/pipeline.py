@@ -31,18 +31,18 @@ from controlplane.gateway.refusal import (
     timed_out,
 )
 from controlplane.gateway.room import find_room
+from controlplane.gateway.routing.sought import Sought
 from controlplane.gateway.s1_admission.admit import admit, read_ask
 from controlplane.gateway.s1_admission.arrival import note_arrival
 from controlplane.gateway.s1_admission.authenticate import authenticate
 from controlplane.gateway.s1_admission.body import Receive, watch_client
 from controlplane.gateway.s2_balance.balance import balance
 from controlplane.gateway.s4_route.node import Placement, pick_node
-from controlplane.gateway.s4_route.prefix import Sought
 from controlplane.gateway.s5_infer.dispatch import NodeChanged
 from controlplane.gateway.s5_infer.remote_spans import note_remote_spans
 from controlplane.gateway.s7_bill.price import price_usage
 from controlplane.gateway.s7_bill.settle import charge_delayed, settle_charge
-from controlplane.gateway.trip import Out, Trip, made
+from controlplane.gateway.trip import Attempt, Out, Trip, made
 from controlplane.gateway.waiting.claim import NoRoom
 from controlplane.gateway.world import World
 from controlplane.kernel.spans import INDEX
@@ -186,8 +186,11 @@ async def _infer(trip: Trip) -> None:
             if error.code not in RETRY_CODES:
                 field = made(trip.admitted).ask.grammar_field
                 raise node_rejected(error.code, str(error), grammar_field=field) from error
+            trip.attempts.append(Attempt(placement.link.identity.name, error.code))
         except NodeLost as error:
-            log.warning("node lost name=%s reason=%s", placement.link.identity.name, error)
+            name = placement.link.identity.name
+            log.warning("node lost name=%s reason=%s", name, error)
+            trip.attempts.append(Attempt(name, str(error)))
             if not trip.call.left_ms():
                 raise timed_out(trip.call.deadline_s) from error
             if trip.call.gone or trip.out.started and not trip.task.resume():

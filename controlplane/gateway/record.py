@@ -79,6 +79,8 @@ def _receipt(trip: Trip, usage: Usage) -> bytes:
         told |= msgspec.structs.asdict(trip.placement.receipt)
         if usage.prompt_tokens:
             told["delivered_cached_tokens"] = usage.cached_tokens
+    if trip.attempts:
+        told["attempts"] = trip.attempts
     if trip.call.queued is not None:
         told["queue"] = trip.call.queued
     if (miss := _miss(trip, usage)) is not None:

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+import msgspec
+
 from controlplane.gateway.answer import Charge
 from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.link import NodeLink
@@ -85,6 +87,13 @@ class Task(Protocol):
         """The end of a stream, or the whole body."""
 
 
+class Attempt(msgspec.Struct, frozen=True):
+    """A node that had the request and did not finish it, and why."""
+
+    node: str
+    reason: str
+
+
 class Trip:
     """What one request has gathered; None where a stage has not run.
 
@@ -106,6 +115,7 @@ class Trip:
         self.cluster: Cluster | None = None
         self.prompt: Prompt | None = None
         self.placement: Placement | None = None
+        self.attempts: list[Attempt] = []
         self.stream: JobStream | None = None
         self.dispatched_to: NodeLink | None = None
         self.charge: Charge | None = None

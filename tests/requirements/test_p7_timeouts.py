@@ -40,6 +40,9 @@ async def test_a_node_that_stops_answering_is_given_up_and_another_answers(bare:
             assert (answer.status_code, answer.headers["x-sluice-node"]) == (200, "good")
             await until(lambda: set(bare.under_test.fleet.nodes()) == {"good"})
             await bare.under_test.at_rest()
+    (record,) = bare.under_test.recorder.records
+    (attempt,) = msgspec.json.decode(record.receipt)["attempts"]
+    assert attempt["node"] == "frozen" and attempt["reason"]
 
 
 async def test_once_a_node_is_known_its_standstill_is_noticed_at_once(adaptive: Serving) -> None:

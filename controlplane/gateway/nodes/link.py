@@ -159,7 +159,7 @@ class NodeLink:
         self.send_bytes(encode(AssetRequest(digest=digest)))
 
     def tell_gateways(self) -> None:
-        """The list of gateways has changed; a link that is not admitted yet gets it at its welcome."""
+        """The list of gateways has changed; a link not admitted yet gets it at its welcome."""
         if self._hello is not None:
             self.send_bytes(encode(Gateways(gateways=list(self._host.gateways))))
 
