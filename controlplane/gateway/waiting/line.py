@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import floor
 
 from controlplane.gateway.waiting.claim import Claim, Lane, Ticket
 from controlplane.gateway.waiting.returns import Returns
-from controlplane.gateway.waiting.shares import Flow, Head, Shares, Turns
+from controlplane.gateway.waiting.shares import Head, Shares, Turns
 from controlplane.kernel.rules import PRIORITIES
 
 # A class that others went before this often goes next: one turn in sixteen is guaranteed to it.
@@ -77,25 +76,24 @@ class Line:
 
     def position(self, claim: Claim) -> int:
         """How many would go before a request that came now, as things stand."""
-        flows = list(self._flows(claim.priority))
-        start = self._start(claim, flows)
-        higher = sum(
-            turns.count for lane in self._lanes.values() for turns in lane[claim.priority + 1 :]
+        start, priority = self._start(claim), claim.priority
+        return sum(
+            lane[priority].before(claim.tenant, start)
+            + sum(turns.count for turns in lane[priority + 1 :])
+            for lane in self._lanes.values()
         )
-        return higher + sum(_before(flow, tag, claim.tenant, start) for tag, flow in flows)
 
     def lesser_before(self, claim: Claim) -> list[Ticket]:
         """Those who would go before such a request though they rank lower, lowest and newest first.
 
         Within its class that is those of routes which degrade sooner.
         """
-        flows = list(self._flows(claim.priority))
-        start = self._start(claim, flows)
+        start = self._start(claim)
         found = [
             ticket
-            for tag, flow in flows
-            for ticket, own_tag in _tagged(flow, tag)
-            if ticket.claim.rank < claim.rank and own_tag <= start
+            for lane in self._lanes.values()
+            for ticket, tag in lane[claim.priority].tagged()
+            if ticket.claim.rank < claim.rank and tag <= start
         ]
         return sorted(found, key=lambda ticket: (ticket.claim.rank, -ticket.number))
 
@@ -108,28 +106,8 @@ class Line:
         wait_s = self.wait_s(position, now_s)
         return wait_s is None or wait_s <= claim.patience_s
 
-    def _start(self, claim: Claim, flows: list[tuple[float, Flow]]) -> float:
+    def _start(self, claim: Claim) -> float:
         """The start tag that a request would have, behind all its tenant's others."""
         shares = self._shares[claim.priority]
-        own = sum(flow.charge for _, flow in flows if flow.tenant == claim.tenant)
+        own = sum(lane[claim.priority].charge(claim.tenant) for lane in self._lanes.values())
         return shares.start(claim.tenant, shares.now) + own
-
-    def _flows(self, priority: int) -> Iterator[tuple[float, Flow]]:
-        for lane in self._lanes.values():
-            yield from lane[priority].flows()
-
-
-def _before(flow: Flow, tag: float, tenant: str, start: float) -> int:
-    """How many of a flow start no later than that: all of the same tenant's, a share of others'."""
-    size = len(flow.tickets)
-    if flow.tenant == tenant:
-        return size
-    if tag > start:
-        return 0
-    return min(size, 1 + floor((start - tag) * size / flow.charge))
-
-
-def _tagged(flow: Flow, tag: float) -> Iterator[tuple[Ticket, float]]:
-    for ticket in flow.tickets:
-        yield ticket, tag
-        tag += ticket.claim.charge

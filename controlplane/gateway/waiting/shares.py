@@ -134,8 +134,33 @@ class Turns:
             heapreplace(self._heap, (start, ticket.number, flow))
         return None
 
-    def flows(self) -> Iterator[tuple[float, Flow]]:
-        """Every tenant that waits here, with its head's start tag."""
+    def charge(self, tenant: str) -> float:
+        """What a tenant has waiting here."""
+        flow = self._flows.get(tenant)
+        return flow.charge if flow is not None and flow.tickets else 0.0
+
+    def before(self, tenant: str, start: float) -> int:
+        """How many go before a tenant's next request with this start tag.
+
+        Its own all do; of others as many as start no later, as if theirs were all of one size.
+        """
+        found = 0
+        for flow in self._flows.values():
+            size = len(flow.tickets)
+            if flow.tenant == tenant:
+                found += size
+            elif size and (lead := start - self._shares.start(flow.tenant, flow.since)) >= 0.0:
+                found += min(size, 1 + int(lead * size / flow.charge))
+        return found
+
+    def tagged(self) -> Iterator[tuple[Ticket, float]]:
+        """Everyone with the start tag that each would have now."""
+        for start, flow in self._waiting():
+            for ticket in flow.tickets:
+                yield ticket, start
+                start += ticket.claim.charge
+
+    def _waiting(self) -> Iterator[tuple[float, Flow]]:
         for flow in self._flows.values():
             if flow.tickets:
                 yield self._shares.start(flow.tenant, flow.since), flow
@@ -148,7 +173,7 @@ class Turns:
     def _rebuild(self) -> None:
         self._flows = {name: flow for name, flow in self._flows.items() if flow.tickets}
         self._heap = [
-            (start, next(iter(flow.tickets)).number, flow) for start, flow in self.flows()
+            (start, next(iter(flow.tickets)).number, flow) for start, flow in self._waiting()
         ]
         heapify(self._heap)
         for flow in self._flows.values():

@@ -219,3 +219,16 @@ def test_whatever_happens_everyone_who_waits_is_served_once(
         assert len(queue) == len(waiting) == sum(map(queue.waiting, lanes))
     served = drained(queue, *lanes)
     assert sorted(served, key=id) == sorted(waiting, key=id)
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 1)), min_size=1, max_size=40))
+def test_the_position_told_is_the_one_kept_where_nobody_comes_after(
+    before: list[tuple[int, int]],
+) -> None:
+    queue = FairQueue()
+    for tenant, priority in before:
+        enter(queue, LANE, claim(str(tenant), priority=priority))
+    (last,) = enter(queue, LANE, claim("0"))
+    ahead = drained(queue, LANE).index(last)
+    # The turns that are guaranteed to the lower class are not foretold.
+    assert last.position <= ahead <= last.position + ahead // PASSED_OVER_MAX
