@@ -12,7 +12,7 @@ from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.nodes.retries import RetryBudget
 from controlplane.gateway.places import Places
 from controlplane.gateway.ports import Keys, Ledger, Limiter, Recorder, Safety
-from controlplane.gateway.s4_route.memory import RoutingMemory
+from controlplane.gateway.routing.memory import RoutingMemory
 from controlplane.gateway.s4_route.saturation import WaitingRoom
 
 

@@ -13,7 +13,7 @@ from benchmarks.fleet.node import Frame, Gpu
 from controlplane.gateway.nodes.account import Account, Booking
 from controlplane.gateway.nodes.index import PrefixIndex
 from controlplane.gateway.nodes.means import FleetMeans
-from controlplane.gateway.s4_route.cost import choose
+from controlplane.gateway.routing.cost import choose
 from controlplane.gateway.waiting.claim import Claim, Lane, NoRoom, Ticket
 from controlplane.gateway.waiting.queue import FairQueue
 from inference.contract.frames import KvEvents, Output, Step, Timing, Usage

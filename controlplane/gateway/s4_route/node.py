@@ -9,10 +9,11 @@ import msgspec
 from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.registry import Fleet
-from controlplane.gateway.s4_route.cost import Choice, choose
-from controlplane.gateway.s4_route.memory import Roster, RoutingMemory
-from controlplane.gateway.s4_route.prefix import Sought, find_overlap
-from controlplane.gateway.s4_route.receipt import Receipt, make_receipt
+from controlplane.gateway.routing.cost import Choice, choose
+from controlplane.gateway.routing.memory import Roster, RoutingMemory
+from controlplane.gateway.routing.receipt import Receipt, make_receipt
+from controlplane.gateway.routing.sought import Sought
+from controlplane.gateway.s4_route.prefix import find_overlap
 from controlplane.kernel.clock import monotonic_s
 from controlplane.kernel.spans import INDEX
 

@@ -10,10 +10,10 @@ import pytest
 from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.means import SILENT_S
 from controlplane.gateway.ports import NodeIdentity
-from controlplane.gateway.s4_route.memory import RoutingMemory
+from controlplane.gateway.routing.memory import RoutingMemory
+from controlplane.gateway.routing.receipt import CANDIDATES_MAX
+from controlplane.gateway.routing.sought import HEAD_BYTES, Sought
 from controlplane.gateway.s4_route.node import Placement, pick_node
-from controlplane.gateway.s4_route.prefix import HEAD_BYTES, Sought
-from controlplane.gateway.s4_route.receipt import CANDIDATES_MAX
 from inference.contract.blocks import chain_hashes
 from inference.contract.codec import encode
 from inference.contract.frames import KvEvents
@@ -118,8 +118,8 @@ async def test_a_node_that_works_in_silence_is_late(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = [1000.0]
-    for module in ("node", "prefix"):
-        clock = f"controlplane.gateway.s4_route.{module}.monotonic_s"
+    for module in ("s4_route.node", "routing.sought"):
+        clock = f"controlplane.gateway.{module}.monotonic_s"
         monkeypatch.setattr(clock, lambda: now_s[0])
     site.pick(sought())
     account = site.world.fleet.nodes()["ada"].account

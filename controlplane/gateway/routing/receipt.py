@@ -8,9 +8,9 @@ from math import inf
 import msgspec
 
 from controlplane.gateway.nodes.account import Account
-from controlplane.gateway.s4_route.cost import Choice, explain
-from controlplane.gateway.s4_route.memory import Roster, RoutingMemory
-from controlplane.gateway.s4_route.prefix import IndexState, Overlap, Sought, predicted_tokens
+from controlplane.gateway.routing.cost import Choice, explain
+from controlplane.gateway.routing.memory import Roster, RoutingMemory
+from controlplane.gateway.routing.sought import IndexState, Overlap, Sought, predicted_tokens
 
 CANDIDATES_MAX = 8
 MS_PER_S = 1000.0

@@ -8,7 +8,7 @@ from typing import Any
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.means import FleetMeans
 from controlplane.gateway.nodes.predicted import Predictions
-from controlplane.gateway.s4_route.ring import Ring
+from controlplane.gateway.routing.ring import Ring
 
 MODELS_MAX = 256
 ROSTERS_MAX = 16
