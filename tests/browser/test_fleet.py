@@ -32,14 +32,16 @@ def staff(site: Site) -> None:
 
 
 def _row(page: Page, name: str) -> str:
-    return page.locator("tr", has=page.get_by_role("rowheader", name=name)).last.inner_text()
+    """What the node's line says; nothing where it has none yet."""
+    found = page.locator("tr", has=page.get_by_role("rowheader", name=name))
+    return found.last.inner_text() if found.count() else ""
 
 
 def _until(page: Page, name: str, words: str) -> None:
     """Look again until the node's line says so."""
     for _ in range(LOOKS_MAX):
         page.goto("/fleet")
-        if name in page.content() and words in _row(page, name):
+        if words in _row(page, name):
             return
         page.wait_for_timeout(LOOK_MS)
     raise AssertionError(f"{name} never became {words!r}: {_row(page, name)}")
