@@ -71,13 +71,16 @@ def summary(every: list[Plan], tables: dict[str, Table]) -> dict[str, Any]:
             figures[name] = table
     figures["held_out"] = [name for name, each in WORKLOADS.items() if each.held_out]
     figures["seeds"] = {plan.name: plan.seeds for plan in every}
-    figures["load"] = {plan.name: plan.cells[0].load for plan in every}
+    figures["load"] = {
+        plan.name: {str(cell.working_set): cell.load for cell in plan.cells} for plan in every
+    }
     return figures
 
 
 def show(plan: Plan, table: Table) -> None:
     """Hit rate and p95 of the first token in ms, by cell and policy."""
-    print(f"\n{plan.name}: load {plan.cells[0].load}, {plan.seeds} seeds; hit rate / TTFT p95 ms")
+    loads = "/".join(dict.fromkeys(f"{cell.load:g}" for cell in plan.cells))
+    print(f"\n{plan.name}: load {loads}, {plan.seeds} seeds; hit rate / TTFT p95 ms")
     print(f"{'':16}" + "".join(f"{policy:>16}" for policy in plan.policies))
     rows = dict(table)
     if len(plan.policies) > 1:
