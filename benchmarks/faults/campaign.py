@@ -82,7 +82,7 @@ async def cancels(state: State) -> None:
 
 def figures(state: State, faults: int) -> dict[str, Any]:
     """The last line."""
-    clean = all(count.clean for count in state.counts.values())
+    clean = all(count.clean and not count.late for count in state.counts.values())
     return {
         "faults": {kind: asdict(state.counts.get(kind, Count())) for kind in KINDS},
         "aimed_at": faults,

@@ -140,7 +140,7 @@ async def _stand_still(
         return answer not in hit or answer.error.get("code") != "node_lost"
 
     count = await ground.check(streams, tried=len(victims), whole=whole)
-    count.hung += late
+    count.late += late
     return count
 
 
@@ -167,7 +167,7 @@ async def node_slow(ground: Ground) -> Count:
     # A new process is a new chance, so that the next fault does not find these nodes out.
     kill_and_start(victims)
     count = await ground.check(asked, tried=len(victims), whole=everyone)
-    count.hung += 0 if moved else len(victims)
+    count.late += 0 if moved else len(victims)
     return count
 
 
