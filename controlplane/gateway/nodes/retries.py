@@ -10,7 +10,8 @@ RETRY_SHARE = 0.1
 RETRIES_PER_S = 10.0
 # What may be saved up: enough for all the jobs of a node that is lost with a full batch.
 RETRIES_SAVED_MAX = 500.0
-PAUSE_S_BASE = 0.02
+# Long enough on average to hear of other nodes that were lost at the same moment.
+PAUSE_S_BASE = 0.05
 PAUSE_S_MAX = 0.25
 
 
