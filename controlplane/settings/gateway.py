@@ -14,8 +14,8 @@ GATEWAYS_MAX = 64
 GATEWAYS = env.integer("SLUICE_GATEWAYS", 1, least=1, most=GATEWAYS_MAX)
 # Addresses of the proxies in front, whose `X-Request-Start` is believed.
 TRUSTED_PROXIES = env.words("SLUICE_TRUSTED_PROXIES")
-# The first tokenizer and template offered for a model count as approved: on one's own machine, where
-# every node is one's own. Otherwise staff approve each.
+# The first tokenizer and template offered for a model count as approved: on one's own machine,
+# where every node is one's own. Otherwise staff approve each.
 TRUST_FIRST_DIGEST = env.boolean("SLUICE_TRUST_FIRST_DIGEST", EMBEDDED_DATABASE)
 REGION = env.text("SLUICE_REGION", "local")
 # Where clients are: a header that those proxies set, or else the network of the client's address.

@@ -84,7 +84,9 @@ def test_a_receipt_is_told_as_a_sentence_and_rows() -> None:
     assert candidates.rows == [["n1", "1.500"], ["n2", "2"]]
 
 
-@pytest.mark.parametrize("data", [b'{"why":7,"candidates":3,"steps":[1],"queue":[],"index":[1]}', b"{}"])
+@pytest.mark.parametrize(
+    "data", [b'{"why":7,"candidates":3,"steps":[1],"queue":[],"index":[1]}', b"{}"]
+)
 def test_a_receipt_of_another_shape_is_read_as_far_as_it_goes(data: bytes) -> None:
     receipt = read_receipt(data)
     assert receipt is not None
