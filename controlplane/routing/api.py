@@ -37,12 +37,12 @@ class DraftBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ChangeBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A draft's new rules, the revision that they change, and whether it was compared anew."""
+    """A draft's new rules, the revision that they change, and what they were compared with."""
 
     rules: Any
     revision: int
     note: str = ""
-    rebase: bool = False
+    rebase: int | None = None
 
 
 class RevisionBody(msgspec.Struct, forbid_unknown_fields=True):

@@ -43,7 +43,7 @@ def read_rules_text(text: str) -> object:
     """JSON as somebody typed it; raises ValidationError with the place of a slip."""
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ValidationError({FIELD: f"Not JSON: {error}."}) from error
 
 

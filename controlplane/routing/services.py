@@ -41,11 +41,11 @@ def ruleset_draft_create(*, actor: Actor, rules: object, note: str = "") -> Rule
 
 
 def ruleset_draft_update(
-    *, actor: Actor, rule_set: RuleSet, rules: object, note: str, rebase: bool = False
+    *, actor: Actor, rule_set: RuleSet, rules: object, note: str, rebase: int | None = None
 ) -> RuleSet:
     """Change a draft; raises Conflict where it was changed since `rule_set` was read.
 
-    `rebase` says that the draft was compared with what is in force now.
+    `rebase` is the version that the draft was compared with; it must be the one in force.
     """
     require(actor, Action.ROUTING_MANAGE)
     read = read_rules(rules)
@@ -54,8 +54,8 @@ def ruleset_draft_update(
         if now.revision != rule_set.revision:
             raise Conflict({"revision": "Somebody changed this draft meanwhile: look again."})
         now.rules, now.note, now.revision = write_rules(read), _note(note), now.revision + 1
-        if rebase:
-            now.based_on = ruleset_in_force()
+        if rebase is not None:
+            now.based_on = _compared(rebase)
         now.save(update_fields=["rules", "note", "revision", "based_on"])
         _audit(actor, "ruleset.draft_update", now, _names(read))
     return now
@@ -177,6 +177,14 @@ def _state(rule_set: RuleSet, state: State) -> RuleSet:
     if now.state != state:
         raise Conflict({"state": f"Version {now.version} is {now.state}, not {state.value}."})
     return now
+
+
+def _compared(version: int) -> RuleSet:
+    current = ruleset_in_force()
+    if current is None or current.version != version:
+        told = f"Version {current.version}" if current else "No version"
+        raise Conflict({"rebase": f"{told} is in force now: compare the draft with that."})
+    return current
 
 
 def _ready(actor: Actor, rule_set: RuleSet) -> RuleSet:

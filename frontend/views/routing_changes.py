@@ -8,7 +8,7 @@ from typing import Any
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
@@ -37,12 +37,12 @@ WRONG, LATE = 422, 409
 
 
 class DraftForm(forms.Form):
-    """A draft as it was typed, and the revision that it changes."""
+    """A draft as it was typed, the revision that it changes, the version it was compared with."""
 
     rules = forms.CharField(max_length=TEXT_CHARS_MAX, strip=False)
     note = forms.CharField(max_length=NOTE_CHARS_MAX, required=False)
     revision = forms.IntegerField(min_value=1)
-    rebase = forms.BooleanField(required=False)
+    rebase = forms.IntegerField(min_value=1, required=False)
 
 
 class RevisionForm(forms.Form):
@@ -62,7 +62,8 @@ class CanaryForm(RevisionForm):
 @require_POST
 def routing_draft(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """A new draft: a copy of the version named, else of what is in force."""
-    origin = _origin(viewer, request.POST.get("version", ""))
+    named = request.POST.get("version", "")
+    origin = _named(viewer, named) if named else ruleset_in_force()
     rules = origin.rules if origin else []
     made = ruleset_draft_create(actor=viewer.user, rules=rules)
     messages.success(request, f"Version {made.version} is a draft: nothing follows it yet.")
@@ -168,9 +169,8 @@ def routing_discard(request: HttpRequest, viewer: Viewer, version: int) -> HttpR
 @page(Action.ROUTING_MANAGE)
 @require_POST
 def routing_rollback(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """Go back to the version before, or to the one named."""
-    named = request.POST.get("version", "")
-    target = _origin(viewer, named) if named else None
+    """Go back to the version that the page has named: sent twice, it leads no further back."""
+    target = _named(viewer, request.POST.get("version", ""))
     try:
         made = ruleset_rollback(actor=viewer.user, to=target)
     except ValidationError as error:
@@ -198,10 +198,10 @@ def _changed(
     return redirect("routing")
 
 
-def _origin(viewer: Viewer, text: str) -> RuleSet | None:
-    if text.isascii() and text.isdecimal() and len(text) <= 9:
-        return ruleset_get(actor=viewer.user, version=int(text))
-    return ruleset_in_force()
+def _named(viewer: Viewer, text: str) -> RuleSet:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 9):
+        raise Http404
+    return ruleset_get(actor=viewer.user, version=int(text))
 
 
 def _cleaned(form: forms.Form) -> dict[str, Any]:

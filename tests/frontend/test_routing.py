@@ -128,6 +128,7 @@ def test_a_draft_is_saved_and_its_errors_stand_at_their_fields(stella: Client) -
     for typed, told in (
         ('[{"name": "a"}]', "rules[0].steps : Missing."),
         ("[", "Not JSON"),
+        ("[" * 20_000, "Not JSON"),
         ("", "rules : This field is required."),
     ):
         answer = stella.post("/routing/1/save", {**form, "rules": typed, "revision": "2"})
@@ -176,12 +177,42 @@ def test_publish_and_roll_back(stella: Client) -> None:
     stella.post(f"/routing/{second}/save", form)
     stella.post(f"/routing/{second}/publish", {"revision": "2"})
     assert "Roll back to version 1" in read(stella, "/routing")
-    back = stella.post("/routing/rollback", follow=True)
+    back = stella.post("/routing/rollback", {"version": "1"}, follow=True)
     assert "Version 3 is in force: a copy of version 1" in plain(back.content)
-    none = stella.post("/routing/rollback", follow=True)
+    third = draft()
+    none = stella.post("/routing/rollback", {"version": str(third)}, follow=True)
     assert "There is no earlier version" in plain(none.content)
     again = stella.post("/routing/rollback", {"version": "2"}, follow=True)
-    assert "Version 4 is in force: a copy of version 2" in plain(again.content)
+    assert "Version 5 is in force: a copy of version 2" in plain(again.content)
+    for nothing in ({}, {"version": "²"}, {"version": "99"}):
+        assert stella.post("/routing/rollback", nothing).status_code == 404
+
+
+def test_a_rollback_sent_twice_goes_back_to_what_its_button_named(stella: Client) -> None:
+    for target in ("small", "large", "small"):
+        publish(generates("all", target))
+    button = stella.get("/routing").content.decode().split('<dialog id="rollback"')[1]
+    (named,) = re.findall(r'name="version" value="(\d+)"', button)
+    for _ in range(2):
+        stella.post("/routing/rollback", {"version": named})
+    current = ruleset_in_force()
+    assert current is not None and current.copy_of is not None
+    assert (current.version, current.copy_of.version) == (5, 2)
+
+
+def test_a_draft_compared_with_what_was_in_force_until_just_now_is_compared_again(
+    stella: Client,
+) -> None:
+    late = draft(TO_LARGE)
+    publish(TO_SMALL)
+    form = stella.get(f"/routing/{late}").content.decode()
+    (seen,) = re.findall(r'name="rebase" value="(\d+)"', form)
+    publish(TO_LARGE)
+    typed = {"rules": json.dumps([TO_LARGE]), "revision": "1", "rebase": seen}
+    refused = stella.post(f"/routing/{late}/save", typed)
+    assert refused.status_code == 409
+    assert "Version 3 is in force now: compare the draft with that." in plain(refused.content)
+    assert ruleset_get(actor=OPERATOR, version=late).revision == 1
 
 
 def test_a_canary_is_started_shown_stopped_and_promoted(cast: Cast, stella: Client) -> None:

@@ -108,7 +108,7 @@ def test_from_draft_to_publication_and_back(stella: Client) -> None:
     assert (published["status"], published["body"]["state"]) == (200, "published")
     late = ask(stella, "post", f"/versions/{second}/publish", {"revision": 1})
     assert (late["status"], list(late["body"]["error"]["fields"])) == (409, ["based_on"])
-    rebase = {"rules": [TO_LARGE], "revision": 1, "rebase": True}
+    rebase = {"rules": [TO_LARGE], "revision": 1, "rebase": first}
     assert ask(stella, "put", f"/versions/{second}", rebase)["body"]["based_on"] == first
     assert ask(stella, "post", f"/versions/{second}/publish", {"revision": 2})["status"] == 200
     back = ask(stella, "post", "/rollback")["body"]

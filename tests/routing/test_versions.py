@@ -123,9 +123,10 @@ def test_a_draft_of_an_older_version_is_compared_first() -> None:
     with pytest.raises(Conflict) as caught:
         ruleset_publish(actor=OPERATOR, rule_set=made)
     assert list(caught.value.message_dict) == ["based_on"]
-    made = ruleset_draft_update(
-        actor=OPERATOR, rule_set=made, rules=[TO_SMALL], note="", rebase=True
-    )
+    with pytest.raises(Conflict) as caught:
+        ruleset_draft_update(actor=OPERATOR, rule_set=made, rules=[TO_SMALL], note="", rebase=1)
+    assert list(caught.value.message_dict) == ["rebase"]
+    made = ruleset_draft_update(actor=OPERATOR, rule_set=made, rules=[TO_SMALL], note="", rebase=2)
     assert ruleset_publish(actor=OPERATOR, rule_set=made).state == State.PUBLISHED
     assert states() == {2: "retired", 1: "published"}
 
