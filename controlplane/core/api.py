@@ -104,6 +104,12 @@ class ApiView(APIView):
     renderer_classes = (JSONRenderer,)
     content_negotiation_class = JsonOnly
 
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Before any operation: nothing has a NUL in its name, and the database takes none."""
+        super().initial(request, *args, **kwargs)
+        if any("\0" in value for value in kwargs.values() if isinstance(value, str)):
+            raise Http404
+
     def actor(self) -> Actor:
         """Who calls; raises 401 for nobody."""
         user = self.request.user

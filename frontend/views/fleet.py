@@ -6,6 +6,7 @@ import json
 import uuid
 from collections.abc import Callable
 
+import msgspec
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
@@ -41,6 +42,7 @@ from frontend.snippets import enrol_command
 from frontend.views.playground import gateway_url
 
 S_PER_MIN = 60
+MINUTES_DIGITS_MAX = 9
 ACTIONS: dict[str, tuple[Callable[..., bool], str]] = {
     "approve": (node_approve, "may serve now"),
     "drain": (node_drain, "takes no new jobs from now on"),
@@ -50,6 +52,7 @@ ACTIONS: dict[str, tuple[Callable[..., bool], str]] = {
 }
 DECISIONS = {"approve": True, "refuse": False}
 FORM_ERRORS_STATUS = 422
+SCHEDULE_CHARS_MAX = 20_000
 
 
 class TokenForm(forms.Form):
@@ -75,7 +78,14 @@ class PoolForm(forms.Form):
     role = forms.ChoiceField(choices=PoolRole.choices)
     nodes_min = forms.IntegerField(min_value=0)
     nodes_max = forms.IntegerField(min_value=0)
-    warm_schedule = forms.JSONField(required=False)
+    warm_schedule = forms.CharField(max_length=SCHEDULE_CHARS_MAX, required=False)
+
+    def clean_warm_schedule(self) -> object:
+        """The schedule as data; the service says what is wrong with it."""
+        try:
+            return msgspec.json.decode(self.cleaned_data["warm_schedule"] or "[]")
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise ValidationError(f"Not JSON: {error}.") from error
 
 
 def _models() -> list[tuple[str, str]]:
@@ -160,7 +170,7 @@ def pool_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     form = PoolForm(request.POST)
     if not form.is_valid():
         return _failed(request, form.errors.get_json_data())
-    values = {**form.cleaned_data, "warm_schedule": form.cleaned_data["warm_schedule"] or []}
+    values = form.cleaned_data
     known = pool_find(name=values["name"])
     command = known.start_command if known else ""
     try:
@@ -221,7 +231,7 @@ def digest_act(
 
 
 def _minutes(text: str) -> int:
-    if not text.isdigit():
+    if not (text.isascii() and text.isdecimal() and len(text) <= MINUTES_DIGITS_MAX):
         raise ValidationError({"minutes": "Must be a whole number of minutes."})
     return int(text)
 

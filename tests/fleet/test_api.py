@@ -154,6 +154,12 @@ def test_pools_by_api_leave_the_command_alone() -> None:
     assert (gold["nodes_min"], gold["nodes_max"], gold["desired"]) == (2, 4, 2)
 
 
+def test_nothing_has_a_nul_in_its_name() -> None:
+    call = Caller()
+    assert call("PUT", "pools/%00")[0] == 404
+    assert call("POST", "nodes/%00/approve")[0] == 404
+
+
 def test_a_digest_is_decided() -> None:
     row = ModelDigest.objects.create(model="m", digest="a" * 64, offered_by="n1")
     call = Caller()

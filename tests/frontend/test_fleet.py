@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.core.audit import OPERATOR
 from controlplane.core.permissions import Role
 from controlplane.fleet.models import DigestState, ModelDigest, Node, NodeCredential
@@ -86,14 +87,33 @@ def test_actions_reach_the_node(cast: Cast) -> None:
 def test_wrong_values_are_told_by_name(cast: Cast) -> None:
     stella, node = signed_in(cast.stella), _node()
     act = f"/fleet/nodes/{node.id.hex}/"
-    answer = stella.post(act + "drain", {"minutes": "soon"}, follow=True)
-    assert "minutes: Must be a whole number" in answer.content.decode()
+    for minutes in ("soon", "", "-1", "²", "9" * 5_000):
+        answer = stella.post(act + "drain", {"minutes": minutes}, follow=True)
+        assert "minutes: Must be a whole number" in answer.content.decode()
     pool = {"name": "default", "task": "generate", "size_class": "small", "role": "both"}
     answer = stella.post("/fleet/pools", {**pool, "nodes_min": "4", "nodes_max": "1"}, follow=True)
     assert "nodes_max: 4 nodes are to be kept warm" in answer.content.decode()
     answer = stella.post("/fleet/pools", {**pool, "nodes_min": "x", "nodes_max": "1"}, follow=True)
     assert "nodes_min: Enter a whole number" in answer.content.decode()
+    pool |= {"nodes_min": "0", "nodes_max": "1"}
+    for typed, told in (
+        ("[", "Not JSON"),
+        ("[" * 10_000, "Not JSON"),
+        ("{}", "Expected `array`"),
+        ("0", "Expected `array`"),
+        ("[" + " " * 20_000 + "]", "at most 20000"),
+    ):
+        answer = stella.post("/fleet/pools", {**pool, "warm_schedule": typed}, follow=True)
+        assert "warm_schedule: " in answer.content.decode() and told in answer.content.decode()
     assert Node.objects.get().standing == "active"
+
+
+def test_a_pool_without_room_keeps_none_when_its_form_is_saved(cast: Cast) -> None:
+    stella = signed_in(cast.stella)
+    pool_set(actor=OPERATOR, draft=PoolDraft(name="closed", nodes_max=0))
+    form = stella.get("/fleet").content.decode().split('<dialog id="pool-closed"')[1]
+    shown = re.findall(r'name="(\w+)" type="number"[^>]* value="(\d*)"', form)[:2]
+    assert shown == [("nodes_min", "0"), ("nodes_max", "0")]
 
 
 def test_a_quarantine_is_told_and_lifted(cast: Cast) -> None:
