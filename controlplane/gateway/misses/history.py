@@ -18,11 +18,15 @@ HEAD_BYTES = 8
 
 
 class Seen(msgspec.Struct, frozen=True, eq=False):
-    """One earlier prompt: packed token ids, block hashes by block size, names of its tools."""
+    """One earlier prompt: packed token ids, block hashes by block size, names of its tools.
+
+    `content`: its own project lets its text be kept, whichever project compares with it.
+    """
 
     tokens: bytes
     chains: dict[int, list[bytes]]
     tools: tuple[str, ...]
+    content: bool
 
 
 class History:

@@ -42,7 +42,7 @@ class MissTeller:
         size = offered.block_size
         if offered.prompt <= size:
             return Miss(cause="below_block_size", missed_tokens=0)
-        now = Seen(pack(prompted.tokens), prompted.chains, prompted.tools)
+        now = Seen(pack(prompted.tokens), prompted.chains, prompted.tools, content=prompted.content)
         head = now.tokens[: size * TOKEN_BYTES]
         earlier, blocks = self._history.nearest(prompted.tenant, size, prompted.chains[size])
         miss = explain(
@@ -56,9 +56,11 @@ class MissTeller:
         self._history.add(prompted.tenant, now, head)
         if miss is None:
             return None
+        # Projects share their organization's cache, but each decides about its own text.
+        kept = prompted.content and earlier is not None and earlier.content
         return msgspec.structs.replace(
             miss,
-            around=miss.around if prompted.content else None,
+            around=miss.around if kept else None,
             cost_nano=_saved_nano(price, miss.avoidable_tokens),
             prefill_ms=round(miss.avoidable_tokens / prefill_tokens_per_s * MS_PER_S, 1),
         )

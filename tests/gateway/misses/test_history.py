@@ -13,7 +13,7 @@ SIZE = 4
 
 
 def seen(tokens: list[int], tenant: bytes = b"a") -> Seen:
-    return Seen(pack(tokens), {SIZE: chain_hashes(tokens, SIZE, tenant)}, ())
+    return Seen(pack(tokens), {SIZE: chain_hashes(tokens, SIZE, tenant)}, (), content=True)
 
 
 def add(known: History, tokens: list[int], tenant: bytes = b"a") -> Seen:

@@ -133,6 +133,12 @@ def test_text_is_told_only_where_the_project_allows_it(teller: MissTeller) -> No
     assert (miss.cause, miss.around) == ("timestamp", None)
 
 
+def test_text_of_a_project_that_keeps_none_is_not_told_by_its_sibling(teller: MissTeller) -> None:
+    tell(teller, f"Today is 2026-11-21. {RULES}", content=False)
+    miss = told(tell(teller, f"Today is 2026-11-22. {RULES}"))
+    assert (miss.cause, miss.around) == ("timestamp", None)
+
+
 def test_tools_in_another_order_are_told(teller: MissTeller) -> None:
     tell(teller, f"Tools: alpha beta. {RULES}", tools=("alpha", "beta"))
     miss = told(tell(teller, f"Tools: beta alpha. {RULES}", tools=("beta", "alpha")))
