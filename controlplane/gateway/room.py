@@ -6,6 +6,9 @@ from functools import partial
 
 from controlplane.gateway.degraded import overloaded
 from controlplane.gateway.nodes.link import NodeLink
+from controlplane.gateway.nodes.registry import Fleet
+from controlplane.gateway.plan import PlannedStep
+from controlplane.gateway.s2_balance.balance import Cluster
 from controlplane.gateway.s4_route.rules import queue_claim, queue_lane
 from controlplane.gateway.trip import Trip, made
 from controlplane.gateway.waiting.claim import NoRoom
@@ -32,21 +35,37 @@ async def find_room(trip: Trip, tried: set[str]) -> tuple[NodeLink, ...]:
         tokens=len(prompt.tokens) or len(prompt.text) // BYTES_PER_TOKEN,
         choices=admitted.ask.sampling.n,
     )
-    nodes = partial(_nodes_now, trip, frozenset(tried))
+    # Whoever waits in the lane after this request is served by these, too: what the request goes on
+    # to, if it gives up here, must not change them.
+    nodes = partial(
+        _nodes_now,
+        trip.world.fleet,
+        cluster,
+        step=step,
+        sizes=frozenset(prompt.chains),
+        grammar=bool(admitted.ask.grammar_field),
+        tried=frozenset(tried),
+    )
     try:
         return await trip.world.waiting.roomy(call, lane, nodes, claim=claim)
     except NoRoom as error:
         raise overloaded(error) from error
 
 
-def _nodes_now(trip: Trip, tried: frozenset[str]) -> tuple[NodeLink, ...]:
+def _nodes_now(
+    fleet: Fleet,
+    cluster: Cluster,
+    *,
+    step: PlannedStep,
+    sizes: frozenset[int],
+    grammar: bool,
+    tried: frozenset[str],
+) -> tuple[NodeLink, ...]:
     """The cluster as it is by now: nodes come and go while a request waits for room.
 
     `queue_lane` tells apart what this depends on.
     """
-    cluster, prompt = made(trip.cluster), made(trip.prompt)
-    step, ask = made(trip.step), made(trip.admitted).ask
-    served = trip.world.fleet.models().get(step.model.name)
+    served = fleet.models().get(step.model.name)
     if served is cluster.served and not tried:
         return cluster.nodes
     if served is None or served.digest != cluster.served.digest:
@@ -56,7 +75,7 @@ def _nodes_now(trip: Trip, tried: frozenset[str]) -> tuple[NodeLink, ...]:
         for link in served.nodes
         if link.hello.region == cluster.region
         and link.hello.pool == step.pool
-        and link.hello.block_size in prompt.chains
+        and link.hello.block_size in sizes
         and link.identity.id not in tried
-        and (link.follows_grammars or not ask.grammar_field)
+        and (link.follows_grammars or not grammar)
     )

@@ -171,6 +171,32 @@ async def test_a_full_pool_is_left_at_once_or_waited_for_as_the_step_says(bare: 
         await under_test.at_rest()
 
 
+async def test_who_goes_on_to_another_pool_leaves_those_behind_it_their_nodes(
+    bare: Serving,
+) -> None:
+    under_test = bare.under_test
+    async with (
+        hand_node(under_test, bare.model, credits=1) as busy,
+        hand_node(under_test, bare.model, name="spare", pool="spare", credits=1) as spare,
+    ):
+        running = asyncio.create_task(bare.chat(max_tokens=1))
+        job = await busy.job()
+        route(under_test, Step(targets=OWN, queue_s=0.2), Step(targets=TO_SPARE))
+        moving = asyncio.create_task(bare.chat(max_tokens=1))
+        await until(lambda: len(under_test.world.waiting) == 1)
+        route(under_test, Step(targets=OWN, queue_s=20.0))
+        behind = asyncio.create_task(bare.chat(max_tokens=1))
+        await until(lambda: len(under_test.world.waiting) == 2)
+        moved = await spare.job()
+        async with named_node(under_test, bare.model, "second"):
+            assert (await behind).headers["x-sluice-node"] == "second"
+        await spare.answer(moved, "x", finish="length")
+        assert (await moving).headers["x-sluice-node"] == "spare"
+        await busy.answer(job, "x", finish="length")
+        assert (await running).status_code == 200
+        await under_test.at_rest()
+
+
 async def test_nothing_moves_after_the_first_token(bare: Serving) -> None:
     under_test = bare.under_test
     route(under_test, Step(targets=OWN), Step(targets=TO_SPARE))
