@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 PEAK_S = 1.0
 # With fewer credits than gateways each has its turn so long.
 TURN_S = 0.25
+# The number of what a hello says; a welcome is the gateway's word for it.
+GREETING = 0
 # An idle gateway keeps a quarter of its even share at hand.
 HEADROOM_PARTS = 4
 
@@ -25,8 +27,9 @@ class Grant:
     def __init__(self, credits: int) -> None:
         self.told = credits
         self.confirmed = credits
-        self.number = 0
-        self.waiting = False
+        self.number = GREETING
+        # Until the welcome nothing can be sent: what was told then would be lost for good.
+        self.waiting = True
         self.peak_now = 0
         self.peak_before = 0
 
@@ -66,7 +69,7 @@ class CreditShares:
         self._grants.pop(owner, None)
 
     def taken(self, owner: str, number: int) -> None:
-        """The gateway keeps to what it was told with that number."""
+        """The gateway keeps to what it was told with that number, `GREETING` for the hello."""
         grant = self._grants.get(owner)
         if grant is not None and grant.waiting and grant.number == number:
             grant.waiting = False

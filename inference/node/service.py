@@ -41,7 +41,7 @@ from inference.contract.frames import (
 from inference.engines.base import Engine, EngineEvents, JobRefused, ModelError
 from inference.node.age import process_age_s
 from inference.node.assets import Assets
-from inference.node.credits import CreditShares
+from inference.node.credits import GREETING, CreditShares
 from inference.node.drain import Rest
 from inference.node.gateways import GatewayLinks
 from inference.node.jobs import JobTable
@@ -209,6 +209,7 @@ class Node:
 
     def on_welcome(self, link: GatewayLink, frame: Welcome, before: str) -> None:
         """A link is up: its index starts from a snapshot, kept reports go out at once."""
+        self._credits.taken(link.url, GREETING)
         if self.draining:
             link.send(Draining(deadline_s=self._options.drain_deadline_s))
         self._send_snapshot(link)

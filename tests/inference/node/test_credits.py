@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from inference.node.credits import PEAK_S, TURN_S, CreditShares, divide
+from inference.node.credits import GREETING, PEAK_S, TURN_S, CreditShares, divide
 
 ROUND_S = 0.05
 
@@ -54,7 +54,7 @@ class Rig:
     def join(self, name: str, expected: int) -> None:
         self.credits[name] = self.shares.greet(name, expected, self.jobs)
         self.active[name] = 0
-        self.down[name], self.up[name] = deque(), deque()
+        self.down[name], self.up[name] = deque(), deque([GREETING])
 
     def leave(self, name: str) -> None:
         """Its jobs stay in the engine for a while; frames under way are lost."""
@@ -117,6 +117,18 @@ def test_two_gateways_begin_with_an_even_share() -> None:
     assert rig.credits == {"a": 4, "b": 4}
     rig.settle(2)
     assert sorted(rig.credits.values()) == [4, 5]
+
+
+def test_before_its_welcome_a_gateway_is_told_nothing() -> None:
+    shares = CreditShares(8)
+    told: list[tuple[str, int, int]] = []
+    assert shares.greet("a", 2, {}) == 4
+    for now_s in (0.0, ROUND_S):
+        shares.share({}, now_s, lambda *news: told.append(news))
+    assert told == []
+    shares.taken("a", GREETING)
+    shares.share({}, 2 * ROUND_S, lambda *news: told.append(news))
+    assert told == [("a", 1, 8)]
 
 
 def test_a_busy_gateway_is_lent_what_the_other_does_not_use_and_gives_it_back() -> None:
