@@ -213,12 +213,10 @@ class NodeLink:
     def obey(self, orders: Orders) -> None:
         """Follow what staff have decided; the node is told where that concerns it."""
         before, self.orders = self.orders.standing, orders
-        if orders.standing == before or self._hello is None:
+        if orders.standing == before or self._hello is None or self.state is LinkState.CLOSED:
             return
-        if orders.standing == "draining":
-            self.send_bytes(encode(Drain(deadline_s=orders.drain_s)))
-        elif before == "draining":
-            self.send_bytes(encode(Undrain()))
+        if "draining" in (before, orders.standing):
+            self._tell_rest()
         self._host.changed(self)
 
     def expel(self, code: int, reason: str) -> None:
@@ -253,6 +251,11 @@ class NodeLink:
         ahead_s = self.account.queued_tokens / self.account.speed.prefill_tokens_per_s
         oldest_s = self.jobs.oldest_dispatch_s()
         return self._liveness.look(self.limits, oldest_s=oldest_s, ahead_s=ahead_s)
+
+    def _tell_rest(self) -> None:
+        orders = self.orders
+        rests = orders.standing == "draining"
+        self.send_bytes(encode(Drain(deadline_s=orders.drain_s) if rests else Undrain()))
 
     def _stands_still(self, reason: str) -> None:
         """No new work; and what waits here need not, where another node has room."""
@@ -303,8 +306,8 @@ class NodeLink:
             gateways=list(self._host.gateways),
         )
         self.send_bytes(encode(welcome))
-        if self.orders.standing == "draining":
-            self.send_bytes(encode(Drain(deadline_s=self.orders.drain_s)))
+        # A node that rests may have missed that staff took it back while no link was up.
+        self._tell_rest()
         self._host.changed(self)
 
     def _on_step(self, step: Step) -> None:

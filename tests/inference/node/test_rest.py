@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from controlplane.gateway.nodes.limits import CLOSE_GOING_AWAY
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.stream import JobRejected
 from controlplane.gateway.ports import Orders
@@ -76,3 +77,26 @@ async def test_a_job_of_a_gateway_that_has_not_heard_is_refused(model: Path) -> 
         assert refused.value.code == "draining"
         node.rest.end()
         assert (await outputs_of(world.fleet.dispatch(link, make_job())))[-1].finish == "length"
+
+
+async def test_a_node_taken_back_while_its_link_was_down_hears_of_it(model: Path) -> None:
+    world = World()
+    async with fleet_server(world) as server, echo_node(server.url, model) as node:
+        await _ready(world)
+        world.fleet_port.said[ID] = Orders(standing="draining", drain_s=60.0)
+        await until(lambda: node.rest)
+        await server.stop()
+        world.fleet_port.said[ID] = Orders()
+        await server.start()
+        link = await _ready(world)
+        await until(lambda: not node.rest)
+        assert (await outputs_of(world.fleet.dispatch(link, make_job())))[-1].finish == "length"
+
+
+async def test_orders_that_come_when_a_link_is_gone_do_not_bring_it_back(model: Path) -> None:
+    world = World()
+    async with fleet_server(world) as server, echo_node(server.url, model):
+        link = await _ready(world)
+        link.close(CLOSE_GOING_AWAY, "")
+        link.obey(Orders(standing="draining", drain_s=60.0))
+        assert world.fleet_port.seen[-1] == (ID, "disconnected")
