@@ -88,13 +88,17 @@ def first_curl(base: str, model: str) -> str:
     )
 
 
-def enrol_command(base: str, *, token: str, name: str, pool: str) -> str:
-    """Starts a node that has no credential yet; engine and model are the reader's to choose."""
+def enrol_command(base: str, pages: str, *, token: str, name: str, pool: str) -> str:
+    """Starts a node that has no credential yet; engine and model are the reader's to choose.
+
+    `base` is where gateways answer, `pages` where these pages do, which redeem the token.
+    """
     gateway = base.replace("http", "ws", 1)
     file = f"./{name}.credential"
+    elsewhere = "" if pages == base.rstrip("/") else f" --enrol-url {shlex.quote(pages)}"
     return (
         f"SLUICE_ENROL_TOKEN={token} \\\n"
         f"python -m inference --gateway {gateway} --name {shlex.quote(name)} --pool {pool} \\\n"
-        f"  --credential-file {shlex.quote(file)} \\\n"
+        f"  --credential-file {shlex.quote(file)}{elsewhere} \\\n"
         "  --engine compact --model inference/assets/sluice-5m"
     )

@@ -21,7 +21,7 @@ from controlplane.routing.traffic import facts_of, read_sample
 from controlplane.telemetry.selectors_requests import SERVER_FAILED_FROM
 from controlplane.telemetry.selectors_traffic import TrafficRow
 from controlplane.tenants.access import require
-from controlplane.tenants.selectors_staff import organization_names
+from controlplane.tenants.selectors_staff import ORGANIZATIONS_MAX, organization_names
 
 # Gateways follow within two seconds; requests that began before that had no lot yet.
 SETTLE = timedelta(seconds=3)
@@ -38,6 +38,7 @@ class RouteCount(NamedTuple):
 class CanaryReport:
     """Both arms since `start`. Requests that both versions treat alike are `alike` and left out.
 
+    `complete`: of all tenants, all requests since the start were read.
     `unknown` could not be judged, `astray` carry a label of the other arm; neither is compared.
     """
 
@@ -70,7 +71,7 @@ def canary_report(*, actor: Actor) -> CanaryReport | None:
         against=current,
         start=sample.start,
         end=sample.end,
-        complete=sample.complete,
+        complete=sample.complete and len(tenants) < ORGANIZATIONS_MAX,
         comparison=judge(parted.control, parted.trial),
         routes=[RouteCount(*each) for each in parted.labels.most_common()],
         alike=parted.alike,

@@ -39,7 +39,7 @@ from controlplane.fleet.signals import signals
 from frontend.access import Viewer, page
 from frontend.nodes import pool_panel
 from frontend.snippets import enrol_command
-from frontend.views.playground import gateway_url
+from frontend.views.playground import gateway_url, page_url
 
 S_PER_MIN = 60
 MINUTES_DIGITS_MAX = 9
@@ -146,7 +146,11 @@ def token_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     )
     made = token_create(actor=viewer.user, draft=draft)
     command = enrol_command(
-        gateway_url(request), token=made.secret, name=wanted["name"], pool=wanted["pool"]
+        gateway_url(request),
+        page_url(request),
+        token=made.secret,
+        name=wanted["name"],
+        pool=wanted["pool"],
     )
     return _index(request, viewer, TokenForm(), command=command)
 

@@ -29,7 +29,12 @@ PROMPT = "Which seven stages does a request take in Sluice?"
 
 def gateway_url(request: HttpRequest) -> str:
     """Where clients send `/v1`: the configured address, else the one this page came from."""
-    return settings.GATEWAY_URL or f"{request.scheme}://{request.get_host()}"
+    return settings.GATEWAY_URL or page_url(request)
+
+
+def page_url(request: HttpRequest) -> str:
+    """Where these pages answer, as this request came to them."""
+    return f"{request.scheme}://{request.get_host()}"
 
 
 @page(Action.PLAYGROUND_USE)

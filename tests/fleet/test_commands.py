@@ -95,5 +95,7 @@ def test_what_a_node_may_serve_is_said_by_command() -> None:
         fleet("digest-approve", "m", "a")
     assert fleet("digest-approve", "m", "ab") == "Done."
     assert fleet("digest-refuse", "m", "ac") == "Done."
+    ModelDigest.objects.create(model="m", digest="", offered_by="n2")
+    assert fleet("digest-approve", "m", "") == "Done."
     states = dict(ModelDigest.objects.values_list("digest", "state"))
-    assert states == {"ab" * 32: "approved", "ac" * 32: "refused"}
+    assert states == {"ab" * 32: "approved", "ac" * 32: "refused", "": "approved"}

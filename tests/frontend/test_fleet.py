@@ -6,6 +6,7 @@ import re
 from datetime import timedelta
 
 import pytest
+from django.test import override_settings
 from django.utils import timezone
 
 from controlplane.catalog.pools import PoolDraft, pool_set
@@ -59,6 +60,16 @@ def test_a_token_is_shown_once_in_a_command_to_paste(cast: Cast) -> None:
     assert token not in stella.get("/fleet").content.decode()
     assert stella.get("/fleet/tokens").status_code == 302
     assert stella.post("/fleet/tokens", {**form, "life_hours": "25"}).status_code == 422
+
+
+def test_a_node_of_another_address_redeems_its_token_at_the_pages(cast: Cast) -> None:
+    form = {"name": "n1", "pool": "default", "life_hours": "1"}
+    stella = signed_in(cast.stella)
+    assert "--enrol-url" not in stella.post("/fleet/tokens", form).content.decode()
+    with override_settings(GATEWAY_URL="https://gw.example.org"):
+        text = stella.post("/fleet/tokens", form).content.decode()
+    assert "--gateway wss://gw.example.org --name n1" in text
+    assert "--enrol-url http://testserver" in text
 
 
 def test_an_open_token_is_listed_and_revoked(cast: Cast) -> None:

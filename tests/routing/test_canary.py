@@ -151,6 +151,16 @@ def test_requests_are_parted_by_their_lot_and_only_where_the_versions_differ(cas
         canary_report(actor=cast.alice)
 
 
+def test_tenants_beyond_the_bound_make_a_comparison_incomplete(
+    cast: Cast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("tenants.selectors_staff", "routing.selectors_canary"):
+        monkeypatch.setattr(f"controlplane.{name}.ORGANIZATIONS_MAX", 1)
+    start_canary()
+    report = canary_report(actor=OPERATOR)
+    assert report is not None and not report.complete
+
+
 def test_a_canary_that_fails_is_ended_if_it_was_started_so(cast: Cast) -> None:
     assert ruleset_canary_watch() is None
     start_canary(stops_itself=True)

@@ -71,7 +71,11 @@ class Command(BaseCommand):
         for word in ("approve", "refuse"):
             decide = commands.add_parser(f"digest-{word}", help=f"{word} an offered tokenizer")
             decide.add_argument("model", metavar="MODEL")
-            decide.add_argument("digest", metavar="DIGEST", help="its first characters")
+            decide.add_argument(
+                "digest",
+                metavar="DIGEST",
+                help="its first characters; '' for one that takes only text",
+            )
         drive = commands.add_parser("drive", help="start and stop nodes on this host, until Ctrl-C")
         drive.add_argument("--gateway", required=True, metavar="URL", help="what its nodes dial")
         drive.add_argument("--host-name", default=socket.gethostname().split(".")[0])
@@ -131,7 +135,8 @@ class Command(BaseCommand):
     def _decide(self, options: dict[str, Any], *, approved: bool) -> None:
         model, start = options["model"], options["digest"]
         found = [row for row in digest_list(user=OPERATOR) if row.model == model]
-        found = [row for row in found if row.digest.startswith(start)]
+        exact = [row for row in found if row.digest == start]
+        found = exact or [row for row in found if row.digest.startswith(start)]
         if len(found) != 1:
             raise CommandError(f"DIGEST: {len(found)} of {model!r} begin with {start!r}.")
         changed = digest_decide(actor=OPERATOR, digest=found[0], approved=approved)
