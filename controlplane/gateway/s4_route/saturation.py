@@ -39,14 +39,15 @@ class Waiter:
     """One request in the room: its ticket, and the turn that it waits for.
 
     A turn is a node that has a credit, `promised` to it; or why there will be none; or None, when
-    its client has left.
+    its client has left. `expired`: its wait is over, whatever becomes of a promise.
     """
 
-    __slots__ = ("promised", "ticket", "turn")
+    __slots__ = ("expired", "promised", "ticket", "turn")
 
     def __init__(self, ticket: Ticket) -> None:
         self.ticket = ticket
         self.promised: NodeLink | None = None
+        self.expired = False
         self.await_turn()
 
     def await_turn(self) -> None:
@@ -193,6 +194,8 @@ class WaitingRoom:
                 self._reach.cut(waiter.ticket.lane, turn)
             self._queue.put_back(waiter.ticket)
             waiter.await_turn()
+            if waiter.expired:
+                self._expire(waiter)
 
     def _leave(self, waiter: Waiter) -> None:
         """However it ended: no place, no promise and no lane is left behind."""
@@ -240,6 +243,7 @@ class WaitingRoom:
             waiter.turn.set_result(turn)
 
     def _expire(self, waiter: Waiter) -> None:
+        waiter.expired = True
         if waiter.turn.done():
             return
         ticket = waiter.ticket

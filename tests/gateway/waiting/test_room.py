@@ -243,6 +243,23 @@ async def test_a_wait_ends_when_it_is_of_no_more_use() -> None:
     assert site.left() == (0, 0, 0, 0)
 
 
+async def test_a_wait_that_ends_amid_a_broken_promise_ends_all_the_same() -> None:
+    site, loop = Site([1]), asyncio.get_running_loop()
+    await site.serve(Call([]), LANE, "x")
+
+    def promise_and_break() -> None:
+        site.end(0)
+        site.nodes[0].account.credits = 0
+
+    waiting = asyncio.create_task(site.serve(Call([]), LANE, "a", queue_s=1e-9))
+    # Two turns of the loop from now: just before the end of the wait is told.
+    loop.call_soon(loop.call_soon, promise_and_break)
+    await settle()
+    assert [error.reason for error in site.refused] == ["late"]
+    await waiting
+    assert len(site.room) == 0
+
+
 async def test_who_is_displaced_hears_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controlplane.gateway.waiting.crowd.WAITING_MAX", 1)
     site = Site([0])
