@@ -12,6 +12,7 @@ from django.db import connections
 
 from controlplane.core.audit import OPERATOR
 from controlplane.core.conflict import Conflict
+from controlplane.routing.bodies import summary_json
 from controlplane.routing.models import RuleSet, State
 from controlplane.routing.selectors import (
     rules_of,
@@ -267,3 +268,15 @@ def test_the_database_allows_one_in_force_and_one_on_trial() -> None:
         rows("UPDATE rule_sets SET state = 'published' WHERE version = 2")
     with pytest.raises(psycopg.errors.UniqueViolation):
         rows("UPDATE rule_sets SET state = 'canary' WHERE version > 1")
+
+
+def test_the_list_of_versions_reads_no_rules() -> None:
+    publish(TO_SMALL, generates("more", "large"))
+    publish(TO_LARGE)
+    ruleset_rollback(actor=OPERATOR)
+    found = ruleset_list(actor=OPERATOR)
+    assert [vars(each)["rules_count"] for each in found] == [2, 1, 2]
+    origins = [each for one in found for each in (one.based_on, one.copy_of) if each is not None]
+    assert origins
+    assert all("rules" in each.get_deferred_fields() for each in [*found, *origins])
+    assert [summary_json(each)["version"] for each in found] == [3, 2, 1]
