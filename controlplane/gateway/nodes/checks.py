@@ -54,8 +54,8 @@ def hello_problem(hello: Hello) -> str | None:
     """The first field of a hello that is out of range."""
     for field in ("node", "epoch", "pool", "region", "engine", "device", "dtype"):
         chars_max = PLACE_CHARS_MAX if field in ("pool", "region") else NAME_CHARS_MAX
-        if not 1 <= len(getattr(hello, field)) <= chars_max:
-            return f"hello.{field}: must have 1 to {chars_max} characters"
+        if not _is_name(getattr(hello, field), chars_max):
+            return f"hello.{field}: must have 1 to {chars_max} printable characters"
     ranges = (
         ("credits", hello.credits, 0, CREDITS_MAX),
         ("block_size", hello.block_size, 1, BLOCK_SIZE_MAX),
@@ -71,9 +71,14 @@ def hello_problem(hello: Hello) -> str | None:
     return next((problem for offer in hello.models if (problem := _offer_problem(offer))), None)
 
 
+def _is_name(text: str, chars_max: int) -> bool:
+    # One NUL would keep the database from taking the view of all nodes of this gateway.
+    return 1 <= len(text) <= chars_max and text.isprintable()
+
+
 def _offer_problem(offer: ModelOffer) -> str | None:
-    if not 1 <= len(offer.name) <= NAME_CHARS_MAX:
-        return f"hello.models.name: must have 1 to {NAME_CHARS_MAX} characters"
+    if not _is_name(offer.name, NAME_CHARS_MAX):
+        return f"hello.models.name: must have 1 to {NAME_CHARS_MAX} printable characters"
     if not 1 <= offer.context_window <= CONTEXT_WINDOW_MAX:
         return f"hello.models.context_window: {offer.context_window} is out of range"
     if any(not 1 <= size <= DIMENSIONS_MAX for size in offer.dimensions):

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controlplane.gateway.nodes.account import NoCredit
+from controlplane.gateway.nodes.checks import hello_problem
 from controlplane.gateway.nodes.drafts import Drafts
 from controlplane.gateway.nodes.host import LinkRefused
 from controlplane.gateway.nodes.link import LinkState, NodeLink
@@ -170,6 +171,16 @@ async def test_a_frame_that_cannot_be_true_is_one_strike(frame: FromNode) -> Non
     wire.take(frame)
     assert (wire.strikes, wire.closed) == (1, [])
     await wire.world.fleet.close()
+
+
+@pytest.mark.parametrize("field", ["node", "epoch", "pool", "region", "engine", "device", "dtype"])
+def test_a_name_in_a_hello_is_printable(field: str) -> None:
+    for text in ("", "a\0", "a\n", "a" * 1000):
+        problem = hello_problem(make_hello(**{field: text}))
+        assert problem is not None and problem.startswith(f"hello.{field}:")
+    offer = make_hello().models[0]
+    problem = hello_problem(make_hello(models=[msgspec.structs.replace(offer, name="a\0")]))
+    assert problem is not None and problem.startswith("hello.models.name:")
 
 
 async def test_drafts_are_counted_until_they_are_taken() -> None:
