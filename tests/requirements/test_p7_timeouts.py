@@ -14,7 +14,7 @@ from controlplane.gateway.nodes.breaker import FAILURES_IN_A_ROW_MAX, BreakerSta
 from controlplane.gateway.nodes.times import KNOWN_MIN, Bound
 from tests.support.fleet import MODEL, QUICK, until
 from tests.support.gateway import GatewayUnderTest, running_gateway
-from tests.support.nodes import HandNode, hand_node, named_node
+from tests.support.nodes import hand_node, named_node
 from tests.support.serving import Serving
 
 # As in production, but for the floor: a test need not wait for seconds.
@@ -65,27 +65,20 @@ async def test_once_a_node_is_known_its_standstill_is_noticed_at_once(adaptive: 
 
 async def test_a_node_that_fails_gets_no_work_while_another_is_there(bare: Serving) -> None:
     under_test = bare.under_test
-    async with (
-        hand_node(under_test, bare.model, name="bad") as bad,
-        named_node(under_test, bare.model, "good"),
-    ):
-        link = under_test.fleet.nodes()["bad"]
-        while link.breaker.state is BreakerState.CLOSED:
-            await answered(bare, bad)
-        assert link.breaker.ejections == 1
-        assert link not in under_test.fleet.candidates(MODEL)
-        answers = [await bare.chat() for _ in range(FAILURES_IN_A_ROW_MAX)]
-        assert {answer.headers["x-sluice-node"] for answer in answers} == {"good"}
-        await under_test.at_rest()
-
-
-async def answered(bare: Serving, bad: HandNode) -> None:
-    """One request, which the bad node gives up if it gets it."""
-    asked = asyncio.create_task(bare.chat())
-    await until(lambda: bad.jobs or asked.done())
-    if bad.jobs:
-        await bad.answer(await bad.job(), finish="error")
-    assert (await asked).status_code == 200
+    async with hand_node(under_test, bare.model, name="bad") as bad:
+        for _ in range(FAILURES_IN_A_ROW_MAX):
+            asked = asyncio.create_task(bare.chat())
+            await bad.answer(await bad.job(), finish="error")
+            assert (await asked).status_code == 503
+        (link,) = under_test.fleet.nodes().values()
+        assert (link.breaker.state, link.breaker.ejections) == (BreakerState.OPEN, 1)
+        # The last node of a model is never left out.
+        assert under_test.fleet.candidates(MODEL) == (link,)
+        async with named_node(under_test, bare.model, "good"):
+            assert link not in under_test.fleet.candidates(MODEL)
+            answers = [await bare.chat() for _ in range(FAILURES_IN_A_ROW_MAX)]
+            assert {answer.headers["x-sluice-node"] for answer in answers} == {"good"}
+            await under_test.at_rest()
 
 
 async def test_nothing_is_repeated_once_the_client_has_seen_a_token(bare: Serving) -> None:
