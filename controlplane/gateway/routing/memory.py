@@ -27,7 +27,9 @@ class Roster:
 
 
 class RoutingMemory:
-    """Each thing is made when first asked for; at a bound the one not used longest is forgotten."""
+    """Each thing is made when first asked for; at a bound the one not used longest is forgotten, of
+    rosters the oldest.
+    """
 
     def __init__(self) -> None:
         self._means: OrderedDict[str, FleetMeans] = OrderedDict()
