@@ -54,5 +54,7 @@ async def test_a_timestamp_at_the_beginning_is_named_and_priced(bare: Serving) -
         # The project has not asked for its texts to be kept.
         assert miss.get("around") is None
         keep_content(bare)
-        around = (await ask(bare, f"It is 12:01:30. {RULES}"))["miss"]["around"]
-        assert around["now"] in "12:01:30" and around["was"] in "11:48:59"
+        # Now it has, but not of the prompt before.
+        assert (await ask(bare, f"It is 12:01:30. {RULES}"))["miss"].get("around") is None
+        around = (await ask(bare, f"It is 13:22:47. {RULES}"))["miss"]["around"]
+        assert around["now"] in "13:22:47" and around["was"] in "12:01:30"
