@@ -7,68 +7,70 @@ expected, and stand in for a node whose own events have stopped coming.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
+from math import inf
 
-import msgspec
+# A prediction is forgotten with its generation, of which there are two: it lives for one at least.
+GENERATION_S = 4.0
+LIFE_S_MAX = 2 * GENERATION_S
+# Of one generation, all nodes together; a block is some 60 bytes.
+BLOCKS_MAX = 131_072
 
-LIFE_S = 8.0
-# All chains together; a block is some 60 bytes.
-BLOCKS_MAX = 262_144
-
-
-class _Entry(msgspec.Struct, frozen=True):
-    node: str
-    chain: Sequence[bytes]
-    until_s: float
+Blocks = dict[str, set[bytes]]
 
 
 class Predictions:
-    """What was dispatched lately, oldest first; the oldest go when there are too many blocks."""
+    """What was dispatched lately, as sets of blocks by node. Each set has all the beginnings of
+    what is in it, so that a chain is looked up by halving.
+    """
 
     def __init__(self) -> None:
-        self._entries: deque[_Entry] = deque()
-        self._by_node: dict[str, deque[_Entry]] = {}
-        self._blocks = 0
+        self._fresh: Blocks = {}
+        self._old: Blocks = {}
+        self._count = 0
+        self._since_s = -inf
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return sum(len(blocks) for part in (self._fresh, self._old) for blocks in part.values())
 
     def add(self, node: str, chain: Sequence[bytes], now_s: float) -> None:
-        """The node has been sent a prompt with this chain of blocks, which must not change."""
-        entry = _Entry(node, chain, now_s + LIFE_S)
-        self._entries.append(entry)
-        self._by_node.setdefault(node, deque()).append(entry)
-        self._blocks += len(chain)
-        while self._entries[0].until_s <= now_s or self._blocks > BLOCKS_MAX:
-            self._forget_oldest()
-            if not self._entries:
-                return
+        """The node has been sent a prompt with this chain of blocks."""
+        if not chain:
+            return
+        self._age(now_s)
+        if self._count + len(chain) > BLOCKS_MAX:
+            self._turn(now_s)
+        blocks = self._fresh.setdefault(node, set())
+        before = len(blocks)
+        blocks.update(chain[:BLOCKS_MAX])
+        self._count += len(blocks) - before
 
     def blocks(self, node: str, chain: Sequence[bytes], now_s: float) -> int:
         """Leading blocks of a chain that a node should have by now."""
-        entries = self._by_node.get(node, ())
-        return max(
-            (_shared(each.chain, chain) for each in entries if each.until_s > now_s), default=0
-        )
+        self._age(now_s)
+        return max(_leading(part.get(node), chain) for part in (self._fresh, self._old))
 
-    def _forget_oldest(self) -> None:
-        oldest = self._entries.popleft()
-        self._blocks -= len(oldest.chain)
-        entries = self._by_node[oldest.node]
-        entries.popleft()
-        if not entries:
-            del self._by_node[oldest.node]
+    def _age(self, now_s: float) -> None:
+        age_s = now_s - self._since_s
+        if age_s >= LIFE_S_MAX:
+            self._fresh = {}
+        if age_s >= GENERATION_S:
+            self._turn(now_s)
+
+    def _turn(self, now_s: float) -> None:
+        self._old, self._fresh = self._fresh, {}
+        self._count = 0
+        self._since_s = now_s
 
 
-def _shared(one: Sequence[bytes], other: Sequence[bytes]) -> int:
-    """Length of the common beginning: equal hashes mean that everything before is equal, too."""
-    if not one or not other or one[0] != other[0]:
+def _leading(blocks: set[bytes] | None, chain: Sequence[bytes]) -> int:
+    """How many of the chain's first blocks are there: none is without all those before it."""
+    if not blocks or not chain or chain[0] not in blocks:
         return 0
-    low, high = 1, min(len(one), len(other))
+    low, high = 1, len(chain)
     while low < high:
         middle = (low + high + 1) // 2
-        if one[middle - 1] == other[middle - 1]:
+        if chain[middle - 1] in blocks:
             low = middle
         else:
             high = middle - 1

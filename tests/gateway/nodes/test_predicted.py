@@ -5,7 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.gateway.nodes.predicted import BLOCKS_MAX, LIFE_S, Predictions
+from controlplane.gateway.nodes.predicted import (
+    BLOCKS_MAX,
+    GENERATION_S,
+    LIFE_S_MAX,
+    Predictions,
+)
 from inference.contract.blocks import chain_hashes
 
 
@@ -37,17 +42,27 @@ def test_the_longest_common_beginning_by_node(
 def test_a_prediction_ends() -> None:
     predictions = Predictions()
     predictions.add("ada", chain(1, 2), 0.0)
-    assert predictions.blocks("ada", chain(1, 2), LIFE_S - 0.1) == 2
-    assert predictions.blocks("ada", chain(1, 2), LIFE_S) == 0
-    predictions.add("bob", chain(3), LIFE_S)
-    assert len(predictions) == 1
+    assert predictions.blocks("ada", chain(1, 2), GENERATION_S + 0.1) == 2
+    predictions.add("bob", chain(3), LIFE_S_MAX - 0.1)
+    assert predictions.blocks("ada", chain(1, 2), LIFE_S_MAX + 0.2) == 0
+    assert predictions.blocks("bob", chain(3), LIFE_S_MAX + 0.2) == 1
+    # After a long silence all at once.
+    assert predictions.blocks("bob", chain(3), 10 * LIFE_S_MAX) == 0
+    assert len(predictions) == 0
 
 
 def test_their_number_is_bounded() -> None:
     predictions = Predictions()
-    long = chain(*range(BLOCKS_MAX // 4))
+    long = chain(*range(BLOCKS_MAX // 2))
     for number in range(10):
         predictions.add(f"node-{number}", long, 0.0)
-        assert len(predictions) <= 4
+        assert len(predictions) <= 2 * BLOCKS_MAX
     assert predictions.blocks("node-0", long, 0.0) == 0
     assert predictions.blocks("node-9", long, 0.0) == len(long)
+
+
+def test_prompts_without_a_block_are_not_kept() -> None:
+    predictions = Predictions()
+    for _ in range(1_000):
+        predictions.add("ada", [], 0.0)
+    assert len(predictions) == 0
