@@ -43,7 +43,7 @@ def driver(product: Product, tmp_path: Path) -> Iterator[Driver]:
     made = Driver(place, supervisor)
     yield made
     made.stop()
-    assert not [each for each in _processes() if "inference" in each]
+    assert not [each for each in _processes() if " -m inference " in each]
 
 
 def _processes() -> list[str]:
