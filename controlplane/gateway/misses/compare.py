@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
 
 import msgspec
+
+from controlplane.kernel.gallop import last_true
 
 TOKEN_BYTES = 4
 # A place where two prompts agree again is looked for this far behind the one where they part: the
@@ -61,25 +63,6 @@ def _run(first: bytes, second: bytes, start_first: int, start_second: int) -> in
         return first[a + low : a + high] == second[b + low : b + high]
 
     return last_true(most, same)
-
-
-def last_true(most: int, same: Callable[[int, int], bool]) -> int:
-    """The largest n up to `most` for which `same` holds of the range from 0 to n.
-
-    `same(low, high)` is asked of ranges whose beginning is known to hold.
-    """
-    low, stride = 0, 1
-    while low < most and same(low, min(low + stride, most)):
-        low = min(low + stride, most)
-        stride *= 2
-    high = min(low + stride, most + 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        if same(low, middle):
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 # What changes from call to call by its nature. The order matters: a date is also a number.

@@ -69,12 +69,8 @@ def explain(
     blocks_seen: int,
     elsewhere: bool,
     text: ModelText,
-) -> Miss | None:
-    """None where the cache gave all it could. `blocks_seen` are those shared with `earlier`."""
-    if offered.prompt <= offered.block_size:
-        return Miss(cause="below_block_size", missed_tokens=0)
-    if not offered.missed:
-        return None
+) -> Miss:
+    """For a prompt of which tokens were missed; `blocks_seen` are those shared with `earlier`."""
     seen_tokens = min(blocks_seen * offered.block_size, offered.possible)
     if seen_tokens > offered.delivered or offered.available > offered.delivered:
         return _lost(offered, seen_tokens)

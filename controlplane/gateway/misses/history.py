@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from controlplane.gateway.misses.compare import last_true
+from controlplane.kernel.gallop import last_true
 
 TENANTS_MAX = 512
 PROMPTS_PER_TENANT = 16
@@ -45,8 +45,9 @@ class History:
         self._bytes += len(seen.tokens)
         if len(prompts) > PROMPTS_PER_TENANT:
             self._bytes -= len(prompts.pop().tokens)
-        self._heads[_digest(head)] = tenant
-        self._heads.move_to_end(_digest(head))
+        digest = _digest(head)
+        self._heads[digest] = tenant
+        self._heads.move_to_end(digest)
         if len(self._heads) > HEADS_MAX:
             self._heads.popitem(last=False)
         while self._bytes > BYTES_MAX or len(self._tenants) > TENANTS_MAX:

@@ -44,6 +44,9 @@ class MissTeller:
             return Miss(cause="below_block_size", missed_tokens=0)
         now = Seen(pack(prompted.tokens), prompted.chains, prompted.tools, content=prompted.content)
         head = now.tokens[: size * TOKEN_BYTES]
+        if not offered.missed:
+            self._history.add(prompted.tenant, now, head)
+            return None
         earlier, blocks = self._history.nearest(prompted.tenant, size, prompted.chains[size])
         miss = explain(
             now,
@@ -54,8 +57,6 @@ class MissTeller:
             text=prompted.text,
         )
         self._history.add(prompted.tenant, now, head)
-        if miss is None:
-            return None
         # Projects share their organization's cache, but each decides about its own text.
         kept = prompted.content and earlier is not None and earlier.content
         return msgspec.structs.replace(

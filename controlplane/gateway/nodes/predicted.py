@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
+from controlplane.kernel.gallop import last_true
+
 # A prediction is forgotten with its generation, of which there are two: it lives for one at least.
 GENERATION_S = 4.0
 LIFE_S_MAX = 2 * GENERATION_S
@@ -65,13 +67,6 @@ class Predictions:
 
 def _leading(blocks: set[bytes] | None, chain: Sequence[bytes]) -> int:
     """How many of the chain's first blocks are there: none is without all those before it."""
-    if not blocks or not chain or chain[0] not in blocks:
+    if not blocks:
         return 0
-    low, high = 1, len(chain)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if chain[middle - 1] in blocks:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    return last_true(len(chain), lambda _, high: chain[high - 1] in blocks)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
 
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.means import FleetMeans
@@ -14,6 +15,9 @@ MODELS_MAX = 256
 ROSTERS_MAX = 16
 BLOCK_SIZES_MAX = 32
 RINGS_MAX = 32
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
 
 
 class Roster:
@@ -39,19 +43,11 @@ class RoutingMemory:
 
     def means(self, model: str) -> FleetMeans:
         """Of the nodes of a model."""
-        if model not in self._means:
-            self._means[model] = FleetMeans()
-            _bound(self._means, MODELS_MAX)
-        self._means.move_to_end(model)
-        return self._means[model]
+        return _kept(self._means, model, FleetMeans, MODELS_MAX)
 
     def predictions(self, block_size: int) -> Predictions:
         """Of the nodes with this block size."""
-        if block_size not in self._predictions:
-            self._predictions[block_size] = Predictions()
-            _bound(self._predictions, BLOCK_SIZES_MAX)
-        self._predictions.move_to_end(block_size)
-        return self._predictions[block_size]
+        return _kept(self._predictions, block_size, Predictions, BLOCK_SIZES_MAX)
 
     def roster(self, nodes: tuple[NodeLink, ...]) -> Roster:
         """Of these nodes: mostly the same from request to request, and many."""
@@ -63,11 +59,16 @@ class RoutingMemory:
 
     def ring(self, names: tuple[str, ...]) -> Ring:
         """With these nodes on it."""
-        if names not in self._rings:
-            self._rings[names] = Ring(names)
-            _bound(self._rings, RINGS_MAX)
-        self._rings.move_to_end(names)
-        return self._rings[names]
+        return _kept(self._rings, names, lambda: Ring(names), RINGS_MAX)
+
+
+def _kept(kept: OrderedDict[Key, Value], key: Key, make: Callable[[], Value], most: int) -> Value:
+    found = kept.get(key)
+    if found is None:
+        found = kept[key] = make()
+        _bound(kept, most)
+    kept.move_to_end(key)
+    return found
 
 
 def _bound(kept: OrderedDict[Any, Any], most: int) -> None:

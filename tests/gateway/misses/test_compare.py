@@ -9,7 +9,6 @@ from controlplane.gateway.misses.compare import (
     AGREE_TOKENS,
     GAP_TOKENS_MAX,
     Change,
-    last_true,
     pack,
     part,
 )
@@ -49,11 +48,6 @@ def test_a_gap_beyond_the_bound_is_new_text() -> None:
     assert part(pack(was), pack([1, *tail])).again == 0
     assert part(pack(was[1:]), pack([3, *tail])).again == 0
     assert part(pack([1, *was[2:]]), pack([1, *tail])).again == AGREE_TOKENS
-
-
-@given(st.integers(0, 200), st.integers(0, 200))
-def test_last_true(truth: int, most: int) -> None:
-    assert last_true(most, lambda _, high: high <= truth) == min(truth, most)
 
 
 def test_kinds_of_changes_are_told_by_what_they_are_a_part_of() -> None:
