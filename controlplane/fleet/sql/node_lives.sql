@@ -100,6 +100,8 @@ END
 $$;
 
 -- One gateway's whole view at once: its links ({node, facts}) and how many requests wait, by model.
+-- A node's own row is touched at most every 30 seconds: it is wide, logged, and of a thousand nodes;
+-- who wants to know it to the second reads the links.
 CREATE FUNCTION fleet_links(me text, links jsonb, waits jsonb)
 RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
@@ -110,7 +112,8 @@ BEGIN
     JOIN nodes n ON n.id = l.node::uuid
     ON CONFLICT (node_id, gateway) DO UPDATE SET facts = EXCLUDED.facts, seen_at = now();
     UPDATE nodes SET last_seen_at = now()
-    WHERE id IN (SELECT l.node::uuid FROM jsonb_to_recordset(links) AS l (node text));
+    WHERE id IN (SELECT l.node::uuid FROM jsonb_to_recordset(links) AS l (node text))
+        AND coalesce(last_seen_at, '-infinity') < now() - interval '30 seconds';
     DELETE FROM node_links WHERE (gateway = me AND seen_at < now())
         OR seen_at < now() - interval '1 minute';
     INSERT INTO gateway_queues (gateway, waiting, seen_at) VALUES (me, waits, now())
