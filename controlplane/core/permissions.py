@@ -18,6 +18,7 @@ class Action(StrEnum):
 
     ORGANIZATION_VIEW = "organization.view"
     ORGANIZATION_UPDATE = "organization.update"
+    MEMBER_VIEW = "member.view"
     MEMBER_MANAGE = "member.manage"
     PROJECT_CREATE = "project.create"
     PROJECT_UPDATE = "project.update"
@@ -28,6 +29,12 @@ class Action(StrEnum):
     BUDGET_SET = "budget.set"
     REQUEST_VIEW = "request.view"
     LEDGER_VIEW = "ledger.view"
+    INVOICE_ISSUE = "invoice.issue"
+    PERIOD_CLOSE = "period.close"
+    EXPORT_MAKE = "export.make"
+    TEMPLATE_VIEW = "template.view"
+    TEMPLATE_MANAGE = "template.manage"
+    ADMIN_KEY_MANAGE = "admin_key.manage"
     PLAYGROUND_USE = "playground.use"
     AUDIT_VIEW = "audit.view"
     # Of the whole installation, not of one organization: only for staff.
@@ -37,6 +44,9 @@ class Action(StrEnum):
     FLEET_VIEW = "fleet.view"
     FLEET_MANAGE = "fleet.manage"
     ROUTING_MANAGE = "routing.manage"
+    CREDIT_GRANT = "credit.grant"
+    MARGIN_VIEW = "margin.view"
+    CONFIG_MANAGE = "config.manage"
 
 
 PLATFORM_ACTIONS = frozenset(
@@ -47,15 +57,37 @@ PLATFORM_ACTIONS = frozenset(
         Action.FLEET_VIEW,
         Action.FLEET_MANAGE,
         Action.ROUTING_MANAGE,
+        Action.CREDIT_GRANT,
+        Action.MARGIN_VIEW,
+        Action.CONFIG_MANAGE,
     }
 )
 _SEE = frozenset({Action.ORGANIZATION_VIEW, Action.REQUEST_VIEW})
-_BUILD = frozenset({Action.KEY_VIEW, Action.KEY_CREATE, Action.KEY_REVOKE, Action.PLAYGROUND_USE})
-_MONEY = frozenset({Action.LEDGER_VIEW, Action.BUDGET_SET})
+_BUILD = frozenset(
+    {
+        Action.KEY_VIEW,
+        Action.KEY_CREATE,
+        Action.KEY_REVOKE,
+        Action.PLAYGROUND_USE,
+        Action.TEMPLATE_VIEW,
+        Action.TEMPLATE_MANAGE,
+    }
+)
+_MONEY = frozenset(
+    {
+        Action.LEDGER_VIEW,
+        Action.BUDGET_SET,
+        Action.INVOICE_ISSUE,
+        Action.PERIOD_CLOSE,
+        Action.EXPORT_MAKE,
+    }
+)
 _RUN = frozenset(
     {
         Action.ORGANIZATION_UPDATE,
+        Action.MEMBER_VIEW,
         Action.MEMBER_MANAGE,
+        Action.ADMIN_KEY_MANAGE,
         Action.PROJECT_CREATE,
         Action.PROJECT_UPDATE,
         Action.LIMIT_SET,
