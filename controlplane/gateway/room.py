@@ -12,7 +12,11 @@ from controlplane.gateway.s2_balance.balance import Cluster
 from controlplane.gateway.s4_route.rules import queue_claim, queue_lane
 from controlplane.gateway.trip import Trip, made
 from controlplane.gateway.waiting.claim import NoRoom
+from controlplane.kernel.clock import monotonic_s
 from inference.contract.frames import BYTES_PER_TOKEN
+
+# Well within the time after which a node that stands still is noticed.
+SEEN_S = 1.5
 
 
 async def find_room(trip: Trip, tried: set[str]) -> tuple[NodeLink, ...]:
@@ -47,9 +51,18 @@ async def find_room(trip: Trip, tried: set[str]) -> tuple[NodeLink, ...]:
         tried=frozenset(tried),
     )
     try:
-        return await trip.world.waiting.roomy(call, lane, nodes, claim=claim)
+        roomy = await trip.world.waiting.roomy(call, lane, nodes, claim=claim)
     except NoRoom as error:
         raise overloaded(error) from error
+    return _lively(roomy) if tried else roomy
+
+
+def _lively(nodes: tuple[NodeLink, ...]) -> tuple[NodeLink, ...]:
+    """Those seen a moment ago, if any: nodes are often lost together, and one that nobody has asked
+    for anything since may stand still as well.
+    """
+    floor_s = monotonic_s() - SEEN_S
+    return tuple(link for link in nodes if link.seen_s >= floor_s) or nodes
 
 
 def _nodes_now(

@@ -10,7 +10,8 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from controlplane.gateway import call
+from controlplane.gateway import call, room
+from controlplane.kernel.clock import monotonic_s
 from controlplane.kernel.price import TokenCounts
 from inference.contract.codec import encode
 from inference.contract.frames import FRAME_BYTES_MAX, Draining
@@ -31,6 +32,27 @@ async def test_node_lost_before_the_first_token_is_replaced(bare: Serving) -> No
             assert answer.headers["x-sluice-node"] == "second"
             await bare.under_test.at_rest()
     assert only_settlement(bare.under_test) == TokenCounts(uncached=4, cached=0, output=6)
+
+
+async def test_another_attempt_goes_to_a_node_that_was_seen_since(
+    bare: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of nodes that freeze together, one that had no work looks free for longer."""
+    monkeypatch.setattr(room, "SEEN_S", 0.2)
+    under_test = bare.under_test
+    async with (
+        hand_node(under_test, bare.model, name="first", credits=1) as first,
+        named_node(under_test, bare.model, "works", tokens_per_s=50.0),
+    ):
+        jobs = [asyncio.create_task(bare.chat(max_tokens=60)) for _ in range(2)]
+        await first.job()
+        async with hand_node(under_test, bare.model, name="mute"):
+            links = {link.identity.name: link for link in under_test.fleet.candidates(MODEL)}
+            await until(lambda: monotonic_s() - links["mute"].seen_s > room.SEEN_S)
+            await first.socket.close()
+            answers = await asyncio.gather(*jobs)
+    assert [answer.headers["x-sluice-node"] for answer in answers] == ["works", "works"]
+    await under_test.at_rest()
 
 
 async def test_node_that_refuses_is_replaced(bare: Serving) -> None:

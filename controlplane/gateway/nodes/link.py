@@ -125,6 +125,11 @@ class NodeLink:
         return self.state is LinkState.DRAINING or self.orders.standing == "draining"
 
     @property
+    def seen_s(self) -> float:
+        """When the node last answered or stepped, on the monotonic clock."""
+        return self._liveness.seen_s
+
+    @property
     def follows_grammars(self) -> bool:
         """It holds outputs to a grammar, or a server behind it does that, from the request."""
         return not {Capability.GRAMMAR, Capability.TEXT}.isdisjoint(self.hello.capabilities)

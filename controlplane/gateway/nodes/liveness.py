@@ -39,6 +39,11 @@ class Liveness:
         self.ping_number = 0
 
     @property
+    def seen_s(self) -> float:
+        """When it last did anything, on the monotonic clock."""
+        return max(self._pong_s, self._step_s)
+
+    @property
     def suspect(self) -> bool:
         """It stands still just now, as far as is known."""
         return self._suspect_s is not None
