@@ -22,6 +22,7 @@ from controlplane.gateway.snapshot import (
     KeyRecord,
     ModelRecord,
     ProjectRecord,
+    PromptRecord,
     SafetyMode,
     Snapshot,
 )
@@ -55,6 +56,7 @@ class _Loaded(msgspec.Struct, frozen=True, kw_only=True):
     rules: tuple[RouteRule, ...]
     candidate: Candidate | None
     budgets: frozenset[str]
+    prompts: dict[str, PromptRecord]
 
 
 _decoder = msgspec.json.Decoder(_Loaded)
@@ -142,6 +144,7 @@ class SnapshotSource:
             rules=loaded.rules,
             candidate=loaded.candidate,
             budgets=loaded.budgets,
+            prompts=loaded.prompts,
         )
 
     def _salt(self, organization: str) -> bytes:

@@ -5,7 +5,8 @@ from django.db import models
 
 from controlplane.catalog.warm import NODES_MOST
 from controlplane.core.models import BaseModel
-from controlplane.tenants.models import User
+from controlplane.kernel.rules import PERMILLE
+from controlplane.tenants.models import Organization, Project, User
 
 MODEL_NAME = RegexValidator(
     r"\A[A-Za-z0-9][A-Za-z0-9._:/-]{0,99}\Z",
@@ -14,6 +15,10 @@ MODEL_NAME = RegexValidator(
 POOL_NAME = RegexValidator(r"\A[a-z0-9][a-z0-9-]{0,49}\Z", "Use a-z, 0-9 and - only, at most 50.")
 CONTEXT_TOKENS_MAX = 10_000_000
 START_COMMAND_CHARS_MAX = 1_000
+PROMPT_NAME = RegexValidator(
+    r"\A[a-z0-9][a-z0-9_-]{0,63}\Z", "Use a-z, 0-9, _ and - only, at most 64."
+)
+PROMPT_NOTE_CHARS_MAX = 200
 
 
 class Task(models.TextChoices):
@@ -141,3 +146,82 @@ class PriceVersion(BaseModel):
 
     def __str__(self) -> str:
         return f"{self.model_id} v{self.version}"
+
+
+class PromptState(models.TextChoices):
+    """Where a version of a template is: at most one is published, at most one on trial."""
+
+    DRAFT = "draft"
+    CANARY = "canary"
+    PUBLISHED = "published"
+    RETIRED = "retired"
+
+
+class PromptTemplate(BaseModel):
+    """A stored prompt that requests name instead of sending it; for one project, or for all.
+
+    Its name never changes: requests are written with it.
+    """
+
+    organization = models.ForeignKey(Organization, on_delete=models.PROTECT, related_name="+")
+    project = models.ForeignKey(
+        Project, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
+    )
+    name = models.CharField(max_length=64, validators=[PROMPT_NAME])
+
+    class Meta:
+        db_table = "prompt_templates"
+        constraints = [
+            models.UniqueConstraint(fields=["organization", "name"], name="prompt_name_once"),
+            models.UniqueConstraint(fields=["id", "organization"], name="prompt_with_organization"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class PromptVersion(BaseModel):
+    """One version: `body` has the form of `kernel.prompts.PromptBody` and changes only in a draft.
+
+    `revision` counts a draft's changes; `copy_of` is the version that a rollback brought back. On
+    trial, `share_permille` of the requests that name no version get it.
+    """
+
+    organization = models.ForeignKey(Organization, on_delete=models.PROTECT, related_name="+")
+    template = models.ForeignKey(PromptTemplate, on_delete=models.PROTECT, related_name="versions")
+    version = models.PositiveIntegerField()
+    state = models.CharField(max_length=9, choices=PromptState.choices, default=PromptState.DRAFT)
+    note = models.CharField(max_length=PROMPT_NOTE_CHARS_MAX, default="", blank=True)
+    body = models.JSONField()
+    revision = models.PositiveIntegerField(default=1)
+    share_permille = models.PositiveSmallIntegerField(default=0)
+    copy_of = models.ForeignKey(
+        "self", on_delete=models.PROTECT, null=True, blank=True, related_name="+"
+    )
+    created_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, blank=True)
+    published_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        db_table = "prompt_versions"
+        constraints = [
+            models.UniqueConstraint(fields=["template", "version"], name="prompt_version_once"),
+            models.CheckConstraint(
+                condition=models.Q(state__in=PromptState.values), name="prompt_state_known"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(share_permille__lt=PERMILLE), name="prompt_share_bounds"
+            ),
+            models.UniqueConstraint(
+                fields=["template"],
+                condition=models.Q(state=PromptState.PUBLISHED),
+                name="prompt_published_once",
+            ),
+            models.UniqueConstraint(
+                fields=["template"],
+                condition=models.Q(state=PromptState.CANARY),
+                name="prompt_canary_once",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.template_id} v{self.version}"

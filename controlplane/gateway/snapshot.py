@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from controlplane.kernel.price import Price
+from controlplane.kernel.prompts import PromptBody
 from controlplane.kernel.rules import PRIORITY_NORMAL, Candidate, RouteRule, RuleBook
 
 SafetyMode = Literal["off", "flag", "block"]
@@ -71,8 +72,26 @@ class ModelRecord(msgspec.Struct, frozen=True, kw_only=True):
     digests: frozenset[str] | None = None
 
 
+class PromptRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored prompt template; `versions` are those that requests may name.
+
+    Without `project` all of its organization's may. `canary` gets `share_permille` of the requests
+    that name no version, `published` the others.
+    """
+
+    name: str
+    project: str | None
+    published: int
+    canary: int | None
+    share_permille: int
+    versions: dict[int, PromptBody]
+
+
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """Everything at one version. `budgets` are the ids of all that has one."""
+    """Everything at one version. `budgets` are the ids of all that has one.
+
+    `prompts` are found by organization and name: `<id>/<name>`.
+    """
 
     version: int
     keys: dict[str, KeyRecord]
@@ -81,6 +100,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     rules: tuple[RouteRule, ...]
     candidate: Candidate | None = None
     budgets: frozenset[str] = frozenset()
+    prompts: dict[str, PromptRecord] = {}
 
     @cached_property
     def book(self) -> RuleBook:

@@ -89,6 +89,30 @@ WITH limited AS (
     LEFT JOIN LATERAL jsonb_array_elements(s.rules) WITH ORDINALITY AS r(rule, place) ON true
     WHERE s.state IN ('published', 'canary')
     GROUP BY s.id
+), prompt_rows AS (
+    SELECT replace(t.organization_id::text, '-', '') || '/' || t.name AS name, json_build_object(
+        'name', t.name,
+        'project', replace(t.project_id::text, '-', ''),
+        'published', v.published,
+        'canary', v.canary,
+        'share_permille', v.share_permille,
+        'versions', v.bodies
+    ) AS body
+    FROM prompt_templates t
+    CROSS JOIN LATERAL (
+        SELECT max(s.version) FILTER (WHERE s.state = 'published') AS published,
+               max(s.version) FILTER (WHERE s.state = 'canary') AS canary,
+               coalesce(max(s.share_permille) FILTER (WHERE s.state = 'canary'), 0)
+                   AS share_permille,
+               json_object_agg(s.version, s.body) AS bodies
+        FROM (
+            SELECT * FROM prompt_versions
+            WHERE template_id = t.id AND (published_at IS NOT NULL OR state = 'canary')
+            -- Those that requests may name; `catalog/prompts.py` bounds their bytes by this number.
+            ORDER BY state = 'canary' DESC, published_at DESC LIMIT 5
+        ) s
+    ) v
+    WHERE v.published IS NOT NULL
 )
 SELECT json_build_object(
     'version', config_version_now(),
@@ -100,7 +124,8 @@ SELECT json_build_object(
         SELECT json_build_object('rules', rules, 'share_permille', share_permille)
         FROM rule_rows WHERE state = 'canary'
     ),
-    'budgets', (SELECT coalesce(json_agg(hex), '[]') FROM limited)
+    'budgets', (SELECT coalesce(json_agg(hex), '[]') FROM limited),
+    'prompts', (SELECT coalesce(json_object_agg(name, body), '{}') FROM prompt_rows)
 )::text
 $$;
 
