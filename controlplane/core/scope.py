@@ -1,4 +1,4 @@
-"""Which organizations' rows a transaction may see: `SET LOCAL app.orgs`, read by the row policies.
+"""Which rows a transaction may see: `SET LOCAL app.orgs` and `app.person`, read by row policies.
 
 Without a scope the app's role sees no row of a protected table.
 """
@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from django.db import connections, transaction
 
 DEFAULT = "default"
-_READ = "SELECT coalesce(current_setting('app.orgs', true), '')"
-_WRITE = "SELECT set_config('app.orgs', %s, true)"
+ORGANIZATIONS, PERSON = "app.orgs", "app.person"
+_READ = "SELECT coalesce(current_setting(%s, true), '')"
+_WRITE = "SELECT set_config(%s, %s, true)"
 
 
 @contextmanager
@@ -20,13 +21,25 @@ def organization_scope(ids: Iterable[uuid.UUID], using: str = DEFAULT) -> Iterat
 
     Scopes nest: the inner one replaces the outer until it ends.
     """
-    wanted = "{" + ",".join(str(one) for one in ids) + "}"
+    with _set(ORGANIZATIONS, "{" + ",".join(str(one) for one in ids) + "}", using):
+        yield
+
+
+@contextmanager
+def person_scope(user_id: uuid.UUID, using: str = DEFAULT) -> Iterator[None]:
+    """A transaction that also sees in which organizations this user is a member."""
+    with _set(PERSON, str(user_id), using):
+        yield
+
+
+@contextmanager
+def _set(name: str, value: str, using: str) -> Iterator[None]:
     with transaction.atomic(using=using):
         with connections[using].cursor() as cursor:
-            cursor.execute(_READ)
+            cursor.execute(_READ, [name])
             outer = cursor.fetchone()[0]
-            cursor.execute(_WRITE, [wanted])
+            cursor.execute(_WRITE, [name, value])
         yield
         # An exception rolls back to the savepoint, which restores the outer scope by itself.
         with connections[using].cursor() as cursor:
-            cursor.execute(_WRITE, [outer])
+            cursor.execute(_WRITE, [name, outer])

@@ -6,6 +6,7 @@ from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
 
 from controlplane.core.audit import Actor, Operator
 from controlplane.core.permissions import PLATFORM_ACTIONS, Action, Role, role_allows
+from controlplane.core.scope import person_scope
 from controlplane.tenants.models import Membership, User
 
 
@@ -13,8 +14,9 @@ def role_of(user: User, organization_id: uuid.UUID) -> Role | None:
     """The user's role in an organization; None where they are no member, or not active."""
     if not user.is_active:
         return None
-    found = Membership.objects.filter(user_id=user.id, organization_id=organization_id)
-    role = found.values_list("role", flat=True).first()
+    with person_scope(user.id):
+        found = Membership.objects.filter(user_id=user.id, organization_id=organization_id)
+        role = found.values_list("role", flat=True).first()
     return Role(role) if role else None
 
 

@@ -12,6 +12,12 @@ from django.db.models.functions import Lower
 from controlplane.core.models import BaseModel
 from controlplane.core.permissions import Role
 from controlplane.kernel.rules import PRIORITIES, PRIORITY_NORMAL
+from controlplane.tenants.models_people import FactorKind as FactorKind
+from controlplane.tenants.models_people import Invitation as Invitation
+from controlplane.tenants.models_people import OutsideIdentity as OutsideIdentity
+from controlplane.tenants.models_people import RecoveryCode as RecoveryCode
+from controlplane.tenants.models_people import SecondFactor as SecondFactor
+from controlplane.tenants.models_people import UserSession as UserSession
 
 NAME_CHARS_MAX = 100
 KEY_ID_CHARS = 12
@@ -39,11 +45,15 @@ class UserManager(BaseUserManager["User"]):
 
 
 class User(BaseModel, AbstractBaseUser):
-    """A person. `is_staff` runs the installation: catalog, fleet and routing."""
+    """A person. `is_staff` runs the installation: catalog, fleet and routing.
+
+    Playground tokens made before `tokens_from` are void.
+    """
 
     email = models.EmailField(unique=True)
     is_active = models.BooleanField(default=True)
     is_staff = models.BooleanField(default=False)
+    tokens_from = models.DateTimeField(null=True, blank=True)
 
     objects: ClassVar[UserManager] = UserManager()
     USERNAME_FIELD = "email"

@@ -7,7 +7,7 @@ import uuid
 
 from controlplane.core.models import AuditEntry
 from controlplane.core.permissions import Action, Role, role_allows
-from controlplane.core.scope import organization_scope
+from controlplane.core.scope import organization_scope, person_scope
 from controlplane.tenants.access import require, role_of
 from controlplane.tenants.models import ApiKey, Membership, Organization, Project, User
 
@@ -18,7 +18,9 @@ def organization_list(*, user: User) -> list[Organization]:
     """Organizations that the user is a member of, by name."""
     if not user.is_active:
         return []
-    return list(Organization.objects.filter(memberships__user_id=user.id).order_by("name", "id"))
+    with person_scope(user.id):
+        rows = Organization.objects.filter(memberships__user_id=user.id)
+        return list(rows.order_by("name", "id"))
 
 
 def organizations_named(*, name: str) -> list[Organization]:
@@ -36,15 +38,17 @@ def organization_ids(*, user: User, action: Action = Action.ORGANIZATION_VIEW) -
     """Ids of the organizations in which the user's role allows an action."""
     if not user.is_active:
         return []
-    rows = Membership.objects.filter(user_id=user.id).values_list("organization_id", "role")
+    with person_scope(user.id):
+        rows = list(Membership.objects.filter(user_id=user.id).values_list("organization", "role"))
     return [one for one, role in rows if role_allows(Role(role), action)]
 
 
 def organization_get(*, user: User, organization_id: uuid.UUID) -> Organization:
     """One organization; raises DoesNotExist to strangers."""
-    return Organization.objects.get(
-        id=organization_id, memberships__user_id=user.id, memberships__user__is_active=True
-    )
+    with person_scope(user.id):
+        return Organization.objects.get(
+            id=organization_id, memberships__user_id=user.id, memberships__user__is_active=True
+        )
 
 
 def organization_role(*, user: User, organization_id: uuid.UUID) -> Role | None:
@@ -55,8 +59,9 @@ def organization_role(*, user: User, organization_id: uuid.UUID) -> Role | None:
 def membership_list(*, user: User, organization_id: uuid.UUID) -> list[Membership]:
     """Members of an organization with their users, oldest first."""
     require(user, Action.ORGANIZATION_VIEW, organization_id)
-    found = Membership.objects.filter(organization_id=organization_id)
-    return list(found.select_related("user").order_by("id"))
+    with organization_scope([organization_id]):
+        found = Membership.objects.filter(organization_id=organization_id)
+        return list(found.select_related("user").order_by("id"))
 
 
 def project_list(*, user: User) -> list[Project]:

@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import ValidationError
 from django.db import IntegrityError
 from django.utils import timezone
 from psycopg.errors import UniqueViolation
 
-from controlplane.core.audit import Actor, Operator, audit_record
-from controlplane.core.permissions import GRANTABLE, Action, Role
+from controlplane.core.audit import Actor, audit_record
+from controlplane.core.permissions import Action, Role
 from controlplane.core.scope import organization_scope
 from controlplane.kernel.clock import wall_s
 from controlplane.kernel.keyformat import digest, new_credential, redacted
 from controlplane.kernel.playtoken import LIFETIME_S, PlayGrant, sign_grant
 from controlplane.kernel.rules import PRIORITIES, PRIORITY_NORMAL
-from controlplane.tenants.access import require, role_of
+from controlplane.tenants.access import require
 from controlplane.tenants.models import (
     NAME_CHARS_MAX,
     ONE_KEY_OF_A_FORM,
@@ -86,51 +86,6 @@ def organization_create(*, actor: Actor, name: str, owner: User) -> Organization
             detail={"name": made.name, "owner": owner.email},
         )
     return made
-
-
-def membership_set(
-    *, actor: Actor, organization: Organization, user: User, role: Role
-) -> Membership:
-    """Make a user a member, or change their role; nobody grants more than they may."""
-    require(actor, Action.MEMBER_MANAGE, organization.id)
-    before = role_of(user, organization.id)
-    _require_grantable(actor, organization.id, {role, before} - {None})
-    with organization_scope([organization.id]):
-        _require_another_owner(organization, user, role)
-        made, _ = Membership.objects.update_or_create(
-            organization=organization, user=user, defaults={"role": role.value}
-        )
-        audit_record(
-            actor,
-            "membership.set",
-            subject=made,
-            organization_id=organization.id,
-            detail={"user": user.email, "role": role.value, "before": before and before.value},
-        )
-    return made
-
-
-def _require_grantable(
-    actor: Actor, organization_id: uuid.UUID, roles: Iterable[Role | None]
-) -> None:
-    if isinstance(actor, Operator):
-        return
-    own = role_of(actor, organization_id) if isinstance(actor, User) else None
-    allowed = GRANTABLE[own] if own else frozenset()
-    if not set(roles) <= allowed:
-        raise PermissionDenied(Action.MEMBER_MANAGE)
-
-
-def _require_another_owner(organization: Organization, user: User, role: Role) -> None:
-    # The organization's row is the lock: two owners cannot demote each other at once.
-    Organization.objects.select_for_update().get(id=organization.id)
-    owners = set(
-        Membership.objects.filter(organization=organization, role=Role.OWNER.value).values_list(
-            "user_id", flat=True
-        )
-    )
-    if role != Role.OWNER and owners == {user.id}:
-        raise ValidationError({"role": "An organization keeps at least one owner."})
 
 
 def project_create(*, actor: Actor, organization: Organization, name: str) -> Project:

@@ -15,7 +15,7 @@ from controlplane.core.permissions import Role
 from controlplane.routing.selectors import ruleset_in_force
 from controlplane.routing.services import ruleset_canary_start, ruleset_draft_create
 from controlplane.tenants.accounts import setup_link_consume, setup_link_create
-from controlplane.tenants.services import membership_set
+from controlplane.tenants.people import membership_set
 from tests.browser.site import PASSWORD, Site, elsewhere
 from tests.browser.watch import DESK, PHONE, Watch, serious_findings, wider_than_screen
 from tests.support.rules import generates, publish

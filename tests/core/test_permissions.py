@@ -13,6 +13,7 @@ from controlplane.core.permissions import (
     role_allows,
 )
 from controlplane.tenants.access import require
+from controlplane.tenants.people import membership_set
 from tests.support.people import make_cast
 
 
@@ -31,10 +32,8 @@ def test_no_role_may_do_more_than_an_owner() -> None:
 @pytest.mark.usefixtures("database")
 def test_require_follows_the_matrix_for_each_role() -> None:
     cast = make_cast()
-    membership = cast.bob.memberships.get()
     for role in Role:
-        membership.role = role.value
-        membership.save()
+        membership_set(actor=OPERATOR, organization=cast.acme, user=cast.bob, role=role)
         for action in set(Action) - PLATFORM_ACTIONS:
             if role_allows(role, action):
                 require(cast.bob, action, cast.acme.id)

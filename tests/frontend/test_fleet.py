@@ -15,7 +15,7 @@ from controlplane.core.permissions import Role
 from controlplane.fleet.models import DigestState, ModelDigest, Node, NodeCredential
 from controlplane.fleet.services import node_credential_create
 from controlplane.kernel.keyformat import ENROL_PREFIX, parse_credential
-from controlplane.tenants.services import membership_set
+from controlplane.tenants.people import membership_set
 from tests.support.people import Cast, make_cast, signed_in
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -18,13 +19,14 @@ from django.db import connections
 from django.test import Client
 
 from controlplane.core.permissions import Role
-from controlplane.tenants.models import User
-from controlplane.tenants.services import apikey_create, membership_set
+from controlplane.core.scope import organization_scope
+from controlplane.tenants.models import Membership, User
+from controlplane.tenants.people import membership_set
+from controlplane.tenants.services import apikey_create
 from frontend import live
 from frontend.access import SESSION_KEY
 from frontend.live import LiveConsumer, websocket_urlpatterns
 from tests.browser.history import write_history
-from tests.support.money import rows
 from tests.support.orm import orm, until
 from tests.support.people import Cast, make_cast
 
@@ -193,11 +195,7 @@ async def test_a_removed_member_is_not_shown_another_organization(cast: Cast) ->
     client = await sign_in(cast.bob, cast.acme.id)
     async with watching(client) as socket:
         assert "cells" in await figures_of(socket)
-        rows(
-            "DELETE FROM memberships WHERE organization_id = %s AND user_id = %s",
-            cast.acme.id,
-            cast.bob.id,
-        )
+        await orm(_remove)(cast.acme.id, cast.bob.id)
         assert await code_of(socket) == 4401
         await no_places()
 
@@ -220,3 +218,8 @@ def _choose(client: Client, organization: object) -> None:
     session = client.session
     session[SESSION_KEY] = str(organization)
     session.save()
+
+
+def _remove(organization: uuid.UUID, user: uuid.UUID) -> None:
+    with organization_scope([organization]):
+        Membership.objects.filter(organization_id=organization, user_id=user).delete()

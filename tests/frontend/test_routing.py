@@ -15,7 +15,7 @@ from controlplane.core.permissions import Role
 from controlplane.routing.models import State
 from controlplane.routing.selectors import ruleset_get, ruleset_in_force, ruleset_on_trial
 from controlplane.routing.services import ruleset_canary_start, ruleset_draft_create
-from controlplane.tenants.services import membership_set
+from controlplane.tenants.people import membership_set
 from tests.support.money import rows
 from tests.support.people import Cast, make_cast, signed_in
 from tests.support.rules import generates, make_models, publish

@@ -9,7 +9,8 @@ from controlplane.core.audit import OPERATOR
 from controlplane.core.permissions import Role
 from controlplane.tenants.accounts import user_create, user_find
 from controlplane.tenants.models import Organization, Project, User
-from controlplane.tenants.services import membership_set, organization_create, project_create
+from controlplane.tenants.people import membership_set
+from controlplane.tenants.services import organization_create, project_create
 
 
 @dataclass(frozen=True)

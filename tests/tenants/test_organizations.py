@@ -5,6 +5,7 @@ from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, Validat
 
 from controlplane.core.audit import OPERATOR
 from controlplane.core.permissions import Role
+from controlplane.tenants.people import membership_set
 from controlplane.tenants.selectors import (
     audit_list,
     membership_list,
@@ -15,7 +16,6 @@ from controlplane.tenants.selectors import (
     project_list,
 )
 from controlplane.tenants.services import (
-    membership_set,
     organization_create,
     project_create,
     project_update,
