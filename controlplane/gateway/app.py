@@ -191,6 +191,8 @@ def _trip_headers(trip: Trip) -> Headers:
         headers += limit_headers(trip.admitted.allowance)
     if trip.plan is not None:
         headers.append((b"x-sluice-route", trip.plan.label.encode()))
+        if (prompt := made(trip.asked).ask.assembly) is not None:
+            headers.append((b"x-sluice-prompt", prompt.label.encode()))
     if trip.call.queued is not None:
         headers.append((b"x-sluice-queue-ms", str(trip.call.queued.wait_ms).encode()))
     if trip.placement is not None:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from controlplane.kernel.prompts import PromptBody, Value
 from inference.contract.frames import Sampling
 
 Operation = Literal["chat", "completion", "embedding"]
@@ -31,6 +32,28 @@ class Turn(msgspec.Struct, frozen=True):
     call_id: str | None = None
 
 
+class PromptUse(msgspec.Struct, frozen=True):
+    """A stored template that a request names; without `version` the one in force."""
+
+    name: str
+    version: int | None
+    values: dict[str, Value]
+
+
+class Assembly(msgspec.Struct, frozen=True):
+    """The version of a template that a request gets, and the text of each of its variables."""
+
+    name: str
+    version: int
+    body: PromptBody
+    values: dict[str, str]
+
+    @property
+    def label(self) -> str:
+        """Name and version, as answers say them."""
+        return f"{self.name}:{self.version}"
+
+
 class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     """What to embed, as texts or as token ids, and how the vectors are wanted.
 
@@ -54,9 +77,12 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """A checked request. Exactly one of `turns`, `text`, `tokens` and `inputs` holds the prompt.
 
+    Before `turns` go the messages of a stored template: `prompt` names it, `assembly` is what was
+    found for it, and stage 3 puts them together.
     `output_tokens` is None when the client named no bound, `output_field` is what it calls it;
-    `bytes` is the size of the body. `tools` are what the model may call, as templates read them;
-    `grammar_field` is what the client calls the grammar that sampling holds, empty without one.
+    `bytes` is the size of the body, with what a template adds. `tools` are what the model may call,
+    as chat templates read them; `grammar_field` is what the client calls the grammar that sampling
+    holds, empty without one.
     `passed` are fields for engines that take the request itself.
     """
 
@@ -69,6 +95,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     stop: tuple[str, ...]
     bytes: int
     turns: tuple[Turn, ...] = ()
+    prompt: PromptUse | None = None
+    assembly: Assembly | None = None
     text: str | None = None
     tokens: tuple[int, ...] | None = None
     output_field: str = "max_tokens"

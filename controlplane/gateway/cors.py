@@ -10,7 +10,7 @@ from controlplane.gateway.call import Call
 PREFLIGHT_S = b"600"
 EXPOSED = (
     b"x-request-id, server-timing, openai-processing-ms, x-sluice-route, x-sluice-fallback,"
-    b" x-sluice-queue-ms"
+    b" x-sluice-prompt, x-sluice-queue-ms"
 )
 
 

@@ -15,6 +15,7 @@ from controlplane.gateway.refusal import no_node
 from controlplane.gateway.s1_admission.admit import Admitted
 from controlplane.gateway.s1_admission.hold import prompt_bound
 from controlplane.gateway.s2_balance.balance import Cluster
+from controlplane.gateway.s3_tokenize.assemble import assemble
 from controlplane.gateway.s3_tokenize.tokenize import Prompt, encode_ask, tokenize
 from controlplane.gateway.s3_tokenize.window import Room
 from controlplane.gateway.s4_route.node import Placement
@@ -208,7 +209,7 @@ class Generation:
         return encoded
 
     async def _encode_anew(self, served: ServedModel, model: ModelRecord) -> Encoded:
-        ask = made(self._trip.asked).ask
+        ask = assemble(self._trip.call, made(self._trip.asked).ask)
         if served.text is None:
             # The server behind the node has the tokenizer, and refuses what is too long.
             return Encoded([], request_json(ask))

@@ -52,6 +52,7 @@ _LAYERS: tuple[tuple[str, str, str, bool], ...] = (
     ("s2_balance", "health", "nodes that can serve the model now", False),
     ("s2_balance", "proximity", "regions in order of nearness", False),
     ("s2_balance", "load", "least loaded cluster", False),
+    ("s3_tokenize", "assemble", "stored template and its variables to messages", False),
     ("s3_tokenize", "template", "messages to one prompt text", False),
     ("s3_tokenize", "encode", "text to token ids", False),
     ("s3_tokenize", "window", "prompt plus output within the context", False),

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from controlplane.gateway.ask import Ask, Turn
+from controlplane.gateway.ask import Ask, PromptUse, Turn
 from controlplane.gateway.openai.fields import (
     Common,
     Count,
@@ -35,6 +35,7 @@ from controlplane.gateway.openai.tools import (
     wanted_calls,
 )
 from controlplane.gateway.refusal import Refusal, bad_field
+from controlplane.kernel.prompts import VARIABLES_MAX
 from inference.contract.frames import LOGPROBS_MAX
 
 MESSAGES_MAX = 2048
@@ -76,10 +77,21 @@ class Message(msgspec.Struct, forbid_unknown_fields=True):
     tool_call_id: CallId | None = None
 
 
-class ChatRequest(Common, kw_only=True):
-    """The body of a chat completion."""
+class PromptField(msgspec.Struct, forbid_unknown_fields=True):
+    """A stored template and what to fill in; versions may be written as numbers or as texts."""
 
-    messages: Annotated[list[Message], Meta(min_length=1, max_length=MESSAGES_MAX)]
+    id: ShortText
+    version: int | ShortText | None = None
+    variables: Annotated[dict[ShortText, str | int], Meta(max_length=VARIABLES_MAX)] | None = None
+
+
+class ChatRequest(Common, kw_only=True):
+    """The body of a chat completion; `messages` may be left out where `prompt` names a template."""
+
+    messages: Annotated[list[Message], Meta(min_length=1, max_length=MESSAGES_MAX)] | UnsetType = (
+        UNSET
+    )
+    prompt: PromptField | None = None
     max_completion_tokens: Count | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=LOGPROBS_MAX)] | None = None
@@ -101,6 +113,8 @@ def parse(data: bytes) -> Ask:
     if request.top_logprobs is not None and not request.logprobs:
         raise bad_field("top_logprobs", "'top_logprobs' needs 'logprobs': true.")
     tools = offered(request.tools, request.tool_choice, request.parallel_tool_calls)
+    if request.messages is UNSET and request.prompt is None:
+        raise _missing("messages")
     wanted = _wanted(request) if tools else wanted_format(*_formats(request))
     return Ask(
         operation="chat",
@@ -116,7 +130,8 @@ def parse(data: bytes) -> Ask:
         stop=stop_strings(request.stop),
         bytes=len(data),
         output_field="max_completion_tokens" if request.max_completion_tokens else "max_tokens",
-        turns=_turns(request.messages),
+        turns=() if request.messages is UNSET else _turns(request.messages),
+        prompt=_prompt(request.prompt),
         tools=tools,
         grammar_field=wanted.field if wanted else "",
         passed=passed_fields(request),
@@ -144,6 +159,17 @@ def _output_tokens(request: ChatRequest) -> int | None:
             "max_completion_tokens", "'max_tokens' and 'max_completion_tokens' differ; send one."
         )
     return request.max_completion_tokens or request.max_tokens
+
+
+def _prompt(field: PromptField | None) -> PromptUse | None:
+    if field is None:
+        return None
+    version = field.version
+    if isinstance(version, str):
+        if not (version.isascii() and version.isdecimal()):
+            raise bad_field("prompt.version", "'prompt.version' must be the number of a version.")
+        version = int(version)
+    return PromptUse(field.id, version, field.variables or {})
 
 
 def _turns(messages: list[Message]) -> tuple[Turn, ...]:

@@ -44,7 +44,8 @@ def prompt_bound(ask: Ask, model: ModelRecord) -> int:
         count = len(ask.inputs)
         whole = ask.bytes + SPECIAL_TOKENS_PER_INPUT * count
         return min(whole, model.context_window * count, INPUTS_TOKENS_MAX)
-    allowance = TEMPLATE_TOKENS + TEMPLATE_TOKENS_PER_TURN * len(ask.turns)
+    messages = len(ask.turns) + (len(ask.assembly.body.messages) if ask.assembly else 0)
+    allowance = TEMPLATE_TOKENS + TEMPLATE_TOKENS_PER_TURN * messages
     return min(ask.bytes + allowance, model.context_window)
 
 

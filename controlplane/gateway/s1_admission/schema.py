@@ -7,6 +7,7 @@ from collections.abc import Callable
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
 from controlplane.gateway.plan import Plan, make_plan
+from controlplane.gateway.prompts import find_prompt
 from controlplane.gateway.snapshot import KeyRecord, Snapshot
 from controlplane.kernel.spans import INDEX
 
@@ -21,7 +22,7 @@ def check_schema(
     """Return the request and its plan; raises `Refusal`. A rule may shorten the deadline."""
     began = call.spans.clock()
     try:
-        ask = parse(body)
+        ask = find_prompt(call.request, parse(body), key, snapshot)
         plan = make_plan(call.request, ask, key, snapshot)
         if plan.rule is not None and plan.rule.deadline_s is not None:
             call.deadline_s = min(call.deadline_s, plan.rule.deadline_s)
