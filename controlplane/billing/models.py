@@ -10,6 +10,9 @@ from typing import ClassVar
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
+# Django finds an app's models by importing this module.
+from controlplane.billing import invoice_models as invoice_models
+
 UNLIMITED_NANO = 4_000_000_000_000_000_000
 
 
