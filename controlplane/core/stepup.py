@@ -1,0 +1,32 @@
+"""Step-up: for money and secrets a session must have shown lately that its owner is at the keys.
+
+Bound to the session: what confirms one of a user's sessions opens no other.
+"""
+
+from collections.abc import MutableMapping
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+
+from controlplane.kernel.clock import wall_s
+
+CONFIRMED_S_MAX = 15 * 60
+STEP_UP_CODE = "step_up_required"
+_CONFIRMED = "confirmed_at_s"
+Session = MutableMapping[str, Any]
+
+
+class StepUpRequired(PermissionDenied):
+    """The caller may do this, once they have confirmed that it is them."""
+
+
+def session_confirm(session: Session) -> None:
+    """Note that the session's owner has just given their password or second factor."""
+    session[_CONFIRMED] = wall_s()
+
+
+def recently_confirmed(session: Session) -> bool:
+    """Whether that was within the last `CONFIRMED_S_MAX` seconds."""
+    at_s = session.get(_CONFIRMED)
+    # A time ahead of the clock is no confirmation: it would last for ever.
+    return isinstance(at_s, int | float) and 0 <= wall_s() - at_s <= CONFIRMED_S_MAX
