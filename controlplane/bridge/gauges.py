@@ -15,6 +15,7 @@ from controlplane.bridge.series import ALL_MODELS, Depth
 from controlplane.gateway.waiting.queue import Depth as Waits
 from controlplane.gateway.waiting.queue import Kind
 from controlplane.gateway.world import World
+from controlplane.kernel.clock import monotonic_s
 from controlplane.kernel.gauges import SAMPLE_S
 from controlplane.kernel.rules import PRIORITIES
 
@@ -79,7 +80,9 @@ def _depth(model: str, kinds: dict[Kind, Waits], on_nodes: int) -> Depth:
 
 
 def queue_now(world: World) -> dict[str, object]:
-    """Who waits in this gateway at this moment: by model, and by tenant with the longest wait."""
+    """Who waits in this gateway at this moment: by model, by pool, and by tenant with the longest
+    wait; and pools that a request has just found without a node.
+    """
     models: Counter[str] = Counter()
     tenants: dict[str, tuple[int, int]] = {}
     for (model, _, tenant), waits in world.waiting.kinds().items():
@@ -87,4 +90,9 @@ def queue_now(world: World) -> dict[str, object]:
         waiting, oldest_ms = tenants.get(tenant, (0, 0))
         oldest_ms = max(oldest_ms, round(waits.oldest_s * MS_PER_S))
         tenants[tenant] = (waiting + waits.waiting, oldest_ms)
-    return {"models": models, "tenants": tenants}
+    return {
+        "models": models,
+        "pools": world.waiting.pools(),
+        "unmet": world.unmet.pools(monotonic_s()),
+        "tenants": tenants,
+    }

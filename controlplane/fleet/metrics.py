@@ -72,7 +72,7 @@ def _gauges(found: Sequence[Signal]) -> Iterator[tuple[str, str, list[float]]]:
     )
     yield (
         "sluice_pool_queue_depth",
-        "Requests for the pool's models that wait in gateways",
+        "Requests that wait in gateways for the pool's nodes",
         [load.waiting for load in loads],
     )
     yield (

@@ -94,11 +94,11 @@ def fleet_view(*, actor: Actor, now: datetime) -> list[PoolView]:
     nodes: dict[str, list[NodeView]] = defaultdict(list)
     for view in _nodes(now, {model.name for model in served}):
         nodes[view.node.pool].append(view)
-    waiting = waiting_by_model(now)
+    waiting, unmet = waiting_by_pool(now)
     views = []
     for pool in pool_list():
         models = [model.name for model in served if model.pool == pool.name]
-        load = _load(nodes[pool.name], sum(waiting[name] for name in models))
+        load = _load(nodes[pool.name], waiting[pool.name], unmet=pool.name in unmet)
         views.append(PoolView(pool, nodes[pool.name], models, load))
     return views
 
@@ -109,6 +109,18 @@ def waiting_by_model(now: datetime) -> Counter[str]:
     for queue in _queues(now):
         found.update(queue.get("models", {}))
     return found
+
+
+def waiting_by_pool(now: datetime) -> tuple[Counter[str], set[str]]:
+    """Requests that wait in all live gateways by the pool that they wait for, and the pools that a
+    request has just found without a node.
+    """
+    found: Counter[str] = Counter()
+    unmet: set[str] = set()
+    for queue in _queues(now):
+        found.update(queue.get("pools", {}))
+        unmet.update(queue.get("unmet", []))
+    return found, unmet
 
 
 def waiting_of(organization: uuid.UUID, now: datetime) -> tuple[int, float]:
@@ -194,7 +206,7 @@ def _state(
     return "ready", ""
 
 
-def _load(nodes: list[NodeView], waiting: int) -> PoolLoad:
+def _load(nodes: list[NodeView], waiting: int, *, unmet: bool) -> PoolLoad:
     ready = [view for view in nodes if view.ready]
     shares = [share for view in ready if (share := view.kv_share) is not None]
     return PoolLoad(
@@ -203,4 +215,5 @@ def _load(nodes: list[NodeView], waiting: int) -> PoolLoad:
         in_flight=sum(view.total("active") for view in nodes),
         waiting=waiting,
         kv_share=sum(shares) / len(shares) if shares else 0.0,
+        unmet=unmet,
     )

@@ -22,7 +22,8 @@ JOBS_PER_NODE_UNKNOWN = 8
 class PoolLoad:
     """A pool now. `credits` are the jobs that all its ready nodes take at once, `in_flight` those
     that they have, `waiting` those that wait in gateways; `kv_share` is the used part of their KV
-    cache, 0 to 1, without blocks that could be evicted.
+    cache, 0 to 1, without blocks that could be evicted; `unmet` where a request has just found no
+    node of it.
     """
 
     nodes_ready: int = 0
@@ -30,6 +31,7 @@ class PoolLoad:
     in_flight: int = 0
     waiting: int = 0
     kv_share: float = 0.0
+    unmet: bool = False
 
     @property
     def busy_share(self) -> float:
@@ -51,7 +53,7 @@ def nodes_wanted(load: PoolLoad, *, nodes_min: int, nodes_max: int) -> int:
     per_node = load.credits / load.nodes_ready if load.nodes_ready else JOBS_PER_NODE_UNKNOWN
     by_jobs = ceil((load.in_flight + load.waiting) / max(1.0, per_node * BUSY_SHARE))
     by_cache = ceil(load.nodes_ready * load.kv_share / KV_SHARE) if load.in_flight else 0
-    return max(nodes_min, min(nodes_max, max(by_jobs, by_cache)))
+    return max(nodes_min, min(nodes_max, max(by_jobs, by_cache, int(load.unmet))))
 
 
 def scale_next(before: Scale | None, wanted: int, now_s: float) -> Scale:

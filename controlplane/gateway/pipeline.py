@@ -45,6 +45,7 @@ from controlplane.gateway.s7_bill.settle import charge_delayed, settle_charge
 from controlplane.gateway.trip import Attempt, Out, Trip, made
 from controlplane.gateway.waiting.claim import NoRoom
 from controlplane.gateway.world import World
+from controlplane.kernel.clock import monotonic_s
 from controlplane.kernel.spans import INDEX
 from inference.contract.frames import BYTES_PER_TOKEN, Output
 
@@ -156,6 +157,10 @@ def _balance(trip: Trip) -> None:
             own_region=world.region,
             grammar_field=made(trip.admitted).ask.grammar_field,
         )
+    except Refusal as refusal:
+        if refusal.status == UNAVAILABLE:
+            world.unmet.note(made(trip.step).pool, monotonic_s())
+        raise
     finally:
         call.spans.add(S2, began)
 

@@ -14,6 +14,7 @@ from controlplane.gateway.places import Places
 from controlplane.gateway.ports import Keys, Ledger, Limiter, Recorder, Safety
 from controlplane.gateway.routing.memory import RoutingMemory
 from controlplane.gateway.s4_route.saturation import WaitingRoom
+from controlplane.gateway.waiting.unmet import Unmet
 
 
 @dataclass(kw_only=True)
@@ -34,6 +35,7 @@ class World:
     def __post_init__(self) -> None:
         self.retries = RetryBudget()
         self.waiting = WaitingRoom(self.fleet)
+        self.unmet = Unmet()
         self.misses = MissTeller()
         self.routing = RoutingMemory()
         self._tasks: set[asyncio.Task[None]] = set()

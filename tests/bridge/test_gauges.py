@@ -11,6 +11,7 @@ from controlplane.bridge import recorder as recorder_module
 from controlplane.bridge.gauges import WaitingSampler, queue_now, waiting_now
 from controlplane.bridge.recorder import PostgresRecorder
 from controlplane.bridge.series import Depth
+from controlplane.gateway.waiting import unmet
 from controlplane.gateway.world import World
 from controlplane.kernel.gauges import GAUGES
 from controlplane.kernel.histogram import Histogram
@@ -44,6 +45,7 @@ async def test_every_waiting_request_is_counted_once_and_where_it_is(bare: Servi
         assert all(depth.oldest_ms > 0 for depth in waiting_now(world))
         told = queue_now(world)
         assert told["models"] == {MODEL: 2}
+        assert told["pools"] == {"default": 2} and told["unmet"] == []
         assert isinstance(told["tenants"], dict)
         assert [waiting for waiting, _ in told["tenants"].values()] == [2]
         assert list(told["tenants"]) == [ORGANIZATION]
@@ -55,6 +57,17 @@ async def test_every_waiting_request_is_counted_once_and_where_it_is(bare: Servi
         assert {answer.status_code for answer in await asyncio.gather(*asked)} == {200}
         assert set(waiting_now(world)) == {Depth("", 0, 0), Depth(MODEL, 0, 0)}
         await bare.under_test.at_rest()
+
+
+async def test_a_pool_that_was_asked_for_in_vain_is_told_for_a_while(
+    bare: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = bare.under_test.world
+    assert queue_now(world)["unmet"] == []
+    assert (await bare.chat()).status_code == 503
+    assert queue_now(world)["unmet"] == ["default"]
+    monkeypatch.setattr(unmet, "UNMET_S", 0.0)
+    assert queue_now(world)["unmet"] == []
 
 
 def stored() -> dict[str, Histogram]:

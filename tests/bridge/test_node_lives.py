@@ -25,7 +25,7 @@ from controlplane.fleet.lives import (
     node_undrain,
 )
 from controlplane.fleet.models import ModelDigest, Node, NodeLink, NodeStart, Standing
-from controlplane.fleet.overview import waiting_by_model, waiting_of
+from controlplane.fleet.overview import waiting_by_model, waiting_by_pool, waiting_of
 from controlplane.fleet.services import CreatedCredential, node_credential_create
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.ports import NodeIdentity
@@ -264,8 +264,11 @@ async def test_a_gateway_tells_its_whole_view(open_store: Callable[..., FleetSto
     acme, other = uuid.uuid4(), uuid.uuid4()
     for gateway, waits in (("g1", [3, 250]), ("g2", [1, 700])):
         told = {"models": {MODEL: waits[0]}, "tenants": {acme.hex: waits}}
+        told |= {"pools": {"default": waits[0]}, "unmet": [f"missed-at-{gateway}"]}
         await store.links(gateway, [], told)
     assert await orm(waiting_by_model)(timezone.now()) == {MODEL: 4}
+    pools = await orm(waiting_by_pool)(timezone.now())
+    assert pools == ({"default": 4}, {"missed-at-g1", "missed-at-g2"})
     assert await orm(waiting_of)(acme, timezone.now()) == (4, 0.7)
     assert await orm(waiting_of)(other, timezone.now()) == (0, 0.0)
 

@@ -178,6 +178,10 @@ def test_the_signal_is_read_with_the_metrics_token_alone() -> None:
     assert Caller(settings.METRICS_TOKEN)("GET", "pools/gold/desired")[0] == 404
 
 
+# Two of them wait for another pool, to which a rule has led.
+WAITING = {"models": {"m": 9}, "pools": {"default": 7, "gold": 2}, "unmet": []}
+
+
 def test_metrics_tell_queue_depth_apart_from_utilization() -> None:
     node = node_credential_create(actor=OPERATOR, name="n1", pool="default").credential.node
     rows(
@@ -188,10 +192,10 @@ def test_metrics_tell_queue_depth_apart_from_utilization() -> None:
     facts = json.dumps({"takes_jobs": True, "credits": 8, "active": 2, "kv_blocks": 10,
                         "kv_free_blocks": 5})  # fmt: skip
     links = json.dumps([{"node": node.id.hex, "facts": json.loads(facts)}])
-    rows("SELECT fleet_links('g1', %s::jsonb, %s::jsonb)", links, json.dumps({"models": {"m": 9}}))
+    rows("SELECT fleet_links('g1', %s::jsonb, %s::jsonb)", links, json.dumps(WAITING))
     rows("SELECT fleet_observe('n1', 'connected', %s::jsonb, false)",
          json.dumps({"epoch": "e", "cold_start_ms": 2500}))  # fmt: skip
-    assert GatewayQueue.objects.get().waiting == {"models": {"m": 9}}
+    assert GatewayQueue.objects.get().waiting == WAITING
     assert Client().get("/metrics").status_code == 401
     headers = {"authorization": f"Bearer {settings.METRICS_TOKEN}"}
     text = Client().get("/metrics", headers=headers).content.decode()
@@ -201,7 +205,7 @@ def test_metrics_tell_queue_depth_apart_from_utilization() -> None:
         for sample in family.samples
     }
     assert found["sluice_queue_depth", "m"] == 9
-    assert found["sluice_pool_queue_depth", "default"] == 9
+    assert found["sluice_pool_queue_depth", "default"] == 7
     assert found["sluice_pool_utilization_ratio", "default"] == 0.25
     assert found["sluice_pool_kv_used_ratio", "default"] == 0.5
     assert found["sluice_pool_nodes_ready", "default"] == 1

@@ -27,6 +27,12 @@ def test_a_load_asks_for_nodes_within_the_bounds(load: PoolLoad, wanted: int) ->
     assert nodes_wanted(load, nodes_min=1, nodes_max=10) == wanted
 
 
+def test_a_pool_without_nodes_wakes_for_one_request() -> None:
+    assert nodes_wanted(PoolLoad(), nodes_min=0, nodes_max=10) == 0
+    assert nodes_wanted(PoolLoad(unmet=True), nodes_min=0, nodes_max=10) == 1
+    assert nodes_wanted(PoolLoad(unmet=True), nodes_min=0, nodes_max=0) == 0
+
+
 def test_up_at_once_and_down_only_to_the_highest_point_of_a_calm_time() -> None:
     scale = scale_next(None, 2, 0.0)
     scale = scale_next(scale, 5, 1.0)

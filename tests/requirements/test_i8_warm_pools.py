@@ -79,9 +79,28 @@ def test_requests_in_flight_and_waiting_are_told_apart(product: Product) -> None
             assert seen.load.busy_share == 2 / CREDITS
             assert seen.desired == 1
             # What waits asks for nodes, and does not make the nodes that are there busier.
-            queue = json.dumps({"models": {"sluice-5m": 20}})
+            queue = json.dumps({"pools": {"default": 20}})
             rows("SELECT fleet_links('another', '[]'::jsonb, %s::jsonb)", queue)
             asked = signal()
             assert asked.load.waiting == 20
             assert asked.load.busy_share == 2 / CREDITS
             assert asked.desired == 4
+
+
+def test_a_pool_without_nodes_is_woken_by_its_first_request(product: Product) -> None:
+    pool_set(actor=OPERATOR, draft=PoolDraft(name="default", nodes_min=0, nodes_max=4))
+    product.nodes[0].stop()
+    wait_for(lambda: signal().load.nodes_ready == 0, "no node in the signal")
+    rows("DELETE FROM pool_scales")
+    assert signal().desired == 0
+    answer = httpx2.post(
+        f"{product.urls[0]}/v1/chat/completions",
+        headers={"authorization": f"Bearer {product.key}"},
+        json={"model": "sluice-5m", "messages": [{"role": "user", "content": "a"}]},
+    )
+    assert answer.status_code == 503 and int(answer.headers["retry-after"]) > 0
+    try:
+        wait_for(lambda: signal().desired == 1, "the wish for a node")
+    finally:
+        product.nodes[0].start()
+        wait_for(lambda: signal().load.nodes_ready == 1, "the node again")

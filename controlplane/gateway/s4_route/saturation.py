@@ -125,6 +125,10 @@ class WaitingRoom:
             found[model] += depth.waiting
         return found
 
+    def pools(self) -> Counter[str]:
+        """How many wait, by the pool whose nodes they wait for."""
+        return self._queue.pools()
+
     def kinds(self) -> dict[Kind, Depth]:
         """How many wait, and since when, by model, priority and tenant."""
         return self._queue.depths(monotonic_s())

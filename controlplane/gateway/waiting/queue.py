@@ -8,6 +8,7 @@ make way for it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from itertools import count
 from typing import NamedTuple
@@ -63,6 +64,10 @@ class FairQueue:
             oldest_s = max(before.oldest_s, now_s - ticket.entered_s)
             found[kind] = Depth(before.waiting + 1, oldest_s)
         return found
+
+    def pools(self) -> Counter[str]:
+        """How many wait for a node of each pool."""
+        return Counter(ticket.lane.pool for ticket in self._crowd.tickets())
 
     def estimate(self, lane: Lane, claim: Claim, now_s: float) -> tuple[int, float | None]:
         """How many would go before such a request now, and how long it would wait."""
