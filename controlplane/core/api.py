@@ -1,55 +1,52 @@
 """What every operation under /api/ shares: who calls, JSON in and out, errors that name a field.
 
-A caller is a signed-in user with the session's CSRF token, or whoever holds this installation's
-operator token, who acts as the command line does.
+A caller is a signed-in user with the session's CSRF token, an organization's admin key, or whoever
+holds this installation's operator token, who acts as the command line does. Changes may carry an
+`Idempotency-Key`; lists come a page at a time.
 """
 
 from __future__ import annotations
 
-import hmac
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from hashlib import sha256
 from typing import IO, Any, TypeVar
 
 import msgspec
-from django.conf import settings
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
-from django.http import Http404
+from django.db import transaction
+from django.http import Http404, HttpRequest, HttpResponse
 from rest_framework import exceptions
-from rest_framework.authentication import BaseAuthentication, SessionAuthentication
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.parsers import BaseParser
-from rest_framework.permissions import AllowAny
+from rest_framework.permissions import SAFE_METHODS, AllowAny
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from controlplane.core.audit import OPERATOR, Actor, Operator
+from controlplane.core.api_callers import bearer
+from controlplane.core.audit import Actor
 from controlplane.core.conflict import Conflict
+from controlplane.core.idempotency import (
+    HEADER,
+    REPLAYED,
+    RETRY_AFTER_S,
+    Attempt,
+    KeyRefused,
+    Replay,
+    attempt_begin,
+    attempt_keep,
+)
+from controlplane.core.paging import Page, PageAsk, Row, page_ask, page_json
+from controlplane.core.stepup import STEP_UP_CODE, StepUpRequired, recently_confirmed
 
-BEARER = "Bearer "
 BODY_BYTES_MAX = 1 << 20
+FAILED_FROM = 400
+CONFLICT = 409
 _PLACE = re.compile(r"(?P<told>.*?)(?: - at `\$\.(?P<path>.*)`)?", re.DOTALL)
 _FIELD_NAMED = re.compile(r"Object (?:missing required|contains unknown) field `(?P<name>[^`]*)`")
 Body = TypeVar("Body", bound=msgspec.Struct)
-
-
-class OperatorAuthentication(BaseAuthentication):
-    """`Authorization: Bearer` with the operator token; a wrong one is refused."""
-
-    def authenticate(self, request: Request) -> tuple[Operator, None] | None:
-        """The operator, or None where no bearer token was sent."""
-        given = bearer(request)
-        if given is None:
-            return None
-        if not same(given, settings.OPERATOR_TOKEN):
-            raise exceptions.AuthenticationFailed("The bearer token is not the operator's.")
-        return OPERATOR, None
-
-    def authenticate_header(self, request: Request) -> str:
-        """What a 401 asks for."""
-        return "Bearer"
 
 
 class TooLarge(exceptions.APIException):
@@ -93,28 +90,58 @@ class JsonOnly(BaseContentNegotiation):
 
 
 class ApiView(APIView):
-    """One operation or two on one resource; rights are the services'."""
+    """One operation or two on one resource; rights are the services'.
 
-    authentication_classes: Sequence[type[BaseAuthentication]] = (
-        OperatorAuthentication,
-        SessionAuthentication,
-    )
+    With an `Idempotency-Key` a change and its kept answer are one transaction; failures end it.
+    """
+
+    attempt: Attempt | None = None
+    # Methods for which a session must have been confirmed lately; a token confirms by itself.
+    step_up_methods: frozenset[str] = frozenset()
     permission_classes = (AllowAny,)
     parser_classes = (BoundedJson,)
     renderer_classes = (JSONRenderer,)
     content_negotiation_class = JsonOnly
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Answer; twice the same where the key says that it is the same request."""
+        if HEADER not in request.headers or request.method in SAFE_METHODS:
+            return super().dispatch(request, *args, **kwargs)
+        with transaction.atomic():
+            answer = super().dispatch(request, *args, **kwargs)
+            if answer.status_code >= FAILED_FROM:
+                transaction.set_rollback(True)
+            elif self.attempt is not None:
+                attempt_keep(self.attempt, status=answer.status_code, body=_bytes(answer))
+        return answer
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Before any operation: nothing has a NUL in its name, and the database takes none."""
         super().initial(request, *args, **kwargs)
         if any("\0" in value for value in kwargs.values() if isinstance(value, str)):
             raise Http404
+        if request.method in self.step_up_methods and _must_confirm(request):
+            raise StepUpRequired
+        if HEADER in request.headers and request.method not in SAFE_METHODS:
+            self.attempt = self._begin(request)
+
+    def _begin(self, request: Request) -> Attempt:
+        path = f"{request.method} {request.get_full_path()}"
+        body = msgspec.json.encode(request.data or None, order="deterministic")
+        payload = sha256(path.encode() + b"\0" + body).digest()
+        user = request.user
+        # A stranger has nothing but the request itself, such as a token to redeem, to be known by.
+        caller = payload.hex() if user.is_anonymous else f"{user.actor_id} {user.actor_label}"
+        return attempt_begin(
+            caller=caller,
+            route=f"{request.method} {request.path}",
+            key=request.headers[HEADER],
+            payload=payload,
+        )
 
     def actor(self) -> Actor:
         """Who calls; raises 401 for nobody."""
         user = self.request.user
-        if isinstance(user, Operator):
-            return user
         if not user.is_authenticated:
             raise exceptions.NotAuthenticated
         found: Actor = user
@@ -127,14 +154,28 @@ class ApiView(APIView):
         except msgspec.ValidationError as error:
             raise ValidationError(_fields(str(error))) from error
 
-    def handle_exception(self, exc: Exception) -> Response:
+    def page_ask(self) -> PageAsk:
+        """Which page of a list the query string asks for; raises 400 that names the parameter."""
+        return page_ask(self.request.query_params)
+
+    def page(self, found: Page[Row], form: Callable[[Row], dict[str, Any]]) -> Response:
+        """A page of a list, each row in its form."""
+        return Response(page_json(found, form))
+
+    def handle_exception(self, exc: Exception) -> HttpResponse:
         """Errors of services as answers: {"error": {"message", "fields"}}."""
+        if isinstance(exc, Replay):
+            return _replayed(exc)
+        if isinstance(exc, KeyRefused):
+            return _key_refused(exc)
         if isinstance(exc, Conflict):
             return failed(409, "It is not as it was when you looked.", exc.message_dict)
         if isinstance(exc, ValidationError):
             return failed(400, "Some values are wrong.", exc.message_dict)
         if isinstance(exc, ObjectDoesNotExist | Http404):
             return failed(404, "There is no such thing.")
+        if isinstance(exc, StepUpRequired):
+            return step_up_refused()
         if isinstance(exc, PermissionDenied):
             return failed(403, "You may not do this.")
         if isinstance(exc, exceptions.APIException):
@@ -153,15 +194,37 @@ def _fields(message: str) -> dict[str, list[str]]:
     return {".".join(names) or "body": [f"{told}."]}
 
 
-def bearer(request: Any) -> str | None:
-    """The bearer token of a request, None without one."""
-    text: str = request.META.get("HTTP_AUTHORIZATION", "")
-    return text.removeprefix(BEARER).strip() if text.startswith(BEARER) else None
+def _bytes(answer: HttpResponse) -> bytes | None:
+    """What is sent; None where it is sent in pieces."""
+    if isinstance(answer, Response):
+        answer.render()
+    return None if answer.streaming else answer.content
 
 
-def same(given: str, known: str) -> bool:
-    """Whether two secrets are one, in constant time."""
-    return hmac.compare_digest(given.encode(), known.encode())
+def _replayed(replay: Replay) -> HttpResponse:
+    headers = {REPLAYED: "true", "Cache-Control": "no-store"}
+    kind = JSONRenderer.media_type
+    return HttpResponse(replay.body, status=replay.status, content_type=kind, headers=headers)
+
+
+def _key_refused(refused: KeyRefused) -> Response:
+    message = f"The {HEADER} cannot be used for this request."
+    answer = failed(refused.status, message, {HEADER: [refused.message]})
+    if refused.status == CONFLICT:
+        answer["Retry-After"] = str(RETRY_AFTER_S)
+    return answer
+
+
+def _must_confirm(request: Request) -> bool:
+    signed_in = bool(request.user.is_authenticated) and bearer(request) is None
+    return signed_in and not recently_confirmed(request.session)
+
+
+def step_up_refused() -> Response:
+    """What a session hears that must confirm itself first, at `/confirm`."""
+    answer = failed(403, "Confirm that it is you first: sign-in was too long ago for this.")
+    answer.data["error"]["code"] = STEP_UP_CODE
+    return answer
 
 
 def failed(status: int, message: str, fields: dict[str, list[str]] | None = None) -> Response:

@@ -10,7 +10,6 @@ from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from controlplane.core.api import ApiView
 from controlplane.core.audit import Operator
 
 JSON = "application/json"
@@ -27,7 +26,6 @@ class Known(BasePermission):
 class Description(SpectacularJSONAPIView):
     """`GET /api/schema`."""
 
-    authentication_classes = ApiView.authentication_classes
     permission_classes = (Known,)
 
 

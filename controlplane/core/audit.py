@@ -27,6 +27,8 @@ class Operator:
 
     actor_id: uuid.UUID | None = None
     actor_label = "operator"
+    is_authenticated = True
+    is_anonymous = False
 
 
 OPERATOR = Operator()

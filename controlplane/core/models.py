@@ -1,4 +1,4 @@
-"""What every table shares, and two tables of no app: audit and the configuration's version."""
+"""What every table shares, and tables of no app: audit, configuration version, kept answers."""
 
 import uuid
 
@@ -53,3 +53,23 @@ class ConfigVersion(models.Model):
 
     def __str__(self) -> str:
         return str(self.version)
+
+
+class KeptAnswer(models.Model):
+    """What a change with an `Idempotency-Key` was answered; `core/idempotency.py` says how.
+
+    `id` and `body` are of no use without the caller's own key: no policy guards what nobody reads.
+    """
+
+    id = models.UUIDField(primary_key=True, editable=False)
+    payload = models.BinaryField(max_length=32)
+    status = models.SmallIntegerField()
+    body = models.BinaryField(null=True)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        db_table = "kept_answers"
+        indexes = [models.Index(fields=["created_at"], name="kept_answer_oldest_first")]
+
+    def __str__(self) -> str:
+        return str(self.id)

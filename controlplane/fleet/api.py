@@ -13,7 +13,8 @@ from rest_framework.response import Response
 
 from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.catalog.selectors import pool_find
-from controlplane.core.api import ApiView, bearer, failed, same
+from controlplane.core.api import ApiView, failed
+from controlplane.core.api_callers import bearer, same
 from controlplane.core.audit import OPERATOR
 from controlplane.fleet.digests import digest_decide
 from controlplane.fleet.enrolment import (

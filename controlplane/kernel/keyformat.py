@@ -19,6 +19,7 @@ ID_CHARS = 12
 SECRET_CHARS = 43
 CHECKSUM_CHARS = 6
 USER_PREFIX = "sk_sluice"
+ADMIN_PREFIX = "admin_sluice"
 NODE_PREFIX = "node_sluice"
 ENROL_PREFIX = "enrol_sluice"
 _LETTERS = frozenset(ALPHABET)

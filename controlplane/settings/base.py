@@ -63,7 +63,14 @@ TEMPLATES = [
     }
 ]
 
-REST_FRAMEWORK = {"DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema"}
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "controlplane.core.api_callers.OperatorAuthentication",
+        "controlplane.tenants.adminkeys_auth.AdminKeyAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+}
 SPECTACULAR_SETTINGS = {
     "TITLE": "Sluice control plane",
     "DESCRIPTION": "What the pages do, for programs; every change is audited.",

@@ -7,7 +7,7 @@ from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
 from controlplane.core.audit import Actor, Operator
 from controlplane.core.permissions import PLATFORM_ACTIONS, Action, Role, role_allows
 from controlplane.core.scope import person_scope
-from controlplane.tenants.models import Membership, User
+from controlplane.tenants.models import AdminKey, Membership, User
 
 
 def role_of(user: User, organization_id: uuid.UUID) -> Role | None:
@@ -24,6 +24,9 @@ def require(actor: Actor, action: Action, organization_id: uuid.UUID | None = No
     """Return if allowed; strangers get ObjectDoesNotExist (404), members PermissionDenied."""
     if isinstance(actor, Operator):
         return
+    if isinstance(actor, AdminKey):
+        _require_of_key(actor, action, organization_id)
+        return
     if not isinstance(actor, User) or not actor.is_active:
         raise PermissionDenied(action)
     if action in PLATFORM_ACTIONS:
@@ -34,4 +37,25 @@ def require(actor: Actor, action: Action, organization_id: uuid.UUID | None = No
     if role is None:
         raise ObjectDoesNotExist("organization")
     if not role_allows(role, action):
+        raise PermissionDenied(action)
+
+
+def allows(actor: Actor, action: Action, organization_id: uuid.UUID | None = None) -> bool:
+    """Whether `require` would return."""
+    try:
+        require(actor, action, organization_id)
+    except (ObjectDoesNotExist, PermissionDenied):
+        return False
+    return True
+
+
+def _require_of_key(key: AdminKey, action: Action, organization_id: uuid.UUID | None) -> None:
+    if action in PLATFORM_ACTIONS:
+        raise PermissionDenied(action)
+    if organization_id != key.organization_id:
+        raise ObjectDoesNotExist("organization")
+    if action not in key.actions:
+        raise PermissionDenied(action)
+    # Who made it may have left, or may do less by now: then so may the key.
+    if key.created_by is not None and not allows(key.created_by, action, organization_id):
         raise PermissionDenied(action)

@@ -1,0 +1,90 @@
+"""Lists a page at a time, by key: `after` is the last id that was seen, `limit` how many more.
+
+No offsets: a row that is added or gone meanwhile moves no other row to another page.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from django.core.exceptions import ValidationError
+from django.db.models import Model, QuerySet
+
+LIMIT_DEFAULT = 20
+LIMIT_MAX = 100
+_LIMIT_CHARS_MAX = 4
+
+Row = TypeVar("Row")
+AnyModel = TypeVar("AnyModel", bound=Model)
+
+
+@dataclass(frozen=True)
+class PageAsk:
+    """Which rows: those that follow `after`, at most `limit` of them."""
+
+    after: uuid.UUID | None = None
+    limit: int = LIMIT_DEFAULT
+
+
+FIRST_PAGE = PageAsk()
+
+
+@dataclass(frozen=True)
+class Page(Generic[Row]):
+    """Some rows of a list, and whether it goes on."""
+
+    rows: list[Row]
+    has_more: bool
+
+
+def page_ask(params: Mapping[str, str]) -> PageAsk:
+    """What a query string asks for; raises ValidationError that names `after` or `limit`."""
+    after, limit = params.get("after"), params.get("limit")
+    return PageAsk(
+        after=None if after is None else _id(after),
+        limit=LIMIT_DEFAULT if limit is None else _limit(limit),
+    )
+
+
+def page_read(
+    rows: QuerySet[AnyModel], ask: PageAsk, *, oldest_first: bool = False
+) -> Page[AnyModel]:
+    """A page of `rows` by their `id`, newest first unless told; read at once, inside its scope.
+
+    `after` need not be among them: a row that is gone still has its place in the order.
+    """
+    if ask.after is not None:
+        side = "id__gt" if oldest_first else "id__lt"
+        rows = rows.filter(**{side: ask.after})
+    found = list(rows.order_by("id" if oldest_first else "-id")[: ask.limit + 1])
+    return Page(found[: ask.limit], len(found) > ask.limit)
+
+
+def page_json(page: Page[Row], form: Callable[[Row], dict[str, Any]]) -> dict[str, Any]:
+    """The list as every client sees it; each row's form has an `id`."""
+    data = [form(row) for row in page.rows]
+    return {
+        "object": "list",
+        "data": data,
+        "first_id": data[0]["id"] if data else None,
+        "last_id": data[-1]["id"] if data else None,
+        "has_more": page.has_more,
+    }
+
+
+def _id(text: str) -> uuid.UUID:
+    try:
+        return uuid.UUID(text)
+    except ValueError:
+        raise ValidationError({"after": "Must be the id of a row of this list."}) from None
+
+
+def _limit(text: str) -> int:
+    if text.isascii() and text.isdigit() and len(text) <= _LIMIT_CHARS_MAX:
+        limit = int(text)
+        if 1 <= limit <= LIMIT_MAX:
+            return limit
+    raise ValidationError({"limit": f"Must be 1 to {LIMIT_MAX}."})
