@@ -1,0 +1,141 @@
+"""The authorization matrix: one line for each operation of every route, and what it requires.
+
+`test_authorization_matrix.py` walks the URL conf, the gateway's paths and the sockets, and calls
+each operation as each caller of `callers.py`. A route, a method or a parameter that is not declared
+here fails it, and so does a line that fits no route. To add yours:
+
+1. a line `R(method, path, needs)`. `path` is as in the URL conf, includes joined
+   (`api/fleet/tokens/<uuid:token_id>`). `needs` is the `Action` it requires, or one of `PUBLIC`,
+   `SIGNED_IN`, `METRICS`, or a set of callers' names;
+2. each parameter's name in `tests/core/samples.py`, with a value that exists in the organization
+   under test. Values of a tenant are marked so: another tenant's owner must get 404 for them.
+
+What follows from `needs`: callers who may get an answer that is no 401, 403, 404, 405 or 5xx; a
+member whose role does not allow it 403; another tenant's owner 404 where the path names a tenant's
+thing, and else an answer about their own; everybody else 401 from the API and a way to sign in from
+pages. Methods without a line are answered 405. What an operation needs beside that goes in the
+line, as words: `body` is sent as JSON to the API and as a form to pages and may name samples in
+braces (`{"project": "{project}"}`), `query` likewise. `but` maps a caller's name to another
+expected status, with a reason in a comment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from controlplane.core.permissions import Action
+from tests.core.callers import ALL, OPERATOR, OTHER_OWNER, SESSIONS, STAFF
+
+PUBLIC = frozenset(ALL)
+SIGNED_IN = frozenset(SESSIONS)
+METRICS = frozenset({STAFF, OPERATOR, "metrics token"})
+
+
+@dataclass(frozen=True)
+class Route:
+    """One operation: a method on a path of the URL conf."""
+
+    method: str
+    path: str
+    needs: Action | frozenset[str]
+    body: Mapping[str, Any] = field(default_factory=dict)
+    query: str = ""
+    but: Mapping[str, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.method} /{self.path}"
+
+
+R = Route
+RULES = {"rules": [], "note": ""}
+
+ROUTES: tuple[Route, ...] = (
+    # Pages: people
+    R("GET", "sign-in", PUBLIC),
+    R("POST", "sign-in", PUBLIC),
+    R("POST", "sign-out", PUBLIC),
+    R("GET", "setup/<str:token>", PUBLIC),
+    R("POST", "setup/<str:token>", PUBLIC),
+    R("POST", "organization", SIGNED_IN, {"organization": "{organization}"}),
+    # Pages: overview, requests, playground
+    R("GET", "", Action.ORGANIZATION_VIEW),
+    R("GET", "overview/<slug:chart>.csv", Action.ORGANIZATION_VIEW),
+    R("GET", "requests", Action.REQUEST_VIEW),
+    R("GET", "requests/<hexid:request_id>", Action.REQUEST_VIEW),
+    R("GET", "playground", Action.PLAYGROUND_USE),
+    R("POST", "playground/token", Action.PLAYGROUND_USE, {"project": "{project}"}),
+    # Asked for until the cost is known: of a request that is not theirs strangers never learn it.
+    R("GET", "playground/cost/<hexid:request_id>", Action.PLAYGROUND_USE, but={OTHER_OWNER: 200}),
+    # Pages: keys
+    R("GET", "keys", Action.KEY_VIEW),
+    R("GET", "keys/create", Action.KEY_CREATE),
+    R("POST", "keys/create", Action.KEY_CREATE),
+    R("POST", "keys/<hexid:apikey_id>/revoke", Action.KEY_REVOKE),
+    # Pages: fleet and routing, for staff
+    R("GET", "fleet", Action.FLEET_VIEW),
+    R("GET", "fleet/tokens", Action.FLEET_MANAGE),
+    R("POST", "fleet/tokens", Action.FLEET_MANAGE),
+    R("POST", "fleet/tokens/<hexid:token_id>/revoke", Action.FLEET_MANAGE),
+    R("POST", "fleet/pools", Action.FLEET_MANAGE),
+    R("POST", "fleet/nodes/<hexid:node_id>/models", Action.FLEET_MANAGE),
+    R("POST", "fleet/nodes/<hexid:node_id>/<slug:action>", Action.FLEET_MANAGE),
+    R("POST", "fleet/digests/<hexid:digest_id>/<slug:decision>", Action.FLEET_MANAGE),
+    R("GET", "routing", Action.ROUTING_MANAGE),
+    R("POST", "routing/draft", Action.ROUTING_MANAGE),
+    R("POST", "routing/rollback", Action.ROUTING_MANAGE, {"version": "{version}"}),
+    R("GET", "routing/<int:version>", Action.ROUTING_MANAGE),
+    R("GET", "routing/<int:version>/dry-run", Action.ROUTING_MANAGE),
+    R("POST", "routing/<int:version>/save", Action.ROUTING_MANAGE),
+    R("POST", "routing/<int:version>/publish", Action.ROUTING_MANAGE),
+    R("POST", "routing/<int:version>/canary", Action.ROUTING_MANAGE),
+    R("POST", "routing/<int:version>/promote", Action.ROUTING_MANAGE),
+    R("POST", "routing/<int:version>/stop", Action.ROUTING_MANAGE),
+    R("POST", "routing/<int:version>/discard", Action.ROUTING_MANAGE),
+    # API
+    R("GET", "api/schema", SIGNED_IN | {OPERATOR}),
+    R("GET", "metrics", METRICS),
+    R("GET", "api/fleet/pools", Action.FLEET_VIEW),
+    R("PUT", "api/fleet/pools/<str:name>", Action.FLEET_MANAGE),
+    R("GET", "api/fleet/pools/<str:name>/desired", METRICS - {STAFF}),
+    R("GET", "api/fleet/tokens", Action.FLEET_VIEW),
+    R("POST", "api/fleet/tokens", Action.FLEET_MANAGE, {"pool": "default"}),
+    R("DELETE", "api/fleet/tokens/<uuid:token_id>", Action.FLEET_MANAGE),
+    R("POST", "api/fleet/enrol", PUBLIC),
+    R("GET", "api/fleet/digests", Action.FLEET_VIEW),
+    R("POST", "api/fleet/digests/<uuid:digest_id>/approve", Action.FLEET_MANAGE),
+    R("POST", "api/fleet/digests/<uuid:digest_id>/refuse", Action.FLEET_MANAGE),
+    R("PUT", "api/fleet/nodes/<path:name>/models", Action.FLEET_MANAGE, {"models": None}),
+    R("POST", "api/fleet/nodes/<path:name>/approve", Action.FLEET_MANAGE),
+    R("POST", "api/fleet/nodes/<path:name>/drain", Action.FLEET_MANAGE),
+    R("POST", "api/fleet/nodes/<path:name>/undrain", Action.FLEET_MANAGE),
+    R("POST", "api/fleet/nodes/<path:name>/remove", Action.FLEET_MANAGE),
+    R("POST", "api/fleet/nodes/<path:name>/forgive", Action.FLEET_MANAGE),
+    R("GET", "api/routing/versions", Action.ROUTING_MANAGE),
+    R("POST", "api/routing/versions", Action.ROUTING_MANAGE, RULES),
+    R("GET", "api/routing/versions/<int:version>", Action.ROUTING_MANAGE),
+    R("PUT", "api/routing/versions/<int:version>", Action.ROUTING_MANAGE),
+    R("DELETE", "api/routing/versions/<int:version>", Action.ROUTING_MANAGE),
+    R("POST", "api/routing/versions/<int:version>/validate", Action.ROUTING_MANAGE),
+    R("POST", "api/routing/versions/<int:version>/dry-run", Action.ROUTING_MANAGE),
+    R("POST", "api/routing/versions/<int:version>/publish", Action.ROUTING_MANAGE),
+    R("POST", "api/routing/versions/<int:version>/canary", Action.ROUTING_MANAGE),
+    R("POST", "api/routing/versions/<int:version>/promote", Action.ROUTING_MANAGE),
+    R("POST", "api/routing/versions/<int:version>/stop", Action.ROUTING_MANAGE),
+    R("GET", "api/routing/canary", Action.ROUTING_MANAGE),
+    R("POST", "api/routing/rollback", Action.ROUTING_MANAGE),
+)
+
+# Paths of the gateway's own; each takes an inference key and nothing else opens it.
+GATEWAY: tuple[tuple[str, str], ...] = (
+    ("POST", "/v1/chat/completions"),
+    ("POST", "/v1/completions"),
+    ("POST", "/v1/embeddings"),
+    ("GET", "/v1/models"),
+    ("GET", "/v1/models/tiny"),
+)
+# Sockets: figures for members, and the nodes' own.
+SOCKETS = frozenset({"/live", "/fleet"})
+# What the entrance itself tells apart, prefixes included; the two checks are public.
+EDGES = frozenset({"/fleet", "/v1/", "/v1/organization/", "/healthz", "/readyz"})

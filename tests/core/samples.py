@@ -1,0 +1,106 @@
+"""Things of the organization under test, by the name of the parameter that says them in a path.
+
+A sample is looked up as `<segment before it>/<parameter>` first, then by the parameter's name.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from django.utils import timezone
+
+from controlplane.core.audit import OPERATOR
+from controlplane.core.permissions import Role
+from controlplane.fleet.enrolment import TokenDraft, token_create
+from controlplane.fleet.models import ModelDigest
+from controlplane.fleet.services import node_credential_create
+from controlplane.routing.services import ruleset_draft_create
+from controlplane.tenants.accounts import user_create
+from controlplane.tenants.keys import CreatedKey, apikey_create
+from controlplane.tenants.people import membership_set
+from tests.browser.history import write_history
+from tests.core.callers import OTHER_OWNER, STAFF, Callers
+from tests.support.people import Cast, make_cast
+from tests.support.rules import generates, make_models, publish
+
+MODEL = "tiny"
+
+
+@dataclass(frozen=True)
+class Things:
+    """One of each, in the organization under test unless it is the installation's."""
+
+    cast: Cast
+    callers: Callers
+    key: CreatedKey
+    request: uuid.UUID
+    enrolment: uuid.UUID
+    node: uuid.UUID
+    digest: uuid.UUID
+    draft: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    """How to say a thing in a path; `tenant` where it is one organization's alone."""
+
+    said: Callable[[Things], object]
+    tenant: bool = False
+
+
+def of_tenant(said: Callable[[Things], object]) -> Sample:
+    """A thing that other tenants must not find."""
+    return Sample(said, tenant=True)
+
+
+SAMPLES: dict[str, Sample] = {
+    # In a body or a query.
+    "organization": of_tenant(lambda t: t.cast.acme.id),
+    "project": of_tenant(lambda t: t.cast.project.id),
+    # In a path.
+    "apikey_id": of_tenant(lambda t: t.key.key.id.hex),
+    "request_id": of_tenant(lambda t: t.request.hex),
+    "chart": Sample(lambda t: "stages"),
+    "token": Sample(lambda t: "no-such-link"),
+    "token_id": Sample(lambda t: t.enrolment),
+    "node_id": Sample(lambda t: t.node.hex),
+    "nodes/name": Sample(lambda t: "node-1"),
+    "pools/name": Sample(lambda t: "default"),
+    "action": Sample(lambda t: "drain"),
+    "decision": Sample(lambda t: "approve"),
+    "digest_id": Sample(lambda t: t.digest),
+    "version": Sample(lambda t: t.draft),
+}
+
+
+def make_things() -> Things:
+    """Needs a fresh database; the people are signed up, nobody is signed in."""
+    cast = make_cast()
+    users = {"owner": cast.alice, "developer": cast.bob, STAFF: cast.stella}
+    users[OTHER_OWNER] = cast.charlie
+    for role in (Role.ADMIN, Role.FINANCE, Role.VIEWER):
+        users[role.value] = user_create(actor=OPERATOR, email=f"{role.value}@example.org")
+    for name, user in users.items():
+        if name in (Role.ADMIN, Role.FINANCE, Role.VIEWER, STAFF):
+            role = Role.VIEWER if name == STAFF else Role(name)
+            membership_set(actor=cast.alice, organization=cast.acme, user=user, role=role)
+    make_models(MODEL)
+    publish(generates("first", MODEL))
+    key = apikey_create(actor=cast.alice, project=cast.project, label="matrix")
+    enrolment = token_create(actor=OPERATOR, draft=TokenDraft(pool="default"))
+    node = node_credential_create(actor=OPERATOR, name="node-1", pool="default")
+    digest = ModelDigest.objects.create(
+        model=MODEL, digest="0" * 64, offered_by="node-1", decided_at=timezone.now()
+    )
+    return Things(
+        cast=cast,
+        callers=Callers(users, key.secret),
+        key=key,
+        request=write_history(cast, key.key, MODEL)[-1],
+        enrolment=enrolment.token.id,
+        node=node.credential.node_id,
+        digest=digest.id,
+        draft=ruleset_draft_create(actor=OPERATOR, rules=[generates("next", MODEL)]).version,
+    )

@@ -1,0 +1,151 @@
+"""The matrix where Django is not: the gateway's paths, and the sockets of pages and of nodes."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from asgiref.testing import ApplicationCommunicator
+from channels.auth import AuthMiddlewareStack
+from channels.db import database_sync_to_async
+from channels.routing import URLRouter
+from django.conf import settings
+from django.db import connections
+
+from controlplane.bridge.socket import NodeConsumer
+from frontend.live import NOT_ALLOWED, websocket_urlpatterns
+from tests.core.callers import ALL, ANONYMOUS, SESSIONS, TOKENS
+from tests.core.routes import EDGES, GATEWAY, SOCKETS
+from tests.core.samples import Things, make_things
+from tests.support.fleet import CREDENTIAL
+from tests.support.gateway import GatewayUnderTest
+from tests.support.orm import orm
+from tests.support.ports import KEY
+
+FOLDER = Path(__file__).parents[2] / "controlplane"
+WAIT_S_MAX = 10.0
+# asgiref gives its helpers for tests no types.
+COMMUNICATOR: Any = ApplicationCommunicator
+Headers = list[tuple[bytes, bytes]]
+
+
+@pytest.fixture
+async def things(database: str) -> AsyncIterator[Things]:
+    """An installation, and then no connection left of the thread that Channels keeps."""
+    yield await orm(make_things)()
+    await database_sync_to_async(connections.close_all)()
+
+
+def headers_of(things: Things, caller: str) -> Headers:
+    """What this caller sends: a session's cookie or a bearer token."""
+    if caller in TOKENS:
+        return [(b"authorization", f"Bearer {things.callers.token(caller)}".encode())]
+    client = things.callers.client(caller)
+    name = settings.SESSION_COOKIE_NAME
+    return [(b"cookie", f"{name}={client.cookies[name].value}".encode())] if client.cookies else []
+
+
+def literals(path: Path, pattern: str) -> set[str]:
+    """Texts in a file's code that are such paths."""
+    return {
+        node.value
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and re.fullmatch(pattern, node.value)
+    }
+
+
+def test_every_path_outside_django_is_declared() -> None:
+    gateway = (FOLDER / "gateway").rglob("*.py")
+    served = set().union(*(literals(path, r"/v1/[\w/-]+") for path in gateway))
+    assert served and served <= {path for _, path in GATEWAY}
+    assert literals(FOLDER / "asgi.py", r"/[\w/-]+") == EDGES
+    assert {f"/{entry.pattern}" for entry in websocket_urlpatterns} == SOCKETS - {"/fleet"}
+
+
+async def status_of(gateway: GatewayUnderTest, method: str, path: str, headers: Headers) -> int:
+    """The gateway's answer to an empty request."""
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"{}", "more_body": False}
+
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "query_string": b"",
+        "headers": headers,
+        "client": ("127.0.0.1", 1),
+    }
+    await gateway(scope, receive, send)
+    assert msgspec.json.decode(sent[1]["body"])
+    return int(sent[0]["status"])
+
+
+async def test_only_an_inference_key_opens_the_gateway(things: Things) -> None:
+    gateway = GatewayUnderTest()
+    for method, path in GATEWAY:
+        found = {}
+        for caller in ALL:
+            headers = await orm(headers_of)(things, caller)
+            if caller == "inference key":
+                headers = [(b"authorization", f"Bearer {KEY}".encode())]
+            found[caller] = await status_of(gateway, method, path, headers)
+        # An empty body is no request, which only who is let in hears.
+        assert found.pop("inference key") in {200, 400}, path
+        assert found == dict.fromkeys(found, 401), path
+
+
+async def closed_with(things: Things, caller: str) -> int | None:
+    """The code with which `/live` refuses a caller; None for who is shown figures."""
+    scope = {
+        "type": "websocket",
+        "path": "/live",
+        "query_string": b"range=15m",
+        "headers": await orm(headers_of)(things, caller),
+        "subprotocols": [],
+    }
+    socket = COMMUNICATOR(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)), scope)
+    await socket.send_input({"type": "websocket.connect"})
+    assert (await socket.receive_output(WAIT_S_MAX))["type"] == "websocket.accept"
+    event = await socket.receive_output(WAIT_S_MAX)
+    await socket.send_input({"type": "websocket.disconnect", "code": 1000})
+    await socket.wait(WAIT_S_MAX)
+    return int(event["code"]) if event["type"] == "websocket.close" else None
+
+
+async def test_figures_are_for_members(things: Things) -> None:
+    found = {caller: await closed_with(things, caller) for caller in ALL}
+    assert found == {name: None if name in SESSIONS else NOT_ALLOWED for name in ALL}
+
+
+async def first_answer(headers: Headers) -> str:
+    """What the node socket says first."""
+    gateway = GatewayUnderTest()
+    consumer = NodeConsumer.as_asgi(gateway=lambda: gateway)
+    scope = {"type": "websocket", "path": "/fleet", "headers": headers, "subprotocols": []}
+    socket = COMMUNICATOR(consumer, scope)
+    await socket.send_input({"type": "websocket.connect"})
+    event = await socket.receive_output(WAIT_S_MAX)
+    await socket.send_input({"type": "websocket.disconnect", "code": 1000})
+    await socket.wait(WAIT_S_MAX)
+    return str(event["type"])
+
+
+async def test_only_a_node_reaches_the_fleet(things: Things) -> None:
+    for caller in ALL:
+        headers = await orm(headers_of)(things, caller)
+        assert (caller == ANONYMOUS) == (not headers)
+        assert await first_answer(headers) == "websocket.close", caller
+    node = [(b"authorization", f"Bearer {CREDENTIAL}".encode())]
+    assert await first_answer(node) == "websocket.accept"
