@@ -23,8 +23,10 @@ PASSWORD_CHARS_MAX = 1_024
 # Axes decides before a sign-in which backend may answer; after a spent link this one vouches.
 BACKEND = "django.contrib.auth.backends.ModelBackend"
 
-sign_in = LoginView.as_view(
-    template_name="pages/sign_in.html", redirect_authenticated_user=True, next_page="overview"
+sign_in = require_http_methods(["GET", "POST"])(
+    LoginView.as_view(
+        template_name="pages/sign_in.html", redirect_authenticated_user=True, next_page="overview"
+    )
 )
 sign_out = LogoutView.as_view(next_page=reverse_lazy("sign_in"))
 
