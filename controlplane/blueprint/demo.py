@@ -19,9 +19,10 @@ from controlplane.fleet.services import node_credential_create, node_credential_
 from controlplane.kernel.money import NANO_PER_USD
 from controlplane.quotas.services import rate_limit_set
 from controlplane.tenants.accounts import setup_link_create, user_create, user_find
+from controlplane.tenants.keys import apikey_create
 from controlplane.tenants.models import Project, User
 from controlplane.tenants.selectors import apikey_list, organization_list, project_list
-from controlplane.tenants.services import apikey_create, organization_create, project_create
+from controlplane.tenants.services import organization_create, project_create
 
 ADMIN_EMAIL = "admin@localhost"
 ORGANIZATION_NAME = "Demo"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hmac
 from typing import Protocol
+from uuid import UUID
 
+from controlplane.billing.accounts import wallet_id
 from controlplane.gateway.refusal import Refusal, bad_key, unavailable
-from controlplane.gateway.snapshot import KeyRecord, Snapshot
+from controlplane.gateway.snapshot import KeyRecord, Limits, Snapshot
 from controlplane.kernel.clock import wall_s
 from controlplane.kernel.keyformat import digest, parse_credential
 from controlplane.kernel.playtoken import PLAY_PREFIX, BadPlayToken, open_grant
@@ -14,7 +16,7 @@ from controlplane.kernel.playtoken import PLAY_PREFIX, BadPlayToken, open_grant
 # A snapshot that nobody could confirm for this long may hold revoked keys: refuse with 503.
 SNAPSHOT_AGE_S_MAX = 30.0
 RETRY_S = 1
-PLAY_REQUESTS_PER_MIN = 60
+PLAY_LIMITS = Limits(requests_per_min=60)
 
 MISSING = "You did not provide an API key. Send it as 'Authorization: Bearer YOUR_KEY'."
 MALFORMED = "This is not a well-formed API key: its shape or checksum is wrong. Check for typos."
@@ -82,7 +84,8 @@ class SnapshotKeys:
         project = snapshot.projects.get(grant.project)
         if project is None or project.organization != grant.organization:
             raise bad_key(UNKNOWN)
-        spends_from = dict.fromkeys((*grant.budgets, grant.project, grant.organization))
+        wallet = wallet_id(UUID(hex=grant.organization)).hex
+        spends_from = dict.fromkeys((*grant.budgets, grant.project, grant.organization, wallet))
         return KeyRecord(
             key_id="playground",
             id=grant.user,
@@ -94,8 +97,8 @@ class SnapshotKeys:
             revoked=False,
             models=grant.models,
             budgets=tuple(budget for budget in spends_from if budget in snapshot.budgets),
-            requests_per_min=PLAY_REQUESTS_PER_MIN,
-            tokens_per_min=None,
+            limits_id=grant.user,
+            limits=PLAY_LIMITS,
         )
 
 

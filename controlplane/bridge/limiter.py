@@ -291,13 +291,13 @@ async def _tell(link: RedisLink, changes: list[Adjustment]) -> None:
 
 def _buckets(key: KeyRecord, project: ProjectRecord | None) -> tuple[Bucket, ...]:
     limits = [
-        (f"key:{key.id}:requests", key.requests_per_min, False),
-        (f"key:{key.id}:tokens", key.tokens_per_min, True),
+        (f"key:{key.limits_id}:requests", key.limits.requests_per_min, False),
+        (f"key:{key.limits_id}:tokens", key.limits.tokens_per_min, True),
     ]
     if project is not None:
         limits += [
-            (f"project:{project.id}:requests", project.requests_per_min, False),
-            (f"project:{project.id}:tokens", project.tokens_per_min, True),
+            (f"project:{project.id}:requests", project.limits.requests_per_min, False),
+            (f"project:{project.id}:tokens", project.limits.tokens_per_min, True),
         ]
     made = []
     for text, limit, counts_tokens in limits:

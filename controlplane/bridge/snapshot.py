@@ -20,6 +20,7 @@ from controlplane.bridge.session import Connection, keep_session
 from controlplane.gateway.snapshot import (
     EMPTY,
     KeyRecord,
+    Limits,
     ModelRecord,
     ProjectRecord,
     PromptRecord,
@@ -40,8 +41,7 @@ class _Project(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     organization: str
     safety: SafetyMode
-    requests_per_min: int | None
-    tokens_per_min: int | None
+    limits: Limits
     weight: int
     content: bool
 
@@ -51,6 +51,7 @@ class _Loaded(msgspec.Struct, frozen=True, kw_only=True):
 
     version: int
     keys: dict[str, KeyRecord]
+    organizations: dict[str, Limits]
     projects: dict[str, _Project]
     models: dict[str, ModelRecord]
     rules: tuple[RouteRule, ...]
@@ -129,8 +130,7 @@ class SnapshotSource:
                 organization=project.organization,
                 safety=project.safety,
                 salt=self._salt(project.organization),
-                requests_per_min=project.requests_per_min,
-                tokens_per_min=project.tokens_per_min,
+                limits=project.limits,
                 weight=project.weight,
                 content=project.content,
             )

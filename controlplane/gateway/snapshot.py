@@ -14,11 +14,27 @@ from controlplane.kernel.rules import PRIORITY_NORMAL, Candidate, RouteRule, Rul
 SafetyMode = Literal["off", "flag", "block"]
 
 
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a key, project or organization may ask for; None where there is no limit.
+
+    `concurrency` is how many requests may be under way at once.
+    """
+
+    requests_per_min: int | None = None
+    tokens_per_min: int | None = None
+    requests_per_day: int | None = None
+    concurrency: int | None = None
+
+
+NO_LIMITS = Limits()
+
+
 class KeyRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One API key. `digest` is its HMAC; `budgets` are the limited scopes it spends from, as hex.
 
-    Ids are 32 hex characters. Limits are None where there is none. Rules may ask for `tags`;
-    `priority` is one of the kernel's.
+    Ids are 32 hex characters; `limits_id` names its counters, which a rotated key shares with the
+    one before. Without `endpoints` it opens all, without `networks` to callers from anywhere. Rules
+    may ask for `tags`; `priority` is one of the kernel's.
     """
 
     key_id: str
@@ -31,8 +47,10 @@ class KeyRecord(msgspec.Struct, frozen=True, kw_only=True):
     revoked: bool
     models: frozenset[str] | None
     budgets: tuple[str, ...]
-    requests_per_min: int | None
-    tokens_per_min: int | None
+    limits_id: str
+    limits: Limits = NO_LIMITS
+    endpoints: frozenset[str] | None = None
+    networks: tuple[str, ...] = ()
     tags: frozenset[str] = frozenset()
     priority: int = PRIORITY_NORMAL
 
@@ -48,8 +66,7 @@ class ProjectRecord(msgspec.Struct, frozen=True, kw_only=True):
     organization: str
     safety: SafetyMode
     salt: bytes
-    requests_per_min: int | None = None
-    tokens_per_min: int | None = None
+    limits: Limits = NO_LIMITS
     weight: int = 1
     content: bool = False
 

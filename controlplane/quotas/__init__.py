@@ -1,1 +1,1 @@
-"""Quotas: requests and tokens per minute."""
+"""Quotas: how many requests and tokens, and how many at once."""

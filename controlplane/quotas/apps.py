@@ -1,4 +1,4 @@
-"""The application of requests and tokens per minute."""
+"""The application of limits on requests and tokens."""
 
 from django.apps import AppConfig
 

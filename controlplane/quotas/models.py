@@ -1,4 +1,4 @@
-"""Requests and tokens per minute, by key or project. The counters themselves live in Redis."""
+"""Limits on requests and tokens, by key, project or organization. Their counters live in Redis."""
 
 from django.db import models
 
@@ -6,6 +6,14 @@ from controlplane.core.models import BaseModel
 from controlplane.tenants.models import Organization
 
 PER_MINUTE_MAX = 1_000_000_000
+PER_DAY_MAX = 1_000_000_000_000
+CONCURRENCY_MAX = 1_000_000
+LIMITS_MAX = {
+    "requests_per_min": PER_MINUTE_MAX,
+    "tokens_per_min": PER_MINUTE_MAX,
+    "requests_per_day": PER_DAY_MAX,
+    "concurrency": CONCURRENCY_MAX,
+}
 
 
 class LimitScope(models.TextChoices):
@@ -13,21 +21,27 @@ class LimitScope(models.TextChoices):
 
     KEY = "key"
     PROJECT = "project"
+    ORGANIZATION = "organization"
 
 
 def _bounded(field: str) -> models.Q:
-    inside = models.Q(**{f"{field}__gte": 1, f"{field}__lte": PER_MINUTE_MAX})
+    inside = models.Q(**{f"{field}__gte": 1, f"{field}__lte": LIMITS_MAX[field]})
     return models.Q(**{f"{field}__isnull": True}) | inside
 
 
 class RateLimit(BaseModel):
-    """The limits of one key or project; None is no limit. `subject_id` is the id of either."""
+    """The limits of a key, project or organization, whose id is `subject_id`; None is no limit.
+
+    `concurrency` is how many requests may be under way at once.
+    """
 
     organization = models.ForeignKey(Organization, on_delete=models.PROTECT)
-    scope = models.CharField(max_length=7, choices=LimitScope.choices)
+    scope = models.CharField(max_length=12, choices=LimitScope.choices)
     subject_id = models.UUIDField(unique=True)
     requests_per_min = models.PositiveBigIntegerField(null=True, blank=True)
     tokens_per_min = models.PositiveBigIntegerField(null=True, blank=True)
+    requests_per_day = models.PositiveBigIntegerField(null=True, blank=True)
+    concurrency = models.PositiveIntegerField(null=True, blank=True)
 
     class Meta:
         db_table = "rate_limits"
@@ -40,6 +54,12 @@ class RateLimit(BaseModel):
             ),
             models.CheckConstraint(
                 condition=_bounded("tokens_per_min"), name="rate_limit_tokens_bounds"
+            ),
+            models.CheckConstraint(
+                condition=_bounded("requests_per_day"), name="rate_limit_day_bounds"
+            ),
+            models.CheckConstraint(
+                condition=_bounded("concurrency"), name="rate_limit_concurrency_bounds"
             ),
         ]
 

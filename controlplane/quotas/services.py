@@ -1,47 +1,124 @@
-"""Setting the limits of a key or a project."""
+"""Setting the limits of a key, a project or an organization."""
+
+from __future__ import annotations
+
+import uuid
+from typing import NamedTuple
 
 from django.core.exceptions import ValidationError
 
 from controlplane.core.audit import Actor, audit_record
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
-from controlplane.quotas.models import PER_MINUTE_MAX, LimitScope, RateLimit
+from controlplane.quotas.models import LIMITS_MAX, LimitScope, RateLimit
 from controlplane.tenants.access import require
-from controlplane.tenants.models import ApiKey, Project
+from controlplane.tenants.models import ApiKey, Organization, Project
+
+Subject = ApiKey | Project | Organization
+
+
+class LimitSet(NamedTuple):
+    """All limits of one subject; None is no limit."""
+
+    requests_per_min: int | None = None
+    tokens_per_min: int | None = None
+    requests_per_day: int | None = None
+    concurrency: int | None = None
 
 
 def rate_limit_set(
     *,
     actor: Actor,
-    subject: ApiKey | Project,
-    requests_per_min: int | None,
-    tokens_per_min: int | None,
+    subject: Subject,
+    requests_per_min: int | None = None,
+    tokens_per_min: int | None = None,
+    requests_per_day: int | None = None,
+    concurrency: int | None = None,
 ) -> RateLimit | None:
-    """Set both limits; None lifts one. Returns None when none is left."""
-    require(actor, Action.LIMIT_SET, subject.organization_id)
-    wanted = {"requests_per_min": requests_per_min, "tokens_per_min": tokens_per_min}
-    for name, value in wanted.items():
-        if value is not None and not 1 <= value <= PER_MINUTE_MAX:
-            raise ValidationError({name: f"Must be 1 to {PER_MINUTE_MAX}, or nothing."})
-    scope = LimitScope.KEY if isinstance(subject, ApiKey) else LimitScope.PROJECT
-    with organization_scope([subject.organization_id]):
+    """Set all limits; None lifts one. Returns None when none is left.
+
+    Those of a key that was rotated are those of its whole line. `concurrency` is how many requests
+    may be under way at once.
+    """
+    scope, subject_id, organization_id = _told(subject)
+    require(actor, Action.LIMIT_SET, organization_id)
+    wanted = LimitSet(requests_per_min, tokens_per_min, requests_per_day, concurrency)
+    check_limits(wanted)
+    with organization_scope([organization_id]):
         made: RateLimit | None = None
-        if any(value is not None for value in wanted.values()):
+        if any(value is not None for value in wanted):
             made, _ = RateLimit.objects.update_or_create(
-                subject_id=subject.id,
+                subject_id=subject_id,
                 defaults={
-                    **wanted,
+                    **wanted._asdict(),
                     "scope": scope.value,
-                    "organization_id": subject.organization_id,
+                    "organization_id": organization_id,
                 },
             )
         else:
-            RateLimit.objects.filter(subject_id=subject.id).delete()
+            RateLimit.objects.filter(subject_id=subject_id).delete()
         audit_record(
             actor,
             "rate_limit.set",
             subject=subject,
-            organization_id=subject.organization_id,
-            detail={"scope": scope.value, **wanted},
+            organization_id=organization_id,
+            detail={"scope": scope.value, **wanted._asdict()},
         )
     return made
+
+
+def check_limits(wanted: LimitSet) -> None:
+    """Raises ValidationError naming each limit that is out of bounds."""
+    wrong = {
+        name: f"Must be 1 to {LIMITS_MAX[name]}, or nothing."
+        for name, value in wanted._asdict().items()
+        if value is not None and not 1 <= value <= LIMITS_MAX[name]
+    }
+    if wrong:
+        raise ValidationError(wrong)
+
+
+def key_limits_begin(*, actor: Actor, key: ApiKey, wanted: LimitSet) -> RateLimit | None:
+    """Give a key its first limits; who may create keys may, since they only narrow.
+
+    None of them may be above what its project or organization is limited to: it would promise what
+    is never given. A key that has limits keeps them: changing those takes `rate_limit_set`.
+    """
+    require(actor, Action.KEY_CREATE, key.organization_id)
+    check_limits(wanted)
+    if all(value is None for value in wanted):
+        return None
+    with organization_scope([key.organization_id]):
+        _require_within_the_project(key, wanted)
+        made = RateLimit.objects.create(
+            **wanted._asdict(),
+            scope=LimitScope.KEY.value,
+            subject_id=key.limits_id,
+            organization_id=key.organization_id,
+        )
+        audit_record(
+            actor,
+            "rate_limit.set",
+            subject=key,
+            organization_id=key.organization_id,
+            detail={"scope": LimitScope.KEY.value, **wanted._asdict()},
+        )
+    return made
+
+
+def _require_within_the_project(key: ApiKey, wanted: LimitSet) -> None:
+    above = RateLimit.objects.filter(subject_id__in=[key.project_id, key.organization_id])
+    for limit in above:
+        for name, value in wanted._asdict().items():
+            most = getattr(limit, name)
+            if value is not None and most is not None and value > most:
+                raise ValidationError({name: f"The {limit.scope}'s own limit is {most}."})
+
+
+def _told(subject: Subject) -> tuple[LimitScope, uuid.UUID, uuid.UUID]:
+    """Scope, the id that the limit is kept under, and the organization's id."""
+    if isinstance(subject, ApiKey):
+        return LimitScope.KEY, subject.limits_id, subject.organization_id
+    if isinstance(subject, Project):
+        return LimitScope.PROJECT, subject.id, subject.organization_id
+    return LimitScope.ORGANIZATION, subject.id, subject.id

@@ -12,6 +12,8 @@ from django.db.models.functions import Lower
 from controlplane.core.models import BaseModel
 from controlplane.core.permissions import Role
 from controlplane.kernel.rules import PRIORITIES, PRIORITY_NORMAL
+from controlplane.kernel.scopes import ENDPOINTS
+from controlplane.tenants.models_adminkeys import AdminKey as AdminKey
 from controlplane.tenants.models_people import FactorKind as FactorKind
 from controlplane.tenants.models_people import Invitation as Invitation
 from controlplane.tenants.models_people import OutsideIdentity as OutsideIdentity
@@ -25,6 +27,9 @@ ONE_KEY_OF_A_FORM = "one_api_key_of_a_form"
 DIGEST_BYTES = 32
 TAGS_MAX = 16
 TAG_CHARS_MAX = 40
+NETWORKS_MAX = 32
+NETWORK_CHARS_MAX = 43
+ENDPOINT_CHARS_MAX = 16
 WEIGHT_MIN, WEIGHT_MAX = 1, 100
 
 
@@ -158,7 +163,10 @@ class Membership(BaseModel):
 class ApiKey(BaseModel):
     """A credential of a project. Only its HMAC is kept; `allowed_models` None allows every model.
 
-    Routing rules may ask for `tags`; `priority` (one of the kernel's) orders requests that wait.
+    So does None as `allowed_endpoints`; with `networks` it opens only to callers from those.
+    `replaces` is the key that it was rotated from; `limits_of` the first of that line, whose limits
+    and budget all of the line share. Routing rules may ask for `tags`; `priority` (one of the
+    kernel's) orders requests that wait.
     `form` is the id of the form that asked for it: sent twice, a form makes one key.
     When a key was last used is read from telemetry: writing it here would cost a row per request.
     """
@@ -171,11 +179,27 @@ class ApiKey(BaseModel):
     label = models.CharField(max_length=NAME_CHARS_MAX)
     created_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, blank=True)
     allowed_models = ArrayField(models.CharField(max_length=NAME_CHARS_MAX), null=True, blank=True)
+    allowed_endpoints = ArrayField(
+        models.CharField(max_length=ENDPOINT_CHARS_MAX), null=True, blank=True
+    )
+    read_only = models.BooleanField(default=False)
+    networks = ArrayField(models.CharField(max_length=NETWORK_CHARS_MAX), default=list, blank=True)
     tags = ArrayField(models.CharField(max_length=TAG_CHARS_MAX), default=list, blank=True)
     priority = models.SmallIntegerField(default=PRIORITY_NORMAL)
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
     revoked_reason = models.CharField(max_length=200, default="", blank=True)
+    replaces = models.OneToOneField(
+        "self",
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        editable=False,
+        related_name="replaced_by",
+    )
+    limits_of = models.ForeignKey(
+        "self", on_delete=models.PROTECT, null=True, blank=True, editable=False, related_name="line"
+    )
     form = models.UUIDField(null=True, blank=True, editable=False)
 
     class Meta:
@@ -188,11 +212,24 @@ class ApiKey(BaseModel):
             models.CheckConstraint(
                 condition=models.Q(tags__len__lte=TAGS_MAX), name="api_key_tags_bound"
             ),
+            models.CheckConstraint(
+                condition=models.Q(allowed_endpoints__isnull=True)
+                | models.Q(allowed_endpoints__contained_by=list(ENDPOINTS)),
+                name="api_key_endpoints_known",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(networks__len__lte=NETWORKS_MAX), name="api_key_networks_bound"
+            ),
         ]
         indexes = [models.Index(fields=["organization", "-id"], name="api_key_newest_first")]
 
     def __str__(self) -> str:
         return self.redacted
+
+    @property
+    def limits_id(self) -> uuid.UUID:
+        """The id under which its limits and its budget are kept."""
+        return self.limits_of_id or self.id
 
     def state(self, now: datetime) -> str:
         """One of active, expired, revoked."""

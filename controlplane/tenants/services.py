@@ -1,31 +1,19 @@
-"""Everything that changes organizations, members, projects and keys; each with its audit row."""
+"""Everything that changes organizations and projects, and tokens of the Playground."""
 
-import re
 import uuid
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from collections.abc import Iterable
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
-from django.db import IntegrityError
-from django.utils import timezone
-from psycopg.errors import UniqueViolation
 
 from controlplane.core.audit import Actor, audit_record
 from controlplane.core.permissions import Action, Role
 from controlplane.core.scope import organization_scope
 from controlplane.kernel.clock import wall_s
-from controlplane.kernel.keyformat import digest, new_credential, redacted
 from controlplane.kernel.playtoken import LIFETIME_S, PlayGrant, sign_grant
-from controlplane.kernel.rules import PRIORITIES, PRIORITY_NORMAL
 from controlplane.tenants.access import require
 from controlplane.tenants.models import (
     NAME_CHARS_MAX,
-    ONE_KEY_OF_A_FORM,
-    TAG_CHARS_MAX,
-    TAGS_MAX,
     WEIGHT_MAX,
     WEIGHT_MIN,
     ApiKey,
@@ -36,39 +24,9 @@ from controlplane.tenants.models import (
     User,
 )
 
-KEY_LIFETIME_DAYS_DEFAULT = 90
-KEY_LIFETIME_DAYS_MAX = 3_650
 ALLOWED_MODELS_MAX = 100
 PLAYGROUND_BUDGETS_MAX = 8
 REASON_CHARS_MAX = 200
-_TAG = re.compile(rf"[a-z0-9][a-z0-9._-]{{0,{TAG_CHARS_MAX - 1}}}")
-
-
-@dataclass(frozen=True)
-class CreatedKey:
-    """A new key and its secret, which is known here and never again."""
-
-    key: ApiKey
-    secret: str = field(repr=False)
-
-
-@dataclass(frozen=True)
-class KeyTerms:
-    """What a key may ask for, and how its requests are routed and queued.
-
-    `models` None allows every model. A `priority` above normal takes the right to set limits.
-    """
-
-    models: Iterable[str] | None = None
-    tags: Iterable[str] = ()
-    priority: int = PRIORITY_NORMAL
-
-
-EVERY_MODEL = KeyTerms()
-
-
-class AlreadyCreated(Exception):
-    """This form was sent before and has made its key."""
 
 
 def organization_create(*, actor: Actor, name: str, owner: User) -> Organization:
@@ -148,93 +106,6 @@ def project_weigh(*, actor: Actor, project: Project, weight: int) -> Project:
     return project
 
 
-def apikey_create(
-    *,
-    actor: Actor,
-    project: Project,
-    label: str,
-    terms: KeyTerms = EVERY_MODEL,
-    lifetime_days: int | None = KEY_LIFETIME_DAYS_DEFAULT,
-    form: uuid.UUID | None = None,
-) -> CreatedKey:
-    """A new key. `lifetime_days` None never expires.
-
-    Raises AlreadyCreated for a `form` that has made one: the database decides, so that of two
-    clicks at once exactly one makes a key.
-    """
-    require(actor, Action.KEY_CREATE, project.organization_id)
-    if terms.priority > PRIORITY_NORMAL:
-        require(actor, Action.LIMIT_SET, project.organization_id)
-    credential = new_credential()
-    key = ApiKey(
-        organization_id=project.organization_id,
-        project=project,
-        key_id=credential.key_id,
-        digest=digest(credential.text, settings.KEY_PEPPER),
-        redacted=redacted(credential),
-        label=clean_name(label, field_name="label"),
-        created_by=actor if isinstance(actor, User) else None,
-        allowed_models=clean_models(terms.models),
-        tags=clean_tags(terms.tags),
-        priority=_clean_priority(terms.priority),
-        expires_at=_expiry(lifetime_days),
-        form=form,
-    )
-    with _once(), organization_scope([project.organization_id]):
-        key.save(force_insert=True)
-        audit_record(
-            actor,
-            "apikey.create",
-            subject=key,
-            organization_id=project.organization_id,
-            detail={
-                "key": key.redacted,
-                "label": key.label,
-                "project": str(project.id),
-                "models": key.allowed_models,
-                "lifetime_days": lifetime_days,
-                "tags": key.tags,
-                "priority": key.priority,
-            },
-        )
-    return CreatedKey(key, credential.text)
-
-
-@contextmanager
-def _once() -> Iterator[None]:
-    try:
-        yield
-    except IntegrityError as error:
-        cause = error.__cause__
-        if isinstance(cause, UniqueViolation) and cause.diag.constraint_name == ONE_KEY_OF_A_FORM:
-            raise AlreadyCreated from error
-        raise
-
-
-def apikey_revoke(*, actor: Actor, key: ApiKey, reason: str = "") -> bool:
-    """Revoke at once; gateways follow within two seconds. False where it was revoked before."""
-    require(actor, Action.KEY_REVOKE, key.organization_id)
-    if len(reason) > REASON_CHARS_MAX:
-        raise ValidationError({"reason": f"At most {REASON_CHARS_MAX} characters."})
-    now = timezone.now()
-    with organization_scope([key.organization_id]):
-        # The condition decides a race; losing it is an ordinary answer.
-        changed = ApiKey.objects.filter(id=key.id, revoked_at=None).update(
-            revoked_at=now, revoked_reason=reason
-        )
-        if not changed:
-            return False
-        audit_record(
-            actor,
-            "apikey.revoke",
-            subject=key,
-            organization_id=key.organization_id,
-            detail={"key": key.redacted, "reason": reason},
-        )
-    key.revoked_at, key.revoked_reason = now, reason
-    return True
-
-
 def playground_token_create(
     *,
     actor: User,
@@ -292,28 +163,3 @@ def clean_models(models: Iterable[str] | None) -> list[str] | None:
             {"models": f"Name 1 to {ALLOWED_MODELS_MAX} models, or none for all."}
         )
     return wanted
-
-
-def clean_tags(tags: Iterable[str]) -> list[str]:
-    """Names that routing rules may ask for, without repeats; raises ValidationError."""
-    wanted = sorted(set(tags))
-    if len(wanted) > TAGS_MAX:
-        raise ValidationError({"tags": f"At most {TAGS_MAX} tags."})
-    if any(_TAG.fullmatch(tag) is None for tag in wanted):
-        message = f"Each tag has up to {TAG_CHARS_MAX} of a-z, 0-9, '.', '_' and '-'."
-        raise ValidationError({"tags": message})
-    return wanted
-
-
-def _clean_priority(priority: int) -> int:
-    if priority not in PRIORITIES:
-        raise ValidationError({"priority": f"Must be one of {', '.join(map(str, PRIORITIES))}."})
-    return priority
-
-
-def _expiry(lifetime_days: int | None) -> datetime | None:
-    if lifetime_days is None:
-        return None
-    if not 1 <= lifetime_days <= KEY_LIFETIME_DAYS_MAX:
-        raise ValidationError({"lifetime_days": f"Must be 1 to {KEY_LIFETIME_DAYS_MAX}."})
-    return timezone.now() + timedelta(days=lifetime_days)

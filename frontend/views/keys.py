@@ -24,6 +24,13 @@ from controlplane.kernel.rules import PRIORITY_HIGH, PRIORITY_LOW, PRIORITY_NORM
 from controlplane.quotas.models import RateLimit
 from controlplane.quotas.selectors import rate_limit_map
 from controlplane.telemetry.selectors import key_last_used
+from controlplane.tenants.key_terms import KeyTerms
+from controlplane.tenants.keys import (
+    KEY_LIFETIME_DAYS_DEFAULT,
+    AlreadyCreated,
+    apikey_create,
+    apikey_revoke,
+)
 from controlplane.tenants.models import NAME_CHARS_MAX, TAG_CHARS_MAX, TAGS_MAX, ApiKey
 from controlplane.tenants.selectors import (
     PAGE_ROWS_MAX,
@@ -31,14 +38,7 @@ from controlplane.tenants.selectors import (
     apikey_list,
     project_get,
 )
-from controlplane.tenants.services import (
-    KEY_LIFETIME_DAYS_DEFAULT,
-    REASON_CHARS_MAX,
-    AlreadyCreated,
-    KeyTerms,
-    apikey_create,
-    apikey_revoke,
-)
+from controlplane.tenants.services import REASON_CHARS_MAX
 from frontend.access import Viewer, page
 
 NEVER = ""

@@ -14,6 +14,7 @@ from controlplane.bridge.session import conninfo_from
 from controlplane.bridge.snapshot import SnapshotSource
 from controlplane.catalog.selectors import model_find
 from controlplane.core.embedded.demo import parse
+from controlplane.gateway.snapshot import Limits
 from controlplane.kernel.keyformat import NODE_PREFIX, parse_credential
 from controlplane.tenants.accounts import setup_link_consume, user_find
 from tests.support.orm import orm
@@ -78,7 +79,7 @@ async def test_gateways_can_serve_it() -> None:
     (key,) = source.current.keys.values()
     assert key.key_id in first["api_key"]
     assert key.budgets == (key.organization,)
-    assert (key.requests_per_min, key.tokens_per_min) == (6_000, 6_000_000)
+    assert key.limits == Limits(requests_per_min=6_000, tokens_per_min=6_000_000)
     model = source.current.models["sluice-5m"]
     assert model.price.output_pico >= 3 * model.price.input_pico
 

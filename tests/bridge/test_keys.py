@@ -57,8 +57,7 @@ def record(credential: Credential, **changes: object) -> KeyRecord:
         "revoked": False,
         "models": None,
         "budgets": (),
-        "requests_per_min": None,
-        "tokens_per_min": None,
+        "limits_id": "e" * 32,
     }
     return KeyRecord(**(fields | changes))  # type: ignore[arg-type]
 
@@ -140,7 +139,7 @@ def test_a_playground_token_needs_no_lookup_and_spends_from_its_budgets() -> Non
     made = keys(snapshot()).check(sign_grant(grant(), PLAY_SECRET))
     assert (made.id, made.project, made.models) == (USER, PROJECT, frozenset({"m"}))
     assert made.budgets == (NAMED, ORGANIZATION)
-    assert made.requests_per_min is not None
+    assert made.limits.requests_per_min is not None
 
 
 def test_bad_playground_tokens() -> None:

@@ -14,7 +14,7 @@ import redis
 from controlplane.bridge.limiter import UNLIMITED, RedisLimiter
 from controlplane.bridge.rate_share import NO_SHARE, Division
 from controlplane.bridge.redis_link import REPLY_S_MAX
-from controlplane.gateway.snapshot import EMPTY, ProjectRecord, Snapshot
+from controlplane.gateway.snapshot import EMPTY, Limits, ProjectRecord, Snapshot
 from controlplane.kernel.clock import monotonic_s
 from tests.support.orm import until
 from tests.support.racer import limited_key
@@ -92,7 +92,11 @@ async def test_a_refused_request_takes_nothing_from_its_other_limits(make: Make)
 
 async def test_a_projects_limit_is_shared_by_its_keys(make: Make) -> None:
     project = ProjectRecord(
-        id=PROJECT, organization="a" * 32, safety="off", salt=b"", requests_per_min=5
+        id=PROJECT,
+        organization="a" * 32,
+        safety="off",
+        salt=b"",
+        limits=Limits(requests_per_min=5),
     )
     snapshot = Snapshot(version=1, keys={}, projects={PROJECT: project}, models={}, rules=())
     limiter = make(snapshot=snapshot)

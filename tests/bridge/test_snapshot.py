@@ -27,13 +27,9 @@ from controlplane.core.audit import OPERATOR
 from controlplane.gateway.refusal import Refusal
 from controlplane.kernel.rules import PRIORITY_HIGH, Step, Target
 from controlplane.quotas.services import rate_limit_set
-from controlplane.tenants.services import (
-    KeyTerms,
-    apikey_create,
-    apikey_revoke,
-    project_update,
-    project_weigh,
-)
+from controlplane.tenants.key_terms import KeyTerms
+from controlplane.tenants.keys import apikey_create, apikey_revoke
+from controlplane.tenants.services import project_update, project_weigh
 from tests.support.money import add_budget, rows
 from tests.support.orm import orm, until
 from tests.support.people import Cast, make_cast
@@ -89,13 +85,13 @@ async def test_everything_arrives(source: SnapshotSource) -> None:
     current = source.current
     (key,) = current.keys.values()
     assert (key.organization, key.project) == (cast.acme.id.hex, cast.project.id.hex)
-    assert (key.requests_per_min, key.tokens_per_min) == (60, 9)
+    assert (key.limits.requests_per_min, key.limits.tokens_per_min) == (60, 9)
     assert key.models == frozenset({"m-1"})
     assert (key.tags, key.priority) == (frozenset({"batch", "night"}), PRIORITY_HIGH)
     assert key.budgets == (key.id, cast.acme.id.hex)
     assert current.budgets == frozenset({cast.acme.id.hex, key.id})
     project, other = (current.projects[p.id.hex] for p in (cast.project, cast.other_project))
-    assert (project.tokens_per_min, project.safety) == (7, "off")
+    assert (project.limits.tokens_per_min, project.safety) == (7, "off")
     assert (project.weight, project.content) == (7, True)
     assert (other.weight, other.content) == (1, False)
     assert project.salt != other.salt and len(project.salt) == 32

@@ -24,7 +24,7 @@ from controlplane.catalog.services import ModelDraft, PriceDraft, model_create, 
 from controlplane.core.audit import OPERATOR
 from controlplane.fleet.services import node_credential_create
 from controlplane.tenants.accounts import setup_link_consume, setup_link_create
-from controlplane.tenants.services import CreatedKey, apikey_create
+from controlplane.tenants.keys import CreatedKey, apikey_create
 from tests.browser.history import write_history
 from tests.support.fleet import MODEL, make_model
 from tests.support.loopback import free_port

@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 from playwright.sync_api import Page, expect
 
+from controlplane.tenants.keys import apikey_create
 from controlplane.tenants.models import NAME_CHARS_MAX
-from controlplane.tenants.services import apikey_create
 from tests.browser.history import write_history
 from tests.browser.site import Site, elsewhere
 from tests.browser.watch import PHONE, Watch, wider_than_screen

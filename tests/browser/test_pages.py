@@ -12,7 +12,8 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin
 
-from controlplane.tenants.services import apikey_create, project_create
+from controlplane.tenants.keys import apikey_create
+from controlplane.tenants.services import project_create
 from tests.browser.site import Site, elsewhere
 from tests.browser.watch import DESK, PHONE, Watch, serious_findings, wider_than_screen
 

@@ -10,8 +10,9 @@ from controlplane.core.scope import organization_scope
 from controlplane.fleet.enrolment import TokenDraft, token_create, token_redeem
 from controlplane.fleet.services import node_credential_create
 from controlplane.tenants.accounts import setup_link_create
+from controlplane.tenants.keys import apikey_create
 from controlplane.tenants.selectors import audit_list
-from controlplane.tenants.services import apikey_create, playground_token_create
+from controlplane.tenants.services import playground_token_create
 from tests.support.money import rows
 from tests.support.people import make_cast
 

@@ -20,9 +20,9 @@ from django.test import Client
 
 from controlplane.core.permissions import Role
 from controlplane.core.scope import organization_scope
+from controlplane.tenants.keys import apikey_create
 from controlplane.tenants.models import Membership, User
 from controlplane.tenants.people import membership_set
-from controlplane.tenants.services import apikey_create
 from frontend import live
 from frontend.access import SESSION_KEY
 from frontend.live import LiveConsumer, websocket_urlpatterns

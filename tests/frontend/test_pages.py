@@ -15,10 +15,10 @@ from controlplane.core.audit import OPERATOR
 from controlplane.core.permissions import Role
 from controlplane.kernel.rules import PRIORITY_HIGH
 from controlplane.tenants.accounts import setup_link_create, user_create
+from controlplane.tenants.keys import apikey_create
 from controlplane.tenants.models import User
 from controlplane.tenants.people import membership_set
 from controlplane.tenants.selectors import apikey_list
-from controlplane.tenants.services import apikey_create
 from tests.browser.history import write_history
 from tests.support.people import Cast, make_cast
 

@@ -12,8 +12,9 @@ import pytest
 from controlplane.blueprint.demo import MODEL
 from controlplane.core.audit import OPERATOR
 from controlplane.kernel.keyformat import new_credential
+from controlplane.tenants.key_terms import KeyTerms
+from controlplane.tenants.keys import CreatedKey, apikey_create, apikey_revoke
 from controlplane.tenants.models import Project
-from controlplane.tenants.services import CreatedKey, KeyTerms, apikey_create, apikey_revoke
 from tests.product.traffic import Answer, Load, ask, make_body, open_client
 from tests.support.money import rows
 from tests.support.orm import orm, until

@@ -5,7 +5,7 @@ from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, Validat
 
 from controlplane.quotas.selectors import rate_limit_map
 from controlplane.quotas.services import rate_limit_set
-from controlplane.tenants.services import apikey_create
+from controlplane.tenants.keys import apikey_create
 from tests.support.people import make_cast
 
 pytestmark = pytest.mark.usefixtures("database")

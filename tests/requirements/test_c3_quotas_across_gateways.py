@@ -15,8 +15,8 @@ import pytest
 from controlplane.blueprint.demo import MODEL
 from controlplane.core.audit import OPERATOR
 from controlplane.quotas.services import rate_limit_set
+from controlplane.tenants.keys import apikey_revoke
 from controlplane.tenants.models import ApiKey
-from controlplane.tenants.services import apikey_revoke
 from tests.product.traffic import ask, make_body, open_client
 from tests.support.money import rows
 from tests.support.orm import orm, until

@@ -16,7 +16,8 @@ from controlplane.routing.selectors_dryrun import DryRun, ruleset_dry_run
 from controlplane.routing.services import ruleset_draft_create
 from controlplane.routing.traffic import read_sample
 from controlplane.telemetry import selectors_traffic
-from controlplane.tenants.services import KeyTerms, apikey_create
+from controlplane.tenants.key_terms import KeyTerms
+from controlplane.tenants.keys import apikey_create
 from tests.support.money import rows
 from tests.support.people import Cast, make_cast
 from tests.support.rules import generates, make_models, publish

@@ -29,8 +29,9 @@ from controlplane.catalog.selectors import pool_find
 from controlplane.catalog.services import ModelDraft, model_create
 from controlplane.core.audit import OPERATOR
 from controlplane.kernel.price import Price, TokenCounts, charge_nano, hold_nano
+from controlplane.tenants.keys import apikey_create
 from controlplane.tenants.models import ApiKey, Project
-from controlplane.tenants.services import apikey_create, project_create
+from controlplane.tenants.services import project_create
 from tests.support.money import rows, superuser_dsn
 from tests.support.people import Cast
 

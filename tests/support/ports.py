@@ -37,8 +37,7 @@ def make_key(**changes: object) -> KeyRecord:
         "revoked": False,
         "models": None,
         "budgets": (ORGANIZATION,),
-        "requests_per_min": None,
-        "tokens_per_min": None,
+        "limits_id": KEY_ID,
     }
     return KeyRecord(**{**fields, **changes})  # type: ignore[arg-type]
 

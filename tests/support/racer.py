@@ -9,7 +9,7 @@ from math import inf
 
 from controlplane.bridge.limiter import RedisLimiter
 from controlplane.bridge.rate_share import Division
-from controlplane.gateway.snapshot import EMPTY, KeyRecord
+from controlplane.gateway.snapshot import EMPTY, KeyRecord, Limits
 
 AT_ONCE = 50
 
@@ -29,8 +29,8 @@ def limited_key(
         revoked=False,
         models=None,
         budgets=(),
-        requests_per_min=requests,
-        tokens_per_min=tokens,
+        limits_id=f"{name:032x}",
+        limits=Limits(requests_per_min=requests, tokens_per_min=tokens),
     )
 
 

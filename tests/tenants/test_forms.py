@@ -10,9 +10,9 @@ from django.conf import settings
 from django.db import connections
 from django.test import Client
 
+from controlplane.tenants.keys import AlreadyCreated, apikey_create
 from controlplane.tenants.models import User
 from controlplane.tenants.selectors import apikey_list
-from controlplane.tenants.services import AlreadyCreated, apikey_create
 from tests.support.people import Cast, make_cast
 
 POSTS = 4

@@ -17,6 +17,14 @@ WITH limited AS (
     SELECT id, replace(id::text, '-', '') AS hex FROM budgets
     -- A limit beyond this is none; its row only keeps what was spent.
     WHERE lim < 4000000000000000000
+), limit_rows AS (
+    SELECT subject_id, scope, json_build_object(
+        'requests_per_min', requests_per_min,
+        'tokens_per_min', tokens_per_min,
+        'requests_per_day', requests_per_day,
+        'concurrency', concurrency
+    ) AS body
+    FROM rate_limits
 ), key_rows AS (
     SELECT k.key_id, json_build_object(
         'key_id', k.key_id,
@@ -28,17 +36,25 @@ WITH limited AS (
         'expires_at_s', extract(epoch FROM k.expires_at),
         'revoked', k.revoked_at IS NOT NULL,
         'models', k.allowed_models,
-        'budgets', array_remove(ARRAY[bk.hex, bp.hex, bo.hex], NULL),
-        'requests_per_min', l.requests_per_min,
-        'tokens_per_min', l.tokens_per_min,
+        'budgets', array_remove(ARRAY[bk.hex, bp.hex, bo.hex, bw.hex], NULL),
+        'limits_id', replace(coalesce(k.limits_of_id, k.id)::text, '-', ''),
+        'limits', coalesce(l.body, '{}'),
+        'endpoints', (
+            SELECT coalesce(json_agg(e), '[]')
+            FROM unnest(coalesce(k.allowed_endpoints, ARRAY['models', 'key'])) e
+            WHERE NOT k.read_only OR e IN ('models', 'key')
+            HAVING k.read_only OR k.allowed_endpoints IS NOT NULL
+        ),
+        'networks', k.networks,
         'tags', k.tags,
         'priority', k.priority
     ) AS body
     FROM api_keys k
-    LEFT JOIN limited bk ON bk.id = k.id
+    LEFT JOIN limited bk ON bk.id = coalesce(k.limits_of_id, k.id)
     LEFT JOIN limited bp ON bp.id = k.project_id
     LEFT JOIN limited bo ON bo.id = k.organization_id
-    LEFT JOIN rate_limits l ON l.subject_id = k.id
+    LEFT JOIN limited bw ON bw.id = ledger_wallet(k.organization_id)
+    LEFT JOIN limit_rows l ON l.subject_id = coalesce(k.limits_of_id, k.id)
     -- Long after its end a key is simply unknown, so that the snapshot does not grow for ever.
     WHERE coalesce(k.revoked_at, 'infinity') > now() - interval '30 days'
       AND coalesce(k.expires_at, 'infinity') > now() - interval '30 days'
@@ -47,12 +63,11 @@ WITH limited AS (
         'id', replace(p.id::text, '-', ''),
         'organization', replace(p.organization_id::text, '-', ''),
         'safety', p.safety_mode,
-        'requests_per_min', l.requests_per_min,
-        'tokens_per_min', l.tokens_per_min,
+        'limits', coalesce(l.body, '{}'),
         'weight', p.weight,
         'content', p.allow_content_logging
     ) AS body
-    FROM projects p LEFT JOIN rate_limits l ON l.subject_id = p.id
+    FROM projects p LEFT JOIN limit_rows l ON l.subject_id = p.id
 ), model_rows AS (
     SELECT m.name, json_build_object(
         'name', m.name,
@@ -117,6 +132,10 @@ WITH limited AS (
 SELECT json_build_object(
     'version', config_version_now(),
     'keys', (SELECT coalesce(json_object_agg(key_id, body), '{}') FROM key_rows),
+    'organizations', (
+        SELECT coalesce(json_object_agg(replace(subject_id::text, '-', ''), body), '{}')
+        FROM limit_rows WHERE scope = 'organization'
+    ),
     'projects', (SELECT coalesce(json_object_agg(hex, body), '{}') FROM project_rows),
     'models', (SELECT coalesce(json_object_agg(name, body), '{}') FROM model_rows),
     'rules', coalesce((SELECT rules FROM rule_rows WHERE state = 'published'), '[]'),

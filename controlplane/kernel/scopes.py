@@ -1,0 +1,51 @@
+"""What an API key may be narrowed to besides models: endpoints, and networks of its callers.
+
+Pure, so that the page that takes a network and the gateway that holds a caller against it agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+ENDPOINTS = ("chat", "completions", "embeddings", "models", "key")
+# What a read-only key may use: nothing here runs a model or costs money.
+READ_ENDPOINTS = ("models", "key")
+# Pairs of a list and an address whose answer is remembered; one costs about 3 us to find.
+REMEMBERED_MAX = 4096
+
+Network = IPv4Network | IPv6Network
+Address = IPv4Address | IPv6Address
+
+
+def parse_address(text: str) -> Address | None:
+    """An address, an IPv4 one also where it came mapped into IPv6; None where it is none."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address
+
+
+def parse_network(text: str) -> Network:
+    """A network as `10.0.0.0/8`, or one address; raises ValueError, also for host bits set."""
+    return ip_network(text.strip())
+
+
+@lru_cache(REMEMBERED_MAX)
+def caller_within(networks: tuple[str, ...], caller: str) -> bool:
+    """Whether an address is in one of the networks; what is no address is in none."""
+    address = parse_address(caller)
+    return address is not None and any(address in parse_network(one) for one in networks)
+
+
+def network_covered(inner: str, outer: Iterable[str]) -> bool:
+    """Whether every address of `inner` is in one and the same network of `outer`."""
+    network = parse_network(inner)
+    return any(
+        network.network_address in other and network.prefixlen >= other.prefixlen
+        for other in map(parse_network, outer)
+    )
