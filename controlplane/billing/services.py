@@ -9,11 +9,13 @@ from __future__ import annotations
 import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
 
 from django.db import connection
 
-from controlplane.billing.models import UNLIMITED_NANO, BudgetScope
+from controlplane.billing.models import UNLIMITED_NANO, BudgetPeriod, BudgetScope, BudgetTerms
 from controlplane.core.scope import organization_scope
+from controlplane.kernel.calendar import period_around
 
 DAYS_AHEAD = 7
 EXPIRED_PER_CALL_MAX = 1_000
@@ -45,18 +47,43 @@ class Difference(NamedTuple):
 def budget_set(
     organization: uuid.UUID, subject: uuid.UUID, *, scope: BudgetScope, limit_nano: int
 ) -> None:
-    """Limit what a key, project or organization may spend in all; may be below what is spent.
+    """Limit what a key, project or organization may spend; may be below what is spent.
 
-    Raises ValueError on a limit that no budget can have.
+    A budget that begins anew by the calendar goes on to do so. Raises ValueError on a limit that no
+    budget can have.
     """
     if not 0 <= limit_nano <= UNLIMITED_NANO:
         raise ValueError(f"limit_nano must be 0 to {UNLIMITED_NANO}, not {limit_nano}")
-    with organization_scope([organization]), connection.cursor() as cursor:
+    with organization_scope([organization]):
+        terms = BudgetTerms.objects.filter(budget=subject).first() or BudgetTerms()
+        budget_put(organization, subject, scope, terms, limit_nano)
+
+
+def budget_put(
+    organization: uuid.UUID,
+    subject: uuid.UUID,
+    scope: BudgetScope,
+    terms: BudgetTerms,
+    limit_nano: int,
+) -> None:
+    """Write a budget by these terms' period, zone, roll-over and alerts; needs the scope open."""
+    period = BudgetPeriod(terms.period)
+    began, turns = period_around(period, ZoneInfo(terms.zone), datetime.now(UTC))
+    with connection.cursor() as cursor:
         cursor.execute(
-            "INSERT INTO budgets AS b (id, organization, scope, lim) VALUES (%s, %s, %s, %s)"
-            " ON CONFLICT (id) DO UPDATE SET lim = excluded.lim,"
-            " over = greatest(0, b.posted + b.held - excluded.lim)",
-            [subject, organization, scope.value, limit_nano],
+            "SELECT ledger_budget_set(%s, %s, %s, %s, %s, %s, %s, %s::smallint[], %s, %s)",
+            [
+                subject,
+                organization,
+                scope.value,
+                limit_nano,
+                period.value,
+                terms.zone,
+                terms.rollover,
+                terms.alerts,
+                began,
+                turns,
+            ],
         )
 
 

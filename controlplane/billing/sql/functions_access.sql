@@ -13,13 +13,14 @@ BEGIN
         caller := CASE
             WHEN called::text ~ '^ledger_(hold|hold_exact|settle|settle_exact|open)\('
                 THEN 'sluice_gateway'
-            WHEN called::text ~ '^ledger_(expire|seal|held_differences|open_totals|make_partitions)\('
+            WHEN called::text ~ ('^ledger_(expire|seal|held_differences|open_totals|make_partitions|'
+                                 'journal|budget_set|budget_turn|period_close|period_open)\(')
                 THEN 'sluice_app' END;
         IF caller IS NOT NULL THEN
             EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', called, caller);
         END IF;
         -- Making a partition takes the owner of the table; all else runs as the ledger's role.
-        IF called::text !~ '^ledger_(make_partitions|refuse_change)\(' THEN
+        IF called::text !~ '^ledger_(make_partitions|refuse_change|refuse_backdated)\(' THEN
             EXECUTE format('ALTER FUNCTION %s OWNER TO sluice_ledger', called);
         END IF;
     END LOOP;

@@ -94,6 +94,20 @@ BEGIN
     RETURN codes;
 END $$;
 
+-- The budget that is an organization's prepaid wallet, whether it has one or not.
+CREATE OR REPLACE FUNCTION ledger_wallet(organization uuid) RETURNS uuid
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT md5('wallet:' || organization::text)::uuid
+$$;
+
+-- The account that a request's lines debit: the wallet where it is among the request's budgets.
+-- Both are plain expressions, which PostgreSQL puts into the statements that call them.
+CREATE OR REPLACE FUNCTION ledger_payer(organization uuid, budgets uuid[]) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN ledger_wallet(organization) = ANY (budgets) THEN 'wallet:'
+                ELSE 'receivable:' END || organization::text
+$$;
+
 -- Called by the functions around it, under their settings.
 CREATE OR REPLACE FUNCTION ledger_book_holds(
     p_request uuid[], p_organization uuid[], p_project uuid[], p_key uuid[], p_amount bigint[],
@@ -119,8 +133,8 @@ BEGIN
     INSERT INTO transfers (request, slot, kind, debit, credit, amount, organization, project, key,
                            model, price_version, input_pico, cached_pico, output_pico, budgets,
                            others)
-    SELECT o.request, 0, 'hold', 'receivable:' || o.organization, 'revenue:' || o.model, o.amount,
-           o.organization, o.project, o.key, o.model, o.price_version, o.input_pico,
+    SELECT o.request, 0, 'hold', ledger_payer(o.organization, o.budgets), 'revenue:' || o.model,
+           o.amount, o.organization, o.project, o.key, o.model, o.price_version, o.input_pico,
            o.cached_pico, o.output_pico, o.budgets, o.others
     FROM opened o;
 END $$;

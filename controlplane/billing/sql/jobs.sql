@@ -27,8 +27,8 @@ BEGIN
     WITH gone AS (DELETE FROM open_holds WHERE request = ANY (due) RETURNING *)
     INSERT INTO transfers (request, slot, kind, debit, credit, amount, organization, project, key,
                            model, price_version, input_pico, cached_pico, output_pico)
-    SELECT g.request, 1, 'expire', 'receivable:' || g.organization, 'revenue:' || g.model, g.amount,
-           g.organization, g.project, g.key, g.model, g.price_version, g.input_pico,
+    SELECT g.request, 1, 'expire', ledger_payer(g.organization, g.budgets), 'revenue:' || g.model,
+           g.amount, g.organization, g.project, g.key, g.model, g.price_version, g.input_pico,
            g.cached_pico, g.output_pico
     FROM gone g ORDER BY g.request;
 END $$;
@@ -75,6 +75,8 @@ BEGIN
     FROM transfers t
     WHERE t.request >= floor_id AND t.booked_at >= opens AND t.booked_at < closes;
     INSERT INTO ledger_seals SELECT made.*;
+    -- In the seal's own transaction: a line is in the hours exactly when it is sealed.
+    PERFORM ledger_hours_add(floor_id, opens, closes);
     RETURN made.rows;
 END $$;
 

@@ -40,7 +40,7 @@ BEGIN
 
     PERFORM ledger_book_settlements(p_request, p_organization, p_project, p_key, p_held, p_amount,
                                     p_model, p_version, p_input, p_cached, p_output, p_tokens,
-                                    p_source);
+                                    p_source, p_budgets);
     RETURN NULL;
 END $$;
 
@@ -48,21 +48,22 @@ END $$;
 CREATE OR REPLACE FUNCTION ledger_book_settlements(
     p_request uuid[], p_organization uuid[], p_project uuid[], p_key uuid[], p_held bigint[],
     p_amount bigint[], p_model text[], p_version integer[], p_input bigint[], p_cached bigint[],
-    p_output bigint[], p_tokens text[], p_source text[]
+    p_output bigint[], p_tokens text[], p_source text[], p_budgets text[]
 ) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO transfers (request, slot, kind, debit, credit, amount, organization, project, key,
                            model, price_version, input_pico, cached_pico, output_pico, uncached,
                            cached, output, source)
-    SELECT s.request, line.slot, line.kind, 'receivable:' || s.organization,
+    SELECT s.request, line.slot, line.kind,
+           ledger_payer(s.organization, CASE WHEN s.held > 0 THEN s.budgets::uuid[] END),
            'revenue:' || s.model, line.amount, s.organization, s.project, s.key, s.model,
            s.version, s.input, s.cached, s.output, line.tokens[1], line.tokens[2], line.tokens[3],
            s.source
     FROM unnest(p_request, p_organization, p_project, p_key, p_held, p_amount, p_model, p_version,
-                p_input, p_cached, p_output, p_tokens, p_source)
+                p_input, p_cached, p_output, p_tokens, p_source, p_budgets)
              AS s(request, organization, project, key, held, amount, model, version, input, cached,
-                  output, tokens, source),
+                  output, tokens, source, budgets),
          LATERAL (
              SELECT 1, CASE WHEN s.amount = 0 THEN 'release' ELSE 'settle' END,
                     CASE WHEN s.amount = 0 THEN s.held WHEN s.held = 0 THEN s.amount
@@ -128,7 +129,7 @@ BEGIN
             PERFORM ledger_book_settlements(
                 p_request[i:i], p_organization[i:i], p_project[i:i], p_key[i:i], ARRAY[v_held],
                 p_amount[i:i], p_model[i:i], p_version[i:i], p_input[i:i], p_cached[i:i],
-                p_output[i:i], p_tokens[i:i], p_source[i:i]);
+                p_output[i:i], p_tokens[i:i], p_source[i:i], ARRAY[v_mine::text]);
         ELSIF v_code = 'late' THEN
             PERFORM ledger_book_late(p_request[i], p_amount[i], p_model[i], p_version[i],
                                      p_input[i], p_cached[i], p_output[i],

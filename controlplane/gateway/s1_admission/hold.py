@@ -55,15 +55,21 @@ async def take_hold(call: Call, hold: Hold, ledger: Ledger, *, exact_nano: Exact
     try:
         return await _hold_or_recount(hold, ledger, exact_nano)
     except BudgetExceeded as error:
-        message = (
-            f"The {error.scope}'s budget has no room for this request: it could cost up to"
-            f" {usd_text(hold.amount_nano)} USD. Lower max_tokens or raise the budget."
-        )
-        raise over_budget(message) from error
+        raise over_budget(_no_room(error.scope, hold.amount_nano)) from error
     except LedgerAway as error:
         raise ledger_away() from error
     finally:
         call.spans.add(HOLD, began)
+
+
+def _no_room(scope: str, nano: int) -> str:
+    what, cure = f"The {scope}'s budget", "raise the budget"
+    if scope == "wallet":
+        what, cure = "The organization's prepaid wallet", "top it up"
+    return (
+        f"{what} has no room for this request: it could cost up to {usd_text(nano)} USD."
+        f" Lower max_tokens or {cure}."
+    )
 
 
 async def _hold_or_recount(hold: Hold, ledger: Ledger, exact_nano: ExactNano) -> Hold:
