@@ -8,6 +8,7 @@ from controlplane.fleet.metrics import metrics
 urlpatterns = [
     path("api/schema", Description.as_view(), name="api_schema"),
     path("api/routing/", include("controlplane.routing.urls")),
+    path("api/catalog/", include("controlplane.catalog.urls")),
     path("api/fleet/", include("controlplane.fleet.urls")),
     path("metrics", metrics),
     path("", include("frontend.urls")),

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 from django.core.exceptions import ValidationError
 
+from controlplane.core.shapes import NUL, complaint
 from controlplane.kernel.rules import RULES_MAX, RouteRule
 
 FIELD = "rules"
-# As JSON writes it; PostgreSQL's does not take it.
-NUL = rb"\u0000"
-_PLACE = re.compile(r"(?P<told>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
-_FIELD_NAMED = re.compile(r"Object (?:missing required|contains unknown) field `(?P<name>[^`]*)`")
 
 
 def read_rules(value: object) -> tuple[RouteRule, ...]:
@@ -32,7 +28,7 @@ def read_rules(value: object) -> tuple[RouteRule, ...]:
         try:
             rules.append(_read_rule(each))
         except msgspec.ValidationError as error:
-            path, told = _told(str(error))
+            path, told = complaint(str(error))
             errors[f"{FIELD}[{place}]{path}"] = [told]
     if errors:
         raise ValidationError(errors)
@@ -61,16 +57,6 @@ def _read_rule(value: object) -> RouteRule:
     if isinstance(value, dict) and "version" in value:
         raise msgspec.ValidationError("Object contains unknown field `version`")
     return msgspec.convert(value, RouteRule)
-
-
-def _told(message: str) -> tuple[str, str]:
-    found = _PLACE.fullmatch(message)
-    told, path = (found["told"], found["path"] or "") if found else (message, "")
-    named = _FIELD_NAMED.match(told)
-    if named is None:
-        return path, f"{told}."
-    word = "Missing." if "missing" in told else "There is no such field."
-    return f"{path}.{named['name']}", word
 
 
 def _plain(value: Any) -> Any:

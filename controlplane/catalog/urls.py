@@ -1,0 +1,20 @@
+"""Addresses under /api/catalog/; a template is said by its organization and name."""
+
+from django.urls import path
+
+from controlplane.catalog import api_prompts as prompts
+
+ONE = "templates/<uuid:organization>/<str:name>"
+VERSION = f"{ONE}/versions/<int:version>"
+
+urlpatterns = [
+    path("templates/<uuid:organization>", prompts.Prompts.as_view()),
+    path(ONE, prompts.OnePrompt.as_view()),
+    path(f"{ONE}/versions", prompts.Drafts.as_view()),
+    path(f"{ONE}/rollback", prompts.Rollback.as_view()),
+    path(VERSION, prompts.OneVersion.as_view()),
+    path(f"{VERSION}/dry-run", prompts.DryRunView.as_view()),
+    path(f"{VERSION}/publish", prompts.Publish.as_view()),
+    path(f"{VERSION}/canary", prompts.CanaryStart.as_view()),
+    path(f"{VERSION}/stop", prompts.CanaryStop.as_view()),
+]
