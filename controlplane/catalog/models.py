@@ -15,6 +15,9 @@ MODEL_NAME = RegexValidator(
 POOL_NAME = RegexValidator(r"\A[a-z0-9][a-z0-9-]{0,49}\Z", "Use a-z, 0-9 and - only, at most 50.")
 CONTEXT_TOKENS_MAX = 10_000_000
 START_COMMAND_CHARS_MAX = 1_000
+# 1,000 USD a card and hour; anything above it is a slip of the unit.
+CARD_HOUR_MICRO_MAX = 1_000_000_000
+CARDS_PER_NODE_MAX = 1_024
 PROMPT_NAME = RegexValidator(
     r"\A[a-z0-9][a-z0-9_-]{0,63}\Z", "Use a-z, 0-9, _ and - only, at most 64."
 )
@@ -48,7 +51,8 @@ class Pool(BaseModel):
     """Nodes that can stand in for each other, and how many of them there should be.
 
     `warm_schedule` is read by `warm.windows_from`; `start_command` is what the local driver runs.
-    Models, rules and nodes say a pool by its name, which never changes.
+    Models, rules and nodes say a pool by its name, which never changes. `card_hour_micro` is what
+    one card costs an hour in micro-USD, 0 where nobody has said.
     """
 
     name = models.CharField(max_length=50, unique=True, validators=[POOL_NAME])
@@ -59,6 +63,8 @@ class Pool(BaseModel):
     nodes_max = models.PositiveIntegerField(default=1)
     warm_schedule = models.JSONField(default=list, blank=True)
     start_command = models.CharField(max_length=START_COMMAND_CHARS_MAX, default="", blank=True)
+    card_hour_micro = models.PositiveBigIntegerField(default=0)
+    cards_per_node = models.PositiveSmallIntegerField(default=1)
 
     class Meta:
         db_table = "pools"
@@ -76,6 +82,14 @@ class Pool(BaseModel):
                 condition=models.Q(nodes_max__gte=models.F("nodes_min"))
                 & models.Q(nodes_max__lte=NODES_MOST),
                 name="pool_nodes_bounds",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(
+                    card_hour_micro__lte=CARD_HOUR_MICRO_MAX,
+                    cards_per_node__gte=1,
+                    cards_per_node__lte=CARDS_PER_NODE_MAX,
+                ),
+                name="pool_cost_bounds",
             ),
         ]
 

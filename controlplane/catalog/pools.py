@@ -30,6 +30,8 @@ class PoolDraft:
     nodes_max: int = 1
     warm_schedule: Sequence[dict[str, Any]] = field(default_factory=list)
     start_command: str = ""
+    card_hour_micro: int = 0
+    cards_per_node: int = 1
 
 
 def pool_known(name: str) -> Pool:

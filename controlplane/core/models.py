@@ -24,7 +24,11 @@ class BaseModel(models.Model):
 
 
 class AuditEntry(BaseModel):
-    """Who changed what; rows are only ever added (a trigger and the grants see to it)."""
+    """Who changed what, and from where; rows are only ever added (a trigger and grants see to it).
+
+    The database's clock sets `created_at`. `before` and `after` hold the fields that changed.
+    `channel`, `address`, `agent` and `credential` are those of `core/origin.py`.
+    """
 
     actor_id = models.UUIDField(null=True, blank=True)
     actor_label = models.TextField()
@@ -33,13 +37,41 @@ class AuditEntry(BaseModel):
     subject_type = models.TextField()
     subject_id = models.UUIDField()
     detail = models.JSONField(default=dict, blank=True)
+    before = models.JSONField(null=True, blank=True)
+    after = models.JSONField(null=True, blank=True)
+    channel = models.TextField(default="", blank=True)
+    address = models.TextField(default="", blank=True)
+    agent = models.TextField(default="", blank=True)
+    credential = models.TextField(default="", blank=True)
 
     class Meta:
         db_table = "audit_entries"
-        indexes = [models.Index(fields=["organization_id", "id"], name="audit_by_organization")]
+        indexes = [
+            models.Index(fields=["organization_id", "id"], name="audit_by_organization"),
+            models.Index(fields=["subject_id", "id"], name="audit_by_subject"),
+            models.Index(fields=["created_at"], name="audit_by_time"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.action} by {self.actor_label}"
+
+
+class AuditLink(models.Model):
+    """One link of the audit chain: SHA-256 over the link before and one entry's columns.
+
+    Links are made by a job (`audit_chain` in SQL), so that writers of audit never wait for another.
+    """
+
+    number = models.BigIntegerField(primary_key=True)
+    entry = models.UUIDField(unique=True)
+    digest = models.BinaryField(max_length=32)
+    chained_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "audit_links"
+
+    def __str__(self) -> str:
+        return str(self.number)
 
 
 class ConfigVersion(models.Model):

@@ -90,6 +90,8 @@ class PoolBody(msgspec.Struct, forbid_unknown_fields=True):
     role: str | msgspec.UnsetType = msgspec.UNSET
     nodes_min: int | msgspec.UnsetType = msgspec.UNSET
     nodes_max: int | msgspec.UnsetType = msgspec.UNSET
+    card_hour_micro: int | msgspec.UnsetType = msgspec.UNSET
+    cards_per_node: int | msgspec.UnsetType = msgspec.UNSET
     warm_schedule: list[dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET
 
 

@@ -221,3 +221,26 @@ class PoolScale(models.Model):
 
     def __str__(self) -> str:
         return f"{self.pool_id} {self.desired}"
+
+
+class NodeHour(models.Model):
+    """How long gateways saw a node in one hour, of a pool at a price; written by `fleet_links`.
+
+    Of `up_ms`, it had requests under way in `busy_ms`, sampled at every look. Kept when the node is
+    gone: it was paid for.
+    """
+
+    pk = models.CompositePrimaryKey("hour", "node", "pool", "card_hour_micro", "cards_per_node")
+    hour = models.DateTimeField()
+    node = models.UUIDField()
+    pool = models.TextField()
+    card_hour_micro = models.BigIntegerField()
+    cards_per_node = models.IntegerField()
+    up_ms = models.BigIntegerField()
+    busy_ms = models.BigIntegerField()
+
+    class Meta:
+        db_table = "node_hours"
+
+    def __str__(self) -> str:
+        return f"{self.node} {self.hour:%Y-%m-%d %H}"

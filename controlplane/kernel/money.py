@@ -36,6 +36,25 @@ def usd_short(nano: int) -> str:
     return f"{sign}${exact.quantize(step, rounding=ROUND_HALF_EVEN):f}"
 
 
+def micro_from_usd(text: str) -> int:
+    """Parse a decimal dollar amount; raises ValueError when it has more than six decimals."""
+    try:
+        micro = Decimal(text) * MICRO_PER_USD
+        whole = int(micro)
+    except (ArithmeticError, ValueError) as error:
+        raise ValueError(f"{text} is no amount") from error
+    if micro != whole:
+        raise ValueError(f"{text} has more than six decimals")
+    return whole
+
+
+def usd_from_micro(micro: int) -> str:
+    """A price in dollars as forms take it: two decimals, or as many as it has."""
+    whole, rest = divmod(micro, MICRO_PER_USD)
+    digits = f"{rest:06d}".rstrip("0").ljust(2, "0")
+    return f"{whole}.{digits}"
+
+
 def nano_from_usd(text: str) -> int:
     """Parse a decimal dollar amount; raises ValueError when it has more than nine decimals."""
     nano = Decimal(text) * NANO_PER_USD

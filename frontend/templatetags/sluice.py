@@ -9,7 +9,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from controlplane.kernel.money import usd_short, usd_text
+from controlplane.kernel.money import usd_from_micro, usd_short, usd_text
 from frontend import formats
 from frontend.finders import PLOTLY_PATH
 
@@ -30,6 +30,12 @@ def usd(nano: int) -> str:
 def usd_exact(nano: int) -> str:
     """Dollars with all nine decimals, as the ledger has them."""
     return usd_text(nano)
+
+
+@register.filter
+def as_usd(micro: int) -> str:
+    """Dollars of a price in micro-USD, as a form takes them."""
+    return usd_from_micro(micro)
 
 
 @register.filter

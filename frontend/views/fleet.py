@@ -36,6 +36,7 @@ from controlplane.fleet.lives import (
 from controlplane.fleet.models import DigestState
 from controlplane.fleet.selectors import digest_get, digest_list, node_find, token_get, token_list
 from controlplane.fleet.signals import signals
+from controlplane.kernel.money import micro_from_usd
 from frontend.access import Viewer, page
 from frontend.nodes import pool_panel
 from frontend.snippets import enrol_command
@@ -53,6 +54,7 @@ ACTIONS: dict[str, tuple[Callable[..., bool], str]] = {
 DECISIONS = {"approve": True, "refuse": False}
 FORM_ERRORS_STATUS = 422
 SCHEDULE_CHARS_MAX = 20_000
+USD_CHARS_MAX = 20
 
 
 class TokenForm(forms.Form):
@@ -79,6 +81,19 @@ class PoolForm(forms.Form):
     nodes_min = forms.IntegerField(min_value=0)
     nodes_max = forms.IntegerField(min_value=0)
     warm_schedule = forms.CharField(max_length=SCHEDULE_CHARS_MAX, required=False)
+    card_hour_micro = forms.CharField(max_length=USD_CHARS_MAX, required=False)
+    cards_per_node = forms.IntegerField(min_value=1, required=False)
+
+    def clean_card_hour_micro(self) -> int:
+        """Dollars as micro-USD."""
+        try:
+            return micro_from_usd(self.cleaned_data["card_hour_micro"] or "0")
+        except ValueError as error:
+            raise ValidationError(f"Must be dollars, as 2.50: {error}.") from error
+
+    def clean_cards_per_node(self) -> int:
+        """One card unless said otherwise."""
+        return self.cleaned_data["cards_per_node"] or 1
 
     def clean_warm_schedule(self) -> object:
         """The schedule as data; the service says what is wrong with it."""

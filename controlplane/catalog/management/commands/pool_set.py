@@ -11,6 +11,7 @@ from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.catalog.selectors import pool_find
 from controlplane.core.arguments import arguments_named
 from controlplane.core.audit import OPERATOR
+from controlplane.kernel.money import micro_from_usd
 
 FIELDS = {
     "task": "--task",
@@ -20,6 +21,8 @@ FIELDS = {
     "nodes_max": "--max",
     "warm_schedule": "--warm-schedule",
     "start_command": "--start-command",
+    "card_hour_micro": "--card-hour",
+    "cards_per_node": "--cards",
 }
 
 
@@ -43,6 +46,9 @@ class Command(BaseCommand):
         add("--start-command", metavar="COMMAND",
             help="what `fleet drive` runs for one node; it adds --gateway, --name, --pool",
             )  # fmt: skip
+        add("--card-hour", dest="card_hour_micro", type=_micro, metavar="USD",
+            help="what one card costs an hour, as 2.50")  # fmt: skip
+        add("--cards", dest="cards_per_node", type=int, metavar="N", help="cards of one node")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Make or change it."""
@@ -57,6 +63,13 @@ class Command(BaseCommand):
         self.stdout.write(
             f"{made} the pool {pool.name}: {pool.nodes_min} to {pool.nodes_max} nodes."
         )
+
+
+def _micro(text: str) -> int:
+    try:
+        return micro_from_usd(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from error
 
 
 def _json(text: str) -> Any:
