@@ -17,7 +17,7 @@ from controlplane.gateway.openai.render import error_event
 from controlplane.gateway.openai.shapes import SHAPES
 from controlplane.gateway.pipeline import serve
 from controlplane.gateway.refusal import NO_RETRY, Refusal, internal_error, unavailable
-from controlplane.gateway.s1_admission.authenticate import authenticate
+from controlplane.gateway.s1_admission.authenticate import authenticate, check_scopes
 from controlplane.gateway.s1_admission.body import Receive
 from controlplane.gateway.s1_admission.limits import limit_headers
 from controlplane.gateway.trip import Trip, made
@@ -104,6 +104,7 @@ class Gateway:
 
     async def _models(self, path: str, call: Call, out: HttpOut) -> None:
         key = authenticate(call, self.world.keys)
+        check_scopes(call, key, "models", self.world.places)
         snapshot = self.world.keys.snapshot()
         name = path.removeprefix(MODELS_PATH).removeprefix("/")
         body = show_model(snapshot, key, name) if name else list_models(snapshot, key)

@@ -34,7 +34,7 @@ from controlplane.gateway.room import find_room
 from controlplane.gateway.routing.sought import Sought
 from controlplane.gateway.s1_admission.admit import admit, read_ask
 from controlplane.gateway.s1_admission.arrival import note_arrival
-from controlplane.gateway.s1_admission.authenticate import authenticate
+from controlplane.gateway.s1_admission.authenticate import authenticate, check_scopes
 from controlplane.gateway.s1_admission.body import Receive, watch_client
 from controlplane.gateway.s2_balance.balance import balance
 from controlplane.gateway.s4_route.node import Placement, pick_node
@@ -106,6 +106,7 @@ async def _admit(trip: Trip, receive: Receive, shape: Shape) -> None:
     try:
         note_arrival(call, world.trusted_proxies)
         trip.key = authenticate(call, world.keys)
+        check_scopes(call, trip.key, shape.endpoint, world.places)
         snapshot = world.keys.snapshot()
         trip.asked = await read_ask(call, receive, shape.parse, key=trip.key, snapshot=snapshot)
         trip.begin_step(trip.asked.plan.steps[0])

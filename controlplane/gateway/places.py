@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from ipaddress import IPv4Network, IPv6Network, ip_address
 
 from controlplane.gateway.call import Call
+from controlplane.kernel.scopes import Network, parse_address
 
 FORWARDED = b"x-forwarded-for"
 # Addresses whose network is remembered; one costs about 3 us to find.
 REMEMBERED_MAX = 4096
-
-Network = IPv4Network | IPv6Network
 
 
 class Places:
@@ -45,23 +43,25 @@ class Places:
         trusted = call.peer in self._trusted
         if trusted and self._header and (named := call.header(self._header)):
             return named.strip()
-        if not self._regions:
-            return None
-        return self._of_address(self._forwarded(call) if trusted else call.peer)
+        return self._of_address(self.address_of(call)) if self._regions else None
 
-    def _forwarded(self, call: Call) -> str:
-        """The last address on the way that is no proxy of ours: those before it may be made up."""
-        hops = [hop.strip() for hop in (call.header(FORWARDED) or "").split(",")]
+    def address_of(self, call: Call) -> str:
+        """The client's address: the socket's, or where that is one of our proxies what it says.
+
+        Of a forwarded way the last address counts that is no proxy of ours: those before it may be
+        made up. Some proxies add a header of their own after the client's, so all are read as one.
+        """
+        if call.peer not in self._trusted:
+            return call.peer
+        told = (value.decode("latin-1") for name, value in call.headers if name == FORWARDED)
+        hops = [hop.strip() for hop in ",".join(told).split(",")]
         return next((hop for hop in reversed(hops) if hop and hop not in self._trusted), call.peer)
 
     def _find(self, text: str) -> str | None:
         """The longest prefix wins."""
-        try:
-            address = ip_address(text)
-        except ValueError:
+        address = parse_address(text)
+        if address is None:
             return None
-        if address.version == 6 and address.ipv4_mapped is not None:
-            address = address.ipv4_mapped
         value, bits = int(address), address.max_prefixlen
         for length in self._lengths[address.version]:
             network = value >> (bits - length) << (bits - length)

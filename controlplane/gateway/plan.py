@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from controlplane.gateway.ask import Ask
-from controlplane.gateway.refusal import Refusal, bad_field, unknown_model
+from controlplane.gateway.refusal import Refusal, bad_field, model_not_allowed, unknown_model
 from controlplane.gateway.snapshot import KeyRecord, ModelRecord, Snapshot
 from controlplane.kernel.rules import (
     DIRECT,
@@ -72,7 +72,7 @@ def make_plan(request: bytes, ask: Ask, key: KeyRecord, snapshot: Snapshot) -> P
     model is in service must fit the request; later ones that do not are left out.
     """
     if key.models is not None and ask.model not in key.models:
-        raise unknown_model(ask.model)
+        raise model_not_allowed(ask.model)
     rule, draw = _rule(request, ask, key, snapshot)
     if rule is None:
         target = Target(model=ask.model)

@@ -1,14 +1,17 @@
 """Every way a request is refused, as one exception that carries the OpenAI error body.
 
-Status, type and code follow the OpenAI API where it has a case for it; `model_not_allowed`,
-`safety_blocked` and `output_truncated` are ours.
+Status, type and code follow the OpenAI API where it has a case for it; those of a key's scopes are
+ours, as are `safety_blocked` and `output_truncated`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 NO_RETRY = (("x-should-retry", "false"),)
 NODE_RETRY_S = 5
 UNAVAILABLE = 503
+DENIED = "permission_error"
 
 
 class Refusal(Exception):
@@ -61,6 +64,25 @@ def unknown_model(name: str) -> Refusal:
     """404: not served here, or not for this key; both read the same."""
     message = f"The model '{name}' does not exist or you do not have access to it."
     return Refusal(404, "model_not_found", message, param="model", headers=NO_RETRY)
+
+
+def model_not_allowed(name: str) -> Refusal:
+    """403: the key is for other models, whether there is one of this name or not."""
+    message = f"This key may not use the model '{name}'. GET /v1/models lists those it may."
+    return Refusal(403, "model_not_allowed", message, kind=DENIED, param="model", headers=NO_RETRY)
+
+
+def endpoint_not_allowed(endpoint: str, allowed: Iterable[str]) -> Refusal:
+    """403: the key is for other endpoints."""
+    listed = ", ".join(sorted(allowed)) or "none"
+    message = f"This key may not use the endpoint '{endpoint}'; those it may: {listed}."
+    return Refusal(403, "endpoint_not_allowed", message, kind=DENIED, headers=NO_RETRY)
+
+
+def ip_not_allowed(caller: str) -> Refusal:
+    """403: the key does not open to callers from there."""
+    message = f"This key may not be used from the address {caller or 'of this socket'}."
+    return Refusal(403, "ip_not_allowed", message, kind=DENIED, headers=NO_RETRY)
 
 
 def over_budget(message: str) -> Refusal:

@@ -25,10 +25,11 @@ from controlplane.catalog.services import (
 )
 from controlplane.core.audit import OPERATOR
 from controlplane.gateway.refusal import Refusal
+from controlplane.gateway.snapshot import Limits
 from controlplane.kernel.rules import PRIORITY_HIGH, Step, Target
 from controlplane.quotas.services import rate_limit_set
 from controlplane.tenants.key_terms import KeyTerms
-from controlplane.tenants.keys import apikey_create, apikey_revoke
+from controlplane.tenants.keys import apikey_create, apikey_revoke, apikey_rotate
 from controlplane.tenants.services import project_update, project_weigh
 from tests.support.money import add_budget, rows
 from tests.support.orm import orm, until
@@ -193,3 +194,40 @@ async def test_the_gateway_role_may_only_call_functions(database: str) -> None:
         for table in ("api_keys", "projects", "users", "nodes", "node_credentials", "models"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 await connection.execute(f"SELECT 1 FROM {table}".encode())
+
+
+@pytest.mark.parametrize(
+    ("terms", "endpoints"),
+    [
+        (KeyTerms(), None),
+        (KeyTerms(endpoints=["chat", "key"]), {"chat", "key"}),
+        (KeyTerms(read_only=True), {"models", "key"}),
+        (KeyTerms(endpoints=["chat", "key"], read_only=True), {"key"}),
+        (KeyTerms(endpoints=["chat"], read_only=True), set()),
+    ],
+)
+async def test_what_a_key_may_use_is_worked_out_beforehand(
+    source: SnapshotSource, terms: KeyTerms, endpoints: set[str] | None
+) -> None:
+    cast = await orm(make_cast)()
+    make = orm(apikey_create)
+    made = await make(actor=cast.alice, project=cast.project, label="k", terms=terms)
+    await until(lambda: made.key.key_id in source.current.keys, SEEN_S_MAX)
+    assert source.current.keys[made.key.key_id].endpoints == endpoints
+
+
+async def test_a_rotated_key_counts_where_the_one_before_counts(source: SnapshotSource) -> None:
+    cast = await orm(make_cast)()
+    old = (await orm(apikey_create)(actor=cast.bob, project=cast.project, label="k")).key
+    await orm(rate_limit_set)(actor=cast.alice, subject=old, concurrency=3, requests_per_day=9)
+    await orm(rate_limit_set)(actor=cast.alice, subject=cast.acme, requests_per_min=7)
+    await asyncio.to_thread(add_budget, old.id, 10**9, scope="key", organization=cast.acme.id)
+    new = (await orm(apikey_rotate)(actor=cast.bob, key=old)).key
+    await orm(rate_limit_set)(actor=cast.alice, subject=new, concurrency=2, requests_per_day=9)
+    await until(lambda: len(source.current.budgets) == 1, SEEN_S_MAX)
+    await until(lambda: new.key_id in source.current.keys, SEEN_S_MAX)
+    keys = [source.current.keys[one.key_id] for one in (old, new)]
+    assert {key.limits_id for key in keys} == {old.id.hex}
+    assert {key.limits for key in keys} == {Limits(concurrency=2, requests_per_day=9)}
+    assert {key.budgets for key in keys} == {(old.id.hex,)}
+    assert source.current.organizations == {cast.acme.id.hex: Limits(requests_per_min=7)}

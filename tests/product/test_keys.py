@@ -126,4 +126,4 @@ async def test_no_key_is_refused(product: Product) -> None:
 
 async def test_a_key_for_other_models_does_not_open_this_one(product: Product) -> None:
     made = await make_key(product, models=["another-model"])
-    assert await refusals(product, made.secret) == {(404, "model_not_found")}
+    assert await refusals(product, made.secret) == {(403, "model_not_allowed")}

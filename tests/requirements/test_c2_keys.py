@@ -69,6 +69,6 @@ async def test_a_key_opens_only_the_models_it_was_made_for(product: Product) -> 
     rows("UPDATE api_keys SET allowed_models = '{another-model}'")
 
     async def refused() -> bool:
-        return (await _ask(product, product.key)).error.get("code") == "model_not_found"
+        return (await _ask(product, product.key)).error.get("code") == "model_not_allowed"
 
     await until(refused, KNOWN_S_MAX)

@@ -102,6 +102,8 @@ async def running_gateway(under_test: GatewayUnderTest) -> AsyncIterator[httpx2.
         ws_per_message_deflate=False,
         lifespan="off",
         log_config=None,
+        # As the product is run: the peer is the socket, whatever its headers say.
+        proxy_headers=False,
     )
     listener = socket.create_server(("127.0.0.1", 0))
     under_test.port = listener.getsockname()[1]

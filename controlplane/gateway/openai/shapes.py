@@ -16,8 +16,9 @@ from controlplane.gateway.trip import Task, Trip
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """One endpoint of the API."""
+    """One endpoint of the API, by its name in the scopes of keys."""
 
+    endpoint: str
     operation: Operation
     parse: Callable[[bytes], Ask]
     task: Callable[[Trip], Task]
@@ -27,7 +28,7 @@ _chat = partial(Generation, writer=ChatWriter)
 _completion = partial(Generation, writer=CompletionWriter)
 
 SHAPES: dict[str, Shape] = {
-    "/v1/chat/completions": Shape("chat", chat.parse, _chat),
-    "/v1/completions": Shape("completion", completions.parse, _completion),
-    "/v1/embeddings": Shape("embedding", embeddings.parse, Embedding),
+    "/v1/chat/completions": Shape("chat", "chat", chat.parse, _chat),
+    "/v1/completions": Shape("completions", "completion", completions.parse, _completion),
+    "/v1/embeddings": Shape("embeddings", "embedding", embeddings.parse, Embedding),
 }

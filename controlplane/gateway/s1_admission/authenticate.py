@@ -1,11 +1,16 @@
-"""Who is calling: the key from `Authorization: Bearer` or `x-api-key`, checked in memory."""
+"""Who is calling: the key from `Authorization: Bearer` or `x-api-key`, checked in memory.
+
+Its scopes are held against the call here, too, but for its models: those a body names.
+"""
 
 from __future__ import annotations
 
 from controlplane.gateway.call import Call
+from controlplane.gateway.places import Places
 from controlplane.gateway.ports import Keys
-from controlplane.gateway.refusal import bad_key
+from controlplane.gateway.refusal import bad_key, endpoint_not_allowed, ip_not_allowed
 from controlplane.gateway.snapshot import KeyRecord
+from controlplane.kernel.scopes import caller_within
 from controlplane.kernel.spans import INDEX
 
 AUTHENTICATE = INDEX["s1_admission.authenticate"]
@@ -19,9 +24,19 @@ def authenticate(call: Call, keys: Keys) -> KeyRecord:
     """Return the caller's key; raises `Refusal` (401)."""
     began = call.spans.clock()
     try:
-        return keys.check(_presented(call))
+        return keys.check(presented(call))
     finally:
         call.spans.add(AUTHENTICATE, began)
+
+
+def check_scopes(call: Call, key: KeyRecord, endpoint: str, places: Places) -> None:
+    """Return if the key may be used for this endpoint from there; raises `Refusal` (403)."""
+    if key.endpoints is not None and endpoint not in key.endpoints:
+        raise endpoint_not_allowed(endpoint, key.endpoints)
+    if key.networks:
+        caller = places.address_of(call)
+        if not caller_within(key.networks, caller):
+            raise ip_not_allowed(caller)
 
 
 def _presented(call: Call) -> str:
