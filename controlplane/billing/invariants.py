@@ -13,6 +13,17 @@ from typing import Any
 
 from django.db.backends.utils import CursorWrapper
 
+from controlplane.billing.invariants_books import (
+    BOOKED,
+    DAYS,
+    FORGED,
+    GUARDED,
+    HOURS,
+    REVERSED,
+    TERMS,
+    UNBALANCED,
+    WALLETS,
+)
 from controlplane.billing.seals import seal_breaches
 from controlplane.kernel.price import Price, TokenCounts, charge_nano
 
@@ -34,10 +45,6 @@ TERMINAL = """
        OR t.first = 'settle' AND t.resolved > t.held
        OR t.second = 'overage' AND (t.first <> 'settle' OR t.resolved IS DISTINCT FROM t.held)
        OR t.second = 'late' AND t.first <> 'expire'
-"""
-UNBALANCED = """
-    SELECT request FROM transfers WHERE request >= %s AND request < %s
-       AND (amount <= 0 OR debit <> 'receivable:' || organization OR credit <> 'revenue:' || model)
 """
 POSTED = """
     SELECT b.id, sum(t.amount)::bigint
@@ -94,7 +101,7 @@ DIFFERENT = """
 UNGUARDED = """
     SELECT c.relname || ' lacks an enabled ' || w.name FROM pg_class c
     CROSS JOIN (VALUES ('append_only'), ('never_truncated')) AS w(name)
-    WHERE (c.relname IN ('transfers', 'ledger_seals')
+    WHERE (c.relname = ANY (%s)
            OR c.oid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = 'transfers'::regclass))
       AND c.relkind IN ('r', 'p') AND c.relnamespace = 'public'::regnamespace
       AND NOT EXISTS (SELECT 1 FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgname = w.name
@@ -102,7 +109,7 @@ UNGUARDED = """
     UNION ALL
     SELECT r.rolname || ' may ' || p.name || ' ' || t.name
     FROM pg_roles r, (VALUES ('UPDATE'), ('DELETE'), ('TRUNCATE')) AS p(name),
-         (VALUES ('transfers'), ('ledger_seals')) AS t(name)
+         unnest(%s::text[]) AS t(name)
     WHERE r.rolname IN ('sluice_app', 'sluice_gateway', 'sluice_ledger')
       AND has_table_privilege(r.rolname, t.name, p.name)
 """
@@ -132,8 +139,8 @@ class Verifier:
         self._cursor = cursor
         names = (
             "each hold is open or resolved once, and its lines fit it",
-            "every line balances; budgets' counters are the sum of their lines",
-            "the ledger is the priced usage, line by line and against telemetry",
+            "every line and entry balances; budgets and wallets are the sum of their lines",
+            "the ledger is the priced usage, line by line, by the hour and against telemetry",
             "spent plus held is within the limit, and held is the sum of open holds",
             "no hold is open past its deadline",
             "recorded tokens are billed tokens, or fewer",
@@ -152,17 +159,28 @@ class Verifier:
             self._check_slice(slice_)
         self._check_counters(balance, before)
         self._check_usage(priced)
+        self._check_books(balance, priced)
         self._each(terminal, ORPHANS)
         limits.checked = len(before)
         self._each(limits, OVERSPENT)
         self._each(limits, DIFFERENT)
         deadline.checked = self._count("SELECT count(*) FROM open_holds")
         self._each(deadline, OVERDUE, SWEEP_GRACE_S)
-        self._each(sealed, UNGUARDED)
+        self._each(sealed, UNGUARDED, list(GUARDED), list(GUARDED))
+        self._each(sealed, FORGED)
         sealed.checked = self._count("SELECT count(*) FROM ledger_seals")
         for breach in seal_breaches(self._cursor):
             sealed.breach(breach)
         return self.findings
+
+    def _check_books(self, balance: Finding, priced: Finding) -> None:
+        """Wallets, journal and budgets' terms; the hours, day by day."""
+        balance.checked += self._count(BOOKED)
+        for query in (WALLETS, TERMS, REVERSED):
+            self._each(balance, query)
+        for (day,) in self._rows(DAYS):
+            end = day + timedelta(days=1)
+            self._each(priced, HOURS, day, day, end, day, end)
 
     def _slices(self) -> Iterator[tuple[Any, Any]]:
         """Hours from the first request to the last, as ranges of ids."""

@@ -107,15 +107,15 @@ def fields_named() -> Iterator[None]:
 def _check(booking: Booking) -> None:
     if not 1 <= booking["nano"] <= AMOUNT_NANO_MAX:
         raise ValidationError({"nano": f"Must be 1 to {AMOUNT_NANO_MAX} nano-USD."})
-    for field in ("debit", "credit"):
+    for field, account in (("debit", booking["debit"]), ("credit", booking["credit"])):
         try:
-            group_of(booking[field])
+            group_of(account)
         except ValueError:
-            raise ValidationError({field: f"There is no account {booking[field]!r}."}) from None
+            raise ValidationError({field: f"There is no account {account!r}."}) from None
     if booking["debit"] == booking["credit"]:
         raise ValidationError({"credit": "Must be another account than the debit."})
-    for field in ("reason", "idempotency"):
-        if not 1 <= len(booking[field].strip()) <= TEXT_CHARS_MAX:
+    for field, text in (("reason", booking["reason"]), ("idempotency", booking["idempotency"])):
+        if not 1 <= len(text.strip()) <= TEXT_CHARS_MAX:
             raise ValidationError({field: f"Must have 1 to {TEXT_CHARS_MAX} characters."})
     if len(booking.get("reference", "")) > TEXT_CHARS_MAX:
         raise ValidationError({"reference": f"Must have at most {TEXT_CHARS_MAX} characters."})

@@ -191,7 +191,8 @@ class EntryKind(models.TextChoices):
 class JournalEntry(BaseModel):
     """One booking that is no request; only `ledger_journal` adds them, nothing changes them."""
 
-    created_at = None
+    # The database's clock tells when: `booked_at`.
+    created_at = None  # type: ignore[assignment]
     organization = models.UUIDField()
     kind = models.TextField(choices=EntryKind.choices)
     debit = models.TextField()

@@ -7,18 +7,17 @@ first, and where the clock jumps over midnight the moment after the jump.
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
-from typing import Literal
 
-Period = Literal["none", "day", "week", "month"]
+PERIODS = ("none", "day", "week", "month")
 
 
-def period_around(
-    period: Period, zone: tzinfo, moment: datetime
-) -> tuple[datetime, datetime | None]:
+def period_around(period: str, zone: tzinfo, moment: datetime) -> tuple[datetime, datetime | None]:
     """(beginning, end) in UTC of the period in which an aware moment lies.
 
-    `none` begins at the moment and never ends.
+    One of `PERIODS`, else ValueError; `none` begins at the moment and never ends.
     """
+    if period not in PERIODS:
+        raise ValueError(period)
     if period == "none":
         return moment, None
     local = moment.astimezone(zone).date()
@@ -31,13 +30,13 @@ def day_start(day: date, zone: tzinfo) -> datetime:
     return datetime.combine(day, time(), zone).astimezone(UTC)
 
 
-def _first_day(period: Period, day: date) -> date:
+def _first_day(period: str, day: date) -> date:
     if period == "week":
         return day - timedelta(days=day.weekday())
     return day.replace(day=1) if period == "month" else day
 
 
-def _next_first_day(period: Period, first: date) -> date:
+def _next_first_day(period: str, first: date) -> date:
     if period == "week":
         return first + timedelta(days=7)
     if period == "month":
