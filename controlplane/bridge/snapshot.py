@@ -145,6 +145,7 @@ class SnapshotSource:
             candidate=loaded.candidate,
             budgets=loaded.budgets,
             prompts=loaded.prompts,
+            organizations=loaded.organizations,
         )
 
     def _salt(self, organization: str) -> bytes:

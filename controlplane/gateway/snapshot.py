@@ -107,7 +107,8 @@ class PromptRecord(msgspec.Struct, frozen=True, kw_only=True):
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Everything at one version. `budgets` are the ids of all that has one.
 
-    `prompts` are found by organization and name: `<id>/<name>`.
+    `prompts` are found by organization and name: `<id>/<name>`. Of `organizations` only those are
+    here that have limits of their own.
     """
 
     version: int
@@ -118,6 +119,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     candidate: Candidate | None = None
     budgets: frozenset[str] = frozenset()
     prompts: dict[str, PromptRecord] = {}
+    organizations: dict[str, Limits] = {}
 
     @cached_property
     def book(self) -> RuleBook:
