@@ -14,7 +14,7 @@ from typing import Concatenate, NamedTuple, ParamSpec
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.views.decorators.cache import cache_control
 
 from controlplane.core.permissions import MATRIX, PLATFORM_ACTIONS, Action
@@ -42,14 +42,28 @@ NAVIGATION = (
 )
 
 
+class NoOrganization(Exception):
+    """The user is in no organization, and this page shows one."""
+
+    # Templates that merely ask whether there is one get nothing.
+    silent_variable_failure = True
+
+
 @dataclass(frozen=True)
 class Viewer:
-    """A signed-in user in one organization."""
+    """A signed-in user, in one organization if they are in any; staff need be in none."""
 
     user: User
-    organization: Organization
+    chosen: Organization | None
     organizations: list[Organization] = field(repr=False)
     actions: frozenset[Action]
+
+    @property
+    def organization(self) -> Organization:
+        """The organization shown; raises NoOrganization, for which `page` has an answer."""
+        if self.chosen is None:
+            raise NoOrganization
+        return self.chosen
 
     def may(self, action: Action) -> bool:
         """Whether the role allows it."""
@@ -90,21 +104,23 @@ P = ParamSpec("P")
 View = Callable[Concatenate[HttpRequest, Viewer, P], HttpResponse]
 
 
-def find_viewer(user: User, wanted: str | None) -> Viewer | None:
-    """The viewer in the wanted organization, else in the first; None without any."""
+def find_viewer(user: User, wanted: str | None) -> Viewer:
+    """The viewer in the wanted organization, else in the first, else in none."""
     organizations = organization_list(user=user)
-    if not organizations:
-        return None
-    chosen = next((one for one in organizations if str(one.id) == wanted), organizations[0])
-    role = organization_role(user=user, organization_id=chosen.id)
+    first = organizations[0] if organizations else None
+    chosen = next((one for one in organizations if str(one.id) == wanted), first)
+    role = organization_role(user=user, organization_id=chosen.id) if chosen else None
     actions = MATRIX[role] if role else frozenset()
     return Viewer(
         user, chosen, organizations, actions | (PLATFORM_ACTIONS if user.is_staff else frozenset())
     )
 
 
-def page(action: Action) -> Callable[[View[P]], Callable[..., HttpResponse]]:
-    """A page for signed-in members whose role allows `action`; to strangers it does not exist."""
+def page(action: Action | None) -> Callable[[View[P]], Callable[..., HttpResponse]]:
+    """A page for signed-in members whose role allows `action`; to strangers it does not exist.
+
+    None is for what everybody may do about themselves.
+    """
 
     def wrap(view: View[P]) -> Callable[..., HttpResponse]:
         @login_required
@@ -115,18 +131,26 @@ def page(action: Action) -> Callable[[View[P]], Callable[..., HttpResponse]]:
             if not isinstance(user, User):
                 raise PermissionDenied
             viewer = find_viewer(user, request.session.get(SESSION_KEY))
-            if viewer is None:
-                return render(request, "pages/no_organization.html", status=403)
-            if not viewer.may(action):
-                raise PermissionDenied(action)
             try:
-                return view(request, viewer, *args, **kwargs)
+                if action is None or viewer.may(action):
+                    return view(request, viewer, *args, **kwargs)
+            except NoOrganization:
+                return _no_organization(request, viewer)
             except ObjectDoesNotExist as error:
                 raise Http404 from error
+            if viewer.chosen is None:
+                return _no_organization(request, viewer)
+            raise PermissionDenied(action)
 
         return door
 
     return wrap
+
+
+def _no_organization(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    if request.path == "/" and viewer.navigation:
+        return redirect(viewer.navigation[0].name)
+    return render(request, "pages/no_organization.html", {"viewer": viewer}, status=403)
 
 
 def choose_organization(request: HttpRequest, user: User, text: str) -> None:

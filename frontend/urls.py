@@ -12,6 +12,7 @@ from frontend.views import (
     requests,
     routing,
     routing_changes,
+    security,
 )
 
 register_converter(HexId, "hexid")
@@ -47,6 +48,18 @@ urlpatterns = [
     path("routing/<int:version>/discard", routing_changes.routing_discard, name="routing_discard"),
     path("organization", account.organization_choose, name="organization_choose"),
     path("sign-in", account.sign_in, name="sign_in"),
+    path("sign-in/second", account.second_factor, name="second_factor"),
+    path("sign-in/passkey", security.passkey_ask, name="passkey_ask"),
     path("sign-out", account.sign_out, name="sign_out"),
+    path("confirm", security.confirm, name="confirm"),
+    path("account", security.account, name="account"),
+    path("account/password", security.password, name="password"),
+    path("account/sessions/others", security.sessions_close, name="sessions_close"),
+    path("account/sessions/<hexid:session_id>", security.session_close, name="session_close"),
+    path("account/app", security.app_setup, name="app_setup"),
+    path("account/passkeys/new", security.passkey_new, name="passkey_new"),
+    path("account/passkeys", security.passkey_save, name="passkey_save"),
+    path("account/codes", security.codes_new, name="codes_new"),
+    path("account/factors/<hexid:factor_id>", security.factor_delete, name="factor_delete"),
     path("setup/<str:token>", account.setup, name="setup"),
 ]

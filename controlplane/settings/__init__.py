@@ -4,6 +4,7 @@ from controlplane.settings.base import *
 from controlplane.settings.database import *
 from controlplane.settings.gateway import *
 from controlplane.settings.logs import *
+from controlplane.settings.oidc import *
 from controlplane.settings.paths import *
 from controlplane.settings.redis import *
 from controlplane.settings.security import *

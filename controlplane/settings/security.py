@@ -17,6 +17,8 @@ CACHE_SALT_SECRET = secret("SLUICE_CACHE_SALT_SECRET", "cache-salt").encode()
 OPERATOR_TOKEN = secret("SLUICE_OPERATOR_TOKEN", "operator-token")
 # Reads /metrics and the autoscaling signals, and nothing else.
 METRICS_TOKEN = secret("SLUICE_METRICS_TOKEN", "metrics-token")
+# Seals the secrets of authenticator apps; under another one, those apps must be set up again.
+FACTOR_KEY = secret("SLUICE_FACTOR_KEY", "factor-key").encode()
 PLAYGROUND_TOKEN_KEY = secret("SLUICE_PLAYGROUND_TOKEN_KEY", "playground-token").encode()
 
 ALLOWED_HOSTS = list(env.words("SLUICE_ALLOWED_HOSTS", ("localhost", "127.0.0.1", "[::1]")))
@@ -45,12 +47,15 @@ AUTHENTICATION_BACKENDS = [
     "axes.backends.AxesStandaloneBackend",
     "django.contrib.auth.backends.ModelBackend",
 ]
+AXES_HANDLER = "controlplane.tenants.throttle.SignInThrottle"
 AXES_FAILURE_LIMIT = 5
 AXES_COOLOFF_TIME = timedelta(minutes=15)
 # A pair, so that a stranger cannot lock a user out from elsewhere.
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_ON_SUCCESS = True
 AXES_VERBOSE = False
+# A mistyped code may be one character from a good one.
+AXES_SENSITIVE_PARAMETERS = ["username", "ip_address", "code", "before", "again"]
 AXES_LOCKOUT_TEMPLATE = "pages/locked.html"
 
 # The empty string: Plotly makes an empty style element and fills it by script.

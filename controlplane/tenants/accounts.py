@@ -17,6 +17,7 @@ from controlplane.core.audit import Actor, audit_record
 from controlplane.core.permissions import Action
 from controlplane.tenants.access import require
 from controlplane.tenants.models import SetupLink, User
+from controlplane.tenants.sessions import sessions_end
 
 SETUP_TOKEN_BYTES = 32
 SETUP_LIFETIME = timedelta(days=1)
@@ -89,10 +90,7 @@ def setup_link_consume(*, token: str, password: str) -> User:
     user = setup_link_user(token=token)
     if user is None:
         raise BadSetupLink
-    try:
-        validate_password(password, user)
-    except ValidationError as error:
-        raise ValidationError({"password": error.messages}) from error
+    password_check(password, user)
     now = timezone.now()
     with transaction.atomic():
         # The condition decides between two who use the link at once.
@@ -101,10 +99,38 @@ def setup_link_consume(*, token: str, password: str) -> User:
         ).update(used_at=now)
         if not spent:
             raise BadSetupLink
-        user.set_password(password)
-        user.save(update_fields=["password"])
-        audit_record(user, "user.set_password", subject=user, organization_id=None)
+        _password_set(user, password, keep=None)
     return user
+
+
+def password_change(*, user: User, before: str, password: str, session_key: str) -> None:
+    """Change one's own password; all other sessions end. Raises ValidationError by field."""
+    if not user.check_password(before):
+        raise ValidationError({"before": "This is not your password."})
+    password_check(password, user)
+    with transaction.atomic():
+        _password_set(user, password, keep=session_key)
+
+
+def password_check(password: str, user: User) -> None:
+    """Raises ValidationError (`password`) for one that is short, common or like the address."""
+    try:
+        validate_password(password, user)
+    except ValidationError as error:
+        raise ValidationError({"password": error.messages}) from error
+
+
+def _password_set(user: User, password: str, *, keep: str | None) -> None:
+    user.set_password(password)
+    user.save(update_fields=["password"])
+    ended = sessions_end(actor=user, user=user, keep=keep)
+    audit_record(
+        user,
+        "user.set_password",
+        subject=user,
+        organization_id=None,
+        detail={"sessions_ended": ended},
+    )
 
 
 def _digest(token: str) -> bytes:

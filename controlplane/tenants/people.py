@@ -6,7 +6,6 @@ An organization keeps an owner, and nobody grants or takes a role beyond what th
 import uuid
 from collections.abc import Iterable
 
-from django.contrib.sessions.models import Session
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
 from django.utils import timezone
@@ -15,7 +14,8 @@ from controlplane.core.audit import Actor, Operator, audit_record
 from controlplane.core.permissions import GRANTABLE, Action, Role
 from controlplane.core.scope import organization_scope
 from controlplane.tenants.access import require, role_of
-from controlplane.tenants.models import ApiKey, Membership, Organization, User, UserSession
+from controlplane.tenants.models import ApiKey, Membership, Organization, User
+from controlplane.tenants.sessions import sessions_end
 
 
 def membership_set(
@@ -83,16 +83,13 @@ def user_deactivate(*, actor: Actor, user: User) -> bool:
         if not User.objects.filter(id=user.id, is_active=True).update(is_active=False):
             return False
         _end_tokens(user)
-        open_sessions = UserSession.objects.filter(user=user)
-        keys = list(open_sessions.values_list("session_key", flat=True))
-        Session.objects.filter(session_key__in=keys).delete()
-        open_sessions.delete()
+        ended = sessions_end(actor=actor, user=user)
         audit_record(
             actor,
             "user.deactivate",
             subject=user,
             organization_id=None,
-            detail={"email": user.email, "sessions": len(keys)},
+            detail={"email": user.email, "sessions": ended},
         )
     user.is_active = False
     return True

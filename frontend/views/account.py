@@ -1,11 +1,14 @@
-"""Sign-in, sign-out, the one-time link that sets a password, and the choice of organization."""
+"""Sign-in in one step or two, sign-out, the one-time link, the choice of organization."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from django import forms
+from django.conf import settings
 from django.contrib import messages
-from django.contrib.auth import login
 from django.contrib.auth.decorators import login_required
+from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.views import LoginView, LogoutView
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest, HttpResponse
@@ -17,18 +20,48 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.tenants.accounts import BadSetupLink, setup_link_consume, setup_link_user
 from controlplane.tenants.models import User
+from controlplane.tenants.sessions import session_signed_out
 from frontend.access import choose_organization
+from frontend.passkeys import factor_kinds, factor_shown
+from frontend.signing import first_shown, pending_user, session_begin
 
 PASSWORD_CHARS_MAX = 1_024
-# Axes decides before a sign-in which backend may answer; after a spent link this one vouches.
-BACKEND = "django.contrib.auth.backends.ModelBackend"
 
-sign_in = require_http_methods(["GET", "POST"])(
-    LoginView.as_view(
-        template_name="pages/sign_in.html", redirect_authenticated_user=True, next_page="overview"
-    )
-)
-sign_out = LogoutView.as_view(next_page=reverse_lazy("sign_in"))
+
+class SignIn(LoginView):
+    """E-mail address and password; whoever has a second factor is asked for it next."""
+
+    http_method_names = ["get", "post"]
+    template_name = "pages/sign_in.html"
+    redirect_authenticated_user = True
+    next_page = "overview"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        """The form, and where else one may sign in."""
+        return super().get_context_data(provider=settings.OIDC_NAME, **kwargs)
+
+    def form_valid(self, form: AuthenticationForm) -> HttpResponse:
+        """The password was right."""
+        user = form.get_user()
+        if not isinstance(user, User):
+            raise PermissionDenied
+        return first_shown(self.request, user, self.get_redirect_url())
+
+
+class SignOut(LogoutView):
+    """The session ends, and nobody sees it in their list any more."""
+
+    next_page = reverse_lazy("sign_in")
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Sign out."""
+        if request.session.session_key is not None:
+            session_signed_out(session_key=request.session.session_key)
+        return super().post(request, *args, **kwargs)
+
+
+sign_in = SignIn.as_view()
+sign_out = SignOut.as_view()
 
 
 class PasswordForm(forms.Form):
@@ -59,6 +92,24 @@ class PasswordForm(forms.Form):
 @sensitive_post_parameters()
 @sensitive_variables()
 @require_http_methods(["GET", "POST"])
+def second_factor(request: HttpRequest) -> HttpResponse:
+    """The second step of a sign-in: a code, or a passkey."""
+    pending = pending_user(request)
+    if pending is None:
+        messages.info(request, "That took too long; begin again.")
+        return redirect("sign_in")
+    user, next_path = pending
+    failed = request.method == "POST" and not factor_shown(request, user)
+    if request.method == "POST" and not failed:
+        return session_begin(request, user, next_path)
+    context = {"kinds": factor_kinds(user), "failed": failed}
+    return render(request, "pages/second_factor.html", context, status=422 if failed else 200)
+
+
+@never_cache
+@sensitive_post_parameters()
+@sensitive_variables()
+@require_http_methods(["GET", "POST"])
 def setup(request: HttpRequest, token: str) -> HttpResponse:
     """Set the password of the account a link belongs to, and sign in."""
     account = setup_link_user(token=token)
@@ -73,9 +124,8 @@ def setup(request: HttpRequest, token: str) -> HttpResponse:
         except ValidationError as error:
             form.add_error(None, error)
         else:
-            login(request, user, backend=BACKEND)
             messages.success(request, "Your password is set. The link no longer works.")
-            return redirect("overview")
+            return first_shown(request, user)
     # The address is the secret; the site-wide Referrer-Policy keeps it from all other sites.
     return render(request, "pages/setup.html", {"form": form, "account": account})
 

@@ -40,6 +40,7 @@ from controlplane.tenants.selectors import (
 )
 from controlplane.tenants.services import REASON_CHARS_MAX
 from frontend.access import Viewer, page
+from frontend.stepup import stepped_up
 
 NEVER = ""
 LIFETIMES = (
@@ -153,6 +154,7 @@ def key_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 
 @never_cache
 @page(Action.KEY_CREATE)
+@stepped_up
 @sensitive_variables()
 @require_http_methods(["GET", "POST"])
 def key_create(request: HttpRequest, viewer: Viewer) -> HttpResponse:

@@ -16,11 +16,10 @@ from controlplane.core.permissions import Role
 from controlplane.kernel.rules import PRIORITY_HIGH
 from controlplane.tenants.accounts import setup_link_create, user_create
 from controlplane.tenants.keys import apikey_create
-from controlplane.tenants.models import User
 from controlplane.tenants.people import membership_set
 from controlplane.tenants.selectors import apikey_list
 from tests.browser.history import write_history
-from tests.support.people import Cast, make_cast
+from tests.support.people import Cast, make_cast, signed_in
 
 PASSWORD = "correct-horse-battery-staple"
 PAGES = ("/", "/requests", "/keys", "/playground")
@@ -32,16 +31,10 @@ def cast(database: str) -> Cast:
     return make_cast()
 
 
-def _as(user: User) -> Client:
-    client = Client()
-    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
-    return client
-
-
 def _member(cast: Cast, role: Role) -> Client:
     user = user_create(actor=OPERATOR, email=f"{role.value}@example.org")
     membership_set(actor=cast.alice, organization=cast.acme, user=user, role=role)
-    return _as(user)
+    return signed_in(user)
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -53,7 +46,7 @@ def test_a_stranger_is_sent_to_sign_in(client: Client, path: str) -> None:
 
 @pytest.mark.parametrize("path", PAGES)
 def test_every_page_opens_empty(cast: Cast, path: str) -> None:
-    answer = _as(cast.alice).get(path)
+    answer = signed_in(cast.alice).get(path)
     assert answer.status_code == 200
     assert "private" in answer["Cache-Control"]
     directives = answer["Content-Security-Policy"].split("; ")
@@ -62,14 +55,29 @@ def test_every_page_opens_empty(cast: Cast, path: str) -> None:
 
 
 def test_nothing_sent_yet_shows_what_to_paste(cast: Cast) -> None:
-    text = _as(cast.alice).get("/").content.decode()
+    text = signed_in(cast.alice).get("/").content.decode()
     assert "curl -N http://testserver/v1/chat/completions" in text
 
 
 def test_a_user_without_organization_is_told_what_to_do(cast: Cast) -> None:
-    answer = _as(cast.stella).get("/")
+    dora = signed_in(user_create(actor=OPERATOR, email="dora@example.org"))
+    for path in ("/", "/keys"):
+        answer = dora.get(path)
+        assert answer.status_code == 403
+        assert "You are in no organization yet" in answer.content.decode()
+    assert dora.get("/account").status_code == 200
+
+
+def test_staff_without_organization_run_the_installation(cast: Cast) -> None:
+    stella = signed_in(cast.stella)
+    assert stella.get("/").headers["Location"] == "/fleet"
+    for path in ("/fleet", "/routing"):
+        answer = stella.get(path)
+        assert answer.status_code == 200
+        assert ">Overview<" not in answer.content.decode()
+    answer = stella.get("/requests")
     assert answer.status_code == 403
-    assert "You are in no organization yet" in answer.content.decode()
+    assert '<a href="/fleet">Fleet</a>' in answer.content.decode()
 
 
 @pytest.mark.parametrize(
@@ -92,7 +100,7 @@ def test_a_role_opens_its_pages_and_no_others(cast: Cast, role: Role, allowed: s
 def test_charlie_finds_nothing_of_acme(cast: Cast) -> None:
     key = apikey_create(actor=cast.alice, project=cast.project, label="night owl").key
     requests = write_history(cast, key, "tiny")
-    alice, charlie = _as(cast.alice), _as(cast.charlie)
+    alice, charlie = signed_in(cast.alice), signed_in(cast.charlie)
     path = f"/requests/{requests[-1].hex}"
     assert alice.get(path).status_code == 200
     assert charlie.get(path).status_code == 404
@@ -107,7 +115,7 @@ def test_charlie_finds_nothing_of_acme(cast: Cast) -> None:
 
 def test_another_organization_can_be_chosen_only_by_its_members(cast: Cast) -> None:
     membership_set(actor=cast.charlie, organization=cast.other, user=cast.bob, role=Role.VIEWER)
-    bob, alice = _as(cast.bob), _as(cast.alice)
+    bob, alice = signed_in(cast.bob), signed_in(cast.alice)
     assert bob.post("/organization", {"organization": str(cast.other.id)}).status_code == 302
     assert bob.get("/keys").status_code == 403
     assert alice.post("/organization", {"organization": str(cast.other.id)}).status_code == 404
@@ -124,7 +132,7 @@ def _key_form(cast: Cast) -> dict[str, str]:
 
 
 def test_a_key_is_made_with_tags_and_a_priority_that_the_role_may_give(cast: Cast) -> None:
-    alice, bob = _as(cast.alice), _as(cast.bob)
+    alice, bob = signed_in(cast.alice), signed_in(cast.bob)
     form = {**_key_form(cast), "tags": "night, batch", "priority": str(PRIORITY_HIGH)}
     assert "sk_sluice_" in alice.post("/keys/create", form).content.decode()
     (key,) = apikey_list(user=cast.alice)
@@ -142,7 +150,7 @@ def test_a_key_is_made_with_tags_and_a_priority_that_the_role_may_give(cast: Cas
 
 
 def test_reloading_the_page_of_a_new_key_makes_no_other(cast: Cast) -> None:
-    alice = _as(cast.alice)
+    alice = signed_in(cast.alice)
     drawn = set(re.findall(r'name="form_id" value="(\w{32})"', alice.get("/keys").content.decode()))
     form = {**_key_form(cast), "form_id": drawn.pop()}
     first = alice.post("/keys/create", form)
@@ -156,7 +164,7 @@ def test_reloading_the_page_of_a_new_key_makes_no_other(cast: Cast) -> None:
 
 
 def test_a_key_is_shown_once_and_never_stored_by_the_browser(cast: Cast) -> None:
-    alice = _as(cast.alice)
+    alice = signed_in(cast.alice)
     form = _key_form(cast)
     answer = alice.post("/keys/create", form)
     assert "no-store" in answer["Cache-Control"]
@@ -174,7 +182,7 @@ def test_a_key_is_shown_once_and_never_stored_by_the_browser(cast: Cast) -> None
 )  # fmt: skip
 def test_a_wrong_key_form_makes_no_key(cast: Cast, change: dict[str, str]) -> None:
     form = {**_key_form(cast), **change}
-    answer = _as(cast.alice).post("/keys/create", form)
+    answer = signed_in(cast.alice).post("/keys/create", form)
     assert answer.status_code == 422
     assert "errorlist" in answer.content.decode()
     assert apikey_list(user=cast.alice) == []
@@ -182,7 +190,7 @@ def test_a_wrong_key_form_makes_no_key(cast: Cast, change: dict[str, str]) -> No
 
 def test_a_key_is_revoked_once(cast: Cast) -> None:
     key = apikey_create(actor=cast.alice, project=cast.project, label="night owl").key
-    bob = _as(cast.bob)
+    bob = signed_in(cast.bob)
     for words in ("is revoked", "was revoked before"):
         answer = bob.post(f"/keys/{key.id.hex}/revoke", {"reason": "left"}, follow=True)
         assert words in answer.content.decode()
@@ -190,10 +198,10 @@ def test_a_key_is_revoked_once(cast: Cast) -> None:
 
 
 def test_a_playground_token_is_for_ten_minutes_and_not_cached(cast: Cast) -> None:
-    answer = _as(cast.bob).post("/playground/token", {"project": str(cast.project.id)})
+    answer = signed_in(cast.bob).post("/playground/token", {"project": str(cast.project.id)})
     assert answer.json()["lifetime_s"] == 600
     assert "no-store" in answer["Cache-Control"]
-    assert _as(cast.bob).post("/playground/token", {"project": "x"}).status_code == 400
+    assert signed_in(cast.bob).post("/playground/token", {"project": "x"}).status_code == 400
 
 
 def test_a_one_time_link_sets_the_password_once(cast: Cast) -> None:
@@ -252,7 +260,7 @@ def test_a_form_without_its_token_changes_nothing(cast: Cast) -> None:
      ("percentile=98", {"/"}), ("from=1960-01-01&to=1960-01-02", set())],
 )  # fmt: skip
 def test_what_an_address_says_in_vain_is_told(cast: Cast, query: str, told: set[str]) -> None:
-    alice = _as(cast.alice)
+    alice = signed_in(cast.alice)
     answers = {path: alice.get(f"{path}?{query}") for path in ("/", "/requests")}
     assert {answer.status_code for answer in answers.values()} == {200}
     warned = {path for path, one in answers.items() if "message warn" in one.content.decode()}
@@ -260,7 +268,7 @@ def test_what_an_address_says_in_vain_is_told(cast: Cast, query: str, told: set[
 
 
 def test_an_unknown_request_or_chart_is_not_found(cast: Cast) -> None:
-    alice = _as(cast.alice)
+    alice = signed_in(cast.alice)
     assert alice.get(f"/requests/{uuid.uuid4().hex}").status_code == 404
     assert alice.get("/overview/none-such.csv").status_code == 404
 
@@ -268,7 +276,7 @@ def test_an_unknown_request_or_chart_is_not_found(cast: Cast) -> None:
 def test_the_overview_is_of_the_chosen_model_and_project(cast: Cast) -> None:
     key = apikey_create(actor=cast.alice, project=cast.project, label="night owl").key
     everything = str(len(write_history(cast, key, "tiny")))
-    alice, project, stranger = _as(cast.alice), cast.project.id.hex, uuid.uuid4().hex
+    alice, project, stranger = signed_in(cast.alice), cast.project.id.hex, uuid.uuid4().hex
 
     def counted(cell: str, query: str) -> str:
         text = alice.get(f"/?range=6h&{query}").content.decode()
@@ -294,7 +302,7 @@ def test_the_overview_is_of_the_chosen_model_and_project(cast: Cast) -> None:
 def test_paging_by_key_sees_every_request_once(cast: Cast) -> None:
     key = apikey_create(actor=cast.alice, project=cast.project, label="night owl").key
     written = {one.hex for one in write_history(cast, key, "tiny")}
-    alice, seen, path = _as(cast.alice), [], "/requests?range=6h"
+    alice, seen, path = signed_in(cast.alice), [], "/requests?range=6h"
     for _ in range(len(written)):
         text = alice.get(path).content.decode()
         seen += re.findall(r"/requests/([0-9a-f]{32})\?", text)
@@ -311,7 +319,8 @@ def test_ledger_lines_name_who_pays_and_ask_nothing_for_each_line(cast: Cast) ->
     by_lines: dict[int, uuid.UUID] = {}
     for request in write_history(cast, key, "tiny"):
         by_lines[len(request_lines(organizations=[cast.acme.id], request=request))] = request
-    alice, asked = _as(cast.alice), set()
+    alice, asked = signed_in(cast.alice), set()
+    alice.get("/account")
     for count, request in by_lines.items():
         with CaptureQueriesContext(connection) as queries:
             text = alice.get(f"/requests/{request.hex}?range=6h").content.decode()
@@ -327,7 +336,7 @@ def test_ledger_lines_name_who_pays_and_ask_nothing_for_each_line(cast: Cast) ->
 def test_a_charts_figures_come_as_csv(cast: Cast) -> None:
     key = apikey_create(actor=cast.alice, project=cast.project, label="night owl").key
     write_history(cast, key, "tiny")
-    answer = _as(cast.alice).get("/overview/ttft.csv?range=6h")
+    answer = signed_in(cast.alice).get("/overview/ttft.csv?range=6h")
     lines = answer.content.decode().splitlines()
     assert lines[0] == '"Time, UTC","p50, ms","p95, ms","p99, ms"'
     assert len(lines) > 10

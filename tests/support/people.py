@@ -7,6 +7,7 @@ from django.test import Client
 from controlplane.blueprint.demo import ADMIN_EMAIL
 from controlplane.core.audit import OPERATOR
 from controlplane.core.permissions import Role
+from controlplane.core.stepup import session_confirm
 from controlplane.tenants.accounts import user_create, user_find
 from controlplane.tenants.models import Organization, Project, User
 from controlplane.tenants.people import membership_set
@@ -48,10 +49,18 @@ def make_cast() -> Cast:
     )
 
 
-def signed_in(user: User) -> Client:
-    """A browser in which this user has signed in."""
-    client = Client()
+def sign_in(client: Client, user: User) -> None:
+    """A session as it is right after a full sign-in."""
     client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    session = client.session
+    session_confirm(session)
+    session.save()
+
+
+def signed_in(user: User) -> Client:
+    """A browser in which this user has just signed in."""
+    client = Client()
+    sign_in(client, user)
     return client
 
 

@@ -1,0 +1,31 @@
+"""Secrets that must be read again, sealed for the one place where they are kept (AES-256-GCM)."""
+
+import os
+from hashlib import sha256
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+NONCE_BYTES = 12
+
+
+class BrokenSeal(ValueError):
+    """Changed since, moved from its place, or sealed under another key."""
+
+
+def sealed(key: bytes, secret: bytes, place: bytes) -> bytes:
+    """The secret as it may be stored at `place`: purpose, row and owner."""
+    nonce = os.urandom(NONCE_BYTES)
+    return nonce + _cipher(key).encrypt(nonce, secret, place)
+
+
+def unsealed(key: bytes, kept: bytes, place: bytes) -> bytes:
+    """The secret again; raises BrokenSeal."""
+    try:
+        return _cipher(key).decrypt(kept[:NONCE_BYTES], kept[NONCE_BYTES:], place)
+    except (InvalidTag, ValueError) as error:
+        raise BrokenSeal from error
+
+
+def _cipher(key: bytes) -> AESGCM:
+    return AESGCM(sha256(key).digest())
