@@ -2,13 +2,17 @@
 
 from django.urls import include, path
 
-from controlplane.core.api_schema import Description
+from controlplane.core.api_description import Description
 from controlplane.fleet.metrics import metrics
 
 urlpatterns = [
     path("api/schema", Description.as_view(), name="api_schema"),
     path("api/routing/", include("controlplane.routing.urls")),
     path("api/catalog/", include("controlplane.catalog.urls")),
+    path(
+        "api/organizations/<uuid:organization_id>/",
+        include("controlplane.tenants.adminkeys_urls"),
+    ),
     path("api/fleet/", include("controlplane.fleet.urls")),
     path("metrics", metrics),
     path("", include("frontend.urls")),

@@ -158,7 +158,7 @@ class ApiView(APIView):
         """Which page of a list the query string asks for; raises 400 that names the parameter."""
         return page_ask(self.request.query_params)
 
-    def page(self, found: Page[Row], form: Callable[[Row], dict[str, Any]]) -> Response:
+    def page(self, found: Page[Row], form: Callable[[Row], Mapping[str, Any]]) -> Response:
         """A page of a list, each row in its form."""
         return Response(page_json(found, form))
 

@@ -63,7 +63,7 @@ def page_read(
     return Page(found[: ask.limit], len(found) > ask.limit)
 
 
-def page_json(page: Page[Row], form: Callable[[Row], dict[str, Any]]) -> dict[str, Any]:
+def page_json(page: Page[Row], form: Callable[[Row], Mapping[str, Any]]) -> dict[str, Any]:
     """The list as every client sees it; each row's form has an `id`."""
     data = [form(row) for row in page.rows]
     return {

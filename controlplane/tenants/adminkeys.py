@@ -50,14 +50,17 @@ class CreatedAdminKey:
 
 
 def adminkey_create(
-    *, actor: Actor, organization: Organization, draft: AdminKeyDraft
+    *, actor: Actor, organization_id: uuid.UUID, draft: AdminKeyDraft
 ) -> CreatedAdminKey:
-    """A new key for some of what its maker may do; `lifetime_days` None never expires."""
-    require(actor, Action.ADMIN_KEY_MANAGE, organization.id)
-    actions = _clean_actions(actor, organization.id, draft.actions)
+    """A new key for some of what its maker may do; `lifetime_days` None never expires.
+
+    It may always see which organization it is of.
+    """
+    require(actor, Action.ADMIN_KEY_MANAGE, organization_id)
+    actions = _clean_actions(actor, organization_id, draft.actions)
     credential, now = new_credential(ADMIN_PREFIX), timezone.now()
     key = AdminKey(
-        organization=organization,
+        organization_id=organization_id,
         key_id=credential.key_id,
         digest=digest(credential.text, settings.KEY_PEPPER),
         redacted=redacted_text(credential),
@@ -66,18 +69,18 @@ def adminkey_create(
         created_by=actor if isinstance(actor, User) else None,
         expires_at=_expiry(now, draft.lifetime_days),
     )
-    with organization_scope([organization.id]):
+    with organization_scope([organization_id]):
         # The organization's row is the lock: two makers cannot pass the bound together.
-        Organization.objects.select_for_update().get(id=organization.id)
+        Organization.objects.select_for_update().get(id=organization_id)
         living = Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=now))
-        if AdminKey.objects.filter(living, organization=organization).count() >= KEYS_MAX:
+        if AdminKey.objects.filter(living, organization_id=organization_id).count() >= KEYS_MAX:
             raise ValidationError({"label": f"There are {KEYS_MAX} keys already; revoke one."})
         key.save(force_insert=True)
         audit_record(
             actor,
             "adminkey.create",
             subject=key,
-            organization_id=organization.id,
+            organization_id=organization_id,
             detail={
                 "key": key.redacted,
                 "label": key.label,
@@ -154,9 +157,7 @@ def _note_use(key: AdminKey, now: datetime) -> None:
 
 
 def _clean_actions(actor: Actor, organization_id: uuid.UUID, names: Iterable[str]) -> list[str]:
-    wanted = sorted(set(names))
-    if not wanted:
-        raise ValidationError({"actions": "Name at least one."})
+    wanted = sorted({*names, Action.ORGANIZATION_VIEW.value})
     for name in wanted:
         if name not in KEY_ACTIONS:
             raise ValidationError({"actions": f"{name!r} is nothing that a key can be for."})
