@@ -5,7 +5,8 @@ from __future__ import annotations
 import structlog
 from celery import shared_task
 
-from controlplane.billing import services
+from controlplane.billing import budgets, services
+from controlplane.billing.claims import claims_forget
 
 log = structlog.get_logger(__name__)
 
@@ -40,8 +41,31 @@ def reconcile() -> int:
     return len(differences)
 
 
+@shared_task(name="billing.forget_claims")
+def forget_claims() -> int:
+    """Claims on idempotency keys removed."""
+    return claims_forget()
+
+
+@shared_task(name="billing.turn_budgets")
+def turn_budgets() -> int:
+    """Periods of budgets that began."""
+    return budgets.turn_budgets()
+
+
+@shared_task(name="billing.raise_alerts")
+def raise_alerts() -> int:
+    """Alerts raised."""
+    return budgets.raise_alerts()
+
+
 # A run that waited longer than its own period is stale: the next one does its work.
 BEAT_SCHEDULE = {
+    "billing.forget_claims": {
+        "task": "billing.forget_claims",
+        "schedule": 600.0,
+        "options": {"expires": 600.0},
+    },
     "billing.sweep_holds": {
         "task": "billing.sweep_holds",
         "schedule": 10.0,
@@ -59,6 +83,16 @@ BEAT_SCHEDULE = {
     },
     "billing.reconcile": {
         "task": "billing.reconcile",
+        "schedule": 60.0,
+        "options": {"expires": 60.0},
+    },
+    "billing.turn_budgets": {
+        "task": "billing.turn_budgets",
+        "schedule": 10.0,
+        "options": {"expires": 10.0},
+    },
+    "billing.raise_alerts": {
+        "task": "billing.raise_alerts",
         "schedule": 60.0,
         "options": {"expires": 60.0},
     },

@@ -9,6 +9,7 @@ from typing import Any
 import structlog
 from django.conf import settings
 
+from controlplane.bridge.claims import PostgresClaims
 from controlplane.bridge.drain import DrainFirst
 from controlplane.bridge.fleet import FleetStore
 from controlplane.bridge.gateways import GatewayList
@@ -46,6 +47,7 @@ class RunningGateway:
             conninfo, salt_secret=settings.CACHE_SALT_SECRET, changed=self._configured
         )
         self.ledger = PostgresLedger(conninfo)
+        self.claims = PostgresClaims(conninfo)
         self.recorder = PostgresRecorder(conninfo)
         self.safety = SafetyClient(settings.DATA_DIR / "safety.sock")
         self.fleet_port = FleetStore(
@@ -54,6 +56,7 @@ class RunningGateway:
             trust_first_digest=settings.TRUST_FIRST_DIGEST,
         )
         self.fleet = Fleet(instance, on_report=self._on_report, port=self.fleet_port)
+        self._stores = (self.ledger, self.claims, self.recorder, self.fleet_port)
         # Until the configuration is here nothing counts as approved.
         self.fleet.approve({})
         self.gateways = GatewayList(
@@ -81,8 +84,7 @@ class RunningGateway:
             snapshot=lambda: self.source.current,
             division=lambda: self.gateways.share,
         )
-        parts = (self.source, self.ledger, self.recorder, self.fleet_port, self.gateways, limiter)
-        for part in parts:
+        for part in (self.source, *self._stores, self.gateways, limiter):
             part.start()
         self._limiter = limiter
         world = World(
@@ -93,6 +95,7 @@ class RunningGateway:
             ),
             limiter=limiter,
             ledger=self.ledger,
+            claims=self.claims,
             recorder=self.recorder,
             safety=self.safety,
             fleet=self.fleet,
@@ -125,7 +128,7 @@ class RunningGateway:
         await self.fleet.close()
         await self._app.world.drain()
         await self.safety.close()
-        for part in (self.ledger, self.recorder, self.fleet_port, self._limiter, self.source):
+        for part in (*self._stores, self._limiter, self.source):
             await part.close()
 
     def readiness(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from controlplane.gateway.openai.models import list_models, show_model
 from controlplane.gateway.openai.render import error_event
 from controlplane.gateway.openai.shapes import SHAPES
 from controlplane.gateway.pipeline import serve
+from controlplane.gateway.ports import KeptAnswer
 from controlplane.gateway.refusal import NO_RETRY, Refusal, internal_error, unavailable
 from controlplane.gateway.s1_admission.authenticate import authenticate, check_scopes
 from controlplane.gateway.s1_admission.body import Receive
@@ -30,6 +31,8 @@ STOPPING_RETRY_S = 1
 MODELS_PATH = "/v1/models"
 OPENAI_VERSION = b"2020-10-01"
 OK = 200
+JSON = b"application/json"
+EVENT_STREAM = b"text/event-stream; charset=utf-8"
 
 Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
@@ -124,7 +127,7 @@ class HttpOut:
         """Send events, with status and headers before the first."""
         if not self.started:
             headers = [
-                (b"content-type", b"text/event-stream; charset=utf-8"),
+                (b"content-type", EVENT_STREAM),
                 (b"cache-control", b"no-cache"),
                 (b"x-accel-buffering", b"no"),
                 *_trip_headers(trip),
@@ -141,6 +144,13 @@ class HttpOut:
             await self._put(data, more=False)
         else:
             await self.send_whole(OK, data, _trip_headers(trip))
+
+    async def replay(self, kept: KeptAnswer, trip: Trip) -> None:
+        """Send an answer that was given before; its body names the request that was charged."""
+        kind = EVENT_STREAM if kept.stream else JSON
+        headers = [(b"content-type", kind), (b"x-sluice-idempotent-replay", b"true")]
+        await self._start(OK, headers + _trip_headers(trip))
+        await self._put(kept.data, more=False)
 
     async def refuse(self, refusal: Refusal, trip: Trip) -> None:
         """An error body, or an error event where a stream has begun."""
@@ -159,7 +169,7 @@ class HttpOut:
     async def send_whole(self, status: int, body: bytes, headers: Headers) -> None:
         """A response of known length."""
         length = str(len(body)).encode()
-        kind = [(b"content-type", b"application/json"), (b"content-length", length)]
+        kind = [(b"content-type", JSON), (b"content-length", length)]
         await self._start(status, kind + headers)
         await self._put(body, more=False)
 

@@ -16,6 +16,7 @@ import logging
 
 from controlplane.gateway.call import Call, ClientGone
 from controlplane.gateway.degraded import overloaded, reason_of, with_steps
+from controlplane.gateway.keeping import KeepingOut, end_claim, keep_answer
 from controlplane.gateway.nodes.retries import pause_s
 from controlplane.gateway.nodes.stream import JobRejected, NodeLost, SlowReader
 from controlplane.gateway.openai.shapes import Shape
@@ -36,6 +37,7 @@ from controlplane.gateway.s1_admission.admit import admit, read_ask
 from controlplane.gateway.s1_admission.arrival import note_arrival
 from controlplane.gateway.s1_admission.authenticate import authenticate, check_scopes
 from controlplane.gateway.s1_admission.body import Receive, watch_client
+from controlplane.gateway.s1_admission.claim import Replay, hold_claim, take_claim
 from controlplane.gateway.s2_balance.balance import balance
 from controlplane.gateway.s4_route.node import Placement, pick_node
 from controlplane.gateway.s5_infer.dispatch import NodeChanged
@@ -70,9 +72,14 @@ async def serve(call: Call, receive: Receive, shape: Shape, world: World, out: O
     trip = Trip(call, world, out, shape.task)
     try:
         await _stages(trip, receive, shape)
+    except Replay as replay:
+        await out.replay(replay.kept, trip)
+        trip.ended = True
     except Refusal as refusal:
         trip.refusal = refusal
         trip.failed_whole = not out.started
+        if trip.admitted is None and trip.ticket is not None:
+            await end_claim(trip, trip.ticket)
         await out.refuse(refusal, trip)
         await _resolve(trip)
     except ClientGone:
@@ -96,6 +103,7 @@ async def _stages(trip: Trip, receive: Receive, shape: Shape) -> None:
     _price(trip)
     last = _last_bytes(trip)
     await _settle(trip)
+    await keep_answer(trip, last)
     await trip.out.end(last, trip)
     trip.ended = True
 
@@ -110,12 +118,25 @@ async def _admit(trip: Trip, receive: Receive, shape: Shape) -> None:
         snapshot = world.keys.snapshot()
         trip.asked = await read_ask(call, receive, shape.parse, key=trip.key, snapshot=snapshot)
         trip.begin_step(trip.asked.plan.steps[0])
+        await _claim(trip)
         trip.admitted = await admit(
             call, trip.asked, world.limiter, world.ledger, count_prompt=trip.task.count
         )
+        if trip.ticket is not None:
+            await hold_claim(call, trip.ticket, world.claims)
         world.retries.deposit()
     finally:
         call.spans.add(S1, call.arrived_ns)
+
+
+async def _claim(trip: Trip) -> None:
+    """With an `Idempotency-Key`: go on as the first of its requests, and keep what is answered."""
+    ticket = made(trip.asked).ticket
+    if ticket is None:
+        return
+    await take_claim(trip.call, ticket, trip.world.claims)
+    trip.ticket = ticket
+    trip.out = KeepingOut(trip.out)
 
 
 async def _walk(trip: Trip) -> None:
@@ -362,3 +383,5 @@ def _record(trip: Trip) -> None:
         if unused > 0:
             trip.world.limiter.give_back(trip.key, unused)
     trip.world.recorder.record(make_record(trip))
+    if trip.ticket is not None and not trip.claim_told:
+        trip.world.spawn(end_claim(trip, trip.ticket))

@@ -111,6 +111,42 @@ class NodeIdentity(msgspec.Struct, frozen=True, kw_only=True):
     orders: Orders = Orders()
 
 
+class Ticket(msgspec.Struct, frozen=True):
+    """A request's claim on its `Idempotency-Key`. `secret` is the API key as it was presented.
+
+    `id` is the same for every try: of organization, key, route and header, 32 bytes.
+    """
+
+    id: bytes
+    organization: str
+    request: bytes
+    body_digest: bytes
+    secret: bytes
+
+    def __repr__(self) -> str:
+        return f"Ticket({self.id.hex()})"
+
+
+class KeptAnswer(msgspec.Struct, frozen=True):
+    """A whole answer as it was sent; `stream` says in which form."""
+
+    request: bytes
+    stream: bool
+    data: bytes
+
+
+class ClaimRefused(Exception):
+    """Another request has the claim; `first` is its id.
+
+    `verdict` is mismatch (another body), running, or charged (and its answer is not kept).
+    """
+
+    def __init__(self, verdict: str, first: bytes) -> None:
+        super().__init__(verdict)
+        self.verdict = verdict
+        self.first = first
+
+
 class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One compact row per request, for the waterfall and the histograms.
 
@@ -185,6 +221,25 @@ class Ledger(Protocol):
 
     async def settle_report(self, report: Report) -> bool:
         """Settle from a node's report when no live call does; True once that is decided."""
+
+
+class Claims(Protocol):
+    """Claims on idempotency keys, and the answers that are kept with them."""
+
+    async def claim(self, ticket: Ticket) -> KeptAnswer | None:
+        """None for the first request, its answer for a later one; else raises.
+
+        `ClaimRefused` where there is no answer to give, `LedgerAway` where nobody can tell.
+        """
+
+    async def hold(self, ticket: Ticket) -> bool:
+        """After the hold: whether the claim is still this request's; raises LedgerAway."""
+
+    async def keep(self, ticket: Ticket, answer: KeptAnswer | None) -> None:
+        """It was charged; None where the answer is not whole or too large. Never raises."""
+
+    async def free(self, ticket: Ticket) -> None:
+        """It was not charged: a retry begins anew. Never raises."""
 
 
 class Recorder(Protocol):

@@ -13,6 +13,7 @@ from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.stream import JobStream
 from controlplane.gateway.plan import PassedStep, Plan, PlannedStep
+from controlplane.gateway.ports import KeptAnswer, Ticket
 from controlplane.gateway.refusal import Refusal
 from controlplane.gateway.s1_admission.admit import Admitted, Asked
 from controlplane.gateway.s2_balance.balance import Cluster
@@ -36,6 +37,9 @@ class Out(Protocol):
 
     async def event(self, data: bytes, trip: Trip) -> None:
         """Send events; the first call sends status and headers before them."""
+
+    async def replay(self, kept: KeptAnswer, trip: Trip) -> None:
+        """Send an answer that was given before, whole."""
 
     async def end(self, data: bytes, trip: Trip) -> None:
         """Send the last bytes: the end of a stream, or the whole body."""
@@ -98,7 +102,8 @@ class Trip:
     """What one request has gathered; None where a stage has not run.
 
     `step` is the plan's step under way, `passed` are those that could not serve. `dispatched_to` is
-    the last node that had the job, in whichever step: its report is to be acknowledged.
+    the last node that had the job, in whichever step: its report is to be acknowledged. `ticket`
+    is its claim on an `Idempotency-Key`, until `claim_told` what became of it.
     """
 
     def __init__(
@@ -122,6 +127,8 @@ class Trip:
         self.refusal: Refusal | None = None
         self.failed_whole = False
         self.watcher: asyncio.Task[None] | None = None
+        self.ticket: Ticket | None = None
+        self.claim_told = False
         self.resolved = False
         self.ended = False
         self.task = make_task(self)

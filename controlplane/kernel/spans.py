@@ -47,6 +47,7 @@ _LAYERS: tuple[tuple[str, str, str, bool], ...] = (
     ("s1_admission", "authenticate", "key format, checksum, HMAC, expiry, scope", False),
     ("s1_admission", "body", "read the body within its bounds", False),
     ("s1_admission", "schema", "parse and check every parameter; rule and plan", False),
+    ("s1_admission", "claim", "an Idempotency-Key: a retry is charged once", False),
     ("s1_admission", "limits", "requests and tokens per minute", False),
     ("s1_admission", "hold", "reserve the upper bound of the cost", False),
     ("s2_balance", "health", "nodes that can serve the model now", False),

@@ -22,6 +22,7 @@ from inference.contract.frames import FRAME_BYTES_MAX, Report
 from tests.support.fleet import MODEL, QUICK, MemoryPort, until
 from tests.support.ports import (
     KEY,
+    MemoryClaims,
     MemoryKeys,
     MemoryLedger,
     MemoryLimiter,
@@ -44,6 +45,7 @@ class GatewayUnderTest:
         self.keys = MemoryKeys(make_snapshot(MODEL))
         self.limiter = limiter or MemoryLimiter()
         self.ledger = ledger or MemoryLedger()
+        self.claims = MemoryClaims()
         self.recorder = MemoryRecorder()
         self.safety = WordSafety()
         self.fleet_port = MemoryPort()
@@ -52,6 +54,7 @@ class GatewayUnderTest:
             keys=self.keys,
             limiter=self.limiter,
             ledger=self.ledger,
+            claims=self.claims,
             recorder=self.recorder,
             safety=self.safety,
             fleet=self.fleet,

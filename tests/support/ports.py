@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 from controlplane.gateway.ports import (
     Allowance,
     BudgetExceeded,
+    ClaimRefused,
     Hold,
+    KeptAnswer,
     LedgerAway,
     RequestRecord,
     Settlement,
+    Ticket,
 )
 from controlplane.gateway.refusal import bad_key
 from controlplane.gateway.snapshot import KeyRecord, ModelRecord, ProjectRecord, Snapshot
@@ -146,6 +149,45 @@ class MemoryLedger:
         """Note."""
         self.reports.append(report)
         return True
+
+
+@dataclass
+class MemoryClaims:
+    """Claims by their id; `done` are those with an answer, None where it is not kept."""
+
+    away: bool = False
+    stolen: bool = False
+    taken: dict[bytes, Ticket] = field(default_factory=dict)
+    done: dict[bytes, KeptAnswer | None] = field(default_factory=dict)
+
+    async def claim(self, ticket: Ticket) -> KeptAnswer | None:
+        """The first has it."""
+        if self.away:
+            raise LedgerAway
+        first = self.taken.setdefault(ticket.id, ticket)
+        if first is ticket:
+            return None
+        if first.body_digest != ticket.body_digest:
+            raise ClaimRefused("mismatch", first.request)
+        if ticket.id not in self.done:
+            raise ClaimRefused("running", first.request)
+        kept = self.done[ticket.id]
+        if kept is None:
+            raise ClaimRefused("charged", first.request)
+        return kept
+
+    async def hold(self, ticket: Ticket) -> bool:
+        """As told."""
+        return not self.stolen
+
+    async def keep(self, ticket: Ticket, answer: KeptAnswer | None) -> None:
+        """Note."""
+        assert self.taken[ticket.id] is ticket and ticket.id not in self.done
+        self.done[ticket.id] = answer
+
+    async def free(self, ticket: Ticket) -> None:
+        """Forget."""
+        assert self.taken.pop(ticket.id) is ticket
 
 
 @dataclass

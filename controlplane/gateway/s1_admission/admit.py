@@ -10,9 +10,10 @@ import msgspec
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
 from controlplane.gateway.plan import Plan
-from controlplane.gateway.ports import Allowance, Hold, Ledger, Limiter
+from controlplane.gateway.ports import Allowance, Hold, Ledger, Limiter, Ticket
 from controlplane.gateway.refusal import Refusal
 from controlplane.gateway.s1_admission.body import Receive, read_body
+from controlplane.gateway.s1_admission.claim import make_ticket
 from controlplane.gateway.s1_admission.hold import CountPrompt, exact_nano, make_hold, take_hold
 from controlplane.gateway.s1_admission.limits import estimate_tokens, take_limits
 from controlplane.gateway.s1_admission.schema import Parse, check_schema
@@ -20,12 +21,16 @@ from controlplane.gateway.snapshot import KeyRecord, Snapshot
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A checked request of a known caller, not yet counted or paid for."""
+    """A checked request of a known caller, not yet counted or paid for.
+
+    `ticket` is there where it came with an `Idempotency-Key`.
+    """
 
     key: KeyRecord
     snapshot: Snapshot
     ask: Ask
     plan: Plan
+    ticket: Ticket | None = None
 
 
 class Admitted(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +54,8 @@ async def read_ask(
     """Body and schema; raises `Refusal`."""
     body = await read_body(call, receive)
     ask, plan = check_schema(call, body, parse, key=key, snapshot=snapshot)
-    return Asked(key, snapshot, ask, plan)
+    ticket = make_ticket(call, body, key, route=ask.operation)
+    return Asked(key, snapshot, ask, plan, ticket)
 
 
 async def admit(

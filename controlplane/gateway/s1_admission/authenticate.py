@@ -39,7 +39,8 @@ def check_scopes(call: Call, key: KeyRecord, endpoint: str, places: Places) -> N
             raise ip_not_allowed(caller)
 
 
-def _presented(call: Call) -> str:
+def presented(call: Call) -> str:
+    """The credential as it was sent; raises `Refusal` (401)."""
     header = call.header(b"authorization")
     if header is not None:
         scheme, _, token = header.partition(" ")
