@@ -6,3 +6,6 @@ from controlplane.settings import env
 
 BASE_DIR = Path(__file__).resolve().parents[2]
 DATA_DIR = env.path("SLUICE_DATA", BASE_DIR / "var")
+# Exported files; processes on several hosts must see one folder, so that each can go on with a file
+# and serve it.
+EXPORTS_DIR = env.path("SLUICE_EXPORTS", DATA_DIR / "exports")

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 from django.core.management import call_command
 
-from tests.support.month import END, START, Month, seal_month, seed_month
 from tests.support.money import rows
+from tests.support.month import END, START, Month, seal_month, seed_month
 from tests.support.people import make_cast
 
 

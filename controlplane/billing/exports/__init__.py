@@ -1,0 +1,1 @@
+"""Files of money: usage, requests, FOCUS, journal; the same bytes for the same closed period."""
