@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from django.db import models
 
+from controlplane.billing.invoice_lines import NANO_PER_CENT
 from controlplane.core.models import BaseModel
 
 CURRENCY = "USD"
@@ -29,6 +30,13 @@ class DocumentKind(models.TextChoices):
     INVOICE = "invoice"
     STATEMENT = "statement"
     CREDIT_NOTE = "credit_note"
+
+
+PREFIXES = {
+    DocumentKind.INVOICE: "INV",
+    DocumentKind.STATEMENT: "ST",
+    DocumentKind.CREDIT_NOTE: "CN",
+}
 
 
 class BillingProfile(BaseModel):
@@ -124,7 +132,22 @@ class Invoice(BaseModel):
         ]
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.number}"
+        return self.title
+
+    @property
+    def title(self) -> str:
+        """The number as it is written; a draft has none."""
+        return f"{PREFIXES[DocumentKind(self.kind)]}-{self.number:06d}" if self.number else "Draft"
+
+    @property
+    def rounding_nano(self) -> int:
+        """What whole cents add to the exact sum; booked to the account `rounding`."""
+        return self.net_cents * NANO_PER_CENT - (self.subtotal_nano - self.prepaid_nano)
+
+    @property
+    def due_cents(self) -> int:
+        """What it asks for when it is issued; an invoice below zero asks for nothing."""
+        return max(0, self.total_cents) if self.kind == DocumentKind.INVOICE else 0
 
 
 class GrantKind(models.TextChoices):

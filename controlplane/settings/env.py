@@ -2,6 +2,7 @@
 
 import os
 from ipaddress import IPv4Network, IPv6Network, ip_network
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
@@ -39,6 +40,22 @@ def integer(name: str, default: int, *, least: int, most: int) -> int:
     if not least <= value <= most:
         raise ImproperlyConfigured(f"{name} must be {least} to {most}, not {value}.")
     return value
+
+
+def integers(
+    name: str, default: tuple[int, ...], *, count: int, least: int, most: int
+) -> tuple[int, ...]:
+    """So many whole numbers separated by commas, each larger than the one before it."""
+    given = words(name)
+    try:
+        values = tuple(int(word) for word in given) or default
+    except ValueError:
+        raise ImproperlyConfigured(f"{name} must be whole numbers, not {text(name)!r}.") from None
+    rising = all(before < after for before, after in pairwise(values))
+    if len(values) != count or not rising or not least <= values[0] <= values[-1] <= most:
+        told = f"{count} rising numbers from {least} to {most}"
+        raise ImproperlyConfigured(f"{name} must be {told}, not {text(name)!r}.")
+    return values
 
 
 def choice(name: str, default: str, options: tuple[str, ...]) -> str:

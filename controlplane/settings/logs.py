@@ -21,7 +21,7 @@ _shared: list[Any] = [
     structlog.processors.format_exc_info,
 ]
 
-_SETUP_LINK = re.compile(r"(/setup/)[\w%.~-]+")
+_SETUP_LINK = re.compile(r"(/(?:setup|invitation)/)[\w%.~-]+")
 
 
 def mask_setup_links(_logger: Any, _method: str, line: str) -> str:
@@ -55,5 +55,7 @@ LOGGING = {
     "loggers": {
         "uvicorn": {"handlers": [], "propagate": True},
         "uvicorn.access": {"handlers": [], "propagate": False},
+        # Tells of each letter that goes into an invoice's PDF file.
+        "fontTools": {"level": "WARNING"},
     },
 }

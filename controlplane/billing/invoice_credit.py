@@ -1,0 +1,228 @@
+"""Credit notes: documents that give back an invoice or lines of it, never more than it asked.
+
+Each line goes back to the account that it came from; tax and rounding follow in proportion, and the
+last note of an invoice takes exactly what is left of them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+from django.core.exceptions import ValidationError
+from django.db import connection
+
+from controlplane.billing import accounts
+from controlplane.billing.invoice_drafts import document_make
+from controlplane.billing.invoice_lines import (
+    BASIS_POINTS,
+    NANO_PER_CENT,
+    Line,
+    LineKind,
+    half_even,
+    lines_json,
+    lines_read,
+    sum_pico,
+)
+from controlplane.billing.invoice_models import (
+    REASON_CHARS_MAX,
+    BillingProfile,
+    DocumentKind,
+    Invoice,
+)
+from controlplane.billing.invoices import document_book, document_keep
+from controlplane.billing.models import EntryKind
+from controlplane.core.audit import Actor
+from controlplane.core.permissions import Action
+from controlplane.core.scope import organization_scope
+from controlplane.kernel.money import PICO_PER_NANO
+from controlplane.tenants.access import require
+
+
+class Left(NamedTuple):
+    """What of an invoice has not been given back: pico-USD by line, and cents."""
+
+    lines: dict[int, int]
+    net_cents: int
+    tax_cents: int
+
+    @property
+    def pico(self) -> int:
+        """All lines together."""
+        return sum(self.lines.values())
+
+
+def credit_note_issue(
+    *,
+    actor: Actor,
+    invoice: Invoice,
+    reason: str,
+    amounts_nano: Mapping[int, int] | None = None,
+) -> Invoice:
+    """Give back an invoice: `amounts_nano` by position of the line, None for all that is left.
+
+    Raises ValidationError that names the field. Returns the note with its own number.
+    """
+    require(actor, Action.CREDIT_GRANT)
+    if invoice.kind != DocumentKind.INVOICE:
+        raise ValidationError({"invoice": "Only invoices can be credited."})
+    reason = " ".join(reason.split())
+    if not 1 <= len(reason) <= REASON_CHARS_MAX or not reason.isprintable():
+        raise ValidationError({"reason": f"Must have 1 to {REASON_CHARS_MAX} characters."})
+    with organization_scope([invoice.organization]):
+        _one_at_a_time(invoice)
+        left = credit_left(invoice)
+        wanted = _wanted(left, amounts_nano)
+        made = _note(invoice, left, wanted)
+        made.reason = reason
+        document_keep(actor, made)
+        _book(actor, made)
+    return made
+
+
+def credit_left(invoice: Invoice) -> Left:
+    """What can still be given back; inside the organization's scope."""
+    lines = {line.position: line.amount_pico for line in lines_read(invoice.lines)}
+    net, tax = invoice.net_cents, invoice.tax_cents
+    for note in invoice.notes.all():
+        for line in lines_read(note.lines):
+            lines[line.position] -= line.amount_pico
+        net, tax = net - note.net_cents, tax - note.tax_cents
+    return Left(lines, net, tax)
+
+
+def _one_at_a_time(invoice: Invoice) -> None:
+    """Two notes to one invoice are weighed one after the other."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_advisory_xact_lock(hashtextextended('credit:' || %s, 0))", [str(invoice.id)]
+        )
+
+
+def _wanted(left: Left, amounts_nano: Mapping[int, int] | None) -> dict[int, int]:
+    """Pico-USD to give back, by line."""
+    if amounts_nano is None:
+        wanted = {position: pico for position, pico in left.lines.items() if pico}
+        if left.pico <= 0:
+            raise ValidationError({"invoice": "Nothing is left to give back."})
+        return wanted
+    wanted = {}
+    for position, nano in amounts_nano.items():
+        if position not in left.lines:
+            raise ValidationError({"lines": f"There is no line {position}."})
+        pico = nano * PICO_PER_NANO
+        room = left.lines[position]
+        # A line's last fraction of a nano-USD goes with the rest of it.
+        if 0 < room < pico < room + PICO_PER_NANO:
+            pico = room
+        if not 0 < pico <= room:
+            told = f"Of line {position} there is {max(0, room) // PICO_PER_NANO} nano-USD left."
+            raise ValidationError({"lines": told})
+        wanted[position] = pico
+    if not wanted:
+        raise ValidationError({"lines": "Name at least one line."})
+    if sum(wanted.values()) > left.pico:
+        raise ValidationError({"lines": "That is more than is left of the invoice."})
+    return wanted
+
+
+def _note(invoice: Invoice, left: Left, wanted: Mapping[int, int]) -> Invoice:
+    lines = [
+        _part(line, wanted[line.position])
+        for line in lines_read(invoice.lines)
+        if line.position in wanted
+    ]
+    profile = BillingProfile(organization=invoice.organization)
+    made = document_make(
+        organization_id=invoice.organization,
+        kind=DocumentKind.CREDIT_NOTE,
+        period=invoice.period,
+        lines=[],
+        profile=profile,
+        name="",
+    )
+    whole = sum_pico(lines)
+    made.lines = lines_json(lines)
+    made.subtotal_nano = half_even(whole, PICO_PER_NANO)
+    made.net_cents = half_even(made.subtotal_nano, NANO_PER_CENT)
+    made.tax_cents = half_even(made.net_cents * invoice.tax_basis_points, BASIS_POINTS)
+    if whole == left.pico:
+        made.net_cents, made.tax_cents = left.net_cents, left.tax_cents
+    made.net_cents = min(made.net_cents, left.net_cents)
+    made.tax_cents = min(made.tax_cents, left.tax_cents)
+    made.total_cents = made.net_cents + made.tax_cents
+    made.tax_basis_points = invoice.tax_basis_points
+    made.tax_jurisdiction = invoice.tax_jurisdiction
+    made.customer, made.issuer = invoice.customer, invoice.issuer
+    made.due_on = made.issued_on
+    made.corrects = invoice
+    return made
+
+
+def _part(line: Line, pico: int) -> Line:
+    """What is given back of a line; of a part of it tokens and price are not told."""
+    if pico == line.amount_pico or line.kind != LineKind.USAGE:
+        return msgspec.structs.replace(line, amount_pico=pico)
+    words = f"{line.model}, part of {line.quantity:,} tokens"
+    return msgspec.structs.replace(
+        line,
+        kind=LineKind.CORRECTION,
+        words=f"{line.project_name}: {words}",
+        amount_pico=pico,
+        quantity=0,
+        unit_pico=0,
+        token_type="",
+    )
+
+
+def _book(actor: Actor, note: Invoice) -> None:
+    """The invoice's bookings the other way; what no account has a whole nano-USD of is rounding."""
+    owed = accounts.receivable(note.organization)
+    by_account: Counter[str] = Counter()
+    for line in lines_read(note.lines):
+        by_account[_account(note.organization, line)] += line.amount_pico
+    booked = 0
+    for number, (account, pico) in enumerate(sorted(by_account.items())):
+        nano = half_even(pico, PICO_PER_NANO)
+        if account == accounts.ROUNDING:
+            continue
+        booked += nano
+        document_book(
+            actor,
+            note,
+            part=str(number),
+            kind=EntryKind.ADJUSTMENT,
+            debit=account,
+            credit=owed,
+            nano=nano,
+            reason=f"{note.title} gives back {note.corrects}: {note.reason}"[:REASON_CHARS_MAX],
+        )
+    document_book(
+        actor,
+        note,
+        part="rounding",
+        kind=EntryKind.INVOICE_ROUNDING,
+        debit=accounts.ROUNDING,
+        credit=owed,
+        nano=note.net_cents * NANO_PER_CENT - booked,
+        reason=f"Rounding of {note.title} to whole cents",
+    )
+    document_book(
+        actor,
+        note,
+        part="tax",
+        kind=EntryKind.TAX,
+        debit=accounts.tax(note.tax_jurisdiction),
+        credit=owed,
+        nano=note.tax_cents * NANO_PER_CENT,
+        reason=f"Tax of {note.title}",
+    )
+
+
+def _account(organization: uuid.UUID, line: Line) -> str:
+    if line.kind == LineKind.PREPAID:
+        return accounts.wallet(organization)
+    return line.account or accounts.ROUNDING
