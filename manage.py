@@ -6,12 +6,16 @@ import sys
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import execute_from_command_line
 
+from controlplane.core.origin import coming_from, command_origin
+
 
 def main() -> None:
     """Run the command named on the command line under the project's settings."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
+    command = " ".join(["manage.py", *sys.argv[1:2]])
     try:
-        execute_from_command_line(sys.argv)
+        with coming_from(lambda: command_origin(command)):
+            execute_from_command_line(sys.argv)
     except ImproperlyConfigured as error:
         sys.exit(f"Wrong configuration: {error}")
 

@@ -11,6 +11,7 @@ from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 
 from controlplane.core.audit import OPERATOR, Operator
+from controlplane.core.origin import credential_noted
 from controlplane.kernel.keyformat import ADMIN_PREFIX, USER_PREFIX
 
 BEARER = "Bearer "
@@ -30,6 +31,7 @@ class OperatorAuthentication(BaseAuthentication):
             )
         if not same(given, settings.OPERATOR_TOKEN):
             raise exceptions.AuthenticationFailed("The bearer token opens nothing here.")
+        credential_noted(request._request, "operator token")
         return OPERATOR, None
 
     def authenticate_header(self, request: Request) -> str:

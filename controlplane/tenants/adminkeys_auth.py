@@ -7,6 +7,7 @@ from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 
 from controlplane.core.api_callers import bearer
+from controlplane.core.origin import credential_noted
 from controlplane.tenants.adminkeys import adminkey_open
 from controlplane.tenants.models import AdminKey
 
@@ -22,6 +23,7 @@ class AdminKeyAuthentication(BaseAuthentication):
         key = adminkey_open(text=given)
         if key is None:
             raise exceptions.AuthenticationFailed("The admin key is unknown, expired or revoked.")
+        credential_noted(request._request, key.redacted)
         return key, None
 
     def authenticate_header(self, request: Request) -> str:
