@@ -1,4 +1,4 @@
-"""Calendar months, by UTC and the time of booking; and whether one is closed for an organization."""
+"""Calendar months by UTC and the time of booking, and whether one is closed for an organization."""
 
 from __future__ import annotations
 

@@ -37,11 +37,15 @@ def test_tasks_run_their_services(database: str) -> None:
     assert tasks.seal_ledger() == 0
     assert tasks.make_partitions() == 0
     assert tasks.reconcile() == 0
-    assert set(tasks.BEAT_SCHEDULE) == {
+    assert tasks.turn_budgets() == 0
+    assert tasks.raise_alerts() == 0
+    assert set(tasks.BEAT_SCHEDULE) >= {
         "billing.sweep_holds",
         "billing.seal_ledger",
         "billing.make_partitions",
         "billing.reconcile",
+        "billing.turn_budgets",
+        "billing.raise_alerts",
     }
 
 
