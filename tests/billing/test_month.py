@@ -26,6 +26,7 @@ def test_the_month_passes_every_check_of_the_ledger(month: Month) -> None:
 def test_the_month_is_the_same_at_every_run(month: Month) -> None:
     acme, other = month.cast.acme.id, month.cast.other.id
     assert (month.charged(acme), month.charged(other)) == (46_873_447_490, 25_098_766_184)
+    assert (month.corrected(acme), month.corrected(other)) == (-6_991_766_085, -2_000_000_000)
     kinds = Counter(line.kind for line in month.lines)
     assert set(kinds) == {"hold", "settle", "overage", "late", "expire", "release"}
     outside = [line for line in month.lines if not START <= line.booked_at < END]

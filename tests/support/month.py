@@ -7,8 +7,11 @@ hold), and lines at the first and at the last microsecond. Before and after it o
 booked in September and in November, so that a wrong border shows. Everything but the ids of people,
 projects and keys is the same at every run.
 
+The journal has credits, adjustments, a payment and reversals, one of them of September's request.
+
 Seed before anything else is booked, then `seal_month()`: seals only ever grow towards the present.
-`month.charged(organization)` and `month.sums(...)` say what any page, file or invoice must show.
+`month.charged(organization)` is what requests cost, `month.corrected(...)` what entries change of
+it, `month.owed(...)` both; `month.sums(...)` splits the first by anything a line says.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from controlplane.tenants.keys import apikey_create
 from controlplane.tenants.models import ApiKey, Project
 from controlplane.tenants.services import project_create
 from tests.support.money import rows, superuser_dsn
+from tests.support.month_entries import CHARGING, Entry, book_entries, entries_of_month
 from tests.support.people import Cast
 
 PERIOD = "2025-10"
@@ -117,6 +121,7 @@ class Month:
     cast: Cast
     payers: list[Payer]
     lines: list[Line]
+    entries: list[Entry]
 
     def posted(self, organization: uuid.UUID) -> list[Line]:
         """The lines that charge this organization in October, in the order of their booking."""
@@ -138,6 +143,24 @@ class Month:
             totals[by(line)] += line.amount
         return dict(totals)
 
+    def corrections(self, organization: uuid.UUID) -> list[Entry]:
+        """The entries of October that change what this organization owes."""
+        return [
+            entry
+            for entry in self.entries
+            if entry.organization == organization
+            and entry.kind in CHARGING
+            and START <= entry.booked_at < END
+        ]
+
+    def corrected(self, organization: uuid.UUID) -> int:
+        """Nano-USD that those entries add; below zero where they give."""
+        return sum(entry.owed for entry in self.corrections(organization))
+
+    def owed(self, organization: uuid.UUID) -> int:
+        """Nano-USD of requests and corrections in October, before payments."""
+        return self.charged(organization) + self.corrected(organization)
+
 
 def seed_month(cast: Cast) -> Month:
     """Book the month; needs a fresh `database` with nothing on the ledger."""
@@ -147,6 +170,8 @@ def seed_month(cast: Cast) -> Month:
     rows("SELECT ledger_make_partitions(%s, %s)", (START - timedelta(days=2)).date(), END.date())
     with psycopg.connect(superuser_dsn()) as connection, connection.cursor() as cursor:
         cursor.executemany(_INSERT, [line.row for line in lines])
+    entries = entries_of_month(cast.acme.id, cast.other.id, lines)
+    book_entries(entries)
     acme = cast.acme.id
     posted = sum(line.amount for line in lines if line.posts and line.organization == acme)
     rows(
@@ -154,10 +179,11 @@ def seed_month(cast: Cast) -> Month:
         " VALUES (%s, %s, 'organization', %s, %s)",
         acme,
         acme,
-        LIMIT_NANO,
+        # What is reversed makes room again.
+        LIMIT_NANO + sum(entry.amount for entry in entries if entry.kind == "reversal"),
         posted,
     )
-    return Month(cast, payers, lines)
+    return Month(cast, payers, lines, entries)
 
 
 def seal_month() -> None:
