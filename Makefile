@@ -32,7 +32,7 @@ TRITON_STAMP := $(TRITON_SITE)/.installed-$(call sum,requirements/triton.txt)
 NODE_CLIENT := tests/clients/node
 NODE_STAMP := $(NODE_CLIENT)/node_modules/.installed-$(call sum,$(NODE_CLIENT)/package-lock.json)
 
-.PHONY: help run test check test-triton vllm-env bench-gateway bench-reference bench-routing bench-engine bench-fleet bench-faults train requirements tools clean
+.PHONY: help run test check test-triton vllm-env bench-gateway bench-reference bench-routing bench-engine bench-fleet bench-faults bench-money train requirements tools clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -71,6 +71,9 @@ bench-fleet: $(RUN_STAMP) $(DEV_STAMP) ## Routing policies over simulated fleets
 
 bench-faults: $(RUN_STAMP) $(DEV_STAMP) ## Faults of nodes, network and gateways under load, counted (N=200 of each kind)
 	$(PY) -m benchmarks.faults $(if $(N),--faults $(N))
+
+bench-money: $(RUN_STAMP) $(DEV_STAMP) ## Holds and settlements: speed, races, gateways killed mid-commit (N=1000 kills)
+	$(PY) -m benchmarks.money $(if $(N),--kills $(N))
 
 bench-routing: $(RUN_STAMP) $(DEV_STAMP) ## Four compact nodes: routing by prefix index beside nodes drawn at random
 	$(PY) -m benchmarks.routing

@@ -9,6 +9,7 @@ import contextlib
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -46,7 +47,7 @@ class Plan:
 
     With `started` False the processes are made, and started by the test. Nodes are told of the
     first `seeds` gateways only, and find the others. `dial` gives the port that a node of this name
-    dials instead of a gateway's.
+    dials instead of a gateway's, `gateway_env` what the environment of a gateway has besides.
     """
 
     gateways: int = 1
@@ -57,6 +58,7 @@ class Plan:
     started: bool = True
     seeds: int | None = None
     dial: Callable[[str, int], int] | None = None
+    gateway_env: Callable[[int], Mapping[str, str]] | None = None
 
 
 class Child:
@@ -100,6 +102,10 @@ class Child:
         assert self._process is not None
         self._process.kill()
         self._process.wait()
+
+    def send_kill(self) -> None:
+        """Begin to end it as a crash would, without waiting."""
+        self.signal(signal.SIGKILL)
 
     def wait(self) -> int:
         """Wait until it has ended by itself; returns the exit status."""
@@ -241,6 +247,8 @@ def _make(servers: Servers, plan: Plan, folder: Path) -> Product:
         if plan.dial is not None:
             # Nodes would learn of gateways' own addresses, and dial those, too.
             env["SLUICE_ADVERTISE_URL"] = ""
+        if plan.gateway_env is not None:
+            env |= plan.gateway_env(number - 1)
         name = f"gateway-{number}"
         product.gateways.append(Child(name, child.argv, env, folder / f"{name}.log"))
         product.ports.append(port)

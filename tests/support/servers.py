@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import LiteralString
@@ -83,13 +84,13 @@ class Servers:
         self.watchdog.stop()
 
 
-def start_servers() -> Servers:
+def start_servers(server_settings: Mapping[str, str] = FAST) -> Servers:
     """Start both for the data folder that the settings name, with a migrated template."""
     layout = embedded_layout(settings.DATA_DIR)
     prepare(layout)
     notes: list[str] = []
     postgres = Postgres(
-        layout, password=settings.SUPERUSER_PASSWORD, say=notes.append, settings=FAST
+        layout, password=settings.SUPERUSER_PASSWORD, say=notes.append, settings=server_settings
     )
     redis = RedisServer(layout, password=settings.REDIS_PASSWORD, say=notes.append)
     servers = Servers(layout, postgres, redis, Watchdog(layout.data))

@@ -1,0 +1,1 @@
+"""What money costs and what breaks it: speed of holds and settlements, races, gateways killed."""
