@@ -13,7 +13,11 @@ urlpatterns = [
         "api/organizations/<uuid:organization_id>/",
         include("controlplane.tenants.adminkeys_urls"),
     ),
+    path("api/organizations/<uuid:organization_id>/", include("controlplane.tenants.people_urls")),
+    path("api/", include("controlplane.tenants.audit_urls")),
     path("api/fleet/", include("controlplane.fleet.urls")),
+    path("v1/organization/", include("controlplane.billing.openai_urls")),
+    path("api/billing/", include("controlplane.billing.invoice_urls")),
     path("metrics", metrics),
     path("", include("frontend.urls")),
 ]

@@ -16,6 +16,7 @@ import msgspec
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from rest_framework import exceptions
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.parsers import BaseParser
@@ -96,6 +97,7 @@ class ApiView(APIView):
     """
 
     attempt: Attempt | None = None
+    replay: Replay | None = None
     # Methods for which a session must have been confirmed lately; a token confirms by itself.
     step_up_methods: frozenset[str] = frozenset()
     permission_classes = (AllowAny,)
@@ -103,7 +105,7 @@ class ApiView(APIView):
     renderer_classes = (JSONRenderer,)
     content_negotiation_class = JsonOnly
 
-    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """Answer; twice the same where the key says that it is the same request."""
         if HEADER not in request.headers or request.method in SAFE_METHODS:
             return super().dispatch(request, *args, **kwargs)
@@ -113,7 +115,7 @@ class ApiView(APIView):
                 transaction.set_rollback(True)
             elif self.attempt is not None:
                 attempt_keep(self.attempt, status=answer.status_code, body=_bytes(answer))
-        return answer
+        return answer if self.replay is None else _replayed(self.replay)
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Before any operation: nothing has a NUL in its name, and the database takes none."""
@@ -162,10 +164,11 @@ class ApiView(APIView):
         """A page of a list, each row in its form."""
         return Response(page_json(found, form))
 
-    def handle_exception(self, exc: Exception) -> HttpResponse:
+    def handle_exception(self, exc: Exception) -> Response:
         """Errors of services as answers: {"error": {"message", "fields"}}."""
         if isinstance(exc, Replay):
-            return _replayed(exc)
+            self.replay = exc
+            return Response(status=exc.status)
         if isinstance(exc, KeyRefused):
             return _key_refused(exc)
         if isinstance(exc, Conflict):
@@ -194,11 +197,11 @@ def _fields(message: str) -> dict[str, list[str]]:
     return {".".join(names) or "body": [f"{told}."]}
 
 
-def _bytes(answer: HttpResponse) -> bytes | None:
+def _bytes(answer: HttpResponseBase) -> bytes | None:
     """What is sent; None where it is sent in pieces."""
     if isinstance(answer, Response):
         answer.render()
-    return None if answer.streaming else answer.content
+    return answer.content if isinstance(answer, HttpResponse) else None
 
 
 def _replayed(replay: Replay) -> HttpResponse:

@@ -12,7 +12,13 @@ from typing import Any, TypeVar
 import msgspec
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.openapi import AutoSchema
-from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema
+from drf_spectacular.utils import (
+    Direction,
+    OpenApiExample,
+    OpenApiParameter,
+    OpenApiResponse,
+    extend_schema,
+)
 from rest_framework.permissions import SAFE_METHODS
 
 from controlplane.core.idempotency import HEADER, KEY_CHARS_MAX
@@ -83,7 +89,7 @@ class ApiSchema(AutoSchema):
         """The first line of the operation's own words."""
         return super().get_description().partition("\n")[0].strip() or None
 
-    def get_description(self) -> str:
+    def get_description(self) -> str:  # type: ignore[override]  # As its own base has it.
         """What follows the first line."""
         return super().get_description().partition("\n")[2].strip()
 
@@ -95,7 +101,7 @@ class ApiSchema(AutoSchema):
         """The idempotency key of changes."""
         return [] if self.method in SAFE_METHODS else [_KEY]
 
-    def _get_response_bodies(self, direction: str = "response") -> Any:
+    def _get_response_bodies(self, direction: Direction = "response") -> Any:
         told = super()._get_response_bodies(direction)
         errors = ERRORS if self.method in SAFE_METHODS else {**ERRORS, **ERRORS_OF_CHANGES}
         for status, words in errors.items():
@@ -141,10 +147,11 @@ def operation(
 
     Without either it answers nothing. `example` is a body that could be sent.
     """
+    told: dict[str, Any] | None = None
     if list_of is not None:
         told, params = _list_schema(list_of), (*_PAGE, *params)
-    else:
-        told = None if answer is None else schema_of(answer)
+    elif answer is not None:
+        told = schema_of(answer)
     response = None if told is None else OpenApiResponse(told, description="Done.")
     examples = [OpenApiExample("Request", example, request_only=True)] if example else None
     decorate: Callable[[View], View] = extend_schema(

@@ -10,19 +10,18 @@ no table holds. Whoever steals the table reads nothing, and a replay still bring
 from __future__ import annotations
 
 import hmac
-import os
 import re
 import uuid
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
 
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
 from controlplane.core.models import KeptAnswer
+from controlplane.core.seal import sealed, unsealed
 
 HEADER = "Idempotency-Key"
 REPLAYED = "Idempotency-Replayed"
@@ -32,7 +31,6 @@ ANSWER_BYTES_MAX = 1 << 18
 FORGOTTEN_MAX = 5_000
 RETRY_AFTER_S = 1
 _KEY = re.compile(rf"[\x21-\x7e]{{1,{KEY_CHARS_MAX}}}")
-_NONCE_BYTES = 12
 
 
 class KeyRefused(Exception):
@@ -87,12 +85,13 @@ def attempt_begin(*, caller: str, route: str, key: str, payload: bytes) -> Attem
 def attempt_keep(attempt: Attempt, *, status: int, body: bytes | None) -> None:
     """Keep a success within its own transaction; a body beyond the bound, or None, is left out."""
     KeptAnswer.objects.filter(id=attempt.id).delete()
-    fits = body is not None and len(body) <= ANSWER_BYTES_MAX
+    if body is not None and len(body) > ANSWER_BYTES_MAX:
+        body = None
     KeptAnswer.objects.create(
         id=attempt.id,
         payload=attempt.payload,
         status=status,
-        body=_sealed(attempt, body) if fits and body is not None else None,
+        body=None if body is None else sealed(attempt.seal, body, attempt.id.bytes),
     )
 
 
@@ -115,13 +114,4 @@ def _replay(attempt: Attempt, kept: KeptAnswer) -> None:
         raise KeyRefused(422, "This key came with another request before; use a new one for each.")
     if kept.body is None:
         raise KeyRefused(409, "This was done before, and its answer was too long to be kept.")
-    sealed = bytes(kept.body)
-    body = AESGCM(attempt.seal).decrypt(
-        sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], attempt.id.bytes
-    )
-    raise Replay(kept.status, body)
-
-
-def _sealed(attempt: Attempt, body: bytes) -> bytes:
-    nonce = os.urandom(_NONCE_BYTES)
-    return nonce + AESGCM(attempt.seal).encrypt(nonce, body, attempt.id.bytes)
+    raise Replay(kept.status, unsealed(attempt.seal, bytes(kept.body), attempt.id.bytes))
