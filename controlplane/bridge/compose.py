@@ -42,7 +42,7 @@ class RunningGateway:
     """The hot path with everything it reaches; made before the loop runs, opened by `start`."""
 
     def __init__(self, conninfo: str) -> None:
-        instance = uuid.uuid4().hex
+        self.instance = instance = uuid.uuid4().hex
         self.source = SnapshotSource(
             conninfo, salt_secret=settings.CACHE_SALT_SECRET, changed=self._configured
         )

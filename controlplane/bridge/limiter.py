@@ -1,4 +1,5 @@
-"""The Limiter port: token buckets in Redis, shared by all gateways, one script call per batch.
+"""The Limiter port: token buckets and flights in Redis, shared by all gateways, one script call per
+batch.
 
 Whatever arrives while a call is in flight goes together with the next one. Redis away, or slower
 than `redis_link.REPLY_S_MAX`: this gateway's share of each limit, until Redis answers again. Keys
@@ -8,19 +9,20 @@ without limits never get here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
 
 import hiredis
 import msgspec
 import structlog
 
-from controlplane.bridge.rate_share import MINUTE_S, Adjustment, Bucket, Division, RateShares
+from controlplane.bridge.buckets import BUCKET_PREFIX, Bucket, Plan, allowance_of, make_plan
+from controlplane.bridge.flights import Flights
+from controlplane.bridge.rate_share import Adjustment, Division, RateShares
 from controlplane.bridge.redis_link import RedisLink, bulk
 from controlplane.gateway.ports import Allowance
-from controlplane.gateway.snapshot import KeyRecord, ProjectRecord, Snapshot
+from controlplane.gateway.snapshot import KeyRecord, Snapshot
 from controlplane.kernel.clock import monotonic_s
 
 BATCH_MAX = 256
@@ -31,48 +33,54 @@ PLANS_MAX = 100_000
 ROOMY_SHARE = 0.5
 RECONNECT_S_MIN = 0.1
 RECONNECT_S_MAX = 1.0
-# One hash tag: the script touches several buckets, which a cluster must keep together.
-BUCKET_PREFIX = b"sluice:{rate}:"
+# Well within the time for which the script takes a gateway for present.
+PRESENCE_S = 1.0
+_PRESENCE = bulk(BUCKET_PREFIX + b"gateways")
 MILLI = 1_000
 SCRIPT = (Path(__file__).parent / "limiter.lua").read_bytes()
 UNLIMITED = Allowance(allowed=True)
-CROWDED = Allowance(allowed=False, dimension="requests", retry_after_s=1.0)
+CROWDED = Allowance(allowed=False, retry_after_s=1.0)
 
 _encode = msgspec.msgpack.Encoder().encode
 _log = structlog.get_logger(__name__)
 
 
-class _Plan(msgspec.Struct, frozen=True):
-    """The buckets that one key's requests are counted in, and what they were made from."""
-
-    key: KeyRecord
-    project: ProjectRecord | None
-    buckets: tuple[Bucket, ...]
-
-
 class _Take(msgspec.Struct):
-    """One request that waits for its answer: None when Redis gave none."""
+    """One request that waits for its answer: None when Redis gave none. A look costs nothing."""
 
-    plan: _Plan
+    plan: Plan
     tokens: int
     answer: asyncio.Future[list[int] | None]
+    look: bool = False
+
+    def cost(self, bucket: Bucket) -> int:
+        """What it takes of a bucket."""
+        return 0 if self.look else bucket.cost(self.tokens)
+
+
+class Gateways(msgspec.Struct, frozen=True):
+    """Who counts: this gateway, how many live, and its part of each limit without Redis."""
+
+    instance: str
+    living: Callable[[], int]
+    division: Callable[[], Division]
 
 
 class RedisLimiter:
-    """One per event loop. `division` tells this gateway's part of each limit without Redis."""
+    """One per event loop."""
 
-    def __init__(
-        self, url: str, *, snapshot: Callable[[], Snapshot], division: Callable[[], Division]
-    ) -> None:
+    def __init__(self, url: str, *, snapshot: Callable[[], Snapshot], gateways: Gateways) -> None:
         self._url = url
         self._snapshot = snapshot
-        self._division = division
+        self._gateways = gateways
         self._link: RedisLink | None = None
         self._busy = False
         self._waiting: list[_Take] = []
         self._adjustments: dict[bytes, Adjustment] = {}
         self._shares = RateShares()
-        self._plans: dict[str, _Plan] = {}
+        self._flights = Flights()
+        self._presence_due = True
+        self._plans: dict[str, Plan] = {}
         self._task: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._ready = asyncio.Event()
@@ -106,18 +114,45 @@ class RedisLimiter:
         plan = self._plan(key)
         if not plan.buckets:
             return UNLIMITED
+        return await self._ask(_Take(plan, tokens, self._loop.create_future()))
+
+    async def look(self, key: KeyRecord) -> Allowance:
+        """What is left in all its buckets; counts nothing."""
+        plan = self._plan(key)
+        if not plan.buckets:
+            return UNLIMITED
+        return await self._ask(_Take(plan, 0, self._loop.create_future(), look=True))
+
+    async def _ask(self, take: _Take) -> Allowance:
+        plan = take.plan
         if self._link is None:
-            return self._take_locally(plan, tokens)
-        if len(self._waiting) >= TAKES_WAITING_MAX:
+            return self._take_locally(take)
+        if len(self._waiting) >= TAKES_WAITING_MAX or (plan.flights and self._flights.full):
             return CROWDED
-        answer: asyncio.Future[list[int] | None] = self._loop.create_future()
-        self._waiting.append(_Take(plan, tokens, answer))
+        self._waiting.append(take)
         if not self._busy:
             self._flush()
-        levels = await answer
+        try:
+            levels = await take.answer
+        except asyncio.CancelledError:
+            # It may have been counted in this very turn of the loop.
+            if take.answer.done() and not take.answer.cancelled():
+                self._abandon(take, take.answer.result())
+            raise
         if levels is None:
-            return self._take_locally(plan, tokens)
-        return _allowance(plan, tokens, levels[0], [level / MILLI for level in levels[1:]])
+            return self._take_locally(take)
+        in_units = [level / MILLI for level in levels[1:]]
+        return allowance_of(plan, take.tokens, levels[0], in_units)
+
+    def _abandon(self, take: _Take, levels: list[int] | None) -> None:
+        if levels is not None and not levels[0] and not take.look:
+            self._flights.ended([bucket.name for bucket in take.plan.flights])
+
+    def release(self, allowance: Allowance) -> None:
+        """The request is over; Redis hears of it in the next call, which may be made for that."""
+        if allowance.flights:
+            self._flights.ended(allowance.flights)
+            self._nudge()
 
     def roomy(self, key: KeyRecord, tokens: int) -> bool:
         """Redis will be asked, and each bucket was last seen far enough from its limit."""
@@ -126,21 +161,24 @@ class RedisLimiter:
             return False
         now_s = monotonic_s()
         for bucket in buckets:
-            level = self._shares.seen(bucket, now_s)
-            cost = tokens if bucket.counts_tokens else 1
-            if level is None or level + cost > bucket.limit * ROOMY_SHARE:
+            level = self._shares.seen(bucket, now_s) if bucket.period_s else self._under_way(bucket)
+            if level is None or level + bucket.cost(tokens) > bucket.limit * ROOMY_SHARE:
                 return False
         return True
+
+    def _under_way(self, bucket: Bucket) -> float:
+        """At least how many are, as far as this gateway can know."""
+        return self._flights.own(bucket) * max(1, self._gateways.living())
 
     def give_back(self, key: KeyRecord, tokens: int) -> None:
         """Return tokens; they travel with the next batch."""
         for bucket in self._plan(key).buckets:
-            if bucket.counts_tokens and tokens > 0:
+            if bucket.dimension == "tokens" and tokens > 0:
                 self._adjust(Adjustment(bucket, float(-tokens), 0.0))
 
     def _adjust(self, change: Adjustment) -> None:
         if self._link is None:
-            division = self._division()
+            division = self._gateways.division()
             if division.gateways:
                 self._shares.add(change.bucket, change.units, division, monotonic_s())
             return
@@ -153,21 +191,32 @@ class RedisLimiter:
             return
         self._adjustments[name] = change
 
-    def _plan(self, key: KeyRecord) -> _Plan:
-        plan = self._plans.get(key.id)
-        project = self._snapshot().projects.get(key.project)
-        if plan is None or plan.key is not key or plan.project is not project:
+    def _plan(self, key: KeyRecord) -> Plan:
+        snapshot, plan = self._snapshot(), self._plans.get(key.id)
+        if (
+            plan is None
+            or plan.key is not key
+            or plan.project is not snapshot.projects.get(key.project)
+            or plan.organization is not snapshot.organizations.get(key.organization)
+        ):
             if len(self._plans) >= PLANS_MAX:
                 self._plans.clear()
-            plan = self._plans[key.id] = _Plan(key, project, _buckets(key, project))
+            plan = self._plans[key.id] = make_plan(key, snapshot)
         return plan
+
+    def _nudge(self) -> None:
+        """Call now, if nothing is called and nothing waits to be."""
+        if self._link is not None and not self._busy:
+            self._flush()
 
     def _flush(self) -> None:
         link = self._link
         if link is None or not link.open:
             self._lost([])
             return
-        batch, self._waiting = self._waiting[:BATCH_MAX], self._waiting[BATCH_MAX:]
+        # Who was cancelled while it waited must not be counted for a moment even.
+        waiting = [take for take in self._waiting if not take.answer.done()]
+        batch, self._waiting = waiting[:BATCH_MAX], waiting[BATCH_MAX:]
         changes = self._next_adjustments()
         wires: list[bytes] = []
         places: dict[bytes, int] = {}
@@ -179,16 +228,40 @@ class RedisLimiter:
                 found = places[bucket.name] = len(wires)
             return found
 
-        adjusted = [[place(c.bucket), c.bucket.limit, c.units, c.level_least] for c in changes]
+        adjusted = [
+            [place(c.bucket), c.bucket.limit, c.bucket.period_s, c.units, c.level_least]
+            for c in changes
+        ]
         asked = []
+        flying = {bucket.name: bucket for bucket in self._flights.to_state()}
         for take in batch:
-            request: list[int] = []
+            request: list[float] = []
             for bucket in take.plan.buckets:
-                cost = take.tokens if bucket.counts_tokens else 1
-                request += (place(bucket), bucket.limit, cost)
+                request += (place(bucket), bucket.limit, bucket.period_s, take.cost(bucket))
             asked.append(request)
+            flying.update((bucket.name, bucket) for bucket in take.plan.flights)
+        stated = list(flying.values())
+        flights: list[object] = []
+        if stated or self._presence_due:
+            flights, self._presence_due = self._statement(stated, place), False
+            wires.append(_PRESENCE)
+            flights[3] = len(wires)
         self._busy = True
-        link.call(wires, _encode((adjusted, asked)), lambda reply: self._answered(batch, reply))
+        link.call(
+            wires,
+            _encode((adjusted, asked, flights)),
+            lambda reply: self._answered(batch, stated, reply),
+        )
+
+    def _statement(self, stated: list[Bucket], place: Callable[[Bucket], int]) -> list[object]:
+        """What the script hears of this gateway; the place of the presence is not known yet."""
+        now_s, division = monotonic_s(), self._gateways.division()
+        rows = [
+            (place(bucket), self._flights.own(bucket), self._flights.cap(bucket, division, now_s))
+            for bucket in stated
+        ]
+        whole = int(self._flights.whole_due)
+        return [self._gateways.instance, self._gateways.living(), whole, 0, rows]
 
     def _next_adjustments(self) -> list[Adjustment]:
         changes = self._adjustments
@@ -197,7 +270,7 @@ class RedisLimiter:
             return list(changes.values())
         return [changes.pop(name) for name in list(changes)[:BATCH_MAX]]
 
-    def _answered(self, batch: list[_Take], reply: list[int] | None) -> None:
+    def _answered(self, batch: list[_Take], stated: list[Bucket], reply: list[int] | None) -> None:
         self._busy = False
         if reply is None:
             self._lost(batch)
@@ -206,43 +279,63 @@ class RedisLimiter:
         start = 0
         for take in batch:
             end = start + 1 + len(take.plan.buckets)
-            levels = reply[start:end]
+            self._take_answered(take, reply[start:end], now_s)
             start = end
-            for bucket, level in zip(take.plan.buckets, levels[1:], strict=True):
-                self._shares.saw(bucket, level / MILLI, now_s)
-            if not take.answer.done():
-                take.answer.set_result(levels)
-        if self._waiting:
+        if start < len(reply):
+            self._flights.heard(reply[start], now_s)
+            self._flights.stated(stated)
+        if self._waiting or self._flights.news:
             self._flush()
+
+    def _take_answered(self, take: _Take, levels: list[int], now_s: float) -> None:
+        for bucket, level in zip(take.plan.buckets, levels[1:], strict=True):
+            if bucket.period_s:
+                self._shares.saw(bucket, level / MILLI, now_s)
+        if not levels[0] and not take.look:
+            if take.answer.done():
+                self._flights.counted_wrong(take.plan.flights)
+            else:
+                self._flights.began(take.plan.flights)
+        if not take.answer.done():
+            take.answer.set_result(levels)
 
     def _lost(self, batch: list[_Take]) -> None:
         self._link = None
-        self._shares.begin(monotonic_s())
+        now_s = monotonic_s()
+        self._shares.begin(now_s)
+        self._flights.lost(now_s)
         waiting, self._waiting = self._waiting, []
         for take in (*batch, *waiting):
             if not take.answer.done():
                 take.answer.set_result(None)
 
-    def _take_locally(self, plan: _Plan, tokens: int) -> Allowance:
-        now_s, division = monotonic_s(), self._division()
+    def _take_locally(self, take: _Take) -> Allowance:
+        now_s, division, plan = monotonic_s(), self._gateways.division(), take.plan
         gateways = division.gateways
         if not gateways:
             return CROWDED
-        costs = [tokens if bucket.counts_tokens else 1 for bucket in plan.buckets]
-        levels = [self._shares.level(bucket, division, now_s) for bucket in plan.buckets]
+        levels = [self._level(bucket, division, now_s) for bucket in plan.buckets]
         refused = 0
-        for number, (bucket, level, cost) in enumerate(
-            zip(plan.buckets, levels, costs, strict=True), 1
-        ):
-            if level + cost > bucket.limit / gateways:
+        for number, (bucket, level) in enumerate(zip(plan.buckets, levels, strict=True), 1):
+            share = bucket.limit / gateways if bucket.period_s else bucket.limit
+            if level + take.cost(bucket) > share:
                 refused = number
                 break
-        if not refused:
+        if not refused and not take.look:
+            self._flights.began(plan.flights)
             levels = [
-                self._shares.add(bucket, cost, division, now_s)
-                for bucket, cost in zip(plan.buckets, costs, strict=True)
+                self._shares.add(bucket, take.cost(bucket), division, now_s)
+                if bucket.period_s
+                else level + 1
+                for bucket, level in zip(plan.buckets, levels, strict=True)
             ]
-        return _allowance(plan, tokens, refused, levels, gateways)
+        return allowance_of(plan, take.tokens, refused, levels, gateways)
+
+    def _level(self, bucket: Bucket, division: Division, now_s: float) -> float:
+        if bucket.period_s:
+            return self._shares.level(bucket, division, now_s)
+        cap = self._flights.cap(bucket, division, now_s)
+        return bucket.limit - cap + self._flights.own(bucket)
 
     async def _keep_link(self) -> None:
         wait_s = RECONNECT_S_MIN
@@ -252,7 +345,10 @@ class RedisLimiter:
                 try:
                     await self._hand_over(link)
                     wait_s = RECONNECT_S_MIN
-                    await asyncio.shield(link.closed)
+                    while not link.closed.done():
+                        self._presence_due = True
+                        self._nudge()
+                        await asyncio.wait([link.closed], timeout=PRESENCE_S)
                 finally:
                     link.close()
             except (OSError, TimeoutError, hiredis.HiredisError) as error:
@@ -283,69 +379,10 @@ async def _tell(link: RedisLink, changes: list[Adjustment]) -> None:
         if not heard.done():
             heard.set_result(reply is not None)
 
-    rows = [[n, c.bucket.limit, c.units, c.level_least] for n, c in enumerate(changes, 1)]
-    link.call([change.bucket.wire for change in changes], _encode((rows, ())), answered)
+    rows = [
+        [n, c.bucket.limit, c.bucket.period_s, c.units, c.level_least]
+        for n, c in enumerate(changes, 1)
+    ]
+    link.call([change.bucket.wire for change in changes], _encode((rows, (), ())), answered)
     if not await heard:
         raise ConnectionError("lost while handing over")
-
-
-def _buckets(key: KeyRecord, project: ProjectRecord | None) -> tuple[Bucket, ...]:
-    limits = [
-        (f"key:{key.limits_id}:requests", key.limits.requests_per_min, False),
-        (f"key:{key.limits_id}:tokens", key.limits.tokens_per_min, True),
-    ]
-    if project is not None:
-        limits += [
-            (f"project:{project.id}:requests", project.limits.requests_per_min, False),
-            (f"project:{project.id}:tokens", project.limits.tokens_per_min, True),
-        ]
-    made = []
-    for text, limit, counts_tokens in limits:
-        if limit is not None:
-            name = BUCKET_PREFIX + text.encode("ascii")
-            made.append(Bucket(name, bulk(name), limit, counts_tokens))
-    return tuple(made)
-
-
-def _allowance(
-    plan: _Plan, tokens: int, refused: int, levels: Sequence[float], gateways: int = 1
-) -> Allowance:
-    """The tightest bucket of each kind speaks for it. A cost above the whole limit never fits."""
-    requests = _tightest(plan, levels, gateways, counts_tokens=False)
-    token = _tightest(plan, levels, gateways, counts_tokens=True)
-    retry_after_s = 0.0
-    dimension: Literal["requests", "tokens"] | None = None
-    if refused:
-        bucket = plan.buckets[refused - 1]
-        dimension = "tokens" if bucket.counts_tokens else "requests"
-        cost = tokens if bucket.counts_tokens else 1
-        size = bucket.limit / gateways
-        retry_after_s = (levels[refused - 1] + cost - size) / size * MINUTE_S
-    return Allowance(
-        allowed=not refused,
-        dimension=dimension,
-        limit_requests=requests[0],
-        limit_tokens=token[0],
-        remaining_requests=requests[1],
-        remaining_tokens=token[1],
-        reset_requests_s=requests[2],
-        reset_tokens_s=token[2],
-        retry_after_s=retry_after_s,
-    )
-
-
-def _tightest(
-    plan: _Plan, levels: Sequence[float], gateways: int, *, counts_tokens: bool
-) -> tuple[int | None, int | None, float]:
-    """Limit, what remains of it, and seconds until it is whole again."""
-    limit: int | None = None
-    remaining: int | None = None
-    reset_s = 0.0
-    for bucket, level in zip(plan.buckets, levels, strict=True):
-        if bucket.counts_tokens is not counts_tokens:
-            continue
-        size = bucket.limit / gateways
-        room = max(0, int(size - level))
-        if remaining is None or room < remaining:
-            limit, remaining, reset_s = bucket.limit, room, level / size * MINUTE_S
-    return limit, remaining, reset_s

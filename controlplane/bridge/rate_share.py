@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import msgspec
 
-MINUTE_S = 60.0
+from controlplane.bridge.buckets import Bucket
+
 BUCKETS_SEEN_MAX = 100_000
 _FORGET_AT_ONCE = 1_000
 
@@ -30,24 +31,15 @@ class Division(NamedTuple):
 NO_SHARE = Division(0, 0.0)
 
 
-class Bucket(msgspec.Struct, frozen=True):
-    """One limit: its name on the wire, its size, and what it counts."""
-
-    name: bytes
-    wire: bytes
-    limit: int
-    counts_tokens: bool
-
-
 class _Level(msgspec.Struct):
     """How full a bucket was at a moment."""
 
     level: float
     at_s: float
 
-    def leaked(self, rate_per_min: float, now_s: float) -> float:
-        """How full it is now."""
-        return max(0.0, self.level - (now_s - self.at_s) * rate_per_min / MINUTE_S)
+    def leaked(self, rate: float, now_s: float) -> float:
+        """How full it is now, where `rate` leaks in a second."""
+        return max(0.0, self.level - (now_s - self.at_s) * rate)
 
 
 class _Share(msgspec.Struct):
@@ -64,12 +56,17 @@ class _Share(msgspec.Struct):
 
     @property
     def size(self) -> float:
-        """What it may hold, and what it refills in a minute."""
+        """What it may hold."""
         return self.bucket.limit / self.division.gateways
+
+    @property
+    def rate(self) -> float:
+        """What it refills in a second."""
+        return self.bucket.rate / self.division.gateways
 
     def used(self, now_s: float) -> float:
         """What was used here and not told, as far as it has not leaked."""
-        here = self.held.leaked(self.size, now_s) - self.start.leaked(self.size, now_s)
+        here = self.held.leaked(self.rate, now_s) - self.start.leaked(self.rate, now_s)
         return here + self.carried
 
 
@@ -100,7 +97,7 @@ class RateShares:
     def seen(self, bucket: Bucket, now_s: float) -> float | None:
         """How full a shared bucket must be by now, if only this gateway used it since."""
         known = self._seen.get(bucket.name)
-        return None if known is None else known[1].leaked(bucket.limit, now_s)
+        return None if known is None else known[1].leaked(bucket.rate, now_s)
 
     def begin(self, now_s: float) -> None:
         """Redis went away; a second loss in a row changes nothing."""
@@ -110,12 +107,12 @@ class RateShares:
     def level(self, bucket: Bucket, division: Division, now_s: float) -> float:
         """How full the share is; there must be one."""
         share = self._share(bucket, division, now_s)
-        return share.held.leaked(share.size, now_s)
+        return share.held.leaked(share.rate, now_s)
 
     def add(self, bucket: Bucket, units: float, division: Division, now_s: float) -> float:
         """Add units (negative gives back); returns how full the share is then."""
         share = self._share(bucket, division, now_s)
-        level = max(0.0, share.held.leaked(share.size, now_s) + units)
+        level = max(0.0, share.held.leaked(share.rate, now_s) + units)
         share.held = _Level(level, now_s)
         return level
 
@@ -123,7 +120,7 @@ class RateShares:
         """What Redis has not been told of yet: levels it may have lost, and what was used here."""
         news = []
         for name, (bucket, seen) in self._seen.items():
-            least = seen.leaked(bucket.limit, now_s)
+            least = seen.leaked(bucket.rate, now_s)
             if least > 0 and name not in self._told and name not in self._shares:
                 news.append(Adjustment(bucket, 0.0, least))
         for name, share in self._shares.items():
@@ -140,7 +137,7 @@ class RateShares:
             self._told.add(name)
             share = self._shares.get(name)
             if share is not None:
-                level = share.start.leaked(share.size, now_s) + change.units - share.carried
+                level = share.start.leaked(share.rate, now_s) + change.units - share.carried
                 share.start, share.carried = _Level(level, now_s), 0.0
 
     def end(self) -> None:
@@ -165,7 +162,7 @@ class RateShares:
         seen = self._seen.get(bucket.name)
         if division.gateways == 1:
             # What others used before this gateway was alone is in the level, or has leaked.
-            if division.since_s <= away_s - MINUTE_S:
+            if division.since_s <= away_s - bucket.period_s:
                 return _Level(self.seen(bucket, away_s) or 0.0, away_s)
             if seen is not None and seen[1].at_s >= division.since_s:
                 return _Level(self.seen(bucket, away_s) or 0.0, away_s)

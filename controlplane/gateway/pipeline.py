@@ -359,6 +359,8 @@ def _leave(trip: Trip) -> None:
         trip.watcher.cancel()
     if trip.stream is not None:
         trip.stream.cancel()
+    if trip.admitted is not None:
+        trip.world.limiter.release(trip.admitted.allowance)
     if trip.admitted is not None and not trip.resolved:
         trip.world.spawn(_resolve_cancelled(trip))
         return

@@ -70,18 +70,34 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     source: CountSource
 
 
+Dimension = Literal["requests", "tokens", "requests-day", "concurrency"]
+"""What is limited: per minute, per day, or under way at once."""
+
+LimitScope = Literal["key", "project", "organization"]
+
+
+class Room(msgspec.Struct, frozen=True):
+    """What one limit leaves. `reset_s` is the time until it is whole again; 0 for concurrency."""
+
+    dimension: Dimension
+    scope: LimitScope
+    limit: int
+    remaining: int
+    reset_s: float
+
+
 class Allowance(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rate limits say after this request; None where there is no limit."""
+    """What the limits say after this request: of each dimension that is limited, the tightest.
+
+    `refused_by` is None where it is allowed, or could not be counted at all. `flights` are the
+    counters of requests under way that it is in until the limiter's `release`.
+    """
 
     allowed: bool
-    dimension: Literal["requests", "tokens"] | None = None
-    limit_requests: int | None = None
-    limit_tokens: int | None = None
-    remaining_requests: int | None = None
-    remaining_tokens: int | None = None
-    reset_requests_s: float = 0.0
-    reset_tokens_s: float = 0.0
+    rooms: tuple[Room, ...] = ()
+    refused_by: Room | None = None
     retry_after_s: float = 0.0
+    flights: tuple[bytes, ...] = ()
 
 
 class Orders(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,10 +211,16 @@ class Keys(Protocol):
 
 
 class Limiter(Protocol):
-    """Requests and tokens per minute, shared by all gateways."""
+    """Requests and tokens in a time, and requests at once; shared by all gateways."""
 
     async def take(self, key: KeyRecord, tokens: int) -> Allowance:
         """Count one request and its estimated tokens, unless a limit is reached."""
+
+    async def look(self, key: KeyRecord) -> Allowance:
+        """What is left now; counts nothing."""
+
+    def release(self, allowance: Allowance) -> None:
+        """A request that was allowed is over; never blocks."""
 
     def roomy(self, key: KeyRecord, tokens: int) -> bool:
         """Whether `take` will wait for an answer and most likely be allowed; no promise."""

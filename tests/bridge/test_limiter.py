@@ -6,18 +6,16 @@ import asyncio
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
-from math import inf
 
 import pytest
 import redis
 
 from controlplane.bridge.limiter import UNLIMITED, RedisLimiter
-from controlplane.bridge.rate_share import NO_SHARE, Division
 from controlplane.bridge.redis_link import REPLY_S_MAX
 from controlplane.gateway.snapshot import EMPTY, Limits, ProjectRecord, Snapshot
 from controlplane.kernel.clock import monotonic_s
 from tests.support.orm import until
-from tests.support.racer import limited_key
+from tests.support.racer import gateways_of, limited_key
 from tests.support.servers import Servers
 
 PROJECT = "b" * 32
@@ -30,8 +28,8 @@ async def make(redis_url: str) -> AsyncIterator[Make]:
     made: list[RedisLimiter] = []
 
     def make_limiter(gateways: int = 1, snapshot: Snapshot = EMPTY) -> RedisLimiter:
-        division = Division(gateways, -inf)
-        limiter = RedisLimiter(redis_url, snapshot=lambda: snapshot, division=lambda: division)
+        counting = gateways_of(gateways)
+        limiter = RedisLimiter(redis_url, snapshot=lambda: snapshot, gateways=counting)
         limiter.start()
         made.append(limiter)
         return limiter
@@ -51,19 +49,17 @@ async def test_requests_are_counted_and_refused_with_every_figure(make: Make) ->
     assert await limiter.wait_shared(BACK_S_MAX)
     key = limited_key(requests=3, tokens=1_000)
     first = await limiter.take(key, 100)
-    assert first.allowed and first.dimension is None
-    assert (first.limit_requests, first.remaining_requests) == (3, 2)
-    assert (first.limit_tokens, first.remaining_tokens) == (1_000, 900)
-    assert first.reset_requests_s == pytest.approx(20, abs=0.5)
-    assert first.reset_tokens_s == pytest.approx(6, abs=0.5)
+    assert first.allowed and first.refused_by is None
+    requests, used = first.rooms
+    assert (requests.dimension, requests.limit, requests.remaining) == ("requests", 3, 2)
+    assert (used.dimension, used.limit, used.remaining) == ("tokens", 1_000, 900)
+    assert requests.reset_s == pytest.approx(20, abs=0.5)
+    assert used.reset_s == pytest.approx(6, abs=0.5)
     await limiter.take(key, 100)
     await limiter.take(key, 100)
     refused = await limiter.take(key, 100)
-    assert (refused.allowed, refused.dimension, refused.remaining_requests) == (
-        False,
-        "requests",
-        0,
-    )
+    assert not refused.allowed and refused.refused_by is not None
+    assert (refused.refused_by.dimension, refused.refused_by.remaining) == ("requests", 0)
     assert refused.retry_after_s == pytest.approx(20, abs=1)
 
 
@@ -73,12 +69,13 @@ async def test_tokens_are_counted_and_given_back(make: Make) -> None:
     key = limited_key(requests=None, tokens=1_000)
     assert (await limiter.take(key, 900)).allowed
     refused = await limiter.take(key, 300)
-    assert (refused.allowed, refused.dimension, refused.limit_requests) == (False, "tokens", None)
+    assert not refused.allowed and refused.refused_by is not None
+    assert [room.dimension for room in refused.rooms] == ["tokens"]
     assert refused.retry_after_s == pytest.approx(12, abs=1)
     limiter.give_back(key, 800)
     accepted = await limiter.take(key, 300)
     assert accepted.allowed
-    assert accepted.remaining_tokens == pytest.approx(600, abs=20)
+    assert accepted.rooms[0].remaining == pytest.approx(600, abs=20)
 
 
 async def test_a_refused_request_takes_nothing_from_its_other_limits(make: Make) -> None:
@@ -87,7 +84,7 @@ async def test_a_refused_request_takes_nothing_from_its_other_limits(make: Make)
     key = limited_key(requests=10, tokens=100)
     for _ in range(20):
         assert not (await limiter.take(key, 101)).allowed
-    assert (await limiter.take(key, 1)).remaining_requests == 9
+    assert (await limiter.take(key, 1)).rooms[0].remaining == 9
 
 
 async def test_a_projects_limit_is_shared_by_its_keys(make: Make) -> None:
@@ -104,11 +101,11 @@ async def test_a_projects_limit_is_shared_by_its_keys(make: Make) -> None:
     keys = [limited_key(requests=100, name=1), limited_key(requests=None, name=2)]
     answers = [await limiter.take(keys[n % 2], 0) for n in range(8)]
     assert [answer.allowed for answer in answers] == [True] * 5 + [False] * 3
-    assert answers[0].limit_requests == 5
+    assert (answers[0].rooms[0].limit, answers[0].rooms[0].scope) == (5, "project")
 
 
 async def test_a_key_without_limits_never_reaches_redis() -> None:
-    limiter = RedisLimiter("unix:///nowhere", snapshot=lambda: EMPTY, division=lambda: NO_SHARE)
+    limiter = RedisLimiter("unix:///nowhere", snapshot=lambda: EMPTY, gateways=gateways_of(0))
     assert await limiter.take(limited_key(requests=None), 10**9) is UNLIMITED
 
 
@@ -194,7 +191,7 @@ async def test_several_gateways_without_redis_never_pass_the_limit_together(
 
 async def test_without_redis_and_without_a_share_nothing_limited_is_admitted() -> None:
     """A gateway that has just joined, or that may count as dead, has no part of any limit yet."""
-    limiter = RedisLimiter("unix:///nowhere", snapshot=lambda: EMPTY, division=lambda: NO_SHARE)
+    limiter = RedisLimiter("unix:///nowhere", snapshot=lambda: EMPTY, gateways=gateways_of(0))
     limiter.start()
     refused = await limiter.take(limited_key(requests=100), 0)
     assert not refused.allowed and refused.retry_after_s > 0
@@ -246,4 +243,4 @@ def _flush_scripts(url: str) -> None:
 
 def _names(url: str) -> list[bytes]:
     with redis.Redis.from_url(url) as connection:
-        return list(connection.scan_iter("sluice:{rate}:*"))
+        return list(connection.scan_iter("sluice:{rate}:key:*"))

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.bridge.rate_share import MINUTE_S, Bucket, Division, RateShares
+from controlplane.bridge.buckets import MINUTE_S, Bucket
+from controlplane.bridge.rate_share import Division, RateShares
 
 LIMIT = 100
-BUCKET = Bucket(b"k", b"", LIMIT, False)
+BUCKET = Bucket(b"k", b"", LIMIT)
 
 
 @given(

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from controlplane.gateway.ports import Allowance
+from controlplane.gateway.ports import Allowance, Room
 from inference.compact.options import CompactOptions
 from inference.engines.compact import CompactEngine
 from tests.support.fleet import MODEL, running_node
@@ -51,7 +51,7 @@ async def test_short_wait_is_retried_and_a_long_one_is_not(serving: Serving) -> 
     for wait_s, requests in ((0.05, 3), (3600.0, 1)):
         limiter.taken.clear()
         limiter.answer = Allowance(
-            allowed=False, dimension="requests", limit_requests=1, retry_after_s=wait_s
+            allowed=False, refused_by=Room("requests", "key", 1, 0, wait_s), retry_after_s=wait_s
         )
         seen = await run("refused.mjs", serving)
         assert seen == {"name": "RateLimitError", "code": "rate_limit_exceeded"}

@@ -10,7 +10,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
 
-from controlplane.gateway.ports import Allowance
+from controlplane.gateway.ports import Allowance, Room
 from tests.support.fleet import MODEL, until
 from tests.support.nodes import hand_node
 from tests.support.ports import KEY
@@ -30,7 +30,7 @@ def limited(serving: Serving, *, wait_s: float) -> list[int]:
     """Refuse every request from now on; the list grows by one per request."""
     limiter = serving.under_test.limiter
     limiter.answer = Allowance(
-        allowed=False, dimension="requests", limit_requests=1, retry_after_s=wait_s
+        allowed=False, refused_by=Room("requests", "key", 1, 0, wait_s), retry_after_s=wait_s
     )
     limiter.taken.clear()
     return limiter.taken

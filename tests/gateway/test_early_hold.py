@@ -11,7 +11,7 @@ import pytest
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
 from controlplane.gateway.plan import make_plan
-from controlplane.gateway.ports import Allowance, Hold
+from controlplane.gateway.ports import Allowance, Hold, Room
 from controlplane.gateway.s1_admission.admit import Asked, admit
 from controlplane.gateway.snapshot import KeyRecord, ModelRecord
 from inference.contract.frames import Sampling
@@ -20,7 +20,8 @@ from tests.support.gateway import GatewayUnderTest, running_gateway
 from tests.support.ports import MemoryLedger, MemoryLimiter, make_key, make_snapshot
 from tests.support.serving import Serving
 
-REFUSED = Allowance(allowed=False, dimension="requests", limit_requests=1, retry_after_s=1.0)
+NO_ROOM = Room("requests", "key", 1, 0, 1.0)
+REFUSED = Allowance(allowed=False, rooms=(NO_ROOM,), refused_by=NO_ROOM, retry_after_s=1.0)
 
 
 class SlowLimiter(MemoryLimiter):

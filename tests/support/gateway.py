@@ -90,6 +90,7 @@ class GatewayUnderTest:
     async def at_rest(self) -> None:
         """Wait until nothing is open anywhere, failing when something stays."""
         await until(lambda: not self.ledger.open)
+        await until(lambda: self.limiter.under_way == 0)
         await until(lambda: not any(link.account.active for link in self.fleet.nodes().values()))
         await until(lambda: self.fleet.reports.live_calls == 0)
 

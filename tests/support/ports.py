@@ -96,6 +96,7 @@ class MemoryLimiter:
     answer: Allowance = field(default_factory=lambda: Allowance(allowed=True))
     taken: list[int] = field(default_factory=list)
     given_back: list[int] = field(default_factory=list)
+    under_way: int = 0
     far: bool = False
 
     def roomy(self, key: KeyRecord, tokens: int) -> bool:
@@ -105,7 +106,16 @@ class MemoryLimiter:
     async def take(self, key: KeyRecord, tokens: int) -> Allowance:
         """Note and answer."""
         self.taken.append(tokens)
+        self.under_way += self.answer.allowed
         return self.answer
+
+    async def look(self, key: KeyRecord) -> Allowance:
+        """Answer."""
+        return self.answer
+
+    def release(self, allowance: Allowance) -> None:
+        """Note."""
+        self.under_way -= 1
 
     def give_back(self, key: KeyRecord, tokens: int) -> None:
         """Note."""

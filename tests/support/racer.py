@@ -5,9 +5,10 @@ Prints how many of its requests were admitted.
 
 import asyncio
 import sys
+import uuid
 from math import inf
 
-from controlplane.bridge.limiter import RedisLimiter
+from controlplane.bridge.limiter import Gateways, RedisLimiter
 from controlplane.bridge.rate_share import Division
 from controlplane.gateway.snapshot import EMPTY, KeyRecord, Limits
 
@@ -15,7 +16,12 @@ AT_ONCE = 50
 
 
 def limited_key(
-    *, requests: int | None, tokens: int | None = None, name: int = 1, project: str = "b" * 32
+    *,
+    requests: int | None = None,
+    tokens: int | None = None,
+    a_day: int | None = None,
+    at_once: int | None = None,
+    name: int = 1,
 ) -> KeyRecord:
     """A key with limits."""
     return KeyRecord(
@@ -23,20 +29,31 @@ def limited_key(
         id=f"{name:032x}",
         digest=b"",
         organization="a" * 32,
-        project=project,
+        project="b" * 32,
         label="k",
         expires_at_s=None,
         revoked=False,
         models=None,
         budgets=(),
         limits_id=f"{name:032x}",
-        limits=Limits(requests_per_min=requests, tokens_per_min=tokens),
+        limits=Limits(
+            requests_per_min=requests,
+            tokens_per_min=tokens,
+            requests_per_day=a_day,
+            concurrency=at_once,
+        ),
     )
+
+
+def gateways_of(share: int, *, living: int = 1, since_s: float = -inf) -> Gateways:
+    """One gateway more, which may count 1/`share` of every limit alone."""
+    division = Division(share, since_s)
+    return Gateways(uuid.uuid4().hex, living=lambda: living, division=lambda: division)
 
 
 async def race(url: str, limit: int, takes: int) -> int:
     """Ask `takes` times, many at once; how many were admitted."""
-    limiter = RedisLimiter(url, snapshot=lambda: EMPTY, division=lambda: Division(4, -inf))
+    limiter = RedisLimiter(url, snapshot=lambda: EMPTY, gateways=gateways_of(4))
     limiter.start()
     if not await limiter.wait_shared(10):
         raise RuntimeError("no Redis")

@@ -11,7 +11,6 @@ from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
 from controlplane.gateway.plan import Plan
 from controlplane.gateway.ports import Allowance, Hold, Ledger, Limiter, Ticket
-from controlplane.gateway.refusal import Refusal
 from controlplane.gateway.s1_admission.body import Receive, read_body
 from controlplane.gateway.s1_admission.claim import make_ticket
 from controlplane.gateway.s1_admission.hold import CountPrompt, exact_nano, make_hold, take_hold
@@ -82,8 +81,9 @@ async def admit(
         allowance = await take_limits(call, asked.key, limiter, tokens=estimated)
         try:
             hold = await (early or take())
-        except Refusal:
+        except BaseException:
             limiter.give_back(asked.key, estimated)
+            limiter.release(allowance)
             raise
     except BaseException:
         if early is not None:

@@ -1,11 +1,11 @@
-"""Requests and tokens per minute: counted here, shared by all gateways through the Limiter port."""
+"""All limits but money: counted here, shared by all gateways through the Limiter port."""
 
 from __future__ import annotations
 
 from math import ceil
 
 from controlplane.gateway.call import Call
-from controlplane.gateway.ports import Allowance, Limiter
+from controlplane.gateway.ports import Allowance, Dimension, Limiter
 from controlplane.gateway.refusal import Refusal
 from controlplane.gateway.snapshot import KeyRecord
 from controlplane.kernel.spans import INDEX
@@ -14,6 +14,13 @@ from inference.contract.frames import BYTES_PER_TOKEN
 LIMITS = INDEX["s1_admission.limits"]
 RETRY_WAIT_S_MAX = 120
 _MS_PER_S = 1000
+# The error's type, and the limit in words.
+_KINDS: dict[Dimension, tuple[str, str]] = {
+    "requests": ("requests", "requests per minute"),
+    "tokens": ("tokens", "tokens per minute"),
+    "requests-day": ("requests", "requests per day"),
+    "concurrency": ("concurrency", "requests at once"),
+}
 
 
 def estimate_tokens(body_bytes: int, output_tokens: int) -> int:
@@ -36,30 +43,35 @@ async def take_limits(call: Call, key: KeyRecord, limiter: Limiter, *, tokens: i
 def limit_headers(allowance: Allowance) -> list[tuple[bytes, bytes]]:
     """The `x-ratelimit-*` headers, in OpenAI's names and duration format."""
     headers = []
-    for what in ("requests", "tokens"):
-        limit = getattr(allowance, f"limit_{what}")
-        if limit is None:
-            continue
-        remaining = max(0, getattr(allowance, f"remaining_{what}") or 0)
-        reset = duration_text(getattr(allowance, f"reset_{what}_s"))
-        headers.append((f"x-ratelimit-limit-{what}".encode(), str(limit).encode()))
-        headers.append((f"x-ratelimit-remaining-{what}".encode(), str(remaining).encode()))
-        headers.append((f"x-ratelimit-reset-{what}".encode(), reset.encode()))
+    for room in allowance.rooms:
+        what = room.dimension.encode()
+        headers.append((b"x-ratelimit-limit-" + what, str(room.limit).encode()))
+        headers.append((b"x-ratelimit-remaining-" + what, str(room.remaining).encode()))
+        if room.dimension != "concurrency":
+            reset = duration_text(room.reset_s).encode()
+            headers.append((b"x-ratelimit-reset-" + what, reset))
     return headers
 
 
 def duration_text(seconds: float) -> str:
-    """A duration as OpenAI writes it: 12ms, 1s, 6m0s."""
+    """A duration as OpenAI writes it: 12ms, 1s, 6m0s, 23h59m0s."""
     if seconds < 1:
         return f"{max(0, round(seconds * _MS_PER_S))}ms"
     minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h{minutes}m{rest}s"
     return f"{minutes}m{rest}s" if minutes else f"{rest}s"
 
 
 def _over_limit(allowance: Allowance) -> Refusal:
-    what = allowance.dimension or "requests"
-    limit = allowance.limit_tokens if what == "tokens" else allowance.limit_requests
-    wait_s = allowance.retry_after_s
+    room, wait_s = allowance.refused_by, allowance.retry_after_s
+    again = f"Try again in {duration_text(wait_s)}."
+    if room is None:
+        kind, message = "requests", f"Limits cannot be counted at the moment. {again}"
+    else:
+        kind, what = _KINDS[room.dimension]
+        message = f"Rate limit reached: {room.limit} {what} for this {room.scope}. {again}"
     headers = [
         ("retry-after", str(max(1, ceil(wait_s)))),
         ("retry-after-ms", str(max(1, ceil(wait_s * _MS_PER_S)))),
@@ -67,10 +79,4 @@ def _over_limit(allowance: Allowance) -> Refusal:
     if wait_s > RETRY_WAIT_S_MAX:
         headers.append(("x-should-retry", "false"))
     headers += [(name.decode(), value.decode()) for name, value in limit_headers(allowance)]
-    return Refusal(
-        429,
-        "rate_limit_exceeded",
-        f"Rate limit reached: {limit} {what} per minute. Try again in {duration_text(wait_s)}.",
-        kind=what,
-        headers=tuple(headers),
-    )
+    return Refusal(429, "rate_limit_exceeded", message, kind=kind, headers=tuple(headers))

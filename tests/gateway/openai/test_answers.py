@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from controlplane.gateway.ports import Allowance
+from controlplane.gateway.ports import Allowance, Room
 from controlplane.kernel.money import usd_text
 from controlplane.kernel.price import TokenCounts, charge_nano
 from inference.contract.frames import TokenLogprob
@@ -154,10 +154,13 @@ async def test_text_beyond_ascii_arrives_whole(serving: Serving) -> None:
 
 
 async def test_headers_of_an_answer(serving: Serving) -> None:
-    serving.under_test.limiter.answer = Allowance(
-        allowed=True, limit_requests=60, remaining_requests=59, reset_requests_s=1.0,
-        limit_tokens=9000, remaining_tokens=8000, reset_tokens_s=367.0,
-    )  # fmt: skip
+    rooms = (
+        Room("requests", "key", 60, 59, 1.0),
+        Room("tokens", "project", 9000, 8000, 367.0),
+        Room("requests-day", "organization", 5000, 4000, 4000.0),
+        Room("concurrency", "key", 4, 3, 0.0),
+    )
+    serving.under_test.limiter.answer = Allowance(allowed=True, rooms=rooms)
     for answer in (await serving.chat(), await serving.chat(stream=True)):
         headers = answer.headers
         assert re.fullmatch(r"[0-9a-f]{32}", headers["x-request-id"])
@@ -169,6 +172,10 @@ async def test_headers_of_an_answer(serving: Serving) -> None:
         assert headers["x-ratelimit-limit-tokens"] == "9000"
         assert headers["x-ratelimit-remaining-tokens"] == "8000"
         assert headers["x-ratelimit-reset-tokens"] == "6m7s"
+        assert headers["x-ratelimit-limit-requests-day"] == "5000"
+        assert headers["x-ratelimit-reset-requests-day"] == "1h6m40s"
+        assert headers["x-ratelimit-remaining-concurrency"] == "3"
+        assert "x-ratelimit-reset-concurrency" not in headers
         assert headers["x-sluice-node"] and headers["x-sluice-route"] == "direct"
         timing = headers["server-timing"]
         assert re.fullmatch(r"(s\d_[a-z]+;dur=\d+\.\d{3}(, )?)+", timing)
@@ -187,10 +194,10 @@ async def test_stages_are_all_timed_in_a_whole_answer(serving: Serving) -> None:
 async def test_rate_limit(
     serving: Serving, wait_s: float, after: str, after_ms: str, retries: bool
 ) -> None:
+    room = Room("tokens", "key", 1000, 0, wait_s)
     serving.under_test.limiter.answer = Allowance(
-        allowed=False, dimension="tokens", limit_tokens=1000, remaining_tokens=0,
-        reset_tokens_s=wait_s, retry_after_s=wait_s,
-    )  # fmt: skip
+        allowed=False, rooms=(room,), refused_by=room, retry_after_s=wait_s
+    )
     answer = await serving.chat()
     assert answer.status_code == 429
     error = answer.json()["error"]

@@ -1,0 +1,48 @@
+"""One gateway's requests under way: `python -m tests.support.flier URL LIMIT TAKES GATEWAYS`.
+
+Each allowed request raises a count in Redis while it is surely under way. Prints how many were
+allowed, and the highest count that any of them saw.
+"""
+
+import asyncio
+import random
+import sys
+
+import redis.asyncio
+
+from controlplane.bridge.limiter import RedisLimiter
+from controlplane.gateway.snapshot import EMPTY
+from tests.support.racer import gateways_of, limited_key
+
+AT_ONCE = 40
+UNDER_WAY_S_MAX = 0.02
+COUNT = "under way"
+
+
+async def fly(url: str, limit: int, takes: int, living: int) -> tuple[int, int]:
+    """Ask `takes` times, many at once, and be under way for a while when allowed."""
+    limiter = RedisLimiter(url, snapshot=lambda: EMPTY, gateways=gateways_of(living, living=living))
+    limiter.start()
+    if not await limiter.wait_shared(10):
+        raise RuntimeError("no Redis")
+    key, seen = limited_key(at_once=limit), []
+    oracle = redis.asyncio.Redis.from_url(url, max_connections=AT_ONCE)
+
+    async def one() -> None:
+        allowance = await limiter.take(key, 0)
+        if not allowance.allowed:
+            return
+        seen.append(int(await oracle.incr(COUNT)))
+        await asyncio.sleep(random.uniform(0, UNDER_WAY_S_MAX))
+        await oracle.decr(COUNT)
+        limiter.release(allowance)
+
+    for _ in range(takes // AT_ONCE):
+        await asyncio.gather(*(one() for _ in range(AT_ONCE)))
+    await oracle.aclose()
+    await limiter.close()
+    return len(seen), max(seen, default=0)
+
+
+if __name__ == "__main__":
+    print(*asyncio.run(fly(sys.argv[1], *map(int, sys.argv[2:5]))))
