@@ -37,8 +37,11 @@ NAVIGATION = (
     NavigationEntry("requests", "Requests", Action.REQUEST_VIEW),
     NavigationEntry("keys", "Keys", Action.KEY_VIEW),
     NavigationEntry("playground", "Playground", Action.PLAYGROUND_USE),
+    NavigationEntry("projects", "Projects", Action.ORGANIZATION_VIEW),
+    NavigationEntry("members", "Members", Action.MEMBER_VIEW),
     NavigationEntry("fleet", "Fleet", Action.FLEET_VIEW),
     NavigationEntry("routing", "Routing", Action.ROUTING_MANAGE),
+    NavigationEntry("shares", "Shares", Action.ROUTING_MANAGE),
 )
 
 

@@ -35,11 +35,7 @@ def user_find(*, email: str) -> User | None:
 def user_create(*, actor: Actor, email: str, is_staff: bool = False) -> User:
     """An account without a usable password."""
     require(actor, Action.USER_CREATE)
-    email = email.strip().lower()
-    try:
-        validate_email(email)
-    except ValidationError as error:
-        raise ValidationError({"email": error.messages}) from error
+    email = email_clean(email)
     with transaction.atomic():
         if User.objects.filter(email=email).exists():
             raise ValidationError({"email": "There is an account with this address."})
@@ -53,6 +49,25 @@ def user_create(*, actor: Actor, email: str, is_staff: bool = False) -> User:
             organization_id=None,
             detail={"email": email, "is_staff": is_staff},
         )
+    return made
+
+
+def email_clean(email: str) -> str:
+    """An address as accounts have it; raises ValidationError (`email`)."""
+    email = email.strip().lower()
+    try:
+        validate_email(email)
+    except ValidationError as error:
+        raise ValidationError({"email": error.messages}) from error
+    return email
+
+
+def account_of_invitation(*, email: str, password: str | None) -> User:
+    """The account of somebody invited, in the transaction that accepts; None sets no password."""
+    made = User(email=email)
+    made.set_password(password)
+    made.save(force_insert=True)
+    audit_record(made, "user.create", subject=made, organization_id=None, detail={"email": email})
     return made
 
 

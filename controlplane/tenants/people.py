@@ -14,7 +14,7 @@ from controlplane.core.audit import Actor, Operator, audit_record
 from controlplane.core.permissions import GRANTABLE, Action, Role
 from controlplane.core.scope import organization_scope
 from controlplane.tenants.access import require, role_of
-from controlplane.tenants.models import ApiKey, Membership, Organization, User
+from controlplane.tenants.models import AdminKey, ApiKey, Membership, Organization, User
 from controlplane.tenants.sessions import sessions_end
 
 
@@ -95,13 +95,20 @@ def user_deactivate(*, actor: Actor, user: User) -> bool:
     return True
 
 
+def person_behind(actor: Actor) -> User | None:
+    """Whose rights to give roles count: a key's are its maker's."""
+    person = actor.created_by if isinstance(actor, AdminKey) else actor
+    return person if isinstance(person, User) else None
+
+
 def require_grantable(
     actor: Actor, organization_id: uuid.UUID, roles: Iterable[Role | None]
 ) -> None:
     """Return if the actor may give and take these roles; raises PermissionDenied."""
     if isinstance(actor, Operator):
         return
-    own = role_of(actor, organization_id) if isinstance(actor, User) else None
+    person = person_behind(actor)
+    own = role_of(person, organization_id) if person else None
     allowed = GRANTABLE[own] if own else frozenset()
     if not set(roles) <= allowed:
         raise PermissionDenied(Action.MEMBER_MANAGE)

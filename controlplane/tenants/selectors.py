@@ -59,14 +59,6 @@ def organization_role(*, user: User, organization_id: uuid.UUID) -> Role | None:
     return role_of(user, organization_id)
 
 
-def membership_list(*, user: Actor, organization_id: uuid.UUID) -> list[Membership]:
-    """Members of an organization with their users, oldest first."""
-    require(user, Action.ORGANIZATION_VIEW, organization_id)
-    with organization_scope([organization_id]):
-        found = Membership.objects.filter(organization_id=organization_id)
-        return list(found.select_related("user").order_by("id"))
-
-
 def project_list(*, user: Actor) -> list[Project]:
     """Projects of all the user's organizations, each with its organization."""
     with organization_scope(organization_ids(user=user)):

@@ -14,6 +14,7 @@ from controlplane.tenants.models import ApiKey, Organization, Project
 
 # A scope names each organization: more than these would make every statement slow.
 ORGANIZATIONS_MAX = 5_000
+PROJECTS_SHOWN_MAX = 1_000
 
 
 class KeyFacts(NamedTuple):
@@ -30,6 +31,22 @@ def organization_names(
     require(actor, Action.ROUTING_MANAGE)
     rows = Organization.objects.order_by("id").values_list("id", "name")
     return dict(rows[:ORGANIZATIONS_MAX] if ids is None else rows.filter(id__in=list(ids)))
+
+
+def project_shares(*, actor: Actor) -> list[Project]:
+    """Projects with their organizations, those of the oldest `ORGANIZATIONS_MAX`, by name."""
+    require(actor, Action.ROUTING_MANAGE)
+    rows = Organization.objects.order_by("id").values_list("id", flat=True)
+    with organization_scope(rows[:ORGANIZATIONS_MAX]):
+        found = Project.objects.select_related("organization")
+        return list(found.order_by("organization__name", "name", "id")[:PROJECTS_SHOWN_MAX])
+
+
+def project_share(*, actor: Actor, project_id: uuid.UUID, organization_id: uuid.UUID) -> Project:
+    """One project of any organization; raises DoesNotExist."""
+    require(actor, Action.ROUTING_MANAGE)
+    with organization_scope([organization_id]):
+        return Project.objects.select_related("organization").get(id=project_id)
 
 
 def project_names(*, actor: Actor, ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, str]:

@@ -64,6 +64,26 @@ def project_create(*, actor: Actor, organization: Organization, name: str) -> Pr
     return made
 
 
+def project_rename(*, actor: Actor, project: Project, name: str) -> Project:
+    """Another name; whatever was recorded keeps the project's id."""
+    require(actor, Action.PROJECT_UPDATE, project.organization_id)
+    name, before = clean_name(name), project.name
+    with organization_scope([project.organization_id]):
+        others = Project.objects.filter(organization_id=project.organization_id, name=name)
+        if others.exclude(id=project.id).exists():
+            raise ValidationError({"name": "This organization has a project of that name."})
+        project.name = name
+        project.save(update_fields=["name"])
+        audit_record(
+            actor,
+            "project.rename",
+            subject=project,
+            organization_id=project.organization_id,
+            detail={"name": name, "before": before},
+        )
+    return project
+
+
 def project_update(
     *, actor: Actor, project: Project, safety_mode: str, allow_content_logging: bool
 ) -> Project:

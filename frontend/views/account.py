@@ -51,7 +51,7 @@ class SignIn(LoginView):
 class SignOut(LogoutView):
     """The session ends, and nobody sees it in their list any more."""
 
-    next_page = reverse_lazy("sign_in")
+    next_page = "sign_in"
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Sign out."""

@@ -1,0 +1,72 @@
+"""Members: their end is at once and told; the last owner stays; accounts close."""
+
+import pytest
+from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
+
+from controlplane.core.audit import OPERATOR
+from controlplane.core.permissions import Action, Role
+from controlplane.tenants.access import require
+from controlplane.tenants.keys import apikey_create, apikey_revoke
+from controlplane.tenants.models import Membership, User
+from controlplane.tenants.people import membership_end, membership_set, user_deactivate
+from controlplane.tenants.selectors import organization_list
+from controlplane.tenants.selectors_people import member_get, member_list
+from tests.support.people import Cast, make_cast, signed_in
+
+
+@pytest.fixture
+def cast(database: str) -> Cast:
+    return make_cast()
+
+
+def membership(cast: Cast, user: User) -> Membership:
+    """A member of Acme, as Alice sees them."""
+    return member_get(actor=cast.alice, organization_id=cast.acme.id, user_id=user.id)
+
+
+def test_a_removed_member_has_no_access_and_their_keys_are_told(cast: Cast) -> None:
+    kept = apikey_create(actor=cast.bob, project=cast.project, label="kept").key
+    gone = apikey_create(actor=cast.bob, project=cast.project, label="gone").key
+    apikey_revoke(actor=cast.bob, key=gone)
+    left = membership_end(actor=cast.alice, membership=membership(cast, cast.bob))
+    assert left == [kept]
+    assert organization_list(user=cast.bob) == []
+    with pytest.raises(ObjectDoesNotExist):
+        require(cast.bob, Action.REQUEST_VIEW, cast.acme.id)
+    with pytest.raises(ObjectDoesNotExist):
+        membership(cast, cast.bob)
+    assert User.objects.get(id=cast.bob.id).tokens_from is not None
+
+
+def test_the_last_owner_stays(cast: Cast) -> None:
+    alice = membership(cast, cast.alice)
+    with pytest.raises(ValidationError) as caught:
+        membership_end(actor=cast.alice, membership=alice)
+    assert list(caught.value.message_dict) == ["role"]
+    membership_set(actor=cast.alice, organization=cast.acme, user=cast.bob, role=Role.OWNER)
+    membership_end(actor=cast.bob, membership=alice)
+    assert organization_list(user=cast.alice) == []
+
+
+def test_who_may_remove_whom(cast: Cast) -> None:
+    membership_set(actor=cast.alice, organization=cast.acme, user=cast.charlie, role=Role.ADMIN)
+    with pytest.raises(PermissionDenied):
+        membership_end(actor=cast.charlie, membership=membership(cast, cast.alice))
+    with pytest.raises(PermissionDenied):
+        membership_end(actor=cast.bob, membership=membership(cast, cast.charlie))
+    with pytest.raises(PermissionDenied):
+        member_list(actor=cast.bob, organization_id=cast.acme.id)
+    membership_end(actor=cast.charlie, membership=membership(cast, cast.bob))
+
+
+def test_a_closed_account_is_out_everywhere(cast: Cast) -> None:
+    browser = signed_in(cast.bob)
+    assert browser.get("/").status_code == 200
+    with pytest.raises(PermissionDenied):
+        user_deactivate(actor=cast.alice, user=cast.bob)
+    assert user_deactivate(actor=OPERATOR, user=cast.bob)
+    assert not user_deactivate(actor=OPERATOR, user=cast.bob)
+    assert browser.get("/").headers["Location"].startswith("/sign-in")
+    with pytest.raises(PermissionDenied):
+        require(cast.bob, Action.REQUEST_VIEW, cast.acme.id)
+    assert User.objects.get(id=cast.bob.id).tokens_from is not None
