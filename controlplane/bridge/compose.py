@@ -16,7 +16,7 @@ from controlplane.bridge.gateways import GatewayList
 from controlplane.bridge.gauges import WaitingSampler
 from controlplane.bridge.keys import SnapshotKeys
 from controlplane.bridge.ledger import PostgresLedger
-from controlplane.bridge.limiter import RedisLimiter
+from controlplane.bridge.limiter import Gateways, RedisLimiter
 from controlplane.bridge.node_links import LinkReporter
 from controlplane.bridge.recorder import PostgresRecorder
 from controlplane.bridge.safety import SafetyClient
@@ -82,9 +82,14 @@ class RunningGateway:
         limiter = RedisLimiter(
             settings.REDIS_URL,
             snapshot=lambda: self.source.current,
-            division=lambda: self.gateways.share,
+            gateways=Gateways(
+                self.instance,
+                living=lambda: len(self.gateways.current),
+                division=lambda: self.gateways.share,
+            ),
         )
-        for part in (self.source, *self._stores, self.gateways, limiter):
+        # The limiter before the list: others must not know of a gateway that Redis does not.
+        for part in (self.source, *self._stores, limiter, self.gateways):
             part.start()
         self._limiter = limiter
         world = World(
