@@ -15,6 +15,8 @@ MODEL_NAME = RegexValidator(
 POOL_NAME = RegexValidator(r"\A[a-z0-9][a-z0-9-]{0,49}\Z", "Use a-z, 0-9 and - only, at most 50.")
 CONTEXT_TOKENS_MAX = 10_000_000
 START_COMMAND_CHARS_MAX = 1_000
+# A hundred times the price.
+PERMILLE_MAX = 100_000
 # 1,000 USD a card and hour; anything above it is a slip of the unit.
 CARD_HOUR_MICRO_MAX = 1_000_000_000
 CARDS_PER_NODE_MAX = 1_024
@@ -137,14 +139,23 @@ class Model(BaseModel):
 
 
 class PriceVersion(BaseModel):
-    """Prices in pico-USD per token (= micro-USD per million) from a moment on; immutable."""
+    """Prices in pico-USD per token (= micro-USD per million) from a moment on; immutable.
+
+    With a `project` it is what that project pays instead of the others; one that ends where it
+    begins takes an override away. The multipliers, in thousandths, are for requests of low and of
+    high priority.
+    """
 
     model = models.ForeignKey(Model, on_delete=models.PROTECT, related_name="prices")
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, null=True, blank=True)
     version = models.PositiveIntegerField()
     input_pico = models.PositiveBigIntegerField()
     cached_pico = models.PositiveBigIntegerField()
     output_pico = models.PositiveBigIntegerField()
+    batch_permille = models.PositiveIntegerField(default=1_000)
+    priority_permille = models.PositiveIntegerField(default=1_000)
     effective_from = models.DateTimeField()
+    effective_until = models.DateTimeField(null=True, blank=True)
     created_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, blank=True)
 
     class Meta:
@@ -154,6 +165,17 @@ class PriceVersion(BaseModel):
             models.CheckConstraint(
                 condition=models.Q(cached_pico__lte=models.F("input_pico")),
                 name="price_cached_at_most_input",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(batch_permille__lte=PERMILLE_MAX)
+                & models.Q(priority_permille__lte=PERMILLE_MAX),
+                name="price_multiplier_bounds",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(effective_until__isnull=True)
+                | models.Q(project__isnull=False)
+                & models.Q(effective_until__gte=models.F("effective_from")),
+                name="price_ends_for_projects_only",
             ),
         ]
         indexes = [models.Index(fields=["effective_from"], name="price_effective")]

@@ -28,14 +28,14 @@ def pool_find(*, name: str) -> Pool | None:
 
 
 def price_list(*, model: Model) -> list[PriceVersion]:
-    """All versions of a model's prices, newest first."""
+    """All versions of a model's prices, those of single projects too, newest first."""
     return list(PriceVersion.objects.filter(model=model).order_by("-version"))
 
 
 def price_in_force(*, model: Model, at: datetime) -> Price | None:
-    """The version that took effect last; of two at the same moment the later one."""
+    """What all pay: the version that took effect last; of two at the same moment the later one."""
     row = (
-        PriceVersion.objects.filter(model=model, effective_from__lte=at)
+        PriceVersion.objects.filter(model=model, project=None, effective_from__lte=at)
         .order_by("-effective_from", "-version")
         .first()
     )

@@ -2,18 +2,20 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import Max
 from django.utils import timezone
 
-from controlplane.catalog.models import Model, PriceVersion
+from controlplane.catalog.models import PERMILLE_MAX, Model, PriceVersion, Task
 from controlplane.catalog.pools import pool_known
 from controlplane.core.audit import Actor, audit_record
 from controlplane.core.permissions import Action
+from controlplane.kernel.price import PERMILLE
 from controlplane.tenants.access import require
-from controlplane.tenants.models import User
+from controlplane.tenants.models import Project, User
 
 # 1,000 USD per token; anything above it is a slip of the unit.
 PRICE_PICO_MAX = 10**15
@@ -34,11 +36,16 @@ class ModelDraft:
 
 @dataclass(frozen=True, kw_only=True)
 class PriceDraft:
-    """Prices in pico-USD per token (= micro-USD per million tokens)."""
+    """Prices in pico-USD per token (= micro-USD per million tokens).
+
+    The multipliers, in thousandths, are for requests of low and of high priority.
+    """
 
     input_pico: int
     cached_pico: int
     output_pico: int
+    batch_permille: int = PERMILLE
+    priority_permille: int = PERMILLE
 
 
 def model_create(*, actor: Actor, draft: ModelDraft) -> Model:
@@ -74,26 +81,58 @@ def model_enable(*, actor: Actor, model: Model, enabled: bool) -> Model:
 
 
 def price_publish(
-    *, actor: Actor, model: Model, draft: PriceDraft, effective_from: datetime | None = None
+    *,
+    actor: Actor,
+    model: Model,
+    draft: PriceDraft,
+    effective_from: datetime | None = None,
+    project: Project | None = None,
 ) -> PriceVersion:
-    """The next version of a model's prices, from now or a later moment on."""
+    """The next version of a model's prices, from now or a later moment on.
+
+    With a project it holds for that one alone. Requests that are under way keep their price.
+    """
     require(actor, Action.CATALOG_MANAGE)
     now = timezone.now()
     if effective_from is not None and effective_from < now:
         raise ValidationError({"effective_from": "A price cannot take effect in the past."})
-    for name, value in vars(draft).items():
-        if not 0 <= value <= PRICE_PICO_MAX:
-            raise ValidationError({name: f"Must be 0 to {PRICE_PICO_MAX} pico-USD per token."})
-    if draft.cached_pico > draft.input_pico:
-        raise ValidationError({"cached_pico": "Must not be above the price of uncached input."})
+    _check_price(model, draft)
+    return _price_add(actor, model, draft, project, PriceSpan(effective_from or now))
+
+
+def price_override_end(*, actor: Actor, model: Model, project: Project) -> PriceVersion:
+    """From now on the project pays what the others pay; raises ValidationError without override."""
+    require(actor, Action.CATALOG_MANAGE)
+    rows = PriceVersion.objects.filter(model=model, project=project)
+    last = rows.order_by("-effective_from", "-version").first()
+    now = timezone.now()
+    if last is None or (last.effective_until is not None and last.effective_until <= now):
+        raise ValidationError({"project": f"{project.name} pays what all pay for {model.name}."})
+    begins = max(now, last.effective_from)
+    draft = PriceDraft(**{name: getattr(last, name) for name in PriceDraft.__annotations__})
+    return _price_add(actor, model, draft, project, PriceSpan(begins, begins))
+
+
+class PriceSpan(NamedTuple):
+    """When a version is in force."""
+
+    start: datetime
+    until: datetime | None = None
+
+
+def _price_add(
+    actor: Actor, model: Model, draft: PriceDraft, project: Project | None, span: PriceSpan
+) -> PriceVersion:
     with transaction.atomic():
         # The model's row is the lock that makes versions count up without gaps.
         Model.objects.select_for_update().get(id=model.id)
         last = PriceVersion.objects.filter(model=model).aggregate(last=Max("version"))["last"]
         made = PriceVersion.objects.create(
             model=model,
+            project_id=project.id if project else None,
             version=(last or 0) + 1,
-            effective_from=effective_from or now,
+            effective_from=span.start,
+            effective_until=span.until,
             created_by=actor if isinstance(actor, User) else None,
             **vars(draft),
         )
@@ -102,6 +141,26 @@ def price_publish(
             "price.publish",
             subject=made,
             organization_id=None,
-            detail={"model": model.name, "version": made.version, **vars(draft)},
+            detail={
+                "model": model.name,
+                "version": made.version,
+                "project": str(project.id) if project else None,
+                "effective_from": span.start.isoformat(),
+                "effective_until": span.until.isoformat() if span.until else None,
+                **vars(draft),
+            },
         )
     return made
+
+
+def _check_price(model: Model, draft: PriceDraft) -> None:
+    for name in ("input_pico", "cached_pico", "output_pico"):
+        if not 0 <= getattr(draft, name) <= PRICE_PICO_MAX:
+            raise ValidationError({name: f"Must be 0 to {PRICE_PICO_MAX} pico-USD per token."})
+    for name in ("batch_permille", "priority_permille"):
+        if not 0 <= getattr(draft, name) <= PERMILLE_MAX:
+            raise ValidationError({name: f"Must be 0 to {PERMILLE_MAX} thousandths."})
+    if draft.cached_pico > draft.input_pico:
+        raise ValidationError({"cached_pico": "Must not be above the price of uncached input."})
+    if model.task == Task.EMBED and draft.output_pico:
+        raise ValidationError({"output_pico": "A model that embeds has no output to pay for."})

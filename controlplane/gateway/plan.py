@@ -76,7 +76,8 @@ def make_plan(request: bytes, ask: Ask, key: KeyRecord, snapshot: Snapshot) -> P
     rule, draw = _rule(request, ask, key, snapshot)
     if rule is None:
         target = Target(model=ask.model)
-        return Plan(None, key.priority, (_planned(1, target, QUEUE_S_DEFAULT, ask, snapshot),))
+        only = _planned(1, target, QUEUE_S_DEFAULT, ask, snapshot)
+        return Plan(None, key.priority, (_priced(only, key.project, key.priority),))
     steps: list[PlannedStep] = []
     unfit: list[PassedStep] = []
     for number, step in enumerate(rule.steps, start=1):
@@ -91,7 +92,8 @@ def make_plan(request: bytes, ask: Ask, key: KeyRecord, snapshot: Snapshot) -> P
     if not steps:
         raise unknown_model(ask.model)
     priority = key.priority if rule.priority is None else rule.priority
-    return Plan(rule, priority, tuple(steps), tuple(unfit))
+    priced = tuple(_priced(step, key.project, priority) for step in steps)
+    return Plan(rule, priority, priced, tuple(unfit))
 
 
 def _rule(
@@ -123,6 +125,14 @@ def _planned(
         message = f"'{ask.model}' {does}; use {other}."
         raise bad_field("model", message, "model_task_mismatch")
     return PlannedStep(number, model, target.pool or model.pool, queue_s, _output_bound(ask, model))
+
+
+def _priced(step: PlannedStep, project: str, priority: int) -> PlannedStep:
+    """The step at the price that this request pays, which holds however long it takes."""
+    price = step.model.price_for(project, priority)
+    if price is step.model.price:
+        return step
+    return msgspec.structs.replace(step, model=msgspec.structs.replace(step.model, price=price))
 
 
 def _task(ask: Ask) -> str:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from controlplane.kernel.price import Price
+from controlplane.kernel.price import PERMILLE, Price, PriceTerms
 from controlplane.kernel.prompts import PromptBody
 from controlplane.kernel.rules import PRIORITY_NORMAL, Candidate, RouteRule, RuleBook
 
@@ -74,7 +74,8 @@ class ProjectRecord(msgspec.Struct, frozen=True, kw_only=True):
 class ModelRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One served model: bounds on output length and the price in force.
 
-    `digests` are the approved tokenizers and templates; None allows any.
+    `digests` are the approved tokenizers and templates; None allows any. `price` is for everybody
+    at normal priority; `overrides` are what single projects, by hex id, agreed on instead.
     """
 
     name: str
@@ -87,6 +88,20 @@ class ModelRecord(msgspec.Struct, frozen=True, kw_only=True):
     created_s: int
     owner: str
     digests: frozenset[str] | None = None
+    batch_permille: int = PERMILLE
+    priority_permille: int = PERMILLE
+    overrides: dict[str, PriceTerms] = {}
+
+    def price_for(self, project: str, priority: int) -> Price:
+        """What a project's request of a priority pays from now on, whatever changes later."""
+        terms = self.overrides.get(project)
+        if terms is None:
+            terms = PriceTerms(
+                price=self.price,
+                batch_permille=self.batch_permille,
+                priority_permille=self.priority_permille,
+            )
+        return terms.at(priority)
 
 
 class PromptRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from controlplane.kernel.money import PICO_PER_NANO, nano_from_pico
+from controlplane.kernel.rules import PRIORITY_NORMAL
 
+PERMILLE = 1_000
 # What the ledger's columns hold.
 COUNT_MAX = 2**31 - 1
 
@@ -17,6 +19,24 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
     input_pico: int
     cached_pico: int
     output_pico: int
+
+
+class PriceTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """A price, and what it is multiplied with for requests of low and of high priority.
+
+    Multipliers are in thousandths: a batch at half the price has a `batch_permille` of 500.
+    """
+
+    price: Price
+    batch_permille: int = PERMILLE
+    priority_permille: int = PERMILLE
+
+    def at(self, priority: int) -> Price:
+        """What a request of that priority pays."""
+        if priority == PRIORITY_NORMAL:
+            return self.price
+        low = priority < PRIORITY_NORMAL
+        return scaled(self.price, self.batch_permille if low else self.priority_permille)
 
 
 class TokenCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +52,19 @@ class TokenCounts(msgspec.Struct, frozen=True, kw_only=True):
         if not 0 <= cached <= prompt <= COUNT_MAX or not 0 <= completion <= COUNT_MAX:
             raise ValueError(f"usage prompt={prompt} cached={cached} completion={completion}")
         return cls(uncached=prompt - cached, cached=cached, output=completion)
+
+
+def scaled(price: Price, permille: int) -> Price:
+    """The price times `permille` / 1000; each rate rounded once, half up."""
+    if permille == PERMILLE:
+        return price
+    half = PERMILLE // 2
+    return Price(
+        version=price.version,
+        input_pico=(price.input_pico * permille + half) // PERMILLE,
+        cached_pico=(price.cached_pico * permille + half) // PERMILLE,
+        output_pico=(price.output_pico * permille + half) // PERMILLE,
+    )
 
 
 def charge_nano(price: Price, counts: TokenCounts) -> int:

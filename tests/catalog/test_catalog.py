@@ -1,6 +1,8 @@
 """Models and prices: bounds, and versions that never change."""
 
+import json
 from datetime import timedelta
+from typing import Any
 
 import psycopg
 import pytest
@@ -8,12 +10,14 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.utils import timezone
 
 from controlplane.catalog.models import Model
+from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.catalog.selectors import model_list, price_in_force, price_list
 from controlplane.catalog.services import (
     ModelDraft,
     PriceDraft,
     model_create,
     model_enable,
+    price_override_end,
     price_publish,
 )
 from controlplane.core.audit import OPERATOR
@@ -122,3 +126,72 @@ def test_only_staff_manage_the_catalog() -> None:
     model_enable(actor=cast.stella, model=model, enabled=False)
     assert model_list() == [model]
     assert model_list(enabled_only=True) == []
+
+
+def _told(model: Model) -> dict[str, Any]:
+    """What gateways read of a model."""
+    ((text,),) = rows("SELECT config_snapshot()")
+    found: dict[str, Any] = json.loads(text)["models"][model.name]
+    return found
+
+
+def test_a_project_pays_what_was_agreed_with_it_until_that_ends() -> None:
+    model, cast = make_model(), make_cast()
+    price_publish(actor=OPERATOR, model=model, draft=CHEAP)
+    assert _told(model)["overrides"] == {}
+    half = PriceDraft(input_pico=75_000, cached_pico=0, output_pico=300_000, batch_permille=500)
+    version = rows("SELECT config_version_now()")[0][0]
+    price_publish(actor=OPERATOR, model=model, draft=half, project=cast.project)
+    assert rows("SELECT config_version_now()")[0][0] > version
+    told = _told(model)
+    assert told["overrides"] == {
+        cast.project.id.hex: {
+            "price": {
+                "version": 2,
+                "input_pico": 75_000,
+                "cached_pico": 0,
+                "output_pico": 300_000,
+            },
+            "batch_permille": 500,
+            "priority_permille": 1_000,
+        }
+    }
+    assert told["price"]["version"] == 1
+    in_force = price_in_force(model=model, at=timezone.now())
+    assert in_force is not None and in_force.version == 1
+    price_override_end(actor=OPERATOR, model=model, project=cast.project)
+    assert _told(model)["overrides"] == {}
+    with pytest.raises(ValidationError, match="pays what all pay"):
+        price_override_end(actor=OPERATOR, model=model, project=cast.project)
+
+
+def test_a_price_that_begins_later_is_not_told_before() -> None:
+    model, cast = make_model(), make_cast()
+    price_publish(actor=OPERATOR, model=model, draft=CHEAP)
+    later = timezone.now() + timedelta(hours=1)
+    price_publish(
+        actor=OPERATOR, model=model, draft=CHEAP, effective_from=later, project=cast.project
+    )
+    assert _told(model)["overrides"] == {}
+    rows("ALTER TABLE price_versions DISABLE TRIGGER USER")
+    rows("UPDATE price_versions SET effective_from = now() - interval '1 s' WHERE version = 2")
+    rows("ALTER TABLE price_versions ENABLE TRIGGER USER")
+    assert set(_told(model)["overrides"]) == {cast.project.id.hex}
+
+
+@pytest.mark.parametrize(
+    ("field", "draft_of"),
+    [
+        ("batch_permille", {"batch_permille": 100_001}),
+        ("priority_permille", {"priority_permille": -1}),
+        ("output_pico", {}),
+    ],
+)
+def test_prices_out_of_bounds_name_their_field(field: str, draft_of: dict[str, int]) -> None:
+    embeds = draft(task="embed", output_tokens_default=0, output_tokens_max=0, pool="embeds")
+    pool_set(actor=OPERATOR, draft=PoolDraft(name="embeds", task="embed"))
+    model = model_create(actor=OPERATOR, draft=embeds)
+    rates = {"input_pico": 5, "cached_pico": 5, "output_pico": 0 if draft_of else 1}
+    with pytest.raises(ValidationError) as raised:
+        price_publish(actor=OPERATOR, model=model, draft=PriceDraft(**rates, **draft_of))
+    assert list(raised.value.message_dict) == [field]

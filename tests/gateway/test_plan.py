@@ -12,7 +12,16 @@ from controlplane.gateway.plan import make_plan
 from controlplane.gateway.refusal import Refusal
 from controlplane.gateway.snapshot import ModelRecord, Snapshot
 from controlplane.kernel.ids import new_request_id
-from controlplane.kernel.rules import Candidate, Match, RouteRule, Step, Target
+from controlplane.kernel.price import Price, PriceTerms, scaled
+from controlplane.kernel.rules import (
+    PRIORITY_LOW,
+    PRIORITY_NORMAL,
+    Candidate,
+    Match,
+    RouteRule,
+    Step,
+    Target,
+)
 from inference.contract.frames import BYTES_PER_TOKEN, Sampling
 from tests.support.ports import make_key, make_snapshot
 
@@ -150,3 +159,27 @@ def test_weights_and_the_trial_share_requests_and_one_request_stays_where_it_is(
         ("old@1", "small", "p"): pytest.approx(0.2, abs=0.067),
         ("new@2", "small", "default"): pytest.approx(0.2, abs=0.067),
     }
+
+
+def test_a_request_pays_its_projects_price_times_its_priority() -> None:
+    key = make_key(priority=PRIORITY_LOW)
+    agreed = PriceTerms(
+        price=Price(version=9, input_pico=10, cached_pico=2, output_pico=30), batch_permille=500
+    )
+    current = snapshot(
+        chain("mine", "large"),
+        mine={"overrides": {key.project: agreed}},
+    )
+    current.models["large"] = msgspec.structs.replace(current.models["large"], batch_permille=1_500)
+    first, second = make_plan(REQUEST, ask(), key, current).steps
+    assert first.model.price == Price(version=9, input_pico=5, cached_pico=1, output_pico=15)
+    assert second.model.price == scaled(current.models["large"].price, 1_500)
+    # A rule's own priority goes before the key's.
+    rule = chain("mine", priority=PRIORITY_NORMAL)
+    (only,) = make_plan(REQUEST, ask(), key, msgspec.structs.replace(current, rules=(rule,))).steps
+    assert only.model.price == agreed.price
+    stranger = msgspec.structs.replace(make_key(), project="f" * 32)
+    (theirs,) = make_plan(
+        REQUEST, ask(model="mine"), stranger, msgspec.structs.replace(current, rules=())
+    ).steps
+    assert theirs.model.price == current.models["mine"].price

@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.kernel.price import Price, TokenCounts, charge_nano, counts_within, hold_nano
+from controlplane.kernel.price import (
+    Price,
+    PriceTerms,
+    TokenCounts,
+    charge_nano,
+    counts_within,
+    hold_nano,
+    scaled,
+)
+from controlplane.kernel.rules import PRIORITY_HIGH, PRIORITY_LOW, PRIORITY_NORMAL
 
 PICO = st.integers(0, 10**9)
 TOKENS = st.integers(0, 10**7)
@@ -65,3 +74,24 @@ def test_cut_counts_cost_no_more_than_the_bound_and_lack_little(
     else:
         dearest = max(price.input_pico, price.cached_pico, price.output_pico)
         assert cost * 1000 + dearest + 1000 >= nano * 1000
+
+
+@given(price=PRICES, permille=st.integers(0, 100_000))
+def test_a_multiplier_moves_each_rate_by_half_a_unit_at_most(price: Price, permille: int) -> None:
+    made = scaled(price, permille)
+    assert made.version == price.version
+    for was, now in zip(_rates(price), _rates(made), strict=True):
+        assert -500 < 1_000 * now - was * permille <= 500
+    assert made.cached_pico <= made.input_pico or price.cached_pico > price.input_pico
+
+
+def _rates(price: Price) -> tuple[int, int, int]:
+    return price.input_pico, price.cached_pico, price.output_pico
+
+
+def test_priority_chooses_the_multiplier() -> None:
+    price = Price(version=2, input_pico=101, cached_pico=11, output_pico=1)
+    terms = PriceTerms(price=price, batch_permille=500, priority_permille=2_500)
+    assert terms.at(PRIORITY_NORMAL) is price
+    assert _rates(terms.at(PRIORITY_LOW)) == (51, 6, 1)
+    assert _rates(terms.at(PRIORITY_HIGH)) == (253, 28, 3)

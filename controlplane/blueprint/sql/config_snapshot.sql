@@ -8,6 +8,7 @@ SET LOCAL check_function_bodies = off;
 CREATE OR REPLACE FUNCTION config_version_now() RETURNS bigint
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
     SELECT version + (SELECT count(*) FROM price_versions WHERE effective_from <= now())
+                   + (SELECT count(*) FROM price_versions WHERE effective_until <= now())
     FROM config_version WHERE id = 1
 $$;
 
@@ -68,6 +69,24 @@ WITH limited AS (
         'content', p.allow_content_logging
     ) AS body
     FROM projects p LEFT JOIN limit_rows l ON l.subject_id = p.id
+), override_rows AS (
+    SELECT v.model_id, replace(v.project_id::text, '-', '') AS project, json_build_object(
+        'price', json_build_object(
+            'version', v.version,
+            'input_pico', v.input_pico,
+            'cached_pico', v.cached_pico,
+            'output_pico', v.output_pico
+        ),
+        'batch_permille', v.batch_permille,
+        'priority_permille', v.priority_permille
+    ) AS terms
+    FROM (
+        SELECT DISTINCT ON (model_id, project_id) * FROM price_versions
+        WHERE project_id IS NOT NULL AND effective_from <= now()
+        ORDER BY model_id, project_id, effective_from DESC, version DESC
+    ) AS v
+    -- The last one to begin decides, also where it has ended.
+    WHERE coalesce(v.effective_until, 'infinity') > now()
 ), model_rows AS (
     SELECT m.name, json_build_object(
         'name', m.name,
@@ -77,6 +96,12 @@ WITH limited AS (
         'output_tokens_default', m.output_tokens_default,
         'output_tokens_max', m.output_tokens_max,
         'price', p.price,
+        'batch_permille', p.batch_permille,
+        'priority_permille', p.priority_permille,
+        'overrides', (
+            SELECT coalesce(json_object_agg(o.project, o.terms), '{}') FROM override_rows o
+            WHERE o.model_id = m.id
+        ),
         'created_s', floor(extract(epoch FROM m.created_at)),
         'owner', m.owner,
         'digests', (
@@ -91,8 +116,9 @@ WITH limited AS (
             'input_pico', v.input_pico,
             'cached_pico', v.cached_pico,
             'output_pico', v.output_pico
-        ) AS price
-        FROM price_versions v WHERE v.model_id = m.id AND v.effective_from <= now()
+        ) AS price, v.batch_permille, v.priority_permille
+        FROM price_versions v
+        WHERE v.model_id = m.id AND v.effective_from <= now() AND v.project_id IS NULL
         ORDER BY v.effective_from DESC, v.version DESC LIMIT 1
     ) p
     WHERE m.enabled
