@@ -1,4 +1,4 @@
-"""Charges summed by hour or day, a bucket at a time, and split into kinds of tokens exactly.
+"""Charges summed by hour or day, some at a time, and split into kinds of tokens exactly.
 
 A group's tokens at its prices make pico-USD; the ledger rounded each line to nano-USD once. What
 lies between is a row of its own, so that the rows of a group sum to what the ledger charged.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from controlplane.billing.exports.pages import Scope
 from controlplane.billing.hours import HourSum, hours
@@ -18,7 +18,14 @@ from controlplane.kernel.money import PICO_PER_NANO, nano_from_pico
 from controlplane.telemetry.reading import bounded_read
 
 STEPS = {ExportGrain.HOUR: timedelta(hours=1), ExportGrain.DAY: timedelta(days=1)}
+# What one page reads: as many groups at most as a day has keys, models and prices, a few times.
+WINDOWS = {ExportGrain.HOUR: timedelta(hours=6), ExportGrain.DAY: timedelta(days=1)}
 UNCACHED, CACHED, OUTPUT, ROUNDING = "uncached_input", "cached_input", "output", "rounding"
+
+_TIMES: dict[ExportGrain, Literal["hour", "day"]] = {
+    ExportGrain.HOUR: "hour",
+    ExportGrain.DAY: "day",
+}
 
 
 class Group(NamedTuple):
@@ -52,41 +59,52 @@ class Part(NamedTuple):
     requests: int
 
 
-class Bucket(NamedTuple):
-    """What was booked in [start, end), in a fixed order."""
+class Charge(NamedTuple):
+    """One part of a group that was booked in the hour or day [start, end)."""
 
     start: datetime
     end: datetime
-    groups: list[Group]
+    group: Group
+    part: Part
 
 
-def bucket_read(scope: Scope, start: datetime) -> Bucket:
-    """The bucket that begins at `start`, as far as the scope goes."""
-    end = start + STEPS[ExportGrain(scope.grain)]
+class Window(NamedTuple):
+    """What was booked from a moment until `end`, in a fixed order; `nano` is the ledger's sum."""
+
+    charges: list[Charge]
+    nano: int
+    end: datetime
+
+
+def window_read(scope: Scope, start: datetime) -> Window:
+    """The hours or the day from `start` on, as far as the scope goes."""
+    grain = ExportGrain(scope.grain)
+    end, step = start + WINDOWS[grain], STEPS[grain]
     wanted = [scope.organization]
     with bounded_read(wanted):
         found = hours(
             organizations=wanted,
             start=start,
             end=min(end, scope.through),
-            by=("project", "key", "model", "price_version"),
+            by=(_TIMES[grain], "project", "key", "model", "price_version"),
         )
-        return Bucket(start, end, sorted(_group(one) for one in found))
+        groups = sorted((one.hour or one.day or start, _group(one)) for one in found)
+    charges = [
+        Charge(opens, opens + step, group, part)
+        for opens, group in groups
+        for part in parts_of(group)
+    ]
+    return Window(charges, sum(group.nano for _, group in groups), end)
 
 
-def bucket_after(scope: Scope, bucket: Bucket) -> datetime | None:
-    """Where the next one begins; None at the end."""
-    return bucket.end if bucket.end < scope.through else None
+def cursor_after(scope: Scope, window: Window) -> str | None:
+    """Where the next window begins; None at the end."""
+    return str(int(window.end.timestamp())) if window.end < scope.through else None
 
 
 def start_from(cursor: str, scope: Scope) -> datetime:
-    """The beginning that `cursor_of` told; the scope's for the empty one."""
+    """The beginning that `cursor_after` told; the scope's for the empty one."""
     return datetime.fromtimestamp(int(cursor), UTC) if cursor else scope.start
-
-
-def cursor_of(start: datetime) -> str:
-    """A beginning as text."""
-    return str(int(start.timestamp()))
 
 
 def parts_of(group: Group) -> Iterator[Part]:

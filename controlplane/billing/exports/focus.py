@@ -17,14 +17,10 @@ from controlplane.billing.exports.buckets import (
     ROUNDING,
     STEPS,
     UNCACHED,
-    Bucket,
-    Group,
-    Part,
-    bucket_after,
-    bucket_read,
-    cursor_of,
-    parts_of,
+    Charge,
+    cursor_after,
     start_from,
+    window_read,
 )
 from controlplane.billing.exports.cells import (
     MICRO_PLACES,
@@ -55,7 +51,7 @@ TOKENS_PLACES = 1
 
 
 class FocusPages:
-    """First the charges, a bucket a page; then the entries."""
+    """First the charges, a window of time a page; then the entries."""
 
     columns = COLUMNS
 
@@ -68,18 +64,12 @@ class FocusPages:
         """The page after a cursor; the empty one stands before all."""
         if cursor.startswith(ENTRIES):
             return self._entries(cursor.removeprefix(ENTRIES))
-        scope = self._scope
-        bucket = bucket_read(scope, start_from(cursor, scope))
-        after = bucket_after(scope, bucket)
+        window = window_read(self._scope, start_from(cursor, self._scope))
         return Page(
-            lines=[
-                self._line(self._charge(bucket, group, part))
-                for group in bucket.groups
-                for part in parts_of(group)
-            ],
-            nano=sum(group.nano for group in bucket.groups),
-            cursor=cursor_of(after) if after else ENTRIES,
-            share=scope.share(bucket.end),
+            lines=[self._line(self._charge(charge)) for charge in window.charges],
+            nano=window.nano,
+            cursor=cursor_after(self._scope, window) or ENTRIES,
+            share=self._scope.share(window.end),
         )
 
     def _entries(self, cursor: str) -> Page:
@@ -100,11 +90,11 @@ class FocusPages:
     def _line(self, row: dict[str, Value]) -> str:
         return self._write([row.get(column.name) for column in COLUMNS])
 
-    def _charge(self, bucket: Bucket, group: Group, part: Part) -> dict[str, Value]:
-        names = self._scope.names
+    def _charge(self, charge: Charge) -> dict[str, Value]:
+        names, group, part = self._scope.names, charge.group, charge.part
         priced = part.token_type != ROUNDING
         sku = f"{group.model}/{part.token_type}"
-        row = self._common(bucket.start, bucket.start, bucket.end, part.pico)
+        row = self._common(charge.start, charge.start, charge.end, part.pico)
         row |= {
             "ChargeCategory": "Usage" if priced else "Adjustment",
             "ChargeDescription": f"{METERS[part.token_type]} of {group.model}"

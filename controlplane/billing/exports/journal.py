@@ -29,7 +29,7 @@ from controlplane.billing.exports.pages import Page, Scope
 from controlplane.billing.models import POSTING_KINDS, JournalEntry
 from controlplane.billing.models_exports import ExportGrain
 from controlplane.billing.services import BOOKED_DAYS_MAX
-from controlplane.telemetry.reading import bounded_read
+from controlplane.telemetry.reading import TooMuchToRead, bounded_read
 from controlplane.telemetry.selectors_requests import id_floor
 
 COLUMNS = (
@@ -47,7 +47,7 @@ COLUMNS = (
     Column("reverses", Cell.TEXT, "The request or entry that a reversal takes back."),
 )
 ENTRIES = "entries:"
-_HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
+_DAY, _LEAST = timedelta(days=1), timedelta(seconds=1)
 _SUMS = """
     SELECT debit, credit, sum(amount)::bigint FROM transfers
     WHERE organization = %s AND request >= %s AND request < %s AND booked_at >= %s
@@ -79,10 +79,7 @@ class JournalPages:
         start = start or scope.start
         end = min(start + _DAY, scope.through)
         sums = _Sums()
-        opens = start
-        while opens < end:
-            sums.add(_request_sums(scope, opens, opens + _HOUR))
-            opens += _HOUR
+        sums.add(_request_sums(scope, start, end))
         sums.add(_entry_sums(scope, start, end))
         after = end if end < scope.through else None
         return Page(
@@ -176,6 +173,17 @@ class _Sums:
 
 
 def _request_sums(scope: Scope, opens: datetime, closes: datetime) -> list[tuple[str, str, int]]:
+    """What requests booked in [opens, closes); halved where that cannot be read in time."""
+    try:
+        return _read_sums(scope, opens, closes)
+    except TooMuchToRead:
+        if closes - opens <= _LEAST:
+            raise
+    middle = opens + (closes - opens) / 2
+    return [*_request_sums(scope, opens, middle), *_request_sums(scope, middle, closes)]
+
+
+def _read_sums(scope: Scope, opens: datetime, closes: datetime) -> list[tuple[str, str, int]]:
     low = id_floor(opens - timedelta(days=BOOKED_DAYS_MAX))
     high = id_floor(closes + AHEAD_MAX)
     with bounded_read([scope.organization]), connection.cursor() as cursor:

@@ -1,8 +1,8 @@
 """Charged ledger lines, read by key in short transactions, whatever their number.
 
-Lines are read in the order of their requests' ids, an hour of ids at most at once: no index serves
-one organization alone, so a statement must not look through more than that. Where even an hour is
-too much within the bound, the next tries half of it.
+Lines are read in the order of their requests' ids. No index serves one organization alone, so a
+statement looks through a span of ids: twice the last one where that held few lines, half of it
+where it could not be read within the bound.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from controlplane.telemetry.reading import TooMuchToRead, bounded_read
 from controlplane.telemetry.selectors_requests import id_floor
 
 PAGE_LINES_MAX = 5_000
-SPAN_MAX, SPAN_MIN = timedelta(hours=1), timedelta(seconds=1)
+SPAN_MAX, SPAN_MIN = timedelta(days=1), timedelta(seconds=1)
+SPAN_FIRST = timedelta(hours=1)
+FEW_LINES = PAGE_LINES_MAX // 4
 # A gateway's clock, which makes ids, may be ahead of the database's, which books.
 AHEAD_MAX = timedelta(hours=1)
 SLOT_BEFORE_ALL = -1
@@ -87,7 +89,7 @@ class LineReader:
     organization: uuid.UUID
     start: datetime
     end: datetime
-    span: timedelta = SPAN_MAX
+    span: timedelta = SPAN_FIRST
 
     def first(self) -> Place:
         """Where to begin: a request may be booked days after its id was made."""
@@ -111,6 +113,8 @@ class LineReader:
                 continue
             if len(rows) == PAGE_LINES_MAX:
                 return rows, Place(rows[-1].request, rows[-1].slot)
+            if len(rows) < FEW_LINES:
+                self.span = min(2 * self.span, SPAN_MAX)
             return rows, None if until >= last else Place(id_floor(until), SLOT_BEFORE_ALL)
 
     def share(self, place: Place) -> float:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from controlplane.billing.exports.buckets import (
-    Bucket,
-    Group,
-    Part,
-    bucket_after,
-    bucket_read,
-    cursor_of,
-    parts_of,
+    Charge,
+    cursor_after,
     start_from,
+    window_read,
 )
 from controlplane.billing.exports.cells import (
     MICRO_PLACES,
@@ -45,7 +41,7 @@ COLUMNS = (
 
 
 class UsagePages:
-    """A bucket a page."""
+    """A window of time a page."""
 
     columns = COLUMNS
 
@@ -54,26 +50,20 @@ class UsagePages:
         self._write = line_writer(COLUMNS, raw=scope.raw)
 
     def page(self, cursor: str) -> Page:
-        """The bucket that begins at a cursor."""
-        scope = self._scope
-        bucket = bucket_read(scope, start_from(cursor, scope))
-        after = bucket_after(scope, bucket)
+        """The window that begins at a cursor; the empty one is the first."""
+        window = window_read(self._scope, start_from(cursor, self._scope))
         return Page(
-            lines=[
-                self._write(self._values(bucket, group, part))
-                for group in bucket.groups
-                for part in parts_of(group)
-            ],
-            nano=sum(group.nano for group in bucket.groups),
-            cursor=cursor_of(after) if after else None,
-            share=scope.share(bucket.end),
+            lines=[self._write(self._values(charge)) for charge in window.charges],
+            nano=window.nano,
+            cursor=cursor_after(self._scope, window),
+            share=self._scope.share(window.end),
         )
 
-    def _values(self, bucket: Bucket, group: Group, part: Part) -> tuple[Value, ...]:
-        names = self._scope.names
+    def _values(self, charge: Charge) -> tuple[Value, ...]:
+        names, group, part = self._scope.names, charge.group, charge.part
         return (
-            time_text(bucket.start),
-            time_text(bucket.end),
+            time_text(charge.start),
+            time_text(charge.end),
             group.project.hex,
             names.projects.get(group.project),
             group.key.hex,
