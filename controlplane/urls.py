@@ -8,6 +8,7 @@ from controlplane.fleet.metrics import metrics
 urlpatterns = [
     path("api/schema", Description.as_view(), name="api_schema"),
     path("api/routing/", include("controlplane.routing.urls")),
+    path("api/blueprint", include("controlplane.blueprint.urls")),
     path("api/catalog/", include("controlplane.catalog.urls")),
     path(
         "api/organizations/<uuid:organization_id>/",
