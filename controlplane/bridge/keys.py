@@ -11,7 +11,7 @@ from controlplane.gateway.refusal import Refusal, bad_key, unavailable
 from controlplane.gateway.snapshot import KeyRecord, Limits, Snapshot
 from controlplane.kernel.clock import wall_s
 from controlplane.kernel.keyformat import digest, parse_credential
-from controlplane.kernel.playtoken import PLAY_PREFIX, BadPlayToken, open_grant
+from controlplane.kernel.playtoken import LIFETIME_S, PLAY_PREFIX, BadPlayToken, open_grant
 
 # A snapshot that nobody could confirm for this long may hold revoked keys: refuse with 503.
 SNAPSHOT_AGE_S_MAX = 30.0
@@ -84,6 +84,9 @@ class SnapshotKeys:
         project = snapshot.projects.get(grant.project)
         if project is None or project.organization != grant.organization:
             raise bad_key(UNKNOWN)
+        made_s = grant.expires_at_s - LIFETIME_S
+        if made_s <= snapshot.tokens_from.get(grant.user, 0.0):
+            raise bad_key(PLAY_ENDED)
         wallet = wallet_id(UUID(hex=grant.organization)).hex
         spends_from = dict.fromkeys((*grant.budgets, grant.project, grant.organization, wallet))
         return KeyRecord(

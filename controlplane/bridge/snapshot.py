@@ -58,6 +58,8 @@ class _Loaded(msgspec.Struct, frozen=True, kw_only=True):
     candidate: Candidate | None
     budgets: frozenset[str]
     prompts: dict[str, PromptRecord]
+    # Until the migration that tells it has run, nobody's.
+    tokens_from: dict[str, float] = {}
 
 
 _decoder = msgspec.json.Decoder(_Loaded)
@@ -146,6 +148,7 @@ class SnapshotSource:
             budgets=loaded.budgets,
             prompts=loaded.prompts,
             organizations=loaded.organizations,
+            tokens_from=loaded.tokens_from,
         )
 
     def _salt(self, organization: str) -> bytes:

@@ -123,7 +123,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Everything at one version. `budgets` are the ids of all that has one.
 
     `prompts` are found by organization and name: `<id>/<name>`. Of `organizations` only those are
-    here that have limits of their own.
+    here that have limits of their own. `tokens_from` tells of users whose earlier Playground tokens
+    are void, in seconds of wall time.
     """
 
     version: int
@@ -135,6 +136,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     budgets: frozenset[str] = frozenset()
     prompts: dict[str, PromptRecord] = {}
     organizations: dict[str, Limits] = {}
+    tokens_from: dict[str, float] = {}
 
     @cached_property
     def book(self) -> RuleBook:

@@ -1,6 +1,6 @@
 """The Playground's token: `play_sluice_<payload>.<signature>`, checked without any lookup.
 
-It lives ten minutes and cannot be revoked sooner, so it names only what its user may spend from.
+It lives ten minutes; all of a user's can be ended sooner. It names what they may spend from.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,7 +31,7 @@ from controlplane.kernel.keyformat import (
     parse_credential,
     redacted,
 )
-from controlplane.kernel.playtoken import PlayGrant, open_grant, sign_grant
+from controlplane.kernel.playtoken import LIFETIME_S, PlayGrant, open_grant, sign_grant
 
 PEPPER = b"pepper" * 6
 PLAY_SECRET = b"play" * 8
@@ -151,6 +152,16 @@ def test_bad_playground_tokens() -> None:
     assert refusal(port, foreign).message == UNKNOWN
     gone = sign_grant(grant(project="f" * 32), PLAY_SECRET)
     assert refusal(port, gone).message == UNKNOWN
+
+
+def test_tokens_of_who_was_removed_are_void_and_later_ones_are_not() -> None:
+    removed = msgspec.structs.replace(snapshot(), tokens_from={USER: wall_s() - 60})
+    before = sign_grant(grant(expires_at_s=wall_s() + LIFETIME_S - 61), PLAY_SECRET)
+    assert refusal(keys(removed), before).message == PLAY_ENDED
+    after = sign_grant(grant(expires_at_s=wall_s() + LIFETIME_S - 59), PLAY_SECRET)
+    assert keys(removed).check(after).id == USER
+    other = sign_grant(grant(expires_at_s=wall_s() + LIFETIME_S - 61, user="e" * 32), PLAY_SECRET)
+    assert keys(removed).check(other).id == "e" * 32
 
 
 @given(st.integers(0, 400), st.characters(codec="ascii"))

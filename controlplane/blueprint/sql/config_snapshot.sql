@@ -170,6 +170,12 @@ SELECT json_build_object(
         FROM rule_rows WHERE state = 'canary'
     ),
     'budgets', (SELECT coalesce(json_agg(hex), '[]') FROM limited),
+    'tokens_from', (
+        SELECT coalesce(json_object_agg(
+            replace(id::text, '-', ''), extract(epoch FROM tokens_from)), '{}')
+        -- Older tokens than these have ended by themselves.
+        FROM users WHERE tokens_from > now() - interval '15 minutes'
+    ),
     'prompts', (SELECT coalesce(json_object_agg(name, body), '{}') FROM prompt_rows)
 )::text
 $$;
