@@ -6,6 +6,7 @@ The wallet itself is a budget row that the journal moves; here is who may move i
 from __future__ import annotations
 
 import uuid
+from dataclasses import dataclass
 from datetime import timedelta
 
 from django.conf import settings
@@ -36,6 +37,14 @@ GRANT_NANO_MAX = 1_000_000_000 * NANO_PER_USD
 # Within this time what one person gives alone is added up, so that it cannot be given in parts.
 ALONE_WITHIN = timedelta(days=1)
 NOT_ALONE = "Whoever asked for it cannot also approve it."
+
+
+@dataclass(frozen=True)
+class Asker:
+    """Who asked for a grant, in whose name it is booked, whoever approved it."""
+
+    actor_id: uuid.UUID | None
+    actor_label: str
 
 
 def wallet_grant(
@@ -75,7 +84,7 @@ def wallet_grant(
         word = "grant" if alone else "grant_ask"
         _audit(actor, made, word)
         if alone:
-            _book(actor, made)
+            _book(made)
     return made
 
 
@@ -92,7 +101,7 @@ def grant_approve(*, actor: Actor, grant: WalletGrant) -> WalletGrant:
         _one_at_a_time(grant.organization)
         made = _decide(actor, grant, GrantState.BOOKED)
         _audit(actor, made, "grant_approve")
-        _book(actor, made)
+        _book(made)
     return made
 
 
@@ -174,7 +183,7 @@ def _decide(actor: Actor, grant: WalletGrant, state: GrantState) -> WalletGrant:
     return WalletGrant.objects.get(id=grant.id)
 
 
-def _book(actor: Actor, grant: WalletGrant) -> None:
+def _book(grant: WalletGrant) -> None:
     organization = grant.organization
     topup = grant.kind == GrantKind.TOPUP
     prepaid = topup or has_wallet(organization)
@@ -187,7 +196,7 @@ def _book(actor: Actor, grant: WalletGrant) -> None:
         reason=grant.reason,
         reference=f"grant {grant.id}",
         idempotency=f"grant:{grant.id}",
-        actor=actor,
+        actor=Asker(grant.asked_by, grant.asked_label),
         approved_by=grant.decided_label or None,
     )
 
