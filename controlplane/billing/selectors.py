@@ -21,3 +21,9 @@ def open_hold_of(request: uuid.UUID) -> OpenHold | None:
 def budgets_of(subjects: Iterable[uuid.UUID]) -> dict[uuid.UUID, Budget]:
     """Budgets by the id of the key, project or organization that they limit."""
     return {budget.id: budget for budget in Budget.objects.filter(id__in=list(subjects))}
+
+
+def budgets_with_terms(subjects: Iterable[uuid.UUID]) -> dict[uuid.UUID, Budget]:
+    """The same with what was agreed on about each."""
+    rows = Budget.objects.filter(id__in=list(subjects)).select_related("terms")
+    return {budget.id: budget for budget in rows}

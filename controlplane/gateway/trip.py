@@ -30,7 +30,9 @@ Made = TypeVar("Made")
 class Out(Protocol):
     """Where the answer goes: the ASGI side of one request."""
 
-    started: bool
+    @property
+    def started(self) -> bool:
+        """Whether anything has reached the client."""
 
     async def refuse(self, refusal: Refusal, trip: Trip) -> None:
         """Answer with an error; as an event, without end mark, where a stream has begun."""

@@ -1,12 +1,13 @@
-"""`manage.py sluice run | status | stop`: the whole product on this machine."""
+"""`manage.py sluice run | status | stop | config`: the whole product on this machine."""
 
 import signal
 import time
-from argparse import ArgumentTypeError
+from argparse import REMAINDER, ArgumentTypeError
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
+from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from controlplane.core.embedded.launch import Launch, Options
@@ -39,9 +40,15 @@ class Command(BaseCommand):
         run.add_argument("--embed", action="store_true", help="start a node that embeds, too")
         commands.add_parser("status", help="show what runs")
         commands.add_parser("stop", help="stop everything, also after a killed start")
+        config = commands.add_parser("config", help="configuration as code", add_help=False)
+        config.add_argument("arguments", nargs=REMAINDER)
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run the subcommand."""
+        if options["command"] == "config":
+            # Found by its name: this app knows nothing of those that are configured.
+            call_command("config", *options["arguments"], stdout=self.stdout)
+            return
         data = Path(settings.DATA_DIR)
         try:
             if options["command"] == "run":

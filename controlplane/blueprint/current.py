@@ -1,0 +1,140 @@
+"""The configuration as it is now, as things; secrets and keys are no part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.utils import timezone
+
+from controlplane.billing.models import UNLIMITED_NANO, Budget
+from controlplane.billing.selectors import budgets_with_terms
+from controlplane.blueprint.things import (
+    MODEL,
+    ORGANIZATION,
+    POOL,
+    PROJECT,
+    ROUTING,
+    TEMPLATE,
+    Fields,
+    Key,
+    canonical,
+    usd_plain,
+)
+from controlplane.catalog.models import Model, Pool
+from controlplane.catalog.selectors import model_list, pool_list, price_in_force
+from controlplane.catalog.selectors_prompts import prompt_list, prompt_version_get
+from controlplane.core.audit import Actor
+from controlplane.core.scope import organization_scope
+from controlplane.kernel.money import usd_from_micro
+from controlplane.quotas.models import LIMITS_MAX, RateLimit
+from controlplane.quotas.selectors import limits_of
+from controlplane.routing.selectors import ruleset_in_force
+from controlplane.tenants.models import Organization, Project
+from controlplane.tenants.selectors import organizations_named
+from controlplane.tenants.selectors_config import projects_of
+
+ORGANIZATIONS_MAX = 200
+
+
+def current_things(actor: Actor, organizations: Iterable[Organization]) -> dict[Key, Fields]:
+    """All of the installation's, and those of these organizations."""
+    found: dict[Key, Fields] = {}
+    for pool in pool_list():
+        found[(POOL, pool.name)] = pool_fields(pool)
+    for model in model_list():
+        found[(MODEL, model.name)] = model_fields(model)
+    for organization in organizations:
+        found.update(_tenant(actor, organization))
+    in_force = ruleset_in_force()
+    if in_force is not None:
+        found[(ROUTING,)] = canonical({"rules": in_force.rules})
+    return found
+
+
+def organization_of(name: str) -> Organization:
+    """The only one of that name; raises ValidationError for `name`."""
+    found = organizations_named(name=name)
+    if len(found) == 1:
+        return found[0]
+    told = "There is no organization" if not found else f"There are {len(found)} organizations"
+    raise ValidationError({"name": f"{told} of the name {name!r}."})
+
+
+def pool_fields(pool: Pool) -> Fields:
+    """A pool without what the local driver runs."""
+    names = ("task", "size_class", "role", "nodes_min", "nodes_max", "warm_schedule")
+    return {name: getattr(pool, name) for name in names}
+
+
+def model_fields(model: Model) -> Fields:
+    """A model with its price in force, if it has one."""
+    names = (
+        "task", "pool", "context_window", "output_tokens_default", "output_tokens_max", "owner",
+        "enabled",
+    )  # fmt: skip
+    fields = {name: getattr(model, name) for name in names}
+    price = price_in_force(model=model, at=timezone.now())
+    if price is not None:
+        fields["price"] = {
+            "input": usd_from_micro(price.input_pico),
+            "cached": usd_from_micro(price.cached_pico),
+            "output": usd_from_micro(price.output_pico),
+        }
+    return fields
+
+
+def _tenant(actor: Actor, organization: Organization) -> dict[Key, Fields]:
+    found: dict[Key, Fields] = {}
+    projects = projects_of(organization)
+    with organization_scope([organization.id]):
+        ids = [organization.id, *(project.id for project in projects)]
+        limits, budgets = limits_of(ids), budgets_with_terms(ids)
+    names = {project.id: project.name for project in projects}
+
+    def money_and_limits(one: Organization | Project) -> Fields:
+        return {
+            "limits": _limits(limits.get(one.id)),
+            "budget": _budget(budgets.get(one.id)),
+        }
+
+    found[(ORGANIZATION, organization.name)] = money_and_limits(organization)
+    for project in projects:
+        found[(PROJECT, organization.name, project.name)] = {
+            "safety": project.safety_mode,
+            "content": project.allow_content_logging,
+            "weight": project.weight,
+            **money_and_limits(project),
+        }
+    for listed in prompt_list(actor=actor, organization_id=organization.id):
+        template = listed.template
+        fields: Fields = {
+            "project": names.get(template.project_id) if template.project_id else None
+        }
+        if listed.published is not None:
+            version = prompt_version_get(actor=actor, template=template, version=listed.published)
+            fields["body"] = canonical({"body": version.body})["body"]
+        found[(TEMPLATE, organization.name, template.name)] = fields
+    return found
+
+
+def _limits(found: RateLimit | None) -> Any:
+    fields = {name: getattr(found, name, None) for name in LIMITS_MAX}
+    return canonical({"limits": fields})["limits"]
+
+
+def _budget(budget: Budget | None) -> Any:
+    terms = getattr(budget, "terms", None)
+    if budget is None or budget.lim >= UNLIMITED_NANO or terms is None:
+        return None
+    fields: Fields = {"usd": usd_plain(terms.allowance)}
+    if terms.period != "none":
+        fields["period"] = terms.period
+    if terms.zone != "UTC":
+        fields["zone"] = terms.zone
+    if terms.rollover:
+        fields["rollover"] = True
+    if terms.alerts:
+        fields["alerts"] = sorted(terms.alerts)
+    return fields

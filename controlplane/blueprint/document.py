@@ -1,0 +1,121 @@
+"""The shapes of a configuration document. What is left out is left as it is; nothing is deleted.
+
+Money is in USD; exports quote it so that no float touches it. Keys and secrets are no part of it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+FORM = 1
+ENTRIES_MAX = 500
+ALERTS_MAX = 10
+
+Name = Annotated[str, Meta(min_length=1, max_length=100)]
+# Read by `things`: whoever writes 0.15 without quotes means the same.
+Usd = str | int | float
+
+
+class Part(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What every shape shares: unknown fields are refused, and absence is told from null."""
+
+
+class PriceSpec(Part):
+    """USD per million tokens."""
+
+    input: Usd
+    cached: Usd
+    output: Usd
+
+
+class PoolSpec(Part):
+    """A pool of nodes. What the local driver runs is not part of it: that is the operator's."""
+
+    name: Name
+    task: Literal["generate", "embed"] | UnsetType = UNSET
+    size_class: Literal["small", "medium", "large"] | UnsetType = UNSET
+    role: Literal["both", "prefill", "decode"] | UnsetType = UNSET
+    nodes_min: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
+    nodes_max: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
+    warm_schedule: list[dict[str, Any]] | UnsetType = UNSET
+
+
+class ModelSpec(Part):
+    """A served model and its price in force."""
+
+    name: Name
+    task: Literal["generate", "embed"] | UnsetType = UNSET
+    pool: Name | UnsetType = UNSET
+    context_window: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
+    output_tokens_default: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
+    output_tokens_max: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
+    owner: Name | UnsetType = UNSET
+    enabled: bool | UnsetType = UNSET
+    price: PriceSpec | UnsetType = UNSET
+
+
+class LimitsSpec(Part):
+    """Limits of an organization or a project; what is left out inside is no limit."""
+
+    requests_per_min: int | None = None
+    tokens_per_min: int | None = None
+    requests_per_day: int | None = None
+    concurrency: int | None = None
+
+
+class BudgetSpec(Part):
+    """What may be spent in each period."""
+
+    usd: Usd
+    period: Literal["none", "day", "week", "month"] = "none"
+    zone: Name = "UTC"
+    rollover: bool = False
+    alerts: Annotated[list[int], Meta(max_length=ALERTS_MAX)] = []
+
+
+class ProjectSpec(Part):
+    """A project; null as `limits` or `budget` takes them away."""
+
+    name: Name
+    safety: Literal["off", "flag", "block"] | UnsetType = UNSET
+    content: bool | UnsetType = UNSET
+    weight: int | UnsetType = UNSET
+    limits: LimitsSpec | None | UnsetType = UNSET
+    budget: BudgetSpec | None | UnsetType = UNSET
+
+
+class TemplateSpec(Part):
+    """A prompt template and the body in force, in the form of `kernel.prompts.PromptBody`."""
+
+    name: Name
+    project: Name | None | UnsetType = UNSET
+    body: dict[str, Any] | UnsetType = UNSET
+
+
+class OrganizationSpec(Part):
+    """An organization that there is already, by its name."""
+
+    name: Name
+    limits: LimitsSpec | None | UnsetType = UNSET
+    budget: BudgetSpec | None | UnsetType = UNSET
+    projects: Annotated[list[ProjectSpec], Meta(max_length=ENTRIES_MAX)] = []
+    templates: Annotated[list[TemplateSpec], Meta(max_length=ENTRIES_MAX)] = []
+
+
+class RoutingSpec(Part):
+    """All routing rules, in the form of `kernel.rules.RouteRule`; a change is a new version."""
+
+    rules: list[Any]
+
+
+class Document(Part):
+    """A whole configuration, or a part of one; `sluice` is the number of its form."""
+
+    sluice: Literal[1]
+    pools: Annotated[list[PoolSpec], Meta(max_length=ENTRIES_MAX)] = []
+    models: Annotated[list[ModelSpec], Meta(max_length=ENTRIES_MAX)] = []
+    routing: RoutingSpec | UnsetType = UNSET
+    organizations: Annotated[list[OrganizationSpec], Meta(max_length=ENTRIES_MAX)] = []

@@ -1,0 +1,94 @@
+"""`manage.py sluice config`: configuration as code, as the operator."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from django.core.exceptions import ValidationError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from controlplane.blueprint.configuration import (
+    Change,
+    configuration_apply,
+    configuration_export,
+    configuration_validate,
+)
+from controlplane.core.audit import OPERATOR
+
+READY = Path(__file__).resolve().parents[2] / "ready"
+STDIN = "-"
+
+
+class Command(BaseCommand):
+    """Exports, checks, compares and applies configuration documents."""
+
+    help = "Export, validate, diff or apply a configuration document (YAML)."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """One subcommand each; `apply` only shows what it would do, unless told otherwise."""
+        commands = parser.add_subparsers(dest="command", required=True)
+        export = commands.add_parser("export", help="write what is configured now")
+        export.add_argument(
+            "--organization", action="append", help="only these, by name (all of them)"
+        )
+        ready = commands.add_parser("ready", help="list ready documents, or write one")
+        ready.add_argument("name", nargs="?", help="which one")
+        for name, told in (
+            ("validate", "check that a document can be applied"),
+            ("diff", "show what applying it would change"),
+            ("apply", "make it so, in one transaction"),
+        ):
+            command = commands.add_parser(name, help=told)
+            command.add_argument("file", help=f"the document; {STDIN} reads standard input")
+        command.add_argument("--yes", action="store_true", help="do it; else it is a dry run")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Run the subcommand."""
+        command = options["command"]
+        try:
+            if command == "export":
+                text = configuration_export(actor=OPERATOR, names=options["organization"])
+                self.stdout.write(text, ending="")
+            elif command == "ready":
+                self._ready(options["name"])
+            elif command == "validate":
+                configuration_validate(actor=OPERATOR, text=_read(options["file"]))
+                self.stdout.write("This document can be applied.")
+            else:
+                self._apply(_read(options["file"]), really=bool(options.get("yes")))
+        except ValidationError as error:
+            told = [f"{path}: {' '.join(each)}" for path, each in error.message_dict.items()]
+            raise CommandError("\n".join(told)) from error
+
+    def _apply(self, text: str, *, really: bool) -> None:
+        changes = configuration_apply(actor=OPERATOR, text=text, dry_run=not really)
+        for change in changes:
+            self.stdout.write(shown(change))
+        count = len(changes)
+        done = "changed" if really else "would change; nothing was done"
+        self.stdout.write(f"{count} value{'' if count == 1 else 's'} {done}.")
+
+    def _ready(self, name: str | None) -> None:
+        names = sorted(path.stem for path in READY.glob("*.yaml"))
+        if name is None:
+            self.stdout.write("\n".join(names))
+        elif name not in names:
+            raise CommandError(f"There is no {name!r}; there are {', '.join(names)}.")
+        else:
+            self.stdout.write((READY / f"{name}.yaml").read_text(encoding="utf-8"), ending="")
+
+
+def shown(change: Change) -> str:
+    """One line: the path, what was, what will be."""
+    before, after = (msgspec.json.encode(value).decode() for value in change[1:])
+    return f"{change.path}: {before} -> {after}"
+
+
+def _read(file: str) -> str:
+    try:
+        return sys.stdin.read() if file == STDIN else Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(f"{file} cannot be read: {error}") from error

@@ -1,0 +1,168 @@
+"""How each kind of thing is made what the document says, by the services that pages use, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from django.core.exceptions import ValidationError
+
+from controlplane.billing.budgets import BudgetDraft, budget_end, budget_plan
+from controlplane.blueprint.current import organization_of
+from controlplane.blueprint.things import (
+    MODEL,
+    ORGANIZATION,
+    POOL,
+    PROJECT,
+    ROUTING,
+    TEMPLATE,
+    Fields,
+    Key,
+)
+from controlplane.catalog.changes import model_change
+from controlplane.catalog.models import Model
+from controlplane.catalog.pools import PoolDraft, pool_set
+from controlplane.catalog.prompts import prompt_create, prompt_draft_create, prompt_publish
+from controlplane.catalog.selectors import model_find, pool_find
+from controlplane.catalog.selectors_prompts import prompt_get
+from controlplane.catalog.services import (
+    ModelDraft,
+    PriceDraft,
+    model_create,
+    model_enable,
+    price_publish,
+)
+from controlplane.core.audit import Actor
+from controlplane.kernel.money import micro_from_usd, nano_from_usd
+from controlplane.quotas.services import LimitSet, rate_limit_set
+from controlplane.routing.services import ruleset_draft_create, ruleset_publish
+from controlplane.tenants.models import Organization, Project
+from controlplane.tenants.selectors import project_named
+from controlplane.tenants.services import project_create, project_update, project_weigh
+
+NOTE = "from a configuration document"
+_MODEL_NEEDS = ("pool", "context_window")
+
+
+class Step(NamedTuple):
+    """One thing to change: `before` None where it is to be made, `after` all of its fields."""
+
+    actor: Actor
+    key: Key
+    before: Fields | None
+    after: Fields
+
+    def changed(self, *names: str) -> bool:
+        """Whether any of these is to be another; what the document leaves out is not."""
+        before = self.before or {}
+        return any(name in self.after and self.after[name] != before.get(name) for name in names)
+
+
+def _pool(step: Step) -> None:
+    name = step.key[-1]
+    had = pool_find(name=name)
+    command = had.start_command if had else ""
+    draft = PoolDraft(name=name, start_command=command, **step.after)
+    pool_set(actor=step.actor, draft=draft)
+
+
+def _model(step: Step) -> None:
+    fields = dict(step.after)
+    price, enabled = fields.pop("price", None), fields.pop("enabled", True)
+    for name in _MODEL_NEEDS:
+        if name not in fields:
+            raise ValidationError({name: "A new model needs it."})
+    draft = ModelDraft(name=step.key[-1], **fields)
+    if step.before is None:
+        model = model_create(actor=step.actor, draft=draft)
+    elif step.changed(*fields):
+        model = model_change(actor=step.actor, draft=draft)
+    else:
+        model = _found(draft.name)
+    if model.enabled != enabled:
+        model_enable(actor=step.actor, model=model, enabled=enabled)
+    if price is not None and step.changed("price"):
+        pico = {f"{name}_pico": micro_from_usd(text) for name, text in price.items()}
+        price_publish(actor=step.actor, model=model, draft=PriceDraft(**pico))
+
+
+def _found(name: str) -> Model:
+    found = model_find(name=name)
+    if found is None:
+        raise ValidationError({"name": f"There is no model {name!r} any more."})
+    return found
+
+
+def _organization(step: Step) -> None:
+    _limits_and_budget(step, organization_of(step.key[-1]))
+
+
+def _project(step: Step) -> None:
+    _, named, name = step.key
+    organization = organization_of(named)
+    project = project_named(organization, name=name)
+    if project is None:
+        project = project_create(actor=step.actor, organization=organization, name=name)
+    if step.changed("safety", "content"):
+        project_update(
+            actor=step.actor,
+            project=project,
+            safety_mode=step.after.get("safety", project.safety_mode),
+            allow_content_logging=step.after.get("content", project.allow_content_logging),
+        )
+    if step.changed("weight"):
+        project_weigh(actor=step.actor, project=project, weight=step.after["weight"])
+    _limits_and_budget(step, project)
+
+
+def _limits_and_budget(step: Step, subject: Organization | Project) -> None:
+    if step.changed("limits"):
+        limits = LimitSet(**(step.after["limits"] or {}))
+        rate_limit_set(actor=step.actor, subject=subject, **limits._asdict())
+    if step.changed("budget"):
+        budget: dict[str, Any] | None = step.after["budget"]
+        if budget is None:
+            budget_end(actor=step.actor, subject=subject)
+            return
+        terms = {name: value for name, value in budget.items() if name != "usd"}
+        terms["alerts"] = tuple(terms.get("alerts", ()))
+        draft = BudgetDraft(allowance_nano=nano_from_usd(budget["usd"]), **terms)
+        budget_plan(actor=step.actor, subject=subject, draft=draft)
+
+
+def _template(step: Step) -> None:
+    _, named, name = step.key
+    organization = organization_of(named)
+    wanted = step.after.get("project")
+    project = project_named(organization, name=wanted) if wanted else None
+    if wanted and project is None:
+        raise ValidationError({"project": f"There is no project {wanted!r}."})
+    if step.before is None:
+        prompt_create(
+            actor=step.actor,
+            organization_id=organization.id,
+            name=name,
+            project_id=project.id if project else None,
+        )
+    elif step.changed("project"):
+        raise ValidationError({"project": "A template's project never changes; make another."})
+    if step.changed("body"):
+        template = prompt_get(actor=step.actor, organization_id=organization.id, name=name)
+        body = step.after["body"]
+        draft = prompt_draft_create(actor=step.actor, template=template, body=body, note=NOTE)
+        prompt_publish(actor=step.actor, version=draft)
+
+
+def _routing(step: Step) -> None:
+    draft = ruleset_draft_create(actor=step.actor, rules=step.after["rules"], note=NOTE)
+    ruleset_publish(actor=step.actor, rule_set=draft)
+
+
+STEPS: dict[str, Callable[[Step], None]] = {
+    POOL: _pool,
+    MODEL: _model,
+    ORGANIZATION: _organization,
+    PROJECT: _project,
+    TEMPLATE: _template,
+    ROUTING: _routing,
+}

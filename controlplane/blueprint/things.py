@@ -1,0 +1,165 @@
+"""A document as a flat list of things with plain fields in one canonical form, and back.
+
+Two values are equal exactly when they mean the same: prices as `0.15`, never `0.150`; rules and
+bodies without what is default.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+from django.core.exceptions import ValidationError
+from msgspec import UNSET
+
+from controlplane.blueprint.document import FORM, Document
+from controlplane.core.shapes import read_shape
+from controlplane.kernel.money import micro_from_usd, nano_from_usd, usd_from_micro, usd_text
+from controlplane.kernel.prompts import PromptBody
+from controlplane.routing.rulesjson import read_rules, write_rules
+
+POOL, MODEL, ORGANIZATION = "pool", "model", "organization"
+PROJECT, TEMPLATE, ROUTING = "project", "template", "routing"
+_USD = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
+Key = tuple[str, ...]
+Fields = dict[str, Any]
+
+
+class Thing(NamedTuple):
+    """One thing that is configured: kind and names, its fields, and its path in the document."""
+
+    key: Key
+    fields: Fields
+    path: str
+
+
+def things_of(document: Document) -> list[Thing]:
+    """In the order in which they are made; raises ValidationError by path."""
+    found: list[Thing] = []
+    for place, pool in enumerate(document.pools):
+        found.append(_thing((POOL, pool.name), pool, f"pools[{place}]"))
+    for place, model in enumerate(document.models):
+        found.append(_thing((MODEL, model.name), model, f"models[{place}]"))
+    for place, one in enumerate(document.organizations):
+        path = f"organizations[{place}]"
+        found.append(_thing((ORGANIZATION, one.name), one, path))
+        for number, project in enumerate(one.projects):
+            key = (PROJECT, one.name, project.name)
+            found.append(_thing(key, project, f"{path}.projects[{number}]"))
+        for number, template in enumerate(one.templates):
+            key = (TEMPLATE, one.name, template.name)
+            found.append(_thing(key, template, f"{path}.templates[{number}]"))
+    if document.routing is not UNSET:
+        found.append(_thing((ROUTING,), document.routing, "routing"))
+    _check_once(found)
+    return found
+
+
+def document_of(things: Mapping[Key, Fields]) -> dict[str, Any]:
+    """The plain document that says all of these."""
+    found: dict[str, Any] = {"sluice": FORM}
+    for section, kind in (("pools", POOL), ("models", MODEL)):
+        found[section] = _named(things, (kind,))
+    if (ROUTING,) in things:
+        found["routing"] = things[(ROUTING,)]
+    found["organizations"] = [
+        {
+            "name": name,
+            **fields,
+            "projects": _named(things, (PROJECT, name)),
+            "templates": _named(things, (TEMPLATE, name)),
+        }
+        for (kind, *names), fields in things.items()
+        if kind == ORGANIZATION
+        for name in names
+    ]
+    return found
+
+
+def canonical(fields: Mapping[str, Any]) -> Fields:
+    """The fields in their one form; raises ValidationError by field."""
+    return {name: _FORMS.get(name, _same)(value) for name, value in fields.items()}
+
+
+def _thing(key: Key, spec: msgspec.Struct, path: str) -> Thing:
+    fields = msgspec.to_builtins(spec)
+    for name in ("name", "projects", "templates"):
+        fields.pop(name, None)
+    try:
+        return Thing(key, canonical(fields), path)
+    except ValidationError as error:
+        raise below(path, error) from error
+
+
+def below(path: str, error: ValidationError) -> ValidationError:
+    """The error with its fields under a path."""
+    return ValidationError({f"{path}.{field}": told for field, told in error.message_dict.items()})
+
+
+def _check_once(things: Iterable[Thing]) -> None:
+    seen: set[Key] = set()
+    for thing in things:
+        if thing.key in seen:
+            told = f"There is another {thing.key[0]} {thing.key[-1]!r} in this document."
+            raise ValidationError({f"{thing.path}.name": told})
+        seen.add(thing.key)
+
+
+def _named(things: Mapping[Key, Fields], of: Key) -> list[Fields]:
+    return [{"name": key[-1], **fields} for key, fields in things.items() if key[:-1] == of]
+
+
+def _price(value: Fields) -> Fields:
+    try:
+        return {name: usd_from_micro(micro_from_usd(_usd(usd))) for name, usd in value.items()}
+    except ValueError as error:
+        raise ValidationError({"price": f"{error}."}) from error
+
+
+def _usd(value: str | int | float) -> str:
+    text = str(value)
+    if not _USD.fullmatch(text):
+        raise ValueError(f"{text} is no amount of dollars")
+    return text
+
+
+def _budget(value: Fields | None) -> Fields | None:
+    if value is None:
+        return None
+    try:
+        made = {**value, "usd": usd_plain(nano_from_usd(_usd(value["usd"])))}
+    except ValueError as error:
+        raise ValidationError({"budget.usd": f"{error}."}) from error
+    if alerts := value.get("alerts"):
+        made["alerts"] = sorted(alerts)
+    return made
+
+
+def usd_plain(nano: int) -> str:
+    """Dollars with two decimals, or as many as they have."""
+    whole, _, digits = usd_text(nano).partition(".")
+    return f"{whole}.{digits.rstrip('0').ljust(2, '0')}"
+
+
+def _limits(value: Fields | None) -> Fields | None:
+    kept = {name: limit for name, limit in (value or {}).items() if limit is not None}
+    return kept or None
+
+
+def _body(value: Any) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(read_shape(value, PromptBody, field="body")))
+
+
+def _rules(value: Any) -> Any:
+    return write_rules(read_rules(value))
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+_FORMS: dict[str, Callable[[Any], Any]] = {
+    "price": _price, "budget": _budget, "limits": _limits, "body": _body, "rules": _rules,
+}  # fmt: skip

@@ -1,0 +1,110 @@
+"""YAML to plain values with the line of each, strictly: no aliases, no repeats, no guessed types.
+
+`true` and `false` are the only booleans, so that a mode called `off` stays a word; dates are texts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import yaml
+from django.core.exceptions import ValidationError
+
+TEXT_CHARS_MAX = 1_000_000
+DEPTH_MAX = 32
+WHOLE = "document"
+_STEP = re.compile(r"(.*?)(?:\.[^.\[\]]+|\[\d+\])\Z", re.DOTALL)
+
+Lines = dict[str, int]
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe, and with the few implicit types that JSON has: `off`, `19:00` and dates are texts."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}
+
+
+for _tag, _pattern, _first in (
+    ("null", r"\A(?:~|null|)\Z", ["~", "n", ""]),
+    ("bool", r"\A(?:true|false)\Z", list("tf")),
+    ("int", r"\A[-+]?(?:0|[1-9][0-9]*)\Z", list("-+0123456789")),
+    ("float", r"\A[-+]?[0-9]+\.[0-9]+(?:[eE][-+]?[0-9]+)?\Z", list("-+0123456789")),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), _first)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Never writes an alias, which the loader would refuse."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """For nothing."""
+        return True
+
+
+def read_yaml(text: str) -> tuple[Any, Lines]:
+    """The value, and the line of each path (`models[0].name`); raises ValidationError."""
+    if len(text) > TEXT_CHARS_MAX:
+        raise ValidationError({WHOLE: f"Has over {TEXT_CHARS_MAX:,} characters."})
+    loader = _Loader(text)
+    try:
+        _refuse_aliases(text)
+        node = loader.get_single_node()
+        if node is None:
+            raise ValidationError({WHOLE: "Is empty."})
+        lines = dict(_lines(node, "", DEPTH_MAX))
+        return loader.construct_document(node), lines
+    except yaml.YAMLError as error:
+        raise ValidationError({WHOLE: f"Not YAML: {_told(error)}."}) from error
+    except RecursionError as error:
+        raise ValidationError({WHOLE: f"Nests deeper than {DEPTH_MAX} levels."}) from error
+    finally:
+        loader.dispose()
+
+
+def write_yaml(value: Any) -> str:
+    """The value as YAML, fields in their own order."""
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+
+
+def line_of(path: str, lines: Lines) -> int | None:
+    """The line of a path, or of the nearest thing around it."""
+    while path:
+        if path in lines:
+            return lines[path]
+        found = _STEP.match(path)
+        path = found[1] if found else ""
+    return None
+
+
+def _refuse_aliases(text: str) -> None:
+    """A few of them can stand for more than fits any memory."""
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.AliasEvent):
+            raise ValidationError({WHOLE: f"Aliases are not taken: '*{event.anchor}'."})
+
+
+def _lines(node: yaml.Node, path: str, depth: int) -> Iterator[tuple[str, int]]:
+    line = node.start_mark.line + 1
+    yield path, line
+    if not depth:
+        raise ValidationError({path: f"Nests deeper than {DEPTH_MAX} levels (line {line})."})
+    if isinstance(node, yaml.SequenceNode):
+        for place, each in enumerate(node.value):
+            yield from _lines(each, f"{path}[{place}]", depth - 1)
+    elif isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for name, each in node.value:
+            at = f"{path}.{name.value}".lstrip(".")
+            if name.value in seen:
+                told = f"Is given twice (line {name.start_mark.line + 1})."
+                raise ValidationError({at: told})
+            seen.add(name.value)
+            yield from _lines(each, at, depth - 1)
+
+
+def _told(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or "cannot be read"
+    return f"{problem} (line {mark.line + 1})" if mark else str(problem)

@@ -1,0 +1,213 @@
+"""Configuration documents: what they say, refuse, change and leave alone."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from django.core.exceptions import PermissionDenied, ValidationError
+
+from controlplane.blueprint.configuration import configuration_apply, configuration_export
+from controlplane.catalog.selectors import model_find, pool_find
+from controlplane.core.audit import OPERATOR
+from controlplane.core.permissions import Action
+from controlplane.routing.selectors import ruleset_in_force
+from controlplane.tenants.selectors import project_named
+from tests.support.money import rows
+from tests.support.people import Cast, make_cast
+from tests.support.rules import generates, make_models, publish
+
+WHOLE = """\
+sluice: 1
+pools:
+  - name: large
+    size_class: large
+    nodes_min: 1
+    nodes_max: 4
+    warm_schedule:
+      - {days: [mon], from: 08:00, to: 19:00, nodes_min: 2}
+models:
+  - name: small
+    output_tokens_max: 512
+    price: {input: 0.150, cached: "0.03", output: "0.60"}
+  - name: new
+    pool: large
+    context_window: 8192
+    output_tokens_default: 64
+    output_tokens_max: 1024
+    price: {input: 1, cached: "0.1", output: 4}
+routing:
+  rules:
+    - name: all
+      match: {tasks: [generate]}
+      steps: [{targets: [{model: new}], queue_s: 2.5}]
+organizations:
+  - name: Acme
+    limits: {requests_per_min: 100, concurrency: 5}
+    budget: {usd: 500, period: month, zone: Europe/Berlin, alerts: [100, 80]}
+    projects:
+      - name: web
+        safety: off
+        content: true
+        weight: 3
+        limits: {tokens_per_min: 5000}
+        budget: {usd: "0.5"}
+      - name: night
+    templates:
+      - name: support
+        project: web
+        body:
+          messages:
+            - {role: system, content: Be brief.}
+            - {role: user, content: "{{question}}"}
+          variables: [{name: question}]
+"""
+
+
+@pytest.fixture
+def cast(database: str) -> Cast:
+    """People, and two models."""
+    make_models("small", "other")
+    return make_cast()
+
+
+def apply(text: str) -> list[str]:
+    return [change.path for change in configuration_apply(actor=OPERATOR, text=text, dry_run=False)]
+
+
+def errors(text: str) -> dict[str, list[str]]:
+    with pytest.raises(ValidationError) as refused:
+        configuration_apply(actor=OPERATOR, text=text)
+    found: dict[str, list[str]] = refused.value.message_dict
+    return found
+
+
+def test_a_whole_document_is_made_true_and_then_changes_nothing(cast: Cast) -> None:
+    assert apply(WHOLE)
+    assert apply(WHOLE) == []
+    exported = configuration_export(actor=OPERATOR)
+    assert apply(exported) == []
+    found = yaml.safe_load(exported)
+    acme = next(one for one in found["organizations"] if one["name"] == "Acme")
+    assert acme["budget"] == {
+        "usd": "500.00", "period": "month", "zone": "Europe/Berlin", "alerts": [80, 100],
+    }  # fmt: skip
+    assert acme["limits"] == {"requests_per_min": 100, "concurrency": 5}
+    web = next(one for one in acme["projects"] if one["name"] == "web")
+    assert (web["safety"], web["content"], web["weight"]) == ("off", True, 3)
+    assert web["budget"] == {"usd": "0.50"}
+    small = next(one for one in found["models"] if one["name"] == "small")
+    assert small["price"] == {"input": "0.15", "cached": "0.03", "output": "0.60"}
+    assert found["routing"]["rules"][0]["steps"][0]["queue_s"] == 2.5
+    assert acme["templates"][0]["body"]["messages"][1]["content"] == "{{question}}"
+
+
+def test_a_dry_run_tells_the_same_and_changes_nothing(cast: Cast) -> None:
+    before = configuration_export(actor=OPERATOR)
+    audited = rows("SELECT count(*) FROM audit_entries")
+    tried = configuration_apply(actor=OPERATOR, text=WHOLE)
+    assert configuration_export(actor=OPERATOR) == before
+    assert rows("SELECT count(*) FROM audit_entries") == audited
+    assert tried == configuration_apply(actor=OPERATOR, text=WHOLE, dry_run=False)
+    told = {change.path: (change.before, change.after) for change in tried}
+    assert told["models[0].output_tokens_max"] == (1024, 512)
+    assert told["organizations[0].limits"][0] is None
+
+
+def test_what_is_left_out_stays_and_null_takes_away(cast: Cast) -> None:
+    apply(WHOLE)
+    text = "sluice: 1\norganizations:\n  - name: Acme\n    projects:\n      - name: web\n"
+    assert apply(text + "        weight: 4\n") == ["organizations[0].projects[0].weight"]
+    assert apply(text + "        limits: null\n        budget:\n") == [
+        "organizations[0].projects[0].limits",
+        "organizations[0].projects[0].budget",
+    ]
+    exported = yaml.safe_load(configuration_export(actor=OPERATOR, names=["Acme"]))
+    web = exported["organizations"][0]["projects"][1]
+    assert (web["weight"], web["limits"], web["budget"]) == (4, None, None)
+    assert exported["organizations"][0]["limits"]["concurrency"] == 5
+
+
+def test_it_is_all_or_nothing(cast: Cast) -> None:
+    broken = WHOLE.replace("weight: 3", "weight: 3000")
+    assert list(errors(broken)) == ["organizations[0].projects[0].weight"]
+    with pytest.raises(ValidationError):
+        apply(broken)
+    assert pool_find(name="large") is None and ruleset_in_force() is None
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "line"),
+    [
+        ("sluice: 1\npools:\n  - name: x\n    size: 1\n", "pools[0].size", 4),
+        ("sluice: 1\nmodels:\n  - pool: x\n", "models[0].name", 3),
+        ("sluice: 1\nmore: 1\n", "more", 2),
+        ("sluice: 2\n", "sluice", 1),
+        ("sluice: 1\nmodels:\n  - name: new\n", "models[0].pool", 3),
+        (
+            "sluice: 1\nrouting:\n  rules:\n    - name: a\n      step: 1\n",
+            "routing.rules[0].step",
+            5,
+        ),
+        ("sluice: 1\norganizations:\n  - name: Nobody\n", "organizations[0].name", 3),
+        (
+            "sluice: 1\nmodels:\n  - name: small\n    price: {input: x, cached: 0, output: 0}\n",
+            "models[0].price",
+            4,
+        ),
+        ("sluice: 1\npools:\n  - name: x\n  - name: x\n", "pools[1].name", 4),
+    ],
+)
+def test_errors_have_their_path_and_line(cast: Cast, text: str, path: str, line: int) -> None:
+    found = errors(text)
+    assert list(found) == [path]
+    assert f"(line {line})" in found[path][0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a: [",
+        "a: 1\na: 2\n",
+        "a: &x 1\nb: *x\n",
+        "--- 1\n--- 2\n",
+        "!!python/object/apply:os.system [id]",
+        "a: " + "[" * 100 + "]" * 100,
+        "x" * 1_000_001,
+    ],
+    ids=["empty", "broken", "twice", "alias", "two", "tag", "deep", "long"],
+)
+def test_what_is_no_plain_yaml_is_refused(cast: Cast, text: str) -> None:
+    assert errors(text)
+
+
+def test_only_who_runs_the_installation_may(cast: Cast) -> None:
+    for actor in (cast.alice, cast.bob):
+        with pytest.raises(PermissionDenied, match=Action.CONFIG_MANAGE):
+            configuration_export(actor=actor)
+        with pytest.raises(PermissionDenied):
+            configuration_apply(actor=actor, text=WHOLE)
+    changes = configuration_apply(actor=cast.stella, text=WHOLE, dry_run=False)
+    assert changes
+    labels = rows("SELECT DISTINCT actor_label FROM audit_entries WHERE action = 'budget.set'")
+    assert labels == [("stella@example.org",)]
+
+
+def test_staff_cannot_say_what_a_driver_runs(cast: Cast) -> None:
+    text = "sluice: 1\npools:\n  - name: default\n    start_command: reboot\n"
+    assert list(errors(text)) == ["pools[0].start_command"]
+
+
+def test_no_secret_and_no_key_is_in_an_export(cast: Cast) -> None:
+    exported = configuration_export(actor=OPERATOR)
+    assert "sk_" not in exported and "start_command" not in exported
+
+
+def test_a_rule_that_was_published_meanwhile_is_replaced_by_a_new_version(cast: Cast) -> None:
+    publish(generates("first", "small"))
+    apply(WHOLE)
+    in_force = ruleset_in_force()
+    assert in_force is not None and in_force.version == 2
+    model = model_find(name="small")
+    assert model is not None and model.output_tokens_max == 512
+    assert project_named(cast.acme, name="night") is not None
