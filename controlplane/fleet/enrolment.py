@@ -19,6 +19,7 @@ from controlplane.catalog.pools import pool_known
 from controlplane.core.audit import Actor, audit_record
 from controlplane.core.permissions import Action
 from controlplane.fleet.models import EnrolmentToken, Node, NodeCredential, Standing
+from controlplane.fleet.services import clean_node_name
 from controlplane.kernel.keyformat import (
     ENROL_PREFIX,
     NODE_PREFIX,
@@ -29,7 +30,7 @@ from controlplane.kernel.keyformat import (
 )
 from controlplane.tenants.access import require
 from controlplane.tenants.models import User
-from controlplane.tenants.services import clean_models, clean_name
+from controlplane.tenants.services import clean_models
 
 LIFE_HOURS_MAX = 24
 LIFE_HOURS_DEFAULT = 1
@@ -126,7 +127,7 @@ def token_redeem(*, secret: str, name: str, pool: str) -> Enrolled:
     A wrong name or pool does not use the token up. A name in use is refused: a token lets a new
     node in, it never takes over one that is here.
     """
-    name = clean_name(name)
+    name = clean_node_name(name)
     with transaction.atomic():
         token = _token(secret)
         if pool != token.pool:

@@ -76,11 +76,16 @@ def node_forgive(*, actor: Actor, node: Node) -> bool:
 
 
 def node_allow(*, actor: Actor, node: Node, models: Iterable[str] | None) -> None:
-    """Which models it may serve, None for any; its links are made anew under the new list."""
+    """Which models it may serve, None for any; its links are made anew under the new list.
+
+    Raises ValidationError for a node without a credential, as one that was removed.
+    """
     require(actor, Action.FLEET_MANAGE)
     allowed = clean_models(models)
     with transaction.atomic():
-        NodeCredential.objects.filter(node=node, revoked_at=None).update(allowed_models=allowed)
+        valid = NodeCredential.objects.filter(node=node, revoked_at=None)
+        if not valid.update(allowed_models=allowed):
+            raise ValidationError({"node": f"{node.name} has no credential: enrol it again."})
         _audit(actor, node, "node.allow", {"name": node.name, "models": allowed})
 
 

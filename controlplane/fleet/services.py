@@ -1,5 +1,6 @@
 """Letting nodes in. What is seen of them is written by gateways (`sql/gateway_functions.sql`)."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -17,6 +18,9 @@ from controlplane.tenants.access import require
 from controlplane.tenants.models import User
 from controlplane.tenants.services import REASON_CHARS_MAX, clean_models, clean_name
 
+# How gateways say a node's id where they might as well say its name.
+_ID = re.compile(r"[0-9a-f]{32}")
+
 
 @dataclass(frozen=True)
 class CreatedCredential:
@@ -24,6 +28,14 @@ class CreatedCredential:
 
     credential: NodeCredential
     secret: str = field(repr=False)
+
+
+def clean_node_name(name: str) -> str:
+    """A name that cannot be taken for another node's id; raises ValidationError."""
+    name = clean_name(name)
+    if _ID.fullmatch(name):
+        raise ValidationError({"name": "Must not be 32 hexadecimal digits, as ids of nodes are."})
+    return name
 
 
 def node_credential_create(
@@ -35,7 +47,7 @@ def node_credential_create(
     approved by that, also one that was waiting, draining or removed.
     """
     require(actor, Action.FLEET_MANAGE)
-    name = clean_name(name)
+    name = clean_node_name(name)
     pool_known(pool)
     made = new_credential(NODE_PREFIX)
     with transaction.atomic():

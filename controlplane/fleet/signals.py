@@ -51,11 +51,14 @@ def signal_of(view: PoolView, now: datetime) -> Signal:
 
 
 def _remember(pool: Pool, wanted: int, now: datetime) -> int:
+    before = _remembered(pool)
+    # Read by many and often, while it seldom moves: most readers need no lock.
+    if before is not None and scale_next(before, wanted, now.timestamp()) == before:
+        return min(before.desired, pool.nodes_max)
     with transaction.atomic():
         # The pool's row is the lock: two readers make one step after the other.
         Pool.objects.select_for_update().only("id").get(id=pool.id)
-        row = PoolScale.objects.filter(pool=pool).first()
-        before = _scale(row) if row else None
+        before = _remembered(pool)
         after = scale_next(before, wanted, now.timestamp())
         # What is wanted has its bounds already; what is remembered may be of older ones.
         desired = min(after.desired, pool.nodes_max)
@@ -72,7 +75,10 @@ def _remember(pool: Pool, wanted: int, now: datetime) -> int:
     return desired
 
 
-def _scale(row: PoolScale) -> Scale:
+def _remembered(pool: Pool) -> Scale | None:
+    row = PoolScale.objects.filter(pool=pool).first()
+    if row is None:
+        return None
     since = row.low_since
     return Scale(
         desired=row.desired,

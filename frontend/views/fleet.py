@@ -159,7 +159,11 @@ def token_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         approved=wanted["approved"],
         life_hours=wanted["life_hours"],
     )
-    made = token_create(actor=viewer.user, draft=draft)
+    try:
+        made = token_create(actor=viewer.user, draft=draft)
+    except ValidationError as error:
+        form.add_error(None, error)
+        return _index(request, viewer, form)
     command = enrol_command(
         gateway_url(request),
         page_url(request),

@@ -50,6 +50,7 @@ def test_only_staff_and_only_sound_names() -> None:
         node_credential_create(actor=cast.alice, name="n1", pool="default")
     with pytest.raises(PermissionDenied):
         node_list(user=cast.alice)
-    for wrong in ({"name": "", "pool": "default"}, {"name": "n", "pool": "Not A Pool"}):
+    id_like = {"name": "0123456789abcdef" * 2, "pool": "default"}
+    for wrong in ({"name": "", "pool": "default"}, {"name": "n", "pool": "Not A Pool"}, id_like):
         with pytest.raises(ValidationError):
             node_credential_create(actor=cast.stella, **wrong)

@@ -75,7 +75,7 @@ def test_nodes_follow_the_signal_up_and_down(product: Product, driver: Driver) -
     assert driver.names == {"default-host-1"}
     assert Node.objects.get(name="default-host-1").facts["cold_start_ms"] > 0
     # A queue that one node cannot take asks for more than there may be.
-    waiting = json.dumps({"models": {"sluice-5m": 500}})
+    waiting = json.dumps({"pools": {"default": 500}})
     rows("SELECT fleet_links('another', '[]'::jsonb, %s::jsonb)", waiting)
     _until(driver, lambda: len(driver.names) == 2)
     rows("SELECT fleet_links('another', '[]'::jsonb, '{}'::jsonb)")

@@ -10,12 +10,14 @@ from django.test import override_settings
 from django.utils import timezone
 
 from controlplane.catalog.pools import PoolDraft, pool_set
+from controlplane.catalog.services import ModelDraft, model_create
 from controlplane.core.audit import OPERATOR
 from controlplane.core.permissions import Role
 from controlplane.fleet.models import DigestState, ModelDigest, Node, NodeCredential
 from controlplane.fleet.services import node_credential_create
 from controlplane.kernel.keyformat import ENROL_PREFIX, parse_credential
 from controlplane.tenants.people import membership_set
+from controlplane.tenants.services import ALLOWED_MODELS_MAX
 from tests.support.people import Cast, make_cast, signed_in
 
 
@@ -117,6 +119,32 @@ def test_wrong_values_are_told_by_name(cast: Cast) -> None:
         answer = stella.post("/fleet/pools", {**pool, "warm_schedule": typed}, follow=True)
         assert "warm_schedule: " in answer.content.decode() and told in answer.content.decode()
     assert Node.objects.get().standing == "active"
+
+
+def test_more_models_than_a_token_names_are_told_at_the_field(cast: Cast) -> None:
+    names = [f"m{number}" for number in range(ALLOWED_MODELS_MAX + 1)]
+    for name in names:
+        model = ModelDraft(
+            name=name,
+            task="generate",
+            pool="default",
+            context_window=64,
+            output_tokens_default=8,
+            output_tokens_max=8,
+        )
+        model_create(actor=OPERATOR, draft=model)
+    wanted = {"name": "n", "pool": "default", "life_hours": "1", "models": names}
+    answer = signed_in(cast.stella).post("/fleet/tokens", wanted)
+    assert answer.status_code == 422
+    assert f"Name 1 to {ALLOWED_MODELS_MAX} models" in answer.content.decode()
+
+
+def test_a_removed_node_has_no_list_of_models(cast: Cast) -> None:
+    stella, node = signed_in(cast.stella), _node()
+    act = f"/fleet/nodes/{node.id.hex}/"
+    assert stella.post(act + "remove").status_code == 302
+    answer = stella.post(act + "models", {"models": ["m"]}, follow=True)
+    assert "n1 has no credential" in answer.content.decode()
 
 
 def test_a_pool_without_room_keeps_none_when_its_form_is_saved(cast: Cast) -> None:
