@@ -37,11 +37,16 @@ NAVIGATION = (
     NavigationEntry("requests", "Requests", Action.REQUEST_VIEW),
     NavigationEntry("keys", "Keys", Action.KEY_VIEW),
     NavigationEntry("playground", "Playground", Action.PLAYGROUND_USE),
+    NavigationEntry("api_page", "API & snippets", Action.KEY_VIEW),
+    NavigationEntry("exports", "Exports", Action.EXPORT_MAKE),
     NavigationEntry("projects", "Projects", Action.ORGANIZATION_VIEW),
     NavigationEntry("members", "Members", Action.MEMBER_VIEW),
+    NavigationEntry("admin_keys", "Admin keys", Action.ADMIN_KEY_MANAGE),
+    NavigationEntry("audit", "Audit", Action.AUDIT_VIEW),
     NavigationEntry("fleet", "Fleet", Action.FLEET_VIEW),
     NavigationEntry("routing", "Routing", Action.ROUTING_MANAGE),
     NavigationEntry("shares", "Shares", Action.ROUTING_MANAGE),
+    NavigationEntry("audit_installation", "Installation audit", Action.INSTALLATION_AUDIT),
 )
 
 

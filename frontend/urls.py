@@ -5,6 +5,10 @@ from django.urls import path, register_converter
 from frontend.converters import HexId
 from frontend.views import (
     account,
+    admin_keys,
+    api_page,
+    audit,
+    exports,
     fleet,
     keys,
     members,
@@ -61,6 +65,21 @@ urlpatterns = [
     path(
         "shares/<hexid:organization_id>/<hexid:project_id>", projects.share_save, name="share_save"
     ),
+    path("admin-keys", admin_keys.admin_key_index, name="admin_keys"),
+    path("admin-keys/create", admin_keys.admin_key_create, name="admin_key_create"),
+    path(
+        "admin-keys/<hexid:key_id>/revoke", admin_keys.admin_key_revoke, name="admin_key_revoke"
+    ),
+    path("developers", api_page.api_page, name="api_page"),
+    path("developers/api", api_page.api_docs, name="api_docs"),
+    path("audit", audit.audit_index, name="audit"),
+    path("audit.csv", audit.audit_csv, name="audit_csv"),
+    path("audit/installation", audit.audit_installation, name="audit_installation"),
+    path("audit/installation.csv", audit.audit_installation_csv, name="audit_installation_csv"),
+    path("exports", exports.export_index, name="exports"),
+    path("exports/rows", exports.export_rows, name="export_rows"),
+    path("exports/<hexid:export_id>/file", exports.export_file, name="export_file"),
+    path("exports/<hexid:export_id>/manifest", exports.export_manifest, name="export_manifest"),
     path("organization", account.organization_choose, name="organization_choose"),
     path("sign-in", account.sign_in, name="sign_in"),
     path("sign-in/second", account.second_factor, name="second_factor"),

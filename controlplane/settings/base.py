@@ -28,6 +28,7 @@ INSTALLED_APPS = [
     "axes",
     "csp",
     "drf_spectacular",
+    "drf_spectacular_sidecar",
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",

@@ -1,0 +1,30 @@
+// The API's description, drawn by Swagger UI; what is tried goes out with this session.
+
+const place = document.getElementById("reference");
+const SAFE = new Set(["GET", "HEAD"]);
+
+function withToken(request) {
+  const own = new URL(request.url, location.href).origin === location.origin;
+  if (own && !SAFE.has((request.method ?? "GET").toUpperCase())) {
+    request.headers["X-CSRFToken"] = place.dataset.token;
+  }
+  return request;
+}
+
+if (globalThis.SwaggerUIBundle) {
+  globalThis.SwaggerUIBundle({
+    domNode: place,
+    url: place.dataset.schema,
+    presets: [globalThis.SwaggerUIBundle.presets.apis],
+    layout: "BaseLayout",
+    docExpansion: "list",
+    deepLinking: true,
+    filter: true,
+    tryItOutEnabled: true,
+    persistAuthorization: false,
+    validatorUrl: null,
+    requestInterceptor: withToken,
+  });
+} else {
+  place.textContent = "The page's script did not load; the description itself is at the link above.";
+}

@@ -1,0 +1,63 @@
+"""The developer's pages in Chromium: snippets, admin keys, and the reference that tries itself."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.site import Site
+from tests.browser.watch import DESK, PHONE, Watch, serious_findings, wider_than_screen
+
+HISTORY = False
+
+
+@pytest.mark.parametrize(("size", "dark"), [(DESK, False), (PHONE, True)])
+def test_pages_are_accessible_and_fit(
+    site: Site, watch: Watch, size: tuple[int, int], dark: bool
+) -> None:
+    page = watch.sign_in(site, size=size, dark=dark)
+    for path in ("/developers", "/admin-keys"):
+        page.goto(path)
+        assert serious_findings(page) == [], path
+        assert wider_than_screen(page) <= 0, path
+
+
+def test_an_admin_key_is_made_shown_once_and_revoked(site: Site, watch: Watch) -> None:
+    page = watch.sign_in(site)
+    page.goto("/admin-keys")
+    page.get_by_role("button", name="Create the first admin key").click()
+    page.get_by_label("Label").fill("cost report")
+    page.get_by_label("It may").select_option(["ledger.view", "request.view"])
+    page.get_by_role("dialog").get_by_role("button", name="Create admin key").click()
+    secret = page.locator("#new-key").inner_text()
+    assert secret.startswith("admin_sluice_")
+    answer = page.request.get(
+        f"{site.url}/v1/organization/projects", headers={"authorization": f"Bearer {secret}"}
+    )
+    assert [one["name"] for one in answer.json()["data"]] == ["web"]
+    page.get_by_role("link", name="Done, hide it").click()
+    assert secret not in page.content()
+    page.get_by_role("button", name=re.compile("^Revoke")).first.click()
+    page.get_by_role("button", name="Revoke the key").click()
+    expect(page.locator("tbody .status").first).to_have_text("revoked")
+    refused = page.request.get(
+        f"{site.url}/v1/organization/projects", headers={"authorization": f"Bearer {secret}"}
+    )
+    assert refused.status == 401
+
+
+def test_the_reference_is_drawn_within_the_policy_and_tries_an_operation(
+    site: Site, watch: Watch
+) -> None:
+    page = watch.sign_in(site)
+    page.goto("/developers/api")
+    expect(page.locator(".opblock").first).to_be_visible(timeout=20_000)
+    operation = page.locator("#operations-organization-organization_projects_get")
+    operation.scroll_into_view_if_needed()
+    operation.locator(".opblock-summary").click()
+    operation.get_by_role("button", name="Execute").click()
+    expect(operation.locator(".live-responses-table")).to_contain_text('"web"', timeout=10_000)
+    page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
+    assert wider_than_screen(page) <= 0
