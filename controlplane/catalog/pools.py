@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from hashlib import sha256
 from typing import Any
 
 from django.core.exceptions import PermissionDenied, ValidationError
@@ -52,8 +53,9 @@ def pool_set(*, actor: Actor, draft: PoolDraft) -> Pool:
     require(actor, Action.FLEET_MANAGE)
     with transaction.atomic():
         pool = Pool.objects.select_for_update().filter(name=draft.name).first()
-        before = pool.start_command if pool else ""
-        if draft.start_command != before and not isinstance(actor, Operator):
+        command = pool.start_command if pool else ""
+        before = _facts(pool) if pool else {}
+        if draft.start_command != command and not isinstance(actor, Operator):
             raise PermissionDenied("start_command")
         made = pool or Pool(name=draft.name)
         if pool is not None and pool.task != draft.task:
@@ -62,7 +64,15 @@ def pool_set(*, actor: Actor, draft: PoolDraft) -> Pool:
             setattr(made, name, value)
         _check(made)
         made.save()
-        audit_record(actor, "pool.set", subject=made, organization_id=None, detail=_facts(draft))
+        facts = _facts(draft)
+        audit_record(
+            actor,
+            "pool.set",
+            subject=made,
+            organization_id=None,
+            detail=facts,
+            changed=(before, facts),
+        )
     return made
 
 
@@ -83,5 +93,10 @@ def _check(pool: Pool) -> None:
     pool.full_clean()
 
 
-def _facts(draft: PoolDraft) -> Facts:
-    return {**asdict(draft), "warm_schedule": [str(window) for window in draft.warm_schedule]}
+def _facts(pool: Pool | PoolDraft) -> Facts:
+    """What the audit keeps; a command may have a secret in it, so only its hash."""
+    told: Facts = {each.name: getattr(pool, each.name) for each in fields(PoolDraft)}
+    command = pool.start_command
+    told["start_command"] = f"sha256:{sha256(command.encode()).hexdigest()}" if command else ""
+    told["warm_schedule"] = [str(window) for window in pool.warm_schedule]
+    return told

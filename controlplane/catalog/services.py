@@ -67,6 +67,7 @@ def model_create(*, actor: Actor, draft: ModelDraft) -> Model:
 def model_enable(*, actor: Actor, model: Model, enabled: bool) -> Model:
     """Serve a model or stop serving it."""
     require(actor, Action.CATALOG_MANAGE)
+    before = model.enabled
     with transaction.atomic():
         model.enabled = enabled
         model.save(update_fields=["enabled"])
@@ -76,6 +77,7 @@ def model_enable(*, actor: Actor, model: Model, enabled: bool) -> Model:
             subject=model,
             organization_id=None,
             detail={"name": model.name, "enabled": enabled},
+            changed=({"enabled": before}, {"enabled": enabled}),
         )
     return model
 

@@ -47,6 +47,7 @@ class Action(StrEnum):
     CREDIT_GRANT = "credit.grant"
     MARGIN_VIEW = "margin.view"
     CONFIG_MANAGE = "config.manage"
+    INSTALLATION_AUDIT = "installation.audit"
 
 
 PLATFORM_ACTIONS = frozenset(
@@ -60,6 +61,7 @@ PLATFORM_ACTIONS = frozenset(
         Action.CREDIT_GRANT,
         Action.MARGIN_VIEW,
         Action.CONFIG_MANAGE,
+        Action.INSTALLATION_AUDIT,
     }
 )
 _SEE = frozenset({Action.ORGANIZATION_VIEW, Action.REQUEST_VIEW})

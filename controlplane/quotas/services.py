@@ -45,6 +45,7 @@ def rate_limit_set(
     wanted = LimitSet(requests_per_min, tokens_per_min, requests_per_day, concurrency)
     check_limits(wanted)
     with organization_scope([organization_id]):
+        before = RateLimit.objects.filter(subject_id=subject_id).first()
         made: RateLimit | None = None
         if any(value is not None for value in wanted):
             made, _ = RateLimit.objects.update_or_create(
@@ -63,6 +64,10 @@ def rate_limit_set(
             subject=subject,
             organization_id=organization_id,
             detail={"scope": scope.value, **wanted._asdict()},
+            changed=(
+                {name: getattr(before, name, None) for name in wanted._fields},
+                wanted._asdict(),
+            ),
         )
     return made
 

@@ -38,6 +38,7 @@ def membership_set(
             subject=made,
             organization_id=organization.id,
             detail={"user": user.email, "role": role.value, "before": before and before.value},
+            changed=({"role": before and before.value}, {"role": role.value}),
         )
     return made
 

@@ -6,10 +6,9 @@ All return lists or objects, never lazy queries: a query read after its scope wo
 import uuid
 
 from controlplane.core.audit import Actor, Operator
-from controlplane.core.models import AuditEntry
 from controlplane.core.permissions import Action, Role, role_allows
 from controlplane.core.scope import organization_scope, person_scope
-from controlplane.tenants.access import allows, require, role_of
+from controlplane.tenants.access import allows, role_of
 from controlplane.tenants.models import AdminKey, ApiKey, Membership, Organization, Project, User
 
 PAGE_ROWS_MAX = 200
@@ -85,15 +84,3 @@ def apikey_get(*, user: Actor, apikey_id: uuid.UUID) -> ApiKey:
     """One key by its row id; raises DoesNotExist for those of strangers."""
     with organization_scope(organization_ids(user=user, action=Action.KEY_VIEW)):
         return ApiKey.objects.select_related("project", "organization").get(id=apikey_id)
-
-
-def audit_list(
-    *, user: Actor, organization_id: uuid.UUID, before: uuid.UUID | None = None
-) -> list[AuditEntry]:
-    """An organization's audit rows, newest first, a page at a time."""
-    require(user, Action.AUDIT_VIEW, organization_id)
-    with organization_scope([organization_id]):
-        rows = AuditEntry.objects.order_by("-id")
-        if before is not None:
-            rows = rows.filter(id__lt=before)
-        return list(rows[:PAGE_ROWS_MAX])

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from django.conf import settings
 from django.core.exceptions import ValidationError
 
-from controlplane.core.audit import Actor, audit_record
+from controlplane.core.audit import Actor, Facts, audit_record
 from controlplane.core.permissions import Action, Role
 from controlplane.core.scope import organization_scope
 from controlplane.kernel.clock import wall_s
@@ -80,6 +80,7 @@ def project_rename(*, actor: Actor, project: Project, name: str) -> Project:
             subject=project,
             organization_id=project.organization_id,
             detail={"name": name, "before": before},
+            changed=({"name": before}, {"name": name}),
         )
     return project
 
@@ -91,6 +92,8 @@ def project_update(
     require(actor, Action.PROJECT_UPDATE, project.organization_id)
     if safety_mode not in SafetyMode.values:
         raise ValidationError({"safety_mode": f"Must be one of {', '.join(SafetyMode.values)}."})
+    wanted: Facts = {"safety_mode": safety_mode, "allow_content_logging": allow_content_logging}
+    before: Facts = {name: getattr(project, name) for name in wanted}
     with organization_scope([project.organization_id]):
         project.safety_mode = safety_mode
         project.allow_content_logging = allow_content_logging
@@ -100,7 +103,8 @@ def project_update(
             "project.update",
             subject=project,
             organization_id=project.organization_id,
-            detail={"safety_mode": safety_mode, "allow_content_logging": allow_content_logging},
+            detail=wanted,
+            changed=(before, wanted),
         )
     return project
 
@@ -113,6 +117,7 @@ def project_weigh(*, actor: Actor, project: Project, weight: int) -> Project:
     require(actor, Action.ROUTING_MANAGE)
     if not WEIGHT_MIN <= weight <= WEIGHT_MAX:
         raise ValidationError({"weight": f"Must be {WEIGHT_MIN} to {WEIGHT_MAX}."})
+    before: Facts = {"weight": project.weight}
     with organization_scope([project.organization_id]):
         project.weight = weight
         project.save(update_fields=["weight"])
@@ -122,6 +127,7 @@ def project_weigh(*, actor: Actor, project: Project, weight: int) -> Project:
             subject=project,
             organization_id=project.organization_id,
             detail={"weight": weight},
+            changed=(before, {"weight": weight}),
         )
     return project
 

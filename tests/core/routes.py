@@ -49,7 +49,11 @@ class Route:
 
 
 R = Route
+BILLING = "api/billing/organizations/<uuid:organization_id>"
 RULES = {"rules": [], "note": ""}
+PROMPT = "api/catalog/templates/<uuid:organization>/<str:name>"
+PROMPT_VERSION = f"{PROMPT}/versions/<int:version>"
+PROMPT_BODY = {"messages": [{"role": "user", "content": "x"}]}
 
 ROUTES: tuple[Route, ...] = (
     # Pages: people
@@ -73,6 +77,25 @@ ROUTES: tuple[Route, ...] = (
     R("GET", "keys/create", Action.KEY_CREATE),
     R("POST", "keys/create", Action.KEY_CREATE),
     R("POST", "keys/<hexid:apikey_id>/revoke", Action.KEY_REVOKE),
+    # Audit
+    R("GET", "audit", Action.AUDIT_VIEW),
+    R("GET", "audit.csv", Action.AUDIT_VIEW),
+    R("GET", "audit/installation", Action.INSTALLATION_AUDIT),
+    R("GET", "audit/installation.csv", Action.INSTALLATION_AUDIT),
+    R("GET", "api/audit", Action.INSTALLATION_AUDIT),
+    R("GET", "api/audit/head", Action.INSTALLATION_AUDIT),
+    R("GET", "api/organizations/<uuid:organization_id>/audit", Action.AUDIT_VIEW),
+    # Exports
+    R("GET", "exports", Action.EXPORT_MAKE),
+    R("POST", "exports", Action.EXPORT_MAKE),
+    R("GET", "exports/rows", Action.EXPORT_MAKE),
+    R("GET", "exports/<hexid:export_id>/file", Action.EXPORT_MAKE),
+    R("GET", "exports/<hexid:export_id>/manifest", Action.EXPORT_MAKE),
+    R("GET", f"{BILLING}/exports", Action.EXPORT_MAKE),
+    R("POST", f"{BILLING}/exports", Action.EXPORT_MAKE, {"kind": "usage", "period": "2025-10"}),
+    R("GET", f"{BILLING}/exports/stream", Action.EXPORT_MAKE, query="kind=usage&period=2025-10"),
+    R("GET", f"{BILLING}/exports/<uuid:export_id>", Action.EXPORT_MAKE),
+    R("GET", f"{BILLING}/exports/<uuid:export_id>/file", Action.EXPORT_MAKE),
     # Pages: fleet and routing, for staff
     R("GET", "fleet", Action.FLEET_VIEW),
     R("GET", "fleet/tokens", Action.FLEET_MANAGE),
@@ -112,6 +135,30 @@ ROUTES: tuple[Route, ...] = (
     R("POST", "api/fleet/nodes/<path:name>/undrain", Action.FLEET_MANAGE),
     R("POST", "api/fleet/nodes/<path:name>/remove", Action.FLEET_MANAGE),
     R("POST", "api/fleet/nodes/<path:name>/forgive", Action.FLEET_MANAGE),
+    # API: prompt templates
+    R("GET", "api/catalog/templates/<uuid:organization>", Action.TEMPLATE_VIEW),
+    R("POST", "api/catalog/templates/<uuid:organization>", Action.TEMPLATE_MANAGE, {"name": "new"}),
+    R("GET", PROMPT, Action.TEMPLATE_VIEW),
+    R("POST", f"{PROMPT}/versions", Action.TEMPLATE_MANAGE, {"body": PROMPT_BODY}),
+    R("POST", f"{PROMPT}/rollback", Action.TEMPLATE_MANAGE),
+    R("GET", PROMPT_VERSION, Action.TEMPLATE_VIEW),
+    R("PUT", PROMPT_VERSION, Action.TEMPLATE_MANAGE, {"body": PROMPT_BODY, "revision": 1}),
+    R("DELETE", PROMPT_VERSION, Action.TEMPLATE_MANAGE),
+    R("POST", f"{PROMPT_VERSION}/dry-run", Action.TEMPLATE_VIEW),
+    R("POST", f"{PROMPT_VERSION}/publish", Action.TEMPLATE_MANAGE, {"revision": 1}),
+    R(
+        "POST",
+        f"{PROMPT_VERSION}/canary",
+        Action.TEMPLATE_MANAGE,
+        {"revision": 1, "share_permille": 10},
+    ),
+    R("POST", f"{PROMPT_VERSION}/stop", Action.TEMPLATE_MANAGE),
+    # API: configuration as code
+    R("GET", "api/blueprint", Action.CONFIG_MANAGE),
+    R("POST", "api/blueprint/validate", Action.CONFIG_MANAGE),
+    R("POST", "api/blueprint/diff", Action.CONFIG_MANAGE),
+    R("POST", "api/blueprint/apply", Action.CONFIG_MANAGE),
+    # API: routing
     R("GET", "api/routing/versions", Action.ROUTING_MANAGE),
     R("POST", "api/routing/versions", Action.ROUTING_MANAGE, RULES),
     R("GET", "api/routing/versions/<int:version>", Action.ROUTING_MANAGE),

@@ -10,8 +10,8 @@ from controlplane.core.scope import organization_scope
 from controlplane.fleet.enrolment import TokenDraft, token_create, token_redeem
 from controlplane.fleet.services import node_credential_create
 from controlplane.tenants.accounts import setup_link_create
+from controlplane.tenants.audit import audit_search
 from controlplane.tenants.keys import apikey_create
-from controlplane.tenants.selectors import audit_list
 from controlplane.tenants.services import playground_token_create
 from tests.support.money import rows
 from tests.support.people import make_cast
@@ -47,16 +47,16 @@ def test_rows_cannot_be_changed_by_anyone(statement: str) -> None:
 
 def test_the_row_vanishes_with_its_change() -> None:
     cast = make_cast()
-    before = len(audit_list(user=cast.alice, organization_id=cast.acme.id))
+    before = len(audit_search(actor=cast.alice, organization_id=cast.acme.id).rows)
     with pytest.raises(RuntimeError), transaction.atomic():
         apikey_create(actor=cast.alice, project=cast.project, label="lost")
         raise RuntimeError
-    assert len(audit_list(user=cast.alice, organization_id=cast.acme.id)) == before
+    assert len(audit_search(actor=cast.alice, organization_id=cast.acme.id).rows) == before
 
 
 def test_each_organization_sees_its_own() -> None:
     cast = make_cast()
-    mine = audit_list(user=cast.alice, organization_id=cast.acme.id)
+    mine = audit_search(actor=cast.alice, organization_id=cast.acme.id).rows
     assert {row.action for row in mine} == {
         "organization.create",
         "membership.set",

@@ -16,7 +16,8 @@ from controlplane.tenants.key_terms import KeyTerms
 from controlplane.tenants.keys import apikey_create, apikey_revoke
 from controlplane.tenants.models import ApiKey
 from controlplane.tenants.people import membership_set
-from controlplane.tenants.selectors import apikey_get, apikey_list, audit_list
+from controlplane.tenants.audit import audit_search
+from controlplane.tenants.selectors import apikey_get, apikey_list
 from tests.support.people import make_cast
 
 pytestmark = pytest.mark.usefixtures("database")
@@ -47,7 +48,7 @@ def test_revoking_happens_once_and_is_audited() -> None:
     stored = apikey_get(user=cast.alice, apikey_id=key.id)
     assert stored.state(timezone.now()) == "revoked"
     assert stored.revoked_reason == "leaked"
-    newest = audit_list(user=cast.alice, organization_id=cast.acme.id)[0]
+    newest = audit_search(actor=cast.alice, organization_id=cast.acme.id).rows[0]
     assert (newest.action, newest.actor_label) == ("apikey.revoke", "bob@example.org")
 
 
@@ -114,7 +115,7 @@ def test_tags_and_priority_are_kept_and_audited() -> None:
     ).key
     stored = apikey_get(user=cast.alice, apikey_id=key.id)
     assert (stored.tags, stored.priority) == (["batch", "night"], PRIORITY_LOW)
-    newest = audit_list(user=cast.alice, organization_id=cast.acme.id)[0]
+    newest = audit_search(actor=cast.alice, organization_id=cast.acme.id).rows[0]
     assert (newest.detail["tags"], newest.detail["priority"]) == (["batch", "night"], PRIORITY_LOW)
 
 

@@ -25,7 +25,8 @@ from controlplane.tenants.key_terms import (
 from controlplane.tenants.keys import OVERLAP_DAYS_MAX, apikey_create, apikey_revoke, apikey_rotate
 from controlplane.tenants.models import ApiKey
 from controlplane.tenants.people import membership_set
-from controlplane.tenants.selectors import apikey_get, audit_list
+from controlplane.tenants.audit import audit_search
+from controlplane.tenants.selectors import apikey_get
 from tests.support.people import make_cast
 
 MODELS = ("m-1", "m-2", "m-3")
@@ -82,7 +83,7 @@ def test_scopes_are_kept_as_they_were_asked_for() -> None:
     stored = apikey_get(user=cast.alice, apikey_id=key.id)
     assert stored.allowed_endpoints == ["chat", "key"]
     assert stored.networks == ["10.0.0.0/8", "192.0.2.7/32"]
-    newest = audit_list(user=cast.alice, organization_id=cast.acme.id)[0]
+    newest = audit_search(actor=cast.alice, organization_id=cast.acme.id).rows[0]
     assert newest.detail["networks"] == stored.networks
     assert newest.detail["endpoints"] == stored.allowed_endpoints
 
@@ -151,7 +152,7 @@ def test_rotation_keeps_the_terms_and_ends_the_old_key_after_the_overlap() -> No
     assert timedelta(0) <= before.expires_at - began - timedelta(days=3) < timedelta(minutes=1)
     assert timedelta(days=89) < new.expires_at - began < timedelta(days=91)
     assert {before.state(began), new.state(timezone.now())} == {"active"}
-    newest = audit_list(user=cast.alice, organization_id=cast.acme.id)[0]
+    newest = audit_search(actor=cast.alice, organization_id=cast.acme.id).rows[0]
     assert (newest.action, newest.subject_id) == ("apikey.rotate", new.id)
     assert newest.detail["replaces"] == old.redacted
     again = apikey_rotate(actor=cast.bob, key=new).key
