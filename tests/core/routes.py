@@ -54,6 +54,9 @@ RULES = {"rules": [], "note": ""}
 PROMPT = "api/catalog/templates/<uuid:organization>/<str:name>"
 PROMPT_VERSION = f"{PROMPT}/versions/<int:version>"
 PROMPT_BODY = {"messages": [{"role": "user", "content": "x"}]}
+PROMPT = "api/catalog/templates/<uuid:organization>/<str:name>"
+PROMPT_VERSION = f"{PROMPT}/versions/<int:version>"
+PROMPT_BODY = {"messages": [{"role": "user", "content": "x"}]}
 
 ROUTES: tuple[Route, ...] = (
     # Pages: people
@@ -135,6 +138,30 @@ ROUTES: tuple[Route, ...] = (
     R("POST", "api/fleet/nodes/<path:name>/undrain", Action.FLEET_MANAGE),
     R("POST", "api/fleet/nodes/<path:name>/remove", Action.FLEET_MANAGE),
     R("POST", "api/fleet/nodes/<path:name>/forgive", Action.FLEET_MANAGE),
+    # API: prompt templates
+    R("GET", "api/catalog/templates/<uuid:organization>", Action.TEMPLATE_VIEW),
+    R("POST", "api/catalog/templates/<uuid:organization>", Action.TEMPLATE_MANAGE, {"name": "new"}),
+    R("GET", PROMPT, Action.TEMPLATE_VIEW),
+    R("POST", f"{PROMPT}/versions", Action.TEMPLATE_MANAGE, {"body": PROMPT_BODY}),
+    R("POST", f"{PROMPT}/rollback", Action.TEMPLATE_MANAGE),
+    R("GET", PROMPT_VERSION, Action.TEMPLATE_VIEW),
+    R("PUT", PROMPT_VERSION, Action.TEMPLATE_MANAGE, {"body": PROMPT_BODY, "revision": 1}),
+    R("DELETE", PROMPT_VERSION, Action.TEMPLATE_MANAGE),
+    R("POST", f"{PROMPT_VERSION}/dry-run", Action.TEMPLATE_VIEW),
+    R("POST", f"{PROMPT_VERSION}/publish", Action.TEMPLATE_MANAGE, {"revision": 1}),
+    R(
+        "POST",
+        f"{PROMPT_VERSION}/canary",
+        Action.TEMPLATE_MANAGE,
+        {"revision": 1, "share_permille": 10},
+    ),
+    R("POST", f"{PROMPT_VERSION}/stop", Action.TEMPLATE_MANAGE),
+    # API: configuration as code
+    R("GET", "api/blueprint", Action.CONFIG_MANAGE),
+    R("POST", "api/blueprint/validate", Action.CONFIG_MANAGE),
+    R("POST", "api/blueprint/diff", Action.CONFIG_MANAGE),
+    R("POST", "api/blueprint/apply", Action.CONFIG_MANAGE),
+    # API: routing
     # API: prompt templates
     R("GET", "api/catalog/templates/<uuid:organization>", Action.TEMPLATE_VIEW),
     R("POST", "api/catalog/templates/<uuid:organization>", Action.TEMPLATE_MANAGE, {"name": "new"}),

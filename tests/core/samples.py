@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from django.utils import timezone
 
+from controlplane.catalog.prompts import prompt_create, prompt_draft_create, prompt_publish
 from controlplane.core.audit import OPERATOR
 from controlplane.core.permissions import Role
 from controlplane.fleet.enrolment import TokenDraft, token_create
@@ -40,6 +41,7 @@ class Things:
     node: uuid.UUID
     digest: uuid.UUID
     draft: int
+    prompt: str
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ SAMPLES: dict[str, Sample] = {
     "node_id": Sample(lambda t: t.node.hex),
     "nodes/name": Sample(lambda t: "node-1"),
     "pools/name": Sample(lambda t: "default"),
+    "<uuid:organization>/name": of_tenant(lambda t: t.prompt),
     "action": Sample(lambda t: "drain"),
     "decision": Sample(lambda t: "approve"),
     "digest_id": Sample(lambda t: t.digest),
@@ -103,4 +106,15 @@ def make_things() -> Things:
         node=node.credential.node_id,
         digest=digest.id,
         draft=ruleset_draft_create(actor=OPERATOR, rules=[generates("next", MODEL)]).version,
+        prompt=_make_prompt(cast),
     )
+
+
+def _make_prompt(cast: Cast) -> str:
+    """A template with a version in force and a draft, numbered as those of the rules."""
+    template = prompt_create(actor=cast.alice, organization_id=cast.acme.id, name="support")
+    body = {"messages": [{"role": "user", "content": "x"}]}
+    draft = prompt_draft_create(actor=cast.alice, template=template, body=body)
+    prompt_publish(actor=cast.alice, version=draft)
+    prompt_draft_create(actor=cast.alice, template=template, body=body)
+    return template.name

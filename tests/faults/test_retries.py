@@ -1,0 +1,88 @@
+"""A gateway is killed between charge and answer: a retry is told so, and charged no more."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx2
+import psycopg
+import pytest
+
+from tests.product.books import bills, check_books
+from tests.product.traffic import PATH, Answer, make_body, open_client
+from tests.support.money import eventually, rows, superuser_dsn
+from tests.support.product import Plan, Product
+
+TOKENS = 40
+# The node's report comes once its gateway is back; the ledger's answer is told a while after it.
+TOLD_S_MAX = 40.0
+THEIRS = " WHERE application_name = 'sluice-claims'"
+
+
+async def send(product: Product, client: httpx2.AsyncClient) -> httpx2.Response:
+    headers = {"authorization": f"Bearer {product.key}", "idempotency-key": "one"}
+    body = make_body(tokens=TOKENS, stream=False)
+    return await client.post(PATH, json=body, headers=headers)
+
+
+async def settled_code(product: Product, client: httpx2.AsyncClient) -> str:
+    """What a retry is told once nobody is at it any more."""
+    async with asyncio.timeout(TOLD_S_MAX):
+        while True:
+            answer = await send(product, client)
+            found: str = answer.json().get("error", {}).get("code", "")
+            if found != "idempotency_in_progress":
+                return found
+            await asyncio.sleep(float(answer.headers["retry-after"]))
+
+
+def state() -> list[str]:
+    return [state for (state,) in rows("SELECT state FROM inference_claims")]
+
+
+@pytest.mark.parametrize("product", [Plan(tokens_per_s=40.0)], indirect=True)
+async def test_killed_while_it_generates(product: Product) -> None:
+    (gateway,) = product.gateways
+    async with open_client(product.urls[0]) as client:
+        running = asyncio.create_task(send(product, client))
+        await eventually(lambda: state() == ["held"])
+        gateway.kill()
+        with pytest.raises(httpx2.TransportError):
+            await running
+        gateway.start()
+        await asyncio.to_thread(product.wait_ready)
+        assert await settled_code(product, client) == "idempotency_charged"
+    assert [bill.charges for bill in bills().values()] == [1]
+    await check_books(list[Answer]())
+
+
+@pytest.mark.parametrize("product", [Plan(tokens_per_s=40.0)], indirect=True)
+async def test_killed_after_the_charge_and_before_the_answer_is_kept(product: Product) -> None:
+    """A lock on the claim holds the gateway between the two."""
+    (gateway,) = product.gateways
+    async with open_client(product.urls[0]) as client:
+        running = asyncio.create_task(send(product, client))
+        await eventually(lambda: state() == ["held"])
+        with psycopg.connect(superuser_dsn()) as connection:
+            connection.execute("SELECT 1 FROM inference_claims FOR UPDATE")
+            await eventually(lambda: len(bills()) == 1)
+            gateway.kill()
+            # What it had asked of the database goes with it.
+            rows("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity" + THEIRS)
+        with pytest.raises(httpx2.TransportError):
+            await running
+        assert state() == ["held"]
+        gateway.start()
+        await asyncio.to_thread(product.wait_ready)
+        assert await settled_code(product, client) == "idempotency_charged"
+    assert [bill.charges for bill in bills().values()] == [1]
+    await check_books(list[Answer]())
+
+
+@pytest.mark.parametrize("product", [Plan(gateways=2)], indirect=True)
+async def test_a_retry_may_come_to_another_gateway(product: Product) -> None:
+    async with open_client(product.urls[0]) as client, open_client(product.urls[1]) as other:
+        first = await send(product, client)
+        second = await send(product, other)
+    assert first.status_code == 200 and second.content == first.content
+    assert len(bills()) == 1
