@@ -107,6 +107,12 @@ def allowance_of(
     )
 
 
+def rooms_of(plan: Plan, levels: Sequence[float], gateways: int = 1) -> tuple[Room, ...]:
+    """What each bucket leaves."""
+    rooms = zip(plan.buckets, levels, strict=True)
+    return tuple([_room(bucket, level, gateways) for bucket, level in rooms])
+
+
 def _room(bucket: Bucket, level: float, gateways: int) -> Room:
     # Levels of flights come as if the whole limit were shared, wherever they were counted.
     share = bucket.limit / gateways if bucket.period_s else bucket.limit

@@ -22,6 +22,7 @@ from controlplane.bridge.recorder import PostgresRecorder
 from controlplane.bridge.safety import SafetyClient
 from controlplane.bridge.session import conninfo_from
 from controlplane.bridge.snapshot import SnapshotSource
+from controlplane.bridge.standing import PostgresStandings
 from controlplane.gateway.app import Gateway, Send
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.places import Places
@@ -56,7 +57,10 @@ class RunningGateway:
             trust_first_digest=settings.TRUST_FIRST_DIGEST,
         )
         self.fleet = Fleet(instance, on_report=self._on_report, port=self.fleet_port)
-        self._stores = (self.ledger, self.claims, self.recorder, self.fleet_port)
+        self.standings = PostgresStandings(conninfo)
+        self._stores = (
+            self.ledger, self.claims, self.standings, self.recorder, self.fleet_port,
+        )  # fmt: skip
         # Until the configuration is here nothing counts as approved.
         self.fleet.approve({})
         self.gateways = GatewayList(
@@ -101,6 +105,7 @@ class RunningGateway:
             limiter=limiter,
             ledger=self.ledger,
             claims=self.claims,
+            standings=self.standings,
             recorder=self.recorder,
             safety=self.safety,
             fleet=self.fleet,

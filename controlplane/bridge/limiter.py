@@ -17,11 +17,18 @@ import hiredis
 import msgspec
 import structlog
 
-from controlplane.bridge.buckets import BUCKET_PREFIX, Bucket, Plan, allowance_of, make_plan
+from controlplane.bridge.buckets import (
+    BUCKET_PREFIX,
+    Bucket,
+    Plan,
+    allowance_of,
+    make_plan,
+    rooms_of,
+)
 from controlplane.bridge.flights import Flights
 from controlplane.bridge.rate_share import Adjustment, Division, RateShares
 from controlplane.bridge.redis_link import RedisLink, bulk
-from controlplane.gateway.ports import Allowance
+from controlplane.gateway.ports import Allowance, Room
 from controlplane.gateway.snapshot import KeyRecord, Snapshot
 from controlplane.kernel.clock import monotonic_s
 
@@ -116,12 +123,20 @@ class RedisLimiter:
             return UNLIMITED
         return await self._ask(_Take(plan, tokens, self._loop.create_future()))
 
-    async def look(self, key: KeyRecord) -> Allowance:
-        """What is left in all its buckets; counts nothing."""
+    async def look(self, key: KeyRecord) -> tuple[Room, ...]:
+        """What each of its limits leaves; counts nothing."""
         plan = self._plan(key)
         if not plan.buckets:
-            return UNLIMITED
-        return await self._ask(_Take(plan, 0, self._loop.create_future(), look=True))
+            return ()
+        take = _Take(plan, 0, self._loop.create_future(), look=True)
+        levels = await self._levels(take) if self._link is not None else None
+        if levels is not None:
+            return rooms_of(plan, [level / MILLI for level in levels[1:]])
+        now_s, division = monotonic_s(), self._gateways.division()
+        if not division.gateways:
+            return rooms_of(plan, [bucket.limit for bucket in plan.buckets])
+        local = [self._level(bucket, division, now_s) for bucket in plan.buckets]
+        return rooms_of(plan, local, division.gateways)
 
     async def _ask(self, take: _Take) -> Allowance:
         plan = take.plan
@@ -129,20 +144,24 @@ class RedisLimiter:
             return self._take_locally(take)
         if len(self._waiting) >= TAKES_WAITING_MAX or (plan.flights and self._flights.full):
             return CROWDED
+        levels = await self._levels(take)
+        if levels is None:
+            return self._take_locally(take)
+        in_units = [level / MILLI for level in levels[1:]]
+        return allowance_of(plan, take.tokens, levels[0], in_units)
+
+    async def _levels(self, take: _Take) -> list[int] | None:
+        """What Redis answers, None where it does not."""
         self._waiting.append(take)
         if not self._busy:
             self._flush()
         try:
-            levels = await take.answer
+            return await take.answer
         except asyncio.CancelledError:
             # It may have been counted in this very turn of the loop.
             if take.answer.done() and not take.answer.cancelled():
                 self._abandon(take, take.answer.result())
             raise
-        if levels is None:
-            return self._take_locally(take)
-        in_units = [level / MILLI for level in levels[1:]]
-        return allowance_of(plan, take.tokens, levels[0], in_units)
 
     def _abandon(self, take: _Take, levels: list[int] | None) -> None:
         if levels is not None and not levels[0] and not take.look:
@@ -321,7 +340,7 @@ class RedisLimiter:
             if level + take.cost(bucket) > share:
                 refused = number
                 break
-        if not refused and not take.look:
+        if not refused:
             self._flights.began(plan.flights)
             levels = [
                 self._shares.add(bucket, take.cost(bucket), division, now_s)

@@ -12,14 +12,16 @@ import msgspec
 from controlplane.gateway.bounds import within
 from controlplane.gateway.call import Call
 from controlplane.gateway.cors import cors_headers, preflight_headers
+from controlplane.gateway.openai.key import show_key
 from controlplane.gateway.openai.models import list_models, show_model
 from controlplane.gateway.openai.render import error_event
 from controlplane.gateway.openai.shapes import SHAPES
 from controlplane.gateway.pipeline import serve
-from controlplane.gateway.ports import KeptAnswer
+from controlplane.gateway.ports import KeptAnswer, LedgerAway
 from controlplane.gateway.refusal import NO_RETRY, Refusal, internal_error, unavailable
 from controlplane.gateway.s1_admission.authenticate import authenticate, check_scopes
 from controlplane.gateway.s1_admission.body import Receive
+from controlplane.gateway.s1_admission.hold import ledger_away
 from controlplane.gateway.s1_admission.limits import limit_headers
 from controlplane.gateway.trip import Trip, made
 from controlplane.gateway.world import World
@@ -29,6 +31,7 @@ HEADER_BYTES_MAX = 64 * 1024
 SEND_S_MAX = 30.0
 STOPPING_RETRY_S = 1
 MODELS_PATH = "/v1/models"
+KEY_PATH = "/v1/key"
 OPENAI_VERSION = b"2020-10-01"
 OK = 200
 JSON = b"application/json"
@@ -101,6 +104,9 @@ class Gateway:
         elif path == MODELS_PATH or path.startswith(MODELS_PATH + "/"):
             _check_method(method, "GET")
             await self._models(path, call, out)
+        elif path == KEY_PATH:
+            _check_method(method, "GET")
+            await self._key(call, out)
         else:
             message = f"Unknown request URL: {method} {path}."
             raise Refusal(404, "unknown_url", message, headers=NO_RETRY)
@@ -112,6 +118,17 @@ class Gateway:
         name = path.removeprefix(MODELS_PATH).removeprefix("/")
         body = show_model(snapshot, key, name) if name else list_models(snapshot, key)
         await out.send_whole(OK, body, [])
+
+    async def _key(self, call: Call, out: HttpOut) -> None:
+        key = authenticate(call, self.world.keys)
+        check_scopes(call, key, "key", self.world.places)
+        try:
+            standing = await self.world.standings.of(key.id)
+        except LedgerAway as error:
+            raise ledger_away() from error
+        rooms = await self.world.limiter.look(key)
+        no_store = [(b"cache-control", b"no-store")]
+        await out.send_whole(OK, show_key(key, rooms, standing), no_store)
 
 
 class HttpOut:

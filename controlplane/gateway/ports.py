@@ -100,6 +100,34 @@ class Allowance(msgspec.Struct, frozen=True, kw_only=True):
     flights: tuple[bytes, ...] = ()
 
 
+class BudgetRoom(msgspec.Struct, frozen=True, kw_only=True):
+    """One budget that a key spends from, in the period that runs; amounts in nano-USD.
+
+    `turns_at_s` is the Unix time at which it begins anew; None where it never does.
+    """
+
+    scope: Literal["key", "project", "organization", "wallet"]
+    limit_nano: int
+    spent_nano: int
+    held_nano: int
+    period: str
+    turns_at_s: float | None
+
+    @property
+    def left_nano(self) -> int:
+        """What a new hold may still take."""
+        return max(0, self.limit_nano - self.spent_nano - self.held_nano)
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """What a key may spend, narrowest budget first, and what it was charged (UTC), in nano-USD."""
+
+    budgets: tuple[BudgetRoom, ...] = ()
+    day_nano: int = 0
+    week_nano: int = 0
+    month_nano: int = 0
+
+
 class Orders(msgspec.Struct, frozen=True, kw_only=True):
     """What staff and the database say of a node now; a node takes jobs only while it is active.
 
@@ -216,8 +244,8 @@ class Limiter(Protocol):
     async def take(self, key: KeyRecord, tokens: int) -> Allowance:
         """Count one request and its estimated tokens, unless a limit is reached."""
 
-    async def look(self, key: KeyRecord) -> Allowance:
-        """What is left now; counts nothing."""
+    async def look(self, key: KeyRecord) -> tuple[Room, ...]:
+        """What each of its limits leaves now; counts nothing."""
 
     def release(self, allowance: Allowance) -> None:
         """A request that was allowed is over; never blocks."""
@@ -262,6 +290,13 @@ class Claims(Protocol):
 
     async def free(self, ticket: Ticket) -> None:
         """It was not charged: a retry begins anew. Never raises."""
+
+
+class Standings(Protocol):
+    """Money as the holder of a key may see it; not on the way of any request."""
+
+    async def of(self, key: str) -> Standing:
+        """What the key of this id may spend and has spent; raises `LedgerAway`."""
 
 
 class Recorder(Protocol):

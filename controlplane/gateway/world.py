@@ -11,7 +11,7 @@ from controlplane.gateway.misses.teller import MissTeller
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.nodes.retries import RetryBudget
 from controlplane.gateway.places import Places
-from controlplane.gateway.ports import Claims, Keys, Ledger, Limiter, Recorder, Safety
+from controlplane.gateway.ports import Claims, Keys, Ledger, Limiter, Recorder, Safety, Standings
 from controlplane.gateway.routing.memory import RoutingMemory
 from controlplane.gateway.s4_route.saturation import WaitingRoom
 from controlplane.gateway.waiting.unmet import Unmet
@@ -25,6 +25,7 @@ class World:
     limiter: Limiter
     ledger: Ledger
     claims: Claims
+    standings: Standings
     recorder: Recorder
     safety: Safety
     fleet: Fleet

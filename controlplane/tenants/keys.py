@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -161,15 +161,19 @@ def _new_key(
         digest=digest(credential.text, settings.KEY_PEPPER),
         redacted=redacted(credential),
         label=label,
-        allowed_models=terms.models,
-        allowed_endpoints=terms.endpoints,
+        allowed_models=_listed(terms.models),
+        allowed_endpoints=_listed(terms.endpoints),
         read_only=terms.read_only,
-        networks=terms.networks,
-        tags=terms.tags,
+        networks=list(terms.networks),
+        tags=list(terms.tags),
         priority=terms.priority,
         expires_at=expires_at,
     )
     return key, credential.text
+
+
+def _listed(names: Iterable[str] | None) -> list[str] | None:
+    return None if names is None else list(names)
 
 
 def _facts(key: ApiKey) -> Facts:

@@ -61,7 +61,7 @@ async def two(make: Make) -> list[RedisLimiter]:
 
 async def shares(limiter: RedisLimiter) -> bool:
     """Whether it may use the whole limit. A gateway apart would have no room so soon."""
-    return (await limiter.look(KEY)).rooms[0].remaining == LIMIT
+    return (await limiter.look(KEY))[0].remaining == LIMIT
 
 
 async def fill(limiter: RedisLimiter, times: int = LIMIT + 3) -> list[Allowance]:
@@ -83,7 +83,7 @@ async def test_what_ends_makes_room(make: Make) -> None:
     assert (await limiter.take(KEY, 0)).rooms[0].remaining == 0
     for allowance in allowed[1:]:
         limiter.release(allowance)
-    assert (await limiter.look(KEY)).rooms[0].remaining == LIMIT - 1
+    assert (await limiter.look(KEY))[0].remaining == LIMIT - 1
 
 
 async def test_a_limit_is_one_for_all_gateways(make: Make) -> None:
@@ -246,7 +246,7 @@ def test_gateways_apart_never_have_too_many_together(
             while began and began[0] + 600 < now_s:
                 began.pop(0)
                 flights.ended([bucket.name])
-        flights, began = (each[number % len(held)] for each in (gateways, under_way))
+        flights, began = gateways[number % len(held)], under_way[number % len(held)]
         if begins and flights.own(bucket) + 1 <= flights.cap(bucket, division, now_s):
             flights.began([bucket])
             began.append(now_s)

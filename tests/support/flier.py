@@ -37,8 +37,17 @@ async def fly(url: str, limit: int, takes: int, living: int) -> tuple[int, int]:
         await oracle.decr(COUNT)
         limiter.release(allowance)
 
+    async def all_are(where: str) -> None:
+        """A limit is shared while all gateways are there: none begins or leaves before another."""
+        await oracle.incr(where)
+        while int(await oracle.get(where)) < living:
+            await asyncio.sleep(0.01)
+
+    await limiter.look(key)
+    await all_are("here")
     for _ in range(takes // AT_ONCE):
         await asyncio.gather(*(one() for _ in range(AT_ONCE)))
+    await all_are("done")
     await oracle.aclose()
     await limiter.close()
     return len(seen), max(seen, default=0)

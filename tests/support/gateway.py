@@ -27,6 +27,7 @@ from tests.support.ports import (
     MemoryLedger,
     MemoryLimiter,
     MemoryRecorder,
+    MemoryStandings,
     WordSafety,
     make_snapshot,
 )
@@ -46,6 +47,7 @@ class GatewayUnderTest:
         self.limiter = limiter or MemoryLimiter()
         self.ledger = ledger or MemoryLedger()
         self.claims = MemoryClaims()
+        self.standings = MemoryStandings()
         self.recorder = MemoryRecorder()
         self.safety = WordSafety()
         self.fleet_port = MemoryPort()
@@ -55,6 +57,7 @@ class GatewayUnderTest:
             limiter=self.limiter,
             ledger=self.ledger,
             claims=self.claims,
+            standings=self.standings,
             recorder=self.recorder,
             safety=self.safety,
             fleet=self.fleet,

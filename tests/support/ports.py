@@ -12,7 +12,9 @@ from controlplane.gateway.ports import (
     KeptAnswer,
     LedgerAway,
     RequestRecord,
+    Room,
     Settlement,
+    Standing,
     Ticket,
 )
 from controlplane.gateway.refusal import bad_key
@@ -109,9 +111,9 @@ class MemoryLimiter:
         self.under_way += self.answer.allowed
         return self.answer
 
-    async def look(self, key: KeyRecord) -> Allowance:
-        """Answer."""
-        return self.answer
+    async def look(self, key: KeyRecord) -> tuple[Room, ...]:
+        """What the answer leaves."""
+        return self.answer.rooms
 
     def release(self, allowance: Allowance) -> None:
         """Note."""
@@ -120,6 +122,20 @@ class MemoryLimiter:
     def give_back(self, key: KeyRecord, tokens: int) -> None:
         """Note."""
         self.given_back.append(tokens)
+
+
+@dataclass
+class MemoryStandings:
+    """One standing for all keys."""
+
+    standing: Standing = Standing()
+    away: bool = False
+
+    async def of(self, key: str) -> Standing:
+        """As told."""
+        if self.away:
+            raise LedgerAway
+        return self.standing
 
 
 @dataclass

@@ -1,0 +1,73 @@
+"""The Standings port on a real PostgreSQL: budgets of the key's line, and what it was charged."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator
+
+import pytest
+from django.conf import settings
+
+from controlplane.billing.budgets import BudgetDraft, budget_plan
+from controlplane.bridge.session import conninfo_from
+from controlplane.bridge.standing import PostgresStandings
+from controlplane.gateway.ports import LedgerAway, Standing
+from controlplane.tenants.keys import apikey_create, apikey_rotate
+from controlplane.tenants.models import ApiKey
+from tests.support.orm import orm, until
+from tests.support.people import Cast, make_cast
+
+BACK_S_MAX = 5.0
+
+
+@pytest.fixture
+async def standings(database: str) -> AsyncIterator[PostgresStandings]:
+    made = PostgresStandings(conninfo_from(settings.DATABASES["gateway"]))
+    made.start()
+
+    async def answers() -> bool:
+        try:
+            await made.of(uuid.uuid4().hex)
+        except LedgerAway:
+            return False
+        return True
+
+    await until(answers, BACK_S_MAX)
+    yield made
+    await made.close()
+
+
+@orm
+def plan() -> tuple[Cast, ApiKey, ApiKey]:
+    """A rotated key with a budget, in an organization with another."""
+    cast = make_cast()
+    old = apikey_create(actor=cast.alice, project=cast.project, label="k").key
+    budget_plan(actor=cast.alice, subject=cast.acme, draft=BudgetDraft(allowance_nano=90))
+    draft = BudgetDraft(allowance_nano=50, period="month", zone="Europe/Berlin")
+    budget_plan(actor=cast.alice, subject=old, draft=draft)
+    return cast, old, apikey_rotate(actor=cast.bob, key=old).key
+
+
+async def test_both_keys_of_a_line_have_its_budget(standings: PostgresStandings) -> None:
+    _, old, new = await plan()
+    for key in (old, new):
+        told = await standings.of(key.id.hex)
+        assert [(one.scope, one.limit_nano, one.left_nano) for one in told.budgets] == [
+            ("key", 50, 50),
+            ("organization", 90, 90),
+        ]
+        assert (told.budgets[0].period, told.budgets[1].period) == ("month", "none")
+        assert told.budgets[0].turns_at_s and told.budgets[1].turns_at_s is None
+        assert (told.day_nano, told.month_nano) == (0, 0)
+
+
+async def test_what_is_no_key_stands_for_nothing(standings: PostgresStandings) -> None:
+    assert await standings.of(uuid.uuid4().hex) == Standing()
+
+
+async def test_without_postgresql_it_says_so() -> None:
+    nowhere = PostgresStandings("host=/nowhere")
+    nowhere.start()
+    with pytest.raises(LedgerAway):
+        await nowhere.of("a" * 32)
+    await nowhere.close()
