@@ -73,13 +73,13 @@ _TIMES = tuple(OpenApiParameter(f"effective_at[{sign}]", int) for sign in SIGNS)
 class OrganizationView(ApiView):
     """What these operations share: whose figures, and errors as OpenAI's clients read them."""
 
-    action = Action.ORGANIZATION_VIEW
+    needs = Action.ORGANIZATION_VIEW
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Before parameters are read."""
         super().initial(request, *args, **kwargs)
         self.organization_id = self._organization(request)
-        require(self.actor(), self.action, self.organization_id)
+        require(self.actor(), self.needs, self.organization_id)
 
     def _organization(self, request: Request) -> uuid.UUID:
         own = organization_ids(user=self.actor())
@@ -113,7 +113,7 @@ class OrganizationView(ApiView):
 class Completions(OrganizationView):
     """`GET usage/completions`: tokens and requests of models that generate."""
 
-    action = Action.REQUEST_VIEW
+    needs = Action.REQUEST_VIEW
     kind = "completions"
 
     @operation(answer=shapes.UsagePage, params=_PARAMS)
@@ -152,7 +152,7 @@ class Embeddings(Completions):
 class Costs(OrganizationView):
     """`GET costs`: what was charged, day by day."""
 
-    action = Action.LEDGER_VIEW
+    needs = Action.LEDGER_VIEW
 
     @operation(answer=shapes.CostPage, params=_COST_PARAMS)
     def get(self, request: Request) -> Response:
@@ -205,7 +205,7 @@ class OneProject(OrganizationView):
 class ProjectKeys(OneProject):
     """`GET projects/<id>/api_keys`: the inference keys of a project."""
 
-    action = Action.KEY_VIEW
+    needs = Action.KEY_VIEW
 
     @operation(list_of=shapes.ProjectKeyJson)
     def get(self, request: Request, project_id: uuid.UUID) -> Response:
@@ -219,7 +219,7 @@ class ProjectKeys(OneProject):
 class AuditLogs(OrganizationView):
     """`GET audit_logs`: who changed what in the organization."""
 
-    action = Action.AUDIT_VIEW
+    needs = Action.AUDIT_VIEW
 
     @operation(
         list_of=shapes.AuditLogJson,

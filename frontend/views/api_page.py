@@ -1,4 +1,4 @@
-"""For developers: the base URL, own keys, snippets to copy, and the API's interactive description."""
+"""For developers: the base URL, own keys, snippets to copy, and the API to read and to try."""
 
 from __future__ import annotations
 

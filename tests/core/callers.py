@@ -10,6 +10,7 @@ from django.conf import settings
 from django.test import Client
 
 from controlplane.core.permissions import MATRIX, PLATFORM_ACTIONS, Action, Role
+from controlplane.core.stepup import session_confirm
 from controlplane.tenants.models import User
 
 OTHER_OWNER, STAFF, OPERATOR = "other tenant's owner", "staff", "operator"
@@ -51,6 +52,9 @@ class Callers:
 def sign_in(client: Client, user: User) -> None:
     """A session as it is right after a full sign-in."""
     client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    session = client.session
+    session_confirm(session)
+    session.save()
 
 
 def member_may(name: str, action: Action) -> bool:

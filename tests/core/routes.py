@@ -51,9 +51,8 @@ class Route:
 R = Route
 BILLING = "api/billing/organizations/<uuid:organization_id>"
 RULES = {"rules": [], "note": ""}
-PROMPT = "api/catalog/templates/<uuid:organization>/<str:name>"
-PROMPT_VERSION = f"{PROMPT}/versions/<int:version>"
-PROMPT_BODY = {"messages": [{"role": "user", "content": "x"}]}
+ADMIN_KEYS = "api/organizations/<uuid:organization_id>/admin-keys"
+OWN_PROJECT = "v1/organization/projects/<uuid:project_id>"
 PROMPT = "api/catalog/templates/<uuid:organization>/<str:name>"
 PROMPT_VERSION = f"{PROMPT}/versions/<int:version>"
 PROMPT_BODY = {"messages": [{"role": "user", "content": "x"}]}
@@ -99,6 +98,25 @@ ROUTES: tuple[Route, ...] = (
     R("GET", f"{BILLING}/exports/stream", Action.EXPORT_MAKE, query="kind=usage&period=2025-10"),
     R("GET", f"{BILLING}/exports/<uuid:export_id>", Action.EXPORT_MAKE),
     R("GET", f"{BILLING}/exports/<uuid:export_id>/file", Action.EXPORT_MAKE),
+    # Admin keys, and pages for developers
+    R("GET", "admin-keys", Action.ADMIN_KEY_MANAGE),
+    R("GET", "admin-keys/create", Action.ADMIN_KEY_MANAGE),
+    R("POST", "admin-keys/create", Action.ADMIN_KEY_MANAGE),
+    R("POST", "admin-keys/<hexid:key_id>/revoke", Action.ADMIN_KEY_MANAGE),
+    R("GET", "developers", Action.KEY_VIEW),
+    R("GET", "developers/api", Action.ORGANIZATION_VIEW),
+    R("GET", ADMIN_KEYS, Action.ADMIN_KEY_MANAGE),
+    R("POST", ADMIN_KEYS, Action.ADMIN_KEY_MANAGE, {"label": "m", "actions": ["key.view"]}),
+    R("GET", f"{ADMIN_KEYS}/<uuid:key_id>", Action.ADMIN_KEY_MANAGE),
+    R("DELETE", f"{ADMIN_KEYS}/<uuid:key_id>", Action.ADMIN_KEY_MANAGE),
+    # The organization's own figures; the operator names it in a header.
+    R("GET", "v1/organization/usage/completions", Action.REQUEST_VIEW, query="start_time=0"),
+    R("GET", "v1/organization/usage/embeddings", Action.REQUEST_VIEW, query="start_time=0"),
+    R("GET", "v1/organization/costs", Action.LEDGER_VIEW, query="start_time=0"),
+    R("GET", "v1/organization/projects", Action.ORGANIZATION_VIEW),
+    R("GET", f"{OWN_PROJECT}", Action.ORGANIZATION_VIEW, but={OPERATOR: 400}),
+    R("GET", f"{OWN_PROJECT}/api_keys", Action.KEY_VIEW, but={OPERATOR: 400}),
+    R("GET", "v1/organization/audit_logs", Action.AUDIT_VIEW),
     # Pages: fleet and routing, for staff
     R("GET", "fleet", Action.FLEET_VIEW),
     R("GET", "fleet/tokens", Action.FLEET_MANAGE),
@@ -138,30 +156,6 @@ ROUTES: tuple[Route, ...] = (
     R("POST", "api/fleet/nodes/<path:name>/undrain", Action.FLEET_MANAGE),
     R("POST", "api/fleet/nodes/<path:name>/remove", Action.FLEET_MANAGE),
     R("POST", "api/fleet/nodes/<path:name>/forgive", Action.FLEET_MANAGE),
-    # API: prompt templates
-    R("GET", "api/catalog/templates/<uuid:organization>", Action.TEMPLATE_VIEW),
-    R("POST", "api/catalog/templates/<uuid:organization>", Action.TEMPLATE_MANAGE, {"name": "new"}),
-    R("GET", PROMPT, Action.TEMPLATE_VIEW),
-    R("POST", f"{PROMPT}/versions", Action.TEMPLATE_MANAGE, {"body": PROMPT_BODY}),
-    R("POST", f"{PROMPT}/rollback", Action.TEMPLATE_MANAGE),
-    R("GET", PROMPT_VERSION, Action.TEMPLATE_VIEW),
-    R("PUT", PROMPT_VERSION, Action.TEMPLATE_MANAGE, {"body": PROMPT_BODY, "revision": 1}),
-    R("DELETE", PROMPT_VERSION, Action.TEMPLATE_MANAGE),
-    R("POST", f"{PROMPT_VERSION}/dry-run", Action.TEMPLATE_VIEW),
-    R("POST", f"{PROMPT_VERSION}/publish", Action.TEMPLATE_MANAGE, {"revision": 1}),
-    R(
-        "POST",
-        f"{PROMPT_VERSION}/canary",
-        Action.TEMPLATE_MANAGE,
-        {"revision": 1, "share_permille": 10},
-    ),
-    R("POST", f"{PROMPT_VERSION}/stop", Action.TEMPLATE_MANAGE),
-    # API: configuration as code
-    R("GET", "api/blueprint", Action.CONFIG_MANAGE),
-    R("POST", "api/blueprint/validate", Action.CONFIG_MANAGE),
-    R("POST", "api/blueprint/diff", Action.CONFIG_MANAGE),
-    R("POST", "api/blueprint/apply", Action.CONFIG_MANAGE),
-    # API: routing
     # API: prompt templates
     R("GET", "api/catalog/templates/<uuid:organization>", Action.TEMPLATE_VIEW),
     R("POST", "api/catalog/templates/<uuid:organization>", Action.TEMPLATE_MANAGE, {"name": "new"}),

@@ -19,10 +19,12 @@ from controlplane.fleet.models import ModelDigest
 from controlplane.fleet.services import node_credential_create
 from controlplane.routing.services import ruleset_draft_create
 from controlplane.tenants.accounts import user_create
+from controlplane.tenants.adminkeys import AdminKeyDraft, adminkey_create
 from controlplane.tenants.keys import CreatedKey, apikey_create
 from controlplane.tenants.people import membership_set
 from tests.browser.history import write_history
 from tests.core.callers import OTHER_OWNER, STAFF, Callers
+from tests.support.exports import made_by_job, month_spec
 from tests.support.people import Cast, make_cast
 from tests.support.rules import generates, make_models, publish
 
@@ -42,6 +44,8 @@ class Things:
     digest: uuid.UUID
     draft: int
     prompt: str
+    export: uuid.UUID
+    admin_key: uuid.UUID
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,8 @@ SAMPLES: dict[str, Sample] = {
     "project": of_tenant(lambda t: t.cast.project.id),
     # In a path.
     "apikey_id": of_tenant(lambda t: t.key.key.id.hex),
+    "project_id": of_tenant(lambda t: t.cast.project.id),
+    "key_id": of_tenant(lambda t: t.admin_key),
     "request_id": of_tenant(lambda t: t.request.hex),
     "chart": Sample(lambda t: "stages"),
     "token": Sample(lambda t: "no-such-link"),
@@ -75,6 +81,8 @@ SAMPLES: dict[str, Sample] = {
     "decision": Sample(lambda t: "approve"),
     "digest_id": Sample(lambda t: t.digest),
     "version": Sample(lambda t: t.draft),
+    "organization_id": of_tenant(lambda t: t.cast.acme.id),
+    "export_id": of_tenant(lambda t: t.export),
 }
 
 
@@ -107,6 +115,12 @@ def make_things() -> Things:
         digest=digest.id,
         draft=ruleset_draft_create(actor=OPERATOR, rules=[generates("next", MODEL)]).version,
         prompt=_make_prompt(cast),
+        admin_key=adminkey_create(
+            actor=cast.alice,
+            organization_id=cast.acme.id,
+            draft=AdminKeyDraft("matrix", ("key.view",)),
+        ).key.id,
+        export=made_by_job(cast, month_spec(cast.acme.id, "usage"))[0].id,
     )
 
 
