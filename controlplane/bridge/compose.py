@@ -10,13 +10,14 @@ import structlog
 from django.conf import settings
 
 from controlplane.bridge.claims import PostgresClaims
+from controlplane.bridge.counting import Gateways
 from controlplane.bridge.drain import DrainFirst
 from controlplane.bridge.fleet import FleetStore
 from controlplane.bridge.gateways import GatewayList
 from controlplane.bridge.gauges import WaitingSampler
 from controlplane.bridge.keys import SnapshotKeys
 from controlplane.bridge.ledger import PostgresLedger
-from controlplane.bridge.limiter import Gateways, RedisLimiter
+from controlplane.bridge.limiter import RedisLimiter
 from controlplane.bridge.node_links import LinkReporter
 from controlplane.bridge.recorder import PostgresRecorder
 from controlplane.bridge.safety import SafetyClient

@@ -25,6 +25,7 @@ from controlplane.bridge.buckets import (
     make_plan,
     rooms_of,
 )
+from controlplane.bridge.counting import Gateways, Take
 from controlplane.bridge.flights import Flights
 from controlplane.bridge.rate_share import Adjustment, Division, RateShares
 from controlplane.bridge.redis_link import RedisLink, bulk
@@ -52,27 +53,6 @@ _encode = msgspec.msgpack.Encoder().encode
 _log = structlog.get_logger(__name__)
 
 
-class _Take(msgspec.Struct):
-    """One request that waits for its answer: None when Redis gave none. A look costs nothing."""
-
-    plan: Plan
-    tokens: int
-    answer: asyncio.Future[list[int] | None]
-    look: bool = False
-
-    def cost(self, bucket: Bucket) -> int:
-        """What it takes of a bucket."""
-        return 0 if self.look else bucket.cost(self.tokens)
-
-
-class Gateways(msgspec.Struct, frozen=True):
-    """Who counts: this gateway, how many live, and its part of each limit without Redis."""
-
-    instance: str
-    living: Callable[[], int]
-    division: Callable[[], Division]
-
-
 class RedisLimiter:
     """One per event loop."""
 
@@ -82,7 +62,7 @@ class RedisLimiter:
         self._gateways = gateways
         self._link: RedisLink | None = None
         self._busy = False
-        self._waiting: list[_Take] = []
+        self._waiting: list[Take] = []
         self._adjustments: dict[bytes, Adjustment] = {}
         self._shares = RateShares()
         self._flights = Flights()
@@ -121,14 +101,14 @@ class RedisLimiter:
         plan = self._plan(key)
         if not plan.buckets:
             return UNLIMITED
-        return await self._ask(_Take(plan, tokens, self._loop.create_future()))
+        return await self._ask(Take(plan, tokens, self._loop.create_future()))
 
     async def look(self, key: KeyRecord) -> tuple[Room, ...]:
         """What each of its limits leaves; counts nothing."""
         plan = self._plan(key)
         if not plan.buckets:
             return ()
-        take = _Take(plan, 0, self._loop.create_future(), look=True)
+        take = Take(plan, 0, self._loop.create_future(), look=True)
         levels = await self._levels(take) if self._link is not None else None
         if levels is not None:
             return rooms_of(plan, [level / MILLI for level in levels[1:]])
@@ -138,7 +118,7 @@ class RedisLimiter:
         local = [self._level(bucket, division, now_s) for bucket in plan.buckets]
         return rooms_of(plan, local, division.gateways)
 
-    async def _ask(self, take: _Take) -> Allowance:
+    async def _ask(self, take: Take) -> Allowance:
         plan = take.plan
         if self._link is None:
             return self._take_locally(take)
@@ -150,7 +130,7 @@ class RedisLimiter:
         in_units = [level / MILLI for level in levels[1:]]
         return allowance_of(plan, take.tokens, levels[0], in_units)
 
-    async def _levels(self, take: _Take) -> list[int] | None:
+    async def _levels(self, take: Take) -> list[int] | None:
         """What Redis answers, None where it does not."""
         self._waiting.append(take)
         if not self._busy:
@@ -163,7 +143,7 @@ class RedisLimiter:
                 self._abandon(take, take.answer.result())
             raise
 
-    def _abandon(self, take: _Take, levels: list[int] | None) -> None:
+    def _abandon(self, take: Take, levels: list[int] | None) -> None:
         if levels is not None and not levels[0] and not take.look:
             self._flights.ended([bucket.name for bucket in take.plan.flights])
 
@@ -289,7 +269,7 @@ class RedisLimiter:
             return list(changes.values())
         return [changes.pop(name) for name in list(changes)[:BATCH_MAX]]
 
-    def _answered(self, batch: list[_Take], stated: list[Bucket], reply: list[int] | None) -> None:
+    def _answered(self, batch: list[Take], stated: list[Bucket], reply: list[int] | None) -> None:
         self._busy = False
         if reply is None:
             self._lost(batch)
@@ -306,7 +286,7 @@ class RedisLimiter:
         if self._waiting or self._flights.news:
             self._flush()
 
-    def _take_answered(self, take: _Take, levels: list[int], now_s: float) -> None:
+    def _take_answered(self, take: Take, levels: list[int], now_s: float) -> None:
         for bucket, level in zip(take.plan.buckets, levels[1:], strict=True):
             if bucket.period_s:
                 self._shares.saw(bucket, level / MILLI, now_s)
@@ -318,7 +298,7 @@ class RedisLimiter:
         if not take.answer.done():
             take.answer.set_result(levels)
 
-    def _lost(self, batch: list[_Take]) -> None:
+    def _lost(self, batch: list[Take]) -> None:
         self._link = None
         now_s = monotonic_s()
         self._shares.begin(now_s)
@@ -328,7 +308,7 @@ class RedisLimiter:
             if not take.answer.done():
                 take.answer.set_result(None)
 
-    def _take_locally(self, take: _Take) -> Allowance:
+    def _take_locally(self, take: Take) -> Allowance:
         now_s, division, plan = monotonic_s(), self._gateways.division(), take.plan
         gateways = division.gateways
         if not gateways:

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.bridge.buckets import Bucket
+from controlplane.bridge.counting import Gateways
 from controlplane.bridge.flights import APART_S_MAX, SHARED, Flights
-from controlplane.bridge.limiter import Gateways, RedisLimiter
+from controlplane.bridge.limiter import RedisLimiter
 from controlplane.bridge.rate_share import Division
 from controlplane.gateway.ports import Allowance
 from controlplane.gateway.snapshot import EMPTY

@@ -12,11 +12,13 @@ import redis.asyncio
 
 from controlplane.bridge.limiter import RedisLimiter
 from controlplane.gateway.snapshot import EMPTY
+from tests.support.orm import until
 from tests.support.racer import gateways_of, limited_key
 
 AT_ONCE = 40
 UNDER_WAY_S_MAX = 0.02
 COUNT = "under way"
+WAIT_S_MAX = 60.0
 
 
 async def fly(url: str, limit: int, takes: int, living: int) -> tuple[int, int]:
@@ -40,8 +42,11 @@ async def fly(url: str, limit: int, takes: int, living: int) -> tuple[int, int]:
     async def all_are(where: str) -> None:
         """A limit is shared while all gateways are there: none begins or leaves before another."""
         await oracle.incr(where)
-        while int(await oracle.get(where)) < living:
-            await asyncio.sleep(0.01)
+
+        async def complete() -> bool:
+            return int(await oracle.get(where)) == living
+
+        await until(complete, WAIT_S_MAX)
 
     await limiter.look(key)
     await all_are("here")

@@ -8,7 +8,8 @@ import sys
 import uuid
 from math import inf
 
-from controlplane.bridge.limiter import Gateways, RedisLimiter
+from controlplane.bridge.counting import Gateways
+from controlplane.bridge.limiter import RedisLimiter
 from controlplane.bridge.rate_share import Division
 from controlplane.gateway.snapshot import EMPTY, KeyRecord, Limits
 
