@@ -19,6 +19,7 @@ urlpatterns = [
     path("api/fleet/", include("controlplane.fleet.urls")),
     path("v1/organization/", include("controlplane.billing.openai_urls")),
     path("api/billing/", include("controlplane.billing.invoice_urls")),
+    path("api/billing/", include("controlplane.billing.exports.urls")),
     path("metrics", metrics),
     path("", include("frontend.urls")),
 ]

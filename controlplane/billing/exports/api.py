@@ -1,0 +1,143 @@
+"""Exports under /api/billing/organizations/<id>/exports: made, watched, fetched."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import date
+from typing import Any
+
+import msgspec
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, StreamingHttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.billing.exports import selectors, services
+from controlplane.billing.exports.answers import file_answer, stream_answer
+from controlplane.billing.exports.spec import ExportSpec, days_of_period, spec_of
+from controlplane.billing.exports.tasks import export_enqueue
+from controlplane.billing.models_exports import Export
+from controlplane.core.api import ApiView
+from controlplane.core.api_schema import body_schema
+from controlplane.kernel.money import usd_text
+
+CREATED = 201
+OBJECT = OpenApiTypes.OBJECT
+
+
+class ExportBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Either a month as `period`, or `start` and `end`; `end` is the day after the last."""
+
+    kind: str
+    period: str = ""
+    start: date | None = None
+    end: date | None = None
+    grain: str = ""
+    raw: bool = False
+
+
+class Exports(ApiView):
+    """The exports of an organization."""
+
+    @extend_schema(responses=OBJECT, description="Exports, newest first.")
+    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+        found = selectors.export_page(
+            actor=self.actor(), organization_id=organization_id, ask=self.page_ask()
+        )
+        return self.page(found, export_json)
+
+    @extend_schema(
+        request=body_schema(ExportBody),
+        responses={CREATED: OBJECT},
+        description="Ask for a file; it is written by a worker.",
+    )
+    def post(self, request: Request, organization_id: uuid.UUID) -> Response:
+        actor, body = self.actor(), self.body(ExportBody)
+        made = services.export_create(
+            actor=actor, spec=_spec(organization_id, body), enqueue=export_enqueue
+        )
+        return Response(export_json(made), status=CREATED)
+
+
+class OneExport(ApiView):
+    """One export: how far it is, and its manifest once it is done."""
+
+    @extend_schema(responses=OBJECT)
+    def get(self, request: Request, organization_id: uuid.UUID, export_id: uuid.UUID) -> Response:
+        found = selectors.export_get(
+            actor=self.actor(), organization_id=organization_id, export_id=export_id
+        )
+        return Response({**export_json(found), "manifest": found.manifest})
+
+
+class ExportFile(ApiView):
+    """The file."""
+
+    @extend_schema(responses={(200, "text/csv"): OpenApiTypes.BINARY})
+    def get(
+        self, request: Request, organization_id: uuid.UUID, export_id: uuid.UUID
+    ) -> StreamingHttpResponse:
+        found = selectors.export_get(
+            actor=self.actor(), organization_id=organization_id, export_id=export_id
+        )
+        return file_answer(_plain(request), found)
+
+
+class ExportStream(ApiView):
+    """A file of few lines, streamed as it is read."""
+
+    @extend_schema(responses={(200, "text/csv"): OpenApiTypes.BINARY})
+    def get(self, request: Request, organization_id: uuid.UUID) -> StreamingHttpResponse:
+        actor, given = self.actor(), request.query_params.dict()
+        try:
+            body = msgspec.convert(given, ExportBody, strict=False)
+        except msgspec.ValidationError as error:
+            raise ValidationError({"query": [f"{error}."]}) from error
+        spec = _spec(organization_id, body)
+        selectors.export_streamable(actor=actor, spec=spec)
+        return stream_answer(_plain(request), spec)
+
+
+def export_json(export: Export) -> dict[str, Any]:
+    """An export as clients see it."""
+    finished = export.finished_at
+    return {
+        "id": str(export.id),
+        "object": "export",
+        "created_at": export.created_at.isoformat(),
+        "created_by": export.created_by_label,
+        "kind": export.kind,
+        "grain": export.grain,
+        "start": export.start.date().isoformat(),
+        "end": export.end.date().isoformat(),
+        "raw": export.raw,
+        "state": export.state,
+        "done_permille": export.permille,
+        "rows_done": export.rows_done,
+        "rows_estimated": export.rows_estimated,
+        "bytes_done": export.bytes_done,
+        "amount_usd": usd_text(export.nano),
+        "sha256": export.sha256 or None,
+        "error": export.error or None,
+        "finished_at": finished.isoformat() if finished else None,
+    }
+
+
+def _spec(organization_id: uuid.UUID, body: ExportBody) -> ExportSpec:
+    if body.period:
+        start, end = days_of_period(body.period)
+    elif body.start and body.end:
+        start, end = body.start, body.end
+    else:
+        raise ValidationError({"period": "Name a month, or a start and an end."})
+    return spec_of(
+        organization_id, kind=body.kind, start=start, end=end, grain=body.grain, raw=body.raw
+    )
+
+
+def _plain(request: Request) -> HttpRequest:
+    """Django's request inside the framework's."""
+    found: HttpRequest = request._request
+    return found
