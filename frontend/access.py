@@ -13,7 +13,7 @@ from typing import Concatenate, NamedTuple, ParamSpec
 
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.cache import cache_control
 
@@ -109,7 +109,7 @@ class Viewer:
 
 
 P = ParamSpec("P")
-View = Callable[Concatenate[HttpRequest, Viewer, P], HttpResponse]
+View = Callable[Concatenate[HttpRequest, Viewer, P], HttpResponseBase]
 
 
 def find_viewer(user: User, wanted: str | None) -> Viewer:
@@ -124,17 +124,17 @@ def find_viewer(user: User, wanted: str | None) -> Viewer:
     )
 
 
-def page(action: Action | None) -> Callable[[View[P]], Callable[..., HttpResponse]]:
+def page(action: Action | None) -> Callable[[View[P]], Callable[..., HttpResponseBase]]:
     """A page for signed-in members whose role allows `action`; to strangers it does not exist.
 
     None is for what everybody may do about themselves.
     """
 
-    def wrap(view: View[P]) -> Callable[..., HttpResponse]:
+    def wrap(view: View[P]) -> Callable[..., HttpResponseBase]:
         @login_required
         @cache_control(private=True, no_cache=True)
         @wraps(view)
-        def door(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+        def door(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
             user = request.user
             if not isinstance(user, User):
                 raise PermissionDenied
