@@ -20,7 +20,7 @@ from controlplane.bridge.rate_share import Division
 from controlplane.gateway.ports import BudgetExceeded
 from controlplane.gateway.snapshot import EMPTY
 from tests.support.money import eventually
-from tests.support.racer import limited_key
+from tests.support.racer import gateways_of, limited_key
 
 PER_MINUTE = 10**9
 GATEWAYS = 8
@@ -40,7 +40,7 @@ class Racer:
     def __init__(self, dsn: str, redis_url: str) -> None:
         self._ledger = PostgresLedger(dsn)
         self._limiter = RedisLimiter(
-            redis_url, snapshot=lambda: EMPTY, division=lambda: Division(GATEWAYS, float("-inf"))
+            redis_url, snapshot=lambda: EMPTY, gateways=gateways_of(GATEWAYS)
         )
 
     async def start(self) -> None:
@@ -55,14 +55,16 @@ class Racer:
         return sum(await asyncio.gather(*(self._serve(race.payer) for _ in range(race.parallel))))
 
     async def _serve(self, payer: tuple[str, str, str]) -> bool:
-        key = limited_key(requests=PER_MINUTE)
-        if not (await self._limiter.take(key, 1)).allowed:
+        allowance = await self._limiter.take(limited_key(requests=PER_MINUTE), 1)
+        if not allowance.allowed:
             raise RuntimeError("a limit that nobody reaches was reached")
         hold = make_hold(payer)
         try:
             await self._ledger.hold(hold)
         except BudgetExceeded:
             return False
+        finally:
+            self._limiter.release(allowance)
         await self._ledger.settle(settlement_of(hold, HELD_NANO))
         return True
 

@@ -38,7 +38,7 @@ async def test_another_attempt_goes_to_a_node_that_was_seen_since(
     bare: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of nodes that freeze together, one that had no work looks free for longer."""
-    monkeypatch.setattr(room, "SEEN_S", 0.2)
+    monkeypatch.setattr(room, "SEEN_S", 1.0)
     under_test = bare.under_test
     async with (
         hand_node(under_test, bare.model, name="first", credits=1) as first,
