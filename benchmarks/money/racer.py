@@ -16,7 +16,6 @@ import uvloop
 from benchmarks.money.client import HELD_NANO, make_hold, settlement_of
 from controlplane.bridge.ledger import PostgresLedger
 from controlplane.bridge.limiter import RedisLimiter
-from controlplane.bridge.rate_share import Division
 from controlplane.gateway.ports import BudgetExceeded
 from controlplane.gateway.snapshot import EMPTY
 from tests.support.money import eventually
