@@ -153,7 +153,7 @@ class Invoice(BaseModel):
 class GrantKind(models.TextChoices):
     """Money that was paid in, or credit that is given."""
 
-    TOPUP = "topup"
+    TOPUP = "topup", "Top-up"
     CREDIT = "credit"
 
 

@@ -9,6 +9,8 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from controlplane.billing.dunning import Stage
+from controlplane.billing.invoice_text import cents_text, line_words, pico_text, unit_text
 from controlplane.kernel.money import usd_from_micro, usd_short, usd_text
 from frontend import formats
 from frontend.finders import PLOTLY_PATH
@@ -30,6 +32,20 @@ def usd(nano: int) -> str:
 def usd_exact(nano: int) -> str:
     """Dollars with all nine decimals, as the ledger has them."""
     return usd_text(nano)
+
+
+register.filter("cents", cents_text)
+register.filter("usd_pico", pico_text)
+register.filter("usd_unit", unit_text)
+register.filter("line_words", line_words)
+
+
+@register.filter
+def stage_tone(stage: Stage) -> str:
+    """The colour of where an invoice stands."""
+    if stage in (Stage.SETTLED, Stage.CURRENT):
+        return "ok" if stage == Stage.SETTLED else "off"
+    return "warn" if stage == Stage.DUE else "bad"
 
 
 @register.filter

@@ -237,7 +237,7 @@ class Migration(migrations.Migration):
                 (
                     "kind",
                     models.CharField(
-                        choices=[("topup", "Topup"), ("credit", "Credit")], max_length=6
+                        choices=[("topup", "Top-up"), ("credit", "Credit")], max_length=6
                     ),
                 ),
                 ("amount_nano", models.BigIntegerField()),

@@ -1,0 +1,54 @@
+"""Amounts of money as people type them, and what is wrong with a form, told on the next page."""
+
+from __future__ import annotations
+
+import re
+
+from django.contrib import messages
+from django.core.exceptions import ValidationError
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from controlplane.billing.invoice_models import PaymentOrder
+from controlplane.billing.invoice_text import cents_text
+from controlplane.billing.payments_api import pay_url
+from controlplane.kernel.money import NANO_PER_USD, nano_from_usd
+
+_USD = re.compile(r"[0-9]{1,10}(\.[0-9]{1,9})?", re.ASCII)
+NANO_PER_CENT = NANO_PER_USD // 100
+
+
+def nano_of(text: str, field: str) -> int:
+    """Nano-USD of `1234.50`; raises ValidationError that names the field."""
+    plain = text.strip().removeprefix("$").replace(",", "")
+    if _USD.fullmatch(plain) is None:
+        raise ValidationError({field: "Must be an amount in US dollars, such as 25.00."})
+    return nano_from_usd(plain)
+
+
+def cents_of(text: str, field: str) -> int:
+    """Cents of `1234.50`; raises ValidationError where there are parts of a cent."""
+    nano = nano_of(text, field)
+    if nano % NANO_PER_CENT:
+        raise ValidationError({field: "Must be whole cents."})
+    return nano // NANO_PER_CENT
+
+
+def say_wrong(request: HttpRequest, error: ValidationError) -> None:
+    """A message for each field that is wrong."""
+    for field, told in error.message_dict.items():
+        messages.error(request, f"{field.replace('_', ' ').capitalize()}: {' '.join(told)}")
+
+
+def pay_page(request: HttpRequest, order: PaymentOrder) -> HttpResponse:
+    """Where the order can be paid: a link, since forms may not lead away from here."""
+    url = pay_url(order)
+    if url is None:
+        raise Http404
+    context = {
+        "title": f"Pay USD {cents_text(order.amount_cents)}",
+        "text": "Pay exactly this amount, or it cannot be matched. It shows here within a minute.",
+        "link": url,
+        "link_text": "Go to the payment page",
+    }
+    return render(request, "pages/notice.html", context)
