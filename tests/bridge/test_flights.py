@@ -117,11 +117,11 @@ async def test_a_request_that_is_cancelled_while_it_asks_holds_nothing(make: Mak
 
 
 async def test_racing_processes_are_never_too_many_at_once(redis_url: str) -> None:
-    limit, takes, processes = 5, 400, 4
+    limit, wanted, processes = 5, 60, 4
     fliers = [
         await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tests.support.flier"),
-            *(redis_url, str(limit), str(takes), str(processes)),
+            *(redis_url, str(limit), str(wanted), str(processes)),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
         )
@@ -131,7 +131,7 @@ async def test_racing_processes_are_never_too_many_at_once(redis_url: str) -> No
     seen = [tuple(map(int, out.splitlines()[-1].split())) for out, _ in outputs]
     # A machine with no time for them makes some of them count apart, and then they have fewer.
     assert 1 <= max(highest for _, highest in seen) <= limit
-    assert all(allowed for allowed, _ in seen)
+    assert all(allowed >= wanted for allowed, _ in seen)
 
 
 async def test_what_a_dead_gateway_had_comes_back(make: Make) -> None:

@@ -1,4 +1,4 @@
-"""One gateway's requests under way: `python -m tests.support.flier URL LIMIT TAKES GATEWAYS`.
+"""One gateway's requests under way: `python -m tests.support.flier URL LIMIT WANTED GATEWAYS`.
 
 Each allowed request raises a count in Redis while it is surely under way. Prints how many were
 allowed, and the highest count that any of them saw.
@@ -21,8 +21,8 @@ COUNT = "under way"
 WAIT_S_MAX = 60.0
 
 
-async def fly(url: str, limit: int, takes: int, living: int) -> tuple[int, int]:
-    """Ask `takes` times, many at once, and be under way for a while when allowed."""
+async def fly(url: str, limit: int, wanted: int, living: int) -> tuple[int, int]:
+    """Ask, many at once, until `wanted` were allowed; those are under way for a while."""
     limiter = RedisLimiter(url, snapshot=lambda: EMPTY, gateways=gateways_of(living, living=living))
     limiter.start()
     if not await limiter.wait_shared(10):
@@ -50,8 +50,9 @@ async def fly(url: str, limit: int, takes: int, living: int) -> tuple[int, int]:
 
     await limiter.look(key)
     await all_are("here")
-    for _ in range(takes // AT_ONCE):
-        await asyncio.gather(*(one() for _ in range(AT_ONCE)))
+    async with asyncio.timeout(WAIT_S_MAX):
+        while len(seen) < wanted:
+            await asyncio.gather(*(one() for _ in range(AT_ONCE)))
     await all_are("done")
     await oracle.aclose()
     await limiter.close()
