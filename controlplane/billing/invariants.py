@@ -13,6 +13,7 @@ from typing import Any
 
 from django.db.backends.utils import CursorWrapper
 
+from controlplane.billing.closes import close_breach
 from controlplane.billing.invariants_books import (
     BOOKED,
     DAYS,
@@ -24,6 +25,7 @@ from controlplane.billing.invariants_books import (
     UNBALANCED,
     WALLETS,
 )
+from controlplane.billing.models import PeriodClose
 from controlplane.billing.seals import seal_breaches
 from controlplane.kernel.price import Price, TokenCounts, charge_nano
 
@@ -144,7 +146,7 @@ class Verifier:
             "spent plus held is within the limit, and held is the sum of open holds",
             "no hold is open past its deadline",
             "recorded tokens are billed tokens, or fewer",
-            "append-only guards stand, and every seal matches its rows",
+            "append-only guards stand, every seal and closed month matches its rows",
         )
         self.findings = [Finding(f"L{n}", what) for n, what in enumerate(names, start=1)]
         self._posted: Counter[Any] = Counter()
@@ -171,6 +173,9 @@ class Verifier:
         sealed.checked = self._count("SELECT count(*) FROM ledger_seals")
         for breach in seal_breaches(self._cursor):
             sealed.breach(breach)
+        for close in PeriodClose.objects.using(self._cursor.db.alias):
+            if told := close_breach(close, lambda query, values: self._rows(query, *values)):
+                sealed.breach(told)
         return self.findings
 
     def _check_books(self, balance: Finding, priced: Finding) -> None:

@@ -14,10 +14,12 @@ from django.db.backends.utils import CursorWrapper
 
 from controlplane.billing.services import BOOKED_DAYS_MAX
 
-_ROWS = """
-    SELECT request, slot, kind, debit, credit, amount, organization, project, key, model,
+# As `line_text` takes them.
+LINE_COLUMNS = """request, slot, kind, debit, credit, amount, organization, project, key, model,
            price_version, input_pico, cached_pico, output_pico, uncached, cached, output, source,
-           budgets, (extract(epoch FROM booked_at) * 1000000)::bigint, others::text
+           budgets, (extract(epoch FROM booked_at) * 1000000)::bigint, others::text"""
+_ROWS = f"""
+    SELECT {LINE_COLUMNS}
     FROM transfers
     WHERE request >= request_floor(%s) AND booked_at >= %s AND booked_at < %s
     ORDER BY booked_at, request, slot
@@ -55,12 +57,13 @@ def _recompute(
     lines = []
     amount = 0
     for row in cursor.fetchall():
-        lines.append(_line(row))
+        lines.append(line_text(row))
         amount += row[5]
     return len(lines), amount, sha256(previous + "\n".join(lines).encode()).digest()
 
 
-def _line(row: tuple[Any, ...]) -> str:
+def line_text(row: tuple[Any, ...]) -> str:
+    """A line as hashes read it: every column, the last only where it has a value."""
     *fields, budgets, booked_us, others = row
     joined = "-" if budgets is None else ",".join(map(str, budgets))
     last = [] if others is None else [others]

@@ -1,13 +1,14 @@
 -- Closing a month. Run again by a migration whenever it changes.
 
--- Records a close, once the month is over by the database's clock and every line of it is sealed.
+-- Records a close, once the month is over by the database's clock and every line of it is sealed; the
+-- first of two is the one that counts.
 CREATE OR REPLACE FUNCTION ledger_period_close(
     p_id uuid, p_organization uuid, p_period text, p_begins timestamptz, p_ends timestamptz,
     p_transfers bigint, p_entries bigint, p_totals jsonb, p_last timestamptz, p_digest bytea,
     p_reconciliation uuid, p_actor text
 ) RETURNS SETOF period_closes
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
-SET plan_cache_mode = force_custom_plan AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+#variable_conflict use_column
 DECLARE
     v_open text;
 BEGIN
@@ -16,12 +17,13 @@ BEGIN
     IF v_open IS NOT NULL THEN
         RAISE EXCEPTION 'period: %', v_open USING ERRCODE = 'SL422';
     END IF;
-    RETURN QUERY
     INSERT INTO period_closes (id, organization, period, begins, ends, transfers, entries, totals,
                                last_booked_at, digest, reconciliation, closed_by)
     VALUES (p_id, p_organization, p_period, p_begins, p_ends, p_transfers, p_entries, p_totals,
             p_last, p_digest, p_reconciliation, p_actor)
-    RETURNING *;
+    ON CONFLICT (organization, period) DO NOTHING;
+    RETURN QUERY SELECT * FROM period_closes
+                 WHERE organization = p_organization AND period = p_period;
 END $$;
 
 -- Why a month that ends at `ends` cannot be closed yet; NULL where it can.
