@@ -38,6 +38,7 @@ NAVIGATION = (
     NavigationEntry("keys", "Keys", Action.KEY_VIEW),
     NavigationEntry("playground", "Playground", Action.PLAYGROUND_USE),
     NavigationEntry("prompts", "Templates", Action.TEMPLATE_VIEW),
+    NavigationEntry("prompts", "Templates", Action.TEMPLATE_VIEW),
     NavigationEntry("api_page", "API & snippets", Action.KEY_VIEW),
     NavigationEntry("exports", "Exports", Action.EXPORT_MAKE),
     NavigationEntry("invoices", "Invoices", Action.LEDGER_VIEW),

@@ -55,6 +55,7 @@ ADMIN_KEYS = "api/organizations/<uuid:organization_id>/admin-keys"
 OWN_PROJECT = "v1/organization/projects/<uuid:project_id>"
 PROMPT = "api/catalog/templates/<uuid:organization>/<str:name>"
 PROMPT_VERSION = f"{PROMPT}/versions/<int:version>"
+PROMPT_ACT = "templates/<str:name>/<int:version>/<slug:action>"
 PROMPT_BODY = {"messages": [{"role": "user", "content": "x"}]}
 
 ROUTES: tuple[Route, ...] = (
@@ -156,6 +157,12 @@ ROUTES: tuple[Route, ...] = (
     R("POST", "api/fleet/nodes/<path:name>/undrain", Action.FLEET_MANAGE),
     R("POST", "api/fleet/nodes/<path:name>/remove", Action.FLEET_MANAGE),
     R("POST", "api/fleet/nodes/<path:name>/forgive", Action.FLEET_MANAGE),
+    # Pages: prompt templates
+    R("GET", "templates", Action.TEMPLATE_VIEW),
+    R("POST", "templates/new", Action.TEMPLATE_MANAGE),
+    R("GET", "templates/<str:name>/<int:version>", Action.TEMPLATE_VIEW),
+    R("POST", "templates/<str:name>/<int:version>/try", Action.TEMPLATE_VIEW),
+    R("POST", PROMPT_ACT, Action.TEMPLATE_MANAGE),
     # API: prompt templates
     R("GET", "api/catalog/templates/<uuid:organization>", Action.TEMPLATE_VIEW),
     R("POST", "api/catalog/templates/<uuid:organization>", Action.TEMPLATE_MANAGE, {"name": "new"}),

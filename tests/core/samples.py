@@ -77,6 +77,8 @@ SAMPLES: dict[str, Sample] = {
     "nodes/name": Sample(lambda t: "node-1"),
     "pools/name": Sample(lambda t: "default"),
     "<uuid:organization>/name": of_tenant(lambda t: t.prompt),
+    "templates/name": of_tenant(lambda t: t.prompt),
+    "<int:version>/action": Sample(lambda t: "copy"),
     "action": Sample(lambda t: "drain"),
     "decision": Sample(lambda t: "approve"),
     "digest_id": Sample(lambda t: t.digest),
