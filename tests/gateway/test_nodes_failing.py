@@ -38,7 +38,7 @@ async def test_another_attempt_goes_to_a_node_that_was_seen_since(
     bare: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of nodes that freeze together, one that had no work looks free for longer."""
-    monkeypatch.setattr(room, "SEEN_S", 1.0)
+    monkeypatch.setattr(room, "SEEN_S", 0.5)
     under_test = bare.under_test
     async with (
         hand_node(under_test, bare.model, name="first", credits=1) as first,
@@ -46,7 +46,8 @@ async def test_another_attempt_goes_to_a_node_that_was_seen_since(
     ):
         jobs = [asyncio.create_task(bare.chat(max_tokens=60)) for _ in range(2)]
         await first.job()
-        async with hand_node(under_test, bare.model, name="mute"):
+        async with hand_node(under_test, bare.model, name="mute") as mute:
+            mute.frozen = True
             links = {link.identity.name: link for link in under_test.fleet.candidates(MODEL)}
             await until(lambda: monotonic_s() - links["mute"].seen_s > room.SEEN_S)
             await first.socket.close()
