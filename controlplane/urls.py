@@ -8,7 +8,7 @@ from controlplane.fleet.metrics import metrics
 urlpatterns = [
     path("api/schema", Description.as_view(), name="api_schema"),
     path("api/routing/", include("controlplane.routing.urls")),
-    path("api/blueprint", include("controlplane.blueprint.urls")),
+    path("api/", include("controlplane.blueprint.urls")),
     path("api/catalog/", include("controlplane.catalog.urls")),
     path(
         "api/organizations/<uuid:organization_id>/",
@@ -18,8 +18,10 @@ urlpatterns = [
     path("api/", include("controlplane.tenants.audit_urls")),
     path("api/fleet/", include("controlplane.fleet.urls")),
     path("v1/organization/", include("controlplane.billing.openai_urls")),
+    path("api/billing/", include("controlplane.billing.ledger_urls")),
     path("api/billing/", include("controlplane.billing.invoice_urls")),
     path("api/billing/", include("controlplane.billing.exports.urls")),
+    path("api/billing/", include("controlplane.billing.margin_urls")),
     path("metrics", metrics),
     path("", include("frontend.urls")),
 ]

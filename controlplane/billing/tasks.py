@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 from celery import shared_task
 
-from controlplane.billing import budgets, services
+from controlplane.billing import budgets, costs, services
 from controlplane.billing.claims import claims_forget
 
 log = structlog.get_logger(__name__)
@@ -59,8 +59,19 @@ def raise_alerts() -> int:
     return budgets.raise_alerts()
 
 
+@shared_task(name="billing.book_costs")
+def book_costs() -> int:
+    """Days of pools whose GPU cost came onto the books."""
+    return costs.costs_book()
+
+
 # A run that waited longer than its own period is stale: the next one does its work.
 BEAT_SCHEDULE = {
+    "billing.book_costs": {
+        "task": "billing.book_costs",
+        "schedule": 3_600.0,
+        "options": {"expires": 3_600.0},
+    },
     "billing.forget_claims": {
         "task": "billing.forget_claims",
         "schedule": 600.0,

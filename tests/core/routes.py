@@ -118,6 +118,10 @@ ROUTES: tuple[Route, ...] = (
     R("GET", f"{OWN_PROJECT}", Action.ORGANIZATION_VIEW, but={OPERATOR: 400}),
     R("GET", f"{OWN_PROJECT}/api_keys", Action.KEY_VIEW, but={OPERATOR: 400}),
     R("GET", "v1/organization/audit_logs", Action.AUDIT_VIEW),
+    # Margin
+    R("GET", "margin", Action.MARGIN_VIEW),
+    R("GET", "margin.csv", Action.MARGIN_VIEW),
+    R("GET", "api/billing/margin", Action.MARGIN_VIEW),
     # Pages: fleet and routing, for staff
     R("GET", "fleet", Action.FLEET_VIEW),
     R("GET", "fleet/tokens", Action.FLEET_MANAGE),
