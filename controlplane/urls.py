@@ -15,6 +15,7 @@ urlpatterns = [
         include("controlplane.tenants.adminkeys_urls"),
     ),
     path("api/organizations/<uuid:organization_id>/", include("controlplane.tenants.people_urls")),
+    path("api/organizations/<uuid:organization_id>/", include("controlplane.blueprint.keys_urls")),
     path("api/", include("controlplane.tenants.audit_urls")),
     path("api/fleet/", include("controlplane.fleet.urls")),
     path("v1/organization/", include("controlplane.billing.openai_urls")),

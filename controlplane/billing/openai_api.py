@@ -48,7 +48,11 @@ HEADER = "OpenAI-Organization"
 SIGNS = ("gt", "gte", "lt", "lte")
 CODES = {401: "invalid_api_key", 403: "permission_denied", 404: "not_found"}
 EVERY_MODEL = ModelsSeen(frozenset(), inside=False)
+_WHOSE = OpenApiParameter(
+    HEADER, str, OpenApiParameter.HEADER, description="For callers of several organizations."
+)
 _PARAMS = (
+    _WHOSE,
     OpenApiParameter("start_time", int, required=True, description="Unix seconds."),
     OpenApiParameter("end_time", int, description="Unix seconds, not included; now if left out."),
     OpenApiParameter("bucket_width", str, enum=["1h", "1d"], description="`1d` if left out."),
@@ -178,7 +182,7 @@ class Costs(OrganizationView):
 class Projects(OrganizationView):
     """`GET projects`: the organization's projects."""
 
-    @operation(list_of=shapes.ProjectJson)
+    @operation(list_of=shapes.ProjectJson, params=(_WHOSE,))
     def get(self, request: Request) -> Response:
         """Newest first."""
         found = pages.project_page(
@@ -190,7 +194,7 @@ class Projects(OrganizationView):
 class OneProject(OrganizationView):
     """`GET projects/<id>`: one project."""
 
-    @operation(answer=shapes.ProjectJson)
+    @operation(answer=shapes.ProjectJson, params=(_WHOSE,))
     def get(self, request: Request, project_id: uuid.UUID) -> Response:
         """By its id."""
         return Response(project_json(self.project(project_id)))
@@ -207,7 +211,7 @@ class ProjectKeys(OneProject):
 
     needs = Action.KEY_VIEW
 
-    @operation(list_of=shapes.ProjectKeyJson)
+    @operation(list_of=shapes.ProjectKeyJson, params=(_WHOSE,))
     def get(self, request: Request, project_id: uuid.UUID) -> Response:
         """Newest first, without secrets."""
         project, ask = self.project(project_id), self.page_ask()
@@ -223,7 +227,7 @@ class AuditLogs(OrganizationView):
 
     @operation(
         list_of=shapes.AuditLogJson,
-        params=(OpenApiParameter("event_types", str, many=True), *_TIMES),
+        params=(_WHOSE, OpenApiParameter("event_types", str, many=True), *_TIMES),
     )
     def get(self, request: Request) -> Response:
         """Newest first."""

@@ -1,12 +1,12 @@
-"""Addresses under /api/blueprint."""
+"""Addresses under /api/."""
 
 from django.urls import path
 
 from controlplane.blueprint import api
 
 urlpatterns = [
-    path("", api.Export.as_view()),
-    path("/validate", api.Validate.as_view()),
-    path("/diff", api.Diff.as_view()),
-    path("/apply", api.Apply.as_view()),
+    path("blueprint", api.Export.as_view()),
+    path("blueprint/validate", api.Validate.as_view()),
+    path("blueprint/diff", api.Diff.as_view()),
+    path("blueprint/apply", api.Apply.as_view()),
 ]

@@ -47,6 +47,15 @@ def read_yaml(text: str) -> tuple[Any, Lines]:
     """The value, and the line of each path (`models[0].name`); raises ValidationError."""
     if len(text) > TEXT_CHARS_MAX:
         raise ValidationError({WHOLE: f"Has over {TEXT_CHARS_MAX:,} characters."})
+    try:
+        return _read(text)
+    except yaml.YAMLError as error:
+        raise ValidationError({WHOLE: f"Not YAML: {_told(error)}."}) from error
+    except RecursionError as error:
+        raise ValidationError({WHOLE: f"Nests deeper than {DEPTH_MAX} levels."}) from error
+
+
+def _read(text: str) -> tuple[Any, Lines]:
     loader = _Loader(text)
     try:
         _refuse_aliases(text)
@@ -55,10 +64,6 @@ def read_yaml(text: str) -> tuple[Any, Lines]:
             raise ValidationError({WHOLE: "Is empty."})
         lines = dict(_lines(node, "", DEPTH_MAX))
         return loader.construct_document(node), lines
-    except yaml.YAMLError as error:
-        raise ValidationError({WHOLE: f"Not YAML: {_told(error)}."}) from error
-    except RecursionError as error:
-        raise ValidationError({WHOLE: f"Nests deeper than {DEPTH_MAX} levels."}) from error
     finally:
         loader.dispose()
 

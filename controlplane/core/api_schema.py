@@ -28,6 +28,8 @@ JSON = "application/json"
 NO_CONTENT = 204
 REF = "#/components/schemas/{name}"
 ERROR = "Error"
+# What is shaped as OpenAI's API is has its errors, too.
+OPENAI_PATHS, OPENAI_ERROR = "/v1/", "OpenAIError"
 # Every operation may answer these; changes the further ones besides.
 ERRORS = {
     400: "A value is wrong; `fields` names it.",
@@ -60,6 +62,23 @@ _ERROR_SCHEMA = {
     "required": ["error"],
     "examples": [{"error": {"message": "Some values are wrong.", "fields": {"limit": ["…"]}}}],
 }
+_OPENAI_ERROR_SCHEMA = {
+    "type": "object",
+    "description": "What went wrong, as OpenAI's clients read it.",
+    "properties": {
+        "error": {
+            "type": "object",
+            "properties": {
+                "message": {"type": "string"},
+                "type": {"type": "string"},
+                "param": {"type": ["string", "null"]},
+                "code": {"type": ["string", "null"]},
+            },
+            "required": ["message", "type", "param", "code"],
+        }
+    },
+    "required": ["error"],
+}
 _ID = {"type": ["string", "null"]}
 _PAGE = (
     OpenApiParameter("after", str, description="The last id of the page before."),
@@ -72,7 +91,10 @@ _KEY = OpenApiParameter(
     description=f"Up to {KEY_CHARS_MAX} characters, new for each change: a repeat within 24 hours"
     " does nothing and is answered as the first was, with `Idempotency-Replayed: true`.",
 )
-_shapes: dict[str, dict[str, Any]] = {ERROR: _ERROR_SCHEMA}
+_shapes: dict[str, dict[str, Any]] = {
+    ERROR: _ERROR_SCHEMA,
+    OPENAI_ERROR: _OPENAI_ERROR_SCHEMA,
+}
 View = TypeVar("View", bound=Callable[..., Any])
 
 
@@ -104,8 +126,9 @@ class ApiSchema(AutoSchema):
     def _get_response_bodies(self, direction: Direction = "response") -> Any:
         told = super()._get_response_bodies(direction)
         errors = ERRORS if self.method in SAFE_METHODS else {**ERRORS, **ERRORS_OF_CHANGES}
+        form = OPENAI_ERROR if self.path.startswith(OPENAI_PATHS) else ERROR
         for status, words in errors.items():
-            content = {JSON: {"schema": {"$ref": REF.format(name=ERROR)}}}
+            content = {JSON: {"schema": {"$ref": REF.format(name=form)}}}
             told.setdefault(str(status), {"description": words, "content": content})
         return told
 
