@@ -46,7 +46,9 @@ def owed_nano(entry: JournalEntry) -> int:
     """What the entry adds to what the organization owes; below zero where it owes less."""
     if entry.kind not in CHARGING_KINDS:
         return 0
-    return entry.amount * (_is_owed(entry.debit) - _is_owed(entry.credit))
+    # Credit put into a wallet is spent on charges later; on its own it changes no bill.
+    mine = {Group.RECEIVABLE} if entry.kind == EntryKind.CREDIT else {*_OWED}
+    return entry.amount * ((group_of(entry.debit) in mine) - (group_of(entry.credit) in mine))
 
 
 def first_booked(scope: Scope, entries: Iterable[JournalEntry]) -> dict[uuid.UUID, datetime]:
@@ -64,10 +66,6 @@ def first_booked(scope: Scope, entries: Iterable[JournalEntry]) -> dict[uuid.UUI
         for request, booked_at in lines.values_list("request", "booked_at"):
             found[request] = min(booked_at, found.get(request, booked_at))
     return found
-
-
-def _is_owed(account: str) -> bool:
-    return group_of(account) in _OWED
 
 
 def _microseconds(moment: datetime) -> int:

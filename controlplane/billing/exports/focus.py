@@ -38,6 +38,7 @@ from controlplane.billing.exports.entries import (
 )
 from controlplane.billing.exports.focus_columns import COLUMNS
 from controlplane.billing.exports.pages import Page, Scope
+from controlplane.billing.invoice_drafts import OWN as OF_A_DOCUMENT
 from controlplane.billing.models import EntryKind, JournalEntry
 from controlplane.billing.models_exports import ExportGrain
 from controlplane.billing.periods import period_of
@@ -137,6 +138,8 @@ class FocusPages:
         begin = self._bucket_of(reversed_at or entry.booked_at)
         row = self._common(entry.booked_at, begin, begin + self._step, nano * PICO_PER_NANO)
         earlier = reversed_at is not None and period_of(reversed_at) < period_of(entry.booked_at)
+        if entry.idempotency.startswith(OF_A_DOCUMENT):
+            row["InvoiceId"] = entry.reference
         row |= {
             "ChargeCategory": CATEGORIES.get(EntryKind(entry.kind), "Adjustment"),
             "ChargeClass": "Correction" if earlier else None,
@@ -153,6 +156,7 @@ class FocusPages:
         self, booked_at: datetime, start: datetime, end: datetime, pico: int
     ) -> dict[str, Any]:
         month, cost = period_of(booked_at), decimal_text(pico, PICO_PLACES)
+        invoice = self._scope.invoices.get(month.name)
         issuer = settings.INVOICE_ISSUER["name"]
         return {
             "BilledCost": cost,
@@ -168,6 +172,7 @@ class FocusPages:
             "ContractedCost": cost,
             "EffectiveCost": cost,
             "HostProviderName": HOST,
+            "InvoiceId": invoice,
             "InvoiceIssuerName": issuer,
             "ListCost": cost,
             "ProviderName": issuer,

@@ -24,7 +24,11 @@ COLUMNS = (
     Column("ContractedUnitPrice", Cell.NUMBER, "Price of a million tokens; null but on Usage."),
     Column("EffectiveCost", Cell.NUMBER, "As BilledCost."),
     Column("HostProviderName", Cell.TEXT, "`Self-hosted`."),
-    Column("InvoiceId", Cell.TEXT, "The invoice of the month, null until it is issued."),
+    Column(
+        "InvoiceId",
+        Cell.TEXT,
+        "The month's invoice; null until it is issued.",
+    ),
     Column("InvoiceIssuerName", Cell.FREE, "Who issues the invoices of this installation."),
     Column("ListCost", Cell.NUMBER, "As BilledCost; a project's own price counts as the list's."),
     Column("ListUnitPrice", Cell.NUMBER, "Price of a million tokens; null but on Usage."),

@@ -12,9 +12,11 @@ from controlplane.billing.exports.pages import Names, Pages, Scope
 from controlplane.billing.exports.spec import ExportSpec
 from controlplane.billing.exports.usage import UsagePages
 from controlplane.billing.hours import hours, sealed_through
+from controlplane.billing.invoice_models import DocumentKind, Invoice
 from controlplane.billing.models import Transfer
 from controlplane.billing.models_exports import ExportGrain, ExportKind
 from controlplane.billing.services import BOOKED_DAYS_MAX, SEAL_LAG
+from controlplane.core.scope import organization_scope
 from controlplane.telemetry.reading import bounded_read
 from controlplane.telemetry.selectors_requests import id_floor
 from controlplane.tenants.selectors_names import names_of
@@ -41,6 +43,7 @@ def scope_of(spec: ExportSpec, through: datetime) -> Scope:
         grain=spec.grain,
         raw=spec.raw,
         names=Names(*names_of(spec.organization)),
+        invoices=_invoices(spec) if spec.kind is ExportKind.FOCUS else {},
     )
 
 
@@ -66,6 +69,12 @@ def rows_estimated(spec: ExportSpec, through: datetime) -> int | None:
         found = hours(organizations=[spec.organization], start=spec.start, end=through, by=())
         requests = sum(one.requests for one in found)
     return requests * (2 if spec.kind is ExportKind.JOURNAL else 1)
+
+
+def _invoices(spec: ExportSpec) -> dict[str, str]:
+    with organization_scope([spec.organization]):
+        issued = Invoice.objects.filter(organization=spec.organization, kind=DocumentKind.INVOICE)
+        return {one.period: one.title for one in issued.defer("lines")}
 
 
 def _anything_booked(spec: ExportSpec, since: datetime, until: datetime) -> bool:

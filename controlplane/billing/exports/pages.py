@@ -23,7 +23,7 @@ class Names(NamedTuple):
 class Scope:
     """What to write: an organization's lines booked in [start, through), up to a sealed hour.
 
-    `grain` is the name of an ExportGrain.
+    `grain` is the name of an ExportGrain; `invoices` are numbers of issued ones by month.
     """
 
     organization: uuid.UUID
@@ -32,6 +32,7 @@ class Scope:
     grain: str
     raw: bool
     names: Names
+    invoices: Mapping[str, str]
 
     def share(self, moment: datetime) -> float:
         """How much of the way lies before a moment, 0 to 1."""
