@@ -3,16 +3,26 @@
 import uuid
 from collections.abc import Iterable
 
+from controlplane.core.audit import Actor
+from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
 from controlplane.quotas.models import RateLimit
+from controlplane.tenants.access import require
 from controlplane.tenants.models import User
 from controlplane.tenants.selectors import organization_ids
 
 
 def rate_limit_map(*, user: User) -> dict[uuid.UUID, RateLimit]:
-    """Limits by the id of the key or project they apply to."""
+    """Limits by the id of what they limit."""
     with organization_scope(organization_ids(user=user)):
         return {row.subject_id: row for row in RateLimit.objects.all()}
+
+
+def limit_list(*, actor: Actor, organization_id: uuid.UUID) -> list[RateLimit]:
+    """All limits of an organization, in the order of their making."""
+    require(actor, Action.ORGANIZATION_VIEW, organization_id)
+    with organization_scope([organization_id]):
+        return list(RateLimit.objects.filter(organization_id=organization_id).order_by("id"))
 
 
 def limits_of(subjects: Iterable[uuid.UUID]) -> dict[uuid.UUID, RateLimit]:

@@ -231,6 +231,11 @@ class ApiKey(BaseModel):
         """The id under which its limits and its budget are kept."""
         return self.limits_of_id or self.id
 
+    @property
+    def replaced(self) -> bool:
+        """Whether another key took over from it."""
+        return hasattr(self, "replaced_by")
+
     def state(self, now: datetime) -> str:
         """One of active, expired, revoked."""
         if self.revoked_at is not None:

@@ -6,9 +6,10 @@ All return lists or objects, never lazy queries: a query read after its scope wo
 import uuid
 
 from controlplane.core.audit import Actor, Operator
+from controlplane.core.paging import FIRST_PAGE, Page, PageAsk, page_read
 from controlplane.core.permissions import Action, Role, role_allows
 from controlplane.core.scope import organization_scope, person_scope
-from controlplane.tenants.access import allows, role_of
+from controlplane.tenants.access import allows, require, role_of
 from controlplane.tenants.models import AdminKey, ApiKey, Membership, Organization, Project, User
 
 PAGE_ROWS_MAX = 200
@@ -74,7 +75,8 @@ def project_get(*, user: Actor, project_id: uuid.UUID) -> Project:
 def apikey_list(*, user: Actor, project_id: uuid.UUID | None = None) -> list[ApiKey]:
     """Keys, newest first, of a project or of all the user's organizations."""
     with organization_scope(organization_ids(user=user, action=Action.KEY_VIEW)):
-        rows = ApiKey.objects.select_related("project", "created_by").order_by("-id")
+        rows = ApiKey.objects.select_related("project", "created_by", "replaces", "replaced_by")
+        rows = rows.order_by("-id")
         if project_id is not None:
             rows = rows.filter(project_id=project_id)
         return list(rows[:PAGE_ROWS_MAX])
@@ -83,4 +85,15 @@ def apikey_list(*, user: Actor, project_id: uuid.UUID | None = None) -> list[Api
 def apikey_get(*, user: Actor, apikey_id: uuid.UUID) -> ApiKey:
     """One key by its row id; raises DoesNotExist for those of strangers."""
     with organization_scope(organization_ids(user=user, action=Action.KEY_VIEW)):
-        return ApiKey.objects.select_related("project", "organization").get(id=apikey_id)
+        beside = ("project", "organization", "created_by", "replaces", "replaced_by")
+        return ApiKey.objects.select_related(*beside).get(id=apikey_id)
+
+
+def apikey_page(
+    *, actor: Actor, organization_id: uuid.UUID, ask: PageAsk = FIRST_PAGE
+) -> Page[ApiKey]:
+    """A page of an organization's keys, newest first."""
+    require(actor, Action.KEY_VIEW, organization_id)
+    with organization_scope([organization_id]):
+        rows = ApiKey.objects.filter(organization_id=organization_id)
+        return page_read(rows.select_related("replaces", "replaced_by"), ask)
