@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import yaml
 from django.core.exceptions import ValidationError
@@ -23,9 +23,8 @@ Lines = dict[str, int]
 class _Loader(yaml.SafeLoader):
     """Safe, and with the few implicit types that JSON has: `off`, `19:00` and dates are texts."""
 
-    yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}
 
-
+_Loader.yaml_implicit_resolvers = {}
 for _tag, _pattern, _first in (
     ("null", r"\A(?:~|null|)\Z", ["~", "n", ""]),
     ("bool", r"\A(?:true|false)\Z", list("tf")),

@@ -185,6 +185,11 @@ ROUTES: tuple[Route, ...] = (
         {"revision": 1, "share_permille": 10},
     ),
     R("POST", f"{PROMPT_VERSION}/stop", Action.TEMPLATE_MANAGE),
+    # Pages: configuration
+    R("GET", "configuration", Action.CONFIG_MANAGE),
+    R("GET", "configuration/file", Action.CONFIG_MANAGE),
+    R("POST", "configuration/compare", Action.CONFIG_MANAGE),
+    R("POST", "configuration/apply", Action.CONFIG_MANAGE),
     # API: configuration as code
     R("GET", "api/blueprint", Action.CONFIG_MANAGE),
     R("POST", "api/blueprint/validate", Action.CONFIG_MANAGE),

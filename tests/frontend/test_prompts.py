@@ -5,9 +5,9 @@ from __future__ import annotations
 import html
 import json
 import re
+from typing import Any
 
 import pytest
-from django.http import HttpResponse
 from django.test import Client
 
 from controlplane.core.permissions import Role
@@ -40,7 +40,7 @@ def bob(cast: Cast) -> Client:
     return client
 
 
-def plain(answer: HttpResponse) -> str:
+def plain(answer: Any) -> str:
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", answer.content.decode())).split())
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from controlplane.blueprint.configuration import configuration_apply, configuration_export
 from controlplane.blueprint.demo import demo_ensure
-from controlplane.blueprint.management.commands.config import READY
+from controlplane.blueprint.ready import ready_names
 from controlplane.blueprint.yamltext import write_yaml
 from controlplane.core.audit import OPERATOR
 from tests.support.people import make_cast
@@ -136,7 +136,7 @@ def config(*arguments: str) -> str:
 
 
 def test_there_is_a_ready_document_for_each_purpose() -> None:
-    assert sorted(path.stem for path in READY.glob("*.yaml")) == sorted(NAMES)
+    assert ready_names() == sorted(NAMES)
     assert config("ready").split() == sorted(NAMES)
 
 

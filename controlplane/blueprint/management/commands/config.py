@@ -16,9 +16,9 @@ from controlplane.blueprint.configuration import (
     configuration_export,
     configuration_validate,
 )
+from controlplane.blueprint.ready import READY, ready_names
 from controlplane.core.audit import OPERATOR
 
-READY = Path(__file__).resolve().parents[2] / "ready"
 STDIN = "-"
 
 
@@ -72,7 +72,7 @@ class Command(BaseCommand):
         self.stdout.write(f"{count} value{'' if count == 1 else 's'} {done}.")
 
     def _ready(self, name: str | None) -> None:
-        names = sorted(path.stem for path in READY.glob("*.yaml"))
+        names = ready_names()
         if name is None:
             self.stdout.write("\n".join(names))
         elif name not in names:

@@ -1,0 +1,12 @@
+"""Configuration documents to begin with, one for each purpose."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+READY = Path(__file__).resolve().parent
+
+
+def ready_names() -> list[str]:
+    """Their names, in order."""
+    return sorted(path.stem for path in READY.glob("*.yaml"))
