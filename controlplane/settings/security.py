@@ -48,6 +48,8 @@ AUTHENTICATION_BACKENDS = [
     "django.contrib.auth.backends.ModelBackend",
 ]
 AXES_HANDLER = "controlplane.tenants.throttle.SignInThrottle"
+# The form's field; by the model's, no attempt would have an account.
+AXES_USERNAME_FORM_FIELD = "username"
 AXES_FAILURE_LIMIT = 5
 AXES_COOLOFF_TIME = timedelta(minutes=15)
 # A pair, so that a stranger cannot lock a user out from elsewhere.

@@ -21,18 +21,18 @@ ADDRESS_FAILURES_MAX = 100
 class SignInThrottle(AxesDatabaseHandler):  # type: ignore[misc]
     """Axes' handler with two bounds more; within `AXES_COOLOFF_TIME`, as the first."""
 
-    def is_locked(self, request: HttpRequest, credentials: dict[str, Any] | None = None) -> bool:
-        """Whether this attempt is refused unseen."""
-        if super().is_locked(request, credentials):
-            return True
+    def get_failures(self, request: HttpRequest, credentials: dict[str, Any] | None = None) -> int:
+        """Of the pair; at least as many as lock where one of the wider bounds is reached."""
+        failures: int = super().get_failures(request, credentials)
         since = timezone.now() - settings.AXES_COOLOFF_TIME
         recent = AccessAttempt.objects.filter(attempt_time__gte=since)
         username = get_client_username(request, credentials)
         address = request.axes_ip_address  # type: ignore[attr-defined]
-        return (
+        beyond = (
             _failures(recent.filter(username=username)) >= ACCOUNT_FAILURES_MAX
             or _failures(recent.filter(ip_address=address)) >= ADDRESS_FAILURES_MAX
         )
+        return max(failures, settings.AXES_FAILURE_LIMIT) if beyond else failures
 
 
 def _failures(attempts: QuerySet[Any]) -> int:
