@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 from django.http import HttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -142,6 +144,9 @@ class OneInvoice(MoneyView):
 class InvoiceFile(MoneyView):
     """`GET invoices/<id>.pdf | .csv`: the document as a file, the same bytes each time."""
 
+    @extend_schema(
+        responses={(200, kind): OpenApiTypes.BINARY for kind in ("application/pdf", "text/csv")}
+    )
     def get(
         self, request: Request, organization_id: uuid.UUID, invoice_id: uuid.UUID, form: str
     ) -> HttpResponse:

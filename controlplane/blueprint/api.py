@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any, TypedDict
+
 import msgspec
-from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -15,11 +16,11 @@ from controlplane.blueprint.configuration import (
     configuration_validate,
 )
 from controlplane.core.api import ApiView
-from controlplane.core.api_schema import body_schema
+from controlplane.core.api_schema import operation
 from controlplane.core.permissions import Action
 from controlplane.tenants.access import require
 
-OBJECT = OpenApiTypes.OBJECT
+_NAMES = OpenApiParameter("organization", str, many=True, description="Only these, by name.")
 
 
 class DocumentBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -35,6 +36,24 @@ class ApplyBody(msgspec.Struct, forbid_unknown_fields=True):
     dry_run: bool = True
 
 
+class ValidJson(TypedDict):
+    """That a document can be applied."""
+
+    valid: bool
+
+
+class ChangesJson(TypedDict):
+    """Each value that differs: `path`, `before` and `after`."""
+
+    changes: list[dict[str, Any]]
+
+
+class AppliedJson(ChangesJson):
+    """What was changed, or would be in a dry run."""
+
+    applied: bool
+
+
 class ConfigurationView(ApiView):
     """What these operations share: who may not do any of them is told that first."""
 
@@ -47,7 +66,7 @@ class ConfigurationView(ApiView):
 class Export(ConfigurationView):
     """`GET blueprint?organization=…`: what is configured now."""
 
-    @extend_schema(responses=OBJECT, operation_id="blueprint_export")
+    @operation(answer=DocumentBody, params=(_NAMES,))
     def get(self, request: Request) -> Response:
         """As YAML text; without `organization`, which may be repeated, all of them."""
         names = request.query_params.getlist("organization") or None
@@ -57,7 +76,7 @@ class Export(ConfigurationView):
 class Validate(ConfigurationView):
     """`POST blueprint/validate`: whether a document can be applied."""
 
-    @extend_schema(request=body_schema(DocumentBody), responses=OBJECT)
+    @operation(body=DocumentBody, answer=ValidJson)
     def post(self, request: Request) -> Response:
         """400 names the path and line of what is wrong."""
         configuration_validate(actor=self.actor(), text=self.body(DocumentBody).text)
@@ -67,7 +86,7 @@ class Validate(ConfigurationView):
 class Diff(ConfigurationView):
     """`POST blueprint/diff`: what applying a document would change."""
 
-    @extend_schema(request=body_schema(DocumentBody), responses=OBJECT)
+    @operation(body=DocumentBody, answer=ChangesJson)
     def post(self, request: Request) -> Response:
         """Each value with what it is now; nothing is done."""
         changes = configuration_apply(actor=self.actor(), text=self.body(DocumentBody).text)
@@ -79,7 +98,7 @@ class Apply(ConfigurationView):
 
     step_up_methods = frozenset({"POST"})
 
-    @extend_schema(request=body_schema(ApplyBody), responses=OBJECT)
+    @operation(body=ApplyBody, answer=AppliedJson)
     def post(self, request: Request) -> Response:
         """A dry run unless `dry_run` is false."""
         wanted = self.body(ApplyBody)
@@ -87,6 +106,6 @@ class Apply(ConfigurationView):
         return Response({"applied": not wanted.dry_run, "changes": changes_json(changes)})
 
 
-def changes_json(changes: list[Change]) -> list[dict[str, object]]:
+def changes_json(changes: list[Change]) -> list[dict[str, Any]]:
     """Each value that differs."""
     return [change._asdict() for change in changes]

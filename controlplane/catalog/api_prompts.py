@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
+from datetime import datetime
+from typing import Any, TypedDict
 
 import msgspec
 from django.core.exceptions import ValidationError
-from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.catalog import prompts
 from controlplane.catalog.models import PromptTemplate, PromptVersion
 from controlplane.catalog.selectors_prompts import (
+    DryRun,
     Listed,
     body_of,
     prompt_dry_run,
@@ -24,11 +24,10 @@ from controlplane.catalog.selectors_prompts import (
     prompt_versions,
 )
 from controlplane.core.api import ApiView
-from controlplane.core.api_schema import body_schema
+from controlplane.core.api_schema import operation
 from controlplane.kernel.prompts import BadValue, Value, find_problems
 
 CREATED, NO_CONTENT = 201, 204
-OBJECT = OpenApiTypes.OBJECT
 
 
 class NewBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -78,6 +77,53 @@ class RollbackBody(msgspec.Struct, forbid_unknown_fields=True):
     version: int | None = None
 
 
+class ListedJson(TypedDict):
+    """A template with the numbers of what is in force, on trial and newest."""
+
+    name: str
+    project: str | None
+    published: int | None
+    canary: int | None
+    newest: int | None
+
+
+class TemplatesJson(TypedDict):
+    """The organization's templates, by name."""
+
+    templates: list[ListedJson]
+
+
+class CreatedJson(TypedDict):
+    """A template without versions."""
+
+    name: str
+    versions: list[Any]
+
+
+class VersionJson(TypedDict):
+    """A version with its body and what is wrong with it."""
+
+    version: int
+    state: str
+    note: str
+    revision: int
+    share_permille: int
+    copy_of: int | None
+    created_by: str | None
+    created_at: datetime
+    published_at: datetime | None
+    body: Any
+    problems: list[dict[str, Any]]
+
+
+class TemplateJson(TypedDict):
+    """A template with its versions, newest first."""
+
+    name: str
+    project: str | None
+    versions: list[VersionJson]
+
+
 class PromptView(ApiView):
     """What operations on templates share."""
 
@@ -105,13 +151,13 @@ class PromptView(ApiView):
 class Prompts(PromptView):
     """`GET | POST templates/<organization>`: the templates, and a new one."""
 
-    @extend_schema(responses=OBJECT, operation_id="prompt_templates")
+    @operation(answer=TemplatesJson)
     def get(self, request: Request, organization: uuid.UUID) -> Response:
         """By name, with the numbers of what is in force and on trial."""
         found = prompt_list(actor=self.actor(), organization_id=organization)
         return Response({"templates": [listed_json(one) for one in found]})
 
-    @extend_schema(request=body_schema(NewBody), responses={CREATED: OBJECT})
+    @operation(body=NewBody, answer=CreatedJson, status=CREATED)
     def post(self, request: Request, organization: uuid.UUID) -> Response:
         """Without versions."""
         wanted = self.body(NewBody)
@@ -127,7 +173,7 @@ class Prompts(PromptView):
 class OnePrompt(PromptView):
     """`GET templates/<organization>/<name>`: its versions, newest first."""
 
-    @extend_schema(responses=OBJECT)
+    @operation(answer=TemplateJson)
     def get(self, request: Request, organization: uuid.UUID, name: str) -> Response:
         """With their bodies."""
         template = self.template(organization, name)
@@ -145,7 +191,7 @@ class OnePrompt(PromptView):
 class Drafts(PromptView):
     """`POST templates/<organization>/<name>/versions`: a draft of the next version."""
 
-    @extend_schema(request=body_schema(DraftBody), responses={CREATED: OBJECT})
+    @operation(body=DraftBody, answer=VersionJson, status=CREATED)
     def post(self, request: Request, organization: uuid.UUID, name: str) -> Response:
         """It need not be ready, but of the form of a body."""
         wanted, template = self.body(DraftBody), self.template(organization, name)
@@ -158,12 +204,12 @@ class Drafts(PromptView):
 class OneVersion(PromptView):
     """`GET | PUT | DELETE …/versions/<n>`: read one, change a draft, give a draft up."""
 
-    @extend_schema(responses=OBJECT)
+    @operation(answer=VersionJson)
     def get(self, request: Request, organization: uuid.UUID, name: str, version: int) -> Response:
         """With its body and what is wrong with it."""
         return self.answer(self.version(organization, name, version))
 
-    @extend_schema(request=body_schema(ChangeBody), responses=OBJECT)
+    @operation(body=ChangeBody, answer=VersionJson)
     def put(self, request: Request, organization: uuid.UUID, name: str, version: int) -> Response:
         """Replace a draft's body; 409 where somebody else changed it meanwhile."""
         wanted = self.body(ChangeBody)
@@ -173,7 +219,7 @@ class OneVersion(PromptView):
         )
         return self.answer(changed)
 
-    @extend_schema(request=None, responses={NO_CONTENT: None})
+    @operation()
     def delete(
         self, request: Request, organization: uuid.UUID, name: str, version: int
     ) -> Response:
@@ -186,7 +232,7 @@ class OneVersion(PromptView):
 class DryRunView(PromptView):
     """`POST …/versions/<n>/dry-run`: the version with sample variables."""
 
-    @extend_schema(request=body_schema(DryRunBody), responses=OBJECT)
+    @operation(body=DryRunBody, answer=DryRun)
     def post(self, request: Request, organization: uuid.UUID, name: str, version: int) -> Response:
         """The messages, their size and how much of it caches; tokens are estimates."""
         found = self.version(organization, name, version)
@@ -201,7 +247,7 @@ class DryRunView(PromptView):
 class Publish(PromptView):
     """`POST …/versions/<n>/publish`: a draft or the canary put in force."""
 
-    @extend_schema(request=body_schema(RevisionBody), responses=OBJECT)
+    @operation(body=RevisionBody, answer=VersionJson)
     def post(self, request: Request, organization: uuid.UUID, name: str, version: int) -> Response:
         """Gateways follow within two seconds."""
         found = self.version(organization, name, version, self.body(RevisionBody).revision)
@@ -211,7 +257,7 @@ class Publish(PromptView):
 class CanaryStart(PromptView):
     """`POST …/versions/<n>/canary`: a draft put on trial, or another share for the canary."""
 
-    @extend_schema(request=body_schema(CanaryBody), responses=OBJECT)
+    @operation(body=CanaryBody, answer=VersionJson)
     def post(self, request: Request, organization: uuid.UUID, name: str, version: int) -> Response:
         """Requests that name a version are not part of it."""
         wanted = self.body(CanaryBody)
@@ -226,7 +272,7 @@ class CanaryStart(PromptView):
 class CanaryStop(PromptView):
     """`POST …/versions/<n>/stop`: the canary ended."""
 
-    @extend_schema(request=None, responses=OBJECT)
+    @operation(answer=VersionJson)
     def post(self, request: Request, organization: uuid.UUID, name: str, version: int) -> Response:
         """Every request gets the published version again."""
         found = self.version(organization, name, version)
@@ -236,7 +282,7 @@ class CanaryStop(PromptView):
 class Rollback(PromptView):
     """`POST templates/<organization>/<name>/rollback`: the way back."""
 
-    @extend_schema(request=body_schema(RollbackBody), responses=OBJECT)
+    @operation(body=RollbackBody, answer=VersionJson)
     def post(self, request: Request, organization: uuid.UUID, name: str) -> Response:
         """Publish a copy of an earlier version under a new number; a canary ends with it."""
         number, template = self.body(RollbackBody).version, self.template(organization, name)
@@ -245,7 +291,7 @@ class Rollback(PromptView):
         return self.answer(made)
 
 
-def listed_json(listed: Listed) -> dict[str, Any]:
+def listed_json(listed: Listed) -> ListedJson:
     """A template without its versions."""
     template = listed.template
     return {
@@ -257,7 +303,7 @@ def listed_json(listed: Listed) -> dict[str, Any]:
     }
 
 
-def version_json(version: PromptVersion) -> dict[str, Any]:
+def version_json(version: PromptVersion) -> VersionJson:
     """A version with its body and what is wrong with it."""
     maker, copy_of = version.created_by, version.copy_of
     return {

@@ -15,7 +15,10 @@ from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.catalog.selectors import pool_find
 from controlplane.core.api import ApiView, failed
 from controlplane.core.api_callers import bearer, same
+from controlplane.core.api_schema import operation
 from controlplane.core.audit import OPERATOR
+from controlplane.fleet import bodies
+from controlplane.fleet.bodies import digest_json, node_json, signal_json, token_json
 from controlplane.fleet.digests import digest_decide
 from controlplane.fleet.enrolment import (
     LIFE_HOURS_DEFAULT,
@@ -34,10 +37,8 @@ from controlplane.fleet.lives import (
     node_remove,
     node_undrain,
 )
-from controlplane.fleet.models import EnrolmentToken, ModelDigest
-from controlplane.fleet.overview import NodeView
 from controlplane.fleet.selectors import digest_get, digest_list, node_get, token_get, token_list
-from controlplane.fleet.signals import Signal, signals
+from controlplane.fleet.signals import signals
 
 ACTIONS: dict[str, Callable[..., bool]] = {
     "approve": node_approve,
@@ -98,6 +99,7 @@ class PoolBody(msgspec.Struct, forbid_unknown_fields=True):
 class Pools(ApiView):
     """`GET pools`: every pool with its load, its signal and its nodes."""
 
+    @operation(answer=bodies.PoolsJson)
     def get(self, request: Request) -> Response:
         """For staff."""
         now, actor = timezone.now(), self.actor()
@@ -118,6 +120,7 @@ class Pools(ApiView):
 class OnePool(ApiView):
     """`PUT pools/<name>`: make or change a pool."""
 
+    @operation(body=PoolBody, answer=bodies.PoolNamed)
     def put(self, request: Request, name: str) -> Response:
         """For staff; the local driver's command is not among the values."""
         given = msgspec.structs.asdict(self.body(PoolBody))
@@ -135,6 +138,7 @@ class Desired(ApiView):
 
     authentication_classes = ()
 
+    @operation(answer=bodies.SignalJson)
     def get(self, request: Request, name: str) -> Response:
         """For whoever holds the metrics token or the operator's."""
         if not may_read_metrics(request):
@@ -147,6 +151,7 @@ class Desired(ApiView):
 class NodeAction(ApiView):
     """`POST nodes/<name>/approve | drain | undrain | remove | forgive`."""
 
+    @operation(body=DrainBody, answer=bodies.NodeChanged)
     def post(self, request: Request, name: str, action: str) -> Response:
         """`changed` is false where there was nothing to change."""
         node, actor = node_get(user=self.actor(), name=name), self.actor()
@@ -162,6 +167,7 @@ class NodeAction(ApiView):
 class NodeModels(ApiView):
     """`PUT nodes/<name>/models`: its allow-list."""
 
+    @operation(body=ModelsBody, answer=bodies.NodeModelsJson)
     def put(self, request: Request, name: str) -> Response:
         """For staff."""
         node, models = node_get(user=self.actor(), name=name), self.body(ModelsBody).models
@@ -172,6 +178,7 @@ class NodeModels(ApiView):
 class Digests(ApiView):
     """`GET digests`: all that nodes have offered, those that wait first."""
 
+    @operation(answer=bodies.DigestsJson)
     def get(self, request: Request) -> Response:
         """For staff."""
         return Response({"digests": [digest_json(row) for row in digest_list(user=self.actor())]})
@@ -180,6 +187,7 @@ class Digests(ApiView):
 class DigestDecision(ApiView):
     """`POST digests/<id>/approve | refuse`."""
 
+    @operation(answer=bodies.Changed)
     def post(self, request: Request, digest_id: Any, decision: str) -> Response:
         """For staff."""
         row = digest_get(user=self.actor(), digest_id=digest_id)
@@ -190,11 +198,13 @@ class DigestDecision(ApiView):
 class Tokens(ApiView):
     """`GET tokens`: those that are open. `POST tokens`: a new one, shown in this one answer."""
 
+    @operation(answer=bodies.TokensJson)
     def get(self, request: Request) -> Response:
         """For staff; no secrets."""
         rows = token_list(user=self.actor(), now=timezone.now())
         return Response({"tokens": [token_json(row) for row in rows]})
 
+    @operation(body=TokenBody, answer=bodies.NewTokenJson, status=201)
     def post(self, request: Request) -> Response:
         """For staff."""
         wanted = self.body(TokenBody)
@@ -206,6 +216,7 @@ class Tokens(ApiView):
 class OneToken(ApiView):
     """`DELETE tokens/<id>`: end a token before it is used."""
 
+    @operation(answer=bodies.Changed)
     def delete(self, request: Request, token_id: Any) -> Response:
         """For staff."""
         row = token_get(user=self.actor(), token_id=token_id)
@@ -217,6 +228,7 @@ class Enrol(ApiView):
 
     authentication_classes = ()
 
+    @operation(body=EnrolBody, answer=bodies.EnrolledJson, status=201)
     def post(self, request: Request) -> Response:
         """The credential is in this one answer, and nowhere else ever again."""
         given = self.body(EnrolBody)
@@ -235,66 +247,3 @@ def may_read_metrics(request: Any) -> bool:
         user = getattr(request, "user", None)
         return bool(user is not None and user.is_active and getattr(user, "is_staff", False))
     return same(given, settings.METRICS_TOKEN) or same(given, settings.OPERATOR_TOKEN)
-
-
-def signal_json(signal: Signal) -> dict[str, Any]:
-    """A pool's signal; `desired` is what an autoscaler takes."""
-    load = signal.load
-    return {
-        "pool": signal.pool.name,
-        "task": signal.pool.task,
-        "desired": signal.desired,
-        "nodes_min": signal.nodes_min,
-        "nodes_max": signal.pool.nodes_max,
-        "ready": load.nodes_ready,
-        "queue_depth": load.waiting,
-        "in_flight": load.in_flight,
-        "utilization": round(load.busy_share, 4),
-        "kv_used": round(load.kv_share, 4),
-    }
-
-
-def node_json(view: NodeView) -> dict[str, Any]:
-    """A node for programs."""
-    node, seen = view.node, view.seen_at
-    return {
-        "name": node.name,
-        "state": view.state,
-        "reason": view.reason,
-        "region": node.region,
-        "engine": node.facts.get("engine"),
-        "device": node.facts.get("device"),
-        "models": node.facts.get("models", []),
-        "allowed_models": view.allowed_models,
-        "undecided": dict(view.undecided),
-        "credits": view.total("credits"),
-        "in_flight": view.total("active"),
-        "kv_used": view.kv_share,
-        "breaker": view.breaker,
-        "cold_start_ms": node.facts.get("cold_start_ms"),
-        "gateways": sorted(view.links),
-        "last_seen_at": seen.isoformat() if seen else None,
-    }
-
-
-def token_json(row: EnrolmentToken) -> dict[str, Any]:
-    """A token for programs, without what it opens."""
-    return {
-        "id": str(row.id),
-        "redacted": row.redacted,
-        "pool": row.pool,
-        "models": row.allowed_models,
-        "approved": row.approved,
-        "expires_at": row.expires_at.isoformat(),
-    }
-
-
-def digest_json(row: ModelDigest) -> dict[str, Any]:
-    """A digest for programs."""
-    return {
-        "id": str(row.id),
-        "model": row.model,
-        "digest": row.digest,
-        "state": row.state,
-        "offered_by": row.offered_by,
-    }

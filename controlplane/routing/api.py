@@ -6,16 +6,14 @@ from dataclasses import asdict
 from typing import Any
 
 import msgspec
-from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import extend_schema
 from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.core.api import ApiView
-from controlplane.core.api_schema import body_schema
+from controlplane.core.api_schema import operation
 from controlplane.core.permissions import Action
-from controlplane.routing import services
+from controlplane.routing import services, shapes
 from controlplane.routing.bodies import canary_json, dry_run_json, ruleset_json, summary_json
 from controlplane.routing.models import RuleSet
 from controlplane.routing.rulesjson import read_rules
@@ -26,7 +24,6 @@ from controlplane.telemetry.reading import TooMuchToRead
 from controlplane.tenants.access import require
 
 CREATED, NO_CONTENT = 201, 204
-OBJECT = OpenApiTypes.OBJECT
 
 
 class DraftBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -107,13 +104,13 @@ class RulesView(ApiView):
 class RuleSets(RulesView):
     """`GET versions` and `POST versions`: the newest versions, and a new draft."""
 
-    @extend_schema(responses=OBJECT, operation_id="routing_versions")
+    @operation(answer=shapes.VersionsJson)
     def get(self, request: Request) -> Response:
         """Newest first, without their rules."""
         found = ruleset_list(actor=self.actor())
         return Response({"versions": [summary_json(one) for one in found]})
 
-    @extend_schema(request=body_schema(DraftBody), responses={CREATED: OBJECT})
+    @operation(body=DraftBody, answer=shapes.RuleSetJson, status=CREATED)
     def post(self, request: Request) -> Response:
         """Begun from what is in force; it need not be valid yet, but of the form of rules."""
         draft = self.body(DraftBody)
@@ -124,12 +121,12 @@ class RuleSets(RulesView):
 class OneRuleSet(RulesView):
     """`GET | PUT | DELETE versions/<n>`: read one, change a draft, give a draft up."""
 
-    @extend_schema(responses=OBJECT)
+    @operation(answer=shapes.RuleSetJson)
     def get(self, request: Request, version: int) -> Response:
         """With its rules."""
         return self.answer(self.rule_set(version))
 
-    @extend_schema(request=body_schema(ChangeBody), responses=OBJECT)
+    @operation(body=ChangeBody, answer=shapes.RuleSetJson)
     def put(self, request: Request, version: int) -> Response:
         """Replace a draft's rules; 409 where somebody else changed it meanwhile."""
         change = self.body(ChangeBody)
@@ -142,7 +139,7 @@ class OneRuleSet(RulesView):
         )
         return self.answer(changed)
 
-    @extend_schema(request=None, responses={NO_CONTENT: None})
+    @operation()
     def delete(self, request: Request, version: int) -> Response:
         """It stays readable."""
         services.ruleset_draft_discard(actor=self.actor(), rule_set=self.rule_set(version))
@@ -152,7 +149,7 @@ class OneRuleSet(RulesView):
 class Validate(RulesView):
     """`POST versions/<n>/validate`: what is wrong with its rules."""
 
-    @extend_schema(request=None, responses=OBJECT)
+    @operation(answer=shapes.ProblemsJson)
     def post(self, request: Request, version: int) -> Response:
         """Errors, which keep it from being published, then warnings, which do not."""
         rules = read_rules(self.rule_set(version).rules)
@@ -163,7 +160,7 @@ class Validate(RulesView):
 class DryRunView(RulesView):
     """`POST versions/<n>/dry-run`: the version tried on recorded traffic."""
 
-    @extend_schema(request=body_schema(DryRunBody), responses=OBJECT)
+    @operation(body=DryRunBody, answer=shapes.DryRunJson)
     def post(self, request: Request, version: int) -> Response:
         """Who and what would have changed, at what price; money in nano-USD."""
         hours, found = self.body(DryRunBody).hours, self.rule_set(version)
@@ -177,7 +174,7 @@ class DryRunView(RulesView):
 class Publish(RulesView):
     """`POST versions/<n>/publish`: a draft put in force."""
 
-    @extend_schema(request=body_schema(RevisionBody), responses=OBJECT)
+    @operation(body=RevisionBody, answer=shapes.RuleSetJson)
     def post(self, request: Request, version: int) -> Response:
         """Gateways follow within two seconds; 409 if another was published since it began."""
         found = self.rule_set(version, self.body(RevisionBody).revision)
@@ -187,7 +184,7 @@ class Publish(RulesView):
 class CanaryStart(RulesView):
     """`POST versions/<n>/canary`: a draft put on trial, or another share for the canary."""
 
-    @extend_schema(request=body_schema(CanaryBody), responses=OBJECT)
+    @operation(body=CanaryBody, answer=shapes.RuleSetJson)
     def post(self, request: Request, version: int) -> Response:
         """Its comparison begins again with every change of the share."""
         wanted = self.body(CanaryBody)
@@ -203,7 +200,7 @@ class CanaryStart(RulesView):
 class CanaryPromote(RulesView):
     """`POST versions/<n>/promote`: the canary put in force."""
 
-    @extend_schema(request=None, responses=OBJECT)
+    @operation(answer=shapes.RuleSetJson)
     def post(self, request: Request, version: int) -> Response:
         """For all requests."""
         found = self.rule_set(version)
@@ -213,7 +210,7 @@ class CanaryPromote(RulesView):
 class CanaryStop(RulesView):
     """`POST versions/<n>/stop`: the canary ended."""
 
-    @extend_schema(request=body_schema(StopBody), responses=OBJECT)
+    @operation(body=StopBody, answer=shapes.RuleSetJson)
     def post(self, request: Request, version: int) -> Response:
         """All requests follow the published rules again."""
         reason, found = self.body(StopBody).reason, self.rule_set(version)
@@ -224,7 +221,7 @@ class CanaryStop(RulesView):
 class Canary(RulesView):
     """`GET canary`: the canary beside what is in force."""
 
-    @extend_schema(responses=OBJECT)
+    @operation(answer=shapes.CanaryAnswer)
     def get(self, request: Request) -> Response:
         """Errors, first token, cost and output length of both arms; null without a canary."""
         try:
@@ -237,7 +234,7 @@ class Canary(RulesView):
 class Rollback(RulesView):
     """`POST rollback`: the way back."""
 
-    @extend_schema(request=body_schema(RollbackBody), responses=OBJECT)
+    @operation(body=RollbackBody, answer=shapes.RuleSetJson)
     def post(self, request: Request) -> Response:
         """Publish a copy of an earlier version under a new number; a canary ends with it."""
         version = self.body(RollbackBody).version

@@ -9,9 +9,10 @@ from controlplane.routing.dryrun import Move, Tally
 from controlplane.routing.models import RuleSet
 from controlplane.routing.selectors_canary import CanaryReport
 from controlplane.routing.selectors_dryrun import DryRun, Group
+from controlplane.routing.shapes import CanaryJson, DryRunJson, RuleSetJson, SummaryJson
 
 
-def summary_json(rule_set: RuleSet) -> dict[str, Any]:
+def summary_json(rule_set: RuleSet) -> SummaryJson:
     """A version without its rules."""
     based_on, copy_of, maker = rule_set.based_on, rule_set.copy_of, rule_set.created_by
     return {
@@ -31,12 +32,12 @@ def summary_json(rule_set: RuleSet) -> dict[str, Any]:
     }
 
 
-def ruleset_json(rule_set: RuleSet) -> dict[str, Any]:
+def ruleset_json(rule_set: RuleSet) -> RuleSetJson:
     """A version with its rules, in the form in which they are sent."""
     return {**summary_json(rule_set), "rules": rule_set.rules}
 
 
-def dry_run_json(found: DryRun) -> dict[str, Any]:
+def dry_run_json(found: DryRun) -> DryRunJson:
     """What a version would have changed."""
     outcome = found.outcome
     return {
@@ -64,7 +65,7 @@ def dry_run_json(found: DryRun) -> dict[str, Any]:
     }
 
 
-def canary_json(report: CanaryReport) -> dict[str, Any]:
+def canary_json(report: CanaryReport) -> CanaryJson:
     """How the canary does."""
     comparison = report.comparison
     return {

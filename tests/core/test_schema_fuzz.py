@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import schemathesis
 from django.conf import settings as django_settings
-from django.core.wsgi import WSGIHandler
+from django.core.handlers.wsgi import WSGIHandler
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis.checks import not_a_server_error
+from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import response_schema_conformance
 
 from controlplane.tenants.adminkeys import AdminKeyDraft, adminkey_create
@@ -66,7 +67,7 @@ def test_no_request_ends_in_a_500(things: Things) -> None:
     schema = schemathesis.openapi.from_wsgi(
         "/api/schema", WSGIHandler(), headers={"Authorization": f"Bearer {operator}"}
     )
-    operations = [found.ok() for found in schema.get_all_operations()]
+    operations = [found.ok() for found in schema.get_all_operations() if isinstance(found, Ok)]
     assert len(operations) >= OPERATIONS_MIN
     for operation in operations:
         ask(operation, known(operation.path, things), (operator, admin))

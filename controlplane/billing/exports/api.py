@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import date
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 from django.core.exceptions import ValidationError
@@ -20,11 +20,10 @@ from controlplane.billing.exports.spec import ExportSpec, days_of_period, spec_o
 from controlplane.billing.exports.tasks import export_enqueue
 from controlplane.billing.models_exports import Export
 from controlplane.core.api import ApiView
-from controlplane.core.api_schema import body_schema
+from controlplane.core.api_schema import operation
 from controlplane.kernel.money import usd_text
 
 CREATED = 201
-OBJECT = OpenApiTypes.OBJECT
 
 
 class ExportBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -38,22 +37,49 @@ class ExportBody(msgspec.Struct, forbid_unknown_fields=True):
     raw: bool = False
 
 
+class ExportJson(TypedDict):
+    """An export; `amount_usd` is exact, `done_permille` how far it is."""
+
+    id: str
+    object: str
+    created_at: str
+    created_by: str
+    kind: str
+    grain: str
+    start: str
+    end: str
+    raw: bool
+    state: str
+    done_permille: int
+    rows_done: int
+    rows_estimated: int | None
+    bytes_done: int
+    amount_usd: str
+    sha256: str | None
+    error: str | None
+    finished_at: str | None
+
+
+class OneExportJson(ExportJson):
+    """An export with its manifest, once it is done."""
+
+    manifest: Any
+
+
 class Exports(ApiView):
     """The exports of an organization."""
 
-    @extend_schema(responses=OBJECT, description="Exports, newest first.")
+    @operation(list_of=ExportJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+        """Newest first."""
         found = selectors.export_page(
             actor=self.actor(), organization_id=organization_id, ask=self.page_ask()
         )
         return self.page(found, export_json)
 
-    @extend_schema(
-        request=body_schema(ExportBody),
-        responses={CREATED: OBJECT},
-        description="Ask for a file; it is written by a worker.",
-    )
+    @operation(body=ExportBody, answer=ExportJson, status=CREATED)
     def post(self, request: Request, organization_id: uuid.UUID) -> Response:
+        """Ask for a file; it is written by a worker."""
         actor, body = self.actor(), self.body(ExportBody)
         made = services.export_create(
             actor=actor, spec=_spec(organization_id, body), enqueue=export_enqueue
@@ -64,7 +90,7 @@ class Exports(ApiView):
 class OneExport(ApiView):
     """One export: how far it is, and its manifest once it is done."""
 
-    @extend_schema(responses=OBJECT)
+    @operation(answer=OneExportJson)
     def get(self, request: Request, organization_id: uuid.UUID, export_id: uuid.UUID) -> Response:
         found = selectors.export_get(
             actor=self.actor(), organization_id=organization_id, export_id=export_id
@@ -100,7 +126,7 @@ class ExportStream(ApiView):
         return stream_answer(_plain(request), spec)
 
 
-def export_json(export: Export) -> dict[str, Any]:
+def export_json(export: Export) -> ExportJson:
     """An export as clients see it."""
     finished = export.finished_at
     return {

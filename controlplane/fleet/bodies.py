@@ -1,0 +1,194 @@
+"""What the API answers about the fleet: its forms, and how they are filled."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+from controlplane.fleet.models import EnrolmentToken, ModelDigest
+from controlplane.fleet.overview import NodeView
+from controlplane.fleet.signals import Signal
+
+
+class SignalJson(TypedDict):
+    """A pool's load; `desired` is what an autoscaler takes."""
+
+    pool: str
+    task: str
+    desired: int
+    nodes_min: int
+    nodes_max: int
+    ready: int
+    queue_depth: int
+    in_flight: int
+    utilization: float
+    kv_used: float
+
+
+class NodeJson(TypedDict):
+    """A node, with what it has told of itself."""
+
+    name: str
+    state: str
+    reason: str
+    region: str
+    engine: Any
+    device: Any
+    models: list[Any]
+    allowed_models: list[str] | None
+    undecided: dict[str, Any]
+    credits: int
+    in_flight: int
+    kv_used: float | None
+    breaker: Any
+    cold_start_ms: Any
+    gateways: list[str]
+    last_seen_at: str | None
+
+
+class PoolJson(SignalJson):
+    """A pool with its models and nodes."""
+
+    models: list[str]
+    nodes: list[NodeJson]
+
+
+class PoolsJson(TypedDict):
+    """Every pool."""
+
+    pools: list[PoolJson]
+
+
+class PoolNamed(TypedDict):
+    """The pool that was made or changed."""
+
+    pool: str
+
+
+class NodeChanged(TypedDict):
+    """`changed` is false where there was nothing to change."""
+
+    node: str
+    changed: bool
+
+
+class NodeModelsJson(TypedDict):
+    """What a node may serve; null for any."""
+
+    node: str
+    models: list[str] | None
+
+
+class DigestJson(TypedDict):
+    """A tokenizer and template that a node has offered for a model."""
+
+    id: str
+    model: str
+    digest: str
+    state: str
+    offered_by: str
+
+
+class DigestsJson(TypedDict):
+    """All digests, those that wait first."""
+
+    digests: list[DigestJson]
+
+
+class Changed(TypedDict):
+    """`changed` is false where there was nothing to change."""
+
+    id: str
+    changed: bool
+
+
+class TokenJson(TypedDict):
+    """A token, without what it opens."""
+
+    id: str
+    redacted: str
+    pool: str
+    models: list[str] | None
+    approved: bool
+    expires_at: str
+
+
+class NewTokenJson(TokenJson):
+    """A token with its secret, which only this answer has."""
+
+    token: str
+
+
+class TokensJson(TypedDict):
+    """Tokens that are open."""
+
+    tokens: list[TokenJson]
+
+
+class EnrolledJson(TypedDict):
+    """A node's own credential, which only this answer has."""
+
+    credential: str
+    approved: bool
+
+
+def signal_json(signal: Signal) -> SignalJson:
+    """A pool's signal; `desired` is what an autoscaler takes."""
+    load = signal.load
+    return {
+        "pool": signal.pool.name,
+        "task": signal.pool.task,
+        "desired": signal.desired,
+        "nodes_min": signal.nodes_min,
+        "nodes_max": signal.pool.nodes_max,
+        "ready": load.nodes_ready,
+        "queue_depth": load.waiting,
+        "in_flight": load.in_flight,
+        "utilization": round(load.busy_share, 4),
+        "kv_used": round(load.kv_share, 4),
+    }
+
+
+def node_json(view: NodeView) -> NodeJson:
+    """A node for programs."""
+    node, seen = view.node, view.seen_at
+    return {
+        "name": node.name,
+        "state": view.state,
+        "reason": view.reason,
+        "region": node.region,
+        "engine": node.facts.get("engine"),
+        "device": node.facts.get("device"),
+        "models": node.facts.get("models", []),
+        "allowed_models": view.allowed_models,
+        "undecided": dict(view.undecided),
+        "credits": view.total("credits"),
+        "in_flight": view.total("active"),
+        "kv_used": view.kv_share,
+        "breaker": view.breaker,
+        "cold_start_ms": node.facts.get("cold_start_ms"),
+        "gateways": sorted(view.links),
+        "last_seen_at": seen.isoformat() if seen else None,
+    }
+
+
+def token_json(row: EnrolmentToken) -> TokenJson:
+    """A token for programs, without what it opens."""
+    return {
+        "id": str(row.id),
+        "redacted": row.redacted,
+        "pool": row.pool,
+        "models": row.allowed_models,
+        "approved": row.approved,
+        "expires_at": row.expires_at.isoformat(),
+    }
+
+
+def digest_json(row: ModelDigest) -> DigestJson:
+    """A digest for programs."""
+    return {
+        "id": str(row.id),
+        "model": row.model,
+        "digest": row.digest,
+        "state": row.state,
+        "offered_by": row.offered_by,
+    }
