@@ -6,7 +6,7 @@ import re
 
 from django.contrib import messages
 from django.core.exceptions import ValidationError
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from controlplane.billing.invoice_models import PaymentOrder
@@ -15,6 +15,7 @@ from controlplane.billing.payments_api import pay_url
 from controlplane.kernel.money import NANO_PER_USD, nano_from_usd
 
 _USD = re.compile(r"[0-9]{1,10}(\.[0-9]{1,9})?", re.ASCII)
+NO_LINK = "There is no page to pay on; ask whoever runs this installation."
 NANO_PER_CENT = NANO_PER_USD // 100
 
 
@@ -42,13 +43,10 @@ def say_wrong(request: HttpRequest, error: ValidationError) -> None:
 
 def pay_page(request: HttpRequest, order: PaymentOrder) -> HttpResponse:
     """Where the order can be paid: a link, since forms may not lead away from here."""
-    url = pay_url(order)
-    if url is None:
-        raise Http404
     context = {
         "title": f"Pay USD {cents_text(order.amount_cents)}",
         "text": "Pay exactly this amount, or it cannot be matched. It shows here within a minute.",
-        "link": url,
+        "link": pay_url(order),
         "link_text": "Go to the payment page",
     }
     return render(request, "pages/notice.html", context)

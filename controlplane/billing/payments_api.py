@@ -13,7 +13,7 @@ import msgspec
 import structlog
 from django.conf import settings
 from django.core.exceptions import ValidationError
-from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 from rest_framework.request import Request
@@ -104,7 +104,7 @@ def stripe_events(request: HttpRequest) -> HttpResponse:
     4xx changes nothing: 400 for a bad signature or event, 409 for one that matches no order.
     """
     if not settings.STRIPE_WEBHOOK:
-        raise Http404
+        return _told(400, "payments by Stripe are not switched on")
     body = _bounded(request)
     if body is None:
         return _told(413, "too large")

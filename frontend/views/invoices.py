@@ -17,7 +17,7 @@ from controlplane.billing.dunning import Standing, worst
 from controlplane.billing.invoice_credit import credit_note_issue
 from controlplane.billing.invoice_drafts import invoice_draft
 from controlplane.billing.invoice_lines import NANO_PER_CENT, LineKind, lines_read
-from controlplane.billing.invoice_models import Invoice
+from controlplane.billing.invoice_models import DocumentKind, Invoice
 from controlplane.billing.invoice_text import TITLES, due_words, tax_words
 from controlplane.billing.invoices import (
     ProfileDraft,
@@ -37,7 +37,7 @@ from controlplane.billing.periods import Period, period_of
 from controlplane.core.paging import page_ask
 from controlplane.core.permissions import Action
 from frontend.access import Viewer, page
-from frontend.money import cents_of, nano_of, pay_page, say_wrong
+from frontend.money import NO_LINK, cents_of, nano_of, pay_page, say_wrong
 from frontend.stepup import stepped_up
 
 MONTHS_SHOWN = 12
@@ -189,6 +189,8 @@ def invoice_pay(request: HttpRequest, viewer: Viewer, invoice_id: uuid.UUID) -> 
     """Go where the open amount can be paid."""
     invoice = _mine(viewer, invoice_id)
     try:
+        if not settings.STRIPE_LINK:
+            raise ValidationError({"payment": NO_LINK})
         order = payment_order_create(
             actor=viewer.user, organization_id=viewer.organization.id, invoice=invoice
         )
@@ -239,7 +241,7 @@ def _document(
         "here": "invoices",
         "standing": standing,
         "document": document,
-        "title": TITLES[document.kind],
+        "title": TITLES[DocumentKind(document.kind)],
         "usage": [line for line in lines if line.kind == LineKind.USAGE],
         "others": [line for line in lines if line.kind != LineKind.USAGE],
         "tax_words": tax_words(document),

@@ -33,7 +33,7 @@ from controlplane.core.paging import page_ask
 from controlplane.core.permissions import Action
 from controlplane.tenants.selectors_staff import organization_names
 from frontend.access import Viewer, page
-from frontend.money import cents_of, nano_of, pay_page, say_wrong
+from frontend.money import NO_LINK, cents_of, nano_of, pay_page, say_wrong
 from frontend.stepup import stepped_up
 
 DECISIONS: dict[str, Callable[..., WalletGrant]] = {
@@ -71,9 +71,9 @@ def wallet(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @require_POST
 def wallet_pay(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Go where a top-up can be paid."""
-    if not settings.STRIPE_LINK:
-        raise Http404
     try:
+        if not settings.STRIPE_LINK:
+            raise ValidationError({"payment": NO_LINK})
         order = payment_order_create(
             actor=viewer.user,
             organization_id=viewer.organization.id,

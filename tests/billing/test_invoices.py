@@ -59,11 +59,12 @@ def owed_nano(month: Month) -> int:
     since = rows(
         "SELECT debit, credit, amount FROM journal_entries WHERE booked_at > %s", YEAR_AFTER
     )
-    return month.owed(month.cast.acme.id) + sum(
+    added: int = sum(
         amount if debit == account else -amount
         for debit, credit, amount in since
         if account in (debit, credit)
     )
+    return month.owed(month.cast.acme.id) + added
 
 
 def test_it_equals_the_ledger_to_the_nano_and_asks_for_whole_cents(month: Month) -> None:

@@ -222,7 +222,7 @@ def test_a_body_beyond_the_bound_is_refused_unread(cast: Cast) -> None:
 
 def test_the_door_is_shut_unless_it_is_switched_on(order: PaymentOrder) -> None:
     with override_settings(STRIPE_WEBHOOK=False):
-        assert send(session_event(order)).status_code == 404
+        assert send(session_event(order)).status_code == 400
     assert booked() == []
 
 

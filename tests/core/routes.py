@@ -50,8 +50,14 @@ class Route:
 
 R = Route
 BILLING = "api/billing/organizations/<uuid:organization_id>"
+SEES = {STAFF: 200}
+NOT_STAFF = {OTHER_OWNER: 403}
+GRANT_PAGE = "grants/<hexid:organization_id>/<hexid:grant_id>/<slug:decision>"
 RULES = {"rules": [], "note": ""}
-ADMIN_KEYS = "api/organizations/<uuid:organization_id>/admin-keys"
+OF_ORGANIZATION = "api/organizations/<uuid:organization_id>"
+ADMIN_KEYS = f"{OF_ORGANIZATION}/admin-keys"
+KEYS = f"{OF_ORGANIZATION}/keys"
+ONE_KEY = f"{KEYS}/<uuid:inference_key>"
 OWN_PROJECT = "v1/organization/projects/<uuid:project_id>"
 PROMPT = "api/catalog/templates/<uuid:organization>/<str:name>"
 PROMPT_VERSION = f"{PROMPT}/versions/<int:version>"
@@ -80,6 +86,21 @@ ROUTES: tuple[Route, ...] = (
     R("GET", "keys/create", Action.KEY_CREATE),
     R("POST", "keys/create", Action.KEY_CREATE),
     R("POST", "keys/<hexid:apikey_id>/revoke", Action.KEY_REVOKE),
+    R("POST", "keys/<hexid:apikey_id>/rotate", Action.KEY_CREATE),
+    R("GET", "keys/<hexid:apikey_id>", Action.KEY_VIEW),
+    R("GET", "limits", Action.ORGANIZATION_VIEW),
+    R("POST", "limits", Action.LIMIT_SET),
+    R("GET", KEYS, Action.KEY_VIEW),
+    R("POST", KEYS, Action.KEY_CREATE, {"project": "{project}", "label": "made"}),
+    R("GET", ONE_KEY, Action.KEY_VIEW),
+    R("POST", f"{ONE_KEY}/rotate", Action.KEY_CREATE),
+    R("POST", f"{ONE_KEY}/revoke", Action.KEY_REVOKE),
+    R("GET", f"{ONE_KEY}/report", Action.KEY_VIEW),
+    R("PUT", f"{ONE_KEY}/limits", Action.LIMIT_SET),
+    R("GET", f"{ONE_KEY}/effective", Action.KEY_VIEW, query="model=tiny"),
+    R("GET", f"{OF_ORGANIZATION}/limits", Action.ORGANIZATION_VIEW),
+    R("PUT", f"{OF_ORGANIZATION}/limits", Action.LIMIT_SET),
+    R("PUT", f"{OF_ORGANIZATION}/projects/<uuid:project_id>/limits", Action.LIMIT_SET),
     # Audit
     R("GET", "audit", Action.AUDIT_VIEW),
     R("GET", "audit.csv", Action.AUDIT_VIEW),
@@ -88,6 +109,41 @@ ROUTES: tuple[Route, ...] = (
     R("GET", "api/audit", Action.INSTALLATION_AUDIT),
     R("GET", "api/audit/head", Action.INSTALLATION_AUDIT),
     R("GET", "api/organizations/<uuid:organization_id>/audit", Action.AUDIT_VIEW),
+    # Invoices, wallets, payments. Staff who grant credit see the money of every organization.
+    R("GET", "invoices", Action.LEDGER_VIEW),
+    R("GET", "invoices/preview", Action.LEDGER_VIEW, query="period=2025-10"),
+    R("POST", "invoices/issue", Action.INVOICE_ISSUE, {"period": "2024-01"}),
+    R("POST", "invoices/profile", Action.INVOICE_ISSUE),
+    R("GET", "invoices/<hexid:invoice_id>", Action.LEDGER_VIEW),
+    R("GET", "invoices/<hexid:invoice_id>.<slug:form>", Action.LEDGER_VIEW),
+    R("POST", "invoices/<hexid:invoice_id>/credit", Action.CREDIT_GRANT, but=NOT_STAFF),
+    R("POST", "invoices/<hexid:invoice_id>/paid", Action.CREDIT_GRANT, but=NOT_STAFF),
+    R("POST", "invoices/<hexid:invoice_id>/pay", Action.INVOICE_ISSUE),
+    R("GET", "wallet", Action.LEDGER_VIEW),
+    R("POST", "wallet/pay", Action.INVOICE_ISSUE),
+    R("GET", "grants", Action.CREDIT_GRANT),
+    R("POST", "grants/new", Action.CREDIT_GRANT),
+    R("POST", GRANT_PAGE, Action.CREDIT_GRANT, but=NOT_STAFF),
+    R("POST", "api/billing/payments/stripe", PUBLIC),
+    R("GET", "api/billing/grants", Action.CREDIT_GRANT),
+    R("GET", f"{BILLING}/invoices", Action.LEDGER_VIEW, but=SEES),
+    R("POST", f"{BILLING}/invoices", Action.INVOICE_ISSUE, {"period": "2024-01"}),
+    R("GET", f"{BILLING}/invoices/preview", Action.LEDGER_VIEW, query="period=2025-10", but=SEES),
+    R("GET", f"{BILLING}/invoices/<uuid:invoice_id>", Action.LEDGER_VIEW, but=SEES),
+    R("GET", f"{BILLING}/invoices/<uuid:invoice_id>.pdf", Action.LEDGER_VIEW, but=SEES),
+    R("GET", f"{BILLING}/invoices/<uuid:invoice_id>.csv", Action.LEDGER_VIEW, but=SEES),
+    R("POST", f"{BILLING}/invoices/<uuid:invoice_id>/credit-notes", Action.CREDIT_GRANT),
+    R("POST", f"{BILLING}/invoices/<uuid:invoice_id>/payments", Action.CREDIT_GRANT),
+    R("GET", f"{BILLING}/standing", Action.LEDGER_VIEW, but=SEES),
+    R("GET", f"{BILLING}/billing-profile", Action.LEDGER_VIEW, but=SEES),
+    R("PUT", f"{BILLING}/billing-profile", Action.INVOICE_ISSUE, {"name": "Acme"}, but=SEES),
+    R("GET", f"{BILLING}/payments", Action.LEDGER_VIEW, but=SEES),
+    R("POST", f"{BILLING}/payment-orders", Action.INVOICE_ISSUE, {"amount_cents": 500}),
+    R("GET", f"{BILLING}/wallet", Action.LEDGER_VIEW, but=SEES),
+    R("GET", f"{BILLING}/grants", Action.LEDGER_VIEW, but=SEES),
+    R("POST", f"{BILLING}/grants", Action.CREDIT_GRANT),
+    R("POST", f"{BILLING}/grants/<uuid:grant_id>/approve", Action.CREDIT_GRANT),
+    R("POST", f"{BILLING}/grants/<uuid:grant_id>/refuse", Action.CREDIT_GRANT),
     # Exports
     R("GET", "exports", Action.EXPORT_MAKE),
     R("POST", "exports", Action.EXPORT_MAKE),
@@ -218,6 +274,7 @@ GATEWAY: tuple[tuple[str, str], ...] = (
     ("POST", "/v1/embeddings"),
     ("GET", "/v1/models"),
     ("GET", "/v1/models/tiny"),
+    ("GET", "/v1/key"),
 )
 # Sockets: figures for members, and the nodes' own.
 SOCKETS = frozenset({"/live", "/fleet"})

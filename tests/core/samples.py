@@ -24,6 +24,7 @@ from controlplane.tenants.keys import CreatedKey, apikey_create
 from controlplane.tenants.people import membership_set
 from tests.browser.history import write_history
 from tests.core.callers import OTHER_OWNER, STAFF, Callers
+from tests.support.documents import make_invoice, make_pending_grant
 from tests.support.exports import made_by_job, month_spec
 from tests.support.people import Cast, make_cast
 from tests.support.rules import generates, make_models, publish
@@ -45,6 +46,8 @@ class Things:
     draft: int
     prompt: str
     export: uuid.UUID
+    invoice: uuid.UUID
+    grant: uuid.UUID
     admin_key: uuid.UUID
 
 
@@ -67,6 +70,7 @@ SAMPLES: dict[str, Sample] = {
     "project": of_tenant(lambda t: t.cast.project.id),
     # In a path.
     "apikey_id": of_tenant(lambda t: t.key.key.id.hex),
+    "inference_key": of_tenant(lambda t: t.key.key.id),
     "project_id": of_tenant(lambda t: t.cast.project.id),
     "key_id": of_tenant(lambda t: t.admin_key),
     "request_id": of_tenant(lambda t: t.request.hex),
@@ -85,6 +89,9 @@ SAMPLES: dict[str, Sample] = {
     "version": Sample(lambda t: t.draft),
     "organization_id": of_tenant(lambda t: t.cast.acme.id),
     "export_id": of_tenant(lambda t: t.export),
+    "invoice_id": of_tenant(lambda t: t.invoice),
+    "grant_id": of_tenant(lambda t: t.grant),
+    "form": Sample(lambda t: "pdf"),
 }
 
 
@@ -122,6 +129,8 @@ def make_things() -> Things:
             organization_id=cast.acme.id,
             draft=AdminKeyDraft("matrix", ("key.view",)),
         ).key.id,
+        invoice=make_invoice(cast.acme.id).id,
+        grant=make_pending_grant(cast.acme.id).id,
         export=made_by_job(cast, month_spec(cast.acme.id, "usage"))[0].id,
     )
 

@@ -8,7 +8,6 @@ import time
 from hashlib import sha256
 from typing import Any
 
-from django.http import HttpResponse
 from django.test import Client
 
 from controlplane.billing.invoice_models import PaymentOrder
@@ -45,12 +44,12 @@ def signature(body: bytes, secret: str = SECRET, at: float | None = None) -> str
     return f"t={moment},v1={digest}"
 
 
-def send(event: dict[str, Any], header: str | None = None) -> HttpResponse:
+def send(event: dict[str, Any], header: str | None = None) -> Any:
     """Post an event, well signed unless a header is given."""
     return send_raw(json.dumps(event).encode(), header)
 
 
-def send_raw(body: bytes, header: str | None = None) -> HttpResponse:
+def send_raw(body: bytes, header: str | None = None) -> Any:
     """Post bytes."""
     headers = {"Stripe-Signature": signature(body) if header is None else header}
     client = Client(enforce_csrf_checks=True)
