@@ -7,7 +7,6 @@ raises what we owe (a wallet, tax, a payable) and what we earn.
 from __future__ import annotations
 
 from enum import StrEnum
-from hashlib import md5
 from uuid import UUID
 
 # Whose books hold what concerns no tenant, such as the cost of GPUs.
@@ -88,8 +87,12 @@ def cash(provider: str) -> str:
 
 
 def wallet_id(organization: UUID) -> UUID:
-    """The id of the budget that is an organization's wallet, whether it has one or not."""
-    return UUID(md5(f"wallet:{organization}".encode(), usedforsecurity=False).hexdigest())
+    """The id of the budget that is an organization's wallet, whether it has one or not.
+
+    The organization's own with the version `f`, which no other id has.
+    """
+    digits = organization.hex
+    return UUID(hex=f"{digits[:12]}f{digits[13:]}")
 
 
 def group_of(account: str) -> Group:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from django.core.exceptions import ValidationError
@@ -33,7 +33,7 @@ class Period:
     name: str
 
     def __post_init__(self) -> None:
-        if _NAME.fullmatch(self.name) is None or self.name < "1970":
+        if _NAME.fullmatch(self.name) is None or not "1970" <= self.name < "9999":
             raise ValidationError({"period": "Must be a month like 2026-11."})
 
     def __str__(self) -> str:
@@ -50,6 +50,11 @@ class Period:
         """The first moment of the next month."""
         year, month = divmod(self.start.year * MONTHS + self.start.month, MONTHS)
         return datetime(year, month + 1, 1, tzinfo=UTC)
+
+    @property
+    def before(self) -> Period:
+        """The month before."""
+        return period_of(self.start - timedelta(days=1))
 
 
 def period_of(moment: datetime) -> Period:

@@ -2,8 +2,7 @@
 -- was ever put in is its limit, so that holds and settlements need nothing of their own for it.
 ALTER TABLE budgets DROP CONSTRAINT budgets_scope_check;
 ALTER TABLE budgets ADD CONSTRAINT budgets_scope_check
-    CHECK (scope IN ('key', 'project', 'organization', 'wallet')
-           AND (scope = 'wallet') = (id = md5('wallet:' || organization::text)::uuid));
+    CHECK (scope IN ('key', 'project', 'organization', 'wallet'));
 DROP FUNCTION IF EXISTS ledger_book_settlements(
     uuid[], uuid[], uuid[], uuid[], bigint[], bigint[], text[], integer[], bigint[], bigint[],
     bigint[], text[], text[]);
