@@ -59,6 +59,13 @@ ADMIN_KEYS = f"{OF_ORGANIZATION}/admin-keys"
 KEYS = f"{OF_ORGANIZATION}/keys"
 ONE_KEY = f"{KEYS}/<uuid:inference_key>"
 OWN_PROJECT = "v1/organization/projects/<uuid:project_id>"
+ONE_MEMBER = f"{OF_ORGANIZATION}/members/<uuid:user_id>"
+ONE_INVITATION = f"{OF_ORGANIZATION}/invitations/<uuid:invitation_id>"
+ONE_PROJECT = f"{OF_ORGANIZATION}/projects/<uuid:project_id>"
+INVITATION = {"email": "new@example.org", "role": "viewer"}
+SHARE_PAGE = "shares/<hexid:organization_id>/<hexid:project_id>"
+REVERSALS = f"{BILLING}/requests/<uuid:request_id>/reversals"
+ONE_BUDGET = f"{BILLING}/budgets/<uuid:subject_id>"
 PROMPT = "api/catalog/templates/<uuid:organization>/<str:name>"
 PROMPT_VERSION = f"{PROMPT}/versions/<int:version>"
 PROMPT_ACT = "templates/<str:name>/<int:version>/<slug:action>"
@@ -72,6 +79,62 @@ ROUTES: tuple[Route, ...] = (
     R("GET", "setup/<str:token>", PUBLIC),
     R("POST", "setup/<str:token>", PUBLIC),
     R("POST", "organization", SIGNED_IN, {"organization": "{organization}"}),
+    R("GET", "sign-in/second", PUBLIC),
+    R("POST", "sign-in/second", PUBLIC),
+    R("POST", "sign-in/passkey", PUBLIC),
+    R("GET", "sign-in/provider", PUBLIC),
+    R("GET", "sign-in/provider/done", PUBLIC),
+    R("GET", "invitation/<str:token>", PUBLIC),
+    R("POST", "invitation/<str:token>", PUBLIC),
+    R("GET", "confirm", SIGNED_IN),
+    R("POST", "confirm", SIGNED_IN),
+    R("GET", "account", SIGNED_IN),
+    R("POST", "account/password", SIGNED_IN),
+    R("POST", "account/sessions/others", SIGNED_IN),
+    R("POST", "account/sessions/<hexid:session_id>", SIGNED_IN),
+    R("GET", "account/app", SIGNED_IN),
+    R("POST", "account/app", SIGNED_IN),
+    R("POST", "account/passkeys/new", SIGNED_IN),
+    R("POST", "account/passkeys", SIGNED_IN),
+    R("POST", "account/codes", SIGNED_IN),
+    R("POST", "account/factors/<hexid:factor_id>", SIGNED_IN),
+    R("GET", "members", Action.MEMBER_VIEW),
+    R("GET", "members/invite", Action.MEMBER_MANAGE),
+    R("POST", "members/invite", Action.MEMBER_MANAGE),
+    R("POST", "members/<hexid:user_id>/role", Action.MEMBER_MANAGE, {"role": "viewer"}),
+    R("POST", "members/<hexid:user_id>/remove", Action.MEMBER_MANAGE),
+    R("POST", "invitations/<hexid:invitation_id>", Action.MEMBER_MANAGE),
+    R("GET", "projects", Action.ORGANIZATION_VIEW),
+    R("POST", "projects/add", Action.PROJECT_CREATE),
+    R("POST", "projects/<hexid:project_id>", Action.PROJECT_UPDATE),
+    R("GET", "shares", Action.ROUTING_MANAGE),
+    R("POST", SHARE_PAGE, Action.ROUTING_MANAGE, {"weight": "2"}, but=NOT_STAFF),
+    R("GET", f"{OF_ORGANIZATION}/members", Action.MEMBER_VIEW),
+    R("PUT", ONE_MEMBER, Action.MEMBER_MANAGE, {"role": "viewer"}),
+    R("DELETE", ONE_MEMBER, Action.MEMBER_MANAGE),
+    R("GET", f"{OF_ORGANIZATION}/invitations", Action.MEMBER_VIEW),
+    R("POST", f"{OF_ORGANIZATION}/invitations", Action.MEMBER_MANAGE, INVITATION),
+    R("DELETE", ONE_INVITATION, Action.MEMBER_MANAGE),
+    R("GET", f"{OF_ORGANIZATION}/projects", Action.ORGANIZATION_VIEW),
+    R("POST", f"{OF_ORGANIZATION}/projects", Action.PROJECT_CREATE, {"name": "made"}),
+    R("GET", ONE_PROJECT, Action.ORGANIZATION_VIEW),
+    R("PATCH", ONE_PROJECT, Action.PROJECT_UPDATE, {"name": "renamed"}),
+    R("PUT", f"{ONE_PROJECT}/weight", Action.ROUTING_MANAGE, {"weight": 2}, but=NOT_STAFF),
+    # Ledger, budgets, months
+    R("GET", "ledger", Action.LEDGER_VIEW),
+    R("POST", "ledger/close", Action.PERIOD_CLOSE),
+    R("GET", "budgets", Action.LEDGER_VIEW),
+    R("POST", "budgets/save", Action.BUDGET_SET),
+    R("POST", "budgets/stop", Action.BUDGET_SET, {"subject": "{project}"}),
+    R("GET", f"{BILLING}/accounts", Action.LEDGER_VIEW, but=SEES),
+    R("GET", f"{BILLING}/entries", Action.LEDGER_VIEW, but=SEES),
+    R("POST", REVERSALS, Action.CREDIT_GRANT, {"nano": 1, "reason": "test"}),
+    R("GET", f"{BILLING}/periods", Action.LEDGER_VIEW, but=SEES),
+    R("POST", f"{BILLING}/periods/<str:period>/close", Action.PERIOD_CLOSE),
+    R("GET", f"{BILLING}/reconciliations", Action.LEDGER_VIEW, but=SEES),
+    R("GET", f"{BILLING}/budgets", Action.LEDGER_VIEW, but=SEES),
+    R("PUT", ONE_BUDGET, Action.BUDGET_SET, {"allowance_nano": 1}),
+    R("DELETE", ONE_BUDGET, Action.BUDGET_SET),
     # Pages: overview, requests, playground
     R("GET", "", Action.ORGANIZATION_VIEW),
     R("GET", "overview/<slug:chart>.csv", Action.ORGANIZATION_VIEW),
@@ -89,7 +152,7 @@ ROUTES: tuple[Route, ...] = (
     R("POST", "keys/<hexid:apikey_id>/rotate", Action.KEY_CREATE),
     R("GET", "keys/<hexid:apikey_id>", Action.KEY_VIEW),
     R("GET", "limits", Action.ORGANIZATION_VIEW),
-    R("POST", "limits", Action.LIMIT_SET),
+    R("POST", "limits/set", Action.LIMIT_SET),
     R("GET", KEYS, Action.KEY_VIEW),
     R("POST", KEYS, Action.KEY_CREATE, {"project": "{project}", "label": "made"}),
     R("GET", ONE_KEY, Action.KEY_VIEW),
@@ -144,6 +207,21 @@ ROUTES: tuple[Route, ...] = (
     R("POST", f"{BILLING}/grants", Action.CREDIT_GRANT),
     R("POST", f"{BILLING}/grants/<uuid:grant_id>/approve", Action.CREDIT_GRANT),
     R("POST", f"{BILLING}/grants/<uuid:grant_id>/refuse", Action.CREDIT_GRANT),
+    # Ledger and budgets
+    R("GET", "ledger", Action.LEDGER_VIEW),
+    R("POST", "ledger/close", Action.PERIOD_CLOSE),
+    R("GET", "budgets", Action.LEDGER_VIEW),
+    R("POST", "budgets/save", Action.BUDGET_SET),
+    R("POST", "budgets/stop", Action.BUDGET_SET, {"subject": "{organization}"}),
+    R("GET", f"{BILLING}/accounts", Action.LEDGER_VIEW),
+    R("GET", f"{BILLING}/entries", Action.LEDGER_VIEW),
+    R("POST", f"{BILLING}/requests/<uuid:charge_id>/reversals", Action.CREDIT_GRANT),
+    R("GET", f"{BILLING}/periods", Action.LEDGER_VIEW),
+    R("POST", f"{BILLING}/periods/<str:period>/close", Action.PERIOD_CLOSE),
+    R("GET", f"{BILLING}/reconciliations", Action.LEDGER_VIEW),
+    R("GET", f"{BILLING}/budgets", Action.LEDGER_VIEW),
+    R("PUT", f"{BILLING}/budgets/<uuid:subject_id>", Action.BUDGET_SET, {"allowance_nano": 1}),
+    R("DELETE", f"{BILLING}/budgets/<uuid:subject_id>", Action.BUDGET_SET),
     # Exports
     R("GET", "exports", Action.EXPORT_MAKE),
     R("POST", "exports", Action.EXPORT_MAKE),

@@ -20,6 +20,7 @@ from controlplane.fleet.services import node_credential_create
 from controlplane.routing.services import ruleset_draft_create
 from controlplane.tenants.accounts import user_create
 from controlplane.tenants.adminkeys import AdminKeyDraft, adminkey_create
+from controlplane.tenants.invitations import invitation_create
 from controlplane.tenants.keys import CreatedKey, apikey_create
 from controlplane.tenants.people import membership_set
 from tests.browser.history import write_history
@@ -49,6 +50,7 @@ class Things:
     invoice: uuid.UUID
     grant: uuid.UUID
     admin_key: uuid.UUID
+    invitation: uuid.UUID
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,16 @@ SAMPLES: dict[str, Sample] = {
     "invoice_id": of_tenant(lambda t: t.invoice),
     "grant_id": of_tenant(lambda t: t.grant),
     "form": Sample(lambda t: "pdf"),
+    "user_id": of_tenant(lambda t: t.cast.bob.id.hex),
+    "subject_id": of_tenant(lambda t: t.cast.project.id),
+    "invitation_id": of_tenant(lambda t: t.invitation),
+    "period": Sample(lambda t: "2025-10"),
+    # Their owner's alone: of others they are not found, whoever asks.
+    "session_id": Sample(lambda t: uuid.UUID(int=1).hex),
+    "factor_id": Sample(lambda t: uuid.UUID(int=1).hex),
+    "charge_id": of_tenant(lambda t: t.request),
+    "subject_id": of_tenant(lambda t: t.cast.acme.id),
+    "period": Sample(lambda t: "2025-10"),
 }
 
 
@@ -129,6 +141,9 @@ def make_things() -> Things:
             organization_id=cast.acme.id,
             draft=AdminKeyDraft("matrix", ("key.view",)),
         ).key.id,
+        invitation=invitation_create(
+            actor=cast.alice, organization=cast.acme, email="soon@example.org", role=Role.VIEWER
+        )[0].id,
         invoice=make_invoice(cast.acme.id).id,
         grant=make_pending_grant(cast.acme.id).id,
         export=made_by_job(cast, month_spec(cast.acme.id, "usage"))[0].id,

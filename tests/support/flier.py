@@ -44,7 +44,7 @@ async def fly(url: str, limit: int, wanted: int, living: int) -> tuple[int, int]
         await oracle.incr(where)
 
         async def complete() -> bool:
-            return int(await oracle.get(where)) == living
+            return int(await oracle.get(where) or 0) == living
 
         await until(complete, WAIT_S_MAX)
 
