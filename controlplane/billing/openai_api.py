@@ -324,25 +324,6 @@ def project_json(project: Project) -> shapes.ProjectJson:
 
 def project_key_json(key: ApiKey, used: datetime | None) -> shapes.ProjectKeyJson:
     """A key for programs, without what it opens."""
-    maker = key.created_by
-    owner: shapes.KeyOwner = (
-        {
-            "type": "user",
-            "user": {
-                "object": "organization.project.user",
-                "id": str(maker.id),
-                "email": maker.email,
-            },
-        }
-        if maker
-        else {
-            "type": "service_account",
-            "service_account": {
-                "object": "organization.project.service_account",
-                "name": "operator",
-            },
-        }
-    )
     return {
         "id": str(key.id),
         "object": "organization.project.api_key",
@@ -351,8 +332,27 @@ def project_key_json(key: ApiKey, used: datetime | None) -> shapes.ProjectKeyJso
         "created_at": int(key.created_at.timestamp()),
         "last_used_at": int(used.timestamp()) if used else None,
         "expires_at": int(key.expires_at.timestamp()) if key.expires_at else None,
-        "owner": owner,
+        "owner_project_access": "active",
+        "owner": owner_json(key),
     }
+
+
+def owner_json(key: ApiKey) -> shapes.KeyOwner:
+    """Who made a key; the operator is told as a service account."""
+    maker = key.created_by
+    if maker is None:
+        made = int(key.created_at.timestamp())
+        operator = {"id": "operator", "name": "operator", "created_at": made, "role": "member"}
+        return {"type": "service_account", "service_account": operator}
+    person = {
+        "object": "organization.project.user",
+        "id": str(maker.id),
+        "name": maker.email,
+        "email": maker.email,
+        "created_at": int(maker.created_at.timestamp()),
+        "role": "member",
+    }
+    return {"type": "user", "user": person}
 
 
 def audit_json(entry: AuditEntry) -> shapes.AuditLogJson:
@@ -362,8 +362,15 @@ def audit_json(entry: AuditEntry) -> shapes.AuditLogJson:
         "type": entry.action,
         "effective_at": int(entry.created_at.timestamp()),
         "actor": {
-            "id": str(entry.actor_id) if entry.actor_id else None,
-            "label": entry.actor_label,
+            "type": "session",
+            "session": {
+                "user": {
+                    "id": str(entry.actor_id) if entry.actor_id else "operator",
+                    "email": entry.actor_label,
+                },
+                "ip_address": entry.address or None,
+                "user_agent": entry.agent or None,
+            },
         },
         "subject": {"type": entry.subject_type, "id": str(entry.subject_id)},
         "detail": entry.detail,

@@ -111,6 +111,7 @@ class ProjectKeyJson(TypedDict):
     created_at: int
     last_used_at: int | None
     expires_at: int | None
+    owner_project_access: str
     owner: KeyOwner
 
 

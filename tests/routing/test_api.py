@@ -201,7 +201,8 @@ def test_what_is_no_json_or_too_large_is_refused(stella: Client) -> None:
 
 
 def test_the_description_names_every_operation(stella: Client) -> None:
-    described = stella.get("/api/schema").json()["paths"]
+    whole = stella.get("/api/schema").json()
+    described = whole["paths"]
     found = {(method, path) for path, methods in described.items() for method in methods}
     assert {
         (method, BASE + path.replace("/1", "/{version}")) for method, path in OPERATIONS
@@ -211,4 +212,5 @@ def test_the_description_names_every_operation(stella: Client) -> None:
     assert Client().get("/api/schema", headers=bearer).status_code == 200
     (canary,) = described[f"{BASE}/versions/{{version}}/canary"].values()
     schema = canary["requestBody"]["content"]["application/json"]["schema"]
-    assert schema["required"] == ["revision", "share_permille"]
+    shape = whole["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    assert shape["required"] == ["revision", "share_permille"]
