@@ -155,14 +155,14 @@ class Reversals(MoneyView):
         status=CREATED,
         example={"nano": 1_500_000, "reason": "the answer was cut"},
     )
-    def post(self, request: Request, organization_id: uuid.UUID, request_id: uuid.UUID) -> Response:
+    def post(self, request: Request, organization_id: uuid.UUID, charge_id: uuid.UUID) -> Response:
         """Never more than was charged in all."""
         require(self.actor(), Action.CREDIT_GRANT)
         wanted = self.body(ReversalBody)
         made = request_reverse(
             actor=self.actor(),
             organization=organization_id,
-            request=request_id,
+            request=charge_id,
             nano=wanted.nano,
             reason=wanted.reason,
             idempotency=f"reversal:{wanted.id or uuid7()}",

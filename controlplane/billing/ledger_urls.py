@@ -9,7 +9,7 @@ _MINE = "organizations/<uuid:organization_id>"
 urlpatterns = [
     path(f"{_MINE}/accounts", ledger_api.Accounts.as_view()),
     path(f"{_MINE}/entries", ledger_api.Entries.as_view()),
-    path(f"{_MINE}/requests/<uuid:request_id>/reversals", ledger_api.Reversals.as_view()),
+    path(f"{_MINE}/requests/<uuid:charge_id>/reversals", ledger_api.Reversals.as_view()),
     path(f"{_MINE}/periods", ledger_api.Months.as_view()),
     path(f"{_MINE}/periods/<str:period>/close", ledger_api.MonthClose.as_view()),
     path(f"{_MINE}/reconciliations", ledger_api.Reconciliations.as_view()),
