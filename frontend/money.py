@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import re
-
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from controlplane.billing.invoice_models import PaymentOrder
-from controlplane.billing.invoice_text import cents_text
+from controlplane.billing.invoice_text import cents_text, usd_read
 from controlplane.billing.payments_api import pay_url
-from controlplane.kernel.money import NANO_PER_USD, nano_from_usd
+from controlplane.kernel.money import NANO_PER_USD
 
-_USD = re.compile(r"[0-9]{1,10}(\.[0-9]{1,9})?", re.ASCII)
 NO_LINK = "There is no page to pay on; ask whoever runs this installation."
 NANO_PER_CENT = NANO_PER_USD // 100
 
 
 def nano_of(text: str, field: str) -> int:
     """Nano-USD of `1234.50`; raises ValidationError that names the field."""
-    plain = text.strip().removeprefix("$").replace(",", "")
-    if _USD.fullmatch(plain) is None:
-        raise ValidationError({field: "Must be an amount in US dollars, such as 25.00."})
-    return nano_from_usd(plain)
+    try:
+        return usd_read(text)
+    except ValueError:
+        told = "Must be an amount in US dollars, such as 25.00."
+        raise ValidationError({field: told}) from None
 
 
 def cents_of(text: str, field: str) -> int:

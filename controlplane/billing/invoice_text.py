@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 
 from controlplane.billing.invoice_lines import Line, LineKind
 from controlplane.billing.invoice_models import DocumentKind, Invoice
+from controlplane.kernel.money import nano_from_usd
 
 PICO_PLACES = 12
 UNIT_PLACES = 6
@@ -20,6 +22,17 @@ TOKEN_TYPES = {
     "cached_input": "cached input tokens",
     "output": "output tokens",
 }
+
+
+_USD = re.compile(r"[0-9]{1,10}(\.[0-9]{1,9})?", re.ASCII)
+
+
+def usd_read(text: str) -> int:
+    """Nano-USD of `$1,234.50` as people type it; raises ValueError on anything else."""
+    plain = text.strip().removeprefix("$").replace(",", "")
+    if _USD.fullmatch(plain) is None:
+        raise ValueError(f"{text!r} is no amount in US dollars")
+    return nano_from_usd(plain)
 
 
 def cents_text(cents: int) -> str:

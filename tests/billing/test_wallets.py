@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from io import StringIO
 
 import pytest
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
+from django.core.management import CommandError, call_command
 from django.db import connections
 from django.test import override_settings
 
@@ -221,3 +223,24 @@ def test_a_low_balance_shows(cast: Cast) -> None:
     assert found is not None and found.low and found.days_left is None
     with override_settings(LOW_BALANCE_USD=9):
         assert not found.low
+
+
+def test_the_operator_gives_at_the_command_line_and_is_one_person(cast: Cast) -> None:
+    def run(*words: str) -> str:
+        out = StringIO()
+        call_command("wallet", *words, stdout=out)
+        return out.getvalue()
+
+    assert "pays by invoice" in run("show", "Acme")
+    assert "booked" in run("give", "Acme", "--usd", "12.50", "--reason", "cheque 4")
+    assert run("show", "Acme").startswith("balance 12.500000000 USD")
+    made, kind, *_ = run("give", "Acme", "--usd", "5000", "--reason", "transfer").split()
+    assert kind == "topup" and made in run("pending")
+    with pytest.raises(CommandError, match="cannot also approve"):
+        run("approve", made)
+    (grant,) = grants_pending(actor=cast.stella)
+    grant_approve(actor=cast.stella, grant=grant)
+    assert run("show", "Acme").startswith("balance 5012.500000000 USD")
+    for usd in ("NaN", "1e999999", "-5", "0.0000000001", "much"):
+        with pytest.raises(CommandError):
+            run("give", "Acme", "--usd", usd, "--reason", "odd")

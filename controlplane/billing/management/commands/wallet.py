@@ -1,0 +1,107 @@
+"""`manage.py wallet …`: top-ups and credits at the command line. Doors to services, no rules."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from controlplane.billing.invoice_models import GrantKind, GrantState, WalletGrant
+from controlplane.billing.invoice_text import usd_read
+from controlplane.billing.wallets import grant_approve, grant_refuse, wallet_grant
+from controlplane.billing.wallets_selectors import grants_pending, wallet_get
+from controlplane.core.arguments import arguments_named
+from controlplane.core.audit import OPERATOR
+from controlplane.core.models import uuid7
+from controlplane.kernel.money import usd_text
+from controlplane.tenants.selectors import organizations_named
+
+DECISIONS = {"approve": grant_approve, "refuse": grant_refuse}
+
+
+class Command(BaseCommand):
+    """The operator is one person: a large grant of theirs waits for staff, and the other way."""
+
+    help = "Show a wallet, put money or credit into it, decide on what waits for a second person."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Subcommands."""
+        commands = parser.add_subparsers(dest="command", required=True)
+        show = commands.add_parser("show", help="what an organization has left")
+        show.add_argument("organization", metavar="NAME")
+        give = commands.add_parser("give", help="a top-up that arrived, or a credit")
+        give.add_argument("organization", metavar="NAME")
+        give.add_argument("--kind", choices=GrantKind.values, default=GrantKind.TOPUP.value)
+        give.add_argument("--usd", required=True, metavar="25.00")
+        give.add_argument("--reason", required=True)
+        commands.add_parser("pending", help="what waits for a second person")
+        for word in DECISIONS:
+            decide = commands.add_parser(word, help=f"{word} a grant that waits")
+            decide.add_argument("grant", metavar="ID", type=uuid.UUID)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Run the subcommand."""
+        command = options["command"]
+        if command in DECISIONS:
+            self._decide(command, options["grant"])
+        else:
+            getattr(self, f"_{command}")(options)
+
+    def _show(self, options: dict[str, Any]) -> None:
+        found = wallet_get(actor=OPERATOR, organization_id=_organization(options["organization"]))
+        if found is None:
+            self.stdout.write("It has no wallet: it pays by invoice.")
+            return
+        self.stdout.write(
+            f"balance {usd_text(found.balance)} USD, held {usd_text(found.held)},"
+            f" put in {usd_text(found.put_in)}, charged {usd_text(found.charged)}"
+        )
+
+    def _give(self, options: dict[str, Any]) -> None:
+        with arguments_named(amount="--usd", reason="--reason"):
+            made = wallet_grant(
+                actor=OPERATOR,
+                organization_id=_organization(options["organization"]),
+                kind=GrantKind(options["kind"]),
+                amount_nano=_nano(options["usd"]),
+                reason=options["reason"],
+                form=uuid7(),
+            )
+        self.stdout.write(_line(made))
+
+    def _pending(self, options: dict[str, Any]) -> None:
+        for grant in grants_pending(actor=OPERATOR):
+            self.stdout.write(_line(grant))
+
+    def _decide(self, word: str, grant_id: uuid.UUID) -> None:
+        found = [grant for grant in grants_pending(actor=OPERATOR) if grant.id == grant_id]
+        if not found:
+            raise CommandError("No such grant waits.")
+        try:
+            with arguments_named():
+                made = DECISIONS[word](actor=OPERATOR, grant=found[0])
+        except PermissionDenied as error:
+            raise CommandError(str(error)) from error
+        self.stdout.write(_line(made))
+
+
+def _organization(name: str) -> uuid.UUID:
+    found = organizations_named(name=name)
+    if len(found) != 1:
+        raise CommandError(f"There are {len(found)} organizations called {name!r}.")
+    return found[0].id
+
+
+def _nano(text: str) -> int:
+    try:
+        return usd_read(text)
+    except ValueError as error:
+        raise CommandError(f"--usd: {error}") from error
+
+
+def _line(grant: WalletGrant) -> str:
+    waits = " (waits for a second person)" if grant.state == GrantState.PENDING else ""
+    amount = usd_text(grant.amount_nano)
+    return f"{grant.id} {grant.kind} {amount} USD {grant.state}{waits}: {grant.reason}"
