@@ -14,6 +14,7 @@ from controlplane.blueprint.things import (
     MODEL,
     ORGANIZATION,
     POOL,
+    PRICED,
     PROJECT,
     ROUTING,
     TEMPLATE,
@@ -22,12 +23,13 @@ from controlplane.blueprint.things import (
     canonical,
     usd_plain,
 )
-from controlplane.catalog.models import Model, Pool
-from controlplane.catalog.selectors import model_list, pool_list, price_in_force
+from controlplane.catalog.models import Model, Pool, PriceVersion
+from controlplane.catalog.selectors import model_list, pool_list, price_list
 from controlplane.catalog.selectors_prompts import prompt_list, prompt_version_get
 from controlplane.core.audit import Actor
 from controlplane.core.scope import organization_scope
 from controlplane.kernel.money import usd_from_micro
+from controlplane.kernel.rules import PERMILLE
 from controlplane.quotas.models import LIMITS_MAX, RateLimit
 from controlplane.quotas.selectors import limits_of
 from controlplane.routing.selectors import ruleset_in_force
@@ -75,13 +77,23 @@ def model_fields(model: Model) -> Fields:
         "enabled",
     )  # fmt: skip
     fields = {name: getattr(model, name) for name in names}
-    price = price_in_force(model=model, at=timezone.now())
+    price = _in_force(price_list(model=model), None)
     if price is not None:
-        fields["price"] = {
-            "input": usd_from_micro(price.input_pico),
-            "cached": usd_from_micro(price.cached_pico),
-            "output": usd_from_micro(price.output_pico),
-        }
+        fields["price"] = price
+    return fields
+
+
+def _in_force(versions: list[PriceVersion], project: Project | None) -> Fields | None:
+    """What all pay, or what a project pays instead; None without."""
+    now, wanted = timezone.now(), project.id if project else None
+    begun = [one for one in versions if one.project_id == wanted and one.effective_from <= now]
+    last = max(begun, key=lambda one: (one.effective_from, one.version), default=None)
+    if last is None or (last.effective_until is not None and last.effective_until <= now):
+        return None
+    fields: Fields = {name: usd_from_micro(getattr(last, f"{name}_pico")) for name in PRICED}
+    for name in ("batch_permille", "priority_permille"):
+        if getattr(last, name) != PERMILLE:
+            fields[name] = getattr(last, name)
     return fields
 
 
@@ -100,11 +112,14 @@ def _tenant(actor: Actor, organization: Organization) -> dict[Key, Fields]:
         }
 
     found[(ORGANIZATION, organization.name)] = money_and_limits(organization)
+    prices = {model.name: price_list(model=model) for model in model_list()}
     for project in projects:
+        paid = {name: _in_force(versions, project) for name, versions in prices.items()}
         found[(PROJECT, organization.name, project.name)] = {
             "safety": project.safety_mode,
             "content": project.allow_content_logging,
             "weight": project.weight,
+            "prices": {name: price for name, price in paid.items() if price is not None},
             **money_and_limits(project),
         }
     for listed in prompt_list(actor=actor, organization_id=organization.id):

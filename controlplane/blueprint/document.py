@@ -24,11 +24,13 @@ class Part(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaul
 
 
 class PriceSpec(Part):
-    """USD per million tokens."""
+    """USD per million tokens; multipliers in thousandths for requests of low and high priority."""
 
     input: Usd
     cached: Usd
     output: Usd
+    batch_permille: int = 1_000
+    priority_permille: int = 1_000
 
 
 class PoolSpec(Part):
@@ -77,7 +79,10 @@ class BudgetSpec(Part):
 
 
 class ProjectSpec(Part):
-    """A project; null as `limits` or `budget` takes them away."""
+    """A project; null as `limits` or `budget` takes them away.
+
+    `prices` are all that it pays instead of what others pay, by the name of the model.
+    """
 
     name: Name
     safety: Literal["off", "flag", "block"] | UnsetType = UNSET
@@ -85,6 +90,7 @@ class ProjectSpec(Part):
     weight: int | UnsetType = UNSET
     limits: LimitsSpec | None | UnsetType = UNSET
     budget: BudgetSpec | None | UnsetType = UNSET
+    prices: dict[Name, PriceSpec] | UnsetType = UNSET
 
 
 class TemplateSpec(Part):

@@ -13,6 +13,7 @@ from controlplane.blueprint.things import (
     MODEL,
     ORGANIZATION,
     POOL,
+    PRICED,
     PROJECT,
     ROUTING,
     TEMPLATE,
@@ -30,6 +31,7 @@ from controlplane.catalog.services import (
     PriceDraft,
     model_create,
     model_enable,
+    price_override_end,
     price_publish,
 )
 from controlplane.core.audit import Actor
@@ -82,14 +84,19 @@ def _model(step: Step) -> None:
     if model.enabled != enabled:
         model_enable(actor=step.actor, model=model, enabled=enabled)
     if price is not None and step.changed("price"):
-        pico = {f"{name}_pico": micro_from_usd(text) for name, text in price.items()}
-        price_publish(actor=step.actor, model=model, draft=PriceDraft(**pico))
+        price_publish(actor=step.actor, model=model, draft=_price(price))
+
+
+def _price(fields: Fields) -> PriceDraft:
+    pico = {f"{name}_pico": micro_from_usd(fields[name]) for name in PRICED}
+    rest = {name: value for name, value in fields.items() if name not in PRICED}
+    return PriceDraft(**pico, **rest)
 
 
 def _found(name: str) -> Model:
     found = model_find(name=name)
     if found is None:
-        raise ValidationError({"name": f"There is no model {name!r} any more."})
+        raise ValidationError({"name": f"There is no model {name!r}."})
     return found
 
 
@@ -113,6 +120,20 @@ def _project(step: Step) -> None:
     if step.changed("weight"):
         project_weigh(actor=step.actor, project=project, weight=step.after["weight"])
     _limits_and_budget(step, project)
+    if step.changed("prices"):
+        _prices(step, project)
+
+
+def _prices(step: Step, project: Project) -> None:
+    """Overrides that differ are published, those that are left out end."""
+    before, after = (step.before or {}).get("prices", {}), step.after["prices"]
+    for name in sorted(before.keys() | after.keys()):
+        model = _found(name)
+        if name not in after:
+            price_override_end(actor=step.actor, model=model, project=project)
+        elif after[name] != before.get(name):
+            draft = _price(after[name])
+            price_publish(actor=step.actor, model=model, draft=draft, project=project)
 
 
 def _limits_and_budget(step: Step, subject: Organization | Project) -> None:

@@ -22,6 +22,7 @@ from controlplane.routing.rulesjson import read_rules, write_rules
 
 POOL, MODEL, ORGANIZATION = "pool", "model", "organization"
 PROJECT, TEMPLATE, ROUTING = "project", "template", "routing"
+PRICED = ("input", "cached", "output")
 _USD = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 Key = tuple[str, ...]
 Fields = dict[str, Any]
@@ -111,11 +112,16 @@ def _named(things: Mapping[Key, Fields], of: Key) -> list[Fields]:
     return [{"name": key[-1], **fields} for key, fields in things.items() if key[:-1] == of]
 
 
-def _price(value: Fields) -> Fields:
+def _price(value: Fields, field: str = "price") -> Fields:
     try:
-        return {name: usd_from_micro(micro_from_usd(_usd(usd))) for name, usd in value.items()}
+        told = {name: usd_from_micro(micro_from_usd(_usd(value[name]))) for name in PRICED}
     except ValueError as error:
-        raise ValidationError({"price": f"{error}."}) from error
+        raise ValidationError({field: f"{error}."}) from error
+    return {**value, **told}
+
+
+def _prices(value: Mapping[str, Fields]) -> Fields:
+    return {model: _price(value[model], f"prices.{model}") for model in sorted(value)}
 
 
 def _usd(value: str | int | float) -> str:
@@ -161,5 +167,6 @@ def _same(value: Any) -> Any:
 
 
 _FORMS: dict[str, Callable[[Any], Any]] = {
-    "price": _price, "budget": _budget, "limits": _limits, "body": _body, "rules": _rules,
+    "price": _price, "prices": _prices, "budget": _budget, "limits": _limits, "body": _body,
+    "rules": _rules,
 }  # fmt: skip

@@ -75,6 +75,8 @@ def _receipt(trip: Trip, usage: Usage) -> bytes:
     if trip.plan is not None and trip.plan.rule is not None:
         asked = made(trip.asked).ask.model
         told |= {"rule": trip.plan.label, "asked": asked, "steps": _steps(trip, trip.plan)}
+    if trip.asked is not None and trip.asked.ask.assembly is not None:
+        told["prompt"] = trip.asked.ask.assembly.label
     if trip.placement is not None:
         told |= msgspec.structs.asdict(trip.placement.receipt)
         if usage.prompt_tokens:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 import msgspec
@@ -65,12 +66,15 @@ def configuration_compare(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @require_POST
 @stepped_up
 def configuration_change(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """Make it so: all or nothing."""
+    """Make it so, all or nothing, if it is what was compared."""
+    if request.POST.get("compared") != _digest(_text(request)):
+        messages.info(request, "The document has changed since it was compared: look again.")
+        return _read(request, viewer, dry_run=True)
     return _read(request, viewer, dry_run=False)
 
 
 def _read(request: HttpRequest, viewer: Viewer, *, dry_run: bool) -> HttpResponse:
-    text = request.POST.get("text", "").replace("\r\n", "\n")
+    text = _text(request)
     try:
         changes = configuration_apply(actor=viewer.user, text=text, dry_run=dry_run)
     except ValidationError as error:
@@ -95,12 +99,20 @@ def _page(
         "viewer": viewer,
         "here": HERE,
         "text": text,
-        "compared": changes is not None,
+        "compared": _digest(text) if changes is not None else "",
         "changes": [_row(change) for change in changes or ()],
         "errors": [(path, " ".join(each)) for path, each in told],
         "ready": ready_names(),
     }
     return render(request, "pages/configuration.html", context, status=WRONG if error else 200)
+
+
+def _text(request: HttpRequest) -> str:
+    return request.POST.get("text", "").replace("\r\n", "\n")
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
 
 
 def _row(change: Change) -> Row:

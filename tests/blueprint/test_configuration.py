@@ -51,6 +51,8 @@ organizations:
         weight: 3
         limits: {tokens_per_min: 5000}
         budget: {usd: "0.5"}
+        prices:
+          small: {input: 0.1, cached: 0, output: 0.4, batch_permille: 500}
       - name: night
     templates:
       - name: support
@@ -95,6 +97,9 @@ def test_a_whole_document_is_made_true_and_then_changes_nothing(cast: Cast) -> N
     web = next(one for one in acme["projects"] if one["name"] == "web")
     assert (web["safety"], web["content"], web["weight"]) == ("off", True, 3)
     assert web["budget"] == {"usd": "0.50"}
+    assert web["prices"] == {
+        "small": {"input": "0.10", "cached": "0.00", "output": "0.40", "batch_permille": 500}
+    }
     small = next(one for one in found["models"] if one["name"] == "small")
     assert small["price"] == {"input": "0.15", "cached": "0.03", "output": "0.60"}
     assert found["routing"]["rules"][0]["steps"][0]["queue_s"] == 2.5
@@ -117,13 +122,14 @@ def test_what_is_left_out_stays_and_null_takes_away(cast: Cast) -> None:
     apply(WHOLE)
     text = "sluice: 1\norganizations:\n  - name: Acme\n    projects:\n      - name: web\n"
     assert apply(text + "        weight: 4\n") == ["organizations[0].projects[0].weight"]
-    assert apply(text + "        limits: null\n        budget:\n") == [
+    assert apply(text + "        limits: null\n        budget:\n        prices: {}\n") == [
         "organizations[0].projects[0].limits",
         "organizations[0].projects[0].budget",
+        "organizations[0].projects[0].prices",
     ]
     exported = yaml.safe_load(configuration_export(actor=OPERATOR, names=["Acme"]))
     web = exported["organizations"][0]["projects"][1]
-    assert (web["weight"], web["limits"], web["budget"]) == (4, None, None)
+    assert (web["weight"], web["limits"], web["budget"], web["prices"]) == (4, None, None, {})
     assert exported["organizations"][0]["limits"]["concurrency"] == 5
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from typing import Any
 
 import pytest
@@ -44,7 +45,12 @@ def test_a_document_is_compared_then_applied(stella: Client) -> None:
     assert "1 value would change" in words(compared) and "pools[0].nodes_max" in words(compared)
     pool = pool_find(name="default")
     assert pool is not None and pool.nodes_max == 1
-    applied = stella.post("/configuration/apply", {"text": TEXT}, follow=True)
+    found = re.search(r'name="compared" value="(\w+)"', words(compared))
+    assert found is not None
+    other = {"text": TEXT.replace("7", "8"), "compared": found[1]}
+    assert "look again" in words(stella.post("/configuration/apply", other))
+    wanted = {"text": TEXT, "compared": found[1]}
+    applied = stella.post("/configuration/apply", wanted, follow=True)
     assert "1 value changed." in words(applied)
     pool = pool_find(name="default")
     assert pool is not None and pool.nodes_max == 7

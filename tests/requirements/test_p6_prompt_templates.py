@@ -91,6 +91,7 @@ async def test_the_version_in_force_is_filled_in_and_named(bare: Serving) -> Non
     prompt, named = await seen(bare, {"id": "support", "variables": FILLED})
     assert prompt == f"{RULES}Context: Doors open at nine.\nWhen do doors open?"
     assert named == "support:3"
+    assert b'"prompt":"support:3"' in bare.under_test.recorder.records[-1].receipt
 
 
 async def test_a_version_can_be_named_and_messages_follow(bare: Serving) -> None:
