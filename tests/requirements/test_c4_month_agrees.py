@@ -47,7 +47,7 @@ def month(database: str) -> Month:
     return made
 
 
-def _get(client: Client, path: str, **query: object) -> Any:
+def _get(client: Client, path: str, **query: str | int) -> Any:
     answer = client.get(path, query)
     assert answer.status_code == 200, answer.content
     return answer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from controlplane.billing.exports.detail import DetailPages
@@ -21,7 +20,9 @@ from controlplane.telemetry.reading import bounded_read
 from controlplane.telemetry.selectors_requests import id_floor
 from controlplane.tenants.selectors_names import names_of
 
-PAGES: dict[ExportKind, Callable[[Scope], Pages]] = {
+PAGES: dict[
+    ExportKind, type[UsagePages] | type[DetailPages] | type[FocusPages] | type[JournalPages]
+] = {
     ExportKind.USAGE: UsagePages,
     ExportKind.DETAIL: DetailPages,
     ExportKind.FOCUS: FocusPages,
