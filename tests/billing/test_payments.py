@@ -69,7 +69,7 @@ def test_a_top_up_fills_the_wallet_once_however_often_it_is_told(
 def test_eight_at_once_book_one(cast: Cast, order: PaymentOrder) -> None:
     def tell(number: int) -> int:
         try:
-            return send(session_event(order, event=f"evt_{number % 3}")).status_code
+            return int(send(session_event(order, event=f"evt_{number % 3}")).status_code)
         finally:
             connections.close_all()
 
