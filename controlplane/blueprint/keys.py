@@ -88,8 +88,7 @@ def key_report(*, key: ApiKey) -> KeyReport:
     end = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0) + HOUR
     sums = hours(organizations=[key.organization_id], start=start, end=end, by=("key", "model"))
     charged = [row for row in sums if row.key == key.id]
-    since = max(key.created_at, now - KEPT)
-    touched = key_touches(organization=key.organization_id, keys=[key.id], since=since)
+    touched = key_touches(organization=key.organization_id, keys=[key.id], since=now - KEPT)
     return KeyReport(
         charged=charged,
         touched=touched,

@@ -1,6 +1,7 @@
-"""`manage.py sluice run | status | stop | config`: the whole product on this machine."""
+"""`manage.py sluice run | status | stop | config | key-check`: the product on this machine."""
 
 import signal
+import sys
 import time
 from argparse import REMAINDER, ArgumentTypeError
 from pathlib import Path
@@ -14,6 +15,8 @@ from controlplane.core.embedded.launch import Launch, Options
 from controlplane.core.embedded.layout import LayoutError, embedded_layout
 from controlplane.core.embedded.processes import ServerError, end_left_overs
 from controlplane.core.embedded.runfile import Run, RunFile, living
+from controlplane.core.keycheck import find_credentials, scan
+from controlplane.kernel.keyformat import redacted
 
 STOP_SECONDS_MAX = 90.0
 POLL_SECONDS = 0.2
@@ -40,6 +43,8 @@ class Command(BaseCommand):
         run.add_argument("--embed", action="store_true", help="start a node that embeds, too")
         commands.add_parser("status", help="show what runs")
         commands.add_parser("stop", help="stop everything, also after a killed start")
+        check = commands.add_parser("key-check", help="find our credentials in files, offline")
+        check.add_argument("paths", nargs="*", type=Path, help="files or folders; none: stdin")
         config = commands.add_parser("config", help="configuration as code", add_help=False)
         config.add_argument("arguments", nargs=REMAINDER)
 
@@ -48,6 +53,9 @@ class Command(BaseCommand):
         if options["command"] == "config":
             # Found by its name: this app knows nothing of those that are configured.
             call_command("config", *options["arguments"], stdout=self.stdout)
+            return
+        if options["command"] == "key-check":
+            self._key_check(options["paths"])
             return
         data = Path(settings.DATA_DIR)
         try:
@@ -66,6 +74,18 @@ class Command(BaseCommand):
                 self._stop(RunFile(data), data)
         except (ServerError, LayoutError) as error:
             raise CommandError(str(error)) from error
+
+    def _key_check(self, paths: list[Path]) -> None:
+        found = [each for path in paths for each in scan(path)]
+        if not paths:
+            found = list(find_credentials(sys.stdin.read()))
+        for each in found:
+            state = "checksum right" if each.genuine else "checksum wrong: no credential of ours"
+            self._write(f"{each.place}:{each.line}: {redacted(each.credential)}: {state}")
+        genuine = sum(each.genuine for each in found)
+        if genuine:
+            raise CommandError(f"{genuine} found: revoke them on the page Keys, then remove them.")
+        self._write("No credential was found.")
 
     def _write(self, message: str) -> None:
         self.stdout.write(message)
