@@ -6,6 +6,7 @@ import structlog
 from celery import shared_task
 
 from controlplane.billing import budgets, costs, services
+from controlplane.billing import reconcile as compare
 from controlplane.billing.claims import claims_forget
 
 log = structlog.get_logger(__name__)
@@ -51,6 +52,22 @@ def forget_claims() -> int:
 def turn_budgets() -> int:
     """Periods of budgets that began."""
     return budgets.turn_budgets()
+
+
+@shared_task(name="billing.reconcile_lately")
+def reconcile_lately() -> int:
+    """Tokens unaccounted for; any is an error in the log."""
+    made = compare.reconcile_lately()
+    for one in made:
+        if one.findings:
+            log.error(
+                "reconciliation_found",
+                organization=one.organization.hex,
+                findings=one.findings,
+                tokens=one.unaccounted_tokens,
+                nano=one.unaccounted_nano,
+            )
+    return sum(one.unaccounted_tokens for one in made)
 
 
 @shared_task(name="billing.raise_alerts")
@@ -101,6 +118,11 @@ BEAT_SCHEDULE = {
         "task": "billing.turn_budgets",
         "schedule": 10.0,
         "options": {"expires": 10.0},
+    },
+    "billing.reconcile_lately": {
+        "task": "billing.reconcile_lately",
+        "schedule": 3_600.0,
+        "options": {"expires": 3_600.0},
     },
     "billing.raise_alerts": {
         "task": "billing.raise_alerts",

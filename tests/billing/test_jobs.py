@@ -11,6 +11,7 @@ from django.core.management import call_command
 from controlplane.billing import services, tasks
 from controlplane.bridge.ledger import PostgresLedger
 from tests.support.money import ORG_A, add_budget, budget_row, lines, make_hold, rows, settlement_of
+from tests.support.people import make_cast
 
 
 async def _holds(ledger: PostgresLedger, count: int, expires_s: int) -> list[bytes]:
@@ -96,3 +97,17 @@ def test_start_up_makes_the_days_of_ledger_and_telemetry(database: str) -> None:
     call_command("make_partitions", stdout=out)
     assert out.getvalue() == "made 1 partitions\n"
     assert rows("SELECT to_regclass(%s) IS NOT NULL", name) == [(True,)]
+
+
+def test_what_was_done_lately_is_compared_once(ten_settled: None) -> None:
+    rows("SELECT ledger_seal(clock_timestamp(), 1000, 8)")
+    assert tasks.reconcile_lately() == 0
+    assert rows("SELECT count(*) FROM reconciliations") == [(0,)], "the hour is not over"
+    cast = make_cast()
+    rows(
+        "UPDATE ledger_hours SET organization = %s, hour = hour - interval '3 hours'", cast.acme.id
+    )
+    # Hours without lines: the whole of them is unaccounted for.
+    assert tasks.reconcile_lately() > 0
+    assert tasks.reconcile_lately() == 0
+    assert rows("SELECT count(*) FROM reconciliations") == [(1,)]
