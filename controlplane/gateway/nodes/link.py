@@ -245,10 +245,19 @@ class NodeLink:
             if verdict is Verdict.STANDS_STILL:
                 self._stands_still(verdict.value)
             if live.ping_due(limits.ping_interval_s):
-                self.send_bytes(encode(Ping(number=live.ping_number)))
+                self.ping()
             self._give_up_late()
             if self.jobs.overdue_cancels(monotonic_s(), limits.cancel_confirm_s):
                 self._strike("a cancel was not confirmed")
+
+    @property
+    def suspect(self) -> bool:
+        """It stands still just now, as far as is known."""
+        return self._liveness.suspect
+
+    def ping(self) -> None:
+        """Ask the node for a sign of life."""
+        self.send_bytes(encode(Ping(number=self._liveness.pinged())))
 
     def _verdict(self) -> Verdict:
         if self._hello is None:

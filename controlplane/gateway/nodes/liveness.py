@@ -100,9 +100,10 @@ class Liveness:
 
     def ping_due(self, interval_s: float) -> bool:
         """Whether to ping now: at intervals, and at every look at a node that stands still."""
-        now = monotonic_s()
-        if not self.suspect and now - self.ping_sent_s < interval_s:
-            return False
-        self.ping_sent_s = now
+        return self.suspect or monotonic_s() - self.ping_sent_s >= interval_s
+
+    def pinged(self) -> int:
+        """A ping goes out now; its number."""
+        self.ping_sent_s = monotonic_s()
         self.ping_number += 1
-        return True
+        return self.ping_number

@@ -313,10 +313,21 @@ class Fleet:
             loop = asyncio.get_running_loop()
             self._ticker = loop.call_later(self.limits.tick_s, self._tick)
 
-    def _tick(self) -> None:
-        self._ticker = None
+    def look(self) -> None:
+        """What each node's silence means by now; where one stands still, the others are asked for a
+        sign of life at once, since nodes are often lost together.
+        """
         for link in self._all_links():
             link.tick()
+        links = list(self._links.values())
+        if any(link.suspect for link in links):
+            for link in links:
+                if not link.suspect:
+                    link.ping()
+
+    def _tick(self) -> None:
+        self._ticker = None
+        self.look()
         for served in list(self._models.values()):
             eject_slow(served.name, served.nodes)
         self._known.tick()

@@ -139,6 +139,21 @@ async def test_what_waits_on_a_node_that_stands_still_goes_elsewhere(fleet: Flee
     assert isinstance(still.sent[-1], Ping), "it is asked at once whether it still hears us"
 
 
+async def test_when_one_stands_still_the_others_are_asked_for_a_sign_of_life(fleet: Fleet) -> None:
+    still, other = fleet.nodes
+    still.serve(KNOWN_MIN)
+    fleet.world.fleet.look()
+    asked = sum(isinstance(frame, Ping) for frame in other.sent)
+    still.dispatch()
+    fleet.clock.pass_s(QUIET_S + 0.1)
+    seen_s = other.link.seen_s
+    fleet.world.fleet.look()
+    assert still.link.suspect and not other.link.suspect
+    assert sum(isinstance(frame, Ping) for frame in other.sent) == asked + 1
+    other.pong()
+    assert other.link.seen_s > seen_s and other.link.seen_s > still.link.seen_s
+
+
 async def test_a_node_that_moves_again_proves_itself(fleet: Fleet) -> None:
     still, _ = fleet.nodes
     still.serve(KNOWN_MIN)
