@@ -53,7 +53,9 @@ def passkey_question(request: HttpRequest, user: User) -> dict[str, Any]:
 
 def passkey_offer(request: HttpRequest, user: User) -> dict[str, Any]:
     """What a browser needs to make a new passkey."""
-    entity = PublicKeyCredentialUserEntity(id=user.id.bytes, name=user.email)
+    entity = PublicKeyCredentialUserEntity(
+        id=user.id.bytes, name=user.email, display_name=user.email
+    )
     options, state = _server(request).register_begin(
         entity,
         _credentials(user),

@@ -5,7 +5,6 @@ belongs to, a recovery code by its row.
 """
 
 import secrets
-import time
 from hashlib import sha256
 from typing import Any
 
@@ -18,6 +17,7 @@ from django.utils import timezone
 from controlplane.core.audit import Actor, audit_record
 from controlplane.core.permissions import Action
 from controlplane.core.seal import sealed, unsealed
+from controlplane.kernel.clock import wall_s
 from controlplane.tenants.access import require
 from controlplane.tenants.models import FactorKind, RecoveryCode, SecondFactor, User
 from controlplane.tenants.models_people import LABEL_CHARS_MAX
@@ -182,7 +182,7 @@ def _recovery_code_use(user: User, code: str) -> bool:
 
 def _step_of(secret: str, code: str, *, after: int) -> int | None:
     """The newest step near now, and after that one, whose code this is."""
-    app, now = pyotp.TOTP(secret, interval=STEP_S), int(time.time()) // STEP_S
+    app, now = pyotp.TOTP(secret, interval=STEP_S), int(wall_s()) // STEP_S
     steps = range(now + STEPS_OFF_MAX, max(after, now - STEPS_OFF_MAX - 1), -1)
     return next((s for s in steps if secrets.compare_digest(app.generate_otp(s), code)), None)
 

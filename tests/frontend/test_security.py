@@ -52,7 +52,7 @@ class Now:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.at_s = 1_800_000_000.0
-        patch.setattr(factors.time, "time", lambda: self.at_s)
+        patch.setattr("controlplane.tenants.factors.wall_s", lambda: self.at_s)
 
     def code(self, secret: str) -> str:
         """What the app shows."""

@@ -1,11 +1,16 @@
 """Members: their end is at once and told; the last owner stays; accounts close."""
 
+from io import StringIO
+
+import pyotp
 import pytest
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
+from django.core.management import CommandError, call_command
 
 from controlplane.core.audit import OPERATOR
 from controlplane.core.permissions import Action, Role
 from controlplane.tenants.access import require
+from controlplane.tenants.factors import app_add, app_secret, has_factors
 from controlplane.tenants.keys import apikey_create, apikey_revoke
 from controlplane.tenants.models import Membership, User
 from controlplane.tenants.people import membership_end, membership_set, user_deactivate
@@ -70,3 +75,16 @@ def test_a_closed_account_is_out_everywhere(cast: Cast) -> None:
     with pytest.raises(PermissionDenied):
         require(cast.bob, Action.REQUEST_VIEW, cast.acme.id)
     assert User.objects.get(id=cast.bob.id).tokens_from is not None
+
+
+def test_the_operator_closes_accounts_and_resets_factors(cast: Cast) -> None:
+    secret = app_secret()
+    app_add(user=cast.bob, secret=secret, code=pyotp.TOTP(secret).now())
+    out = StringIO()
+    call_command("account_set", "bob@example.org", "--reset-factors", "--close", stdout=out)
+    assert out.getvalue().splitlines() == ["1 second factors removed.", "Account closed."]
+    assert not has_factors(user=cast.bob)
+    assert not User.objects.get(id=cast.bob.id).is_active
+    for wrong in (["nobody@example.org", "--close"], ["bob@example.org"]):
+        with pytest.raises(CommandError):
+            call_command("account_set", *wrong)

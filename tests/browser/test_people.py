@@ -1,0 +1,150 @@
+"""People in a browser: invite and join, an app and a passkey as second factors, sessions."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pyotp
+import pytest
+from playwright.sync_api import Page, expect
+
+from controlplane.tenants.factors import factor_list, factor_remove
+from controlplane.tenants.models import User
+from tests.browser.site import PASSWORD, Site, elsewhere
+from tests.browser.watch import DESK, PHONE, Watch, serious_findings, wider_than_screen
+
+HISTORY = False
+PATHS = ("/account", "/account/app", "/members", "/projects", "/shares", "/confirm?next=/members")
+
+
+class LocalSite(Site):
+    """The same by a name: a browser makes no passkeys for an address of numbers."""
+
+    @property
+    def url(self) -> str:
+        """Where the pages are."""
+        return f"http://localhost:{self.port}"
+
+
+@pytest.fixture(autouse=True)
+def staff(site: Site) -> None:
+    """Alice runs the installation, too, and has no second factor yet."""
+
+    def prepare() -> None:
+        User.objects.filter(id=site.cast.alice.id).update(is_staff=True)
+        for user in (site.cast.alice, site.cast.bob):
+            for factor in factor_list(user=user):
+                factor_remove(user=user, factor_id=factor.id)
+
+    elsewhere(prepare)
+
+
+@pytest.fixture
+def local(site: Site) -> LocalSite:
+    return LocalSite(**{each.name: getattr(site, each.name) for each in fields(Site)})
+
+
+def _checked(page: Page) -> None:
+    assert serious_findings(page) == []
+    assert wider_than_screen(page) <= 0
+
+
+@pytest.mark.parametrize(
+    ("size", "dark"), [(DESK, False), (PHONE, False), (DESK, True)], ids=["desk", "phone", "dark"]
+)
+def test_pages_are_accessible_and_fit(
+    site: Site, watch: Watch, size: tuple[int, int], dark: bool
+) -> None:
+    page = watch.sign_in(site, size=size, dark=dark)
+    for path in PATHS:
+        page.goto(path)
+        expect(page.locator("h1")).to_be_visible()
+        _checked(page)
+
+
+def test_somebody_is_invited_by_keyboard_and_joins_on_a_phone(site: Site, watch: Watch) -> None:
+    page = watch.sign_in(site)
+    page.goto("/members")
+    page.get_by_role("button", name="Invite somebody").focus()
+    page.keyboard.press("Enter")
+    page.get_by_label("E-mail address").fill("erin@example.org")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Send this link to them now")).to_be_focused()
+    _checked(page)
+    link = page.locator("#invitation-link").inner_text()
+    erin = watch.open(site, size=PHONE)
+    erin.goto(link)
+    _checked(erin)
+    erin.get_by_label("New password").fill(PASSWORD)
+    erin.get_by_label("The same again").fill(PASSWORD)
+    erin.get_by_role("button", name="Make the account and join").click()
+    erin.wait_for_url(f"{site.url}/")
+    page.goto("/members")
+    row = page.locator("tr", has=page.get_by_role("rowheader", name="erin@example.org"))
+    row.get_by_role("button", name="Remove").click()
+    page.get_by_role("button", name="Remove the member").click()
+    expect(page.get_by_role("heading", name="Keys they made")).to_be_visible()
+    watch.allowed.append("403")
+    erin.goto("/requests")
+    expect(erin.locator("h1")).to_have_text("You are in no organization yet")
+
+
+def test_an_app_is_added_and_asked_for(site: Site, watch: Watch) -> None:
+    page = watch.sign_in(site, email="bob@example.org")
+    page.goto("/account/app")
+    page.get_by_text("Cannot scan? Type the secret").click()
+    secret = page.locator("code.secret").inner_text()
+    page.get_by_label("Code", exact=True).fill(pyotp.TOTP(secret).now())
+    page.get_by_role("button", name="Add the app").click()
+    expect(page.get_by_role("heading", name="Keep these recovery codes now")).to_be_focused()
+    code = page.locator("#codes").inner_text().split()[0]
+    _checked(page)
+    second = watch.open(site, size=PHONE)
+    second.goto("/sign-in")
+    second.get_by_label("E-mail address").fill("bob@example.org")
+    second.get_by_label("Password").fill(PASSWORD)
+    second.get_by_role("button", name="Sign in").click()
+    second.wait_for_url(f"{site.url}/sign-in/second")
+    _checked(second)
+    second.get_by_label("Code of your authenticator app").fill(code)
+    second.keyboard.press("Enter")
+    second.wait_for_url(f"{site.url}/")
+
+
+def test_a_passkey_is_made_and_asked_for(local: LocalSite, watch: Watch) -> None:
+    page = watch.sign_in(local)
+    driver = page.context.new_cdp_session(page)
+    driver.send("WebAuthn.enable")
+    options = {
+        "protocol": "ctap2",
+        "transport": "internal",
+        "hasUserVerification": True,
+        "isUserVerified": True,
+    }
+    driver.send("WebAuthn.addVirtualAuthenticator", {"options": options})
+    page.goto("/account")
+    page.get_by_role("button", name="Add a passkey").click()
+    page.get_by_label("Name").fill("blue key")
+    page.get_by_role("button", name="Continue").click()
+    expect(page.get_by_role("heading", name="Keep these recovery codes now")).to_be_focused()
+    expect(page.get_by_role("rowheader", name="blue key")).to_be_visible()
+    page.get_by_role("button", name="Sign out").click()
+    page.get_by_label("E-mail address").fill("alice@example.org")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url(f"{local.url}/sign-in/second")
+    _checked(page)
+    page.get_by_role("button", name="Use a passkey").click()
+    page.wait_for_url(f"{local.url}/")
+    page.goto("/confirm?next=/projects")
+    page.get_by_role("button", name="Use a passkey").click()
+    page.wait_for_url(f"{local.url}/projects")
+
+
+def test_one_session_ends_another(site: Site, watch: Watch) -> None:
+    here, there = watch.sign_in(site), watch.sign_in(site, size=PHONE)
+    here.goto("/account")
+    here.get_by_role("button", name="End all other sessions").click()
+    expect(here.get_by_text("ended.")).to_be_visible()
+    there.goto("/members")
+    expect(there.locator("h1")).to_have_text("Sign in")
