@@ -14,10 +14,12 @@ from controlplane.core.stepup import session_confirm
 from controlplane.tenants.models import User
 
 OTHER_OWNER, STAFF, OPERATOR = "other tenant's owner", "staff", "operator"
+# Of the organization under test, made by its owner for everything that keys can be for.
+ADMIN_KEY = "admin key"
 # Staff of the installation who is a viewer of the organization.
 ROLES = {**{role.value: role for role in Role}, STAFF: Role.VIEWER}
 SESSIONS = (*ROLES, OTHER_OWNER)
-TOKENS = ("inference key", "metrics token", OPERATOR)
+TOKENS = ("inference key", "metrics token", ADMIN_KEY, OPERATOR)
 ANONYMOUS = "anonymous"
 ALL = (*SESSIONS, *TOKENS, ANONYMOUS)
 
@@ -28,6 +30,7 @@ class Callers:
 
     users: dict[str, User]
     inference_key: str
+    admin_key: str
 
     def client(self, name: str, *, csrf: bool = False) -> Client:
         """A fresh client that calls as this one; with `csrf` its token is asked for."""
@@ -44,6 +47,7 @@ class Callers:
         made: dict[str, Callable[[], str]] = {
             "inference key": lambda: self.inference_key,
             "metrics token": lambda: settings.METRICS_TOKEN,
+            ADMIN_KEY: lambda: self.admin_key,
             OPERATOR: lambda: settings.OPERATOR_TOKEN,
         }
         return made[name]()

@@ -22,6 +22,7 @@ from controlplane.tenants.accounts import user_create
 from controlplane.tenants.adminkeys import AdminKeyDraft, adminkey_create
 from controlplane.tenants.invitations import invitation_create
 from controlplane.tenants.keys import CreatedKey, apikey_create
+from controlplane.tenants.models_adminkeys import KEY_ACTIONS
 from controlplane.tenants.people import membership_set
 from tests.browser.history import write_history
 from tests.core.callers import OTHER_OWNER, STAFF, Callers
@@ -95,9 +96,7 @@ SAMPLES: dict[str, Sample] = {
     "grant_id": of_tenant(lambda t: t.grant),
     "form": Sample(lambda t: "pdf"),
     "user_id": of_tenant(lambda t: t.cast.bob.id.hex),
-    "subject_id": of_tenant(lambda t: t.cast.project.id),
     "invitation_id": of_tenant(lambda t: t.invitation),
-    "period": Sample(lambda t: "2025-10"),
     # Their owner's alone: of others they are not found, whoever asks.
     "session_id": Sample(lambda t: uuid.UUID(int=1).hex),
     "factor_id": Sample(lambda t: uuid.UUID(int=1).hex),
@@ -128,7 +127,7 @@ def make_things() -> Things:
     )
     return Things(
         cast=cast,
-        callers=Callers(users, key.secret),
+        callers=Callers(users, key.secret, _admin_secret(cast)),
         key=key,
         request=write_history(cast, key.key, MODEL)[-1],
         enrolment=enrolment.token.id,
@@ -158,3 +157,10 @@ def _make_prompt(cast: Cast) -> str:
     prompt_publish(actor=cast.alice, version=draft)
     prompt_draft_create(actor=cast.alice, template=template, body=body)
     return template.name
+
+
+def _admin_secret(cast: Cast) -> str:
+    """Of a key that may do all that keys may."""
+    draft = AdminKeyDraft("all", [action.value for action in KEY_ACTIONS])
+    made = adminkey_create(actor=cast.alice, organization_id=cast.acme.id, draft=draft)
+    return made.secret

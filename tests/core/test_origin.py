@@ -56,7 +56,7 @@ def test_a_page_tells_address_browser_and_session(cast: Cast) -> None:
     assert (row.action, row.channel, row.address) == ("pool.set", "page", "192.0.2.7")
     assert row.agent == AGENT
     kind, reference = row.credential.split()
-    assert kind == "session" and client.session.session_key not in row.credential
+    assert kind == "session" and str(client.session.session_key) not in row.credential
     # The one that its owner sees in the list of sessions.
     assert rows("SELECT count(*) FROM user_sessions WHERE id = %s::uuid", reference) == [(1,)]
 
