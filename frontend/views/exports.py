@@ -27,10 +27,10 @@ from frontend.access import Viewer, page
 ROWS = 50
 MONTHS = 13
 KINDS = (
-    (ExportKind.USAGE, "Usage by hour or day"),
+    (ExportKind.USAGE, "Usage"),
     (ExportKind.DETAIL, "Every request"),
-    (ExportKind.FOCUS, "FOCUS: cost and usage"),
-    (ExportKind.JOURNAL, "Journal for accounting"),
+    (ExportKind.FOCUS, "FOCUS"),
+    (ExportKind.JOURNAL, "Journal"),
 )
 WORDS = dict(KINDS)
 GRAINS = (
