@@ -36,7 +36,7 @@ from controlplane.kernel.money import PICO_PER_NANO
 from controlplane.telemetry.selectors_requests import id_floor
 from controlplane.tenants.selectors_names import names_of
 
-LINES_MAX = 20_000
+LINES_MAX = 10_000
 # Bookings of the documents themselves: what they say already stands on a document.
 OWN = "document:"
 _OWED = (EntryKind.CREDIT, EntryKind.ADJUSTMENT, EntryKind.REVERSAL)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fpdf import FPDF
-from fpdf.enums import XPos, YPos
+from fpdf.enums import Align, XPos, YPos
 from fpdf.fonts import TTFFont
 
 from controlplane.billing.invoice_lines import Line, LineKind, lines_read, sum_pico
@@ -37,6 +37,9 @@ ROW, BODY = 5.4, 9.0
 # Characters of a description that fit; the CSV file and the page have the whole of it.
 WORDS_WIDTH = 74.0
 CENT_PLACES = 3
+# From the middle of a row down to where letters stand, in sizes of the font.
+BASELINE = 0.3
+PAGES_WIDTH = 40.0
 # Below the sums: what is due and how to pay it.
 TOTALS_HEIGHT = 34.0
 
@@ -102,7 +105,10 @@ class _Sheet(FPDF):
         parts = (issuer["name"], issuer["tax_id"], issuer["email"])
         self._rule(BOTTOM + 6)
         self._say(LEFT, BOTTOM + 7.5, " · ".join(filter(None, parts)), SMALL)
-        self._say_right(RIGHT, BOTTOM + 7.5, f"Page {self.page_no()} of {{nb}}", SMALL)
+        # How many pages there are is known at the end: only a cell fills it in.
+        self._take(SMALL)
+        self.set_xy(RIGHT - PAGES_WIDTH, BOTTOM + 7.5)
+        self.cell(PAGES_WIDTH, ROW, f"Page {self.page_no()} of {{nb}}", align=Align.R)
 
     def parties(self) -> None:
         """Who asks whom, and the dates."""
@@ -241,17 +247,18 @@ class _Sheet(FPDF):
             while shown and self.get_string_width(shown + "…") > width:
                 shown = shown[:-1]
             shown += "…"
-        self.set_xy(x, y)
-        self.cell(text=shown, h=ROW)
+        self._put(x, y, shown)
 
     def _say_right(self, x: float, y: float, text: str, pen: Pen = PLAIN) -> None:
         """Text that ends at `x`."""
         self._take(pen)
         shown = self._shown(text)
-        # How many pages there are is known at the end, so its mark is as wide as one digit.
-        width = self.get_string_width(shown.replace("{nb}", "0"))
-        self.set_xy(x - width, y)
-        self.cell(text=shown, h=ROW)
+        self._put(x - self.get_string_width(shown), y, shown)
+
+    def _put(self, x: float, y: float, text: str) -> None:
+        """Text in the middle of a row that begins at `y`: many times faster than a cell."""
+        if text:
+            self.text(x, y + ROW / 2 + BASELINE * self.font_size, text)
 
     def _shown(self, text: str) -> str:
         return "".join(one if ord(one) in self._letters else MISSING for one in text)
