@@ -7,6 +7,7 @@ gateways in turn, where a share of it each would be seen at once.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 
 import httpx2
@@ -16,7 +17,7 @@ from controlplane.blueprint.demo import MODEL
 from controlplane.core.audit import OPERATOR
 from controlplane.quotas.services import rate_limit_set
 from controlplane.tenants.keys import apikey_revoke
-from controlplane.tenants.models import ApiKey
+from controlplane.tenants.models import ApiKey, Organization
 from tests.product.traffic import ask, make_body, open_client
 from tests.support.money import rows
 from tests.support.orm import orm, until
@@ -25,13 +26,17 @@ from tests.support.rules import generates, publish
 from tests.support.servers import Servers
 
 NEWS_S_MAX = 2.0
+TOKENS_PER_S = 100.0
 REQUESTS_PER_MIN = 4
+AT_ONCE, MANY = 3, 16
+# Longer than it takes to ask for all of them.
+LONG_TOKENS = 200
 BODY = make_body(tokens=1, stream=False)
 
 
 @pytest.fixture
 def product(servers: Servers) -> Iterator[Product]:
-    with running_product(servers, Plan(gateways=2, seeds=1)) as product:
+    with running_product(servers, Plan(gateways=2, seeds=1, tokens_per_s=TOKENS_PER_S)) as product:
         yield product
 
 
@@ -60,6 +65,31 @@ async def test_c3_a_limit_is_counted_once_for_both(
     assert [answer.status for answer in answers] == [200] * REQUESTS_PER_MIN + [429] * 2
     left = [int(answer.headers["x-ratelimit-remaining-requests"]) for answer in answers]
     assert left == [*reversed(range(REQUESTS_PER_MIN)), 0, 0]
+
+
+async def test_c3_requests_at_once_are_counted_over_both_and_come_back(
+    product: Product, clients: list[httpx2.AsyncClient]
+) -> None:
+    before = product.readiness()["configuration_version"]
+    key = demo_key()
+    organization = Organization(id=key.organization_id)
+    await orm(rate_limit_set)(actor=OPERATOR, subject=organization, concurrency=AT_ONCE)
+    await until(lambda: min(versions(product)) > before, NEWS_S_MAX)
+    long = make_body(tokens=LONG_TOKENS, stream=False)
+    asked = [asyncio.ensure_future(ask(clients[n % 2], product.key, long)) for n in range(MANY)]
+    answers = await asyncio.gather(*asked)
+    assert sum(answer.whole for answer in answers) == AT_ONCE
+    for answer in answers:
+        if not answer.whole:
+            assert (answer.status, answer.error["type"]) == (429, "concurrency")
+            assert answer.error["code"] == "rate_limit_exceeded"
+            assert answer.headers["x-ratelimit-limit-concurrency"] == str(AT_ONCE)
+            assert answer.headers["x-ratelimit-remaining-concurrency"] == "0"
+
+    async def served() -> bool:
+        return all([(await ask(client, product.key, BODY)).whole for client in clients])
+
+    await until(served, NEWS_S_MAX)
 
 
 async def test_c3_a_revoked_key_opens_neither_within_two_seconds(
