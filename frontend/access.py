@@ -54,6 +54,7 @@ NAVIGATION = (
     NavigationEntry("routing", "Routing", Action.ROUTING_MANAGE),
     NavigationEntry("configuration", "Configuration", Action.CONFIG_MANAGE),
     NavigationEntry("shares", "Shares", Action.ROUTING_MANAGE),
+    NavigationEntry("prices", "Prices", Action.CATALOG_MANAGE),
     NavigationEntry("margin", "Margin", Action.MARGIN_VIEW),
     NavigationEntry("audit_installation", "Installation audit", Action.INSTALLATION_AUDIT),
 )

@@ -48,7 +48,7 @@ def test_a_month_is_closed_with_the_form(site: Site, watch: Watch) -> None:
     _look(page)
     page.get_by_role("button", name="Close a month").click()
     page.get_by_role("button", name="Close it").click()
-    expect(page.get_by_text("nothing is booked into it any more")).to_be_visible()
+    expect(page.get_by_text("is closed; nothing is booked")).to_be_visible()
     _look(page)
 
 

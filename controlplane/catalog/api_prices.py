@@ -1,0 +1,165 @@
+"""Prices under /api/catalog/: versions for all or for one project; for staff."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime
+from typing import Any, TypedDict
+
+import msgspec
+from django.core.exceptions import ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.catalog.models import Model, PriceVersion
+from controlplane.catalog.selectors import price_list
+from controlplane.catalog.services import PriceDraft, price_override_end, price_publish
+from controlplane.core.api import ApiView
+from controlplane.core.api_schema import operation
+from controlplane.core.permissions import Action
+from controlplane.kernel.price import PERMILLE
+from controlplane.tenants.access import require
+from controlplane.tenants.models import Project
+from controlplane.tenants.selectors_staff import project_share
+
+CREATED = 201
+EXAMPLE = {
+    "input_pico": 150_000,
+    "cached_pico": 30_000,
+    "output_pico": 600_000,
+    "batch_permille": 500,
+}
+
+
+class PriceBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Rates in pico-USD per token (= micro-USD per million tokens); multipliers in thousandths.
+
+    `batch_permille` is for requests of low priority, `priority_permille` for those of high. With an
+    `organization` and one of its projects as `project` only that pays this.
+    Without `effective_from` it holds from now on.
+    """
+
+    input_pico: int
+    cached_pico: int
+    output_pico: int
+    batch_permille: int = PERMILLE
+    priority_permille: int = PERMILLE
+    effective_from: datetime | None = None
+    organization: uuid.UUID | None = None
+    project: uuid.UUID | None = None
+
+
+class EndBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Whose override ends."""
+
+    organization: uuid.UUID
+    project: uuid.UUID
+
+
+class PriceJson(TypedDict):
+    """One version; it never changes. With `effective_until` an override that ends."""
+
+    id: str
+    object: str
+    model: str
+    version: int
+    project: str | None
+    input_pico: int
+    cached_pico: int
+    output_pico: int
+    batch_permille: int
+    priority_permille: int
+    effective_from: str
+    effective_until: str | None
+
+
+class PricesJson(TypedDict):
+    """Newest first."""
+
+    data: list[PriceJson]
+
+
+class PriceView(ApiView):
+    """Rights come before bodies."""
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Before a body is read."""
+        super().initial(request, *args, **kwargs)
+        require(self.actor(), Action.CATALOG_MANAGE)
+
+
+class Prices(PriceView):
+    """`GET | POST models/<name>/prices`: the versions, and a new one."""
+
+    step_up_methods = frozenset({"POST"})
+
+    @operation(answer=PricesJson)
+    def get(self, request: Request, model: str) -> Response:
+        """Those of single projects, too."""
+        found = price_list(model=Model.objects.get(name=model))
+        body: PricesJson = {"data": [price_json(row, model) for row in found]}
+        return Response(body)
+
+    @operation(body=PriceBody, answer=PriceJson, status=CREATED, example=EXAMPLE)
+    def post(self, request: Request, model: str) -> Response:
+        """Requests that are under way keep the price that they began with."""
+        wanted = self.body(PriceBody)
+        made = price_publish(
+            actor=self.actor(),
+            model=Model.objects.get(name=model),
+            draft=PriceDraft(
+                input_pico=wanted.input_pico,
+                cached_pico=wanted.cached_pico,
+                output_pico=wanted.output_pico,
+                batch_permille=wanted.batch_permille,
+                priority_permille=wanted.priority_permille,
+            ),
+            effective_from=wanted.effective_from,
+            project=self._project(wanted),
+        )
+        return Response(price_json(made, model), status=CREATED)
+
+    def _project(self, wanted: PriceBody) -> Project | None:
+        if wanted.project is None and wanted.organization is None:
+            return None
+        if wanted.project is None or wanted.organization is None:
+            raise ValidationError({"project": "Goes with the organization that it is of."})
+        return project_share(
+            actor=self.actor(), project_id=wanted.project, organization_id=wanted.organization
+        )
+
+
+class OverrideEnd(PriceView):
+    """`POST models/<name>/prices/end`: a project pays what all pay from now on."""
+
+    step_up_methods = frozenset({"POST"})
+
+    @operation(body=EndBody, answer=PriceJson, status=CREATED)
+    def post(self, request: Request, model: str) -> Response:
+        """The version that ended it."""
+        wanted = self.body(EndBody)
+        project = project_share(
+            actor=self.actor(), project_id=wanted.project, organization_id=wanted.organization
+        )
+        found = Model.objects.get(name=model)
+        made = price_override_end(actor=self.actor(), model=found, project=project)
+        return Response(price_json(made, model), status=CREATED)
+
+
+def price_json(row: PriceVersion, model: str) -> PriceJson:
+    """A version for programs."""
+    until = row.effective_until
+    return {
+        "id": str(row.id),
+        "object": "price_version",
+        "model": model,
+        "version": row.version,
+        "project": str(row.project_id) if row.project_id else None,
+        "input_pico": row.input_pico,
+        "cached_pico": row.cached_pico,
+        "output_pico": row.output_pico,
+        "batch_permille": row.batch_permille,
+        "priority_permille": row.priority_permille,
+        "effective_from": row.effective_from.isoformat(),
+        "effective_until": until.isoformat() if until else None,
+    }
