@@ -205,6 +205,12 @@ ROUTES: tuple[Route, ...] = (
     R("POST", f"{BILLING}/grants", Action.CREDIT_GRANT),
     R("POST", f"{BILLING}/grants/<uuid:grant_id>/approve", Action.CREDIT_GRANT),
     R("POST", f"{BILLING}/grants/<uuid:grant_id>/refuse", Action.CREDIT_GRANT),
+    # Prices, for staff
+    R("GET", "prices", Action.CATALOG_MANAGE),
+    R("POST", "prices/publish", Action.CATALOG_MANAGE),
+    R("GET", "api/catalog/models/<path:model>/prices", Action.CATALOG_MANAGE),
+    R("POST", "api/catalog/models/<path:model>/prices", Action.CATALOG_MANAGE),
+    R("POST", "api/catalog/models/<path:model>/prices/end", Action.CATALOG_MANAGE),
     # Ledger and budgets
     R("GET", "ledger", Action.LEDGER_VIEW),
     R("POST", "ledger/close", Action.PERIOD_CLOSE),

@@ -103,6 +103,7 @@ SAMPLES: dict[str, Sample] = {
     "charge_id": of_tenant(lambda t: t.request),
     "subject_id": of_tenant(lambda t: t.cast.acme.id),
     "period": Sample(lambda t: "2025-10"),
+    "model": Sample(lambda t: MODEL),
 }
 
 
