@@ -37,6 +37,7 @@ MONTH_REQUESTS = 10_000_000
 SEAL_ROWS = 250_000
 FILES = (("detail", "entry"), ("focus", "hour"), ("usage", "hour"), ("journal", "entry"))
 MIB = 1 << 20
+HEAD = "file             days       rows      MiB       s   rows/s  MiB/s  RSS before  RSS peak"
 # A request's hold and its settlement, evenly over the month, by one of 50 keys, for two models.
 _FILL = """
     INSERT INTO transfers (request, slot, kind, debit, credit, amount, organization, project, key,
@@ -64,6 +65,7 @@ def main() -> None:
     """Fill, then write each file twice; with `--write` be the process that writes one."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--requests", type=int, default=REQUESTS)
+    parser.add_argument("--kinds", nargs="+", default=[kind for kind, _ in FILES])
     parser.add_argument("--write", nargs=4, metavar=("ORGANIZATION", "KIND", "GRAIN", "DAYS"))
     given = parser.parse_args()
     if given.write:
@@ -77,12 +79,14 @@ def main() -> None:
     with _postgres() as postgres:
         filled = _fill(postgres, given.requests)
         print(f"{describe()}\n{given.requests:,} requests booked and sealed in {filled[1]:.0f} s")
+        print(HEAD, flush=True)
         results = [
             _measure(filled[0], kind, grain, days)
             for kind, grain in FILES
+            if kind in given.kinds
             for days in (PART_DAYS, (END - START).days)
         ]
-    _report(given.requests, results)
+    _conclude(given.requests, results)
 
 
 @contextmanager
@@ -138,24 +142,24 @@ def _measure(organization: uuid.UUID, kind: str, grain: str, days: int) -> dict[
         text=True,
     )
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    name, mib = f"{found['kind']} by {found['grain']}", found["bytes"] / MIB
+    print(
+        f"{name:16} {found['days']:4} {found['rows']:10,} {mib:8.1f} {found['s']:7.1f}"
+        f" {found['rows'] / found['s']:8,.0f} {mib / found['s']:6.1f}"
+        f" {found['rss_before_mib']:11.0f} {found['rss_peak_mib']:9.0f}",
+        flush=True,
+    )
     return found
 
 
-def _report(requests: int, results: list[dict[str, Any]]) -> None:
-    print("file            days       rows      MiB       s   rows/s  MiB/s  RSS before  RSS peak")
+def _conclude(requests: int, results: list[dict[str, Any]]) -> None:
     for one in results:
-        name, mib = f"{one['kind']} by {one['grain']}", one["bytes"] / MIB
-        print(
-            f"{name:15} {one['days']:4} {one['rows']:10,} {mib:8.1f} {one['s']:7.1f}"
-            f" {one['rows'] / one['s']:8,.0f} {mib / one['s']:6.1f}"
-            f" {one['rss_before_mib']:11.0f} {one['rss_peak_mib']:9.0f}"
-        )
-    whole = next(one for one in results if one["kind"] == "detail" and one["days"] > PART_DAYS)
-    factor = MONTH_REQUESTS / whole["rows"]
-    print(
-        f"a month of {MONTH_REQUESTS:,} requests by this rate: {whole['s'] * factor / 60:.0f} min,"
-        f" {whole['bytes'] * factor / MIB / 1024:.1f} GiB (not measured)"
-    )
+        if one["kind"] == "detail" and one["days"] > PART_DAYS:
+            factor = MONTH_REQUESTS / one["rows"]
+            print(
+                f"a month of {MONTH_REQUESTS:,} requests at this rate: {one['s'] * factor / 60:.0f}"
+                f" min, {one['bytes'] * factor / MIB / 1024:.1f} GiB (not measured)"
+            )
     print(json.dumps({"requests": requests, "machine": describe(), "files": results}))
 
 

@@ -76,7 +76,7 @@ def test_one_month_has_one_total_everywhere(month: Month) -> None:
     assert _booked(month) == charged
     assert total_nano(organization=acme, start=START, end=END) == charged
     closed = period_close(actor=cast.alice, organization=acme, period=OCTOBER)
-    client = signed_in(cast.alice)
+    client, billing = signed_in(cast.alice), f"/api/billing/organizations/{acme}"
 
     # The close: what the customer owes and what models earned, debit and credit.
     sums: Counter[Group] = Counter()
@@ -88,13 +88,27 @@ def test_one_month_has_one_total_everywhere(month: Month) -> None:
     )
     assert sum(sums.values()) == 0
 
-    # The invoice, its page and its CSV.
+    # The page Ledger and its API: the balance of all months.
+    every = sum(line.amount for line in month.lines if line.posts and line.organization == acme)
+    balance = every + sum(entry.owed for entry in month.entries if entry.organization == acme)
+    ledger = _get(client, "/ledger").content.decode()
+    assert f">{usd_text(balance)}</td>" in ledger
+    told = {
+        one["account"]: one["balance_nano"]
+        for one in _get(client, f"{billing}/accounts").json()["data"]
+    }
+    assert told[receivable(acme)] == balance
+
+    # The invoice and its CSV.
     invoice = invoice_issue(actor=cast.alice, organization_id=acme, period=OCTOBER)
     lines = lines_read(invoice.lines)
     assert invoice.subtotal_nano == owed
     assert sum(line.amount_pico for line in lines) == owed * 1_000
     corrections = [line for line in lines if line.kind == LineKind.CORRECTION]
     assert sum(line.amount_pico for line in corrections) == month.corrected(acme) * 1_000
+    path = f"{billing}/invoices/{invoice.id}.csv"
+    billed = [row for row in rows_of(_get(client, path).content) if row["line"]]
+    assert sum(Decimal(row["amount_usd"]) for row in billed) == owed * NANO
 
     # The API, in the shape of OpenAI's costs, and streamed files.
     costs = _get(

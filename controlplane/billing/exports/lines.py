@@ -127,4 +127,6 @@ class LineReader:
         values += [self.start, self.end, list(POSTING_KINDS), PAGE_LINES_MAX]
         with bounded_read([self.organization]), connection.cursor() as cursor:
             cursor.execute(_READ, values)
-            return [ChargedLine(*row) for row in cursor.fetchall()]
+            rows = cursor.fetchall()
+        # The transaction is over before anything is made of them.
+        return [ChargedLine(*row) for row in rows]
