@@ -10,7 +10,7 @@ from controlplane.billing.accounts import wallet_id
 from controlplane.gateway.refusal import Refusal, bad_key, unavailable
 from controlplane.gateway.snapshot import KeyRecord, Limits, Snapshot
 from controlplane.kernel.clock import wall_s
-from controlplane.kernel.keyformat import digest, parse_credential
+from controlplane.kernel.keyformat import ADMIN_PREFIX, digest, parse_credential
 from controlplane.kernel.playtoken import LIFETIME_S, PLAY_PREFIX, BadPlayToken, open_grant
 
 # A snapshot that nobody could confirm for this long may hold revoked keys: refuse with 503.
@@ -20,6 +20,7 @@ PLAY_LIMITS = Limits(requests_per_min=60)
 
 MISSING = "You did not provide an API key. Send it as 'Authorization: Bearer YOUR_KEY'."
 MALFORMED = "This is not a well-formed API key: its shape or checksum is wrong. Check for typos."
+ADMIN = "This is an admin key, which calls no model. Send an inference key here."
 UNKNOWN = "Incorrect API key provided."
 REVOKED = "This API key has been revoked."
 EXPIRED = "This API key has expired."
@@ -55,7 +56,7 @@ class SnapshotKeys:
             return self._check_play(presented)
         credential = parse_credential(presented)
         if credential is None:
-            raise bad_key(MALFORMED)
+            raise bad_key(ADMIN if presented.startswith(ADMIN_PREFIX) else MALFORMED)
         self._require_fresh()
         record = self._source.current.keys.get(credential.key_id)
         made = digest(presented, self._pepper)
