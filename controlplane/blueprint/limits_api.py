@@ -70,6 +70,7 @@ class KeyView(ApiView):
 
     def found(self, organization_id: uuid.UUID, inference_key: uuid.UUID) -> ApiKey:
         """The key, in this organization; raises DoesNotExist."""
+        require(self.actor(), Action.KEY_VIEW, organization_id)
         key = apikey_get(user=self.actor(), apikey_id=inference_key)
         if key.organization_id != organization_id:
             raise ApiKey.DoesNotExist

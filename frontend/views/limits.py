@@ -73,7 +73,7 @@ def limit_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     form = LimitForm(request.POST)
     try:
         if not form.is_valid():
-            raise ValidationError(form.errors.as_data())  # type: ignore[arg-type]
+            raise ValidationError(form.errors.as_data())
         wanted = form.cleaned_data
         subject = _subject(viewer, wanted["scope"], wanted["subject"])
         limits = LimitSet(*(wanted[name] for name in LimitSet._fields))
