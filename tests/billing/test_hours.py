@@ -45,9 +45,13 @@ def test_every_group_has_its_own_lines(month: Month) -> None:
     found = {
         (one.day, one.key, one.model): one.nano for one in _october(month, "model", "day", "key")
     }
-    midnight = {"hour": 0, "minute": 0, "second": 0, "microsecond": 0}
     assert found == month.sums(
-        acme, lambda line: (line.booked_at.replace(**midnight), line.key, line.model)
+        acme,
+        lambda line: (
+            line.booked_at.replace(hour=0, minute=0, second=0, microsecond=0),
+            line.key,
+            line.model,
+        ),
     )
     in_order = [one.day for one in _october(month, "model", "day")]
     assert in_order == sorted(in_order, key=lambda day: day or START)
