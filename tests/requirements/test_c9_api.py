@@ -6,6 +6,7 @@ OpenAI's own Python client reads usage, costs, projects and keys here, as it doe
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import httpx2
 import pytest
@@ -65,11 +66,11 @@ def test_the_official_client_reads_costs_that_are_the_ledgers(
     total, page = 0, ""
     for _ in range(31):
         more = {"page": page} if page else {}
-        told = official.admin.organization.usage.costs(
+        told: Any = official.admin.organization.usage.costs(
             start_time=FROM, end_time=TO, limit=7, group_by=["line_item"], extra_query=more
         )
         for bucket in told.data:
-            total += sum(round(one.amount.value * 10**9) for one in bucket.results)  # type: ignore[union-attr]
+            total += sum(round(one.amount.value * 10**9) for one in bucket.results)
         if not told.has_more:
             break
         page = told.next_page or ""
@@ -79,10 +80,10 @@ def test_the_official_client_reads_costs_that_are_the_ledgers(
 def test_the_official_client_reads_usage_projects_keys_and_changes(
     month: Month, official: OpenAI
 ) -> None:
-    usage = official.admin.organization.usage.completions(
+    usage: Any = official.admin.organization.usage.completions(
         start_time=FROM, end_time=TO, limit=31, group_by=["model", "api_key_id"]
     )
-    output = sum(one.output_tokens for bucket in usage.data for one in bucket.results)  # type: ignore[union-attr]
+    output = sum(one.output_tokens for bucket in usage.data for one in bucket.results)
     assert output == sum(line.counts.output for line in month.posted(month.cast.acme.id))
     # The client follows the cursor by itself.
     projects = list(official.admin.organization.projects.list(limit=1))
