@@ -14,7 +14,7 @@ import msgspec
 from django.core.exceptions import ValidationError
 from msgspec import UNSET
 
-from controlplane.blueprint.document import FORM, Document
+from controlplane.blueprint.document import FORM, BudgetSpec, Document, PriceSpec
 from controlplane.core.shapes import read_shape
 from controlplane.kernel.money import micro_from_usd, nano_from_usd, usd_from_micro, usd_text
 from controlplane.kernel.prompts import PromptBody
@@ -117,7 +117,7 @@ def _price(value: Fields, field: str = "price") -> Fields:
         told = {name: usd_from_micro(micro_from_usd(_usd(value[name]))) for name in PRICED}
     except ValueError as error:
         raise ValidationError({field: f"{error}."}) from error
-    return {**value, **told}
+    return _unusual({**value, **told}, PriceSpec)
 
 
 def _prices(value: Mapping[str, Fields]) -> Fields:
@@ -140,7 +140,13 @@ def _budget(value: Fields | None) -> Fields | None:
         raise ValidationError({"budget.usd": f"{error}."}) from error
     if alerts := value.get("alerts"):
         made["alerts"] = sorted(alerts)
-    return made
+    return _unusual(made, BudgetSpec)
+
+
+def _unusual(fields: Fields, shape: type[msgspec.Struct]) -> Fields:
+    """Without what is default, however it was written."""
+    usual = {field.name: field.default for field in msgspec.structs.fields(shape)}
+    return {name: value for name, value in fields.items() if value not in (usual[name], [])}
 
 
 def usd_plain(nano: int) -> str:

@@ -40,6 +40,10 @@ budgets = st.none() | st.fixed_dictionaries(
         "alerts": st.lists(st.integers(1, 100), unique=True, max_size=5),
     },
 )
+prices = st.fixed_dictionaries(
+    {"input": usd, "cached": st.just("0"), "output": usd},
+    optional={"batch_permille": st.integers(1, 1_000)},
+)
 words = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=30)
 bodies = st.fixed_dictionaries(
     {
@@ -63,6 +67,7 @@ projects = st.fixed_dictionaries(
         "weight": st.integers(1, 100),
         "limits": limits,
         "budget": budgets,
+        "prices": st.dictionaries(st.sampled_from(["small", "other"]), prices, max_size=2),
     },
 )
 templates = st.fixed_dictionaries({"name": st.sampled_from(["one", "two"]), "body": bodies})
@@ -73,7 +78,7 @@ models = st.fixed_dictionaries(
         "context_window": st.integers(2048, 8192),
         "output_tokens_max": st.integers(64, 2048),
         "owner": st.just("us"),
-        "price": st.fixed_dictionaries({"input": usd, "cached": st.just("0"), "output": usd}),
+        "price": prices,
     },
 )
 rules = st.lists(
@@ -118,7 +123,9 @@ def cast(database: str) -> None:
 
 
 @hypothesis_settings(
-    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=8,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(document=documents)
 def test_an_export_applied_changes_nothing(cast: None, document: dict[str, Any]) -> None:
