@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections import Counter
 from decimal import Decimal
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from django.core.management import call_command
 from django.test import Client
 
-from controlplane.billing.accounts import Group, group_of, receivable
+from controlplane.billing.accounts import receivable
 from controlplane.billing.closes import period_close
 from controlplane.billing.exports.services import Due
 from controlplane.billing.exports.writer import export_write
@@ -29,6 +28,8 @@ from tests.support.people import make_cast, signed_in
 
 OCTOBER = Period(PERIOD)
 NANO = Decimal("0.000000001")
+# What Acme paid in October.
+PAID = 10_000_000_000
 FILES = [
     ("usage", "day"),
     ("usage", "hour"),
@@ -72,71 +73,70 @@ def _booked(month: Month) -> int:
 
 def test_one_month_has_one_total_everywhere(month: Month) -> None:
     cast, acme = month.cast, month.cast.acme.id
-    charged, owed = month.charged(acme), month.owed(acme)
-    assert _booked(month) == charged
-    assert total_nano(organization=acme, start=START, end=END) == charged
+    assert _booked(month) == month.charged(acme)
+    assert total_nano(organization=acme, start=START, end=END) == month.charged(acme)
     closed = period_close(actor=cast.alice, organization=acme, period=OCTOBER)
-    client, billing = signed_in(cast.alice), f"/api/billing/organizations/{acme}"
-
-    # The close: what the customer owes and what models earned, debit and credit.
-    sums: Counter[Group] = Counter()
-    for account, (debited, credited) in closed.totals.items():
-        sums[group_of(account)] += debited - credited
-    payments = 10_000_000_000
-    assert closed.totals[receivable(acme)][0] - closed.totals[receivable(acme)][1] == (
-        owed - payments
-    )
+    sums = {account: debited - credited for account, (debited, credited) in closed.totals.items()}
+    assert sums[receivable(acme)] == month.owed(acme) - PAID
     assert sum(sums.values()) == 0
+    client = signed_in(cast.alice)
+    _books_agree(client, month)
+    _invoice_agrees(client, month)
+    _api_agrees(client, month)
+    _files_agree(client, month)
+    call_command("verify_ledger", strict=True)
 
-    # The page Ledger and its API: the balance of all months.
+
+def _books_agree(client: Client, month: Month) -> None:
+    """The page Ledger and its API show the balance of all months."""
+    acme = month.cast.acme.id
     every = sum(line.amount for line in month.lines if line.posts and line.organization == acme)
     balance = every + sum(entry.owed for entry in month.entries if entry.organization == acme)
-    ledger = _get(client, "/ledger").content.decode()
-    assert f">{usd_text(balance)}</td>" in ledger
-    told = {
-        one["account"]: one["balance_nano"]
-        for one in _get(client, f"{billing}/accounts").json()["data"]
-    }
+    assert f">{usd_text(balance)}</td>" in _get(client, "/ledger").content.decode()
+    accounts = _get(client, f"/api/billing/organizations/{acme}/accounts").json()["data"]
+    told = {one["account"]: one["balance_nano"] for one in accounts}
     assert told[receivable(acme)] == balance
 
-    # The invoice and its CSV.
-    invoice = invoice_issue(actor=cast.alice, organization_id=acme, period=OCTOBER)
+
+def _invoice_agrees(client: Client, month: Month) -> None:
+    """The invoice, its CSV, and the FOCUS file that names it."""
+    acme, owed = month.cast.acme.id, month.owed(month.cast.acme.id)
+    invoice = invoice_issue(actor=month.cast.alice, organization_id=acme, period=OCTOBER)
     lines = lines_read(invoice.lines)
     assert invoice.subtotal_nano == owed
     assert sum(line.amount_pico for line in lines) == owed * 1_000
     corrections = [line for line in lines if line.kind == LineKind.CORRECTION]
     assert sum(line.amount_pico for line in corrections) == month.corrected(acme) * 1_000
-    path = f"{billing}/invoices/{invoice.id}.csv"
+    path = f"/api/billing/organizations/{acme}/invoices/{invoice.id}.csv"
     billed = [row for row in rows_of(_get(client, path).content) if row["line"]]
     assert sum(Decimal(row["amount_usd"]) for row in billed) == owed * NANO
+    assert {row["InvoiceId"] for row in _stream(client, month, kind="focus")} == {invoice.title}
 
-    # The API, in the shape of OpenAI's costs, and streamed files.
-    costs = _get(
-        client,
-        "/v1/organization/costs",
-        start_time=int(START.timestamp()),
-        end_time=int(END.timestamp()),
-        limit=31,
-    ).json()
+
+def _api_agrees(client: Client, month: Month) -> None:
+    """Costs in OpenAI's shape."""
+    times = {"start_time": int(START.timestamp()), "end_time": int(END.timestamp())}
+    costs = _get(client, "/v1/organization/costs", **times, limit=31).json()
     found = [one["amount"]["nano_usd"] for day in costs["data"] for one in day["results"]]
-    assert sum(found) == charged
+    assert sum(found) == month.charged(month.cast.acme.id)
+
+
+def _files_agree(client: Client, month: Month) -> None:
+    """Streamed files, and the sums on the page of exports."""
+    cast, acme = month.cast, month.cast.acme.id
+    charged, owed = month.charged(acme), month.owed(acme)
     assert nano_of(_stream(client, month, kind="usage")) == charged
     assert nano_of(_stream(client, month, kind="usage", grain="hour")) == charged
     assert nano_of(_stream(client, month, kind="detail")) == charged
     focus = _stream(client, month, kind="focus")
     assert nano_of(focus, "x_AmountNanoUsd") == owed
     assert sum(Decimal(row["BilledCost"]) for row in focus) == owed * NANO
-    assert {row["InvoiceId"] for row in focus} == {invoice.title}
     journal = _stream(client, month, kind="journal")
-    mine = [row for row in journal if row["account"] == receivable(acme)]
-    assert nano_of(mine) == owed - payments
-
-    # The page of exports.
+    assert nano_of(row for row in journal if row["account"] == receivable(acme)) == owed - PAID
     made_by_job(cast, month_spec(acme, "usage"))
     made_by_job(cast, month_spec(acme, "focus"))
     page = _get(client, "/exports").content.decode()
     assert re.findall(r'title="(-?[0-9.]+)"', page) == [usd_text(owed), usd_text(charged)]
-    call_command("verify_ledger", strict=True)
 
 
 @pytest.mark.parametrize(("kind", "grain"), FILES)
