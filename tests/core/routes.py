@@ -95,7 +95,7 @@ ROUTES: tuple[Route, ...] = (
     R("POST", "sign-in/passkey", SIGNED_IN, but=UNKNOWN),
     # There is no identity provider here.
     R("GET", "sign-in/provider", PUBLIC, but=NO_PROVIDER),
-    R("GET", "sign-in/provider/done", PUBLIC, but=NO_PROVIDER),
+    R("GET", "sign-in/provider/done", PUBLIC),
     R("GET", "invitation/<str:token>", PUBLIC),
     R("POST", "invitation/<str:token>", PUBLIC),
     R("GET", "confirm", SIGNED_IN),
@@ -103,7 +103,7 @@ ROUTES: tuple[Route, ...] = (
     R("GET", "account", SIGNED_IN),
     R("POST", "account/password", SIGNED_IN),
     R("POST", "account/sessions/others", SIGNED_IN),
-    R("POST", "account/sessions/<hexid:session_id>", SIGNED_IN),
+    R("POST", "account/sessions/<hexid:session_id>", SIGNED_IN, but=NOTHING_OWN),
     R("GET", "account/app", SIGNED_IN),
     R("POST", "account/app", SIGNED_IN),
     R("POST", "account/passkeys/new", SIGNED_IN),

@@ -95,7 +95,7 @@ SAMPLES: dict[str, Sample] = {
     "invoice_id": of_tenant(lambda t: t.invoice),
     "grant_id": of_tenant(lambda t: t.grant),
     "form": Sample(lambda t: "pdf"),
-    "user_id": of_tenant(lambda t: t.cast.bob.id.hex),
+    "user_id": of_tenant(lambda t: t.cast.bob.id),
     "invitation_id": of_tenant(lambda t: t.invitation),
     # Their owner's alone: of others they are not found, whoever asks.
     "session_id": Sample(lambda t: uuid.UUID(int=1).hex),
