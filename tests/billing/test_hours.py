@@ -12,7 +12,7 @@ from controlplane import billing
 from controlplane.billing.hours import Dimension, HourSum, hours, sealed_through, total_nano
 from controlplane.billing.services import seal_ledger
 from tests.support.money import rows
-from tests.support.month import END, MICROSECOND, START, Month, seal_month, seed_month
+from tests.support.month import END, MICROSECOND, START, Line, Month, seal_month, seed_month
 from tests.support.people import make_cast
 
 HOUR = timedelta(hours=1)
@@ -55,6 +55,10 @@ def test_every_group_has_its_own_lines(month: Month) -> None:
     )
     in_order = [one.day for one in _october(month, "model", "day")]
     assert in_order == sorted(in_order, key=lambda day: day or START)
+
+
+def _midnight(line: Line) -> datetime:
+    return line.booked_at.replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def test_tokens_times_rates_are_the_cost_but_for_rounding(month: Month) -> None:
