@@ -15,6 +15,7 @@ from controlplane.core.permissions import Role
 from controlplane.core.scope import organization_scope
 from controlplane.kernel.rules import PRIORITIES, PRIORITY_HIGH
 from controlplane.kernel.scopes import ENDPOINTS, READ_ENDPOINTS, caller_within
+from controlplane.tenants.audit import audit_search
 from controlplane.tenants.key_terms import (
     KeyTerms,
     clean_terms,
@@ -25,7 +26,6 @@ from controlplane.tenants.key_terms import (
 from controlplane.tenants.keys import OVERLAP_DAYS_MAX, apikey_create, apikey_revoke, apikey_rotate
 from controlplane.tenants.models import ApiKey
 from controlplane.tenants.people import membership_set
-from controlplane.tenants.audit import audit_search
 from controlplane.tenants.selectors import apikey_get
 from tests.support.people import make_cast
 

@@ -5,8 +5,8 @@ from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, Validat
 
 from controlplane.core.audit import OPERATOR
 from controlplane.core.permissions import Role
-from controlplane.tenants.people import membership_set
 from controlplane.tenants.audit import audit_search
+from controlplane.tenants.people import membership_set
 from controlplane.tenants.selectors import (
     organization_get,
     organization_list,
