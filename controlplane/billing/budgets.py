@@ -206,8 +206,7 @@ def _forget_unreached(budget_id: uuid.UUID) -> None:
 
 def _tell(budget: Budget, percent: int) -> None:
     members = [
-        one.membership
-        for one in member_list(actor=OPERATOR, organization_id=budget.organization)
+        one.membership for one in member_list(actor=OPERATOR, organization_id=budget.organization)
     ]
     to = [one.user.email for one in members if role_allows(Role(one.role), Action.BUDGET_SET)]
     terms = budget.terms

@@ -1,4 +1,4 @@
-"""The Claims port on a real PostgreSQL: one claims; the ledger decides what became of a dead one."""
+"""The Claims port on a real PostgreSQL: one claims; the ledger decides about a dead one."""
 
 from __future__ import annotations
 
