@@ -1,4 +1,4 @@
-"""Every setting stands in the table of docs/operations.md, and the README leads to every document."""
+"""Every setting stands in docs/operations.md, and the README leads to every document."""
 
 from __future__ import annotations
 
