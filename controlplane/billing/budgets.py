@@ -124,9 +124,10 @@ def turn_budgets() -> int:
     with organization_scope(organizations), connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp()")
         now: datetime = cursor.fetchone()[0].astimezone(UTC)
-        due = list(BudgetTerms.objects.filter(turns_at__lte=now).order_by("turns_at", "budget_id"))
+        rows = BudgetTerms.objects.filter(turns_at__lte=now).order_by("turns_at", "budget_id")
+        due = list(rows[:TURNS_PER_RUN_MAX])
     turned = 0
-    for terms in due[:TURNS_PER_RUN_MAX]:
+    for terms in due:
         began, turns = period_around(terms.period, ZoneInfo(terms.zone), now)
         try:
             with organization_scope([terms.organization]), connection.cursor() as cursor:

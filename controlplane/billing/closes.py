@@ -21,7 +21,7 @@ from controlplane.billing.models import POSTING_KINDS, PeriodClose
 from controlplane.billing.periods import Period, close_of
 from controlplane.billing.reconcile import reconcile_requests
 from controlplane.billing.seals import LINE_COLUMNS, line_text
-from controlplane.billing.services import BOOKED_DAYS_MAX
+from controlplane.billing.services import BOOKED_DAYS_MAX, ID_MARGIN
 from controlplane.billing.windows import windows
 from controlplane.core.audit import Actor, audit_record
 from controlplane.core.models import uuid7
@@ -31,8 +31,6 @@ from controlplane.tenants.access import require
 from controlplane.tenants.models import Organization
 
 PAGE_ROWS = 5_000
-# Clocks that make ids and the one that books may differ by this much.
-_ID_MARGIN = timedelta(minutes=1)
 _CLOSE = "SELECT * FROM ledger_period_close(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
 _LINES = f"""
     SELECT {LINE_COLUMNS}, booked_at FROM transfers
@@ -153,7 +151,7 @@ def _lines(organization: uuid.UUID, period: Period, read: Read) -> Iterator[tupl
         first = max(opens - timedelta(days=BOOKED_DAYS_MAX), datetime(1970, 1, 1, tzinfo=UTC))
         last: tuple[Any, ...] = (opens, _FIRST, -1)
         while page := read(
-            _LINES, [organization, first, closes + _ID_MARGIN, opens, closes, *last]
+            _LINES, [organization, first, closes + ID_MARGIN, opens, closes, *last]
         ):
             yield from page
             if len(page) < PAGE_ROWS:

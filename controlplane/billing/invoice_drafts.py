@@ -28,7 +28,7 @@ from controlplane.billing.invoice_lines import (
 from controlplane.billing.invoice_models import BillingProfile, DocumentKind, Invoice
 from controlplane.billing.models import POSTING_KINDS, EntryKind, JournalEntry, Transfer
 from controlplane.billing.periods import Period
-from controlplane.billing.services import BOOKED_DAYS_MAX
+from controlplane.billing.services import BOOKED_DAYS_MAX, ID_MARGIN
 from controlplane.billing.wallets_selectors import has_wallet, may_see_money
 from controlplane.core.audit import Actor
 from controlplane.core.scope import organization_scope
@@ -237,7 +237,7 @@ def _wallet_entries_nano(organization_id: uuid.UUID, entries: list[JournalEntry]
 def _wallet_charged_nano(organization_id: uuid.UUID, start: datetime, until: datetime) -> int:
     """Charges to the wallet booked in [start, until): a day of requests at a time."""
     total, day = 0, start - BOOKED_DAYS_MAX * _DAY
-    while day < until:
+    while day < until + ID_MARGIN:
         with organization_scope([organization_id]):
             found = Transfer.objects.filter(
                 organization=organization_id,

@@ -26,6 +26,8 @@ SEAL_ROWS_MAX = 20_000
 SEALS_PER_RUN_MAX = 20
 # Lines are booked at most this many days after their request's id.
 BOOKED_DAYS_MAX = 8
+# The clocks that make ids and the one that books may differ by this much.
+ID_MARGIN = timedelta(minutes=1)
 
 
 class Swept(NamedTuple):

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
+from controlplane.billing.budgets import Subject, budget_id
 from controlplane.blueprint.current import ORGANIZATIONS_MAX, current_things, organization_of
 from controlplane.blueprint.document import Document
-from controlplane.blueprint.steps import STEPS, Step
+from controlplane.blueprint.steps import STEPS, Step, budget_step, limited
 from controlplane.blueprint.things import (
     ORGANIZATION,
     Fields,
@@ -79,6 +80,7 @@ def configuration_apply(*, actor: Actor, text: str, dry_run: bool = True) -> lis
 def _apply(actor: Actor, wanted: list[Thing]) -> list[Change]:
     now = current_things(actor, _organizations(wanted))
     changes: list[Change] = []
+    budgets: list[tuple[Subject, Thing, Step]] = []
     for thing in wanted:
         before = now.get(thing.key)
         after = {**(before or {}), **thing.fields}
@@ -86,11 +88,24 @@ def _apply(actor: Actor, wanted: list[Thing]) -> list[Change]:
         if not found and before is not None:
             continue
         changes += found or [Change(thing.path, None, thing.key[-1])]
-        try:
-            STEPS[thing.key[0]](Step(actor, thing.key, before, after))
-        except ValidationError as error:
-            raise below(thing.path, error) from error
+        step = Step(actor, thing.key, before, after)
+        with _of(thing):
+            STEPS[thing.key[0]](step)
+        if step.changed("budget"):
+            budgets.append((limited(step), thing, step))
+    # Last, and in the order of their ids: every hold locks these rows, and in that order.
+    for subject, thing, step in sorted(budgets, key=lambda one: budget_id(one[0])):
+        with _of(thing):
+            budget_step(step, subject)
     return changes
+
+
+@contextmanager
+def _of(thing: Thing) -> Iterator[None]:
+    try:
+        yield
+    except ValidationError as error:
+        raise below(thing.path, error) from error
 
 
 def _differences(thing: Thing, before: Fields | None) -> Iterator[Change]:

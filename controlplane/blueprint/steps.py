@@ -101,7 +101,7 @@ def _found(name: str) -> Model:
 
 
 def _organization(step: Step) -> None:
-    _limits_and_budget(step, organization_of(step.key[-1]))
+    _limits(step, organization_of(step.key[-1]))
 
 
 def _project(step: Step) -> None:
@@ -119,7 +119,7 @@ def _project(step: Step) -> None:
         )
     if step.changed("weight"):
         project_weigh(actor=step.actor, project=project, weight=step.after["weight"])
-    _limits_and_budget(step, project)
+    _limits(step, project)
     if step.changed("prices"):
         _prices(step, project)
 
@@ -136,19 +136,33 @@ def _prices(step: Step, project: Project) -> None:
             price_publish(actor=step.actor, model=model, draft=draft, project=project)
 
 
-def _limits_and_budget(step: Step, subject: Organization | Project) -> None:
+def _limits(step: Step, subject: Organization | Project) -> None:
     if step.changed("limits"):
         limits = LimitSet(**(step.after["limits"] or {}))
         rate_limit_set(actor=step.actor, subject=subject, **limits._asdict())
-    if step.changed("budget"):
-        budget: dict[str, Any] | None = step.after["budget"]
-        if budget is None:
-            budget_end(actor=step.actor, subject=subject)
-            return
-        terms = {name: value for name, value in budget.items() if name != "usd"}
-        terms["alerts"] = tuple(terms.get("alerts", ()))
-        draft = BudgetDraft(allowance_nano=nano_from_usd(budget["usd"]), **terms)
-        budget_plan(actor=step.actor, subject=subject, draft=draft)
+
+
+def limited(step: Step) -> Organization | Project:
+    """What a step's budget limits; its other fields were set before."""
+    organization = organization_of(step.key[1])
+    if step.key[0] == ORGANIZATION:
+        return organization
+    project = project_named(organization, name=step.key[-1])
+    if project is None:
+        raise ValidationError({"name": f"There is no project {step.key[-1]!r}."})
+    return project
+
+
+def budget_step(step: Step, subject: Organization | Project) -> None:
+    """Set the budget of a step, or end it."""
+    budget: dict[str, Any] | None = step.after["budget"]
+    if budget is None:
+        budget_end(actor=step.actor, subject=subject)
+        return
+    terms = {name: value for name, value in budget.items() if name != "usd"}
+    terms["alerts"] = tuple(terms.get("alerts", ()))
+    draft = BudgetDraft(allowance_nano=nano_from_usd(budget["usd"]), **terms)
+    budget_plan(actor=step.actor, subject=subject, draft=draft)
 
 
 def _template(step: Step) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import datetime
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import msgspec
 from django.core.exceptions import ValidationError
@@ -44,7 +44,7 @@ class PriceBody(msgspec.Struct, forbid_unknown_fields=True):
     output_pico: int
     batch_permille: int = PERMILLE
     priority_permille: int = PERMILLE
-    effective_from: datetime | None = None
+    effective_from: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
     organization: uuid.UUID | None = None
     project: uuid.UUID | None = None
 

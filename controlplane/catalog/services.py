@@ -105,13 +105,26 @@ def price_publish(
 def price_override_end(*, actor: Actor, model: Model, project: Project) -> PriceVersion:
     """From now on the project pays what the others pay; raises ValidationError without override."""
     require(actor, Action.CATALOG_MANAGE)
-    rows = PriceVersion.objects.filter(model=model, project=project)
-    last = rows.order_by("-effective_from", "-version").first()
     now = timezone.now()
-    if last is None or (last.effective_until is not None and last.effective_until <= now):
-        raise ValidationError({"project": f"{project.name} pays what all pay for {model.name}."})
-    begins = max(now, last.effective_from)
-    draft = PriceDraft(**{name: getattr(last, name) for name in PriceDraft.__annotations__})
+    with transaction.atomic():
+        Model.objects.select_for_update().get(id=model.id)
+        rows = PriceVersion.objects.filter(model=model, project=project)
+        rows = rows.order_by("-effective_from", "-version")
+        # What is in force ends now, and what was to begin later ends where it begins.
+        in_force = rows.filter(effective_from__lte=now).first()
+        later = {row.effective_from: row for row in reversed(rows.filter(effective_from__gt=now))}
+        going = [row for row in (in_force, *later.values()) if row and row.effective_until is None]
+        if not going:
+            told = f"{project.name} pays what all pay for {model.name}."
+            raise ValidationError({"project": told})
+        return [_price_end(actor, model, project, row, now) for row in going][0]
+
+
+def _price_end(
+    actor: Actor, model: Model, project: Project, row: PriceVersion, now: datetime
+) -> PriceVersion:
+    begins = max(now, row.effective_from)
+    draft = PriceDraft(**{name: getattr(row, name) for name in PriceDraft.__annotations__})
     return _price_add(actor, model, draft, project, PriceSpan(begins, begins))
 
 

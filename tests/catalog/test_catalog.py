@@ -165,6 +165,30 @@ def test_a_project_pays_what_was_agreed_with_it_until_that_ends() -> None:
         price_override_end(actor=OPERATOR, model=model, project=cast.project)
 
 
+def test_ending_what_was_agreed_ends_what_is_in_force_and_what_was_to_come() -> None:
+    model, cast = make_model(), make_cast()
+    price_publish(actor=OPERATOR, model=model, draft=CHEAP)
+    price_publish(actor=OPERATOR, model=model, draft=CHEAP, project=cast.project)
+    for hours in (1, 2):
+        later = timezone.now() + timedelta(hours=hours)
+        price_publish(
+            actor=OPERATOR, model=model, draft=CHEAP, effective_from=later, project=cast.project
+        )
+    assert set(_told(model)["overrides"]) == {cast.project.id.hex}
+    price_override_end(actor=OPERATOR, model=model, project=cast.project)
+    assert _told(model)["overrides"] == {}
+    rows("ALTER TABLE price_versions DISABLE TRIGGER USER")
+    for _ in range(2):
+        rows(
+            "UPDATE price_versions SET effective_from = effective_from - interval '1 hour',"
+            " effective_until = effective_until - interval '1 hour'"
+        )
+        assert _told(model)["overrides"] == {}
+    rows("ALTER TABLE price_versions ENABLE TRIGGER USER")
+    with pytest.raises(ValidationError, match="pays what all pay"):
+        price_override_end(actor=OPERATOR, model=model, project=cast.project)
+
+
 def test_a_price_that_begins_later_is_not_told_before() -> None:
     model, cast = make_model(), make_cast()
     price_publish(actor=OPERATOR, model=model, draft=CHEAP)
