@@ -150,9 +150,7 @@ def _lines(organization: uuid.UUID, period: Period, read: Read) -> Iterator[tupl
     for opens, closes in windows(organization, period.start, period.end):
         first = max(opens - timedelta(days=BOOKED_DAYS_MAX), datetime(1970, 1, 1, tzinfo=UTC))
         last: tuple[Any, ...] = (opens, _FIRST, -1)
-        while page := read(
-            _LINES, [organization, first, closes + ID_MARGIN, opens, closes, *last]
-        ):
+        while page := read(_LINES, [organization, first, closes + ID_MARGIN, opens, closes, *last]):
             yield from page
             if len(page) < PAGE_ROWS:
                 break

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
 import pytest
 import yaml
 from django.core.exceptions import PermissionDenied, ValidationError
+from django.db import connections
 
 from controlplane.blueprint.configuration import configuration_apply, configuration_export
 from controlplane.catalog.selectors import model_find, pool_find
@@ -12,7 +16,7 @@ from controlplane.core.audit import OPERATOR
 from controlplane.core.permissions import Action
 from controlplane.routing.selectors import ruleset_in_force
 from controlplane.tenants.selectors import project_named
-from tests.support.money import rows
+from tests.support.money import rows, superuser_dsn
 from tests.support.people import Cast, make_cast
 from tests.support.rules import generates, make_models, publish
 
@@ -180,8 +184,29 @@ def test_errors_have_their_path_and_line(cast: Cast, text: str, path: str, line:
         "!!python/object/apply:os.system [id]",
         "a: " + "[" * 100 + "]" * 100,
         "x" * 1_000_001,
+        "? [a]\n: 1\n",
+        "sluice: !!int one\n",
+        "sluice: !!timestamp now\n",
+        "sluice: " + "1" * 5_000,
+        'models: [{name: "a\\0b"}]',
+        'models: [{name: "\\ud800"}]',
     ],
-    ids=["empty", "broken", "twice", "alias", "two", "tag", "deep", "long"],
+    ids=[
+        "empty",
+        "broken",
+        "twice",
+        "alias",
+        "two",
+        "tag",
+        "deep",
+        "long",
+        "list as a name",
+        "integer tag",
+        "time tag",
+        "endless number",
+        "NUL",
+        "half a pair",
+    ],
 )
 def test_what_is_no_plain_yaml_is_refused(cast: Cast, text: str) -> None:
     assert errors(text)
@@ -217,3 +242,29 @@ def test_a_rule_that_was_published_meanwhile_is_replaced_by_a_new_version(cast: 
     model = model_find(name="small")
     assert model is not None and model.output_tokens_max == 512
     assert project_named(cast.acme, name="night") is not None
+
+
+def test_budgets_are_locked_in_the_order_in_which_holds_lock_them(cast: Cast) -> None:
+    """By id, whatever their order in the document: else it and a hold wait for each other."""
+    text = "sluice: 1\norganizations:\n  - name: Acme\n    projects:\n"
+    project = "      - name: {}\n        budget: {{usd: {}}}\n"
+    for name in ("zebra", "ant"):
+        apply(text + project.format(name, 1))
+    older, younger = (one for (one,) in rows("SELECT id FROM budgets ORDER BY id"))
+    both = text + project.format("ant", 2) + project.format("zebra", 2)
+    with psycopg.connect(superuser_dsn()) as hold, ThreadPoolExecutor(1) as pool:
+        hold.execute("SELECT 1 FROM budgets WHERE id = %s FOR UPDATE", [older])
+        applied = pool.submit(apply_apart, both)
+        while not rows("SELECT 1 FROM pg_locks WHERE NOT granted"):
+            assert not applied.done()
+        hold.execute("SELECT 1 FROM budgets WHERE id = %s FOR UPDATE NOWAIT", [younger])
+        hold.rollback()
+        assert len(applied.result()) == 2
+
+
+def apply_apart(text: str) -> list[str]:
+    """On a connection of this thread's own."""
+    try:
+        return apply(text)
+    finally:
+        connections.close_all()
