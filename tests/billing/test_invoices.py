@@ -276,6 +276,17 @@ def test_a_prepaid_month_is_a_statement_with_nothing_due(month: Month) -> None:
         accounts.wallet(other),
         other,
     )
+    # Its gateway's clock is ahead of the database's: the id says November, the booking October.
+    moved = rows(
+        "UPDATE transfers SET request = request_floor(%s) WHERE organization = %s"
+        " AND kind = 'settle' AND booked_at = (SELECT max(booked_at) FROM transfers"
+        " WHERE organization = %s AND kind = 'settle' AND booked_at < %s) RETURNING slot",
+        END + timedelta(milliseconds=20),
+        other,
+        other,
+        END,
+    )
+    assert moved == [(1,)]
     made = invoice_issue(actor=cast.charlie, organization_id=other, period=OCTOBER)
     assert (made.kind, made.title) == (DocumentKind.STATEMENT, "ST-000001")
     assert made.subtotal_nano == made.prepaid_nano == month.charged(other)

@@ -52,6 +52,11 @@ def test_the_api_publishes_and_ends_an_override(cast: Cast) -> None:
     assert staff.post(f"{path}/end", mine, content_type=JSON).status_code == 400
     half = staff.post(path, rates | {"project": mine["project"]}, content_type=JSON)
     assert list(half.json()["error"]["fields"]) == ["project"]
+    zoneless = staff.post(
+        path, rates | {"effective_from": "2099-01-01T00:00:00"}, content_type=JSON
+    )
+    assert zoneless.status_code == 400
+    assert list(zoneless.json()["error"]["fields"]) == ["effective_from"]
     listed = staff.get(path).json()["data"]
     assert [row["version"] for row in listed] == sorted(
         (row["version"] for row in listed), reverse=True
