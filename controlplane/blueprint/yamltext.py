@@ -1,4 +1,4 @@
-"""YAML to plain values with the line of each, strictly: no aliases, no repeats, no guessed types.
+"""YAML to plain values with the line of each, strictly: no aliases, tags, repeats, guessed types.
 
 `true` and `false` are the only booleans, so that a mode called `off` stays a word; dates are texts.
 """
@@ -16,6 +16,8 @@ TEXT_CHARS_MAX = 1_000_000
 DEPTH_MAX = 32
 WHOLE = "document"
 _STEP = re.compile(r"(.*?)(?:\.[^.\[\]]+|\[\d+\])\Z", re.DOTALL)
+# Escapes can spell them, and the database takes neither: NUL, and halves of a surrogate pair.
+_UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 
 Lines = dict[str, int]
 
@@ -28,7 +30,7 @@ _Loader.yaml_implicit_resolvers = {}
 for _tag, _pattern, _first in (
     ("null", r"\A(?:~|null|)\Z", ["~", "n", ""]),
     ("bool", r"\A(?:true|false)\Z", list("tf")),
-    ("int", r"\A[-+]?(?:0|[1-9][0-9]*)\Z", list("-+0123456789")),
+    ("int", r"\A[-+]?(?:0|[1-9][0-9]{0,18})\Z", list("-+0123456789")),
     ("float", r"\A[-+]?[0-9]+\.[0-9]+(?:[eE][-+]?[0-9]+)?\Z", list("-+0123456789")),
 ):
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), _first)
@@ -57,7 +59,7 @@ def read_yaml(text: str) -> tuple[Any, Lines]:
 def _read(text: str) -> tuple[Any, Lines]:
     loader = _Loader(text)
     try:
-        _refuse_aliases(text)
+        _refuse_tricks(text)
         node = loader.get_single_node()
         if node is None:
             raise ValidationError({WHOLE: "Is empty."})
@@ -82,11 +84,17 @@ def line_of(path: str, lines: Lines) -> int | None:
     return None
 
 
-def _refuse_aliases(text: str) -> None:
-    """A few of them can stand for more than fits any memory."""
+def _refuse_tricks(text: str) -> None:
+    """A few aliases can stand for more than fits any memory; tags make what is no plain value."""
     for event in yaml.parse(text, Loader=_Loader):
+        mark = event.start_mark
+        where = f"(line {mark.line + 1})" if mark else ""
         if isinstance(event, yaml.AliasEvent):
             raise ValidationError({WHOLE: f"Aliases are not taken: '*{event.anchor}'."})
+        if getattr(event, "tag", None) is not None:
+            raise ValidationError({WHOLE: f"Tags are not taken {where}."})
+        if isinstance(event, yaml.ScalarEvent) and _UNSTORABLE.search(event.value):
+            raise ValidationError({WHOLE: f"Holds a character that no text can have {where}."})
 
 
 def _lines(node: yaml.Node, path: str, depth: int) -> Iterator[tuple[str, int]]:
@@ -100,6 +108,8 @@ def _lines(node: yaml.Node, path: str, depth: int) -> Iterator[tuple[str, int]]:
     elif isinstance(node, yaml.MappingNode):
         seen: set[str] = set()
         for name, each in node.value:
+            if not isinstance(name, yaml.ScalarNode):
+                raise ValidationError({path or WHOLE: f"A name is no text (line {line})."})
             at = f"{path}.{name.value}".lstrip(".")
             if name.value in seen:
                 told = f"Is given twice (line {name.start_mark.line + 1})."
