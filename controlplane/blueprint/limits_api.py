@@ -17,7 +17,7 @@ from controlplane.core.permissions import Action
 from controlplane.quotas.selectors import limit_list
 from controlplane.quotas.services import LimitSet, rate_limit_set
 from controlplane.tenants.access import require
-from controlplane.tenants.models import ApiKey
+from controlplane.tenants.models import ApiKey, Project
 from controlplane.tenants.selectors import apikey_get, organization_get, project_get
 
 
@@ -118,6 +118,8 @@ class ProjectLimits(ApiView):
         actor = self.actor()
         require(actor, Action.ORGANIZATION_VIEW, organization_id)
         project = project_get(user=actor, project_id=project_id)
+        if project.organization_id != organization_id:
+            raise Project.DoesNotExist
         wanted = limits_of_body(self.body(LimitsBody))._asdict()
         rate_limit_set(actor=actor, subject=project, **wanted)
         return Response(_limits_json(project.id, "project", wanted))

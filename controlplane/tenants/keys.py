@@ -131,6 +131,8 @@ def apikey_revoke(*, actor: Actor, key: ApiKey, reason: str = "") -> bool:
     require(actor, Action.KEY_REVOKE, key.organization_id)
     if len(reason) > REASON_CHARS_MAX:
         raise ValidationError({"reason": f"At most {REASON_CHARS_MAX} characters."})
+    if "\0" in reason:
+        raise ValidationError({"reason": "Must not contain control characters."})
     now = timezone.now()
     with organization_scope([key.organization_id]):
         # The condition decides a race; losing it is an ordinary answer.

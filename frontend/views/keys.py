@@ -263,7 +263,8 @@ def key_create(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 def key_revoke(request: HttpRequest, viewer: Viewer, apikey_id: uuid.UUID) -> HttpResponse:
     """Revoke a key; gateways refuse it within two seconds."""
     key = apikey_get(user=viewer.user, apikey_id=apikey_id)
-    reason = request.POST.get("reason", "").strip()[:REASON_CHARS_MAX]
+    typed = "".join(char for char in request.POST.get("reason", "") if char.isprintable())
+    reason = typed.strip()[:REASON_CHARS_MAX]
     if apikey_revoke(actor=viewer.user, key=key, reason=reason):
         messages.success(request, f"Key “{key.label}” is revoked; gateways refuse it from now on.")
     else:

@@ -14,6 +14,8 @@ from controlplane.billing.budgets import BudgetDraft, budget_plan
 from controlplane.billing.selectors_pages import budget_map
 from controlplane.blueprint.keys import KeyOrder, key_make, key_report, keys_missed_soon
 from controlplane.blueprint.limits import effective_limits
+from controlplane.core.audit import OPERATOR
+from controlplane.core.permissions import Role
 from controlplane.core.scope import organization_scope
 from controlplane.kernel.keyformat import parse_credential
 from controlplane.quotas.selectors import rate_limit_map
@@ -21,6 +23,7 @@ from controlplane.quotas.services import LimitSet, rate_limit_set
 from controlplane.tenants.key_terms import KeyTerms
 from controlplane.tenants.keys import apikey_create, apikey_revoke, apikey_rotate
 from controlplane.tenants.models import ApiKey
+from controlplane.tenants.people import membership_set
 from tests.browser.history import write_history
 from tests.support.people import Cast, make_cast, signed_in
 from tests.support.rules import make_models
@@ -182,3 +185,25 @@ def test_an_old_key_that_is_still_used_near_its_end_is_told() -> None:
 def _again(cast: Cast, key: ApiKey) -> ApiKey:
     with organization_scope([cast.acme.id]):
         return ApiKey.objects.select_related("replaced_by").get(id=key.id)
+
+
+def test_a_reason_that_no_column_takes_is_told_and_keeps_no_page_from_revoking() -> None:
+    cast = make_cast()
+    key = apikey_create(actor=cast.alice, project=cast.project, label="k").key
+    alice = signed_in(cast.alice)
+    status, told = send(alice, "POST", f"{base(cast)}/keys/{key.id}/revoke", {"reason": "a\0b"})
+    assert status == 400
+    assert "reason" in str(told)
+    assert alice.post(f"/keys/{key.id.hex}/revoke", {"reason": "a\0b"}).status_code == 302
+    with organization_scope([cast.acme.id]):
+        assert ApiKey.objects.get(id=key.id).revoked_reason == "ab"
+
+
+def test_limits_of_a_project_are_set_under_its_own_organization() -> None:
+    cast = make_cast()
+    membership_set(actor=OPERATOR, organization=cast.other, user=cast.alice, role=Role.OWNER)
+    path = f"projects/{cast.other_project.id}/limits"
+    alice = signed_in(cast.alice)
+    assert send(alice, "PUT", f"{base(cast)}/{path}", {"concurrency": 1})[0] == 404
+    own = f"/api/organizations/{cast.other.id}"
+    assert send(alice, "PUT", f"{own}/{path}", {"concurrency": 1})[0] == 200
