@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from django.core.exceptions import ValidationError
 
-from controlplane.billing.budgets import BudgetDraft, budget_end, budget_plan
+from controlplane.billing.budgets import BudgetDraft, Subject, budget_end, budget_plan
 from controlplane.blueprint.current import organization_of
 from controlplane.blueprint.things import (
     MODEL,
@@ -153,7 +153,7 @@ def limited(step: Step) -> Organization | Project:
     return project
 
 
-def budget_step(step: Step, subject: Organization | Project) -> None:
+def budget_step(step: Step, subject: Subject) -> None:
     """Set the budget of a step, or end it."""
     budget: dict[str, Any] | None = step.after["budget"]
     if budget is None:
