@@ -79,9 +79,13 @@ class SafetyClient:
         return None
 
     def start_process(self) -> None:
-        """Start the host's classifier; where one runs already, the second leaves at once."""
+        """Start the host's classifier unless this client's own still runs or starts.
+
+        Where another gateway's runs already, the second leaves at once.
+        """
         now = monotonic_s()
-        if now - self._started_at_s < START_AGAIN_S:
+        still_runs = self._process is not None and self._process.poll() is None
+        if still_runs or now - self._started_at_s < START_AGAIN_S:
             return
         self._started_at_s = now
         command = [sys.executable, "-m", "controlplane.bridge.safety_process", str(self._socket)]

@@ -21,8 +21,12 @@ FOUL = "you are a stupid fucking bitch"
 
 
 @pytest.fixture
-async def client(tmp_path: Path) -> AsyncIterator[SafetyClient]:
-    """A client whose process is warm; the process is ended afterwards."""
+async def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SafetyClient]:
+    """A client whose process is warm; the process is ended afterwards.
+
+    It waits for a score as long as a busy machine takes: what is asked here is the score.
+    """
+    monkeypatch.setattr(safety, "SCORE_S_MAX", START_S_MAX)
     made = SafetyClient(tmp_path / "safety.sock")
     made.start_process()
     await warm(made)
@@ -73,6 +77,15 @@ async def test_two_gateways_share_one_process(client: SafetyClient, tmp_path: Pa
     other = SafetyClient(tmp_path / "safety.sock")
     assert await other.score(FOUL) == await client.score(FOUL)
     await other.close()
+
+
+async def test_a_process_that_runs_is_not_started_again(
+    client: SafetyClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(safety, "START_AGAIN_S", 0.0)
+    first = client._process
+    client.start_process()
+    assert client._process is first
 
 
 async def test_killed_process_is_started_again(
