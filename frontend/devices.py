@@ -1,4 +1,7 @@
-"""A session's device in a few words, from what its browser calls itself."""
+"""A session's device in a few words, from what its browser calls itself.
+
+Only words of ours are kept: what a client calls itself may be anything, a secret sent amiss too.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,8 @@ UNKNOWN = "Unknown device"
 
 
 def device_words(agent: str) -> str:
-    """Browser and system where both are known, else what is, else the text itself."""
+    """Browser and system where both are known, else the one that is."""
     found = [
         next((word for mark, word in marks if mark in agent), "") for marks in (BROWSERS, SYSTEMS)
     ]
-    return " on ".join(word for word in found if word) or agent or UNKNOWN
+    return " on ".join(word for word in found if word) or UNKNOWN

@@ -16,11 +16,13 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, resolve_url
 from django.utils.http import url_has_allowed_host_and_scheme
 
+from controlplane.core.origin import client_address
 from controlplane.core.stepup import session_confirm
 from controlplane.kernel.clock import wall_s
 from controlplane.tenants.factors import code_use, has_factors
 from controlplane.tenants.models import User
 from controlplane.tenants.sessions import session_open, session_seen
+from frontend.devices import device_words
 
 # Axes decides before a sign-in which backend may answer; what is shown here was checked before.
 BACKEND = "django.contrib.auth.backends.ModelBackend"
@@ -101,10 +103,10 @@ class SessionsListed:
         user, key = request.user, request.session.session_key
         if not isinstance(user, User) or key is None:
             return response
-        address = request.META.get("REMOTE_ADDR") or None
+        address = client_address(request) or None
         listed = request.session.get(LISTED)
         if listed is None:
-            device = request.headers.get("User-Agent", "")
+            device = device_words(request.headers.get("User-Agent", ""))
             made = session_open(user=user, session_key=key, device=device, address=address)
             request.session[LISTED] = made.hex
         else:

@@ -6,6 +6,7 @@ Set once at each door and kept in a context variable, so that no service passes 
 from __future__ import annotations
 
 import getpass
+import re
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ from django.http import HttpRequest, HttpResponse
 from controlplane.kernel.scopes import parse_address
 
 AGENT_CHARS_MAX = 200
+# Names and versions of clients are shorter, and secrets longer: links, tokens and keys.
+_OPAQUE = re.compile(r"[\w.-]{32,}")
 REFERENCE_CHARS = 12
 API_PREFIXES = ("/api/", "/v1/")
 # Where a session keeps the id of its row in the list that its owner sees.
@@ -86,7 +89,7 @@ def request_origin(request: HttpRequest) -> Origin:
     return Origin(
         channel="api" if request.path.startswith(API_PREFIXES) else "page",
         address=client_address(request),
-        agent=agent[:AGENT_CHARS_MAX],
+        agent=_OPAQUE.sub("…", agent)[:AGENT_CHARS_MAX],
         credential=getattr(request, "credential_label", "") or _session_label(request),
     )
 

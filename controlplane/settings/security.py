@@ -50,14 +50,17 @@ AUTHENTICATION_BACKENDS = [
 AXES_HANDLER = "controlplane.tenants.throttle.SignInThrottle"
 # The form's field; by the model's, no attempt would have an account.
 AXES_USERNAME_FORM_FIELD = "username"
+AXES_USERNAME_CALLABLE = "controlplane.tenants.throttle.account_of"
+AXES_CLIENT_IP_CALLABLE = "controlplane.tenants.throttle.address_of"
 AXES_FAILURE_LIMIT = 5
 AXES_COOLOFF_TIME = timedelta(minutes=15)
 # A pair, so that a stranger cannot lock a user out from elsewhere.
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_ON_SUCCESS = True
 AXES_VERBOSE = False
-# A mistyped code may be one character from a good one.
-AXES_SENSITIVE_PARAMETERS = ["username", "ip_address", "code", "before", "again"]
+# Sessions are listed and audited by us.
+AXES_DISABLE_ACCESS_LOG = True
+AXES_SENSITIVE_PARAMETERS = ["username", "ip_address"]
 AXES_LOCKOUT_TEMPLATE = "pages/locked.html"
 
 # The empty string: Plotly makes an empty style element and fills it by script.

@@ -182,6 +182,8 @@ def _recovery_code_use(user: User, code: str) -> bool:
 
 def _step_of(secret: str, code: str, *, after: int) -> int | None:
     """The newest step near now, and after that one, whose code this is."""
+    if not code.isascii():
+        return None
     app, now = pyotp.TOTP(secret, interval=STEP_S), int(wall_s()) // STEP_S
     steps = range(now + STEPS_OFF_MAX, max(after, now - STEPS_OFF_MAX - 1), -1)
     return next((s for s in steps if secrets.compare_digest(app.generate_otp(s), code)), None)

@@ -33,7 +33,6 @@ from controlplane.tenants.models import FactorKind, User
 from controlplane.tenants.models_people import LABEL_CHARS_MAX
 from controlplane.tenants.sessions import session_end, session_list, sessions_end
 from frontend.access import Viewer, page
-from frontend.devices import device_words
 from frontend.passkeys import (
     factor_kinds,
     factor_shown,
@@ -74,7 +73,7 @@ def _account(
         "has_app": any(factor.kind == FactorKind.TOTP for factor in factors),
         "codes_left": recovery_codes_left(user=viewer.user),
         "sessions": [
-            (row, device_words(row.device), row.id.hex == request.session.get(LISTED))
+            (row, row.id.hex == request.session.get(LISTED))
             for row in session_list(user=viewer.user)
         ],
         "label_chars_max": LABEL_CHARS_MAX,
