@@ -14,6 +14,8 @@ import redis
 from django.conf import settings
 from django.test import Client
 from django.test.utils import setup_test_environment, teardown_test_environment
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
 from tests.support.servers import (
     Servers,
@@ -23,6 +25,11 @@ from tests.support.servers import (
     start_servers,
 )
 
+# A busy machine is no defect: no example is timed, and none is given up because it came slowly.
+hypothesis_settings.register_profile(
+    "untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+hypothesis_settings.load_profile("untimed")
 DATA_FOLDER = pytest.StashKey[TemporaryDirectory[str]]()
 
 

@@ -106,6 +106,8 @@ def setup_link_consume(*, token: str, password: str) -> User:
     if user is None:
         raise BadSetupLink
     password_check(password, user)
+    # Before the transaction: hashing is slow on purpose, and the database ends idle transactions.
+    user.set_password(password)
     now = timezone.now()
     with transaction.atomic():
         # The condition decides between two who use the link at once.
@@ -114,7 +116,7 @@ def setup_link_consume(*, token: str, password: str) -> User:
         ).update(used_at=now)
         if not spent:
             raise BadSetupLink
-        _password_set(user, password, keep=None)
+        _password_save(user, keep=None)
     return user
 
 
@@ -123,8 +125,9 @@ def password_change(*, user: User, before: str, password: str, session_key: str)
     if not user.check_password(before):
         raise ValidationError({"before": "This is not your password."})
     password_check(password, user)
+    user.set_password(password)
     with transaction.atomic():
-        _password_set(user, password, keep=session_key)
+        _password_save(user, keep=session_key)
 
 
 def password_check(password: str, user: User) -> None:
@@ -135,8 +138,7 @@ def password_check(password: str, user: User) -> None:
         raise ValidationError({"password": error.messages}) from error
 
 
-def _password_set(user: User, password: str, *, keep: str | None) -> None:
-    user.set_password(password)
+def _password_save(user: User, *, keep: str | None) -> None:
     user.save(update_fields=["password"])
     ended = sessions_end(actor=user, user=user, keep=keep)
     audit_record(
