@@ -31,7 +31,6 @@ PASSWORD_CHARS_MAX = 1_024
 class SignIn(LoginView):
     """E-mail address and password; whoever has a second factor is asked for it next."""
 
-    http_method_names = ["get", "post"]
     template_name = "pages/sign_in.html"
     redirect_authenticated_user = True
     next_page = "overview"
@@ -60,7 +59,8 @@ class SignOut(LogoutView):
         return super().post(request, *args, **kwargs)
 
 
-sign_in = SignIn.as_view()
+# Asked before the view, which redirects whoever is signed in by any method.
+sign_in = require_http_methods(["GET", "HEAD", "POST"])(SignIn.as_view())
 sign_out = SignOut.as_view()
 
 
