@@ -305,7 +305,7 @@ async def test_a_trial_serves_its_share_under_its_own_label(serving: Serving) ->
 
 
 @pytest.mark.parametrize(
-    ("allowed", "status"), [(None, 200), ({"smart"}, 200), ({MODEL}, 404), (set(), 404)]
+    ("allowed", "status"), [(None, 200), ({"smart"}, 200), ({MODEL}, 403), (set(), 403)]
 )
 async def test_a_key_is_bound_by_the_name_that_it_may_use_not_by_where_it_leads(
     serving: Serving, allowed: set[str] | None, status: int
