@@ -11,9 +11,8 @@ from django.db import connections
 from django.test import Client
 
 from controlplane.tenants.keys import AlreadyCreated, apikey_create
-from controlplane.tenants.models import User
 from controlplane.tenants.selectors import apikey_list
-from tests.support.people import Cast, make_cast
+from tests.support.people import Cast, make_cast, signed_in
 
 POSTS = 4
 
@@ -23,14 +22,9 @@ def cast(database: str) -> Cast:
     return make_cast()
 
 
-def _session(user: User) -> str:
-    client = Client()
-    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
-    return client.cookies[settings.SESSION_COOKIE_NAME].value
-
-
 def test_posts_of_one_form_at_once_make_one_key(cast: Cast) -> None:
-    session, start = _session(cast.alice), Barrier(POSTS)
+    session = signed_in(cast.alice).cookies[settings.SESSION_COOKIE_NAME].value
+    start = Barrier(POSTS)
     form = {
         "form_id": uuid.uuid4().hex,
         "label": "nightly",
