@@ -87,7 +87,7 @@ def identity_of(ask: Ask, *, code: str, redirect: str) -> Identity:
         "client_secret": settings.OIDC_CLIENT_SECRET,
     }
     answer = _read(known["token_endpoint"], form)
-    claims = _claims(str(answer.get("id_token", "")), known["jwks_uri"])
+    claims = _claims(str(answer.get("id_token", "")), known)
     if not secrets.compare_digest(str(claims.get("nonce", "")), ask.nonce):
         raise OidcRefused("nonce")
     audience = claims["aud"]
@@ -101,9 +101,9 @@ def identity_of(ask: Ask, *, code: str, redirect: str) -> Identity:
     return Identity(settings.OIDC_ISSUER, subject, email if vouched else "")
 
 
-def _claims(token: str, keys_address: str) -> dict[str, Any]:
+def _claims(token: str, known: dict[str, Any]) -> dict[str, Any]:
     try:
-        keys = jwt.PyJWKSet.from_dict(_read(keys_address))
+        keys = jwt.PyJWKSet.from_dict(_read(known["jwks_uri"]))
         wanted = jwt.get_unverified_header(token).get("kid")
         found = [key for key in keys.keys if wanted is None or key.key_id == wanted]
         if len(found) != 1:
@@ -113,7 +113,8 @@ def _claims(token: str, keys_address: str) -> dict[str, Any]:
             found[0].key,
             algorithms=list(ALGORITHMS),
             audience=settings.OIDC_CLIENT_ID,
-            issuer=settings.OIDC_ISSUER,
+            # As the provider spells it, which may be with a slash at its end.
+            issuer=known["issuer"],
             leeway=LEEWAY_S,
             options={"require": ["exp", "iat", "iss", "aud", "sub"]},
         )

@@ -185,6 +185,7 @@ class MonthClose(MoneyView):
     """`POST periods/<month>/close`: nothing is booked into it from then on."""
 
     step_up_methods = frozenset({"POST"})
+    repeats_itself = True
 
     @operation(answer=MonthJson)
     def post(self, request: Request, organization_id: uuid.UUID, period: str) -> Response:

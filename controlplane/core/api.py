@@ -100,6 +100,8 @@ class ApiView(APIView):
     replay: Replay | None = None
     # Methods for which a session must have been confirmed lately; a token confirms by itself.
     step_up_methods: frozenset[str] = frozenset()
+    # What may be repeated without a key, and is too long for the one transaction that a key needs.
+    repeats_itself = False
     permission_classes = (AllowAny,)
     parser_classes = (BoundedJson,)
     renderer_classes = (JSONRenderer,)
@@ -107,7 +109,7 @@ class ApiView(APIView):
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """Answer; twice the same where the key says that it is the same request."""
-        if HEADER not in request.headers or request.method in SAFE_METHODS:
+        if not self._keyed(request):
             return super().dispatch(request, *args, **kwargs)
         with transaction.atomic():
             answer = super().dispatch(request, *args, **kwargs)
@@ -124,8 +126,12 @@ class ApiView(APIView):
             raise Http404
         if request.method in self.step_up_methods and _must_confirm(request):
             raise StepUpRequired
-        if HEADER in request.headers and request.method not in SAFE_METHODS:
+        if self._keyed(request):
             self.attempt = self._begin(request)
+
+    def _keyed(self, request: HttpRequest | Request) -> bool:
+        given = HEADER in request.headers and request.method not in SAFE_METHODS
+        return given and not self.repeats_itself
 
     def _begin(self, request: Request) -> Attempt:
         path = f"{request.method} {request.get_full_path()}"

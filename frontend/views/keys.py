@@ -282,7 +282,8 @@ def key_rotate(request: HttpRequest, viewer: Viewer, apikey_id: uuid.UUID) -> Ht
     key = apikey_get(user=viewer.user, apikey_id=apikey_id)
     days = request.POST.get("overlap", "")
     try:
-        overlap = int(days) if days.isdecimal() else OVERLAP_DAYS_DEFAULT
+        known = days in {str(each) for each in OVERLAPS}
+        overlap = int(days) if known else OVERLAP_DAYS_DEFAULT
         made = apikey_rotate(actor=viewer.user, key=key, overlap_days=overlap)
     except ValidationError as error:
         messages.error(request, " ".join(error.messages))

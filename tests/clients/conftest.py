@@ -1,5 +1,13 @@
 """Fixtures of a whole gateway: without a node, and with one echo node."""
 
-from tests.support.serving import bare, model, serving
+import pytest
 
-__all__ = ["bare", "model", "serving"]
+from tests.support.serving import Serving, model, serving, steady
+
+__all__ = ["model", "serving", "steady"]
+
+
+@pytest.fixture
+def bare(steady: Serving) -> Serving:
+    """A client of another process starts beside it."""
+    return steady

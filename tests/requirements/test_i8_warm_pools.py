@@ -52,8 +52,8 @@ def test_a_schedule_keeps_more_nodes_warm_in_its_hours(product: Product) -> None
 
 
 def test_the_cold_start_of_a_real_node_is_kept(product: Product) -> None:
-    (start,) = NodeStart.objects.filter(pool="default")
-    assert 50 < start.cold_start_ms < 60_000
+    starts = NodeStart.objects.filter(pool="default").values_list("cold_start_ms", flat=True)
+    assert starts and all(50 < each < 60_000 for each in starts)
 
 
 def test_requests_in_flight_and_waiting_are_told_apart(product: Product) -> None:

@@ -70,17 +70,17 @@ async def seen(bare: Serving, prompt: dict[str, Any], **fields: Any) -> tuple[st
     return tokenizer.decode(job.tokens), answer.headers["x-sluice-prompt"]
 
 
-async def test_only_the_changing_end_is_computed_again(bare: Serving) -> None:
-    store(bare)
+async def test_only_the_changing_end_is_computed_again(steady: Serving) -> None:
+    store(steady)
     options = CompactOptions(name=MODEL, device="cpu", dtype="float32", block_size=BLOCK_TOKENS)
-    async with running_node(CompactEngine(SHIPPED, options), bare.under_test.fleet_url, SHIPPED):
-        await bare.under_test.served()
+    async with running_node(CompactEngine(SHIPPED, options), steady.under_test.fleet_url, SHIPPED):
+        await steady.under_test.served()
         cached = []
         for context in ("Doors open at nine.", "Bring your badge."):
             variables = {**FILLED, "context": context}
-            usage = (await ask(bare, {"id": "support", "variables": variables})).json()["usage"]
+            usage = (await ask(steady, {"id": "support", "variables": variables})).json()["usage"]
             cached.append(usage["prompt_tokens_details"]["cached_tokens"])
-        await bare.under_test.at_rest()
+        await steady.under_test.at_rest()
     # All whole blocks of the stable part, and nothing behind it.
     assert cached[0] == 0 and cached[1] >= 4 * BLOCK_TOKENS
     assert usage["prompt_tokens"] - cached[1] < 3 * BLOCK_TOKENS

@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from controlplane.gateway.nodes.limits import LinkLimits
 from tests.support.fleet import MODEL, echo_node, make_model
 from tests.support.gateway import GatewayUnderTest, running_gateway
 
@@ -45,6 +46,14 @@ def model(tmp_path: Path) -> Path:
 async def bare(model: Path) -> AsyncIterator[Serving]:
     """A gateway without any node."""
     under_test = GatewayUnderTest()
+    async with running_gateway(under_test) as client:
+        yield Serving(under_test, client, model)
+
+
+@pytest.fixture
+async def steady(model: Path) -> AsyncIterator[Serving]:
+    """The same with the times of production: something heavy runs beside it."""
+    under_test = GatewayUnderTest(limits=LinkLimits())
     async with running_gateway(under_test) as client:
         yield Serving(under_test, client, model)
 
