@@ -32,31 +32,58 @@ class NavigationEntry(NamedTuple):
     action: Action
 
 
+class NavigationSection(NamedTuple):
+    """Links that belong together; those in daily use come first and need no title."""
+
+    title: str
+    entries: tuple[NavigationEntry, ...]
+
+
 NAVIGATION = (
-    NavigationEntry("overview", "Overview", Action.ORGANIZATION_VIEW),
-    NavigationEntry("requests", "Requests", Action.REQUEST_VIEW),
-    NavigationEntry("keys", "Keys", Action.KEY_VIEW),
-    NavigationEntry("limits", "Limits", Action.ORGANIZATION_VIEW),
-    NavigationEntry("playground", "Playground", Action.PLAYGROUND_USE),
-    NavigationEntry("prompts", "Templates", Action.TEMPLATE_VIEW),
-    NavigationEntry("api_page", "API & snippets", Action.KEY_VIEW),
-    NavigationEntry("budgets", "Budgets", Action.LEDGER_VIEW),
-    NavigationEntry("ledger", "Ledger", Action.LEDGER_VIEW),
-    NavigationEntry("exports", "Exports", Action.EXPORT_MAKE),
-    NavigationEntry("invoices", "Invoices", Action.LEDGER_VIEW),
-    NavigationEntry("wallet", "Wallet", Action.LEDGER_VIEW),
-    NavigationEntry("projects", "Projects", Action.ORGANIZATION_VIEW),
-    NavigationEntry("members", "Members", Action.MEMBER_VIEW),
-    NavigationEntry("admin_keys", "Admin keys", Action.ADMIN_KEY_MANAGE),
-    NavigationEntry("audit", "Audit", Action.AUDIT_VIEW),
-    NavigationEntry("grants", "Top-ups", Action.CREDIT_GRANT),
-    NavigationEntry("fleet", "Fleet", Action.FLEET_VIEW),
-    NavigationEntry("routing", "Routing", Action.ROUTING_MANAGE),
-    NavigationEntry("configuration", "Configuration", Action.CONFIG_MANAGE),
-    NavigationEntry("shares", "Shares", Action.ROUTING_MANAGE),
-    NavigationEntry("prices", "Prices", Action.CATALOG_MANAGE),
-    NavigationEntry("margin", "Margin", Action.MARGIN_VIEW),
-    NavigationEntry("audit_installation", "Installation audit", Action.INSTALLATION_AUDIT),
+    NavigationSection(
+        "",
+        (
+            NavigationEntry("overview", "Overview", Action.ORGANIZATION_VIEW),
+            NavigationEntry("requests", "Requests", Action.REQUEST_VIEW),
+            NavigationEntry("keys", "Keys", Action.KEY_VIEW),
+            NavigationEntry("playground", "Playground", Action.PLAYGROUND_USE),
+            NavigationEntry("prompts", "Templates", Action.TEMPLATE_VIEW),
+            NavigationEntry("api_page", "API & snippets", Action.KEY_VIEW),
+        ),
+    ),
+    NavigationSection(
+        "Organization",
+        (
+            NavigationEntry("projects", "Projects", Action.ORGANIZATION_VIEW),
+            NavigationEntry("limits", "Limits", Action.ORGANIZATION_VIEW),
+            NavigationEntry("members", "Members", Action.MEMBER_VIEW),
+            NavigationEntry("admin_keys", "Admin keys", Action.ADMIN_KEY_MANAGE),
+            NavigationEntry("audit", "Audit", Action.AUDIT_VIEW),
+        ),
+    ),
+    NavigationSection(
+        "Money",
+        (
+            NavigationEntry("budgets", "Budgets", Action.LEDGER_VIEW),
+            NavigationEntry("ledger", "Ledger", Action.LEDGER_VIEW),
+            NavigationEntry("invoices", "Invoices", Action.LEDGER_VIEW),
+            NavigationEntry("wallet", "Wallet", Action.LEDGER_VIEW),
+            NavigationEntry("exports", "Exports", Action.EXPORT_MAKE),
+        ),
+    ),
+    NavigationSection(
+        "Installation",
+        (
+            NavigationEntry("fleet", "Fleet", Action.FLEET_VIEW),
+            NavigationEntry("routing", "Routing", Action.ROUTING_MANAGE),
+            NavigationEntry("shares", "Shares", Action.ROUTING_MANAGE),
+            NavigationEntry("configuration", "Configuration", Action.CONFIG_MANAGE),
+            NavigationEntry("prices", "Prices", Action.CATALOG_MANAGE),
+            NavigationEntry("grants", "Top-ups", Action.CREDIT_GRANT),
+            NavigationEntry("margin", "Margin", Action.MARGIN_VIEW),
+            NavigationEntry("audit_installation", "Installation audit", Action.INSTALLATION_AUDIT),
+        ),
+    ),
 )
 
 
@@ -88,9 +115,13 @@ class Viewer:
         return action in self.actions
 
     @property
-    def navigation(self) -> list[NavigationEntry]:
-        """Links that lead somewhere for this role."""
-        return [entry for entry in NAVIGATION if self.may(entry.action)]
+    def navigation(self) -> list[NavigationSection]:
+        """Links that lead somewhere for this role; a section of none is left out."""
+        allowed = (
+            NavigationSection(title, tuple(one for one in entries if self.may(one.action)))
+            for title, entries in NAVIGATION
+        )
+        return [section for section in allowed if section.entries]
 
     def projects(self) -> list[Project]:
         """Projects of the organization shown, by name."""
@@ -167,7 +198,7 @@ def page(action: Action | None) -> Callable[[View[P]], Callable[..., HttpRespons
 
 def _no_organization(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     if request.path == "/" and viewer.navigation:
-        return redirect(viewer.navigation[0].name)
+        return redirect(viewer.navigation[0].entries[0].name)
     return render(request, "pages/no_organization.html", {"viewer": viewer}, status=403)
 
 

@@ -180,7 +180,7 @@ def test_a_requests_page_tells_its_whole_story(site: Site, watch: Watch) -> None
     page.goto(f"/requests?{RANGE}&status=ok")
     page.locator("tbody a").first.click()
     rows = page.locator(".waterfall tbody tr")
-    assert rows.count() == 36
+    assert rows.count() == 38
     assert page.locator(".waterfall tr.layer:not(.absent)").count() >= 14
     text = page.locator("main").inner_text()
     for words in (

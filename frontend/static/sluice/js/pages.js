@@ -11,6 +11,18 @@ function openDialog(button) {
   dialog.showModal();
 }
 
+/** Scroll the list of pages, not the page, to where the reader is. */
+function showHere() {
+  const list = document.querySelector(".nav");
+  const here = list?.querySelector("[aria-current]");
+  if (!here) return;
+  const [frame, link] = [list, here].map((one) => one.getBoundingClientRect());
+  list.scrollBy(
+    link.left - frame.left - (frame.width - link.width) / 2,
+    link.top - frame.top - (frame.height - link.height) / 2,
+  );
+}
+
 async function copyText(button) {
   const source = document.getElementById(button.dataset.copies);
   const before = button.textContent;
@@ -62,5 +74,6 @@ document.addEventListener("keydown", (event) => {
   link.click();
 });
 
+showHere();
 document.querySelector("dialog[data-open]")?.showModal();
 document.querySelector("[data-focus]")?.focus();
