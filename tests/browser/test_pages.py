@@ -53,6 +53,13 @@ def test_pages_are_accessible_and_fit(
         assert wider_than_screen(page) <= 0, path
 
 
+def test_a_phone_shows_which_of_the_many_pages_is_open(site: Site, watch: Watch) -> None:
+    page = watch.sign_in(site, size=PHONE)
+    for path in ("/", "/members", "/exports"):
+        page.goto(path)
+        expect(page.locator(".nav [aria-current]")).to_be_in_viewport(ratio=0.9)
+
+
 def test_charts_are_local_and_cannot_be_sent_anywhere(site: Site, watch: Watch) -> None:
     page = watch.sign_in(site)
     page.goto(f"/?{RANGE}")
