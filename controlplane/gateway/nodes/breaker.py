@@ -109,11 +109,16 @@ class Breaker:
             self.eject(Cause.FAILURES)
 
     def eject(self, cause: Cause) -> None:
-        """Open, for longer than the last time unless that was long ago; no effect when open."""
+        """Open, for longer than the last time unless that was long ago; no effect when open.
+
+        Standing still counts for nothing here: whoever moves again is probed at once.
+        """
         if self.state is BreakerState.OPEN:
             return
         now = monotonic_s()
-        self.ejections = 1 if now - self.opened_s > EJECT_S_MAX else self.ejections + 1
+        if now - self.opened_s > EJECT_S_MAX:
+            self.ejections = 0
+        self.ejections += cause is not Cause.STALLED
         jitter = random.uniform(1.0 - EJECT_JITTER, 1.0 + EJECT_JITTER)
         self._until_s = now + min(self._eject_s * self.ejections, EJECT_S_MAX) * jitter
         self.opened_s, self.cause = now, cause

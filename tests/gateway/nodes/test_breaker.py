@@ -105,6 +105,18 @@ def test_one_that_stands_still_is_waited_for(clock: Clock) -> None:
     assert breaker.state is HALF_OPEN
 
 
+def test_having_stood_still_keeps_no_node_out_for_longer(clock: Clock) -> None:
+    breaker = make_breaker()
+    for _ in range(5):
+        breaker.eject(Cause.STALLED)
+        close(breaker)
+    breaker.eject(Cause.SLOW)
+    assert breaker.ejections == 1
+    clock.pass_s(EJECT_S * (1 + EJECT_JITTER))
+    breaker.tick()
+    assert breaker.state is HALF_OPEN
+
+
 @dataclass(eq=False)
 class Guarded:
     breaker: Breaker
