@@ -29,7 +29,8 @@ SEEN_MIN = 2
 REQUESTS = 3 * NODES
 # Longer than any promise here: what has not ended by then hangs.
 ENDED_S_MAX = 25.0
-READY_S_MAX = 40.0
+SETTLED_S_MAX = 20.0
+READY_S_MAX = 90.0
 # A report is repeated every 5 s, and at once on a new link.
 REPORTED_S_MAX = 6.0
 POLL_S = 0.02
@@ -95,8 +96,21 @@ class Ground:
         return asked
 
     async def wait_whole(self) -> None:
-        """Every gateway serves from every node, and no breaker is open."""
-        await until(lambda: all(self._whole(n) for n in range(GATEWAYS)), READY_S_MAX)
+        """Every gateway serves from every node, and no breaker is open.
+
+        A node that a busy machine made slow again and again is out for minutes, rightly; here it is
+        started anew, since a new process is a new chance.
+        """
+        try:
+            await until(self._all_whole, SETTLED_S_MAX)
+        except AssertionError:
+            for node in self.product.nodes:
+                node.kill()
+                node.start()
+            await until(self._all_whole, READY_S_MAX)
+
+    def _all_whole(self) -> bool:
+        return all(self._whole(number) for number in range(GATEWAYS))
 
     def _whole(self, number: int) -> bool:
         facts = self.product.readiness(number)
