@@ -113,6 +113,13 @@ def test_partitions_are_made_ahead_and_dropped_behind(database: str) -> None:
     assert min(_days("request_records")) >= oldest
 
 
+def test_a_partition_named_otherwise_is_let_be(database: str) -> None:
+    name = f"request_records_{min(_days('request_records'))}"
+    rows(f"ALTER TABLE {name} RENAME TO request_records_first_1")
+    services.drop_old_partitions(datetime.now(UTC) + timedelta(days=400))
+    assert "_first_1" in _days("request_records")
+
+
 def _days(parent: str) -> set[str]:
     names = rows(
         "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
