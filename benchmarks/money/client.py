@@ -20,12 +20,11 @@ import uvloop
 from controlplane.bridge.ledger import PostgresLedger
 from controlplane.gateway.ports import Hold, Settlement
 from controlplane.kernel.ids import new_request_id
-from controlplane.kernel.price import Price, TokenCounts
-from tests.support.money import eventually
+from controlplane.kernel.price import Price
+from tests.support.money import eventually, settlement_of
 
 HELD_NANO, SPENT_NANO = 1_000, 700
 PRICE = Price(version=1, input_pico=1_000, cached_pico=100, output_pico=4_000)
-COUNTS = TokenCounts(uncached=100, cached=0, output=150)
 EXPIRES_S = 60
 # Between hold and settlement, where arrivals are open.
 WORK_S = (0.05, 0.15)
@@ -129,7 +128,7 @@ class Client:
             if work_s:
                 await asyncio.sleep(work_s)
             began_s = time.perf_counter()
-            await self._money.settle(settlement_of(hold))
+            await self._money.settle(settlement_of(hold, SPENT_NANO))
             self._settle_s.append(time.perf_counter() - began_s)
         except Exception:
             self._errors += 1
@@ -148,23 +147,6 @@ def make_hold(payer: tuple[str, str, str]) -> Hold:
         model="sluice-5m",
         price=PRICE,
         expires_s=EXPIRES_S,
-    )
-
-
-def settlement_of(hold: Hold, amount_nano: int = SPENT_NANO) -> Settlement:
-    """What it cost."""
-    return Settlement(
-        request=hold.request,
-        organization=hold.organization,
-        project=hold.project,
-        key=hold.key,
-        budgets=hold.budgets,
-        held_nano=hold.amount_nano,
-        amount_nano=amount_nano,
-        counts=COUNTS,
-        model=hold.model,
-        price=hold.price,
-        source="gateway",
     )
 
 

@@ -13,12 +13,12 @@ import msgspec
 import structlog
 import uvloop
 
-from benchmarks.money.client import HELD_NANO, make_hold, settlement_of
+from benchmarks.money.client import HELD_NANO, make_hold
 from controlplane.bridge.ledger import PostgresLedger
 from controlplane.bridge.limiter import RedisLimiter
 from controlplane.gateway.ports import BudgetExceeded
 from controlplane.gateway.snapshot import EMPTY
-from tests.support.money import eventually
+from tests.support.money import eventually, settlement_of
 from tests.support.racer import gateways_of, limited_key
 
 PER_MINUTE = 10**9
