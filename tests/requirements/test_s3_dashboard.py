@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator
+from http import HTTPStatus
 from typing import Any
 
 import pytest
@@ -65,8 +66,11 @@ def test_a_burst_is_seen_in_the_queue_chart_and_each_request_in_its_waterfall(
     assert of.keys() == {"high", "normal", "low", "longest wait"}
     assert (of["high"], of["low"]) == (0, 0) and of["normal"] is not None
     assert all(any(trace["y"]) for name in ("stages", "ttft") for trace in figures[name]["data"])
-    for answer in answers:
-        page = client.get(f"/requests/{answer.request}").content.decode()
+    # Rows and samples are written apart, each in its own time.
+    paths = [f"/requests/{answer.request}" for answer in answers]
+    wait_for(lambda: all(client.get(path).status_code == HTTPStatus.OK for path in paths), "rows")
+    for path in paths:
+        page = client.get(path).content.decode()
         table = page[page.index("waterfall-title") :]
         rows = re.findall(r'<tr class="stage-\d (stage|layer)( absent)?"', table)
         assert len(rows) == len(SPANS)
