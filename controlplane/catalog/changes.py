@@ -6,7 +6,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from controlplane.catalog.models import Model
-from controlplane.catalog.pools import pool_known
+from controlplane.catalog.pools import serving_pool
 from controlplane.catalog.services import ModelDraft
 from controlplane.core.audit import Actor, audit_record
 from controlplane.core.permissions import Action
@@ -20,9 +20,7 @@ def model_change(*, actor: Actor, draft: ModelDraft) -> Model:
         model = Model.objects.select_for_update().get(name=draft.name)
         if model.task != draft.task:
             raise ValidationError({"task": "The task of a model never changes; add another model."})
-        pool = pool_known(draft.pool)
-        if pool.task != draft.task:
-            raise ValidationError({"pool": f"The pool {pool.name!r} is for the task {pool.task}."})
+        serving_pool(draft.pool, draft.task)
         for name, value in vars(draft).items():
             setattr(model, name, value)
         model.full_clean()

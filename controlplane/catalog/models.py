@@ -98,6 +98,11 @@ class Pool(BaseModel):
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def prefills_only(self) -> bool:
+        """Whether its nodes get their work from other nodes' engines, and never from a gateway."""
+        return self.role == PoolRole.PREFILL
+
 
 class Model(BaseModel):
     """A served model and the bounds of its output, 0 where it embeds.

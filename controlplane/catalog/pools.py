@@ -11,7 +11,7 @@ from typing import Any
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
 
-from controlplane.catalog.models import Pool
+from controlplane.catalog.models import Model, Pool
 from controlplane.catalog.selectors import pool_list
 from controlplane.catalog.warm import windows_from
 from controlplane.core.audit import Actor, Facts, Operator, audit_record
@@ -42,6 +42,20 @@ def pool_known(name: str) -> Pool:
         known = ", ".join(pools)
         raise ValidationError({"pool": f"There is no pool {name!r}; there are {known}."})
     return pools[name]
+
+
+def serving_pool(name: str, task: str) -> Pool:
+    """The pool of that name, if the gateway may send it whole requests of this task.
+
+    Raises ValidationError for `pool`: nodes that only prefill get their work from the decode nodes'
+    engines, over the engine's own connector, and never from a gateway.
+    """
+    pool = pool_known(name)
+    if pool.task != task:
+        raise ValidationError({"pool": f"The pool {name!r} is for the task {pool.task}."})
+    if pool.prefills_only:
+        raise ValidationError({"pool": f"The pool {name!r} only prefills; name one that decodes."})
+    return pool
 
 
 def pool_set(*, actor: Actor, draft: PoolDraft) -> Pool:
@@ -91,6 +105,9 @@ def _check(pool: Pool) -> None:
             {"start_command": f"Cannot be read as a command: {error}."}
         ) from error
     pool.full_clean()
+    served = Model.objects.filter(pool=pool.name).order_by("name").first()
+    if pool.prefills_only and served is not None:
+        raise ValidationError({"role": f"The model {served.name!r} is served from this pool."})
 
 
 def _facts(pool: Pool | PoolDraft) -> Facts:

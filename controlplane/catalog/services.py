@@ -10,7 +10,7 @@ from django.db.models import Max
 from django.utils import timezone
 
 from controlplane.catalog.models import PERMILLE_MAX, Model, PriceVersion, Task
-from controlplane.catalog.pools import pool_known
+from controlplane.catalog.pools import serving_pool
 from controlplane.core.audit import Actor, audit_record
 from controlplane.core.permissions import Action
 from controlplane.kernel.price import PERMILLE
@@ -54,9 +54,7 @@ def model_create(*, actor: Actor, draft: ModelDraft) -> Model:
     made = Model(**vars(draft))
     with transaction.atomic():
         made.full_clean()
-        pool = pool_known(draft.pool)
-        if pool.task != draft.task:
-            raise ValidationError({"pool": f"The pool {pool.name!r} is for the task {pool.task}."})
+        serving_pool(draft.pool, draft.task)
         made.save(force_insert=True)
         audit_record(
             actor, "model.create", subject=made, organization_id=None, detail=dict(vars(draft))

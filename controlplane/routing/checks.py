@@ -44,12 +44,16 @@ class Problem:
 
 @dataclass(frozen=True)
 class Names:
-    """What rules may name: models in service and pools with their task, and tenants as hex."""
+    """What rules may name: models in service and pools with their task, and tenants as hex.
+
+    Of the pools, `prefill_only` never get a whole request.
+    """
 
     models: Mapping[str, str]
     pools: Mapping[str, str]
     organizations: frozenset[str]
     projects: frozenset[str]
+    prefill_only: frozenset[str]
 
 
 def find_problems(rules: Sequence[RouteRule], names: Names) -> list[Problem]:
@@ -159,6 +163,8 @@ def _pool(at: str, target: Target, names: Names) -> Iterator[Problem]:
         yield Problem(at, f"There is no pool {target.pool!r}.")
     elif task != names.models.get(target.model, task):
         yield Problem(at, f"The pool {target.pool!r} is for the task {task!r}.")
+    elif target.pool in names.prefill_only:
+        yield Problem(at, f"The pool {target.pool!r} only prefills; name one that decodes.")
 
 
 def _tasks(at: str, rule: RouteRule, names: Names) -> Iterator[Problem]:

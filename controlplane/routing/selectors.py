@@ -70,11 +70,13 @@ def rule_problems(*, actor: Actor, rules: Sequence[RouteRule]) -> list[Problem]:
     projects = project_names(
         actor=actor, ids=hex_ids(one for rule in rules for one in rule.match.projects)
     )
+    pools = pool_list()
     names = Names(
         models={model.name: model.task for model in model_list(enabled_only=True)},
-        pools={pool.name: pool.task for pool in pool_list()},
+        pools={pool.name: pool.task for pool in pools},
         organizations=frozenset(one.hex for one in organizations),
         projects=frozenset(one.hex for one in projects),
+        prefill_only=frozenset(pool.name for pool in pools if pool.prefills_only),
     )
     return find_problems(rules, names)
 

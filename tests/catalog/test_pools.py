@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from io import StringIO
 from typing import Any
@@ -17,8 +18,11 @@ from controlplane.catalog.selectors import pool_find, pool_list
 from controlplane.catalog.services import ModelDraft, model_create
 from controlplane.catalog.warm import WINDOWS_MAX, nodes_min_at, windows_from
 from controlplane.core.audit import OPERATOR
+from controlplane.routing.rulesjson import read_rules
+from controlplane.routing.selectors import rule_problems
 from tests.support.money import rows
 from tests.support.people import make_cast
+from tests.support.rules import generates
 
 SMALL = ModelDraft(
     name="m", pool="default", context_window=64, output_tokens_default=8, output_tokens_max=8
@@ -118,6 +122,24 @@ def test_only_the_operator_says_what_runs_on_a_host() -> None:
     pool_set(actor=OPERATOR, draft=PoolDraft(name="gold", start_command="node"))
     kept = PoolDraft(name="gold", start_command="node", nodes_max=2)
     assert pool_set(actor=cast.stella, draft=kept).nodes_max == 2
+
+
+@pytest.mark.usefixtures("database")
+def test_no_whole_request_goes_to_nodes_that_only_prefill() -> None:
+    pool_set(actor=OPERATOR, draft=PoolDraft(name="first", role="prefill"))
+    with pytest.raises(ValidationError, match="only prefills"):
+        model_create(actor=OPERATOR, draft=replace(SMALL, pool="first"))
+    assert rule_problems(
+        actor=OPERATOR,
+        rules=read_rules([generates("a", SMALL.name) | {"steps": [{"targets": [
+            {"model": SMALL.name, "pool": "first"}]}]}]),
+    )  # fmt: skip
+    model_create(actor=OPERATOR, draft=SMALL)
+    with pytest.raises(ValidationError) as caught:
+        pool_set(actor=OPERATOR, draft=PoolDraft(name=SMALL.pool, role="prefill"))
+    assert caught.value.message_dict == {
+        "role": [f"The model {SMALL.name!r} is served from this pool."]
+    }
 
 
 @pytest.mark.usefixtures("database")

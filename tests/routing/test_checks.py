@@ -16,9 +16,10 @@ from tests.support.rules import generates, rule
 ACME = "a" * 32
 NAMES = Names(
     models={"large": "generate", "small": "generate", "vector": "embed"},
-    pools={"default": "generate", "big": "generate", "vectors": "embed"},
+    pools={"default": "generate", "big": "generate", "first": "generate", "vectors": "embed"},
     organizations=frozenset({ACME}),
     projects=frozenset({"b" * 32}),
+    prefill_only=frozenset({"first"}),
 )
 VALUES = st.frozensets(st.sampled_from("xy"), max_size=2)
 MATCHES = st.builds(
@@ -69,6 +70,7 @@ def test_rules_that_are_right_have_no_problem() -> None:
         (generates("a", "huge"), "rules[0].steps[0].targets[0].model"),
         (to(pool="none"), "rules[0].steps[0].targets[0].pool"),
         (to(pool="vectors"), "rules[0].steps[0].targets[0].pool"),
+        (to(pool="first"), "rules[0].steps[0].targets[0].pool"),
         (to(weight=0), "rules[0].steps[0].targets[0].weight"),
         (to(weight=1_001), "rules[0].steps[0].targets[0].weight"),
         (generates("a", "large") | {"steps": []}, "rules[0].steps"),
