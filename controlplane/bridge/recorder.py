@@ -23,6 +23,7 @@ from controlplane.bridge.arrays import (
 )
 from controlplane.bridge.lane import Call, Lane
 from controlplane.bridge.series import Depth, Minute, Minutes, SeriesKey, UsageKey, measures_of
+from controlplane.bridge.totals import Sums, Totals
 from controlplane.gateway.nodes.drafts import Drafts
 from controlplane.gateway.ports import RequestRecord
 from controlplane.kernel.clock import monotonic_s, wall_s
@@ -55,7 +56,8 @@ class PostgresRecorder:
         self._writer = uuid.uuid4().hex.encode()
         self._rows: deque[RequestRecord] = deque()
         self._repeats: deque[list[RequestRecord]] = deque()
-        self._minutes = Minutes()
+        self.totals = Totals()
+        self._minutes = Minutes(self.totals.retire)
         self._lane = Lane("telemetry", conninfo, self, STATEMENTS)
         self._rows_due = False
         self._series_due = False
@@ -69,6 +71,10 @@ class PostgresRecorder:
     def dropped_series(self) -> int:
         """Requests without series of their own, since there were too many, and series refused."""
         return self._minutes.overflowed + self._series_refused
+
+    def sums(self) -> Sums:
+        """What this gateway has counted since it started."""
+        return self.totals.sums(self._minutes.kept())
 
     def start(self) -> None:
         """Begin to connect; needs a running loop."""
@@ -103,6 +109,7 @@ class PostgresRecorder:
             self.dropped += 1
         self._rows.append(record)
         self._minutes.add(record, wall_s())
+        self.totals.count(record)
         if self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(ROWS_FLUSH_S, self._flush_rows)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import ceil, log2
 from typing import NamedTuple
 
@@ -198,9 +198,10 @@ class Minute:
 
 
 class Minutes:
-    """The minutes that are not yet both over and written."""
+    """The minutes that are not yet both over and written; `retired` gets each that is forgotten."""
 
-    def __init__(self) -> None:
+    def __init__(self, retired: Callable[[Minute], None]) -> None:
+        self._retired = retired
         self._minutes: dict[int, Minute] = {}
         self.overflowed = 0
         self.forgotten = 0
@@ -216,6 +217,10 @@ class Minutes:
     def drafts(self, taken: Iterable[Drafts], now_s: float) -> None:
         """Count tokens that were drafted just now."""
         self._minute(now_s).drafts(taken)
+
+    def kept(self) -> list[Minute]:
+        """Minutes that are not forgotten."""
+        return list(self._minutes.values())
 
     def dirty(self) -> list[Minute]:
         """Minutes with something to write, oldest first."""
@@ -237,7 +242,10 @@ class Minutes:
             minute.overflowed = 0
         surplus = max(0, len(kept) - MINUTES_MAX + 1)
         self.forgotten += surplus
-        self._minutes = {minute.start_s: minute for minute in kept[surplus:]}
+        past, self._minutes = self._minutes, {each.start_s: each for each in kept[surplus:]}
+        for minute in past.values():
+            if minute.start_s not in self._minutes:
+                self._retired(minute)
 
 
 def measures_of(key: SeriesKey) -> tuple[str, ...]:
