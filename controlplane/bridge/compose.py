@@ -169,6 +169,7 @@ class RunningGateway:
 
     def _configured(self, snapshot: Snapshot) -> None:
         self.fleet.approve({model.name: model.digests for model in snapshot.models.values()})
+        self.recorder.objectives.configure(snapshot.objectives)
         if any(project.safety != "off" for project in snapshot.projects.values()):
             self.safety.start_process()
 

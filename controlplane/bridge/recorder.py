@@ -22,6 +22,8 @@ from controlplane.bridge.arrays import (
     word_array,
 )
 from controlplane.bridge.lane import Call, Lane
+from controlplane.bridge.objectives import STATEMENT as COUNT_OBJECTIVES
+from controlplane.bridge.objectives import ObjectiveCounts
 from controlplane.bridge.series import Depth, Minute, Minutes, SeriesKey, UsageKey, measures_of
 from controlplane.bridge.totals import Sums, Totals
 from controlplane.gateway.nodes.drafts import Drafts
@@ -44,6 +46,7 @@ STATEMENTS = {
     b"$6::text[],$7::text[],$8::smallint[],$9::smallint[],$10::text[])",
     b"count": b"SELECT telemetry_count($1::uuid,$2::bigint[],$3::uuid[],$4::uuid[],$5::uuid[],"
     b"$6::text[],$7::text[],$8::text[])",
+    b"objectives": COUNT_OBJECTIVES,
 }
 
 log = structlog.get_logger(__name__)
@@ -56,6 +59,7 @@ class PostgresRecorder:
         self._writer = uuid.uuid4().hex.encode()
         self._rows: deque[RequestRecord] = deque()
         self._repeats: deque[list[RequestRecord]] = deque()
+        self.objectives = ObjectiveCounts()
         self.totals = Totals()
         self._minutes = Minutes(self.totals.retire)
         self._lane = Lane("telemetry", conninfo, self, STATEMENTS)
@@ -95,7 +99,7 @@ class PostgresRecorder:
         """Write everything now; False when that took longer than a bound."""
         for _ in range(int(DRAIN_S / DRAIN_POLL_S)):
             # What is in flight is in no queue, and comes back to one when it is lost.
-            if not (self._rows or self._repeats or self._minutes.dirty() or self._lane.busy):
+            if not (self._queued() or self._lane.busy):
                 return True
             self._rows_due = self._series_due = True
             self._lane.wake()
@@ -108,6 +112,7 @@ class PostgresRecorder:
             self._rows.popleft()
             self.dropped += 1
         self._rows.append(record)
+        self.objectives.count(record)
         self._minutes.add(record, wall_s())
         self.totals.count(record)
         if self._timer is None:
@@ -134,10 +139,16 @@ class PostgresRecorder:
             return self._record_call([self._rows.popleft() for _ in range(size)])
         self._rows_due = False
         if self._series_due:
+            if (call := self.objectives.next_call(self._writer)) is not None:
+                return call
             for minute in self._minutes.dirty():
                 return self._usage_call(minute) if minute.dirty_usage else self._merge_call(minute)
             self._series_due = False
         return None
+
+    def _queued(self) -> bool:
+        rows = self._rows or self._repeats
+        return bool(rows or self._minutes.dirty() or self.objectives.dirty)
 
     def _flush_rows(self) -> None:
         self._timer = None

@@ -28,6 +28,7 @@ from controlplane.gateway.snapshot import (
     Snapshot,
 )
 from controlplane.kernel.clock import monotonic_s
+from controlplane.kernel.objectives import Objective
 from controlplane.kernel.rules import Candidate, RouteRule
 
 POLL_S = 1.0
@@ -60,6 +61,8 @@ class _Loaded(msgspec.Struct, frozen=True, kw_only=True):
     prompts: dict[str, PromptRecord]
     # Until the migration that tells it has run, nobody's.
     tokens_from: dict[str, float] = {}
+    objectives: tuple[Objective, ...] = ()
+    shed: frozenset[int] = frozenset()
 
 
 _decoder = msgspec.json.Decoder(_Loaded)
@@ -149,6 +152,8 @@ class SnapshotSource:
             prompts=loaded.prompts,
             organizations=loaded.organizations,
             tokens_from=loaded.tokens_from,
+            objectives=loaded.objectives,
+            shed=loaded.shed,
         )
 
     def _salt(self, organization: str) -> bytes:

@@ -11,6 +11,7 @@ import msgspec
 from controlplane.gateway.plan import PassedStep
 from controlplane.gateway.refusal import NODE_RETRY_S, Refusal, unavailable
 from controlplane.gateway.waiting.claim import NoRoom
+from controlplane.kernel.objectives import SHED_CODE
 
 # Clients of OpenAI's API believe no wait beyond a minute.
 RETRY_S_MIN, RETRY_S_MAX = 1.0, 60.0
@@ -22,14 +23,16 @@ _SAYS = {
     "late": "the wait for a node with room would be too long",
     "none": "no node of this model is left",
     "failed": "the nodes that took the request failed",
+    "shed": "requests of this priority are kept out while an objective is in danger",
 }
 
 
 class Degraded(msgspec.Struct, frozen=True, kw_only=True):
     """The structured part. `state` is `overloaded`, or `unavailable` where no node serves at all.
 
-    `reason` is `full` (queue), `late` (wait), `none` (no node) or `failed` (every attempt). Beside
-    it stand the `steps` of the route that were tried, each with why it could not serve.
+    `reason` is `full` (queue), `late` (wait), `none` (no node), `failed` (every attempt) or `shed`
+    (its priority, to keep an objective). Beside it stand the `steps` of the route that were tried,
+    each with why it could not serve.
     """
 
     state: str
@@ -44,7 +47,8 @@ def overloaded(no_room: NoRoom) -> Refusal:
     message = f"The service is overloaded: {_SAYS[no_room.reason]}. Nothing was charged."
     state = "unavailable" if no_room.reason == "none" else "overloaded"
     retry_ms = _retry_ms(no_room)
-    refusal = unavailable("server_is_overloaded", message, retry_after_s=ceil(retry_ms / MS_PER_S))
+    code = SHED_CODE if no_room.reason == "shed" else "server_is_overloaded"
+    refusal = unavailable(code, message, retry_after_s=ceil(retry_ms / MS_PER_S))
     return _told(refusal, state, no_room, retry_ms)
 
 

@@ -39,6 +39,8 @@ async def find_room(trip: Trip, tried: set[str]) -> tuple[NodeLink, ...]:
         tokens=len(prompt.tokens) or len(prompt.text) // BYTES_PER_TOKEN,
         choices=admitted.ask.sampling.n,
     )
+    if claim.priority in admitted.snapshot.shed:
+        raise overloaded(NoRoom("shed"))
     # Whoever waits in the lane after this request is served by these, too: what the request goes on
     # to, if it gives up here, must not change them.
     nodes = partial(

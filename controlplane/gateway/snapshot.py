@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from controlplane.kernel.objectives import Objective
 from controlplane.kernel.price import PERMILLE, Price, PriceTerms
 from controlplane.kernel.prompts import PromptBody
 from controlplane.kernel.rules import PRIORITY_NORMAL, Candidate, RouteRule, RuleBook
@@ -124,7 +125,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     `prompts` are found by organization and name: `<id>/<name>`. Of `organizations` only those are
     here that have limits of their own. `tokens_from` tells of users whose earlier Playground tokens
-    are void, in seconds of wall time.
+    are void, in seconds of wall time. `shed` are the priorities that an objective keeps out now.
     """
 
     version: int
@@ -137,6 +138,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     prompts: dict[str, PromptRecord] = {}
     organizations: dict[str, Limits] = {}
     tokens_from: dict[str, float] = {}
+    objectives: tuple[Objective, ...] = ()
+    shed: frozenset[int] = frozenset()
 
     @cached_property
     def book(self) -> RuleBook:

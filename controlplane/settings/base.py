@@ -16,6 +16,7 @@ INSTALLED_APPS = [
     "controlplane.quotas",
     "controlplane.billing",
     "controlplane.routing",
+    "controlplane.slos",
     "controlplane.blueprint",
     "frontend",
     "django.contrib.auth",

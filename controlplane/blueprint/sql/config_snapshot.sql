@@ -154,6 +154,23 @@ WITH limited AS (
         ) s
     ) v
     WHERE v.published IS NOT NULL
+), objective_rows AS (
+    SELECT json_build_object(
+        'id', replace(o.id::text, '-', ''),
+        'version', o.version,
+        'organization', replace(o.organization::text, '-', ''),
+        'indicator', o.indicator,
+        'threshold', o.threshold,
+        'route', o.route,
+        'model', o.model,
+        'project', replace(coalesce(o.project::text, ''), '-', ''),
+        'prompt_bucket', o.prompt_bucket
+    ) AS body
+    FROM slo_objectives o WHERE o.enabled AND o.ended_at IS NULL
+), shed_rows AS (
+    SELECT DISTINCT o.shed_priority AS priority
+    FROM slo_alerts a JOIN slo_objectives o ON o.id = a.objective_id
+    WHERE a.state = 'firing' AND a.severity = 'page' AND o.shed_priority IS NOT NULL
 )
 SELECT json_build_object(
     'version', config_version_now(),
@@ -176,7 +193,9 @@ SELECT json_build_object(
         -- Older tokens than these have ended by themselves.
         FROM users WHERE tokens_from > now() - interval '15 minutes'
     ),
-    'prompts', (SELECT coalesce(json_object_agg(name, body), '{}') FROM prompt_rows)
+    'prompts', (SELECT coalesce(json_object_agg(name, body), '{}') FROM prompt_rows),
+    'objectives', (SELECT coalesce(json_agg(body), '[]') FROM objective_rows),
+    'shed', (SELECT coalesce(json_agg(priority), '[]') FROM shed_rows)
 )::text
 $$;
 

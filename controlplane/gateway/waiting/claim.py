@@ -8,7 +8,7 @@ import msgspec
 
 from controlplane.kernel.rules import PRIORITY_NORMAL
 
-NoRoomReason = Literal["full", "late", "none", "failed"]
+NoRoomReason = Literal["full", "late", "none", "failed", "shed"]
 
 
 class Lane(NamedTuple):
@@ -58,7 +58,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
 class NoRoom(Exception):
     """No node took the request: the queue is `full`, the wait too long (`late`), no node is left
-    (`none`), or those that took it `failed`.
+    (`none`), those that took it `failed`, or its priority is `shed`.
 
     `wait_s` is the wait as estimated, None where nothing was measured yet; `position` is how many
     were before it.

@@ -1,0 +1,1 @@
+"""Service level objectives: budgets, burn-rate alerts, notifications, owners of stages."""

@@ -1,0 +1,231 @@
+"""Tables of objectives: what is promised, what was counted, who was told, who owns which stage.
+
+Rows of an organization are seen in its scope; the installation's have the zero UUID, for staff.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from django.db import models
+
+from controlplane.core.models import BaseModel
+from controlplane.kernel.burn import PERIODS_DAYS, RULE_NAMES
+from controlplane.kernel.objectives import ALL_BUCKETS, INSTALLATION
+from controlplane.kernel.rules import PRIORITIES
+
+EVERYONE = uuid.UUID(INSTALLATION)
+NAME_CHARS_MAX = 100
+SCOPE_CHARS_MAX = 200
+ADDRESS_CHARS_MAX = 500
+
+
+def default_rules() -> list[str]:
+    """All four burn-rate rules."""
+    return list(RULE_NAMES)
+
+
+class Objective(BaseModel):
+    """A promise about one indicator. `target_ppm` of the requests that count are to be good.
+
+    A new threshold or scope begins a new `version`, whose counts are its own. `rules` name the
+    burn-rate alerts; 0 minutes as `absent_after_min` raises none when data stay away. The last
+    three act while a page-worthy alert fires: only objectives of the installation may have them.
+    """
+
+    organization = models.UUIDField()
+    name = models.CharField(max_length=NAME_CHARS_MAX)
+    indicator = models.CharField(max_length=40)
+    threshold = models.BigIntegerField(default=0)
+    route = models.CharField(max_length=SCOPE_CHARS_MAX, default="", blank=True)
+    model = models.CharField(max_length=SCOPE_CHARS_MAX, default="", blank=True)
+    project = models.UUIDField(null=True, blank=True)
+    prompt_bucket = models.SmallIntegerField(default=ALL_BUCKETS)
+    target_ppm = models.IntegerField()
+    period_days = models.SmallIntegerField(default=30)
+    rules = models.JSONField(default=default_rules)
+    absent_after_min = models.SmallIntegerField(default=60)
+    team = models.CharField(max_length=NAME_CHARS_MAX)
+    email = models.EmailField(default="", blank=True)
+    runbook = models.CharField(max_length=ADDRESS_CHARS_MAX)
+    enabled = models.BooleanField(default=True)
+    version = models.PositiveIntegerField(default=1)
+    shed_priority = models.SmallIntegerField(null=True, blank=True)
+    stop_canary = models.BooleanField(default=False)
+    shift_version = models.PositiveIntegerField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        db_table = "slo_objectives"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["organization", "name"],
+                condition=models.Q(ended_at=None),
+                name="objective_name_once",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(target_ppm__gt=0, target_ppm__lt=1_000_000),
+                name="objective_target_bounds",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(period_days__in=PERIODS_DAYS), name="objective_period_known"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(shed_priority=None) | models.Q(shed_priority__in=PRIORITIES),
+                name="objective_shed_known",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(organization=EVERYONE)
+                | models.Q(shed_priority=None, stop_canary=False, shift_version=None),
+                name="objective_acts_for_everyone",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Change(BaseModel):
+    """What was changed of an objective, in words: a mark on its burn-down."""
+
+    organization = models.UUIDField()
+    objective = models.ForeignKey(Objective, on_delete=models.CASCADE, related_name="changes")
+    version = models.PositiveIntegerField()
+    text = models.CharField(max_length=ADDRESS_CHARS_MAX)
+
+    class Meta:
+        db_table = "slo_changes"
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Alert(BaseModel):
+    """One time that an objective was in danger, from `created_at` until it recovered.
+
+    `rule` set it off at the burn rates of its two windows; `acts` tell what was done by itself.
+    """
+
+    organization = models.UUIDField()
+    objective = models.ForeignKey(Objective, on_delete=models.CASCADE, related_name="alerts")
+    severity = models.CharField(max_length=6)
+    rule = models.CharField(max_length=20)
+    state = models.CharField(max_length=9, default="firing")
+    burn_long = models.FloatField(null=True, blank=True)
+    burn_short = models.FloatField(null=True, blank=True)
+    acts = models.JSONField(default=list, blank=True)
+    recovered_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        db_table = "slo_alerts"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["objective", "severity"],
+                condition=models.Q(state="firing"),
+                name="alert_fires_once",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(state__in=["firing", "recovered"]), name="alert_state_known"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.severity} {self.rule} {self.state}"
+
+
+class Channel(BaseModel):
+    """Where alerts of an organization are told: `kind` is webhook, slack or email."""
+
+    organization = models.UUIDField()
+    kind = models.CharField(max_length=7)
+    address = models.CharField(max_length=ADDRESS_CHARS_MAX)
+
+    class Meta:
+        db_table = "slo_channels"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["organization", "kind", "address"], name="channel_once"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(kind__in=["webhook", "slack", "email"]),
+                name="channel_kind_known",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.kind
+
+
+class Delivery(BaseModel):
+    """One message about an alert to one address; `event` is firing or recovered.
+
+    It is tried until `sent_at`, or until `attempts` reach their bound; `error` is the last one's.
+    """
+
+    organization = models.UUIDField()
+    alert = models.ForeignKey(Alert, on_delete=models.CASCADE, related_name="deliveries")
+    channel = models.ForeignKey(
+        Channel, on_delete=models.CASCADE, null=True, blank=True, related_name="+"
+    )
+    event = models.CharField(max_length=9)
+    kind = models.CharField(max_length=7)
+    address = models.CharField(max_length=ADDRESS_CHARS_MAX)
+    attempts = models.PositiveSmallIntegerField(default=0)
+    due_at = models.DateTimeField()
+    sent_at = models.DateTimeField(null=True, blank=True)
+    error = models.CharField(max_length=ADDRESS_CHARS_MAX, default="", blank=True)
+
+    class Meta:
+        db_table = "slo_deliveries"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["alert", "event", "kind", "address"], name="delivery_once"
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["due_at"], condition=models.Q(sent_at=None), name="delivery_due_first"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.event} by {self.kind}"
+
+
+class StageOwner(BaseModel):
+    """Who answers for one of the seven stages, in how many microseconds at p95, and by what."""
+
+    stage = models.CharField(max_length=40, unique=True)
+    team = models.CharField(max_length=NAME_CHARS_MAX)
+    email = models.EmailField(default="", blank=True)
+    budget_us = models.BigIntegerField()
+    runbook = models.CharField(max_length=ADDRESS_CHARS_MAX)
+
+    class Meta:
+        db_table = "slo_stage_owners"
+
+    def __str__(self) -> str:
+        return self.stage
+
+
+class Counted(models.Model):
+    """Requests that counted for one version of an objective in `step_s` seconds from `at`.
+
+    A minute is one gateway's, its `writer`; longer steps are all gateways' sums.
+    """
+
+    pk = models.CompositePrimaryKey("objective", "step_s", "at", "version", "writer")
+    objective = models.UUIDField()
+    step_s = models.IntegerField()
+    at = models.DateTimeField()
+    version = models.PositiveIntegerField()
+    writer = models.UUIDField()
+    organization = models.UUIDField()
+    good = models.BigIntegerField()
+    total = models.BigIntegerField()
+
+    class Meta:
+        """Made by `sql/counts.sql`."""
+
+        managed = False
+        db_table = "slo_counts"
