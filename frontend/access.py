@@ -64,6 +64,7 @@ NAVIGATION = (
     NavigationSection(
         "Money",
         (
+            NavigationEntry("spend", "Spend", Action.LEDGER_VIEW),
             NavigationEntry("budgets", "Budgets", Action.LEDGER_VIEW),
             NavigationEntry("ledger", "Ledger", Action.LEDGER_VIEW),
             NavigationEntry("invoices", "Invoices", Action.LEDGER_VIEW),

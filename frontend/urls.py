@@ -28,6 +28,7 @@ from frontend.views import (
     routing,
     routing_changes,
     security,
+    spend,
     wallet,
 )
 
@@ -50,6 +51,8 @@ urlpatterns = [
     path("budgets/stop", budgets.budget_stop, name="budget_stop"),
     path("prices", prices.price_index, name="prices"),
     path("prices/publish", prices.price_make, name="price_make"),
+    path("spend", spend.spend_index, name="spend"),
+    path("spend/<slug:panel>.csv", spend.spend_csv, name="spend_csv"),
     path("ledger", ledger.ledger, name="ledger"),
     path("ledger/close", ledger.ledger_close, name="ledger_close"),
     path("playground", playground.playground, name="playground"),

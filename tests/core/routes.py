@@ -212,6 +212,8 @@ ROUTES: tuple[Route, ...] = (
     R("POST", "api/catalog/models/<path:model>/prices", Action.CATALOG_MANAGE),
     R("POST", "api/catalog/models/<path:model>/prices/end", Action.CATALOG_MANAGE),
     # Ledger and budgets
+    R("GET", "spend", Action.LEDGER_VIEW),
+    R("GET", "spend/<slug:panel>.csv", Action.LEDGER_VIEW),
     R("GET", "ledger", Action.LEDGER_VIEW),
     R("POST", "ledger/close", Action.PERIOD_CLOSE),
     R("GET", "budgets", Action.LEDGER_VIEW),
