@@ -15,6 +15,7 @@ from controlplane.bridge.drain import DrainFirst
 from controlplane.bridge.fleet import FleetStore
 from controlplane.bridge.gateways import GatewayList
 from controlplane.bridge.gauges import WaitingSampler
+from controlplane.bridge.hygiene import PostgresHygiene
 from controlplane.bridge.keys import SnapshotKeys
 from controlplane.bridge.ledger import PostgresLedger
 from controlplane.bridge.limiter import RedisLimiter
@@ -51,6 +52,7 @@ class RunningGateway:
         self.ledger = PostgresLedger(conninfo)
         self.claims = PostgresClaims(conninfo)
         self.recorder = PostgresRecorder(conninfo)
+        self.hygiene = PostgresHygiene(conninfo)
         self.safety = SafetyClient(settings.DATA_DIR / "safety.sock")
         self.fleet_port = FleetStore(
             conninfo,
@@ -60,7 +62,8 @@ class RunningGateway:
         self.fleet = Fleet(instance, on_report=self._on_report, port=self.fleet_port)
         self.standings = PostgresStandings(conninfo)
         self._stores = (
-            self.ledger, self.claims, self.standings, self.recorder, self.fleet_port,
+            self.ledger, self.claims, self.standings, self.recorder, self.hygiene,
+            self.fleet_port,
         )  # fmt: skip
         # Until the configuration is here nothing counts as approved.
         self.fleet.approve({})
@@ -109,6 +112,7 @@ class RunningGateway:
             standings=self.standings,
             recorder=self.recorder,
             safety=self.safety,
+            waste=self.hygiene,
             fleet=self.fleet,
             region=settings.REGION,
             places=Places(
@@ -143,10 +147,13 @@ class RunningGateway:
             await part.close()
 
     def readiness(self) -> dict[str, Any]:
-        """Facts about this gateway; `ready` while it has its configuration and its ledger."""
-        models = self.fleet.models()
+        """Facts about this gateway; `ready` while it has its configuration and its ledger.
+
+        Without a node it is ready all the same: a pool at rest is woken by a request.
+        """
+        models, problems = self.fleet.models(), self._problems()
         return {
-            "ready": self._takes_requests(),
+            "ready": not problems,
             "configuration_version": self.source.current.version,
             "ledger": not self.ledger.away,
             "nodes": len(self.fleet.nodes()),
@@ -155,11 +162,25 @@ class RunningGateway:
             "models": sorted(models),
             "gateways": len(self.gateways.current),
             "limits_shared": self._limiter is not None and self._limiter.shared,
+            "problems": problems,
         }
 
-    def _takes_requests(self) -> bool:
-        draining = self._app is None or self._app.draining
-        return self.source.current.version > 0 and not self.ledger.away and not draining
+    def metrics(self, *, late_s: float) -> bytes:
+        """What this process tells Prometheus; empty before it has started."""
+        if self._app is None:
+            return b""
+        standing = standing_of(self, self._app, late_s=late_s)
+        return metrics_page(self._app.world, self.recorder, standing).to_bytes()
+
+    def _problems(self) -> list[str]:
+        found = []
+        if self._app is None or self._app.draining:
+            found.append("the gateway is starting or stopping")
+        if not self.source.current.version:
+            found.append("there is no configuration yet")
+        if self.ledger.away:
+            found.append("PostgreSQL cannot be reached")
+        return found
 
     async def _drain(self) -> None:
         if self._app is not None and not await self._app.drain(DRAIN_S_MAX):

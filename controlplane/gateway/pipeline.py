@@ -21,7 +21,7 @@ from controlplane.gateway.nodes.retries import pause_s
 from controlplane.gateway.nodes.stream import JobRejected, NodeLost, SlowReader
 from controlplane.gateway.openai.shapes import Shape
 from controlplane.gateway.ports import LedgerAway
-from controlplane.gateway.record import make_record
+from controlplane.gateway.record import find_miss, make_record
 from controlplane.gateway.refusal import (
     UNAVAILABLE,
     Refusal,
@@ -46,6 +46,7 @@ from controlplane.gateway.s7_bill.price import price_usage
 from controlplane.gateway.s7_bill.settle import charge_delayed, settle_charge
 from controlplane.gateway.trip import Attempt, Out, Trip, made
 from controlplane.gateway.waiting.claim import NoRoom
+from controlplane.gateway.waste import note_waste
 from controlplane.gateway.world import World
 from controlplane.kernel.clock import monotonic_s
 from controlplane.kernel.spans import INDEX
@@ -384,6 +385,8 @@ def _record(trip: Trip) -> None:
         unused = trip.admitted.estimated_tokens - used
         if unused > 0:
             trip.world.limiter.give_back(trip.key, unused)
-    trip.world.recorder.record(make_record(trip))
+    miss = find_miss(trip)
+    trip.world.recorder.record(make_record(trip, miss))
+    note_waste(trip, miss)
     if trip.ticket is not None and not trip.claim_told:
         trip.world.spawn(end_claim(trip, trip.ticket))

@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from controlplane.gateway.snapshot import KeyRecord, Snapshot
+from controlplane.kernel.hygiene import Finding
 from controlplane.kernel.price import Price, TokenCounts
 from inference.contract.frames import Report
 
@@ -197,6 +198,7 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     `spans` is `call.Spans.to_bytes()`; times are microseconds, `-1` where there was none. Of the
     prompt, `available_tokens` were cached at the best node when it was routed, and
     `captured_tokens` at the one that was chosen; `cached_tokens` is what its engine delivered.
+    `retries` are the nodes that had it and did not finish it.
     """
 
     request: bytes
@@ -226,6 +228,23 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     spans: bytes
     receipt: bytes
     safety: str
+    retries: int = 0
+
+
+class Inspected(msgspec.Struct, frozen=True, kw_only=True):
+    """A served request for the count of hygiene: what it used, and what of that was for nothing.
+
+    `looked` is False where the sample left it out. No text is in it.
+    """
+
+    organization: str
+    project: str
+    key: str
+    model: str
+    tokens: int
+    nano: int
+    looked: bool
+    findings: tuple[Finding, ...]
 
 
 class Keys(Protocol):
@@ -304,6 +323,13 @@ class Recorder(Protocol):
 
     def record(self, record: RequestRecord) -> None:
         """Queue a finished request; drops the oldest and counts it when its bound is reached."""
+
+
+class Hygiene(Protocol):
+    """Counts of waste by key and hour."""
+
+    def count(self, inspected: Inspected) -> None:
+        """Add one request; never blocks."""
 
 
 class FleetPort(Protocol):

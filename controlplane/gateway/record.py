@@ -21,7 +21,7 @@ SERVED = "served"
 USAGE_WORDS = {"engine": "reported by the engine", "estimate": "estimated"}
 
 
-def make_record(trip: Trip) -> RequestRecord:
+def make_record(trip: Trip, miss: Miss | None) -> RequestRecord:
     """Needs a known key; everything else may be missing, as it is for a refusal."""
     call, key, asked, placement = trip.call, made(trip.key), trip.asked, trip.placement
     step = trip.step
@@ -55,8 +55,9 @@ def make_record(trip: Trip) -> RequestRecord:
         inter_token_us=call.inter_token_us,
         cost_nano=trip.charge.amount_nano if trip.charge else 0,
         spans=call.spans.to_bytes(),
-        receipt=_receipt(trip, usage),
+        receipt=_receipt(trip, usage, miss),
         safety=trip.task.verdict,
+        retries=len(trip.attempts),
     )
 
 
@@ -67,7 +68,7 @@ def _reuse(placement: Placement | None) -> tuple[int, int]:
     return placement.receipt.available_tokens, placement.cached_tokens
 
 
-def _receipt(trip: Trip, usage: Usage) -> bytes:
+def _receipt(trip: Trip, usage: Usage, miss: Miss | None) -> bytes:
     """Why the request went where it did; empty where no rule and no node was chosen."""
     told: dict[str, object] = {}
     if source := USAGE_WORDS.get(usage.source):
@@ -85,13 +86,14 @@ def _receipt(trip: Trip, usage: Usage) -> bytes:
         told["attempts"] = trip.attempts
     if trip.call.queued is not None:
         told["queue"] = trip.call.queued
-    if (miss := _miss(trip, usage)) is not None:
+    if miss is not None:
         told["miss"] = miss
     return msgspec.json.encode(told) if told else b""
 
 
-def _miss(trip: Trip, usage: Usage) -> Miss | None:
+def find_miss(trip: Trip) -> Miss | None:
     """Why tokens were not cached, where an engine that has an index computed the prompt."""
+    usage = trip.charge.usage if trip.charge else NOTHING
     admitted, prompt, cluster, placement = trip.admitted, trip.prompt, trip.cluster, trip.placement
     if admitted is None or prompt is None or cluster is None or placement is None:
         return None

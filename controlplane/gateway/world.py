@@ -7,11 +7,21 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
+from controlplane.gateway.hygiene import HygieneWatch
 from controlplane.gateway.misses.teller import MissTeller
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.nodes.retries import RetryBudget
 from controlplane.gateway.places import Places
-from controlplane.gateway.ports import Claims, Keys, Ledger, Limiter, Recorder, Safety, Standings
+from controlplane.gateway.ports import (
+    Claims,
+    Hygiene,
+    Keys,
+    Ledger,
+    Limiter,
+    Recorder,
+    Safety,
+    Standings,
+)
 from controlplane.gateway.routing.memory import RoutingMemory
 from controlplane.gateway.s4_route.saturation import WaitingRoom
 from controlplane.gateway.waiting.unmet import Unmet
@@ -28,6 +38,7 @@ class World:
     standings: Standings
     recorder: Recorder
     safety: Safety
+    waste: Hygiene
     fleet: Fleet
     region: str
     places: Places = field(default_factory=Places)
@@ -39,6 +50,7 @@ class World:
         self.waiting = WaitingRoom(self.fleet)
         self.unmet = Unmet()
         self.misses = MissTeller()
+        self.hygiene = HygieneWatch(self.waste)
         self.routing = RoutingMemory()
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -17,6 +17,7 @@ INSTALLED_APPS = [
     "controlplane.billing",
     "controlplane.routing",
     "controlplane.slos",
+    "controlplane.insights",
     "controlplane.blueprint",
     "frontend",
     "django.contrib.auth",

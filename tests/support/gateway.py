@@ -23,6 +23,7 @@ from tests.support.fleet import MODEL, QUICK, MemoryPort, until
 from tests.support.ports import (
     KEY,
     MemoryClaims,
+    MemoryHygiene,
     MemoryKeys,
     MemoryLedger,
     MemoryLimiter,
@@ -50,6 +51,7 @@ class GatewayUnderTest:
         self.standings = MemoryStandings()
         self.recorder = MemoryRecorder()
         self.safety = WordSafety()
+        self.waste = MemoryHygiene()
         self.fleet_port = MemoryPort()
         self.fleet = Fleet("test", on_report=self._settle, port=self.fleet_port, limits=limits)
         self.world = World(
@@ -60,6 +62,7 @@ class GatewayUnderTest:
             standings=self.standings,
             recorder=self.recorder,
             safety=self.safety,
+            waste=self.waste,
             fleet=self.fleet,
             region="local",
         )

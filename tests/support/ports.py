@@ -9,6 +9,7 @@ from controlplane.gateway.ports import (
     BudgetExceeded,
     ClaimRefused,
     Hold,
+    Inspected,
     KeptAnswer,
     LedgerAway,
     RequestRecord,
@@ -225,6 +226,17 @@ class MemoryRecorder:
     def record(self, record: RequestRecord) -> None:
         """Keep."""
         self.records.append(record)
+
+
+@dataclass
+class MemoryHygiene:
+    """Requests that were looked at, in order."""
+
+    seen: list[Inspected] = field(default_factory=list)
+
+    def count(self, inspected: Inspected) -> None:
+        """Keep it."""
+        self.seen.append(inspected)
 
 
 @dataclass

@@ -39,14 +39,26 @@ class MissTeller:
         self, prompted: Prompted, offered: Offered, *, price: Price, prefill_tokens_per_s: float
     ) -> Miss | None:
         """Why tokens were missed, None where none were. Costs are those of what was avoidable."""
+        miss = self.foresee(
+            prompted, offered, price=price, prefill_tokens_per_s=prefill_tokens_per_s
+        )
+        if offered.prompt > offered.block_size:
+            now = _seen(prompted)
+            head = now.tokens[: offered.block_size * TOKEN_BYTES]
+            self._history.add(prompted.tenant, now, head)
+        return miss
+
+    def foresee(
+        self, prompted: Prompted, offered: Offered, *, price: Price, prefill_tokens_per_s: float
+    ) -> Miss | None:
+        """The same of a prompt that is not to be remembered, since it was not computed."""
         size = offered.block_size
         if offered.prompt <= size:
             return Miss(cause="below_block_size", missed_tokens=0)
-        now = Seen(pack(prompted.tokens), prompted.chains, prompted.tools, content=prompted.content)
-        head = now.tokens[: size * TOKEN_BYTES]
         if not offered.missed:
-            self._history.add(prompted.tenant, now, head)
             return None
+        now = _seen(prompted)
+        head = now.tokens[: size * TOKEN_BYTES]
         earlier, blocks = self._history.nearest(prompted.tenant, size, prompted.chains[size])
         miss = explain(
             now,
@@ -56,7 +68,6 @@ class MissTeller:
             elsewhere=self._history.another_tenants(prompted.tenant, head),
             text=prompted.text,
         )
-        self._history.add(prompted.tenant, now, head)
         # Projects share their organization's cache, but each decides about its own text.
         kept = prompted.content and earlier is not None and earlier.content
         return msgspec.structs.replace(
@@ -65,6 +76,10 @@ class MissTeller:
             cost_nano=_saved_nano(price, miss.avoidable_tokens),
             prefill_ms=round(miss.avoidable_tokens / prefill_tokens_per_s * MS_PER_S, 1),
         )
+
+
+def _seen(prompted: Prompted) -> Seen:
+    return Seen(pack(prompted.tokens), prompted.chains, prompted.tools, content=prompted.content)
 
 
 def _saved_nano(price: Price, tokens: int) -> int:
