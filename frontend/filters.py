@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
-from controlplane.telemetry.selectors_requests import FINISHES, RequestFilter
+from controlplane.kernel.money import nano_from_usd
+from controlplane.telemetry.selectors_requests import FINISHES, Ranked, RequestFilter
 from frontend.formats import US_PER_MS
 from frontend.ranges import TimeRange
 
@@ -21,9 +23,14 @@ STATUSES = (
     ("503", "503 unavailable"),
 )
 STREAMS = (("", "any"), ("yes", "streamed"), ("no", "not streamed"))
+# What comes first in the list, and the column that this goes by.
+SORTS = (("", "newest"), ("slow", "slowest"), ("first", "latest first token"), ("cost", "dearest"))
+RANKED: dict[str, Ranked] = {"slow": "total_us", "first": "ttft_us", "cost": "cost_nano"}
 MODEL_CHARS_MAX = 100
 MS_MAX = 86_400_000
 TOLD_CHARS_MAX = 40
+
+DOLLARS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
 Choices = list[tuple[str, str]]
 
@@ -64,6 +71,18 @@ class Filters(Segment):
     finish: str = ""
     stream: str = ""
     min_ms: str = ""
+    min_ttft_ms: str = ""
+    min_usd: str = ""
+    route: str = ""
+    pool: str = ""
+    region: str = ""
+    error: str = ""
+    sort: str = ""
+
+    @property
+    def narrowing(self) -> dict[str, str]:
+        """Those that leave requests out; the order leaves out none."""
+        return {name: value for name, value in self.given.items() if name != "sort"}
 
 
 def segment_from(query: Mapping[str, str]) -> tuple[Segment, str]:
@@ -98,7 +117,13 @@ def request_filter(filters: Filters, organization: uuid.UUID, within: TimeRange)
         status=filters.status,
         finish=filters.finish,
         stream={"yes": True, "no": False}.get(filters.stream),
+        pool=filters.pool,
+        region=filters.region,
+        route=filters.route,
+        error_code=filters.error,
         total_us_min=int(filters.min_ms or 0) * US_PER_MS,
+        ttft_us_min=int(filters.min_ttft_ms or 0) * US_PER_MS,
+        cost_nano_min=nano_from_usd(filters.min_usd or "0"),
     )
 
 
@@ -147,6 +172,10 @@ def _milliseconds(text: str) -> str:
     return text if short and int(text) <= MS_MAX else ""
 
 
+def _dollars(text: str) -> str:
+    return text if DOLLARS.fullmatch(text) else ""
+
+
 def _one_of(known: Iterable[str]) -> Callable[[str], str]:
     values = frozenset(known)
     return lambda text: text if text in values else ""
@@ -160,4 +189,11 @@ _READERS: dict[str, tuple[str, Callable[[str], str]]] = {
     "finish": ("finish", _one_of(FINISHES)),
     "stream": ("stream", _one_of(value for value, _ in STREAMS)),
     "min_ms": ("at least, ms", _milliseconds),
+    "min_ttft_ms": ("first token after, ms", _milliseconds),
+    "min_usd": ("cost from, USD", _dollars),
+    "route": ("rule", _name),
+    "pool": ("pool", _name),
+    "region": ("region", _name),
+    "error": ("error code", _name),
+    "sort": ("order", _one_of(value for value, _ in SORTS)),
 }

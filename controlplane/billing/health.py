@@ -6,8 +6,9 @@ Figures of the last day, from its newest lines where there are very many; `lines
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import connection
 
@@ -83,7 +84,7 @@ class LedgerHealth:
 def ledger_health(*, actor: Actor, organization: uuid.UUID, now: datetime) -> LedgerHealth:
     """The ledger of one organization over the last day; raises TooMuchToRead."""
     require(actor, Action.LEDGER_VIEW, organization)
-    values = {
+    values: dict[str, Any] = {
         "organization": organization,
         "now": now,
         "floor": id_floor(now - SINCE),
@@ -92,8 +93,9 @@ def ledger_health(*, actor: Actor, organization: uuid.UUID, now: datetime) -> Le
     }
     with bounded_read([organization], HEALTH_MS_MAX), connection.cursor() as cursor:
         cursor.execute(_HOLDS, values)
-        holds = cursor.fetchone()
+        holds = cursor.fetchone() or ()
         cursor.execute(_LINES, values)
-        lines = cursor.fetchone()
+        lines = cursor.fetchone() or ()
         last = Reconciliation.objects.filter(organization=organization).first()
-    return LedgerHealth(*holds, *lines, last)
+    names = [field.name for field in fields(LedgerHealth)]
+    return LedgerHealth(**dict(zip(names, (*holds, *lines, last), strict=True)))

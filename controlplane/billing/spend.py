@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from math import ceil
+from typing import Any
 
 from django.db import connection
 
@@ -145,7 +146,7 @@ def _merged(lines: Iterable[HourSum]) -> list[HourSum]:
 def _fresh(
     organization: uuid.UUID, sealed: datetime | None, start: datetime, end: datetime
 ) -> list[HourSum]:
-    values = {
+    values: dict[str, Any] = {
         "organization": organization,
         "sealed": sealed or datetime.fromtimestamp(0, UTC),
         "start": start,

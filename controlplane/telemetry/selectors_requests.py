@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Literal
 
 from django.db.models import Count, DateTimeField, DurationField, F, Func, Q, QuerySet, Value
 
@@ -17,11 +18,15 @@ from controlplane.telemetry.models import RequestRecord
 from controlplane.telemetry.reading import bounded_read
 
 PAGE_ROWS = 50
+# What one reading of a whole list takes at once, and what all of them together may.
+LIST_PAGE_ROWS = 1_000
+LIST_ROWS_MAX = 20_000
 VOLUME_MS_MAX = 1_000
 FAILED = Q(status__gte=FAILED_FROM) & ~Q(status=CLIENT_LEFT)
 SERVER_FAILED_FROM = 500
 # Stored names of the answers' endings; a request that never got so far has none.
 FINISHES = ("stop", "length", "content_filter")
+Ranked = Literal["total_us", "ttft_us", "cost_nano"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,13 @@ class RequestFilter:
     status: str = ""
     finish: str = ""
     stream: bool | None = None
+    pool: str = ""
+    region: str = ""
+    route: str = ""
+    error_code: str = ""
     total_us_min: int = 0
+    ttft_us_min: int = 0
+    cost_nano_min: int = 0
 
 
 @dataclass(frozen=True)
@@ -69,7 +80,7 @@ def request_page(
 ) -> RequestPage:
     """A page by key: the rows next below `before`, or next above `after`."""
     with bounded_read([wanted.organization]):
-        found = _filtered(wanted).defer("spans", "receipt")
+        found = request_rows(wanted).defer("spans", "receipt")
         if after is not None:
             rows = list(found.filter(request__gt=after).order_by("request")[: PAGE_ROWS + 1])
             kept = rows[:PAGE_ROWS][::-1]
@@ -78,6 +89,32 @@ def request_page(
             found = found.filter(request__lt=before)
         rows = list(found.order_by("-request")[: PAGE_ROWS + 1])
         return RequestPage(rows[:PAGE_ROWS], newer=before is not None, older=len(rows) > PAGE_ROWS)
+
+
+def request_top(wanted: RequestFilter, measure: Ranked) -> RequestPage:
+    """The first rows by total time, time to the first token or cost; raises TooMuchToRead."""
+    with bounded_read([wanted.organization]):
+        rows = request_rows(wanted).filter(**{f"{measure}__gt": 0}).defer("spans", "receipt")
+        found = list(rows.order_by(f"-{measure}", "-request")[:PAGE_ROWS])
+        return RequestPage(found, newer=False, older=False)
+
+
+def request_list(wanted: RequestFilter) -> tuple[list[RequestRecord], bool]:
+    """Every row, newest first, and whether there are more than `LIST_ROWS_MAX`, which is the most.
+
+    Page by page, each in a short transaction; raises TooMuchToRead.
+    """
+    rows: list[RequestRecord] = []
+    while len(rows) <= LIST_ROWS_MAX:
+        with bounded_read([wanted.organization]):
+            found = request_rows(wanted).defer("spans", "receipt").order_by("-request")
+            if rows:
+                found = found.filter(request__lt=rows[-1].request)
+            page = list(found[:LIST_PAGE_ROWS])
+        rows += page
+        if len(page) < LIST_PAGE_ROWS:
+            return rows, False
+    return rows[:LIST_ROWS_MAX], True
 
 
 def request_volume(wanted: RequestFilter, step_s: int) -> list[Volume]:
@@ -91,7 +128,7 @@ def request_volume(wanted: RequestFilter, step_s: int) -> list[Volume]:
     )
     with bounded_read([wanted.organization], VOLUME_MS_MAX):
         rows = (
-            _filtered(wanted)
+            request_rows(wanted)
             .order_by()
             .annotate(at=bins)
             .values("at")
@@ -115,13 +152,14 @@ def request_neighbours(
 ) -> tuple[uuid.UUID | None, uuid.UUID | None]:
     """Ids of the next newer and the next older request within the filter."""
     with bounded_read([wanted.organization]):
-        ids = _filtered(wanted).values_list("request", flat=True)
+        ids = request_rows(wanted).values_list("request", flat=True)
         newer = ids.filter(request__gt=request_id).order_by("request").first()
         older = ids.filter(request__lt=request_id).order_by("-request").first()
         return newer, older
 
 
-def _filtered(wanted: RequestFilter) -> QuerySet[RequestRecord]:
+def request_rows(wanted: RequestFilter) -> QuerySet[RequestRecord]:
+    """All that match, for reads inside the organization's scope."""
     rows = RequestRecord.objects.filter(
         organization=wanted.organization,
         request__gte=id_floor(wanted.start),
@@ -133,12 +171,14 @@ def _filtered(wanted: RequestFilter) -> QuerySet[RequestRecord]:
         rows = rows.filter(project=wanted.project)
     if wanted.key is not None:
         rows = rows.filter(key=wanted.key)
-    if wanted.finish:
-        rows = rows.filter(finish=wanted.finish)
+    for name in ("finish", "pool", "region", "route", "error_code"):
+        if value := getattr(wanted, name):
+            rows = rows.filter(**{name: value})
     if wanted.stream is not None:
         rows = rows.filter(stream=wanted.stream)
-    if wanted.total_us_min:
-        rows = rows.filter(total_us__gte=wanted.total_us_min)
+    for name in ("total_us", "ttft_us", "cost_nano"):
+        if least := getattr(wanted, f"{name}_min"):
+            rows = rows.filter(**{f"{name}__gte": least})
     return _by_status(rows, wanted.status)
 
 

@@ -12,25 +12,31 @@ from django.utils.cache import patch_vary_headers
 from django.views.decorators.http import require_GET
 
 from controlplane.billing.selectors_pages import request_lines
-from controlplane.catalog.selectors import model_list
+from controlplane.catalog.selectors import model_list, pool_list
 from controlplane.core.permissions import Action
 from controlplane.kernel.spans import unpack_spans
 from controlplane.telemetry.models import RequestRecord
 from controlplane.telemetry.reading import TooMuchToRead
 from controlplane.telemetry.selectors_requests import (
     FINISHES,
+    LIST_ROWS_MAX,
     RequestFilter,
     RequestPage,
     request_get,
     request_neighbours,
     request_page,
+    request_top,
     request_volume,
 )
+from controlplane.telemetry.selectors_tallies import request_groups
 from controlplane.tenants.selectors import apikey_list, organization_ids, project_list
 from frontend.access import Viewer, page
 from frontend.filters import (
+    RANKED,
+    SORTS,
     STATUSES,
     STREAMS,
+    Filters,
     choices,
     filters_from,
     place_from,
@@ -40,6 +46,7 @@ from frontend.ledger_lines import account_names, ledger_lines
 from frontend.miss import read_miss
 from frontend.ranges import RELATIVE, TimeRange, range_from
 from frontend.receipt import read_receipt
+from frontend.shares import Share, make_shares
 from frontend.statuses import status_of
 from frontend.volume import VolumeBars, volume_bars
 from frontend.waterfall import make_waterfall
@@ -78,23 +85,34 @@ def payer_names(viewer: Viewer, record: RequestRecord) -> dict[str, str]:
     }
 
 
-def _label(labels: dict[uuid.UUID, str], key: uuid.UUID) -> str:
+def key_label(labels: dict[uuid.UUID, str], key: uuid.UUID) -> str:
+    """A key's name."""
     # A Playground token is made of its user, whose id therefore stands where a key's would.
     return labels.get(key, "Playground" if labels else key.hex[:8])
 
 
-def _read(
-    wanted: RequestFilter, place: dict[str, uuid.UUID], within: TimeRange
-) -> tuple[RequestPage | None, VolumeBars | None]:
-    """List and volume; None where the range holds too much to read in time."""
+def _read(wanted: RequestFilter, place: dict[str, uuid.UUID], sort: str) -> RequestPage | None:
+    """A page of the list; None where the range holds too much to read in time."""
     try:
-        found = request_page(wanted, **place)
+        if sort:
+            return request_top(wanted, RANKED[sort])
+        return request_page(wanted, **place)
     except TooMuchToRead:
-        return None, None
+        return None
+
+
+def _volume(wanted: RequestFilter, within: TimeRange) -> VolumeBars | None:
     try:
-        return found, volume_bars(request_volume(wanted, within.step_s), within)
+        return volume_bars(request_volume(wanted, within.step_s), within)
     except TooMuchToRead:
-        return found, None
+        return None
+
+
+def _shares(wanted: RequestFilter, filters: Filters, within: TimeRange) -> list[Share]:
+    try:
+        return make_shares(request_groups(wanted), filters, within)
+    except TooMuchToRead:
+        return []
 
 
 @page(Action.REQUEST_VIEW)
@@ -105,7 +123,7 @@ def request_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     filters, unread = filters_from(request.GET)
     place, lost = place_from(request.GET)
     wanted = request_filter(filters, viewer.organization.id, within)
-    found, volume = _read(wanted, place, within)
+    found = _read(wanted, place, filters.sort)
     labels = key_labels(viewer)
     keys = choices([(one.hex, label) for one, label in labels.items()], filters.key)
     projects = [(one.id.hex, one.name) for one in viewer.projects()]
@@ -118,14 +136,20 @@ def request_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "filters": filters,
         "filter_query": filters.query(within),
         "found": found,
-        "rows": [RequestRow(row, _label(labels, row.key)) for row in found.rows] if found else [],
-        "volume": volume,
+        "rows": [RequestRow(row, key_label(labels, row.key)) for row in found.rows]
+        if found
+        else [],
+        "volume": _volume(wanted, within) if found and found.rows else None,
+        "shares": _shares(wanted, filters, within) if found and found.rows else [],
+        "list_rows_max": LIST_ROWS_MAX,
         "keys": keys if labels else [],
         "models": choices([(one.name, one.name) for one in model_list()], filters.model),
         "projects": choices(projects, filters.project),
         "statuses": STATUSES,
         "streams": STREAMS,
         "finishes": FINISHES,
+        "sorts": SORTS,
+        "pools": choices([(one.name, one.name) for one in pool_list()], filters.pool),
     }
     # Going back asks for the whole page again, through htmx or from the browser's own cache.
     asked = request.headers
@@ -155,7 +179,7 @@ def request_detail(request: HttpRequest, viewer: Viewer, request_id: uuid.UUID) 
     context = {
         "viewer": viewer,
         "here": "requests",
-        "row": RequestRow(record, _label(labels, record.key)),
+        "row": RequestRow(record, key_label(labels, record.key)),
         "record": record,
         "waterfall": waterfall,
         "queue_us": waterfall.find("s5_infer.queue"),

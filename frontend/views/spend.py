@@ -18,6 +18,7 @@ from controlplane.billing.exports.cells import (
     NANO_PLACES,
     Cell,
     Column,
+    Value,
     decimal_text,
     head_line,
     line_writer,
@@ -264,18 +265,19 @@ def _health(viewer: Viewer, now: datetime) -> LedgerHealth | None:
 
 def _cells(
     viewer: Viewer, asked: Asked, panel: str
-) -> tuple[tuple[Column, ...], list[list[str | int | None]]]:
+) -> tuple[tuple[Column, ...], list[list[Value]]]:
     if panel == "days":
         days = sorted(asked.month.days.items())
         return DAY_COLUMNS, [[str(day), _usd(nano), nano] for day, nano in days]
     if panel == "tokens":
         kinds = token_rows(asked.month.lines)
         return TOKEN_COLUMNS, [[one.name, one.tokens, _usd(one.nano), one.nano] for one in kinds]
-    return ROW_COLUMNS, [
-        [row.name, row.requests, row.uncached, row.cached, row.output]
-        + [_usd(row.nano), row.nano, _usd(row.before_nano)]
-        for row in _rows(viewer, asked, panel)
-    ]
+    return ROW_COLUMNS, [_row_cells(row) for row in _rows(viewer, asked, panel)]
+
+
+def _row_cells(row: SpendRow) -> list[Value]:
+    tokens = (row.uncached, row.cached, row.output)
+    return [row.name, row.requests, *tokens, _usd(row.nano), row.nano, _usd(row.before_nano)]
 
 
 def _usd(nano: int) -> str:

@@ -137,6 +137,7 @@ ROUTES: tuple[Route, ...] = (
     R("GET", "", Action.ORGANIZATION_VIEW),
     R("GET", "overview/<slug:chart>.csv", Action.ORGANIZATION_VIEW),
     R("GET", "requests", Action.REQUEST_VIEW),
+    R("GET", "requests.csv", Action.REQUEST_VIEW),
     R("GET", "requests/<hexid:request_id>", Action.REQUEST_VIEW),
     R("GET", "playground", Action.PLAYGROUND_USE),
     R("POST", "playground/token", Action.PLAYGROUND_USE, {"project": "{project}"}),

@@ -1,0 +1,70 @@
+"""What a list of requests is made of: by outcome, ending, rule, pool and node, read at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+from django.db.models import Count, Sum
+
+from controlplane.telemetry.reading import TooMuchToRead, bounded_read
+from controlplane.telemetry.selectors_requests import RequestFilter, request_rows
+
+TALLY_MS_MAX = 1_000
+GROUPS_MAX = 5_000
+DIMENSIONS = ("status", "error_code", "finish", "route", "pool", "region", "node", "model")
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Requests with the same value of some dimensions, and what they cost together."""
+
+    value: tuple[Any, ...]
+    requests: int
+    nano: int
+
+
+@dataclass(frozen=True)
+class Group:
+    """Requests that are alike in every dimension."""
+
+    status: int
+    error_code: str
+    finish: str
+    route: str
+    pool: str
+    region: str
+    node: str
+    model: str
+    requests: int
+    nano: int
+
+
+def request_groups(wanted: RequestFilter) -> list[Group]:
+    """The list in groups; raises TooMuchToRead rather than holding a page up."""
+    with bounded_read([wanted.organization], TALLY_MS_MAX):
+        rows = (
+            request_rows(wanted)
+            .order_by()
+            .values(*DIMENSIONS)
+            .annotate(requests=Count("request"), nano=Sum("cost_nano"))
+        )
+        found = list(rows[: GROUPS_MAX + 1])
+    if len(found) > GROUPS_MAX:
+        raise TooMuchToRead
+    return [Group(**{**row, "nano": int(row["nano"])}) for row in found]
+
+
+def tally(groups: Iterable[Group], *names: str) -> list[Tally]:
+    """Sums by some dimensions, the most requests first."""
+    value = attrgetter(*names)
+    sums: dict[tuple[Any, ...], list[int]] = {}
+    for group in groups:
+        key = value(group) if len(names) > 1 else (value(group),)
+        pair = sums.setdefault(key, [0, 0])
+        pair[0] += group.requests
+        pair[1] += group.nano
+    found = [Tally(key, requests, nano) for key, (requests, nano) in sums.items()]
+    return sorted(found, key=lambda one: (-one.requests, str(one.value)))

@@ -1,0 +1,98 @@
+"""What leads into the list of requests and out of it: its CSV, and a percentile's own request."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.views.decorators.http import require_GET
+
+from controlplane.billing.exports.cells import (
+    NANO_PLACES,
+    Cell,
+    Column,
+    Value,
+    decimal_text,
+    head_line,
+    instant_text,
+    line_writer,
+)
+from controlplane.core.permissions import Action
+from controlplane.telemetry.models import RequestRecord
+from controlplane.telemetry.reading import TooMuchToRead
+from controlplane.telemetry.selectors_requests import LIST_ROWS_MAX, request_list
+from frontend.access import Viewer, page
+from frontend.filters import filters_from, request_filter
+from frontend.ranges import range_from
+from frontend.views.requests import key_label, key_labels
+
+COLUMNS = (
+    Column("request", Cell.TEXT, "Its id."),
+    Column("started_at", Cell.TIME, "When it reached the gateway, UTC."),
+    Column("status", Cell.NUMBER, "HTTP status; 499 where the client left."),
+    Column("error_code", Cell.TEXT, "Why it was refused or failed."),
+    Column("model", Cell.FREE, "The model that served."),
+    Column("route", Cell.FREE, "Rule and version; direct where none matched."),
+    Column("pool", Cell.FREE, "Pool."),
+    Column("region", Cell.FREE, "Region."),
+    Column("node", Cell.FREE, "Node."),
+    Column("project", Cell.TEXT, "Project's id."),
+    Column("key", Cell.FREE, "Label of the key."),
+    Column("operation", Cell.TEXT, "chat, completion or embedding."),
+    Column("stream", Cell.NUMBER, "1 where streamed."),
+    Column("finish", Cell.TEXT, "How the answer ended."),
+    Column("total_us", Cell.NUMBER, "Whole time, microseconds."),
+    Column("ttft_us", Cell.NUMBER, "Time to the first token, microseconds."),
+    Column("prompt_tokens", Cell.NUMBER, "Tokens in."),
+    Column("cached_tokens", Cell.NUMBER, "Of them from the cache."),
+    Column("output_tokens", Cell.NUMBER, "Tokens out."),
+    Column("cost_usd", Cell.NUMBER, "Charged."),
+    Column("cost_nano_usd", Cell.NUMBER, "The same in nano-USD."),
+)
+
+
+@page(Action.REQUEST_VIEW)
+@require_GET
+def request_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """Every request that the list's filters let through, newest first, up to a bound.
+
+    The file's name says where the bound was met.
+    """
+    within, *complaints = range_from(request.GET, timezone.now())
+    filters, unread = filters_from(request.GET)
+    if complaint := " ".join(filter(None, (*complaints, unread))):
+        return _refused(complaint)
+    try:
+        rows, more = request_list(request_filter(filters, viewer.organization.id, within))
+    except TooMuchToRead:
+        return _refused("The list could not be read in time; choose a shorter range.")
+    labels = key_labels(viewer)
+    write = line_writer(COLUMNS, raw=False)
+    text = "".join(write(_cells(row, key_label(labels, row.key))) for row in rows)
+    answer = HttpResponse(head_line(COLUMNS) + text, content_type="text/csv; charset=utf-8")
+    name = f"sluice-requests{f'-newest-{LIST_ROWS_MAX}' if more else ''}.csv"
+    answer["Content-Disposition"] = f'attachment; filename="{name}"'
+    return answer
+
+
+def _refused(told: str) -> HttpResponse:
+    return HttpResponse(told, status=400, content_type="text/plain; charset=utf-8")
+
+
+def _cells(row: RequestRecord, label: str) -> list[Value]:
+    return [
+        row.request.hex,
+        instant_text(row.started_at),
+        row.status,
+        row.error_code,
+        *(row.model, row.route, row.pool, row.region, row.node),
+        row.project.hex,
+        label,
+        row.operation,
+        int(row.stream),
+        row.finish,
+        row.total_us,
+        row.ttft_us if row.ttft_us >= 0 else None,
+        *(row.prompt_tokens, row.cached_tokens, row.output_tokens),
+        decimal_text(row.cost_nano, NANO_PLACES),
+        row.cost_nano,
+    ]

@@ -1,0 +1,101 @@
+"""The list of requests: its filters, its order, what it is made of, and all of it as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from django.test import Client
+
+from controlplane.core.scope import organization_scope
+from controlplane.telemetry.models import RequestRecord
+from controlplane.tenants.keys import apikey_create
+from tests.browser.history import write_history
+from tests.support.people import Cast, make_cast, signed_in
+
+RANGE = "range=6h"
+
+
+@pytest.fixture
+def cast(database: str) -> Cast:
+    """Acme has three hours of requests."""
+    made = make_cast()
+    key = apikey_create(actor=made.alice, project=made.project, label="=nightly").key
+    write_history(made, key, "tiny")
+    return made
+
+
+def _records(cast: Cast) -> list[RequestRecord]:
+    with organization_scope([cast.acme.id]):
+        return list(RequestRecord.objects.filter(organization=cast.acme.id))
+
+
+def _file(client: Client, query: str = "") -> list[dict[str, str]]:
+    answer = client.get(f"/requests.csv?{RANGE}&{query}")
+    assert answer.status_code == 200, answer.content
+    return list(csv.DictReader(io.StringIO(answer.content.decode())))
+
+
+def test_the_file_has_every_request_of_the_list_and_exact_money(cast: Cast) -> None:
+    records = _records(cast)
+    rows = _file(signed_in(cast.alice))
+    assert [row["request"] for row in rows] == [one.request.hex for one in records]
+    assert sum(int(row["cost_nano_usd"]) for row in rows) == sum(one.cost_nano for one in records)
+    assert {row["key"] for row in rows} == {"'=nightly"}
+    assert _file(signed_in(cast.charlie)) == []
+
+
+FILTERS: list[tuple[str, Callable[[RequestRecord], bool]]] = [
+    ("min_ttft_ms=60", lambda one: one.ttft_us >= 60_000),
+    ("min_usd=0.00015", lambda one: one.cost_nano >= 150_000),
+    ("error=rate_limit_exceeded", lambda one: one.error_code == "rate_limit_exceeded"),
+    ("pool=default&region=local&route=direct", lambda one: True),
+    ("pool=elsewhere", lambda one: False),
+    ("region=mars", lambda one: False),
+    ("route=none+v1", lambda one: False),
+]
+
+
+@pytest.mark.parametrize(("query", "wanted"), FILTERS)
+def test_filters_leave_out_what_they_say(
+    cast: Cast, query: str, wanted: Callable[[RequestRecord], bool]
+) -> None:
+    expected = {one.request.hex for one in _records(cast) if wanted(one)}
+    assert {row["request"] for row in _file(signed_in(cast.alice), query)} == expected
+
+
+@pytest.mark.parametrize(
+    ("sort", "column"), [("slow", "total_us"), ("first", "ttft_us"), ("cost", "cost_nano")]
+)
+def test_the_first_ones_are_the_slowest_or_dearest(cast: Cast, sort: str, column: str) -> None:
+    text = signed_in(cast.alice).get(f"/requests?{RANGE}&sort={sort}").content.decode()
+    shown = re.findall(r'href="/requests/(\w{32})\?', text)
+    values = sorted((getattr(one, column) for one in _records(cast)), reverse=True)
+    by_id = {one.request.hex: getattr(one, column) for one in _records(cast)}
+    assert [by_id[one] for one in shown] == values[:50]
+    assert f"sort={sort}" in text and "The 50 " in text
+
+
+def test_the_shares_add_up_and_lead_to_their_requests(cast: Cast) -> None:
+    alice = signed_in(cast.alice)
+    text = alice.get(f"/requests?{RANGE}").content.decode()
+    outcomes = Counter(f"{one.status} {one.error_code}".strip() for one in _records(cast))
+    for words, count in outcomes.items():
+        found = re.search(
+            rf'title="{words}"(?: href="([^"]+)")?.*?number">([\d,]+)</td>', text, re.DOTALL
+        )
+        assert found is not None and int(found[2].replace(",", "")) == count, words
+        assert found[1], words
+        narrowed = alice.get(found[1].replace("&amp;", "&").replace("/requests?", "/requests.csv?"))
+        assert narrowed.content.decode().count("\r\n") == count + 1
+
+
+def test_what_cannot_be_read_is_told_and_the_file_refused(cast: Cast) -> None:
+    alice = signed_in(cast.alice)
+    for query in ("min_usd=1e9", "min_ttft_ms=-1", "sort=random", "range=9y"):
+        assert alice.get(f"/requests.csv?{query}").status_code == 400, query
+    assert "cost from, USD" in alice.get("/requests?min_usd=cheap").content.decode()
