@@ -18,6 +18,7 @@ from controlplane.billing.invariants_books import (
     BOOKED,
     DAYS,
     FORGED,
+    GIVEN_BACK,
     GUARDED,
     HOURS,
     REVERSED,
@@ -181,7 +182,7 @@ class Verifier:
     def _check_books(self, balance: Finding, priced: Finding) -> None:
         """Wallets, journal and budgets' terms; the hours, day by day."""
         balance.checked += self._count(BOOKED)
-        for query in (WALLETS, TERMS, REVERSED):
+        for query in (WALLETS, TERMS, REVERSED, GIVEN_BACK):
             self._each(balance, query)
         for (day,) in self._rows(DAYS):
             end = day + timedelta(days=1)

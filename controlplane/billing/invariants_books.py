@@ -40,6 +40,41 @@ REVERSED = """
          WHERE t.request = j.reverses AND t.organization = j.organization
            AND t.kind IN ('settle', 'overage', 'late')), 0)
 """
+# Usage of a model in a project and month: what notes gave back of its invoice's lines, and what
+# reversals of its requests did that no note took back. Where no note touched it, REVERSED suffices.
+GIVEN_BACK = """
+    WITH reversed AS (
+        SELECT j.id, j.organization, j.amount, t.project, t.model,
+               to_char(t.booked_at AT TIME ZONE 'UTC', 'YYYY-MM') AS period
+        FROM journal_entries j, LATERAL (
+            SELECT project, model, booked_at FROM transfers
+            WHERE request = j.reverses AND organization = j.organization
+              AND kind IN ('settle', 'overage', 'late') ORDER BY slot LIMIT 1) AS t
+        WHERE j.kind = 'reversal'
+    ), said AS (
+        SELECT i.organization, i.period, i.kind, (l->>'amount_pico')::numeric AS pico,
+               l->>'project' AS project, l->>'model' AS model, (l->>'entry')::uuid AS entry
+        FROM invoices i, jsonb_array_elements(i.lines) AS l
+        WHERE i.kind IN ('invoice', 'credit_note')
+          AND (i.organization, i.period) IN (SELECT organization, period FROM reversed)
+    ), sums AS (
+        SELECT r.organization, r.period, r.project, r.model, sum(r.amount) * 1000 AS reversed,
+               coalesce(sum(taken.pico), 0) AS taken
+        FROM reversed r LEFT JOIN said AS taken
+             ON taken.kind = 'credit_note' AND taken.organization = r.organization
+                AND taken.period = r.period AND taken.entry = r.id
+        GROUP BY 1, 2, 3, 4
+    )
+    SELECT 'more than was charged for ' || s.model || ' in ' || s.period || ' is given back to '
+           || s.organization
+    FROM sums s, LATERAL (
+        SELECT sum(pico) FILTER (WHERE kind = 'invoice') AS charged,
+               sum(pico) FILTER (WHERE kind = 'credit_note') AS credited
+        FROM said WHERE said.organization = s.organization AND said.period = s.period
+                    AND said.model = s.model AND said.project = replace(s.project::text, '-', '')
+    ) AS b
+    WHERE b.credited > 0 AND s.reversed + s.taken + b.credited > b.charged
+"""
 FORGED = """
     SELECT 'entry ' || id || ' is not as it was booked' FROM journal_entries
     WHERE payload_hash <> sha256(convert_to(json_build_array(

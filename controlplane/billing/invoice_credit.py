@@ -1,7 +1,7 @@
 """Credit notes: documents that give back an invoice or lines of it, never more than it asked.
 
 Each line goes back to the account that it came from; tax and rounding follow in proportion, and the
-last note of an invoice takes exactly what is left of them.
+last note of an invoice takes exactly what is left of them. What was reversed is not given again.
 """
 
 from __future__ import annotations
@@ -9,11 +9,9 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import msgspec
 from django.core.exceptions import ValidationError
-from django.db import connection
 
 from controlplane.billing import accounts
 from controlplane.billing.invoice_drafts import document_make
@@ -35,24 +33,12 @@ from controlplane.billing.invoice_models import (
 )
 from controlplane.billing.invoices import document_book, document_keep
 from controlplane.billing.models import EntryKind
+from controlplane.billing.returns import Left, credit_left, month_lock
 from controlplane.core.audit import Actor
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
 from controlplane.kernel.money import PICO_PER_NANO
 from controlplane.tenants.access import require
-
-
-class Left(NamedTuple):
-    """What of an invoice has not been given back: pico-USD by line, and cents."""
-
-    lines: dict[int, int]
-    net_cents: int
-    tax_cents: int
-
-    @property
-    def pico(self) -> int:
-        """All lines together."""
-        return sum(self.lines.values())
 
 
 def credit_note_issue(
@@ -73,9 +59,9 @@ def credit_note_issue(
     if not 1 <= len(reason) <= REASON_CHARS_MAX or not reason.isprintable():
         raise ValidationError({"reason": f"Must have 1 to {REASON_CHARS_MAX} characters."})
     with organization_scope([invoice.organization]):
-        _one_at_a_time(invoice)
+        month_lock(invoice.organization, invoice.period)
         left = credit_left(invoice)
-        wanted = _wanted(left, amounts_nano)
+        wanted = _wanted(invoice, left, amounts_nano)
         made = _note(invoice, left, wanted)
         made.reason = reason
         document_keep(actor, made)
@@ -83,38 +69,19 @@ def credit_note_issue(
     return made
 
 
-def credit_left(invoice: Invoice) -> Left:
-    """What can still be given back; inside the organization's scope."""
-    lines = {line.position: line.amount_pico for line in lines_read(invoice.lines)}
-    net, tax = invoice.net_cents, invoice.tax_cents
-    for note in invoice.notes.all():
-        for line in lines_read(note.lines):
-            lines[line.position] -= line.amount_pico
-        net, tax = net - note.net_cents, tax - note.tax_cents
-    return Left(lines, net, tax)
-
-
-def _one_at_a_time(invoice: Invoice) -> None:
-    """Two notes to one invoice are weighed one after the other."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pg_advisory_xact_lock(hashtextextended('credit:' || %s, 0))", [str(invoice.id)]
-        )
-
-
-def _wanted(left: Left, amounts_nano: Mapping[int, int] | None) -> dict[int, int]:
+def _wanted(invoice: Invoice, left: Left, amounts_nano: Mapping[int, int] | None) -> dict[int, int]:
     """Pico-USD to give back, by line."""
     if amounts_nano is None:
         wanted = {position: pico for position, pico in left.lines.items() if pico}
         if left.pico <= 0:
             raise ValidationError({"invoice": "Nothing is left to give back."})
         return wanted
-    wanted = {}
+    wanted, rooms = {}, left.rooms(invoice)
     for position, nano in amounts_nano.items():
-        if position not in left.lines:
+        if position not in rooms:
             raise ValidationError({"lines": f"There is no line {position}."})
         pico = nano * PICO_PER_NANO
-        room = left.lines[position]
+        room = rooms[position]
         # A line's last fraction of a nano-USD goes with the rest of it.
         if 0 < room < pico < room + PICO_PER_NANO:
             pico = room
@@ -149,7 +116,8 @@ def _note(invoice: Invoice, left: Left, wanted: Mapping[int, int]) -> Invoice:
     made.subtotal_nano = half_even(whole, PICO_PER_NANO)
     made.net_cents = half_even(made.subtotal_nano, NANO_PER_CENT)
     made.tax_cents = half_even(made.net_cents * invoice.tax_basis_points, BASIS_POINTS)
-    if whole == left.pico:
+    # Cents of what was reversed are given back by the invoice on which the reversal stands.
+    if whole == left.pico and not left.reversed_pico:
         made.net_cents, made.tax_cents = left.net_cents, left.tax_cents
     made.net_cents = min(made.net_cents, left.net_cents)
     made.tax_cents = min(made.tax_cents, left.tax_cents)
