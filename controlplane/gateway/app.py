@@ -12,12 +12,15 @@ import msgspec
 from controlplane.gateway.bounds import within
 from controlplane.gateway.call import Call
 from controlplane.gateway.cors import cors_headers, preflight_headers
+from controlplane.gateway.openai import chat
 from controlplane.gateway.openai.key import show_key
 from controlplane.gateway.openai.models import list_models, show_model
+from controlplane.gateway.openai.preflight import show_preflight
 from controlplane.gateway.openai.render import error_event
 from controlplane.gateway.openai.shapes import SHAPES
 from controlplane.gateway.pipeline import serve
 from controlplane.gateway.ports import KeptAnswer, LedgerAway
+from controlplane.gateway.preflight import preflight
 from controlplane.gateway.refusal import NO_RETRY, Refusal, internal_error, unavailable
 from controlplane.gateway.s1_admission.authenticate import authenticate, check_scopes
 from controlplane.gateway.s1_admission.body import Receive
@@ -32,6 +35,7 @@ SEND_S_MAX = 30.0
 STOPPING_RETRY_S = 1
 MODELS_PATH = "/v1/models"
 KEY_PATH = "/v1/key"
+PREFLIGHT_PATH = "/v1/preflight"
 OPENAI_VERSION = b"2020-10-01"
 OK = 200
 JSON = b"application/json"
@@ -49,18 +53,18 @@ class ClientStalled(ConnectionError):
 
 
 class Gateway:
-    """The ASGI application of the hot path."""
+    """The ASGI application of the hot path; `serving` is how many requests are under way."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.draining = False
-        self._serving = 0
+        self.serving = 0
         self._idle = asyncio.Event()
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         call = Call(scope["headers"], peer=(scope["client"] or ("",))[0])
         out = HttpOut(call, send, cors_headers(call, self.world.pages_origins))
-        self._serving += 1
+        self.serving += 1
         try:
             if self.draining:
                 raise _stopping()
@@ -73,8 +77,8 @@ class Gateway:
             log.exception("request %s failed", call.request.hex())
             await out.send_refusal(internal_error("internal_error", "Something failed here."), [])
         finally:
-            self._serving -= 1
-            if not self._serving:
+            self.serving -= 1
+            if not self.serving:
                 self._idle.set()
 
     async def drain(self, seconds_max: float) -> bool:
@@ -82,7 +86,7 @@ class Gateway:
         self.draining = True
         try:
             async with asyncio.timeout(seconds_max):
-                while self._serving:
+                while self.serving:
                     self._idle.clear()
                     await self._idle.wait()
         except TimeoutError:
@@ -107,6 +111,10 @@ class Gateway:
         elif path == KEY_PATH:
             _check_method(method, "GET")
             await self._key(call, out)
+        elif path == PREFLIGHT_PATH:
+            _check_method(method, "POST")
+            found = await preflight(call, receive, chat.parse, self.world)
+            await out.send_whole(OK, show_preflight(found), [(b"cache-control", b"no-store")])
         else:
             message = f"Unknown request URL: {method} {path}."
             raise Refusal(404, "unknown_url", message, headers=NO_RETRY)

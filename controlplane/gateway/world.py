@@ -22,6 +22,7 @@ from controlplane.gateway.ports import (
     Safety,
     Standings,
 )
+from controlplane.gateway.preflight_turns import Preflights
 from controlplane.gateway.routing.memory import RoutingMemory
 from controlplane.gateway.s4_route.saturation import WaitingRoom
 from controlplane.gateway.waiting.unmet import Unmet
@@ -50,6 +51,7 @@ class World:
         self.waiting = WaitingRoom(self.fleet)
         self.unmet = Unmet()
         self.misses = MissTeller()
+        self.preflights = Preflights()
         self.hygiene = HygieneWatch(self.waste)
         self.routing = RoutingMemory()
         self._tasks: set[asyncio.Task[None]] = set()

@@ -360,6 +360,7 @@ GATEWAY: tuple[tuple[str, str], ...] = (
     ("GET", "/v1/models"),
     ("GET", "/v1/models/tiny"),
     ("GET", "/v1/key"),
+    ("POST", "/v1/preflight"),
 )
 # Sockets: figures for members, and the nodes' own.
 SOCKETS = frozenset({"/live", "/fleet"})
