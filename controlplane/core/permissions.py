@@ -37,6 +37,8 @@ class Action(StrEnum):
     ADMIN_KEY_MANAGE = "admin_key.manage"
     PLAYGROUND_USE = "playground.use"
     AUDIT_VIEW = "audit.view"
+    SLO_VIEW = "slo.view"
+    SLO_MANAGE = "slo.manage"
     # Of the whole installation, not of one organization: only for staff.
     USER_CREATE = "user.create"
     ORGANIZATION_CREATE = "organization.create"
@@ -47,6 +49,7 @@ class Action(StrEnum):
     CREDIT_GRANT = "credit.grant"
     MARGIN_VIEW = "margin.view"
     CONFIG_MANAGE = "config.manage"
+    SLO_INSTALLATION = "slo.installation"
     INSTALLATION_AUDIT = "installation.audit"
 
 
@@ -61,10 +64,11 @@ PLATFORM_ACTIONS = frozenset(
         Action.CREDIT_GRANT,
         Action.MARGIN_VIEW,
         Action.CONFIG_MANAGE,
+        Action.SLO_INSTALLATION,
         Action.INSTALLATION_AUDIT,
     }
 )
-_SEE = frozenset({Action.ORGANIZATION_VIEW, Action.REQUEST_VIEW})
+_SEE = frozenset({Action.ORGANIZATION_VIEW, Action.REQUEST_VIEW, Action.SLO_VIEW})
 _BUILD = frozenset(
     {
         Action.KEY_VIEW,
@@ -94,6 +98,7 @@ _RUN = frozenset(
         Action.PROJECT_UPDATE,
         Action.LIMIT_SET,
         Action.AUDIT_VIEW,
+        Action.SLO_MANAGE,
     }
 )
 

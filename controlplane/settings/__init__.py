@@ -1,5 +1,6 @@
 """Settings of the control plane: one small file per concern, put together here."""
 
+from controlplane.settings.alerts import *
 from controlplane.settings.base import *
 from controlplane.settings.billing import *
 from controlplane.settings.database import *

@@ -1,3 +1,49 @@
 """Celery's door to objectives: each task is named after the service it calls."""
 
-BEAT_SCHEDULE: dict[str, dict[str, object]] = {}
+from __future__ import annotations
+
+import structlog
+from celery import shared_task
+
+from controlplane.slos import evaluate, messages, upkeep
+
+log = structlog.get_logger(__name__)
+
+
+@shared_task(name="slos.objectives_evaluate")
+def objectives_evaluate() -> int:
+    """Alerts that began or ended."""
+    changed = evaluate.objectives_evaluate()
+    if changed:
+        log.warning("alerts_changed", alerts=changed)
+    return changed
+
+
+@shared_task(name="slos.messages_send")
+def messages_send() -> int:
+    """Messages that arrived."""
+    return messages.messages_send()
+
+
+@shared_task(name="slos.counts_roll_up")
+def counts_roll_up() -> int:
+    """Sums written."""
+    return upkeep.counts_roll_up()
+
+
+@shared_task(name="slos.counts_forget")
+def counts_forget() -> int:
+    """Old counts dropped."""
+    return upkeep.counts_forget()
+
+
+# A run that waited longer than its own period is stale: the next one does its work.
+BEAT_SCHEDULE = {
+    name: {"task": name, "schedule": seconds, "options": {"expires": seconds}}
+    for name, seconds in (
+        ("slos.objectives_evaluate", 30.0),
+        ("slos.messages_send", 10.0),
+        ("slos.counts_roll_up", 60.0),
+        ("slos.counts_forget", 600.0),
+    )
+}

@@ -35,8 +35,9 @@ BEGIN
     RETURN written;
 END $$;
 
--- Sums one step of the ladder, two days at most. Late minutes are summed again: it begins `reopen`
--- behind the present, or where it ended last if that is earlier, at the next that was counted.
+-- Sums one step of the ladder. Late minutes are summed again: it begins `reopen` behind the present,
+-- or with the step that it ended with last if that is earlier, and goes on for two days from the next
+-- that was counted.
 CREATE FUNCTION slo_roll_up(source_s integer, step integer, moment timestamptz, reopen interval)
 RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
@@ -46,6 +47,7 @@ DECLARE
     since timestamptz := least(moment - reopen,
                                (SELECT max(at) FROM slo_counts WHERE step_s = step));
     opens timestamptz;
+    next timestamptz;
     written integer;
 BEGIN
     IF NOT EXISTS (SELECT 1 FROM slo_counts WHERE step_s = step) THEN
@@ -53,11 +55,13 @@ BEGIN
     END IF;
     opens := date_bin(width, (SELECT min(at) FROM slo_counts
                               WHERE step_s = source_s AND at >= since), zero);
+    next := coalesce((SELECT min(at) FROM slo_counts
+                      WHERE step_s = source_s AND at >= opens + width), opens);
     INSERT INTO slo_counts (objective, step_s, at, version, writer, organization, good, total)
     SELECT c.objective, step, date_bin(width, c.at, zero), c.version,
            '00000000-0000-0000-0000-000000000000', c.organization, sum(c.good), sum(c.total)
     FROM slo_counts c
-    WHERE c.step_s = source_s AND c.at >= opens AND c.at < opens + interval '2 days'
+    WHERE c.step_s = source_s AND c.at >= opens AND c.at < next + interval '2 days'
     GROUP BY c.objective, date_bin(width, c.at, zero), c.version, c.organization
     ON CONFLICT (objective, step_s, at, version, writer)
         DO UPDATE SET good = excluded.good, total = excluded.total;

@@ -1,0 +1,114 @@
+"""How a message leaves: one signed POST to an address that is not inside our own network.
+
+The address is looked up once and checked, and the connection goes to what was checked: a name that
+changes its mind in between leads nowhere else. Redirects are not followed.
+"""
+
+from __future__ import annotations
+
+import hmac
+import http.client
+import ipaddress
+import socket
+import ssl
+import uuid
+from hashlib import sha256
+from urllib.parse import SplitResult, urlsplit
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+
+from controlplane.slos.checks import is_link
+
+TIMEOUT_S = 10.0
+ANSWER_BYTES_MAX = 4_096
+WEBHOOK, SLACK = "webhook", "slack"
+SIGNATURE = "Sluice-Signature"
+_PORTS = {"http": 80, "https": 443}
+
+
+class NotDelivered(Exception):
+    """The other side did not take it; the words are for the page."""
+
+
+def address_check(kind: str, address: str) -> None:
+    """Return if messages may be sent there; raises ValidationError at `kind` or `address`."""
+    if kind not in (WEBHOOK, SLACK):
+        raise ValidationError({"kind": "One of webhook, slack or email."})
+    if not is_link(address):
+        raise ValidationError({"address": "An address that begins with https:// or http://."})
+    parts = urlsplit(address)
+    if parts.username is not None:
+        raise ValidationError({"address": "No name and password: the signature proves the sender."})
+    if parts.scheme == "http" and not settings.WEBHOOKS_PRIVATE:
+        raise ValidationError({"address": "https:// only."})
+
+
+def signing_secret(channel_id: uuid.UUID) -> str:
+    """What the receiver checks signatures with; made from the channel's id, so it is not stored."""
+    return hmac.new(settings.WEBHOOK_KEY, channel_id.bytes, sha256).hexdigest()
+
+
+def signature(secret: str, body: bytes, at_s: int) -> str:
+    """The header's value: when it was signed, and an HMAC-SHA256 over `<time>.<body>`."""
+    made = hmac.new(secret.encode(), f"{at_s}.".encode() + body, sha256).hexdigest()
+    return f"t={at_s},v1={made}"
+
+
+def post(address: str, body: bytes, headers: dict[str, str]) -> None:
+    """Send it; raises NotDelivered unless it was answered 2xx."""
+    parts = urlsplit(address)
+    connection = _connection(parts)
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    try:
+        connection.request("POST", path, body, {"Content-Type": "application/json", **headers})
+        answer = connection.getresponse()
+        answer.read(ANSWER_BYTES_MAX)
+    except (OSError, http.client.HTTPException) as error:
+        raise NotDelivered(f"no answer: {error}") from error
+    finally:
+        connection.close()
+    if not http.client.OK <= answer.status < http.client.MULTIPLE_CHOICES:
+        raise NotDelivered(f"answered {answer.status}")
+
+
+def _connection(parts: SplitResult) -> http.client.HTTPConnection:
+    host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
+    checked = _public_address(host, port)
+    if parts.scheme == "https":
+        return _CheckedHttps(host, port, checked)
+    return _Checked(host, port, checked)
+
+
+def _public_address(host: str, port: int) -> str:
+    """An address of the host; raises NotDelivered for one inside a network."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise NotDelivered(f"{host} is not known: {error}") from error
+    address = str(found[0][4][0])
+    if not settings.WEBHOOKS_PRIVATE and not ipaddress.ip_address(address).is_global:
+        raise NotDelivered(f"{host} leads into a private network, to {address}")
+    return address
+
+
+class _Checked(http.client.HTTPConnection):
+    """Connects to the address that was checked."""
+
+    def __init__(self, host: str, port: int, address: str) -> None:
+        super().__init__(host, port, timeout=TIMEOUT_S)
+        self._address = address
+
+    def connect(self) -> None:
+        """The name is not looked up again."""
+        self.sock = socket.create_connection((self._address, self.port), TIMEOUT_S)
+
+
+class _CheckedHttps(_Checked):
+    """The same under TLS, with a certificate for the name."""
+
+    def connect(self) -> None:
+        """Connect, and let the other side prove its name."""
+        super().connect()
+        context = ssl.create_default_context()
+        self.sock = context.wrap_socket(self.sock, server_hostname=self.host)

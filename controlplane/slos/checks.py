@@ -1,0 +1,216 @@
+"""What an objective may say: every complaint at its field. No database is asked."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_email
+
+from controlplane.kernel.burn import (
+    MILLION,
+    PERIODS_DAYS,
+    RULE_NAMES,
+    RULES,
+    Rule,
+    least_target_ppm,
+    unreachable,
+)
+from controlplane.kernel.objectives import (
+    ALL_BUCKETS,
+    AVAILABILITY,
+    CACHE_HIT,
+    INDICATORS,
+)
+from controlplane.kernel.rules import PRIORITIES, PRIORITY_HIGH
+from controlplane.slos.models import (
+    ADDRESS_CHARS_MAX,
+    EVERYONE,
+    NAME_CHARS_MAX,
+    SCOPE_CHARS_MAX,
+    Objective,
+)
+from controlplane.slos.runbooks import runbook_of, runbook_slugs
+
+THRESHOLD_US_MAX = 3_600_000_000
+ABSENT_MIN_MAX = 360
+PROMPT_BUCKETS = 6
+PERCENT_PPM = MILLION / 100
+
+
+@dataclass(frozen=True)
+class ObjectiveDraft:
+    """What an objective is to be; fields as those of `models.Objective`.
+
+    Without `rules` it gets all that can fire at its target, without `runbook` its indicator's.
+    """
+
+    name: str
+    indicator: str
+    target_ppm: int
+    team: str
+    threshold: int = 0
+    period_days: int = 30
+    route: str = ""
+    model: str = ""
+    project: uuid.UUID | None = None
+    prompt_bucket: int = ALL_BUCKETS
+    rules: tuple[str, ...] | None = None
+    absent_after_min: int = 60
+    email: str = ""
+    runbook: str = ""
+    enabled: bool = True
+    shed_priority: int | None = None
+    stop_canary: bool = False
+    shift_version: int | None = None
+
+    @property
+    def acts(self) -> bool:
+        """Whether its alerts change anything by themselves."""
+        return self.stop_canary or self.shed_priority is not None or self.shift_version is not None
+
+
+class Complaints:
+    """Collects what is wrong, by field, and raises it together."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, list[str]] = {}
+
+    def unless(self, right: bool, field: str, message: str) -> None:
+        """Note a complaint where it is not so."""
+        if not right:
+            self._found.setdefault(field, []).append(message)
+
+    def raise_any(self) -> None:
+        """Raise ValidationError if anything is wrong."""
+        if self._found:
+            raise ValidationError(self._found)
+
+
+def draft_check(organization: uuid.UUID, draft: ObjectiveDraft) -> None:
+    """Return if it can be kept; raises ValidationError with every complaint."""
+    wrong = Complaints()
+    wrong.unless(_line(draft.name, NAME_CHARS_MAX), "name", _line_told(NAME_CHARS_MAX))
+    wrong.unless(draft.indicator in INDICATORS, "indicator", f"One of {', '.join(INDICATORS)}.")
+    wrong.unless(
+        0 < draft.target_ppm < MILLION, "target_ppm", "Above 0 and below 1,000,000 (100 %)."
+    )
+    wrong.unless(draft.period_days in PERIODS_DAYS, "period_days", "28 or 30 days.")
+    _check_threshold(draft, wrong)
+    _check_scope(organization, draft, wrong)
+    owner_check(draft.team, draft.email, draft.runbook or runbook_of(draft.indicator), wrong)
+    wrong.unless(
+        0 <= draft.absent_after_min <= ABSENT_MIN_MAX,
+        "absent_after_min",
+        f"0 (never) to {ABSENT_MIN_MAX} minutes.",
+    )
+    _check_acts(organization, draft, wrong)
+    wrong.raise_any()
+    _check_rules(draft, wrong)
+    wrong.raise_any()
+
+
+def rules_of(draft: ObjectiveDraft) -> list[str]:
+    """Names of the rules that it is to have."""
+    if draft.rules is not None:
+        return [name for name in RULE_NAMES if name in draft.rules]
+    return [
+        rule.name for rule in RULES if not unreachable(rule, draft.target_ppm, draft.period_days)
+    ]
+
+
+def chosen_rules(objective: Objective) -> list[Rule]:
+    """The burn-rate rules of an objective."""
+    return [rule for rule in RULES if rule.name in objective.rules]
+
+
+def owner_check(team: str, email: str, runbook: str, wrong: Complaints) -> None:
+    """Note what is wrong with an owner and the link to a runbook."""
+    wrong.unless(_line(team, NAME_CHARS_MAX), "team", f"Who owns it. {_line_told(NAME_CHARS_MAX)}")
+    if email:
+        wrong.unless(_is_email(email), "email", "Not an e-mail address.")
+    shipped = runbook in runbook_slugs()
+    told = "A shipped runbook's name, or an address that begins with https:// or http://."
+    wrong.unless(shipped or is_link(runbook), "runbook", told)
+
+
+def is_link(text: str) -> bool:
+    """Whether a browser can be sent there."""
+    if len(text) > ADDRESS_CHARS_MAX or not text.isprintable() or " " in text:
+        return False
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _check_threshold(draft: ObjectiveDraft, wrong: Complaints) -> None:
+    if draft.indicator == AVAILABILITY:
+        wrong.unless(draft.threshold == 0, "threshold", "Availability has none: leave it at 0.")
+    elif draft.indicator == CACHE_HIT:
+        told = "The share of a prompt that is to be cached, 1 to 1,000,000 millionths."
+        wrong.unless(1 <= draft.threshold <= MILLION, "threshold", told)
+    else:
+        told = f"1 to {THRESHOLD_US_MAX:,} microseconds."
+        wrong.unless(1 <= draft.threshold <= THRESHOLD_US_MAX, "threshold", told)
+
+
+def _check_scope(organization: uuid.UUID, draft: ObjectiveDraft, wrong: Complaints) -> None:
+    for field, text in (("route", draft.route), ("model", draft.model)):
+        wrong.unless(not text or _line(text, SCOPE_CHARS_MAX), field, _line_told(SCOPE_CHARS_MAX))
+    wrong.unless(
+        ALL_BUCKETS <= draft.prompt_bucket < PROMPT_BUCKETS,
+        "prompt_bucket",
+        f"-1 (all) to {PROMPT_BUCKETS - 1}.",
+    )
+    told = "An objective of the installation is of all projects."
+    wrong.unless(draft.project is None or organization != EVERYONE, "project", told)
+
+
+def _check_acts(organization: uuid.UUID, draft: ObjectiveDraft, wrong: Complaints) -> None:
+    told = "Only an objective of the installation may act on all tenants' requests."
+    wrong.unless(organization == EVERYONE or not draft.acts, "actions", told)
+    sheds = [priority for priority in PRIORITIES if priority != PRIORITY_HIGH]
+    wrong.unless(
+        draft.shed_priority is None or draft.shed_priority in sheds,
+        "shed_priority",
+        "0 (low) or 1 (normal): the highest is never kept out.",
+    )
+
+
+def _check_rules(draft: ObjectiveDraft, wrong: Complaints) -> None:
+    """Refuse a rule that could never fire, and say from which target on it can."""
+    unknown = sorted(set(draft.rules or ()) - set(RULE_NAMES))
+    wrong.unless(not unknown, "rules", f"One of {', '.join(RULE_NAMES)}.")
+    ceiling = MILLION / (MILLION - draft.target_ppm)
+    for rule in RULES:
+        if draft.rules is None or rule.name not in draft.rules:
+            continue
+        least = least_target_ppm(rule, draft.period_days)
+        wrong.unless(
+            not unreachable(rule, draft.target_ppm, draft.period_days),
+            "rules",
+            f"{rule.name} can never fire: at {draft.target_ppm / PERCENT_PPM:g} % nothing burns"
+            f" faster than {ceiling:.4g}, and it needs more than"
+            f" {rule.factor(draft.period_days):.4g}. Leave it out, or promise at least"
+            f" {least / PERCENT_PPM:g} %.",
+        )
+
+
+def _line(text: str, chars_max: int) -> bool:
+    return bool(text.strip()) and len(text) <= chars_max and text.isprintable()
+
+
+def _line_told(chars_max: int) -> str:
+    return f"One line of 1 to {chars_max} printable characters."
+
+
+def _is_email(text: str) -> bool:
+    try:
+        validate_email(text)
+    except ValidationError:
+        return False
+    return True

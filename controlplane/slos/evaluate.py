@@ -1,0 +1,222 @@
+"""Looks at every objective each half minute: alerts begin and end here, and act where they may.
+
+May run any number of times: an alert that fires is one row, which a constraint sees to, and each
+message about it another.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from django.core.exceptions import ValidationError
+from django.db import connection, transaction
+from django.utils import timezone
+
+from controlplane.core.audit import Operator, audit_record
+from controlplane.core.scope import organization_scope
+from controlplane.kernel.burn import ABSENT, DAY_MIN, PAGE, TICKET, Firing, firing
+from controlplane.routing.models import RuleSet
+from controlplane.routing.selectors import ruleset_in_force, ruleset_on_trial
+from controlplane.routing.services import ruleset_canary_stop, ruleset_rollback
+from controlplane.slos.checks import chosen_rules
+from controlplane.slos.messages import messages_queue
+from controlplane.slos.models import EVERYONE, Alert
+from controlplane.slos.standings import FIRING, RECOVERED, Standing, standings
+
+PRIORITY_WORDS = {0: "low", 1: "normal"}
+
+
+class ObjectiveWatch(Operator):
+    """The job that looks at objectives, as the audit names it."""
+
+    actor_label = "objective watch"
+
+
+WATCH = ObjectiveWatch()
+
+
+class Danger(NamedTuple):
+    """What an objective's counts call for: an alert of a severity, and which rule says so."""
+
+    severity: str
+    rule: str
+    burn_long: float | None
+    burn_short: float | None
+
+
+def objectives_evaluate(now: datetime | None = None) -> int:
+    """Begin and end alerts; returns how many changed. Another run under way does it instead."""
+    moment = now or timezone.now()
+    return sum(_evaluate(organization, moment) for organization in _organizations())
+
+
+def dangers(standing: Standing, now: datetime) -> list[Danger]:
+    """What the counts call for, one of each severity at most.
+
+    A page says it all: a ticket begins beside it only if it was there before.
+    """
+    objective = standing.objective
+    if not objective.enabled:
+        return []
+    fired = firing(
+        chosen_rules(objective), standing.window, objective.target_ppm, objective.period_days
+    )
+    found: dict[str, Danger] = {}
+    for one in fired:
+        found.setdefault(one.severity, _danger(one))
+    already = {alert.severity for alert in standing.alerts}
+    if PAGE in found and TICKET not in already:
+        found.pop(TICKET, None)
+    if _absent(standing, now):
+        found[ABSENT] = Danger(ABSENT, ABSENT, None, None)
+    return list(found.values())
+
+
+def _danger(one: Firing) -> Danger:
+    return Danger(one.severity, one.rule.name, one.burn_long, one.burn_short)
+
+
+def _absent(standing: Standing, now: datetime) -> bool:
+    """Whether data that came stay away; it is over when they come again, not before."""
+    patience, last = standing.objective.absent_after_min, standing.counted_at
+    if not patience or last is not None and now - last <= timedelta(minutes=patience):
+        return False
+    already = any(alert.severity == ABSENT for alert in standing.alerts)
+    return already or bool(standing.window(DAY_MIN).total)
+
+
+def _organizations() -> list[uuid.UUID]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT slo_organizations()")
+        return [row[0] for row in cursor.fetchall()]
+
+
+def _evaluate(organization: uuid.UUID, now: datetime) -> int:
+    with organization_scope([organization]):
+        if not _alone(organization):
+            return 0
+        found = standings([organization], now)
+        changed = 0
+        for standing in found:
+            changed += _compare(standing, dangers(standing, now), now)
+        living = {standing.objective.id for standing in found}
+        # Of objectives that have ended.
+        for alert in Alert.objects.filter(organization=organization, state=FIRING):
+            if alert.objective_id not in living:
+                _recover(alert, now)
+                changed += 1
+    return changed
+
+
+def _alone(organization: uuid.UUID) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_try_advisory_xact_lock(hashtext('slos'), hashtext(%s))", [str(organization)]
+        )
+        return bool(cursor.fetchone()[0])
+
+
+def _compare(standing: Standing, wanted: Sequence[Danger], now: datetime) -> int:
+    """Begin what fires and did not, end what did and does not; returns how many."""
+    present = {alert.severity: alert for alert in standing.alerts}
+    severities = {danger.severity for danger in wanted}
+    changed = 0
+    for danger in wanted:
+        if danger.severity not in present:
+            _begin(standing, danger, now)
+            changed += 1
+    for severity, alert in present.items():
+        if severity not in severities:
+            _recover(alert, now)
+            changed += 1
+    return changed
+
+
+def _begin(standing: Standing, danger: Danger, now: datetime) -> None:
+    objective = standing.objective
+    alert = Alert.objects.create(
+        created_at=now,
+        organization=objective.organization,
+        objective=objective,
+        severity=danger.severity,
+        rule=danger.rule,
+        burn_long=danger.burn_long,
+        burn_short=danger.burn_short,
+    )
+    if danger.severity == PAGE:
+        alert.acts = _act(alert)
+        alert.save(update_fields=["acts"])
+    _audit(alert, "slo_alert.fire")
+    messages_queue(alert, FIRING, now)
+
+
+def _recover(alert: Alert, now: datetime) -> None:
+    alert.state, alert.recovered_at = RECOVERED, now
+    if alert.severity == PAGE and alert.objective.shed_priority is not None:
+        alert.acts = [*alert.acts, "no priority is kept out any more"]
+    alert.save(update_fields=["state", "recovered_at", "acts"])
+    _audit(alert, "slo_alert.recover")
+    messages_queue(alert, RECOVERED, now)
+
+
+def _act(alert: Alert) -> list[str]:
+    """What the objective does by itself while the alert fires, in words."""
+    objective, done = alert.objective, []
+    if objective.shed_priority is not None:
+        # The snapshot keeps it out for as long as the alert fires.
+        done.append(f"priority {PRIORITY_WORDS[objective.shed_priority]} is kept out")
+    if objective.stop_canary:
+        done.append(_stop_canary(objective.name))
+    if objective.shift_version is not None:
+        done.append(_shift(objective.shift_version))
+    return done
+
+
+def _stop_canary(name: str) -> str:
+    canary = ruleset_on_trial()
+    if canary is None:
+        return "no canary was running"
+    try:
+        with transaction.atomic():
+            ruleset_canary_stop(actor=WATCH, rule_set=canary, reason=f"objective {name}"[:200])
+    except ValidationError as error:
+        return f"canary {canary.version} was not stopped: {'; '.join(error.messages)}"
+    return f"canary {canary.version} was stopped; it stays stopped"
+
+
+def _shift(version: int) -> str:
+    present = ruleset_in_force()
+    target = RuleSet.objects.filter(version=version).first()
+    if target is None:
+        return f"there are no rules {version} to shift to"
+    if present is not None and version in (present.version, _origin(present)):
+        return f"rules {version} were in force already"
+    try:
+        with transaction.atomic():
+            made = ruleset_rollback(actor=WATCH, to=target)
+    except ValidationError as error:
+        return f"rules {version} were not published: {'; '.join(error.messages)}"
+    return f"rules {version} were published as {made.version}; they stay in force"
+
+
+def _origin(rule_set: RuleSet) -> int | None:
+    return rule_set.copy_of.version if rule_set.copy_of else None
+
+
+def _audit(alert: Alert, action: str) -> None:
+    organization = None if alert.organization == EVERYONE else alert.organization
+    audit_record(
+        WATCH,
+        action,
+        subject=alert,
+        organization_id=organization,
+        detail={
+            "objective": alert.objective.name,
+            "severity": alert.severity,
+            "rule": alert.rule,
+            "acts": list(alert.acts),
+        },
+    )

@@ -1,0 +1,37 @@
+"""The runbooks that ship with the product: what to do about each alert, as Markdown files."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from django.conf import settings
+from django.core.exceptions import ObjectDoesNotExist
+
+from controlplane.kernel.objectives import STAGE
+
+ABSENT_RUNBOOK = "absent-data"
+
+
+@cache
+def runbook_slugs() -> tuple[str, ...]:
+    """Names of all runbooks."""
+    folder = settings.BASE_DIR / "docs" / "runbooks"
+    return tuple(sorted(path.stem for path in folder.glob("*.md")))
+
+
+def runbook_text(slug: str) -> str:
+    """A runbook's Markdown; raises ObjectDoesNotExist."""
+    if slug not in runbook_slugs():
+        raise ObjectDoesNotExist("runbook")
+    path = settings.BASE_DIR / "docs" / "runbooks" / f"{slug}.md"
+    return str(path.read_text(encoding="utf-8"))
+
+
+def runbook_of(indicator: str) -> str:
+    """The runbook of an indicator's alerts; a stage's is of the stage's name."""
+    return indicator.removeprefix(STAGE).replace("_", "-")
+
+
+def runbook_path(runbook: str) -> str:
+    """Where a link leads: a shipped runbook's page, or the address itself."""
+    return f"/runbooks/{runbook}" if runbook in runbook_slugs() else runbook

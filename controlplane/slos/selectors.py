@@ -1,0 +1,157 @@
+"""Reads of objectives: how they stand, when their budget went, who was told, who owns a stage."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from django.db.models import Sum
+from django.utils import timezone
+
+from controlplane.core.audit import Actor
+from controlplane.core.permissions import Action
+from controlplane.kernel.burn import Count, remaining
+from controlplane.kernel.spans import STAGES
+from controlplane.routing.selectors import ruleset_list
+from controlplane.slos.access import seeing
+from controlplane.slos.models import (
+    EVERYONE,
+    Alert,
+    Change,
+    Channel,
+    Counted,
+    Objective,
+    StageOwner,
+)
+from controlplane.slos.runbooks import runbook_of
+from controlplane.slos.standings import STEP_HOUR, Standing, floor, standings
+from controlplane.tenants.access import allows
+
+ALERTS_SHOWN_MAX = 50
+NOBODY = "nobody yet"
+
+
+class Mark(NamedTuple):
+    """Something that happened while the budget was spent."""
+
+    at: datetime
+    text: str
+
+
+class Spent(NamedTuple):
+    """The share of the period's budget that is left after an hour, and what it counted."""
+
+    at: datetime
+    left: float
+    counted: Count
+
+
+@dataclass(frozen=True)
+class BurnDown:
+    """The budget over one period, from whole to what is left, with what happened meanwhile."""
+
+    standing: Standing
+    opens: datetime
+    hours: list[Spent]
+    marks: list[Mark]
+    alerts: list[Alert]
+
+
+def objective_standings(*, actor: Actor, organization: uuid.UUID) -> list[Standing]:
+    """How each objective of an organization, or of the installation, stands now."""
+    with seeing(actor, organization):
+        return standings([organization], timezone.now())
+
+
+def objective_get(*, actor: Actor, organization: uuid.UUID, objective_id: uuid.UUID) -> Objective:
+    """A living objective; raises DoesNotExist."""
+    with seeing(actor, organization):
+        return Objective.objects.get(id=objective_id, organization=organization, ended_at=None)
+
+
+def objective_standing(
+    *, actor: Actor, organization: uuid.UUID, objective_id: uuid.UUID
+) -> Standing:
+    """How one objective stands; raises DoesNotExist."""
+    for standing in objective_standings(actor=actor, organization=organization):
+        if standing.objective.id == objective_id:
+            return standing
+    raise Objective.DoesNotExist
+
+
+def burn_down(*, actor: Actor, organization: uuid.UUID, objective_id: uuid.UUID) -> BurnDown:
+    """When an objective's budget of this period went, hour by hour."""
+    standing = objective_standing(actor=actor, organization=organization, objective_id=objective_id)
+    objective = standing.objective
+    opens = floor(timezone.now() - timedelta(days=objective.period_days), STEP_HOUR)
+    with seeing(actor, organization):
+        hours = _hours(standing, opens)
+        marks = [
+            Mark(change.created_at, change.text)
+            for change in Change.objects.filter(objective=objective, created_at__gte=opens)
+        ]
+        alerts = Alert.objects.filter(objective=objective, created_at__gte=opens)
+        shown = list(alerts.order_by("-created_at")[:ALERTS_SHOWN_MAX])
+    if allows(actor, Action.ROUTING_MANAGE):
+        marks += [
+            Mark(one.published_at, f"rules {one.version} published")
+            for one in ruleset_list(actor=actor)
+            if one.published_at is not None and one.published_at >= opens
+        ]
+    return BurnDown(standing, opens, hours, sorted(marks), shown)
+
+
+def alert_list(*, actor: Actor, organization: uuid.UUID) -> list[Alert]:
+    """The newest alerts, newest first, with what was sent about each."""
+    with seeing(actor, organization):
+        rows = Alert.objects.filter(organization=organization).select_related("objective")
+        found = rows.prefetch_related("deliveries").order_by("-created_at")[:ALERTS_SHOWN_MAX]
+        return list(found)
+
+
+def channel_list(*, actor: Actor, organization: uuid.UUID) -> list[Channel]:
+    """Where alerts are told."""
+    with seeing(actor, organization):
+        return list(Channel.objects.filter(organization=organization).order_by("created_at"))
+
+
+def stage_owners() -> dict[str, StageOwner]:
+    """Who answers for each of the seven stages; one that nobody took has its public budget."""
+    kept = {owner.stage: owner for owner in StageOwner.objects.all()}
+    return {
+        name: kept.get(name)
+        or StageOwner(stage=name, team=NOBODY, budget_us=budget_us, runbook=runbook_of(name))
+        for name, _, budget_us in STAGES
+    }
+
+
+def stage_alerts(*, actor: Actor, organizations: Sequence[uuid.UUID]) -> dict[str, list[Alert]]:
+    """Alerts that fire on objectives of a stage, as far as the caller may see them."""
+    found: dict[str, list[Alert]] = {}
+    for organization in organizations:
+        if organization == EVERYONE and not allows(actor, Action.SLO_INSTALLATION):
+            continue
+        for standing in objective_standings(actor=actor, organization=organization):
+            for alert in standing.alerts:
+                found.setdefault(standing.objective.indicator, []).append(alert)
+    return found
+
+
+def _hours(standing: Standing, opens: datetime) -> list[Spent]:
+    """Cumulated against the whole period's requests, so that the last is what is left now."""
+    objective = standing.objective
+    rows = Counted.objects.filter(
+        objective=objective.id, version=objective.version, step_s=STEP_HOUR, at__gte=opens
+    )
+    sums = rows.values("at").annotate(good=Sum("good"), total=Sum("total")).order_by("at")
+    whole = max(1, standing.period.total)
+    hours, bad = [], 0
+    for row in sums:
+        count = Count(row["good"], row["total"])
+        bad += count.bad
+        left = remaining(Count(whole - min(bad, whole), whole), objective.target_ppm)
+        hours.append(Spent(row["at"] + timedelta(hours=1), left or 0.0, count))
+    return hours
