@@ -34,7 +34,7 @@ TRITON_STAMP := $(TRITON_SITE)/.installed-$(call sum,requirements/triton.txt)
 NODE_CLIENT := tests/clients/node
 NODE_STAMP := $(NODE_CLIENT)/node_modules/.installed-$(call sum,$(NODE_CLIENT)/package-lock.json)
 
-.PHONY: help run test check test-triton vllm-env bench-gateway bench-reference bench-routing bench-engine bench-fleet bench-faults bench-money train requirements tools clean
+.PHONY: help run test check test-triton vllm-env bench-gateway bench-reference bench-routing bench-engine bench-gpu bench-fleet bench-faults bench-money train requirements tools clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -67,6 +67,9 @@ bench-reference: $(RUN_STAMP) $(DEV_STAMP) ## 50 agents against the shipped mode
 
 bench-engine: $(RUN_STAMP) $(DEV_STAMP) $(VLLM_STAMP) ## Compact engine beside vLLM and transformers, on two cores
 	$(PY) -m benchmarks.engine
+
+bench-gpu: $(RUN_STAMP) $(DEV_STAMP) ## Compact engine on this machine's GPU, beside its bandwidth and matrix rate
+	$(PY) -m benchmarks.gpu
 
 bench-fleet: $(RUN_STAMP) $(DEV_STAMP) ## Routing policies over simulated fleets (FULL=1: all of it at 64 nodes, hours)
 	$(PY) -m benchmarks.fleet $(if $(FULL),--full)

@@ -27,25 +27,34 @@ RECORDED_ROWS_MAX = 64
 REHEARSALS = 2
 
 Step = Callable[[], Tensor]
+Recorder = Callable[[Step], Step]
 
 
-def record_on_cuda(step: Step) -> Step:
-    """Capture a step; the result replays it and returns the same memory each time."""
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(REHEARSALS):
-            step()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        result = step()
+class CudaRecorder:
+    """Captures steps. No two of them ever run at once, so all share the memory of the largest."""
 
-    def replay() -> Tensor:
-        graph.replay()
-        return result
+    def __init__(self) -> None:
+        self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self._pool = torch.cuda.graph_pool_handle()
 
-    return replay
+    def __call__(self, step: Step) -> Step:
+        """Capture a step; the result replays it and returns the same memory each time."""
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            for _ in range(REHEARSALS):
+                step()
+        torch.cuda.current_stream().wait_stream(self._stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(
+            graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
+        ):
+            result = step()
+
+        def replay() -> Tensor:
+            graph.replay()
+            return result
+
+        return replay
 
 
 def can_record(decoder: Decoder) -> bool:
@@ -53,10 +62,12 @@ def can_record(decoder: Decoder) -> bool:
     return not decoder.kernels.decode_masks and decoder.shape.experts is None
 
 
-def recorded_if_possible(eager: EagerModel) -> RecordedModel | EagerModel:
+def recorded_if_possible(
+    eager: EagerModel, recorder: Callable[[], Recorder] = CudaRecorder
+) -> RecordedModel | EagerModel:
     """With recordings, or as it was, with a warning, where the device cannot make them."""
     try:
-        return RecordedModel(eager)
+        return RecordedModel(eager, recorder())
     except RuntimeError as error:
         log.warning("decode steps are not recorded, which is slower: %s", error)
         return eager
@@ -66,10 +77,7 @@ class RecordedModel:
     """A `LoadedModel` that replays decode steps of up to `rows_max` rows."""
 
     def __init__(
-        self,
-        eager: EagerModel,
-        rows_max: int = RECORDED_ROWS_MAX,
-        record: Callable[[Step], Step] = record_on_cuda,
+        self, eager: EagerModel, record: Recorder, rows_max: int = RECORDED_ROWS_MAX
     ) -> None:
         self.eager = eager
         sizes = sorted({round_up_rows(rows) for rows in range(1, rows_max + 1)}, reverse=True)
@@ -88,7 +96,7 @@ class RecordedModel:
 class Recording:
     """One row count: its fixed inputs and the recorded step."""
 
-    def __init__(self, eager: EagerModel, rows: int, record: Callable[[Step], Step]) -> None:
+    def __init__(self, eager: EagerModel, rows: int, record: Recorder) -> None:
         self.decoder, self.upload, self.rows = eager.decoder, eager.upload, rows
         self.cache = self.decoder.cache
         shape, size = self.decoder.shape, self.cache.block_size
@@ -100,6 +108,8 @@ class Recording:
         for window in self.windows:
             seen = shape.context_window if window is None else window + size
             self._tables.append(self.upload.integers([[spare] * -(-seen // size)] * rows))
+        # What the rows of each table begin with.
+        self._shown = [[[spare]] * rows for _ in self.windows]
         self._fill([])
         self._replay = record(self._step)
 
@@ -120,7 +130,7 @@ class Recording:
             [chunk.start for chunk in chunks] + [0] * extra,
             slots + [spare] * extra,
         ]
-        for window, table in zip(self.windows, self._tables, strict=True):
+        for place, window in enumerate(self.windows):
             firsts = [first_block(chunk.start, window, size) for chunk in chunks]
             starts = zip(chunks, firsts, strict=True)
             columns.append([c.start + 1 - first * size for c, first in starts] + [1] * extra)
@@ -128,10 +138,20 @@ class Recording:
                 chunk.sequence.blocks[first : chunk.start // size + 1]
                 for chunk, first in zip(chunks, firsts, strict=True)
             ] + [[spare // size]] * extra
-            width = max(map(len, tables))
-            padded = [blocks + blocks[-1:] * (width - len(blocks)) for blocks in tables]
-            table[:, :width].copy_(self.upload.integers(padded))
+            self._show(place, tables)
         self._columns.copy_(self.upload.integers(columns))
+
+    def _show(self, place: int, tables: list[list[int]]) -> None:
+        """Upload the rows that differ from the step before: a sequence takes a block at times."""
+        shown = self._shown[place]
+        changed = [row for row, blocks in enumerate(tables) if blocks != shown[row]]
+        if not changed:
+            return
+        self._shown[place] = tables
+        width = max(len(tables[row]) for row in changed)
+        padded = [tables[row] + tables[row][-1:] * (width - len(tables[row])) for row in changed]
+        rows = self.upload.integers(changed)
+        self._tables[place][:, :width].index_copy_(0, rows, self.upload.integers(padded))
 
     def _step(self) -> Tensor:
         tokens, positions, slots, *lengths = self._columns

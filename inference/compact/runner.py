@@ -22,7 +22,7 @@ from inference.compact.placement import Placement
 from inference.compact.sampler import Sampler
 from inference.compact.scheduler import Chunk
 from inference.compact.team import TeamModel
-from inference.compact.weights import load_weights
+from inference.compact.weights import Weights, load_weights
 
 
 class LoadedModel(Protocol):
@@ -49,15 +49,19 @@ class Runner:
         with torch.inference_mode():
             if placement.tensor_parallel > 1:
                 return cls(TeamModel(folder, shape, placement), placement)
-            weights = load_weights(folder, shape, placement)
-            model: LoadedModel
-            if placement.kernels == "native":
-                model = load_native(shape, weights, placement)
-            else:
-                decoder = Decoder(shape, weights, placement)
-                eager = EagerModel(decoder, Uploader(placement.device))
-                model = recorded_if_possible(eager) if can_record(decoder) else eager
-            return cls(model, placement)
+            return cls.over(load_weights(folder, shape, placement), shape, placement)
+
+    @classmethod
+    def over(cls, weights: Weights, shape: ModelShape, placement: Placement) -> Runner:
+        """With weights that are there already, by what computes fastest with them."""
+        model: LoadedModel
+        if placement.kernels == "native":
+            model = load_native(shape, weights, placement)
+        else:
+            decoder = Decoder(shape, weights, placement)
+            eager = EagerModel(decoder, Uploader(placement.device))
+            model = recorded_if_possible(eager) if can_record(decoder) else eager
+        return cls(model, placement)
 
     def run(self, chunks: list[Chunk]) -> list[Pick]:
         """One pick for each row that is drawn from, in the order of the chunks."""

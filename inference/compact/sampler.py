@@ -147,7 +147,9 @@ def _highest(logits: Tensor) -> tuple[list[int], list[float]]:
         tokens = logits.numpy().argmax(axis=-1)
         return tokens.tolist(), logits.numpy()[np.arange(len(tokens)), tokens].tolist()
     values, columns = logits.max(dim=-1)
-    return columns.tolist(), values.tolist()
+    # One wait for the device, not two.
+    both = torch.stack((columns.double(), values.double())).tolist()
+    return [int(column) for column in both[0]], both[1]
 
 
 def _changes(

@@ -160,10 +160,14 @@ class CompactEngine:
 
     def build(self) -> StepLoop:
         """Load the model and warm it up; runs in the engine's thread."""
-        runner = Runner.load(self._path, self._shape, self._placement)
+        runner = self.load(self._path, self._shape, self._placement)
         # With books of its own: blocks that it fills are nobody's, and no event tells of them.
         _warm_up(self._step_loop(runner), self._facts)
         return self._step_loop(runner)
+
+    def load(self, folder: Path, shape: ModelShape, placement: Placement) -> Runner:
+        """The model in memory; runs in the engine's thread."""
+        return Runner.load(folder, shape, placement)
 
     def _step_loop(self, runner: Runner) -> StepLoop:
         pool = BlockPool(self._facts.kv_blocks, self._facts.block_size)

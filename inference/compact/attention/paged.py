@@ -67,7 +67,8 @@ def _attend(
     return out
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+# Compiled once for a model: sizes that vary from step to step must not ask for code of their own.
+@triton.jit(do_not_specialize=("rows", "outputs", "table_stride"))  # type: ignore[untyped-decorator]
 def _attend_tile(
     queries: tl.tensor, blocks: tl.tensor, table: tl.tensor, lengths: tl.tensor,
     out: tl.tensor, bests: tl.tensor, totals: tl.tensor, scale: tl.tensor, rows: tl.tensor,
@@ -148,7 +149,7 @@ def _take_keys(
     return higher, total * shrunk + tl.sum(share, 1), gathered * shrunk[:, None] + found
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=("outputs",))  # type: ignore[untyped-decorator]
 def _add_up(
     parts: tl.tensor,
     bests: tl.tensor,

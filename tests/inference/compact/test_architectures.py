@@ -31,11 +31,15 @@ def _logprobs(oracle: Any, tokens: list[int]) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_tokens_and_logits_are_those_of_the_reference(name: str, tmp_path: Path) -> None:
+def test_tokens_and_logits_are_those_of_the_reference(
+    name: str, device: str, tmp_path: Path
+) -> None:
     kind, overrides = SHAPES[name]
     oracle = save_model(tmp_path, kind, **overrides)
     prompt = prompt_of(90)
-    harness = Harness(tmp_path, kv_blocks=64, block_size=16, step_tokens=40, running_max=8)
+    harness = Harness(
+        tmp_path, device=device, kv_blocks=64, block_size=16, step_tokens=40, running_max=8
+    )
     outputs = harness.run(job_of(prompt, max_tokens=24, logprobs=TOP))[1, 0]
     said = tokens_of(outputs)
     assert said == continuation(oracle, prompt, 24)
@@ -49,7 +53,9 @@ def test_tokens_and_logits_are_those_of_the_reference(name: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["mistral-window", "qwen2-window", "qwen3-moe", "smollm3"])
-def test_chunks_hits_preemption_and_order_change_nothing(name: str, tmp_path: Path) -> None:
+def test_chunks_hits_preemption_and_order_change_nothing(
+    name: str, device: str, tmp_path: Path
+) -> None:
     kind, overrides = SHAPES[name]
     oracle = save_model(tmp_path, kind, **overrides)
     shared = prompt_of(40)
@@ -57,7 +63,9 @@ def test_chunks_hits_preemption_and_order_change_nothing(name: str, tmp_path: Pa
     expected = [continuation(oracle, prompt, 40) for prompt in prompts]
     jobs = [job_of(prompt, number, max_tokens=40) for number, prompt in enumerate(prompts)]
     random.Random(name).shuffle(jobs)
-    harness = Harness(tmp_path, kv_blocks=20, block_size=16, step_tokens=37, running_max=5)
+    harness = Harness(
+        tmp_path, device=device, kv_blocks=20, block_size=16, step_tokens=37, running_max=5
+    )
     outputs = harness.run(*jobs)
     assert [tokens_of(outputs[number, 0]) for number in range(5)] == expected
     assert sum(step.preemptions for step in harness.steps) > 0

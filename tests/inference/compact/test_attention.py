@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -20,18 +23,32 @@ from tests.inference.compact.tiny import job_of, save_model
 BLOCK = 16
 BLOCKS = 40
 WINDOWS = [None, 1, 16, 21, 128, 150]
+Attention = Callable[..., torch.Tensor]
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> KvCache:
+def cache(tmp_path_factory: pytest.TempPathFactory, device: str) -> KvCache:
     folder = tmp_path_factory.mktemp("attention")
     save_model(folder)
     placement = Placement(
-        device="cpu", dtype="float32", block_size=BLOCK, kv_blocks=BLOCKS, threads=None
+        device=device, dtype="float32", block_size=BLOCK, kv_blocks=BLOCKS, threads=None
     )
     cache = KvCache(read_shape(folder), placement)
-    cache.blocks.normal_(generator=torch.Generator().manual_seed(1))
+    cache.blocks.normal_(generator=torch.Generator(device).manual_seed(1))
     return cache
+
+
+def _own(device: str) -> tuple[Attention, Attention]:
+    """Decode and prefill that need no masks or torch's help, as each device has them."""
+    if device == "cpu":
+        return decode_products, prefill_blockwise
+    # Comes with torch for CUDA; elsewhere it cannot be imported.
+    paged = importlib.import_module("inference.compact.attention.paged")
+    return paged.decode_paged, paged.prefill_paged
+
+
+def _queries(count: int, device: str) -> torch.Tensor:
+    return torch.randn(count, 4, 16, generator=torch.Generator().manual_seed(3)).to(device)
 
 
 def _chunk(start: int, count: int) -> Chunk:
@@ -42,10 +59,10 @@ def _chunk(start: int, count: int) -> Chunk:
     return Chunk(sequence, start, count, draws=1)
 
 
-def _spans(chunk: Chunk, window: int | None) -> tuple[PrefillSpan, PrefillSpan]:
+def _spans(chunk: Chunk, window: int | None, upload: Uploader) -> tuple[PrefillSpan, PrefillSpan]:
     """The same rows as planned for kernels without and with masks."""
-    (span,) = plan_prefills([chunk], 0, BLOCK, Uploader("cpu"), None, window)
-    (masked,) = plan_prefills([chunk], 0, BLOCK, Uploader("cpu"), torch.float32, window)
+    (span,) = plan_prefills([chunk], 0, BLOCK, upload, None, window)
+    (masked,) = plan_prefills([chunk], 0, BLOCK, upload, torch.float32, window)
     assert span.mask is None
     return span, masked
 
@@ -54,8 +71,9 @@ def _by_definition(
     queries: torch.Tensor, cache: KvCache, chunk: Chunk, window: int | None
 ) -> torch.Tensor:
     """Row by row and head by head, over all blocks of the sequence."""
-    table = torch.tensor([chunk.sequence.blocks])
-    keys, values = (part[0] for part in cache.gather(1, table))
+    table = torch.tensor([chunk.sequence.blocks], device=queries.device)
+    keys, values = (part[0].cpu() for part in cache.gather(1, table))
+    queries = queries.cpu()
     out = torch.empty_like(queries)
     for row in range(len(queries)):
         end = chunk.start + row + 1
@@ -71,25 +89,25 @@ def _by_definition(
 @pytest.mark.parametrize(
     ("start", "count"), [(0, 2), (0, 130), (1, 3), (64, 5), (37, 300), (100, 128), (5, 129)]
 )
-def test_prefill(cache: KvCache, start: int, count: int, window: int | None) -> None:
-    queries = torch.randn(count, 4, 16, generator=torch.Generator().manual_seed(3))
+def test_prefill(cache: KvCache, start: int, count: int, window: int | None, device: str) -> None:
+    queries = _queries(count, device)
     chunk = _chunk(start, count)
-    plain, masked = _spans(chunk, window)
+    plain, masked = _spans(chunk, window, Uploader(device))
     expected = _by_definition(queries, cache, chunk, window)
-    for found in (
-        prefill_blockwise(queries, cache, 1, plain),
-        prefill_fused(queries, cache, 1, masked),
-    ):
-        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    _, own = _own(device)
+    for found in (own(queries, cache, 1, plain), prefill_fused(queries, cache, 1, masked)):
+        torch.testing.assert_close(found.cpu(), expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("window", WINDOWS)
-def test_decode(cache: KvCache, window: int | None) -> None:
+def test_decode(cache: KvCache, window: int | None, device: str) -> None:
     starts = [0, 1, 15, 16, 17, 90, 127, 128, 129, 200, 300]
     chunks = [_chunk(start, 1) for start in starts]
-    groups = plan_decodes(chunks, BLOCK, Uploader("cpu"), torch.float32, window)
-    assert [(group.start, group.stop) for group in groups] == [(0, 8), (8, 11)]
-    queries = torch.randn(len(starts), 4, 16, generator=torch.Generator().manual_seed(3))
+    groups = plan_decodes(chunks, BLOCK, Uploader(device), torch.float32, window)
+    expected_groups = {"cpu": [(0, 8), (8, 11)], "cuda": [(0, 11)]}
+    assert [(group.start, group.stop) for group in groups] == expected_groups[device]
+    queries = _queries(len(starts), device)
+    own, _ = _own(device)
     for group in groups:
         rows = slice(group.start, group.stop)
         expected = torch.cat(
@@ -98,6 +116,6 @@ def test_decode(cache: KvCache, window: int | None) -> None:
                 for row in range(group.start, group.stop)
             ]
         )
-        for attention in (decode_products, decode_fused):
-            found = attention(queries[rows], cache, 1, group)
+        for attention in (own, decode_fused):
+            found = attention(queries[rows], cache, 1, group).cpu()
             torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)

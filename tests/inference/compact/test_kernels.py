@@ -88,6 +88,15 @@ def test_a_cpu_takes_plain_products(shape: ModelShape) -> None:
     assert choose_kernels(shape, CPU) is ON_CPU
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_no_device_falls_to_the_floor(
+    shape: ModelShape, device: str, dtype: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    chosen = choose_kernels(shape, replace(CPU, device=device, dtype=dtype))
+    assert (chosen.decode_masks, chosen.prefill_masks) == (device == "cpu", False)
+    assert [record.message for record in caplog.records] == []
+
+
 def test_the_floor_is_a_warning_and_gets_its_masks(
     shape: ModelShape, caplog: pytest.LogCaptureFixture
 ) -> None:

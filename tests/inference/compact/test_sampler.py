@@ -39,9 +39,9 @@ def _chunk(sequence: Sequence) -> Chunk:
     return Chunk(sequence, len(sequence.tokens) - 1, count=1, draws=1)
 
 
-def _draw(logits: Logits, sequences: list[Sequence]) -> list[Pick]:
-    table = torch.tensor([logits] * len(sequences))
-    return Sampler(Uploader("cpu")).draw(table, [_chunk(each) for each in sequences])
+def _draw(logits: Logits, sequences: list[Sequence], device: str) -> list[Pick]:
+    table = torch.tensor([logits] * len(sequences), device=device)
+    return Sampler(Uploader(device)).draw(table, [_chunk(each) for each in sequences])
 
 
 def _softmax(logits: Logits) -> list[float]:
@@ -91,8 +91,10 @@ CASES: list[tuple[Logits, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("logits", "sampling"), CASES, ids=str)
-def test_counts_follow_the_distribution(logits: Logits, sampling: dict[str, Any]) -> None:
-    counts = _counts(logits, sampling)
+def test_counts_follow_the_distribution(
+    logits: Logits, sampling: dict[str, Any], device: str
+) -> None:
+    counts = _counts(logits, sampling, device)
     shares = dict(enumerate(_naive(logits, sampling)))
     assert chi_square(counts, shares, DRAWS) < chi_square_limit(sum(map(bool, shares.values())))
 
@@ -108,30 +110,30 @@ def test_counts_follow_the_distribution(logits: Logits, sampling: dict[str, Any]
     ids=str,
 )
 def test_the_check_tells_neighbouring_settings_apart(
-    asked: dict[str, Any], other: dict[str, Any]
+    asked: dict[str, Any], other: dict[str, Any], device: str
 ) -> None:
     shares = dict(enumerate(_naive(PEAKED, other)))
     limit = chi_square_limit(sum(map(bool, shares.values())))
-    assert chi_square(_counts(PEAKED, asked), shares, DRAWS) > limit
+    assert chi_square(_counts(PEAKED, asked, device), shares, DRAWS) > limit
 
 
-def _counts(logits: Logits, sampling: dict[str, Any]) -> Counter[int | None]:
+def _counts(logits: Logits, sampling: dict[str, Any], device: str) -> Counter[int | None]:
     sequences = [_sequence(seed, **sampling) for seed in range(DRAWS)]
-    return Counter(pick.token for pick in _draw(logits, sequences))
+    return Counter(pick.token for pick in _draw(logits, sequences, device))
 
 
-def test_mixed_rows_draw_as_they_would_alone() -> None:
+def test_mixed_rows_draw_as_they_would_alone(device: str) -> None:
     kinds: list[dict[str, Any]] = [
         {}, {"temperature": 0.0}, {"top_k": 3}, {"top_p": 0.5}, {"min_p": 0.2}, {"logprobs": 2},
     ]  # fmt: skip
     sequences = [_sequence(seed, **kinds[seed % len(kinds)]) for seed in range(60)]
-    together = _draw(PEAKED, sequences)
-    alone = [_draw(PEAKED, [sequence])[0] for sequence in sequences]
+    together = _draw(PEAKED, sequences, device)
+    alone = [_draw(PEAKED, [sequence], device)[0] for sequence in sequences]
     assert [pick.token for pick in together] == [pick.token for pick in alone]
 
 
-def test_greedy_takes_the_highest() -> None:
-    (pick,) = _draw([0.1, 2.0, 1.9], [_sequence(1, temperature=0.0)])
+def test_greedy_takes_the_highest(device: str) -> None:
+    (pick,) = _draw([0.1, 2.0, 1.9], [_sequence(1, temperature=0.0)], device)
     assert pick.token == 1
 
 
@@ -148,18 +150,20 @@ def test_greedy_takes_the_highest() -> None:
     ],
     ids=str,
 )
-def test_penalties_and_bias_shift_logits(sampling: dict[str, Any], expected: Logits) -> None:
-    logits = torch.tensor([[2.0, 1.5, 1.3]])
+def test_penalties_and_bias_shift_logits(
+    sampling: dict[str, Any], expected: Logits, device: str
+) -> None:
+    logits = torch.tensor([[2.0, 1.5, 1.3]], device=device)
     sequence = _sequence(1, said=[0, 0, 1], temperature=0.0, **sampling)
-    (pick,) = Sampler(Uploader("cpu")).draw(logits, [_chunk(sequence)])
+    (pick,) = Sampler(Uploader(device)).draw(logits, [_chunk(sequence)])
     assert logits[0].tolist() == pytest.approx(expected)
     assert pick.token == expected.index(max(expected))
 
 
-def test_log_probabilities_are_the_models_own() -> None:
+def test_log_probabilities_are_the_models_own(device: str) -> None:
     """Neither temperature nor bias nor penalties change what is reported, as in OpenAI's API."""
     asked: dict[str, Any] = {"logprobs": 3, "temperature": 0.2, "top_k": 1, "logit_bias": {0: 50.0}}
-    (pick,) = _draw([1.0, 3.0, 2.0, 0.0], [_sequence(5, **asked)])
+    (pick,) = _draw([1.0, 3.0, 2.0, 0.0], [_sequence(5, **asked)], device)
     shares = [math.log(share) for share in _softmax([1.0, 3.0, 2.0, 0.0])]
     assert pick.token == 0
     assert pick.logprob is not None
@@ -170,20 +174,20 @@ def test_log_probabilities_are_the_models_own() -> None:
     )
 
 
-def test_no_alternatives_is_not_no_log_probability() -> None:
-    (pick,) = _draw([1.0, 3.0], [_sequence(5, logprobs=0)])
+def test_no_alternatives_is_not_no_log_probability(device: str) -> None:
+    (pick,) = _draw([1.0, 3.0], [_sequence(5, logprobs=0)], device)
     assert pick.logprob is not None
     assert pick.logprob.top == []
 
 
-def test_logits_that_are_no_numbers_are_an_error() -> None:
+def test_logits_that_are_no_numbers_are_an_error(device: str) -> None:
     for temperature in (0.0, 1.0):
-        (pick,) = _draw([1.0, math.nan], [_sequence(5, temperature=temperature)])
+        (pick,) = _draw([1.0, math.nan], [_sequence(5, temperature=temperature)], device)
         assert pick.token is None
 
 
-def test_no_log_probability_is_infinite() -> None:
-    (pick,) = _draw([1.0, -math.inf, 0.0], [_sequence(5, logprobs=3, logit_bias={1: 5.0})])
+def test_no_log_probability_is_infinite(device: str) -> None:
+    (pick,) = _draw([1.0, -math.inf, 0.0], [_sequence(5, logprobs=3, logit_bias={1: 5.0})], device)
     assert pick.logprob is not None
     assert pick.logprob.top[-1] == (1, LOGPROB_MIN)
 
@@ -210,8 +214,8 @@ def test_uniform_numbers_are_uniform_and_independent_of_their_neighbours() -> No
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 40), (3, 16_384), (9, 4096), (5, 5000)])
 @pytest.mark.parametrize("width", [1, 7, 40])
-def test_the_largest_columns_are_found(rows: int, columns: int, width: int) -> None:
-    table = torch.randn(rows, columns, generator=torch.Generator().manual_seed(rows))
+def test_the_largest_columns_are_found(rows: int, columns: int, width: int, device: str) -> None:
+    table = torch.randn(rows, columns, generator=torch.Generator().manual_seed(rows)).to(device)
     values, places = top_columns(table, width)
     expected = table.topk(width, dim=-1)
     assert torch.equal(values, expected.values)
@@ -229,15 +233,17 @@ def test_the_largest_columns_are_found(rows: int, columns: int, width: int) -> N
     ],
     ids=str,
 )
-def test_rows_behind_drafts_draw_as_they_would_after_those_tokens(sampling: dict[str, Any]) -> None:
+def test_rows_behind_drafts_draw_as_they_would_after_those_tokens(
+    sampling: dict[str, Any], device: str
+) -> None:
     drafts = [7, 7, 3]
     sequence = _sequence(11, said=[3, 9], **sampling)
     chunk = Chunk(sequence, len(sequence.tokens) - 1, 1 + len(drafts), 1 + len(drafts), drafts)
-    together = Sampler(Uploader("cpu")).draw(torch.tensor([PEAKED] * 4), [chunk])
+    together = Sampler(Uploader(device)).draw(torch.tensor([PEAKED] * 4, device=device), [chunk])
     alone = []
     for said in range(4):
         grown = _sequence(11, said=[3, 9, *drafts[:said]], **sampling)
-        alone += _draw(PEAKED, [grown])
+        alone += _draw(PEAKED, [grown], device)
     assert [pick.token for pick in together] == [pick.token for pick in alone]
 
 
@@ -271,15 +277,15 @@ def _masked(seed: int, **sampling: Any) -> tuple[Sequence, EvenThenOdd]:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_mask_decides_what_may_come_next(temperature: float) -> None:
+def test_a_mask_decides_what_may_come_next(temperature: float, device: str) -> None:
     allowed = [value if token % 2 == 0 else -math.inf for token, value in enumerate(PEAKED)]
     counts: Counter[int | None] = Counter()
     for seed in range(400):
         sequence, mask = _masked(seed, temperature=temperature)
         free = _sequence(seed, temperature=temperature)
-        first, unmasked = _draw(PEAKED, [sequence, free])
+        first, unmasked = _draw(PEAKED, [sequence, free], device)
         counts[first.token] += 1
-        assert unmasked.token == _draw(PEAKED, [free])[0].token
+        assert unmasked.token == _draw(PEAKED, [free], device)[0].token
         assert mask.taken == []
         assert first.token is not None
         sequence.append(first.token)
@@ -291,19 +297,19 @@ def test_a_mask_decides_what_may_come_next(temperature: float) -> None:
         assert list(counts) == [allowed.index(max(allowed))]
 
 
-def test_a_mask_that_allows_nothing_is_an_error() -> None:
+def test_a_mask_that_allows_nothing_is_an_error(device: str) -> None:
     sequence, mask = _masked(1)
     mask.taken = [0, 1, 2]
-    (pick,) = _draw(PEAKED, [sequence])
+    (pick,) = _draw(PEAKED, [sequence], device)
     assert pick.token is None
 
 
-def test_drafts_are_tried_on_the_mask_and_taken_back() -> None:
+def test_drafts_are_tried_on_the_mask_and_taken_back(device: str) -> None:
     """4, 5 may follow each other, 7 may not follow: its row's mask holds, those behind are idle."""
     sequence, mask = _masked(3, temperature=0.0)
     drafts = [4, 5, 7, 8]
     chunk = Chunk(sequence, len(sequence.tokens) - 1, 5, 5, drafts)
-    picks = Sampler(Uploader("cpu")).draw(torch.tensor([PEAKED] * 5), [chunk])
+    picks = Sampler(Uploader(device)).draw(torch.tensor([PEAKED] * 5, device=device), [chunk])
     assert mask.taken == []
     parities = [pick.token % 2 for pick in picks[:3] if pick.token is not None]
     assert parities == [0, 1, 0]

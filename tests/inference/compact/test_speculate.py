@@ -250,11 +250,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("speculate")
 
 
-def test_greedy_equals_the_reference(folder: Path) -> None:
+def test_greedy_equals_the_reference(folder: Path, device: str) -> None:
     """A prompt that repeats itself makes the model repeat itself, and drafts come true."""
     oracle = save_model(folder)
     prompts = [prompt_of(15, seed) * 4 for seed in range(4)]
-    harness = Harness(folder, kv_blocks=64, block_size=16, speculate="on", step_tokens=64)
+    harness = Harness(
+        folder, device=device, kv_blocks=64, block_size=16, speculate="on", step_tokens=64
+    )
     jobs = [job_of(prompt, number, max_tokens=60) for number, prompt in enumerate(prompts)]
     outputs = harness.run(*jobs)
     for number, prompt in enumerate(prompts):

@@ -1,0 +1,1 @@
+"""The compact engine on a GPU, against the ceilings of that GPU."""

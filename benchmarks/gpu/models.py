@@ -1,0 +1,114 @@
+"""Llama-shaped models of random weights, made on the GPU: nothing is written but a config.json."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from inference.compact.models.shape import ModelShape
+from inference.compact.placement import Placement
+from inference.compact.weights import LayerWeights, Weights
+
+SCALE = 0.02
+COMMON: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "vocab_size": 128_256,
+    "max_position_embeddings": 16_384,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 500_000.0,
+    "hidden_act": "silu",
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+}
+# The sizes of Llama 3.2 1B and Llama 3.1 8B.
+MODELS: dict[str, dict[str, Any]] = {
+    "1b": {
+        "hidden_size": 2048,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 16,
+        "tie_word_embeddings": True,
+    },
+    "8b": {
+        "hidden_size": 4096,
+        "intermediate_size": 14_336,
+        "num_hidden_layers": 32,
+        "tie_word_embeddings": False,
+    },
+}
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a model costs: bytes and multiplications that every token or step needs at least."""
+
+    shape: ModelShape
+
+    @property
+    def matrix_parameters(self) -> int:
+        """Of a layer's projections, all layers."""
+        shape = self.shape
+        attention = (2 * shape.heads + 2 * shape.kv_heads) * shape.head_dim
+        return shape.layers * shape.hidden_size * (attention + 3 * shape.intermediate_size)
+
+    def step_bytes(self, tokens: int) -> int:
+        """Read by a decode step whose sequences have so many tokens together, in bfloat16."""
+        shape = self.shape
+        head = shape.vocab_size * shape.hidden_size
+        cached = 2 * shape.layers * shape.kv_heads * shape.head_dim
+        return 2 * (self.matrix_parameters + head + cached * tokens)
+
+    def prefill_flop(self, tokens: int) -> int:
+        """Of a prompt, without the head, which only its last row needs; causal half counted."""
+        shape = self.shape
+        attention = 2 * shape.layers * shape.heads * shape.head_dim * tokens * tokens
+        return 2 * self.matrix_parameters * tokens + attention
+
+
+def write_config(folder: Path, name: str) -> Path:
+    """A checkpoint folder without weights."""
+    path = folder / name
+    path.mkdir()
+    (path / "config.json").write_text(json.dumps({**COMMON, **MODELS[name]}))
+    return path
+
+
+def random_weights(shape: ModelShape, placement: Placement) -> Weights:
+    """Normal numbers as models are initialised with, norms of one."""
+    generator = torch.Generator(placement.device).manual_seed(0)
+
+    def matrix(rows: int, columns: int) -> Tensor:
+        made = torch.empty(
+            rows, columns, dtype=placement.torch_dtype, device=placement.device
+        ).normal_(0.0, SCALE, generator=generator)
+        return made
+
+    hidden = shape.hidden_size
+    ones = torch.ones(hidden, dtype=placement.torch_dtype, device=placement.device)
+    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    embedding = matrix(shape.vocab_size, hidden)
+    layers = [
+        LayerWeights(
+            input_norm=ones,
+            qkv=matrix(queries + 2 * keys, hidden),
+            qkv_bias=None,
+            q_norm=None,
+            k_norm=None,
+            out=matrix(hidden, queries),
+            out_bias=None,
+            mlp_norm=ones,
+            gate_up=matrix(2 * shape.intermediate_size, hidden),
+            gate_up_bias=None,
+            down=matrix(hidden, shape.intermediate_size),
+            down_bias=None,
+            router=None,
+        )
+        for _ in range(shape.layers)
+    ]
+    head = embedding if shape.tied_embeddings else matrix(shape.vocab_size, hidden)
+    return Weights(embedding=embedding, layers=layers, norm=ones, head=head)

@@ -1,0 +1,109 @@
+"""A closed loop of requests around a compact engine in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from benchmarks.sides.protocol import Timed, Watch
+from inference.contract.blocks import chain_hashes
+from inference.contract.frames import Job, KvEvents, Sampling, Step
+from inference.engines.base import JobRefused
+from inference.engines.compact import CompactEngine
+
+SALT = b"\1" * 16
+DEADLINE_MS = 600_000
+GREEDY = {"temperature": 0.0}
+
+
+class _Sink:
+    """The engine's events: outputs are stamped, the last step is kept."""
+
+    def __init__(self) -> None:
+        self.watch = Watch()
+        self.last: Step | None = None
+        self.ended: asyncio.Queue[int] = asyncio.Queue()
+        self.usage: dict[int, int] = {}
+        self.error: BaseException | None = None
+
+    def on_step(self, step: Step) -> None:
+        """Stamp."""
+        self.last = step
+        for output in step.outputs:
+            request = int.from_bytes(output.request)
+            if output.tokens:
+                self.watch.came(request, len(output.tokens))
+            if output.finish is not None:
+                self.usage[request] = output.usage.cached_tokens
+                self.ended.put_nowait(request)
+
+    def on_kv(self, events: KvEvents) -> None:
+        """Nobody routes here."""
+
+    def on_refused(self, request: bytes, refused: JobRefused) -> None:
+        """Nothing here may be refused."""
+        self.on_death(refused)
+
+    def on_death(self, error: BaseException) -> None:
+        """Keep the reason for whoever waits."""
+        self.error = error
+        self.ended.put_nowait(-1)
+
+
+class ClosedLoop:
+    """The engine, started; `sampling` is what all requests ask for beside their length."""
+
+    def __init__(self, engine: CompactEngine, sampling: dict[str, Any] | None = None) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.engine = engine
+        self.sampling = sampling or GREEDY
+        self.sink = _Sink()
+        self.sent = 0
+        self.loop.run_until_complete(self.engine.start(self.sink))
+
+    def run(self, prompts: list[list[int]], outputs: list[int], width: int) -> dict[str, Any]:
+        """A closed loop of `width` requests; says also how many tokens each found cached."""
+        timed, cached = self.loop.run_until_complete(self._run(prompts, outputs, width))
+        return {**vars(timed), "cached": cached}
+
+    async def _run(
+        self, prompts: list[list[int]], outputs: list[int], width: int
+    ) -> tuple[Timed, list[int]]:
+        sink = self.sink
+        sink.watch = Watch()
+        first, done = self.sent, 0
+        for place in range(len(prompts)):
+            if place - done >= width:
+                done += await self.one_ends()
+            self.submit(prompts[place], outputs[place])
+        while done < len(prompts):
+            done += await self.one_ends()
+        timed = sink.watch.done()
+        return timed, [sink.usage.pop(number) for number in range(first, self.sent)]
+
+    async def one_ends(self) -> int:
+        """Wait for one more request to end; raises what the engine died of."""
+        await self.sink.ended.get()
+        if self.sink.error is not None:
+            raise self.sink.error
+        return 1
+
+    def submit(self, prompt: list[int], count: int) -> bytes:
+        """Send one request, the next in number."""
+        request = self.sent.to_bytes(16)
+        self.sink.watch.sent(self.sent)
+        self.sent += 1
+        facts = self.engine.facts
+        self.engine.submit(
+            Job(
+                request=request,
+                model=facts.model,
+                tokens=prompt,
+                salt=SALT,
+                hashes=b"".join(chain_hashes(prompt, facts.block_size, SALT)),
+                sampling=Sampling(max_tokens=count, ignore_eos=True, **self.sampling),
+                stop_tokens=[],
+                deadline_ms=DEADLINE_MS,
+            )
+        )
+        return request
