@@ -1,11 +1,11 @@
 """The ASGI entrance: a table of prefixes, cut down to what the process' role serves.
 
 Traffic goes to plain ASGI callables; only pages go through Django, so that no request pays for it.
-Nothing is answered here but `/healthz` and `/readyz`.
+Nothing is answered here but probes and, where there are no pages, `/metrics`.
 """
 
 import os
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,16 +18,23 @@ from django.conf import settings
 from django.core.asgi import get_asgi_application
 from django.utils.module_loading import import_string
 
+from controlplane.core.scrape import CONTENT_TYPE, OWN_METRICS, REFUSED, may_scrape
+from controlplane.probes import PATHS as PROBES
+from controlplane.probes import Probes
+
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 # Loose, since Django and Channels each type the three arguments in their own way.
 ASGIApp = Callable[..., Awaitable[None]]
+Headers = Iterable[tuple[bytes, bytes]]
 
 GATEWAY_FACTORY = "controlplane.bridge.compose.build_gateway"
 NODE_CONSUMER = "controlplane.bridge.socket.NodeConsumer"
 LIVE_ROUTES = "frontend.live.websocket_urlpatterns"
 WEBSOCKET_REFUSED = 4404
+PLAIN = b"text/plain; charset=utf-8"
+BEARER_WANTED = ((b"www-authenticate", b"Bearer"),)
 
 
 class GatewayApp(Protocol):
@@ -43,7 +50,10 @@ class GatewayApp(Protocol):
         """Drain and close them."""
 
     def readiness(self) -> dict[str, Any]:
-        """Facts about this gateway; `ready` is True once it can serve, `nodes` counts nodes."""
+        """Facts about this gateway; `ready`, and `problems` that say why not."""
+
+    def metrics(self, *, late_s: float) -> bytes:
+        """What this process tells Prometheus; `late_s` is how late its event loop comes."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +64,7 @@ class Entrance:
     fleet: ASGIApp | None
     pages: ASGIApp | None
     live: ASGIApp | None
+    probes: Probes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pick the application by protocol and prefix."""
@@ -70,20 +81,34 @@ class Entrance:
         path: str = scope["path"]
         if path.startswith("/v1/") and not path.startswith("/v1/organization/"):
             await (self.gateway or not_found)(scope, receive, send)
-        elif path == "/healthz":
-            await answer(send, 200, {"status": "ok"})
-        elif path == "/readyz":
-            facts = self.gateway.readiness() if self.gateway else {"ready": True}
-            await answer(send, 200 if facts["ready"] else 503, facts)
+        elif path in PROBES:
+            await answer(send, *await self.probes.answer(path))
+        elif path == "/metrics" and self.gateway is not None:
+            await self._metrics(self.gateway, scope, receive, send)
         else:
             await (self.pages or not_found)(scope, receive, send)
 
+    async def _metrics(
+        self, gateway: GatewayApp, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """This gateway's own figures; where there are pages they put their own beside them."""
+        late_s = self.probes.pulse.late_s
+        if self.pages is not None:
+            scope[OWN_METRICS] = gateway.metrics(late_s=late_s)
+            await self.pages(scope, receive, send)
+        elif may_scrape(bearer(scope["headers"])):
+            await answer_bytes(send, 200, gateway.metrics(late_s=late_s), CONTENT_TYPE)
+        else:
+            await answer_bytes(send, 401, REFUSED.encode(), PLAIN, BEARER_WANTED)
+
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
+        self.probes.pulse.start()
         if self.gateway is not None:
             await self.gateway.start()
         await send({"type": "lifespan.startup.complete"})
         await receive()
+        self.probes.stop()
         if self.gateway is not None:
             await self.gateway.stop()
         await send({"type": "lifespan.shutdown.complete"})
@@ -104,11 +129,26 @@ async def refuse_websocket(scope: Scope, receive: Receive, send: Send) -> None:
 
 async def answer(send: Send, status: int, body: dict[str, Any]) -> None:
     """Send a small JSON response."""
-    content = msgspec.json.encode(body)
+    await answer_bytes(send, status, msgspec.json.encode(body), b"application/json")
+
+
+def bearer(headers: Headers) -> str:
+    """The bearer token of a request, empty without one."""
+    for name, value in headers:
+        if name == b"authorization" and value.lower().startswith(b"bearer "):
+            return value[len(b"bearer ") :].strip().decode("latin-1")
+    return ""
+
+
+async def answer_bytes(
+    send: Send, status: int, content: bytes, kind: bytes, more: Headers = ()
+) -> None:
+    """Send a whole response that nobody may keep."""
     headers = [
-        (b"content-type", b"application/json"),
+        (b"content-type", kind),
         (b"content-length", str(len(content)).encode()),
         (b"cache-control", b"no-store"),
+        *more,
     ]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": content})
@@ -123,6 +163,7 @@ def build(role: str) -> Entrance:
         fleet=import_string(NODE_CONSUMER).as_asgi(gateway=lambda: gateway) if gateway else None,
         pages=get_asgi_application() if serves_pages else None,
         live=_live() if serves_pages else None,
+        probes=Probes(gateway, has_pages=serves_pages),
     )
 
 

@@ -3,7 +3,7 @@
 from django.urls import include, path
 
 from controlplane.core.api_description import Description
-from controlplane.fleet.metrics import metrics
+from frontend.views.metrics import metrics
 
 urlpatterns = [
     path("api/schema", Description.as_view(), name="api_schema"),
@@ -23,6 +23,7 @@ urlpatterns = [
     path("api/billing/", include("controlplane.billing.invoice_urls")),
     path("api/billing/", include("controlplane.billing.exports.urls")),
     path("api/billing/", include("controlplane.billing.margin_urls")),
+    path("api/insights/", include("controlplane.insights.urls")),
     path("metrics", metrics),
     path("", include("frontend.urls")),
 ]

@@ -1,9 +1,12 @@
 """The entrance: each role serves its own prefixes and answers plainly for the others."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 import pytest
+from django.db import connections
 
 from controlplane.asgi import Entrance, build
 
@@ -30,9 +33,21 @@ async def get(entrance: Entrance, path: str) -> tuple[int, Any]:
     return start["status"], msgspec.json.decode(body["body"])
 
 
+@contextmanager
+def unreachable() -> Iterator[None]:
+    """Another address for the database of pages, where nobody listens."""
+    at = connections.settings["default"]
+    before = at["HOST"]
+    at["HOST"] = "/nowhere"
+    try:
+        yield
+    finally:
+        at["HOST"] = before
+
+
 @pytest.mark.parametrize("role", ["all", "gateway", "web"])
 async def test_every_role_says_that_it_lives(role: str) -> None:
-    assert await get(build(role), "/healthz") == (200, {"status": "ok"})
+    assert await get(build(role), "/healthz") == (200, {"status": "ok", "loop_late_ms": 0})
 
 
 async def test_a_gateway_without_configuration_is_not_ready() -> None:
@@ -40,10 +55,24 @@ async def test_a_gateway_without_configuration_is_not_ready() -> None:
     assert status == 503
     assert facts["ready"] is False
     assert facts["nodes"] == 0
+    assert "there is no configuration yet" in facts["problems"]
+    assert (await get(build("gateway"), "/startupz"))[0] == 503
 
 
-async def test_pages_are_always_ready() -> None:
-    assert await get(build("web"), "/readyz") == (200, {"ready": True})
+async def test_pages_are_ready_with_their_database(database: str) -> None:
+    entrance = build("web")
+    assert await get(entrance, "/readyz") == (200, {"ready": True, "problems": []})
+    assert await get(entrance, "/startupz") == (200, {"started": True})
+    entrance.probes.stop()
+
+
+async def test_pages_say_that_their_database_is_not_there() -> None:
+    entrance = build("web")
+    with unreachable():
+        status, facts = await get(entrance, "/readyz")
+        assert (status, facts["problems"]) == (503, ["PostgreSQL cannot be reached"])
+        assert (await get(entrance, "/startupz"))[0] == 503
+    entrance.probes.stop()
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,9 @@ from controlplane.bridge.hygiene import PostgresHygiene
 from controlplane.bridge.keys import SnapshotKeys
 from controlplane.bridge.ledger import PostgresLedger
 from controlplane.bridge.limiter import RedisLimiter
+from controlplane.bridge.metrics import metrics_page
 from controlplane.bridge.node_links import LinkReporter
+from controlplane.bridge.own_figures import Figure, process_figures, readiness_figures
 from controlplane.bridge.recorder import PostgresRecorder
 from controlplane.bridge.safety import SafetyClient
 from controlplane.bridge.session import conninfo_from
@@ -169,8 +171,24 @@ class RunningGateway:
         """What this process tells Prometheus; empty before it has started."""
         if self._app is None:
             return b""
-        standing = standing_of(self, self._app, late_s=late_s)
-        return metrics_page(self._app.world, self.recorder, standing).to_bytes()
+        own = (
+            *readiness_figures(self.readiness()),
+            Figure("sluice_requests_under_way", "gauge", "Requests here now", self._app.serving),
+            Figure(
+                "sluice_configuration_age_seconds",
+                "gauge",
+                "Time since the configuration was last known to be the newest",
+                self.source.age_s,
+            ),
+            Figure(
+                "sluice_event_loop_late_seconds",
+                "gauge",
+                "How late the event loop came at worst in the last half minute",
+                late_s,
+            ),
+            *process_figures(),
+        )
+        return metrics_page(self._app.world, self.recorder, own).to_bytes()
 
     def _problems(self) -> list[str]:
         found = []

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Literal
 
-CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 Kind = Literal["counter", "gauge", "histogram"]
 Labels = Mapping[str, str]
 

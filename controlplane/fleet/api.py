@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from django.conf import settings
 from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -14,9 +13,10 @@ from rest_framework.response import Response
 from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.catalog.selectors import pool_find
 from controlplane.core.api import ApiView, failed
-from controlplane.core.api_callers import bearer, same
+from controlplane.core.api_callers import bearer
 from controlplane.core.api_schema import operation
 from controlplane.core.audit import OPERATOR
+from controlplane.core.scrape import may_scrape
 from controlplane.fleet import bodies
 from controlplane.fleet.bodies import digest_json, node_json, signal_json, token_json
 from controlplane.fleet.digests import digest_decide
@@ -246,4 +246,4 @@ def may_read_metrics(request: Any) -> bool:
     if given is None:
         user = getattr(request, "user", None)
         return bool(user is not None and user.is_active and getattr(user, "is_staff", False))
-    return same(given, settings.METRICS_TOKEN) or same(given, settings.OPERATOR_TOKEN)
+    return may_scrape(given)

@@ -1,23 +1,15 @@
-"""`/metrics`: pools for Prometheus. Queue depth and utilization are figures apart.
-
-Read by whoever sends the metrics token (`SLUICE_METRICS_TOKEN`, or the file `metrics-token` among
-the installation's secrets) or the operator's as a bearer token, or is signed in as staff.
-"""
+"""Pools for Prometheus. Queue depth and utilization are figures apart."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
-from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
-from django.views.decorators.http import require_GET
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeHistogramMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from controlplane.core.audit import OPERATOR
-from controlplane.fleet.api import may_read_metrics
 from controlplane.fleet.overview import waiting_by_model
 from controlplane.fleet.selectors import cold_starts
 from controlplane.fleet.signals import Signal, signals
@@ -98,18 +90,3 @@ def _buckets(seconds: Sequence[float]) -> list[tuple[str, float]]:
         counts[bisect_left(COLD_START_BOUNDS_S, value)] += 1
     bounds = [*(str(bound) for bound in COLD_START_BOUNDS_S), "+Inf"]
     return [(bound, sum(counts[: place + 1])) for place, bound in enumerate(bounds)]
-
-
-@require_GET
-def metrics(request: HttpRequest) -> HttpResponse:
-    """The text that Prometheus scrapes."""
-    if not may_read_metrics(request):
-        return HttpResponse(
-            "Send the metrics token as a bearer token.\n",
-            status=401,
-            content_type="text/plain; charset=utf-8",
-            headers={"WWW-Authenticate": "Bearer"},
-        )
-    registry = CollectorRegistry()
-    registry.register(FleetCollector())
-    return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,23 @@
+"""Who may read figures by bearer token: Prometheus and autoscalers. Needs no database, since
+gateway processes ask it, too.
+"""
+
+from __future__ import annotations
+
+import hmac
+
+from django.conf import settings
+
+CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+# Where in a request's scope a gateway's own figures travel to the view that has the rest.
+OWN_METRICS = "sluice.metrics"
+REFUSED = "Send the metrics token as a bearer token.\n"
+
+
+def may_scrape(token: str) -> bool:
+    """Whether it is the metrics token or the operator's, in constant time."""
+    given = token.encode()
+    return any(
+        hmac.compare_digest(given, known.encode())
+        for known in (settings.METRICS_TOKEN, settings.OPERATOR_TOKEN)
+    )
