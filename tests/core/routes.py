@@ -62,6 +62,7 @@ BILLING = "api/billing/organizations/<uuid:organization_id>"
 SEES = {STAFF: 200}
 NOT_STAFF = {OTHER_OWNER: 403}
 GRANT_PAGE = "grants/<hexid:organization_id>/<hexid:grant_id>/<slug:decision>"
+HYGIENE = "organizations/<uuid:organization_id>/hygiene"
 RULES = {"rules": [], "note": ""}
 OF_ORGANIZATION = "api/organizations/<uuid:organization_id>"
 ADMIN_KEYS = f"{OF_ORGANIZATION}/admin-keys"
@@ -136,6 +137,10 @@ ROUTES: tuple[Route, ...] = (
     # Pages: overview, requests, playground
     R("GET", "", Action.ORGANIZATION_VIEW),
     R("GET", "overview/<slug:chart>.csv", Action.ORGANIZATION_VIEW),
+    R("GET", "latency", Action.ORGANIZATION_VIEW),
+    R("GET", "latency/<slug:chart>.csv", Action.ORGANIZATION_VIEW),
+    R("GET", "cache", Action.ORGANIZATION_VIEW),
+    R("GET", "cache/<slug:chart>.csv", Action.ORGANIZATION_VIEW),
     R("GET", "requests", Action.REQUEST_VIEW),
     R("GET", "requests.csv", Action.REQUEST_VIEW),
     R("GET", "requests/<hexid:request_id>", Action.REQUEST_VIEW),
@@ -263,6 +268,8 @@ ROUTES: tuple[Route, ...] = (
     R("GET", "margin", Action.MARGIN_VIEW),
     R("GET", "margin.csv", Action.MARGIN_VIEW),
     R("GET", "api/billing/margin", Action.MARGIN_VIEW),
+    # Insights
+    R("GET", f"api/insights/{HYGIENE}", Action.REQUEST_VIEW),
     # Pages: fleet and routing, for staff
     R("GET", "fleet", Action.FLEET_VIEW),
     R("GET", "fleet/tokens", Action.FLEET_MANAGE),

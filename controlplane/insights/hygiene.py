@@ -1,0 +1,122 @@
+"""What each key spends for nothing, as gateways counted it; of an organization, by days."""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.db.models import Sum
+
+from controlplane.core.audit import Actor
+from controlplane.core.permissions import Action
+from controlplane.insights.models import HygieneHour
+from controlplane.kernel.hygiene import KINDS
+from controlplane.telemetry.reading import bounded_read
+from controlplane.tenants.access import require
+from controlplane.tenants.selectors_names import names_of
+
+LOOKED, LEFT_OUT = "looked", "left_out"
+KEYS_MAX = 500
+DAYS_DEFAULT, DAYS_MAX = 7, 90
+PLAYGROUND = "Playground"
+
+
+@dataclass(frozen=True)
+class Waste:
+    """Findings of one kind: requests that had it, and what mending them would have saved.
+
+    They are of the requests that were looked at, scaled to all: estimates.
+    """
+
+    kind: str
+    requests: int
+    tokens: int
+    nano: int
+
+    @property
+    def what(self) -> str:
+        """In words."""
+        return KINDS[self.kind][0]
+
+    @property
+    def fix(self) -> str:
+        """How to end it."""
+        return KINDS[self.kind][1]
+
+
+@dataclass(frozen=True)
+class KeyHygiene:
+    """One key: all its served requests, how many were looked at, and its waste, dearest first."""
+
+    key: uuid.UUID | None
+    label: str
+    requests: int
+    looked: int
+    tokens: int
+    nano: int
+    wastes: list[Waste] = field(default_factory=list)
+
+    @property
+    def largest(self) -> Waste | None:
+        """What to mend first; sums over kinds would count overlapping savings twice."""
+        return max(self.wastes, key=lambda waste: (waste.nano, waste.tokens), default=None)
+
+
+@dataclass(frozen=True)
+class Hygiene:
+    """All keys together, and each, the one that could save most first."""
+
+    whole: KeyHygiene
+    keys: list[KeyHygiene]
+
+
+Counts = dict[str, tuple[int, int, int]]
+
+
+def hygiene_read(
+    *, actor: Actor, organization: uuid.UUID, start: datetime, end: datetime
+) -> Hygiene:
+    """Of hours that begin in [start, end); raises TooMuchToRead."""
+    require(actor, Action.REQUEST_VIEW, organization)
+    _, _, labels = names_of(organization)
+    by_key: dict[uuid.UUID, Counts] = defaultdict(dict)
+    whole: Counts = {}
+    with bounded_read([organization]):
+        rows = HygieneHour.objects.filter(
+            organization=organization, hour__gte=start, hour__lt=end
+        ).values_list("key", "kind")
+        sums = rows.annotate(Sum("requests"), Sum("tokens"), Sum("nano")).order_by()
+        for key, kind, *figures in sums:
+            requests, tokens, nano = map(int, figures)
+            by_key[key][kind] = requests, tokens, nano
+            before = whole.get(kind, (0, 0, 0))
+            whole[kind] = before[0] + requests, before[1] + tokens, before[2] + nano
+    found = [_of(key, labels.get(key, PLAYGROUND), counts) for key, counts in by_key.items()]
+    found.sort(key=lambda one: (-(one.largest.nano if one.largest else 0), one.label))
+    return Hygiene(_of(None, "", whole), found[:KEYS_MAX])
+
+
+def _of(key: uuid.UUID | None, label: str, counts: Counts) -> KeyHygiene:
+    looked, left_out = counts.get(LOOKED, (0, 0, 0)), counts.get(LEFT_OUT, (0, 0, 0))
+    requests = looked[0] + left_out[0]
+    wastes = [
+        Waste(kind, *(_scaled(figure, requests, looked[0]) for figure in counts[kind]))
+        for kind in KINDS
+        if kind in counts
+    ]
+    wastes.sort(key=lambda waste: (-waste.nano, -waste.tokens))
+    return KeyHygiene(
+        key=key,
+        label=label,
+        requests=requests,
+        looked=looked[0],
+        tokens=looked[1] + left_out[1],
+        nano=looked[2] + left_out[2],
+        wastes=wastes,
+    )
+
+
+def _scaled(figure: int, requests: int, looked: int) -> int:
+    return figure * requests // looked if looked else figure
