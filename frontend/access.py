@@ -135,6 +135,11 @@ class Viewer:
         return self.may(Action.LEDGER_VIEW)
 
     @property
+    def sees_fleet(self) -> bool:
+        """Whether nodes are more than names to them."""
+        return self.may(Action.FLEET_VIEW)
+
+    @property
     def makes_keys(self) -> bool:
         """Whether the page offers to create keys."""
         return self.may(Action.KEY_CREATE)

@@ -8,7 +8,13 @@ from datetime import datetime
 
 from django.db.models import Sum
 
-from controlplane.billing.models import POSTING_KINDS, Budget, Transfer, TransferKind
+from controlplane.billing.models import (
+    POSTING_KINDS,
+    Budget,
+    JournalEntry,
+    Transfer,
+    TransferKind,
+)
 from controlplane.billing.selectors import budgets_of, transfers_of
 from controlplane.telemetry.reading import bounded_read
 from controlplane.telemetry.selectors_requests import id_floor
@@ -20,6 +26,13 @@ def request_lines(*, organizations: Iterable[uuid.UUID], request: uuid.UUID) -> 
     """Ledger lines of one request of these organizations, in the order of their slots."""
     with bounded_read(organizations):
         return transfers_of(request)
+
+
+def request_reversals(*, organization: uuid.UUID, request: uuid.UUID) -> list[JournalEntry]:
+    """What was given back of a request's charge, oldest first."""
+    with bounded_read([organization]):
+        rows = JournalEntry.objects.filter(organization=organization, reverses=request)
+        return list(rows.order_by("booked_at", "id"))
 
 
 def request_charge(*, organization: uuid.UUID, request: uuid.UUID) -> int | None:

@@ -32,6 +32,11 @@ def price_list(*, model: Model) -> list[PriceVersion]:
     return list(PriceVersion.objects.filter(model=model).order_by("-version"))
 
 
+def price_find(*, model: str, version: int) -> PriceVersion | None:
+    """One version of the prices of the model of that name."""
+    return PriceVersion.objects.filter(model__name=model, version=version).first()
+
+
 def price_in_force(*, model: Model, at: datetime) -> Price | None:
     """What all pay: the version that took effect last; of two at the same moment the later one."""
     row = (

@@ -37,6 +37,12 @@ def node_get(*, user: Actor, name: str) -> Node:
     return Node.objects.get(name=name)
 
 
+def node_hardware(*, name: str) -> dict[str, str]:
+    """Engine, device and number format of a node as it last said, for whoever it served."""
+    facts = Node.objects.filter(name=name).values_list("facts", flat=True).first() or {}
+    return {word: str(facts[word]) for word in ("engine", "device", "dtype") if facts.get(word)}
+
+
 def node_find(*, user: Actor, node_id: uuid.UUID) -> Node:
     """A node by id, for staff; raises ObjectDoesNotExist."""
     require(user, Action.FLEET_VIEW)

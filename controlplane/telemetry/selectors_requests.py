@@ -25,7 +25,7 @@ VOLUME_MS_MAX = 1_000
 FAILED = Q(status__gte=FAILED_FROM) & ~Q(status=CLIENT_LEFT)
 SERVER_FAILED_FROM = 500
 # Stored names of the answers' endings; a request that never got so far has none.
-FINISHES = ("stop", "length", "content_filter")
+FINISHES = ("stop", "length", "tool_calls", "content_filter")
 Ranked = Literal["total_us", "ttft_us", "cost_nano"]
 
 

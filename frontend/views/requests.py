@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from django.http import HttpRequest, HttpResponse
@@ -11,9 +12,12 @@ from django.utils import timezone
 from django.utils.cache import patch_vary_headers
 from django.views.decorators.http import require_GET
 
-from controlplane.billing.selectors_pages import request_lines
-from controlplane.catalog.selectors import model_list, pool_list
+from controlplane.billing.models import POSTING_KINDS, Transfer
+from controlplane.billing.selectors_pages import request_lines, request_reversals
+from controlplane.catalog.models import PriceVersion
+from controlplane.catalog.selectors import model_list, pool_list, price_find
 from controlplane.core.permissions import Action
+from controlplane.fleet.selectors import node_hardware
 from controlplane.kernel.spans import unpack_spans
 from controlplane.telemetry.models import RequestRecord
 from controlplane.telemetry.reading import TooMuchToRead
@@ -50,6 +54,7 @@ from frontend.shares import Share, make_shares
 from frontend.statuses import status_of
 from frontend.volume import VolumeBars, volume_bars
 from frontend.waterfall import make_waterfall
+from frontend.why import Evidence, read_document, reasons
 
 
 @dataclass(frozen=True)
@@ -160,6 +165,12 @@ def request_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return answer
 
 
+def _price(transfers: Iterable[Transfer]) -> PriceVersion | None:
+    """The version that the charge names; None where nothing was charged."""
+    charge = next((line for line in transfers if line.kind in POSTING_KINDS), None)
+    return price_find(model=charge.model, version=charge.price_version) if charge else None
+
+
 @page(Action.REQUEST_VIEW)
 @require_GET
 def request_detail(request: HttpRequest, viewer: Viewer, request_id: uuid.UUID) -> HttpResponse:
@@ -172,14 +183,16 @@ def request_detail(request: HttpRequest, viewer: Viewer, request_id: uuid.UUID) 
         request_filter(filters, record.organization, within), request_id
     )
     labels = key_labels(viewer)
-    lines = ledger_lines(
-        request_lines(organizations=seen, request=request_id), **payer_names(viewer, record)
-    )
+    transfers = request_lines(organizations=seen, request=request_id)
+    reversals = request_reversals(organization=record.organization, request=request_id)
+    names = payer_names(viewer, record)
+    lines = ledger_lines(transfers, **names)
+    label = key_label(labels, record.key)
     waterfall = make_waterfall(unpack_spans(bytes(record.spans)), record.total_us, record.ttft_us)
     context = {
         "viewer": viewer,
         "here": "requests",
-        "row": RequestRow(record, key_label(labels, record.key)),
+        "row": RequestRow(record, label),
         "record": record,
         "waterfall": waterfall,
         "queue_us": waterfall.find("s5_infer.queue"),
@@ -189,7 +202,20 @@ def request_detail(request: HttpRequest, viewer: Viewer, request_id: uuid.UUID) 
         "uncached_tokens": record.prompt_tokens - record.cached_tokens,
         "receipt": read_receipt(bytes(record.receipt)),
         "miss": read_miss(bytes(record.receipt), staff=viewer.user.is_staff),
+        "reasons": reasons(
+            Evidence(
+                record=record,
+                key_label=label,
+                project=names["project"],
+                lines=transfers,
+                reversals=reversals,
+                price=_price(transfers),
+                receipt=read_document(bytes(record.receipt)),
+            )
+        ),
+        "hardware": node_hardware(name=record.node) if record.node else {},
         "lines": lines,
+        "reversals": reversals,
         "accounts": account_names(lines),
         "filter_query": filters.query(within),
         "newer": newer,
