@@ -6,15 +6,15 @@ series, a flush repeats the whole minute under the gateway's own writer id.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable
 from functools import partial
 
 from controlplane.bridge.arrays import int_array, plain_array
 from controlplane.bridge.lane import Call
-from controlplane.bridge.series import MINUTE_S, PROMPT_BUCKETS
+from controlplane.bridge.series import MINUTE_S
 from controlplane.gateway.ports import RequestRecord
 from controlplane.kernel.clock import wall_s
+from controlplane.kernel.measures import prompt_bucket
 from controlplane.kernel.objectives import INSTALLATION, Objective, judge
 
 ROWS_PER_CALL_MAX = 500
@@ -55,7 +55,7 @@ class ObjectiveCounts:
         if not known:
             return
         minute_s = int(wall_s()) // MINUTE_S * MINUTE_S
-        bucket = bisect_left(PROMPT_BUCKETS, record.prompt_tokens)
+        bucket = prompt_bucket(record.prompt_tokens)
         for organization in (INSTALLATION, record.organization):
             for objective in known.get(organization, ()):
                 good = judge(objective, record, bucket)

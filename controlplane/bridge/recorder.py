@@ -24,7 +24,15 @@ from controlplane.bridge.arrays import (
 from controlplane.bridge.lane import Call, Lane
 from controlplane.bridge.objectives import STATEMENT as COUNT_OBJECTIVES
 from controlplane.bridge.objectives import ObjectiveCounts
-from controlplane.bridge.series import Depth, Minute, Minutes, SeriesKey, UsageKey, measures_of
+from controlplane.bridge.series import (
+    Depth,
+    Exemplar,
+    Minute,
+    Minutes,
+    Sample,
+    SeriesKey,
+    UsageKey,
+)
 from controlplane.bridge.totals import Sums, Totals
 from controlplane.gateway.nodes.drafts import Drafts
 from controlplane.gateway.ports import RequestRecord
@@ -32,10 +40,12 @@ from controlplane.kernel.clock import monotonic_s, wall_s
 
 QUEUE_MAX = 20_000
 ROWS_MAX = 200
-GROUPS_PER_CALL_MAX = 4
+KEYS_PER_CALL_MAX = 4
+EXEMPLARS_PER_CALL_MAX = 200
 USAGE_PER_CALL_MAX = 100
 ROWS_FLUSH_S = 0.2
 SERIES_FLUSH_S = 3.0
+FOLDS_MAX = 1_000
 DRAIN_S = 5.0
 DRAIN_POLL_S = 0.02
 LOG_REFUSED_S = 5.0
@@ -43,7 +53,8 @@ STATEMENTS = {
     b"record": b"SELECT telemetry_record($1::uuid[],$2::bigint[],$3::text[],$4::text[],$5::text[],"
     b"$6::text[],$7::text[])",
     b"merge": b"SELECT telemetry_merge($1::uuid,$2::bigint[],$3::uuid[],$4::uuid[],$5::text[],"
-    b"$6::text[],$7::text[],$8::smallint[],$9::smallint[],$10::text[])",
+    b"$6::text[],$7::smallint[],$8::smallint[],$9::text[])",
+    b"show": b"SELECT telemetry_exemplars($1::text[],$2::text[],$3::text[],$4::text[])",
     b"count": b"SELECT telemetry_count($1::uuid,$2::bigint[],$3::uuid[],$4::uuid[],$5::uuid[],"
     b"$6::text[],$7::text[],$8::text[])",
     b"objectives": COUNT_OBJECTIVES,
@@ -69,6 +80,7 @@ class PostgresRecorder:
         self._ticker: asyncio.Task[None] | None = None
         self._series_refused = 0
         self._logged_at_s = -LOG_REFUSED_S
+        self._written_s = monotonic_s()
         self.dropped = 0
 
     @property
@@ -76,8 +88,18 @@ class PostgresRecorder:
         """Requests without series of their own, since there were too many, and series refused."""
         return self._minutes.overflowed + self._series_refused
 
+    def facts(self) -> dict[str, object]:
+        """How fresh and how whole what pages show of this gateway is."""
+        return {
+            "rows_waiting": len(self._rows),
+            "rows_dropped": self.dropped,
+            "series_dropped": self.dropped_series,
+            "written_s_ago": round(monotonic_s() - self._written_s, 1),
+        }
+
     def sums(self) -> Sums:
         """What this gateway has counted since it started."""
+        self._minutes.fold_all()
         return self.totals.sums(self._minutes.kept())
 
     def start(self) -> None:
@@ -101,6 +123,7 @@ class PostgresRecorder:
             # What is in flight is in no queue, and comes back to one when it is lost.
             if not (self._queued() or self._lane.busy):
                 return True
+            self._minutes.fold_all()
             self._rows_due = self._series_due = True
             self._lane.wake()
             await asyncio.sleep(DRAIN_POLL_S)
@@ -127,6 +150,12 @@ class PostgresRecorder:
         """Count tokens that nodes drafted since the last call."""
         self._minutes.drafts(taken, wall_s())
 
+    def note(self, samples: Iterable[Sample]) -> None:
+        """Record values of gauges and events of now."""
+        now_s = wall_s()
+        for sample in samples:
+            self._minutes.note(sample, now_s)
+
     def connected(self) -> None:
         """Nothing must come first: every write can be repeated."""
 
@@ -142,7 +171,8 @@ class PostgresRecorder:
             if (call := self.objectives.next_call(self._writer)) is not None:
                 return call
             for minute in self._minutes.dirty():
-                return self._usage_call(minute) if minute.dirty_usage else self._merge_call(minute)
+                if (call := self._series_call(minute)) is not None:
+                    return call
             self._series_due = False
         return None
 
@@ -158,8 +188,16 @@ class PostgresRecorder:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(SERIES_FLUSH_S)
+            await self._fold()
             self._series_due = True
             self._lane.wake()
+
+    async def _fold(self) -> None:
+        """Bit by bit: requests come first. What ends meanwhile waits for the next time."""
+        for _ in range(FOLDS_MAX):
+            if not self._minutes.fold():
+                return
+            await asyncio.sleep(0)
 
     def _record_call(self, rows: list[RequestRecord]) -> Call:
         return Call(
@@ -196,15 +234,23 @@ class PostgresRecorder:
             message=message,
         )
 
+    def _series_call(self, minute: Minute) -> Call | None:
+        """The next write of a minute; None where only requests that are not folded are left."""
+        if minute.dirty_usage:
+            return self._usage_call(minute)
+        if minute.dirty:
+            return self._merge_call(minute)
+        return self._show_call(minute) if minute.exemplars else None
+
     def _merge_call(self, minute: Minute) -> Call:
-        size = min(len(minute.dirty_groups), GROUPS_PER_CALL_MAX)
-        keys = [minute.dirty_groups.pop() for _ in range(size)]
+        size = min(len(minute.dirty), KEYS_PER_CALL_MAX)
+        keys = [minute.dirty.pop() for _ in range(size)]
         return Call(
             statement=b"merge",
             parameters=[self._writer, *_series_parameters(minute, keys)],
-            answered=_nothing,
+            answered=self._series_written,
             failed=partial(self._series_failed, len(keys)),
-            lost=partial(minute.dirty_groups.update, keys),
+            lost=partial(minute.dirty.update, keys),
         )
 
     def _usage_call(self, minute: Minute) -> Call:
@@ -213,10 +259,24 @@ class PostgresRecorder:
         return Call(
             statement=b"count",
             parameters=[self._writer, *_usage_parameters(minute, keys)],
-            answered=_nothing,
+            answered=self._series_written,
             failed=partial(self._series_failed, len(keys)),
             lost=partial(minute.dirty_usage.update, keys),
         )
+
+    def _show_call(self, minute: Minute) -> Call:
+        shown = minute.exemplars[:EXEMPLARS_PER_CALL_MAX]
+        del minute.exemplars[:EXEMPLARS_PER_CALL_MAX]
+        return Call(
+            statement=b"show",
+            parameters=_exemplar_parameters(minute.start_s, shown),
+            answered=self._series_written,
+            failed=partial(self._series_failed, len(shown)),
+            lost=partial(minute.exemplars.extend, shown),
+        )
+
+    def _series_written(self, _: bytes | None) -> None:
+        self._written_s = monotonic_s()
 
 
 def _nothing(_: bytes | None) -> None:
@@ -270,19 +330,26 @@ def _series_parameters(minute: Minute, keys: Sequence[SeriesKey]) -> list[bytes 
     rows = [
         (key, measure, histogram.to_bytes().hex())
         for key in keys
-        for measure, histogram in zip(measures_of(key), minute.groups[key], strict=True)
-        if histogram.buckets or histogram.zeros
+        for measure, histogram in minute.rows(key)
     ]
     return [
         int_array([minute.start_s] * len(rows)),
-        plain_array([key[0] for key, _, _ in rows]),
-        plain_array([key[1] for key, _, _ in rows]),
+        plain_array([key.organization for key, _, _ in rows]),
+        plain_array([key.project for key, _, _ in rows]),
         plain_array([measure for _, measure, _ in rows]),
-        text_array([key[2] for key, _, _ in rows]),
-        text_array([key[3] for key, _, _ in rows]),
-        int_array([key[4] for key, _, _ in rows]),
-        int_array([key[5] for key, _, _ in rows]),
+        word_array([(key.model, key.route, key.pool, key.region) for key, _, _ in rows]),
+        int_array([key.prompt_bucket for key, _, _ in rows]),
+        int_array([key.status_class for key, _, _ in rows]),
         plain_array([data for _, _, data in rows]),
+    ]
+
+
+def _exemplar_parameters(minute_s: int, shown: Sequence[Exemplar]) -> list[bytes | None]:
+    return [
+        nested_array([(*each.owner[:2], each.request.hex()) for each in shown]),
+        plain_array([each.measure for each in shown]),
+        text_array([each.owner[2] for each in shown]),
+        nested_array([map(str, (minute_s, each.octave, each.value_us)) for each in shown]),
     ]
 
 

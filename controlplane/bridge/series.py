@@ -1,4 +1,4 @@
-"""Histograms and usage of the present minutes, in memory, with a bound on the number of series.
+"""Series and usage of the present minutes, in memory, with a bound on the number of series.
 
 Every flush writes a minute's whole state so far under the gateway's own writer id, so that repeats
 change nothing. Not a store: what is flushed and over is forgotten.
@@ -6,58 +6,75 @@ change nothing. Not a store: what is flushed and over is forgotten.
 
 from __future__ import annotations
 
-from array import array
-from collections import Counter
-from collections.abc import Callable, Iterable
-from math import ceil, log2
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from controlplane.bridge.measured import Batch, Gaps, OwnBatch, Sheet, Times, gaps_of, times_of
 from controlplane.gateway.nodes.drafts import Drafts
 from controlplane.gateway.ports import RequestRecord
-from controlplane.kernel.gauges import ACCEPTED, DRAFTED, GAUGES, SAMPLES
-from controlplane.kernel.histogram import BUCKETS_PER_OCTAVE, Histogram
-from controlplane.kernel.spans import INDEX, STAGES
+from controlplane.kernel.gauges import ACCEPTED, DRAFTED, GAUGES
+from controlplane.kernel.histogram import Histogram
+from controlplane.kernel.measures import (
+    HEADLINES,
+    MEASURES,
+    OWN_MEASURES,
+    PREEMPTED,
+    prompt_bucket,
+)
 from controlplane.kernel.statuses import CLIENT_LEFT, FAILED_FROM
 
-STAGE_NAMES = tuple(name for name, _, _ in STAGES)
-MEASURES = (
-    *STAGE_NAMES,
-    "total",
-    "overhead",
-    "queue",
-    "prefill",
-    "decode",
-    "network",
-    "ttft",
-    "inter_token",
-    "tokens_per_s",
-)
-PROJECT_MEASURES = ("total", "ttft", "inter_token")
-PROMPT_BUCKETS = (256, 1_024, 4_096, 16_384, 65_536)
 OTHER = "other"
 ALL_MODELS = ""
-# No request has this prompt bucket or class of status.
-SAMPLED = -1
+# Of any length, of any status.
+ANY = -1
 EVERYONE = "0" * 32
 MINUTE_S = 60
-GROUPS_MAX = 500
-PROJECTS_MAX = 2_000
+SERIES_MAX = 10_000
+SAMPLED_MAX = 500
+OWNERS_MAX = 2_000
+EXEMPLARS_MAX = 20_000
+BATCHES_MAX = 256
+# Folding this many takes under a millisecond.
+FOLDED_AT_ONCE = 16
 COUNTERS_MAX = 20_000
 MINUTES_MAX = 15
 USAGE_COUNTS = 9
 
-_STAGE_SPANS = tuple(INDEX[name] for name in STAGE_NAMES)
-_NODE_SPANS = tuple(INDEX[f"s5_infer.{name}"] for name in ("queue", "prefill", "decode", "network"))
-_INFER = INDEX["s5_infer"]
-_MILLI_TOKENS = 1_000 * 1_000_000
-# Nearly every gap between tokens is under 65 ms, and a table is five times faster than a logarithm.
-_BUCKET_OF = array(
-    "h", [0, *(ceil(log2(value) * BUCKETS_PER_OCTAVE) for value in range(1, 65_536))]
-)
-_TABLE_SIZE = len(_BUCKET_OF)
-
-SeriesKey = tuple[str, str, str, str, int, int]
+BatchKey = tuple[str, str, str, str, int, int]
+Owner = tuple[str, str, str]
 UsageKey = tuple[str, str, str, str, str]
+
+
+class SeriesKey(NamedTuple):
+    """What the series of a sheet are of; at most one dimension beside the model is set."""
+
+    organization: str = EVERYONE
+    project: str = EVERYONE
+    model: str = ALL_MODELS
+    route: str = ""
+    pool: str = ""
+    region: str = ""
+    prompt_bucket: int = ANY
+    status_class: int = ANY
+
+
+class Exemplar(NamedTuple):
+    """A request that took `value_us`, which has `octave` bits."""
+
+    owner: Owner
+    measure: str
+    octave: int
+    value_us: int
+    request: bytes
+
+
+class Sample(NamedTuple):
+    """One value of a gauge or an event, of a model in a pool; blank for all of them."""
+
+    model: str
+    pool: str
+    measure: str
+    value: int
 
 
 class Depth(NamedTuple):
@@ -84,97 +101,177 @@ class Minute:
 
     def __init__(self, start_s: int) -> None:
         self.start_s = start_s
-        self.groups: dict[SeriesKey, list[Histogram]] = {}
+        self.sheets: dict[SeriesKey, Sheet] = {}
+        self.samples: dict[SeriesKey, dict[str, Histogram]] = {}
         self.usage: dict[UsageKey, list[int]] = {}
-        self.dirty_groups: set[SeriesKey] = set()
+        self.dirty: set[SeriesKey] = set()
         self.dirty_usage: set[UsageKey] = set()
-        self.projects = 0
+        self.exemplars: list[Exemplar] = []
         self.overflowed = 0
+        self._batches: dict[BatchKey, Batch] = {}
+        self._own: dict[Owner, OwnBatch] = {}
+        self._shown: dict[Owner, dict[str, int]] = {}
+        self._series = 0
 
     @property
     def clean(self) -> bool:
         """Whether everything is written."""
-        return not self.dirty_groups and not self.dirty_usage
+        return not (self.dirty or self.dirty_usage or self.exemplars or self.unfolded)
+
+    @property
+    def unfolded(self) -> bool:
+        """Whether requests wait to be added to their series."""
+        return bool(self._batches or self._own)
 
     def add(self, record: RequestRecord) -> None:
         """Count one finished request."""
-        gaps = _gaps(record.inter_token_us)
-        bucket = _prompt_bucket(record.prompt_tokens)
-        self._add_global(record, bucket, gaps)
-        self._add_project(record, gaps)
+        times, gaps = times_of(record.spans), gaps_of(record.inter_token_us)
+        self._add_everyone(record, times, gaps)
+        self._add_own(record, times, gaps)
         self._add_usage(record)
+
+    def fold(self, most: int = FOLDED_AT_ONCE) -> bool:
+        """Add up to so many batches to their series; whether any are left."""
+        for _ in range(most):
+            if self._batches:
+                self._fold_everyone(*self._batches.popitem())
+            elif self._own:
+                self._fold_own(*self._own.popitem())
+        return self.unfolded
+
+    def fold_all(self) -> None:
+        """Add all."""
+        while self.fold():
+            pass
+
+    def rows(self, key: SeriesKey) -> Iterator[tuple[str, Histogram]]:
+        """Measures and histograms of one key; those without values are left out."""
+        if key in self.sheets:
+            yield from self.sheets[key].histograms().items()
+        yield from self.samples.get(key, {}).items()
 
     def sample(self, depths: Iterable[Depth]) -> None:
         """Note how many requests wait at this moment."""
         for depth in depths:
-            self._add_sampled(depth.model, dict(zip(GAUGES, depth.values, strict=True)))
+            for name, value in zip(GAUGES, depth.values, strict=True):
+                self.note(Sample(depth.model, "", name, value))
 
     def drafts(self, taken: Iterable[Drafts]) -> None:
-        """Count drafts, for their model and for all models together."""
-        for model, drafted, accepted in taken:
+        """Count what nodes told, for their model and for all models together."""
+        for model, drafted, accepted, preempted in taken:
             values = {DRAFTED: drafted, ACCEPTED: accepted}
-            self._add_sampled(ALL_MODELS, values)
-            self._add_sampled(model, values)
+            if preempted:
+                values[PREEMPTED] = preempted
+            for name, value in values.items():
+                self.note(Sample(ALL_MODELS, "", name, value))
+                self.note(Sample(model, "", name, value))
 
-    def _add_sampled(self, model: str, values: dict[str, int]) -> None:
-        key = (EVERYONE, EVERYONE, model, "", SAMPLED, SAMPLED)
-        group = self.groups.get(key)
+    def note(self, sample: Sample) -> None:
+        """Record one value."""
+        key = SeriesKey(model=sample.model, pool=sample.pool)
+        group = self.samples.get(key)
         if group is None:
-            if len(self.groups) - self.projects >= GROUPS_MAX:
+            if len(self.samples) >= SAMPLED_MAX:
                 self.overflowed += 1
                 return
-            group = self.groups[key] = [Histogram() for _ in SAMPLES]
-        self.dirty_groups.add(key)
-        for name, value in values.items():
-            group[SAMPLES.index(name)].record(value)
+            group = self.samples[key] = {}
+        self.dirty.add(key)
+        histogram = group.get(sample.measure)
+        if histogram is None:
+            histogram = group[sample.measure] = Histogram()
+        histogram.record(sample.value)
 
-    def _add_global(self, record: RequestRecord, bucket: int, gaps: Histogram | None) -> None:
-        key = (EVERYONE, EVERYONE, record.model, record.route, bucket, record.status // 100)
-        group = self.groups.get(key)
-        if group is None:
-            if len(self.groups) - self.projects >= GROUPS_MAX:
-                self.overflowed += 1
-                key = (EVERYONE, EVERYONE, OTHER, OTHER, bucket, record.status // 100)
-            group = self.groups.setdefault(key, [Histogram() for _ in MEASURES])
-        self.dirty_groups.add(key)
-        spans = array("i")
-        spans.frombytes(record.spans)
-        half = len(spans) // 2
-        place = 0
-        for index in _STAGE_SPANS:
-            if spans[index] >= 0:
-                group[place].record(spans[half + index])
-            place += 1
-        group[place].record(record.total_us)
-        if spans[_INFER] >= 0:
-            group[place + 1].record(record.total_us - spans[half + _INFER])
-        place += 2
-        for index in _NODE_SPANS:
-            if spans[index] >= 0:
-                group[place].record(spans[half + index])
-            place += 1
-        if record.ttft_us >= 0:
-            group[place].record(record.ttft_us)
-        if gaps is not None:
-            group[place + 1].merge(gaps)
-            if gaps.total > 0 and record.output_tokens > 1:
-                group[place + 2].record((record.output_tokens - 1) * _MILLI_TOKENS // gaps.total)
+    def _add_everyone(self, record: RequestRecord, times: Times, gaps: Gaps | None) -> None:
+        key = (
+            record.model,
+            record.route,
+            record.pool,
+            record.region,
+            prompt_bucket(record.prompt_tokens),
+            record.status // 100,
+        )
+        batch = self._batches.get(key)
+        if batch is None:
+            if len(self._batches) >= BATCHES_MAX:
+                self._fold_everyone(*self._batches.popitem())
+            batch = self._batches[key] = Batch()
+        batch.add(record, times, gaps)
 
-    def _add_project(self, record: RequestRecord, gaps: Histogram | None) -> None:
-        key = (record.organization, record.project, record.model, "", -1, -1)
-        group = self.groups.get(key)
-        if group is None:
-            if self.projects >= PROJECTS_MAX:
+    def _add_own(self, record: RequestRecord, times: Times, gaps: Gaps | None) -> None:
+        owner = (record.organization, record.project, record.model)
+        shown = self._shown.get(owner)
+        if shown is None:
+            if len(self._shown) >= OWNERS_MAX:
                 self.overflowed += 1
                 return
-            self.projects += 1
-            group = self.groups[key] = [Histogram() for _ in PROJECT_MEASURES]
-        self.dirty_groups.add(key)
-        group[0].record(record.total_us)
-        if record.ttft_us >= 0:
-            group[1].record(record.ttft_us)
-        if gaps is not None:
-            group[2].merge(gaps)
+            shown = self._shown[owner] = {}
+        batch = self._own.get(owner)
+        if batch is None:
+            batch = self._own[owner] = OwnBatch()
+        batch.add(record, gaps)
+        self._show(owner, shown, record, times)
+
+    def _show(
+        self, owner: Owner, shown: dict[str, int], record: RequestRecord, times: Times
+    ) -> None:
+        """The first of a minute in its octave stands for it; the next minute's replaces it.
+
+        `shown` has a bit for each octave of a measure.
+        """
+        for measure, us in (("total", record.total_us), ("ttft", record.ttft_us), *times.stages):
+            octave = us.bit_length()
+            seen = shown.get(measure, 0)
+            if seen >> octave & 1 or us < 0 or len(self.exemplars) >= EXEMPLARS_MAX:
+                continue
+            shown[measure] = seen | 1 << octave
+            self.exemplars.append(Exemplar(owner, measure, octave, us, record.request))
+
+    def _fold_everyone(self, key: BatchKey, batch: Batch) -> None:
+        model, route, pool, region, bucket, status = key
+        wide, narrow = len(MEASURES), len(HEADLINES)
+        self._fold(SeriesKey(), wide, batch)
+        if model:
+            self._fold(SeriesKey(model=model), wide, batch)
+        self._fold(SeriesKey(model=model, prompt_bucket=bucket), narrow, batch)
+        self._fold(SeriesKey(model=model, status_class=status), narrow, batch)
+        if route:
+            self._fold(SeriesKey(model=model, route=route), narrow, batch)
+        if pool:
+            self._fold(SeriesKey(model=model, pool=pool), narrow, batch)
+        if region:
+            self._fold(SeriesKey(model=model, region=region), narrow, batch)
+
+    def _fold(self, key: SeriesKey, width: int, batch: Batch) -> None:
+        sheet = self._sheet(key, width)
+        if sheet is None:
+            self.overflowed += batch.requests
+            return
+        sheet.fold(batch.heads)
+        if width == len(MEASURES):
+            sheet.fold(batch.rests)
+        sheet.fold_sums(batch.totals, batch.maxima)
+
+    def _fold_own(self, owner: Owner, batch: OwnBatch) -> None:
+        organization, project, model = owner
+        for each in (project, EVERYONE):
+            for name in {model, ALL_MODELS}:
+                sheet = self._sheet(SeriesKey(organization, each, name), len(OWN_MEASURES))
+                if sheet is None:
+                    self.overflowed += batch.requests
+                    continue
+                sheet.fold(batch.counts)
+                sheet.fold_sums(batch.totals, batch.maxima)
+
+    def _sheet(self, key: SeriesKey, width: int) -> Sheet | None:
+        """Made where it is missing and there is room: what has none is in wider series alone."""
+        sheet = self.sheets.get(key)
+        if sheet is None:
+            if self._series + width > SERIES_MAX:
+                return None
+            self._series += width
+            sheet = self.sheets[key] = Sheet(width)
+        self.dirty.add(key)
+        return sheet
 
     def _add_usage(self, record: RequestRecord) -> None:
         key = (record.organization, record.project, record.key, record.model, record.route)
@@ -222,6 +319,20 @@ class Minutes:
         """Minutes that are not forgotten."""
         return list(self._minutes.values())
 
+    def note(self, sample: Sample, now_s: float) -> None:
+        """Record one value of now."""
+        self._minute(now_s).note(sample)
+
+    def fold(self) -> bool:
+        """Add some requests to their series; whether any are left."""
+        left = [minute.fold() for minute in self._minutes.values()]
+        return any(left)
+
+    def fold_all(self) -> None:
+        """Add all of them, which takes some milliseconds."""
+        for minute in self._minutes.values():
+            minute.fold_all()
+
     def dirty(self) -> list[Minute]:
         """Minutes with something to write, oldest first."""
         return [minute for minute in self._minutes.values() if not minute.clean]
@@ -245,35 +356,5 @@ class Minutes:
         past, self._minutes = self._minutes, {each.start_s: each for each in kept[surplus:]}
         for minute in past.values():
             if minute.start_s not in self._minutes:
+                minute.fold_all()
                 self._retired(minute)
-
-
-def measures_of(key: SeriesKey) -> tuple[str, ...]:
-    """The names of a group's histograms, in their order."""
-    if key[1] != EVERYONE:
-        return PROJECT_MEASURES
-    return SAMPLES if key[5] == SAMPLED else MEASURES
-
-
-def _gaps(inter_token_us: list[int]) -> Histogram | None:
-    """One request's gaps between tokens as a histogram of its own, to be merged twice."""
-    if not inter_token_us:
-        return None
-    made = Histogram()
-    size = _TABLE_SIZE
-    if min(inter_token_us) <= 0 or max(inter_token_us) >= size:
-        for value in inter_token_us:
-            made.record(value)
-        return made
-    table = _BUCKET_OF
-    made.buckets = dict(Counter([table[value] for value in inter_token_us]))
-    made.total = sum(inter_token_us)
-    made.maximum = max(inter_token_us)
-    return made
-
-
-def _prompt_bucket(tokens: int) -> int:
-    for place, bound in enumerate(PROMPT_BUCKETS):
-        if tokens <= bound:
-            return place
-    return len(PROMPT_BUCKETS)

@@ -1,8 +1,9 @@
 """Names and pace of the sampled figures: how many requests wait, where, how urgent they are and how
-long the first of them has; and tokens drafted.
+long the first of them has; tokens drafted; and how busy nodes are.
 
 Every gateway samples its own requests, and a node tells each draft to one gateway, so sums over
-gateways count nothing twice.
+gateways count nothing twice. Every gateway samples every node: only averages and maxima of those
+figures mean anything.
 """
 
 SAMPLE_S = 1.0
@@ -17,4 +18,11 @@ DRAFTED = "drafted"
 ACCEPTED = "accepted"
 GAUGES = (WAITING_IN_GATEWAY, WAITING_ON_NODES, WAITING, *WAITING_BY_PRIORITY, OLDEST_WAIT_MS)
 DRAFTS = (DRAFTED, ACCEPTED)
-SAMPLES = (*GAUGES, *DRAFTS)
+# Of all nodes that serve a model: sequences under way, and jobs that this gateway may send them.
+RUNNING = "running"
+CREDITS = "credits"
+# Of each node: sequences in its step, and how much of its KV pool is taken.
+BATCH = "batch"
+KV_USED_PERMILLE = "kv_used_permille"
+NODES = (RUNNING, CREDITS, BATCH, KV_USED_PERMILLE)
+SAMPLES = (*GAUGES, *DRAFTS, *NODES)

@@ -31,6 +31,9 @@ class Histogram:
         self.total = 0
         self.maximum = 0
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Histogram) and self.to_bytes() == other.to_bytes()
+
     @property
     def count(self) -> int:
         """Number of recorded values."""
@@ -55,6 +58,24 @@ class Histogram:
         self.total += other.total
         self.maximum = max(self.maximum, other.maximum)
 
+    def add_bytes(self, data: bytes | memoryview) -> None:
+        """Merge what `to_bytes` made; raises ValueError on a length that does not fit."""
+        if len(data) < _HEADER.size:
+            raise ValueError("histogram: truncated header")
+        size, zeros, total, maximum = _HEADER.unpack_from(data)
+        if len(data) != _HEADER.size + size * _BUCKET.size:
+            raise ValueError("histogram: length does not match its bucket count")
+        self.zeros += zeros
+        self.total += total
+        if maximum > self.maximum:
+            self.maximum = maximum
+        buckets = self.buckets
+        if not buckets:
+            self.buckets = dict(_BUCKET.iter_unpack(data[_HEADER.size :]))
+            return
+        for index, count in _BUCKET.iter_unpack(data[_HEADER.size :]):
+            buckets[index] = buckets.get(index, 0) + count
+
     def percentile(self, share: float) -> float | None:
         """Value at rank `share` (0..1], nearest rank; None when empty."""
         count = self.count
@@ -76,15 +97,10 @@ class Histogram:
         return head + b"".join(_BUCKET.pack(i, self.buckets[i]) for i in sorted(self.buckets))
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Histogram:
+    def from_bytes(cls, data: bytes | memoryview) -> Histogram:
         """Undo `to_bytes`; raises ValueError on a length that does not fit."""
-        if len(data) < _HEADER.size:
-            raise ValueError("histogram: truncated header")
         made = cls()
-        size, made.zeros, made.total, made.maximum = _HEADER.unpack_from(data)
-        if len(data) != _HEADER.size + size * _BUCKET.size:
-            raise ValueError("histogram: length does not match its bucket count")
-        made.buckets = dict(_BUCKET.iter_unpack(data[_HEADER.size :]))
+        made.add_bytes(data)
         return made
 
 

@@ -47,15 +47,23 @@ class RequestRecord(models.Model):
 
 
 class Series(models.Model):
-    """What a histogram is of; the zero UUID stands for all organizations and projects."""
+    """What a histogram is of.
+
+    The zero UUID stands for all organizations or projects, the blank model for all models. Of
+    route, pool, region, prompt bucket and status class at most one is set; blank (or -1) is any.
+    `dimension` is which one, counted from 1 in this order; PostgreSQL works it out.
+    """
 
     organization = models.UUIDField()
     project = models.UUIDField()
     measure = models.TextField()
     model = models.TextField()
     route = models.TextField()
+    pool = models.TextField()
+    region = models.TextField()
     prompt_bucket = models.SmallIntegerField()
     status_class = models.SmallIntegerField()
+    dimension = models.SmallIntegerField()
     data = models.BinaryField()
 
     class Meta:
@@ -68,11 +76,15 @@ class HistogramMinute(Series):
     """One writer's histogram of one minute; merge all writers' to read it."""
 
     pk = models.CompositePrimaryKey(
-        "minute",
-        "measure",
+        "organization",
         "project",
+        "measure",
+        "dimension",
+        "minute",
         "model",
         "route",
+        "pool",
+        "region",
         "prompt_bucket",
         "status_class",
         "writer",
@@ -91,12 +103,16 @@ class HistogramRollup(Series):
     """All writers merged, over `step_s` seconds from `at`."""
 
     pk = models.CompositePrimaryKey(
+        "organization",
+        "project",
+        "measure",
+        "dimension",
         "step_s",
         "at",
-        "measure",
-        "project",
         "model",
         "route",
+        "pool",
+        "region",
         "prompt_bucket",
         "status_class",
     )
@@ -108,6 +124,26 @@ class HistogramRollup(Series):
 
         managed = False
         db_table = "histogram_rollups"
+
+
+class Exemplar(models.Model):
+    """A request that took `value_us`, one for each octave of values in five minutes."""
+
+    pk = models.CompositePrimaryKey("organization", "measure", "at", "octave", "project", "model")
+    organization = models.UUIDField()
+    project = models.UUIDField()
+    measure = models.TextField()
+    model = models.TextField()
+    octave = models.SmallIntegerField()
+    at = models.DateTimeField()
+    value_us = models.BigIntegerField()
+    request = models.UUIDField()
+
+    class Meta:
+        """Kept 14 days."""
+
+        managed = False
+        db_table = "exemplars"
 
 
 class Usage(models.Model):

@@ -6,15 +6,15 @@ The present minute is there too: writers' rows that no roll-up has seen are read
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import connection
-from django.db.models import Max, Sum
+from django.db.models import Max, QuerySet, Sum
 
 from controlplane.kernel.histogram import Histogram
+from controlplane.kernel.measures import KNOWN
 from controlplane.telemetry.models import (
     HistogramMinute,
     HistogramRollup,
@@ -22,13 +22,18 @@ from controlplane.telemetry.models import (
     UsageRollup,
 )
 from controlplane.telemetry.reading import bounded_read
+from controlplane.telemetry.tiers import (
+    MINUTE_S,
+    Part,
+    parts_by_step,
+    parts_merged,
+    step_floor,
+)
 
 EVERYONE = uuid.UUID(int=0)
-MINUTE_S = 60
-ROLLUP_S = 300
-HOUR_S = 3_600
-# Younger windows are rolled up while they fill, and again: their minutes are read instead.
-SETTLED_AFTER = timedelta(minutes=20)
+# The dimension of series that have none but their model.
+WHOLE = 0
+POINTS_MAX = 1_500
 FIGURES = (
     "requests",
     "errors",
@@ -40,8 +45,11 @@ FIGURES = (
     "available",
     "captured",
 )
+# Dimensions of series, and their values where a series has another one.
+DIMENSIONS = ("route", "pool", "region", "prompt_bucket", "status_class")
+CACHE_DIMENSIONS = ("model", "route", "project", "key")
 
-HistogramRow = tuple[datetime, str, uuid.UUID, bytes | memoryview]
+HistogramRow = tuple[datetime, str, uuid.UUID, memoryview]
 
 
 @dataclass
@@ -82,53 +90,97 @@ class Point:
 class SeriesQuery:
     """Which series: an organization, measures by name, [start, end) in steps.
 
-    `model` and `project` narrow it where set; the installation's series know no projects.
+    `model` and `project` narrow it where set; the installation's series know no projects. Raises
+    ValueError for a measure that nobody records, and for more than `POINTS_MAX` steps.
     """
 
     organization: uuid.UUID
     start: datetime
     end: datetime
     step_s: int
-    everyone: tuple[str, ...]
-    own: tuple[str, ...]
+    everyone: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
     gauges: tuple[str, ...] = ()
     model: str = ""
     project: uuid.UUID | None = None
 
-    @property
-    def narrowed(self) -> dict[str, str]:
-        """What every table is filtered by."""
-        return {"model": self.model} if self.model else {}
+    def __post_init__(self) -> None:
+        unknown = {*self.everyone, *self.own, *self.gauges} - KNOWN
+        if unknown:
+            raise ValueError(f"measures: {', '.join(sorted(unknown))} is not recorded")
+        if (self.end - self.start) / timedelta(seconds=self.step_s) > POINTS_MAX:
+            raise ValueError(f"step_s: more than {POINTS_MAX} steps")
 
     @property
-    def narrowed_own(self) -> dict[str, str | uuid.UUID]:
-        """The same for the organization's own rows."""
-        own: dict[str, str | uuid.UUID] = {"organization": self.organization, **self.narrowed}
-        return {**own, "project": self.project} if self.project else own
-
-
-def step_floor(moment: datetime, step_s: int) -> datetime:
-    """Start of the step that holds a moment; steps are counted from the epoch."""
-    seconds = int(moment.timestamp()) // step_s * step_s
-    return datetime.fromtimestamp(seconds, UTC)
+    def narrowed_usage(self) -> dict[str, str | uuid.UUID]:
+        """What rows of usage are filtered by."""
+        found: dict[str, str | uuid.UUID] = {"organization": self.organization}
+        if self.model:
+            found["model"] = self.model
+        return {**found, "project": self.project} if self.project else found
 
 
 def series_read(query: SeriesQuery) -> dict[datetime, Point]:
     """Points by the start of their step, only where something was recorded."""
     points: dict[datetime, Point] = {}
     with bounded_read([query.organization]):
-        for step_s, start, end in _parts(query):
-            for at, measure, organization, data in _histograms(query, step_s, start, end):
+        for part in parts_by_step(query.start, query.end, query.step_s):
+            for at, measure, organization, data in _histograms(query, part):
                 point = _point(points, at, query.step_s)
                 series = point.everyone if organization == EVERYONE else point.own
-                found = Histogram.from_bytes(bytes(data))
-                if measure in series:
-                    series[measure].merge(found)
-                else:
-                    series[measure] = found
-            for at, usage in _usage(query, step_s, start, end):
+                if measure not in series:
+                    series[measure] = Histogram()
+                series[measure].add_bytes(data)
+            for at, usage in _usage(query, part):
                 _point(points, at, query.step_s).usage.add(usage)
     return points
+
+
+def series_by(query: SeriesQuery, dimension: str) -> dict[str, dict[str, Histogram]]:
+    """The installation's `query.everyone` over the whole time, by value of a dimension.
+
+    It is `model` or one of `DIMENSIONS`; the latter have headlines and events of requests only.
+    Numbers of prompt buckets and classes of status (`2` for 200 to 299) come as text. Raises
+    ValueError for another dimension.
+    """
+    if dimension != "model" and dimension not in DIMENSIONS:
+        raise ValueError(f"dimension: {dimension} is not one of model, {', '.join(DIMENSIONS)}")
+    wanted: dict[str, Any] = {
+        "organization": EVERYONE,
+        "project": EVERYONE,
+        "measure__in": query.everyone,
+        "dimension": WHOLE if dimension == "model" else 1 + DIMENSIONS.index(dimension),
+    }
+    if query.model:
+        wanted["model"] = query.model
+    elif dimension == "model":
+        wanted["model__gt"] = ""
+    found: dict[str, dict[str, Histogram]] = {}
+    with bounded_read([]):
+        for part in parts_merged(query.start, query.end, query.step_s):
+            rows = _rows(part, wanted).values_list(dimension, "measure", "data")
+            for value, measure, data in rows.iterator():
+                group = found.setdefault(str(value), {})
+                if measure not in group:
+                    group[measure] = Histogram()
+                group[measure].add_bytes(data)
+    return found
+
+
+def cache_by(query: SeriesQuery, dimension: str) -> dict[str, UsageSum]:
+    """The organization's usage over the whole time, by value of one of `CACHE_DIMENSIONS`.
+
+    Ids come as text with hyphens. Raises ValueError for another dimension.
+    """
+    if dimension not in CACHE_DIMENSIONS:
+        known = ", ".join(CACHE_DIMENSIONS)
+        raise ValueError(f"dimension: {dimension} is not one of {known}")
+    found: dict[str, UsageSum] = {}
+    with bounded_read([query.organization]):
+        for part in parts_merged(query.start, query.end, query.step_s):
+            for value, usage in _usage_by(query, part, dimension):
+                found.setdefault(str(value), UsageSum()).add(usage)
+    return found
 
 
 def key_last_used(organization: uuid.UUID) -> dict[uuid.UUID, datetime]:
@@ -151,66 +203,44 @@ def _point(points: dict[datetime, Point], at: datetime, step_s: int) -> Point:
     return points[floor]
 
 
-def _parts(query: SeriesQuery) -> Iterator[tuple[int, datetime, datetime]]:
-    """The coarsest stored step that fits, up to where it has been written; then finer ones."""
-    start = step_floor(query.start, query.step_s)
-    for step_s in (HOUR_S, ROLLUP_S):
-        if query.step_s % step_s:
-            continue
-        edge = min(query.end, _written_to(step_s))
-        if edge > start:
-            yield step_s, start, edge
-            start = edge
-    yield MINUTE_S, start, query.end
-
-
-def _written_to(step_s: int) -> datetime:
-    """Until when roll-ups of a step are complete, whoever's they are."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT telemetry_rollup_last(%s)", [step_s])
-        last: datetime | None = (cursor.fetchone() or (None,))[0]
-    if last is None:
-        return datetime.fromtimestamp(0, UTC)
-    settled = step_floor(datetime.now(UTC) - SETTLED_AFTER, step_s)
-    return min(last + timedelta(seconds=step_s), settled)
-
-
-def _histograms(
-    query: SeriesQuery, step_s: int, start: datetime, end: datetime
-) -> Iterable[HistogramRow]:
-    for wanted in _wanted(query):
-        if step_s == MINUTE_S:
-            minutes = HistogramMinute.objects.filter(minute__gte=start, minute__lt=end, **wanted)
-            yield from minutes.values_list("minute", "measure", "organization", "data").iterator()
-            continue
-        rollups = HistogramRollup.objects.filter(step_s=step_s, at__gte=start, at__lt=end, **wanted)
-        yield from rollups.values_list("at", "measure", "organization", "data").iterator()
-
-
-def _wanted(query: SeriesQuery) -> Iterator[dict[str, Any]]:
-    """Conditions, a question each: a measure may be wanted of everyone and not of one's own."""
-    everyone = {"organization": EVERYONE}
-    yield {**everyone, "measure__in": query.everyone, **query.narrowed}
-    # A gauge has a series of all models together: added to theirs, it would count twice.
-    yield {**everyone, "measure__in": query.gauges, "model": query.model}
-    yield {"measure__in": query.own, **query.narrowed_own}
-
-
-def _usage(
-    query: SeriesQuery, step_s: int, start: datetime, end: datetime
-) -> Iterator[tuple[datetime, UsageSum]]:
-    sums = [Sum(name) for name in FIGURES]
-    rows: Iterable[tuple[Any, ...]]
-    if step_s == MINUTE_S:
-        minutes = UsageMinute.objects.filter(
-            minute__gte=start, minute__lt=end, **query.narrowed_own
+def _histograms(query: SeriesQuery, part: Part) -> Iterator[HistogramRow]:
+    at = "minute" if part.step_s == MINUTE_S else "at"
+    for organization, project, measures in (
+        (EVERYONE, EVERYONE, (*query.everyone, *query.gauges)),
+        (query.organization, query.project or EVERYONE, query.own),
+    ):
+        rows = _rows(
+            part,
+            {
+                "organization": organization,
+                "project": project,
+                "measure__in": measures,
+                "dimension": WHOLE,
+                "model": query.model,
+            },
         )
-        rows = minutes.order_by().values_list("minute").annotate(*sums)
+        yield from rows.values_list(at, "measure", "organization", "data").iterator()
+
+
+def _rows(part: Part, wanted: dict[str, Any]) -> QuerySet[Any]:
+    if part.step_s == MINUTE_S:
+        return HistogramMinute.objects.filter(minute__gte=part.start, minute__lt=part.end, **wanted)
+    return HistogramRollup.objects.filter(
+        step_s=part.step_s, at__gte=part.start, at__lt=part.end, **wanted
+    )
+
+
+def _usage(query: SeriesQuery, part: Part) -> Iterator[tuple[datetime, UsageSum]]:
+    return _usage_by(query, part, "minute" if part.step_s == MINUTE_S else "at")
+
+
+def _usage_by(query: SeriesQuery, part: Part, column: str) -> Iterator[tuple[Any, UsageSum]]:
+    rows: QuerySet[Any]
+    if part.step_s == MINUTE_S:
+        rows = UsageMinute.objects.filter(minute__gte=part.start, minute__lt=part.end)
     else:
-        rollups = UsageRollup.objects.filter(
-            step_s=step_s, at__gte=start, at__lt=end, **query.narrowed_own
-        )
-        rows = rollups.order_by().values_list("at").annotate(*sums)
-    for at, *figures in rows:
+        rows = UsageRollup.objects.filter(step_s=part.step_s, at__gte=part.start, at__lt=part.end)
+    rows = rows.filter(**query.narrowed_usage).order_by()
+    for value, *figures in rows.values_list(column).annotate(*map(Sum, FIGURES)):
         # PostgreSQL sums bigint to numeric.
-        yield at, UsageSum(*map(int, figures))
+        yield value, UsageSum(*map(int, figures))

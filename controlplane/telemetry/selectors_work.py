@@ -9,10 +9,10 @@ from typing import NamedTuple
 from controlplane.kernel.histogram import Histogram
 from controlplane.telemetry.models import HistogramRollup
 from controlplane.telemetry.reading import bounded_read
-from controlplane.telemetry.selectors import EVERYONE, HOUR_S
+from controlplane.telemetry.selectors import EVERYONE, WHOLE
+from controlplane.telemetry.tiers import DAY_S, HOUR_S
 
-PREFILL, DECODE = "s5_infer.prefill", "s5_infer.decode"
-DAY_S = 86_400
+PREFILL, DECODE = "prefill", "decode"
 READ_MS_MAX = 3_000
 
 
@@ -36,10 +36,12 @@ def model_work(*, start: datetime, end: datetime) -> dict[str, Work]:
                 at__gte=start,
                 at__lt=end,
                 organization=EVERYONE,
+                project=EVERYONE,
+                dimension=WHOLE,
                 measure__in=(PREFILL, DECODE),
             ).exclude(model="")
             for model, measure, data in rows.values_list("model", "measure", "data").iterator():
-                found[model][measure] += Histogram.from_bytes(bytes(data)).total
+                found[model][measure] += Histogram.from_bytes(data).total
             if found:
                 break
     return {model: Work(sums[PREFILL], sums[DECODE]) for model, sums in found.items()}

@@ -18,6 +18,7 @@ DAYS_AHEAD = 7
 REOPEN = timedelta(minutes=15)
 WINDOWS_MAX = 200
 RECORD_DAYS = 30
+EXEMPLAR_DAYS = 14
 MINUTE_DAYS = 3
 PARTITIONS_DROPPED_MAX = 3
 ROWS_DELETED_MAX = 5_000
@@ -31,7 +32,12 @@ class Tier(NamedTuple):
     keep_days: int
 
 
-TIERS = (Tier(60, 300, 14), Tier(300, 3_600, 396), Tier(3_600, 86_400, 1_826))
+TIERS = (
+    Tier(60, 300, 14),
+    Tier(300, 3_600, 396),
+    Tier(3_600, 21_600, 396),
+    Tier(21_600, 86_400, 1_826),
+)
 
 
 def make_partitions(today: datetime | None = None) -> int:
@@ -69,6 +75,8 @@ def drop_old_partitions(now: datetime | None = None) -> int:
         gone += _scalar(
             "SELECT telemetry_drop_rollups(%s, %s, %s)", [tier.step_s, keep_after, ROWS_DELETED_MAX]
         )
+    keep_after = moment - timedelta(days=EXEMPLAR_DAYS)
+    gone += _scalar("SELECT telemetry_drop_exemplars(%s, %s)", [keep_after, ROWS_DELETED_MAX])
     return gone
 
 
@@ -94,14 +102,18 @@ def _roll_window(tier: Tier, opens: datetime, closes: datetime) -> None:
             "SELECT * FROM telemetry_rollup_read(%s, %s, %s)", [tier.source_s, opens, closes]
         )
         merged: dict[tuple[Any, ...], Histogram] = {}
-        for *key, data in cursor.fetchall():
-            merged.setdefault(tuple(key), Histogram()).merge(Histogram.from_bytes(bytes(data)))
+        for *parts, data in cursor.fetchall():
+            key = tuple(parts)
+            if key not in merged:
+                merged[key] = Histogram()
+            merged[key].add_bytes(data)
         if merged:
             columns = [list(column) for column in zip(*merged, strict=True)]
             blobs = [histogram.to_bytes() for histogram in merged.values()]
             cursor.execute(
                 "SELECT telemetry_rollup_write(%s, %s, %s::uuid[], %s::uuid[], %s::text[],"
-                " %s::text[], %s::text[], %s::smallint[], %s::smallint[], %s::bytea[])",
+                " %s::text[], %s::text[], %s::text[], %s::text[], %s::smallint[], %s::smallint[],"
+                " %s::bytea[])",
                 [tier.step_s, opens, *columns, blobs],
             )
         cursor.execute(

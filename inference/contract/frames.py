@@ -197,8 +197,9 @@ class Step(Frame, tag="step", frozen=True):
 
     `waiting_tokens` are uncached prompt tokens not prefilled yet; `oldest_block_s` is the age of
     the block that eviction would take next; `step_us` is the duration of the step itself.
-    `drafted` tokens were guessed in this step, of which `accepted` turned out right; of several
-    gateways only one is told so, so that their sum is right.
+    `drafted` tokens were guessed in this step, of which `accepted` turned out right, and
+    `preemptions` sequences had to give up their blocks; of several gateways only one is told so, so
+    that their sum is right.
     `prefilled_tokens` are prompt tokens that this step computed; an engine that tells them tells
     `waiting_tokens`, too. `kv_cached_blocks` are those of `kv_free_blocks` whose contents can still
     be found: taking them evicts. `others_active` and `others_queued_tokens` are what other gateways

@@ -134,7 +134,7 @@ class Node:
     # `EngineEvents`.
 
     def on_step(self, step: Step) -> None:
-        """Send each gateway its own outputs, all of them the load, and one of them the drafts."""
+        """Send each gateway its own outputs, all of them the load, and one of them the counts."""
         if step.outputs:
             self._worked_s = time.monotonic()
         if self._probe is not None:
@@ -147,14 +147,16 @@ class Node:
             outputs = groups.get(link.url)
             if outputs is None:
                 if idle or link.load_due(now):
-                    bare = msgspec.structs.replace(step, outputs=[], drafted=0, accepted=0)
+                    bare = msgspec.structs.replace(
+                        step, outputs=[], drafted=0, accepted=0, preemptions=0
+                    )
                     link.send_step(self._load.told(bare, link.url), now)
             elif len(outputs) == len(step.outputs):
                 link.send_step(self._load.told(step, link.url), now)
             else:
                 mine = msgspec.structs.replace(step, outputs=outputs)
                 link.send_step(self._load.told(mine, link.url), now)
-                step = msgspec.structs.replace(step, drafted=0, accepted=0)
+                step = msgspec.structs.replace(step, drafted=0, accepted=0, preemptions=0)
 
     def on_kv(self, events: KvEvents) -> None:
         """Every gateway follows the cache."""

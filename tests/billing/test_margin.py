@@ -44,13 +44,13 @@ def was_there(node: uuid.UUID, hour: datetime, *, pool: str = "default", busy_ms
 
 def phases(model: str, prefill_us: int, decode_us: int) -> None:
     """What telemetry has measured on the first of October."""
-    for measure, total in (("s5_infer.prefill", prefill_us), ("s5_infer.decode", decode_us)):
+    for measure, total in (("prefill", prefill_us), ("decode", decode_us)):
         histogram = Histogram()
         histogram.record(total)
         rows(
             "INSERT INTO histogram_rollups (step_s, at, organization, project, measure, model,"
             " route, prompt_bucket, status_class, data)"
-            " VALUES (86400, %s, %s, %s, %s, %s, '', 0, 2, %s)",
+            " VALUES (86400, %s, %s, %s, %s, %s, '', -1, -1, %s)",
             *(START, PLATFORM, PLATFORM, measure, model, histogram.to_bytes()),
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator
+from random import Random
 
 import psycopg
 import pytest
@@ -12,14 +13,26 @@ import pytest
 from controlplane.bridge import recorder as recorder_module
 from controlplane.bridge import series
 from controlplane.bridge.recorder import PostgresRecorder
-from controlplane.bridge.series import MEASURES, OTHER, Depth, Minute
+from controlplane.bridge.series import Depth, Minute, SeriesKey
 from controlplane.gateway.nodes.drafts import Drafts
 from controlplane.kernel.gauges import DRAFTS, GAUGES
 from controlplane.kernel.histogram import Histogram
-from controlplane.kernel.spans import unpack_spans
+from controlplane.kernel.measures import (
+    EVENTS,
+    FINISH_EVENTS,
+    HEADLINES,
+    MEASURES,
+    OWN_MEASURES,
+    PREEMPTED,
+    PROMPT_BUCKETS,
+    STAGE_NAMES,
+    prompt_bucket,
+)
+from controlplane.kernel.objectives import SHED_CODE
+from controlplane.kernel.spans import ABSENT, INDEX, SPANS, pack_spans, unpack_spans
 from controlplane.kernel.statuses import CLIENT_LEFT
 from controlplane.telemetry.selectors import FIGURES
-from tests.support.money import dsn, eventually, rows, superuser_dsn
+from tests.support.money import ORG_A, PROJECT_A, dsn, eventually, rows, superuser_dsn
 from tests.support.records import make_record
 
 EVERYONE = uuid.UUID(int=0)
@@ -38,8 +51,13 @@ async def recorder(database: str) -> AsyncIterator[PostgresRecorder]:
 
 
 def counted(measure: str) -> int:
-    """Values in all stored histograms of a measure: each request is in two, all's and its own."""
-    found = rows("SELECT data FROM histogram_minutes WHERE measure = %s", measure)
+    """Values in the stored histograms of a measure over everything, and over an organization."""
+    found = rows(
+        "SELECT data FROM histogram_minutes WHERE measure = %s AND model = '' AND dimension = 0"
+        " AND project = %s",
+        measure,
+        EVERYONE,
+    )
     return sum(Histogram.from_bytes(data).count for (data,) in found)
 
 
@@ -76,18 +94,110 @@ async def test_series_of_all_measures_and_of_the_project(recorder: PostgresRecor
     for total_us in (10_000, 20_000, 40_000):
         recorder.record(make_record(total_us=total_us))
     assert await recorder.flush()
-    found = {
-        (project, measure): Histogram.from_bytes(data)
-        for project, measure, data in rows("SELECT project, measure, data FROM histogram_minutes")
-    }
-    assert {measure for project, measure in found if project == EVERYONE} == set(MEASURES)
-    assert {m for p, m in found if p != EVERYONE} == {"total", "ttft", "inter_token"}
-    total = found[EVERYONE, "total"]
+    query = (
+        "SELECT organization, project, model, measure, data FROM histogram_minutes"
+        " WHERE dimension = 0"
+    )
+    found: dict[tuple[object, ...], dict[str, Histogram]] = {}
+    for *key, measure, data in rows(query):
+        found.setdefault(tuple(key), {})[measure] = Histogram.from_bytes(data)
+    everyone = found.pop((EVERYONE, EVERYONE, "sluice-5m"))
+    assert set(everyone) == {*MEASURES, FINISH_EVENTS["stop"]}
+    total = everyone["total"]
     assert (total.count, total.maximum, total.total) == (3, 40_000, 70_000)
-    assert found[EVERYONE, "inter_token"].count == 57
-    assert found[EVERYONE, "tokens_per_s"].percentile(0.5) == pytest.approx(285_714, rel=0.011)
+    assert everyone["inter_token"].count == 57
+    assert everyone["tokens_per_s"].percentile(0.5) == pytest.approx(285_714, rel=0.011)
+    assert (everyone["finish_stop"].count, everyone["finish_stop"].total) == (3, 3)
+    assert found.pop((EVERYONE, EVERYONE, "")) == everyone
+    own = {name: everyone[name] for name in OWN_MEASURES}
+    assert found == {
+        (ORG_A, project, model): own
+        for project in (PROJECT_A, EVERYONE)
+        for model in ("sluice-5m", "")
+    }
     usage = rows(f"SELECT {', '.join(FIGURES)} FROM usage_minutes")
     assert usage == [(3, 0, 0, 42, 48, 60, 288, 72, 60)]
+
+
+async def test_series_have_one_dimension_at_a_time(recorder: PostgresRecorder) -> None:
+    recorder.record(make_record(pool="fast", region="eu", prompt_tokens=300, status=503))
+    recorder.record(make_record(pool="slow", region="", prompt_tokens=300))
+    assert await recorder.flush()
+    query = (
+        "SELECT dimension, route, pool, region, prompt_bucket, status_class, data"
+        " FROM histogram_minutes WHERE measure = %s AND dimension > 0"
+    )
+    found = {tuple(key): Histogram.from_bytes(data).count for *key, data in rows(query, "total")}
+    assert found == {
+        (1, "direct", "", "", -1, -1): 2,
+        (2, "", "fast", "", -1, -1): 1,
+        (2, "", "slow", "", -1, -1): 1,
+        (3, "", "", "eu", -1, -1): 1,
+        (4, "", "", "", 1, -1): 2,
+        (5, "", "", "", -1, 5): 1,
+        (5, "", "", "", -1, 2): 1,
+    }
+    assert rows(query, "s3_tokenize.encode") == []
+    narrow = {name for (name,) in rows("SELECT DISTINCT measure FROM histogram_minutes"
+                                       " WHERE dimension = 2")}  # fmt: skip
+    assert narrow == {*HEADLINES, "finish_stop"}
+
+
+async def test_time_in_no_stage_is_unattributed_and_time_outside_inference_overhead(
+    recorder: PostgresRecorder,
+) -> None:
+    starts, lengths = [ABSENT] * len(SPANS), [0] * len(SPANS)
+    for name, us in (("s1_admission", 3_000), ("s5_infer", 20_000), ("s7_bill", 1_000)):
+        starts[INDEX[name]], lengths[INDEX[name]] = 0, us
+    recorder.record(make_record(total_us=24_500, spans=pack_spans(starts, lengths)))
+    recorder.record(make_record(total_us=10, spans=pack_spans(starts, lengths)))
+    assert await recorder.flush()
+    query = "SELECT data FROM histogram_minutes WHERE measure = %s AND model = '' AND dimension = 0"
+    rest, overhead = (
+        Histogram.from_bytes(rows(query, name)[0][0]) for name in ("unattributed", "overhead")
+    )
+    assert (rest.total, rest.maximum, rest.zeros) == (500, 500, 1)
+    assert (overhead.total, overhead.maximum, overhead.zeros) == (4_500, 4_500, 1)
+    assert rows(query, "s3_tokenize") == []
+
+
+async def test_what_became_of_requests_is_counted(recorder: PostgresRecorder) -> None:
+    for changes in (
+        {"finish": "length"}, {"finish": "tool_calls", "retries": 2}, {"finish": "odd"},
+        {"status": CLIENT_LEFT, "finish": ""},
+        {"status": 503, "error_code": SHED_CODE, "finish": ""},
+    ):  # fmt: skip
+        recorder.record(make_record(**changes))
+    assert await recorder.flush()
+    query = (
+        "SELECT measure, data FROM histogram_minutes WHERE model = '' AND dimension = 0"
+        " AND measure = ANY(%s)"
+    )
+    found = {name: Histogram.from_bytes(data).total for name, data in rows(query, list(EVENTS))}
+    assert found == {
+        "finish_length": 1, "finish_tool_calls": 1, "finish_other": 1, "cancelled": 1,
+        "shed": 1, "retried": 2,
+    }  # fmt: skip
+
+
+async def test_exemplars_stand_for_octaves_of_a_minute(
+    recorder: PostgresRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder_module, "EXEMPLARS_PER_CALL_MAX", 3)
+    first, same_octave, slower = (make_record(total_us=us) for us in (70_000, 100_000, 200_000))
+    for record in (first, same_octave, slower):
+        recorder.record(record)
+    assert await recorder.flush()
+    found = rows("SELECT octave, value_us, request FROM exemplars WHERE measure = 'total'")
+    assert sorted(found) == [
+        (17, 70_000, uuid.UUID(bytes=first.request)),
+        (18, 200_000, uuid.UUID(bytes=slower.request)),
+    ]
+    measures = {name for (name,) in rows("SELECT measure FROM exemplars")}
+    assert measures == {"total", "ttft", *STAGE_NAMES}
+    assert rows("SELECT DISTINCT organization, project, model FROM exemplars") == [
+        (ORG_A, PROJECT_A, "sluice-5m")
+    ]
 
 
 async def test_a_projects_series_are_kept_by_model(recorder: PostgresRecorder) -> None:
@@ -96,7 +206,7 @@ async def test_a_projects_series_are_kept_by_model(recorder: PostgresRecorder) -
     assert await recorder.flush()
     query = "SELECT model, data FROM histogram_minutes WHERE project <> %s AND measure = 'total'"
     found = {name: Histogram.from_bytes(data).count for name, data in rows(query, EVERYONE)}
-    assert found == {"small": 1, "large": 2}
+    assert found == {"small": 1, "large": 2, "": 3}
 
 
 async def test_a_client_that_left_is_counted_apart_from_errors(recorder: PostgresRecorder) -> None:
@@ -122,16 +232,17 @@ async def test_drafts_of_one_minute_add_up_by_model_and_together(
 ) -> None:
     recorder.sample([Depth("small", 0, 0)])
     recorder.drafts([Drafts("small", 8, 0), Drafts("large", 4, 4)])
-    recorder.drafts([Drafts("small", 3, 2)])
+    recorder.drafts([Drafts("small", 3, 2, 5)])
     assert await recorder.flush()
     query = "SELECT model, measure, data FROM histogram_minutes WHERE measure = ANY(%s)"
     found = {
         (name, measure): Histogram.from_bytes(data).total
-        for name, measure, data in rows(query, list(DRAFTS))
+        for name, measure, data in rows(query, [*DRAFTS, PREEMPTED])
     }
     assert found == {
         ("", "drafted"): 15, ("", "accepted"): 6, ("small", "drafted"): 11,
         ("small", "accepted"): 2, ("large", "drafted"): 4, ("large", "accepted"): 4,
+        ("", PREEMPTED): 5, ("small", PREEMPTED): 5,
     }  # fmt: skip
 
 
@@ -203,27 +314,73 @@ async def test_series_that_postgresql_refuses_are_counted(recorder: PostgresReco
     assert recorder.dropped == 0
 
 
-def test_too_many_series_share_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(series, "GROUPS_MAX", 2)
+def everyone(minute: Minute) -> dict[str, dict[str, Histogram]]:
+    """By model, what is kept of all requests."""
+    minute.fold_all()
+    return {
+        key.model: sheet.histograms()
+        for key, sheet in minute.sheets.items()
+        if key == SeriesKey(model=key.model)
+    }
+
+
+def test_too_many_series_are_in_wider_ones_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(series, "SERIES_MAX", 2 * len(MEASURES))
     monkeypatch.setattr(series, "COUNTERS_MAX", 2)
     minute = Minute(0)
     for number in range(5):
         minute.add(make_record(model=f"model-{number}"))
-    everyone = {key: group for key, group in minute.groups.items() if key[1] == series.EVERYONE}
-    models = {key[2] for key in everyone}
-    assert models == {"model-0", "model-1", OTHER}
-    assert sum(group[len(series.STAGE_NAMES)].count for group in everyone.values()) == 5
+    found = everyone(minute)
+    assert len(found) == 2
+    assert found[""]["total"].count == 5
     assert sum(counts[0] for counts in minute.usage.values()) == 5
-    assert minute.overflowed == 6
+    assert minute.overflowed > 0
 
 
-def test_gaps_beyond_the_table_are_exact_too() -> None:
+def test_a_minute_of_endless_names_keeps_to_its_bounds() -> None:
     minute = Minute(0)
-    gaps = [1, 70_000, 2_000_000]
-    minute.add(make_record(inter_token_us=gaps))
-    expected = Histogram()
-    for gap in gaps:
-        expected.record(gap)
-    place = MEASURES.index("inter_token")
-    group = next(group for key, group in minute.groups.items() if key[1] == series.EVERYONE)
-    assert group[place].to_bytes() == expected.to_bytes()
+    for number in range(3_000):
+        minute.add(make_record(model=f"model-{number}", project=uuid.uuid4().hex))
+        minute.fold(1)
+    minute.fold_all()
+    assert sum(sheet.width for sheet in minute.sheets.values()) <= series.SERIES_MAX
+    assert len(minute.exemplars) <= series.EXEMPLARS_MAX
+    assert everyone(minute)[""]["total"].count == 3_000
+
+
+def test_requests_fold_to_what_each_would_have_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However batches are cut, sheets hold the histograms of all values, bit for bit."""
+    monkeypatch.setattr(series, "BATCHES_MAX", 3)
+    dice = Random(11)
+    minute, expected = Minute(0), {name: Histogram() for name in ("total", "ttft", "inter_token")}
+    for number in range(400):
+        gaps = [dice.randrange(200_000) for _ in range(number % 4)]
+        record = make_record(
+            total_us=int(dice.lognormvariate(11, 2)), ttft_us=dice.choice((-1, 0, 9_000)),
+            inter_token_us=gaps, pool=f"pool-{number % 7}", prompt_tokens=dice.randrange(90_000),
+        )  # fmt: skip
+        minute.add(record)
+        expected["total"].record(record.total_us)
+        if record.ttft_us >= 0:
+            expected["ttft"].record(record.ttft_us)
+        for gap in gaps:
+            expected["inter_token"].record(gap)
+        if number % 50 == 0:
+            minute.fold(2)
+    found = everyone(minute)["sluice-5m"]
+    for name, histogram in expected.items():
+        assert found[name].to_bytes() == histogram.to_bytes()
+
+
+def test_spans_of_impossible_times_break_nothing() -> None:
+    minute = Minute(0)
+    spans = pack_spans([0] * len(SPANS), [-5, 2**40, *[1] * (len(SPANS) - 2)])
+    minute.add(make_record(spans=spans, total_us=-3, ttft_us=2**50, inter_token_us=[-1, 5]))
+    found = everyone(minute)[""]
+    assert found["s1_admission"].zeros == found["total"].zeros == found["inter_token"].zeros == 1
+    assert found["ttft"].maximum == 2**50
+
+
+def test_prompts_fall_into_their_buckets() -> None:
+    edges = [prompt_bucket(tokens) for bound in PROMPT_BUCKETS for tokens in (bound, bound + 1)]
+    assert edges == [0, 1, 1, 2, 2, 3, 3, 4, 4, 5]

@@ -11,9 +11,10 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 
 from controlplane.billing import services as billing
+from controlplane.bridge.arrays import WORD_SEPARATOR
 from controlplane.bridge.ledger import PostgresLedger
 from controlplane.bridge.recorder import PostgresRecorder
-from controlplane.bridge.series import Depth, Minute, measures_of
+from controlplane.bridge.series import Depth, Minute
 from controlplane.gateway.ports import Hold, RequestRecord, Settlement
 from controlplane.kernel.price import Price, TokenCounts, charge_nano
 from controlplane.kernel.spans import ABSENT, SPANS, pack_spans
@@ -229,7 +230,7 @@ def _write_series(records: list[RequestRecord]) -> None:
             merge, count = list(_series(minute)), list(_usage(minute))
             connection.execute(
                 "SELECT telemetry_merge(%s, %s::bigint[], %s::uuid[], %s::uuid[], %s::text[],"
-                " %s::text[], %s::text[], %s::smallint[], %s::smallint[], %s::text[])",
+                " %s::text[], %s::smallint[], %s::smallint[], %s::text[])",
                 [writer, *_columns(merge)],
             )
             connection.execute(
@@ -240,13 +241,13 @@ def _write_series(records: list[RequestRecord]) -> None:
 
 
 def _series(minute: Minute) -> Iterator[tuple[object, ...]]:
-    for key, group in minute.groups.items():
-        for measure, histogram in zip(measures_of(key), group, strict=True):
-            if histogram.count:
-                organization, project, model, route, bucket, status = key
-                data = histogram.to_bytes().hex()
-                yield (minute.start_s, organization, project, measure, model, route, bucket,
-                       status, data)  # fmt: skip
+    minute.fold_all()
+    for key in minute.dirty:
+        names = WORD_SEPARATOR.join((key.model, key.route, key.pool, key.region))
+        for measure, histogram in minute.rows(key):
+            data = histogram.to_bytes().hex()
+            yield (minute.start_s, key.organization, key.project, measure, names,
+                   key.prompt_bucket, key.status_class, data)  # fmt: skip
 
 
 def _usage(minute: Minute) -> Iterator[tuple[object, ...]]:

@@ -20,18 +20,16 @@ def write_minute(minute: datetime, writer: uuid.UUID, histogram: Histogram, requ
     seconds = int(minute.timestamp()) // 60 * 60
     with psycopg.connect(dsn(), autocommit=True) as gateway:
         gateway.execute(
-            "SELECT telemetry_merge(%s, %s, %s, %s, %s, %s, %s, %s::smallint[], %s::smallint[],"
-            " %s)",
+            "SELECT telemetry_merge(%s, %s, %s, %s, %s, %s, %s::smallint[], %s::smallint[], %s)",
             [
                 writer,
                 [seconds],
                 [EVERYONE],
                 [EVERYONE],
                 ["total"],
-                ["sluice-5m"],
-                ["direct"],
-                [0],
-                [2],
+                ["\x1f".join(("sluice-5m", "", "default", ""))],
+                [-1],
+                [-1],
                 [histogram.to_bytes().hex()],
             ],
         )

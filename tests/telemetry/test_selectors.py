@@ -11,7 +11,7 @@ from controlplane.bridge.series import Depth
 from controlplane.gateway.ports import RequestRecord
 from controlplane.kernel.gauges import GAUGES
 from controlplane.kernel.histogram import Histogram, merge_all
-from controlplane.telemetry import selectors, services
+from controlplane.telemetry import services, tiers
 from controlplane.telemetry.models import RequestRecord as StoredRequest
 from controlplane.telemetry.reading import TooMuchToRead, bounded_read
 from controlplane.telemetry.selectors import SeriesQuery, key_last_used, series_read
@@ -131,8 +131,8 @@ def test_a_queue_is_read_of_all_models_or_of_one_and_also_where_nobody_asked(
         (point,) = series_read(query).values()
         return point.everyone["waiting"].total, point.everyone["waiting"].maximum
 
-    for settled_after in (selectors.SETTLED_AFTER, timedelta(hours=-2)):
-        monkeypatch.setattr(selectors, "SETTLED_AFTER", settled_after)
+    for settled_after in (tiers.SETTLED_AFTER, timedelta(hours=-2)):
+        monkeypatch.setattr(tiers, "SETTLED_AFTER", settled_after)
         assert (read(""), read("small"), read("large")) == ((14, 7), (12, 6), (2, 1))
         services.roll_up()
     assert rows("SELECT count(*) FROM histogram_rollups WHERE step_s = 300") == [(21,)]
@@ -154,7 +154,7 @@ def test_settled_windows_are_read_from_roll_ups(
     _record([make_record() for _ in range(5)])
     services.roll_up()
     # As if an hour had passed: the window counts as settled, so its minutes are not read again.
-    monkeypatch.setattr(selectors, "SETTLED_AFTER", timedelta(hours=-2))
+    monkeypatch.setattr(tiers, "SETTLED_AFTER", timedelta(hours=-2))
     points = series_read(_query(step_s=300))
     assert sum(point.usage.requests for point in points.values()) == 5
     assert sum(point.everyone["total"].count for point in points.values()) == 5

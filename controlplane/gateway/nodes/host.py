@@ -51,7 +51,7 @@ class LinkHost(Protocol):
         """A final usage that no output of this link settles."""
 
     def on_drafts(self, drafts: Drafts) -> None:
-        """A step had drafts."""
+        """A step had drafts, or preempted."""
 
     def on_asset(self, link: NodeLink, part: AssetPart) -> str | None:
         """One part of a tokenizer; why it is uncalled for, if so. Raises `BadAssets`."""

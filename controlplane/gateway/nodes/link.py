@@ -332,10 +332,10 @@ class NodeLink:
         if moved and self._liveness.stepped(self.jobs.busy_since_s if self.jobs else None):
             self.breaker.probe()
         self.load = step
-        if step.drafted:
+        if step.drafted or step.preemptions:
             # A step names no model, and a node has one engine.
             model = self.hello.models[0].name
-            self._host.on_drafts(Drafts(model, step.drafted, step.accepted))
+            self._host.on_drafts(Drafts(model, step.drafted, step.accepted, step.preemptions))
         for reason in self.jobs.on_step(step):
             self._strike(reason)
 

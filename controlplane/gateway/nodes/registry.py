@@ -265,7 +265,7 @@ class Fleet:
         self.reports.offer(link, report)
 
     def on_drafts(self, drafts: Drafts) -> None:
-        """A step had drafts."""
+        """A step had drafts, or preempted."""
         self.drafts.add(drafts)
 
     def on_asset(self, link: NodeLink, part: AssetPart) -> str | None:

@@ -10,11 +10,12 @@ BEGIN
     FOR called IN SELECT p.oid FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
         WHERE n.nspname = 'public'
           AND p.proname IN ('telemetry_record', 'telemetry_merge', 'telemetry_count',
+                            'telemetry_exemplars', 'telemetry_drop_exemplars',
                             'telemetry_rollup_next', 'telemetry_rollup_last',
                             'telemetry_rollup_read', 'telemetry_rollup_write',
                             'telemetry_rollup_usage', 'telemetry_drop_rollups')
     LOOP
-        caller := CASE WHEN called::text ~ '^telemetry_(record|merge|count)\('
+        caller := CASE WHEN called::text ~ '^telemetry_(record|merge|count|exemplars)\('
                        THEN 'sluice_gateway' ELSE 'sluice_app' END;
         EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', called);
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', called, caller);

@@ -33,9 +33,10 @@ BEGIN
 END $$;
 
 -- A writer repeats the whole minute so far, so that a repeat after a lost answer changes nothing.
+-- `p_names` are model, route, pool and region.
 CREATE OR REPLACE FUNCTION telemetry_merge(
     p_writer uuid, p_minute_s bigint[], p_organization uuid[], p_project uuid[], p_measure text[],
-    p_model text[], p_route text[], p_bucket smallint[], p_status smallint[], p_data text[]
+    p_names text[], p_bucket smallint[], p_status smallint[], p_data text[]
 ) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
 SET plan_cache_mode = force_generic_plan AS $$
@@ -43,13 +44,15 @@ DECLARE
     written integer;
 BEGIN
     INSERT INTO histogram_minutes (minute, writer, organization, project, measure, model, route,
-                                   prompt_bucket, status_class, data)
-    SELECT to_timestamp(s.minute_s), p_writer, s.organization, s.project, s.measure, s.model,
-           s.route, s.bucket, s.status, decode(s.data, 'hex')
-    FROM unnest(p_minute_s, p_organization, p_project, p_measure, p_model, p_route, p_bucket,
-                p_status, p_data)
-         AS s(minute_s, organization, project, measure, model, route, bucket, status, data)
-    ON CONFLICT (minute, measure, project, model, route, prompt_bucket, status_class, writer)
+                                   pool, region, prompt_bucket, status_class, data)
+    SELECT to_timestamp(s.minute_s), p_writer, s.organization, s.project, s.measure,
+           n.words[1], n.words[2], n.words[3], n.words[4], s.bucket, s.status, decode(s.data, 'hex')
+    FROM unnest(p_minute_s, p_organization, p_project, p_measure, p_names, p_bucket, p_status,
+                p_data)
+             AS s(minute_s, organization, project, measure, names, bucket, status, data),
+         LATERAL (SELECT string_to_array(s.names, chr(31)) OFFSET 0) AS n(words)
+    ON CONFLICT (organization, project, measure, dimension, minute, model, route, pool, region,
+                 prompt_bucket, status_class, writer)
         DO UPDATE SET data = excluded.data;
     GET DIAGNOSTICS written = ROW_COUNT;
     RETURN written;

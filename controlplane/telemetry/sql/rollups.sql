@@ -1,7 +1,7 @@
--- Roll-ups: minutes into 5 minutes, these into hours, these into days. Histograms are merged in
--- Python between `read` and `write`; usage is summed here. A window may be rolled up any number of
--- times. `source_s` is the step read: 60, 300 or 3600. Windows are found by their histograms, since
--- gauges are sampled while nobody asks for anything.
+-- Roll-ups: minutes into 5 minutes, these into hours, these into quarters of a day, these into days.
+-- Histograms are merged in Python between `read` and `write`; usage is summed here. A window may be
+-- rolled up any number of times. `source_s` is the step read: 60 or one of the roll-ups'. Windows are
+-- found by their histograms, since gauges are sampled while nobody asks for anything.
 
 CREATE OR REPLACE FUNCTION telemetry_rollup_next(source_s integer, since timestamptz) RETURNS timestamptz
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
@@ -17,17 +17,17 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
 $$;
 
 CREATE OR REPLACE FUNCTION telemetry_rollup_read(source_s integer, opens timestamptz, closes timestamptz)
-RETURNS TABLE (organization uuid, project uuid, measure text, model text, route text,
-               prompt_bucket smallint, status_class smallint, data bytea)
+RETURNS TABLE (organization uuid, project uuid, measure text, model text, route text, pool text,
+               region text, prompt_bucket smallint, status_class smallint, data bytea)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
 BEGIN
     IF source_s = 60 THEN
-        RETURN QUERY SELECT h.organization, h.project, h.measure, h.model, h.route,
-                            h.prompt_bucket, h.status_class, h.data
+        RETURN QUERY SELECT h.organization, h.project, h.measure, h.model, h.route, h.pool,
+                            h.region, h.prompt_bucket, h.status_class, h.data
                      FROM histogram_minutes h WHERE h.minute >= opens AND h.minute < closes;
     ELSE
-        RETURN QUERY SELECT h.organization, h.project, h.measure, h.model, h.route,
-                            h.prompt_bucket, h.status_class, h.data
+        RETURN QUERY SELECT h.organization, h.project, h.measure, h.model, h.route, h.pool,
+                            h.region, h.prompt_bucket, h.status_class, h.data
                      FROM histogram_rollups h
                      WHERE h.step_s = source_s AND h.at >= opens AND h.at < closes;
     END IF;
@@ -35,17 +35,19 @@ END $$;
 
 CREATE OR REPLACE FUNCTION telemetry_rollup_write(
     step integer, opens timestamptz, p_organization uuid[], p_project uuid[], p_measure text[],
-    p_model text[], p_route text[], p_bucket smallint[], p_status smallint[], p_data bytea[]
+    p_model text[], p_route text[], p_pool text[], p_region text[], p_bucket smallint[],
+    p_status smallint[], p_data bytea[]
 ) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
     written integer;
 BEGIN
-    INSERT INTO histogram_rollups (step_s, at, organization, project, measure, model, route,
-                                   prompt_bucket, status_class, data)
+    INSERT INTO histogram_rollups (step_s, at, organization, project, measure, model, route, pool,
+                                   region, prompt_bucket, status_class, data)
     SELECT step, opens, s.* FROM unnest(p_organization, p_project, p_measure, p_model, p_route,
-                                        p_bucket, p_status, p_data) AS s
-    ON CONFLICT (step_s, at, measure, project, model, route, prompt_bucket, status_class)
+                                        p_pool, p_region, p_bucket, p_status, p_data) AS s
+    ON CONFLICT (organization, project, measure, dimension, step_s, at, model, route, pool, region,
+                 prompt_bucket, status_class)
         DO UPDATE SET data = excluded.data;
     GET DIAGNOSTICS written = ROW_COUNT;
     RETURN written;
