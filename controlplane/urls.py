@@ -8,6 +8,7 @@ from frontend.views.metrics import metrics
 urlpatterns = [
     path("api/schema", Description.as_view(), name="api_schema"),
     path("api/routing/", include("controlplane.routing.urls")),
+    path("api/slos/", include("controlplane.slos.urls")),
     path("api/", include("controlplane.blueprint.urls")),
     path("api/catalog/", include("controlplane.catalog.urls")),
     path(

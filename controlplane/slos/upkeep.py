@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import connection
 from django.utils import timezone
@@ -36,7 +36,7 @@ def counts_forget(now: datetime | None = None) -> int:
     )
 
 
-def _number(statement: str, values: Sequence[int | datetime | timedelta]) -> int:
+def _number(statement: str, values: list[Any]) -> int:
     with connection.cursor() as cursor:
         cursor.execute(statement, values)
         return int(cursor.fetchone()[0] or 0)

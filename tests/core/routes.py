@@ -65,6 +65,10 @@ GRANT_PAGE = "grants/<hexid:organization_id>/<hexid:grant_id>/<slug:decision>"
 HYGIENE = "organizations/<uuid:organization_id>/hygiene"
 RULES = {"rules": [], "note": ""}
 OF_ORGANIZATION = "api/organizations/<uuid:organization_id>"
+SLOS = "api/slos/organizations/<uuid:organization_id>"
+ONE_OBJECTIVE = f"{SLOS}/objectives/<uuid:objective_id>"
+OBJECTIVE = {"name": "made", "indicator": "availability", "target_ppm": 990_000, "team": "us"}
+STAGE_OWNER = {"team": "us", "budget_us": 5_000, "runbook": "s1-admission"}
 ADMIN_KEYS = f"{OF_ORGANIZATION}/admin-keys"
 KEYS = f"{OF_ORGANIZATION}/keys"
 ONE_KEY = f"{KEYS}/<uuid:inference_key>"
@@ -134,6 +138,18 @@ ROUTES: tuple[Route, ...] = (
     R("GET", ONE_PROJECT, Action.ORGANIZATION_VIEW),
     R("PATCH", ONE_PROJECT, Action.PROJECT_UPDATE, {"name": "renamed"}),
     R("PUT", f"{ONE_PROJECT}/weight", Action.ROUTING_MANAGE, {"weight": 2}, but=NOT_STAFF),
+    # Objectives and stages
+    R("GET", f"{SLOS}/objectives", Action.SLO_VIEW),
+    R("POST", f"{SLOS}/objectives", Action.SLO_MANAGE, OBJECTIVE),
+    R("GET", ONE_OBJECTIVE, Action.SLO_VIEW),
+    R("PUT", ONE_OBJECTIVE, Action.SLO_MANAGE, OBJECTIVE),
+    R("DELETE", ONE_OBJECTIVE, Action.SLO_MANAGE),
+    R("GET", f"{SLOS}/alerts", Action.SLO_VIEW),
+    R("GET", f"{SLOS}/channels", Action.SLO_MANAGE),
+    R("POST", f"{SLOS}/channels", Action.SLO_MANAGE, {"kind": "email", "address": "a@b.org"}),
+    R("DELETE", f"{SLOS}/channels/<uuid:channel_id>", Action.SLO_MANAGE),
+    R("GET", f"{SLOS}/stages", Action.SLO_VIEW),
+    R("PUT", "api/slos/stages/<slug:stage>", Action.SLO_INSTALLATION, STAGE_OWNER),
     # Pages: overview, requests, playground
     R("GET", "", Action.ORGANIZATION_VIEW),
     R("GET", "overview/<slug:chart>.csv", Action.ORGANIZATION_VIEW),

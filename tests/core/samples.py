@@ -18,6 +18,7 @@ from controlplane.fleet.enrolment import TokenDraft, token_create
 from controlplane.fleet.models import ModelDigest
 from controlplane.fleet.services import node_credential_create
 from controlplane.routing.services import ruleset_draft_create
+from controlplane.slos.services import channel_add, objective_create
 from controlplane.tenants.accounts import user_create
 from controlplane.tenants.adminkeys import AdminKeyDraft, adminkey_create
 from controlplane.tenants.invitations import invitation_create
@@ -28,6 +29,7 @@ from tests.browser.history import write_history
 from tests.core.callers import OTHER_OWNER, STAFF, Callers
 from tests.support.documents import make_invoice, make_pending_grant
 from tests.support.exports import made_by_job, month_spec
+from tests.support.objectives import draft
 from tests.support.people import Cast, make_cast
 from tests.support.rules import generates, make_models, publish
 
@@ -52,6 +54,8 @@ class Things:
     grant: uuid.UUID
     admin_key: uuid.UUID
     invitation: uuid.UUID
+    objective: uuid.UUID
+    channel: uuid.UUID
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,10 @@ SAMPLES: dict[str, Sample] = {
     "form": Sample(lambda t: "pdf"),
     "user_id": of_tenant(lambda t: t.cast.bob.id),
     "invitation_id": of_tenant(lambda t: t.invitation),
+    "objective_id": of_tenant(lambda t: t.objective),
+    "channel_id": of_tenant(lambda t: t.channel),
+    "stage": Sample(lambda t: "s1_admission"),
+    "runbooks/slug": Sample(lambda t: "ttft"),
     # Their owner's alone: of others they are not found, whoever asks.
     "session_id": Sample(lambda t: uuid.UUID(int=1).hex),
     "factor_id": Sample(lambda t: uuid.UUID(int=1).hex),
@@ -145,6 +153,12 @@ def make_things() -> Things:
         invitation=invitation_create(
             actor=cast.alice, organization=cast.acme, email="soon@example.org", role=Role.VIEWER
         )[0].id,
+        objective=objective_create(
+            actor=cast.alice, organization=cast.acme.id, draft=draft()
+        ).id,
+        channel=channel_add(
+            actor=cast.alice, organization=cast.acme.id, kind="email", address="ops@example.org"
+        ).id,
         invoice=make_invoice(cast.acme.id).id,
         grant=make_pending_grant(cast.acme.id).id,
         export=made_by_job(cast, month_spec(cast.acme.id, "usage"))[0].id,

@@ -1,0 +1,162 @@
+"""Objectives under /api/slos/: an organization's, or the installation's under the zero id."""
+
+from __future__ import annotations
+
+import uuid
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.core.api import ApiView
+from controlplane.core.api_schema import operation
+from controlplane.slos import selectors, services, shapes
+from controlplane.slos.access import changing, seeing
+
+CREATED, NO_CONTENT = 201, 204
+
+
+class Objectives(ApiView):
+    """`GET | POST organizations/<id>/objectives`."""
+
+    @operation(answer=shapes.ObjectivesJson)
+    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+        """With what is attained, the budget that is left, burn rates and alerts."""
+        found = selectors.objective_standings(actor=self.actor(), organization=organization_id)
+        return Response({"data": [shapes.objective_json(one) for one in found]})
+
+    @operation(
+        body=shapes.ObjectiveBody,
+        answer=shapes.ObjectiveJson,
+        status=CREATED,
+        example=shapes.EXAMPLE,
+    )
+    def post(self, request: Request, organization_id: uuid.UUID) -> Response:
+        """Counted from the next seconds on; a rule that could never fire is refused."""
+        with changing(self.actor(), organization_id):
+            body = self.body(shapes.ObjectiveBody)
+        made = services.objective_create(
+            actor=self.actor(), organization=organization_id, draft=body.draft()
+        )
+        return Response(shapes.fresh_json(made), status=CREATED)
+
+
+class OneObjective(ApiView):
+    """`GET | PUT | DELETE organizations/<id>/objectives/<id>`."""
+
+    @operation(answer=shapes.ObjectiveJson)
+    def get(
+        self, request: Request, organization_id: uuid.UUID, objective_id: uuid.UUID
+    ) -> Response:
+        """How it stands now."""
+        return self._told(organization_id, objective_id)
+
+    @operation(body=shapes.ObjectiveBody, answer=shapes.ObjectiveJson, example=shapes.EXAMPLE)
+    def put(
+        self, request: Request, organization_id: uuid.UUID, objective_id: uuid.UUID
+    ) -> Response:
+        """A new threshold or scope begins a new version, which counts anew."""
+        actor = self.actor()
+        with changing(actor, organization_id):
+            found = selectors.objective_get(
+                actor=actor, organization=organization_id, objective_id=objective_id
+            )
+            draft = self.body(shapes.ObjectiveBody).draft()
+        services.objective_update(actor=actor, objective=found, draft=draft)
+        return self._told(organization_id, objective_id)
+
+    @operation()
+    def delete(
+        self, request: Request, organization_id: uuid.UUID, objective_id: uuid.UUID
+    ) -> Response:
+        """Counting ends, and its alerts recover."""
+        actor = self.actor()
+        with changing(actor, organization_id):
+            found = selectors.objective_get(
+                actor=actor, organization=organization_id, objective_id=objective_id
+            )
+        services.objective_end(actor=actor, objective=found)
+        return Response(status=NO_CONTENT)
+
+    def _told(self, organization: uuid.UUID, objective: uuid.UUID) -> Response:
+        standing = selectors.objective_standing(
+            actor=self.actor(), organization=organization, objective_id=objective
+        )
+        return Response(shapes.objective_json(standing))
+
+
+class Alerts(ApiView):
+    """`GET organizations/<id>/alerts`."""
+
+    @operation(answer=shapes.AlertsJson)
+    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+        """Those that fire and those that recovered, newest first."""
+        found = selectors.alert_list(actor=self.actor(), organization=organization_id)
+        return Response({"data": [shapes.alert_json(one) for one in found]})
+
+
+class Channels(ApiView):
+    """`GET | POST organizations/<id>/channels`."""
+
+    @operation(answer=shapes.ChannelsJson)
+    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+        """Where alerts are told."""
+        with changing(self.actor(), organization_id):
+            found = selectors.channel_list(actor=self.actor(), organization=organization_id)
+        return Response({"data": [shapes.channel_json(one) for one in found]})
+
+    @operation(body=shapes.ChannelBody, answer=shapes.ChannelJson, status=CREATED)
+    def post(self, request: Request, organization_id: uuid.UUID) -> Response:
+        """The answer has the secret that a webhook's messages are signed with."""
+        with changing(self.actor(), organization_id):
+            body = self.body(shapes.ChannelBody)
+        made = services.channel_add(
+            actor=self.actor(),
+            organization=organization_id,
+            kind=body.kind,
+            address=body.address,
+        )
+        return Response(shapes.channel_json(made, secret=True), status=CREATED)
+
+
+class OneChannel(ApiView):
+    """`DELETE organizations/<id>/channels/<id>`."""
+
+    @operation()
+    def delete(
+        self, request: Request, organization_id: uuid.UUID, channel_id: uuid.UUID
+    ) -> Response:
+        """No more messages there."""
+        services.channel_remove(
+            actor=self.actor(), organization=organization_id, channel_id=channel_id
+        )
+        return Response(status=NO_CONTENT)
+
+
+class Stages(ApiView):
+    """`GET organizations/<id>/stages`: of the installation, for every member to see."""
+
+    @operation(answer=shapes.StagesJson)
+    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+        """Who answers for which of the seven stages."""
+        with seeing(self.actor(), organization_id):
+            found = selectors.stage_owners()
+        return Response({"data": [shapes.stage_json(one) for one in found.values()]})
+
+
+class OneStage(ApiView):
+    """`PUT stages/<stage>`."""
+
+    @operation(body=shapes.StageBody, answer=shapes.StageJson)
+    def put(self, request: Request, stage: str) -> Response:
+        """Staff give a stage its owner."""
+        with changing(self.actor(), selectors.EVERYONE):
+            body = self.body(shapes.StageBody)
+        made = services.stage_owner_set(
+            actor=self.actor(),
+            stage=stage,
+            team=body.team,
+            email=body.email,
+            budget_us=body.budget_us,
+            runbook=body.runbook,
+        )
+        return Response(shapes.stage_json(made))
