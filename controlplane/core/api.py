@@ -40,6 +40,8 @@ from controlplane.core.idempotency import (
     attempt_keep,
 )
 from controlplane.core.paging import Page, PageAsk, Row, page_ask, page_json
+from controlplane.core.refusals import KeptRefusal
+from controlplane.core.rights import rights_json, rights_noted, rights_require
 from controlplane.core.stepup import STEP_UP_CODE, StepUpRequired, recently_confirmed
 
 BODY_BYTES_MAX = 1 << 20
@@ -98,6 +100,7 @@ class ApiView(APIView):
 
     attempt: Attempt | None = None
     replay: Replay | None = None
+    refusal: KeptRefusal | None = None
     # Methods for which a session must have been confirmed lately; a token confirms by itself.
     step_up_methods: frozenset[str] = frozenset()
     # What may be repeated without a key, and is too long for the one transaction that a key needs.
@@ -111,12 +114,15 @@ class ApiView(APIView):
         """Answer; twice the same where the key says that it is the same request."""
         if not self._keyed(request):
             return super().dispatch(request, *args, **kwargs)
-        with transaction.atomic():
+        with transaction.atomic(), rights_noted() as noted:
             answer = super().dispatch(request, *args, **kwargs)
             if answer.status_code >= FAILED_FROM:
                 transaction.set_rollback(True)
             elif self.attempt is not None:
-                attempt_keep(self.attempt, status=answer.status_code, body=_bytes(answer))
+                body, rights = _bytes(answer), rights_json(noted)
+                attempt_keep(self.attempt, status=answer.status_code, body=body, rights=rights)
+        if self.refusal is not None:
+            self.refusal.told()
         return answer if self.replay is None else _replayed(self.replay)
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
@@ -145,6 +151,7 @@ class ApiView(APIView):
             route=f"{request.method} {request.path}",
             key=request.headers[HEADER],
             payload=payload,
+            require=lambda rights: rights_require(user, rights),
         )
 
     def actor(self) -> Actor:
@@ -185,6 +192,8 @@ class ApiView(APIView):
             return failed(404, "There is no such thing.")
         if isinstance(exc, StepUpRequired):
             return step_up_refused()
+        if isinstance(exc, KeptRefusal):
+            self.refusal = exc
         if isinstance(exc, PermissionDenied):
             return failed(403, "You may not do this.")
         if isinstance(exc, exceptions.APIException):

@@ -25,7 +25,8 @@ from controlplane.core.idempotency import HEADER, KEY_CHARS_MAX
 from controlplane.core.paging import LIMIT_DEFAULT, LIMIT_MAX
 
 JSON = "application/json"
-NO_CONTENT = 204
+ACCEPTED, NO_CONTENT = 202, 204
+_WORDS = {ACCEPTED: "Nothing is done yet: it waits for somebody, or is under way."}
 REF = "#/components/schemas/{name}"
 ERROR = "Error"
 # What is shaped as OpenAI's API is has its errors, too.
@@ -168,18 +169,24 @@ def operation(
 ) -> Callable[[View], View]:
     """What an operation takes and answers: `answer` one thing, `list_of` a page of things.
 
-    Without either it answers nothing. `example` is a body that could be sent.
+    Without either it answers nothing; a dict of answers is by status. `example` is a body that
+    could be sent.
     """
     told: dict[str, Any] | None = None
     if list_of is not None:
         told, params = _list_schema(list_of), (*_PAGE, *params)
-    elif answer is not None:
+    elif answer is not None and not isinstance(answer, dict):
         told = schema_of(answer)
-    response = None if told is None else OpenApiResponse(told, description="Done.")
+    responses = {NO_CONTENT if told is None else status: told}
+    if isinstance(answer, dict):
+        responses = {code: schema_of(shape) for code, shape in answer.items()}
     examples = [OpenApiExample("Request", example, request_only=True)] if example else None
     decorate: Callable[[View], View] = extend_schema(
         request=body_schema(body) if body else None,
-        responses={NO_CONTENT if response is None else status: response},
+        responses={
+            code: shape and OpenApiResponse(shape, description=_WORDS.get(code, "Done."))
+            for code, shape in responses.items()
+        },
         parameters=list(params),
         examples=examples,
     )

@@ -12,9 +12,11 @@ from __future__ import annotations
 import hmac
 import re
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
+from typing import Any
 
 from django.conf import settings
 from django.db import connection
@@ -60,10 +62,13 @@ class Attempt:
     seal: bytes
 
 
-def attempt_begin(*, caller: str, route: str, key: str, payload: bytes) -> Attempt:
+def attempt_begin(
+    *, caller: str, route: str, key: str, payload: bytes, require: Callable[[list[Any]], None]
+) -> Attempt:
     """Claim the key until the open transaction ends; raises KeyRefused, or Replay.
 
     `payload` is a digest of what was asked. A key that is claimed already answers 409 at once.
+    `require` looks up the rights by which a kept answer was given, and raises if one is gone.
     """
     if _KEY.fullmatch(key) is None:
         message = f"Must be 1 to {KEY_CHARS_MAX} visible ASCII characters without spaces."
@@ -78,11 +83,14 @@ def attempt_begin(*, caller: str, route: str, key: str, payload: bytes) -> Attem
         raise KeyRefused(409, "A request with this key is being answered just now.")
     kept = KeptAnswer.objects.filter(id=attempt.id).first()
     if kept is not None and kept.created_at > timezone.now() - KEPT_FOR:
+        require(kept.rights)
         _replay(attempt, kept)
     return attempt
 
 
-def attempt_keep(attempt: Attempt, *, status: int, body: bytes | None) -> None:
+def attempt_keep(
+    attempt: Attempt, *, status: int, body: bytes | None, rights: list[list[str | None]]
+) -> None:
     """Keep a success within its own transaction; a body beyond the bound, or None, is left out."""
     KeptAnswer.objects.filter(id=attempt.id).delete()
     if body is not None and len(body) > ANSWER_BYTES_MAX:
@@ -91,6 +99,7 @@ def attempt_keep(attempt: Attempt, *, status: int, body: bytes | None) -> None:
         id=attempt.id,
         payload=attempt.payload,
         status=status,
+        rights=rights,
         body=None if body is None else sealed(attempt.seal, body, attempt.id.bytes),
     )
 

@@ -97,6 +97,8 @@ class KeptAnswer(models.Model):
     payload = models.BinaryField(max_length=32)
     status = models.SmallIntegerField()
     body = models.BinaryField(null=True)
+    # The actions by which it was allowed, each with its organization.
+    rights = models.JSONField(default=list)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:

@@ -6,6 +6,7 @@ from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
 
 from controlplane.core.audit import Actor, Operator
 from controlplane.core.permissions import PLATFORM_ACTIONS, Action, Role, role_allows
+from controlplane.core.rights import right_note
 from controlplane.core.scope import person_scope
 from controlplane.tenants.models import AdminKey, Membership, User
 
@@ -24,6 +25,20 @@ def require(actor: Actor, action: Action, organization_id: uuid.UUID | None = No
     """Return if allowed; strangers get ObjectDoesNotExist (404), members PermissionDenied."""
     if isinstance(actor, Operator):
         return
+    _require(actor, action, organization_id)
+    right_note(action, organization_id)
+
+
+def allows(actor: Actor, action: Action, organization_id: uuid.UUID | None = None) -> bool:
+    """Whether `require` would return."""
+    try:
+        require(actor, action, organization_id)
+    except (ObjectDoesNotExist, PermissionDenied):
+        return False
+    return True
+
+
+def _require(actor: Actor, action: Action, organization_id: uuid.UUID | None) -> None:
     if isinstance(actor, AdminKey):
         _require_of_key(actor, action, organization_id)
         return
@@ -38,15 +53,6 @@ def require(actor: Actor, action: Action, organization_id: uuid.UUID | None = No
         raise ObjectDoesNotExist("organization")
     if not role_allows(role, action):
         raise PermissionDenied(action)
-
-
-def allows(actor: Actor, action: Action, organization_id: uuid.UUID | None = None) -> bool:
-    """Whether `require` would return."""
-    try:
-        require(actor, action, organization_id)
-    except (ObjectDoesNotExist, PermissionDenied):
-        return False
-    return True
 
 
 def _require_of_key(key: AdminKey, action: Action, organization_id: uuid.UUID | None) -> None:

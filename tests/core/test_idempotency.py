@@ -83,6 +83,22 @@ def test_keys_of_two_callers_and_two_routes_are_apart(stella: Client, cast: Cast
     assert ended.json()["changed"] is True
 
 
+def test_a_kept_answer_is_for_those_who_may_still(stella: Client, cast: Cast) -> None:
+    """Its secret is not told again to who has lost the right since, whichever way."""
+    assert post(stella, "a").status_code == 201
+    rows("UPDATE users SET is_staff = false WHERE id = %s", cast.stella.id)
+    assert post(stella, "a").status_code == 403
+    alice, path = signed_in(cast.alice), f"/api/organizations/{cast.acme.id}/keys"
+    wanted = {"project": str(cast.project.id), "label": "mine"}
+    first = post(alice, "a", wanted, path)
+    assert first.status_code == 201
+    assert post(alice, "a", wanted, path).content == first.content
+    rows("UPDATE memberships SET role = 'viewer' WHERE user_id = %s", cast.alice.id)
+    assert post(alice, "a", wanted, path).status_code == 403
+    rows("DELETE FROM memberships WHERE user_id = %s", cast.alice.id)
+    assert post(alice, "a", wanted, path).status_code == 404
+
+
 def test_what_failed_may_be_tried_again_with_its_key(stella: Client, cast: Cast) -> None:
     assert post(stella, "a", {"pool": "none-such"}).status_code == 400
     assert post(stella, "a", {"pool": 1}).status_code == 400

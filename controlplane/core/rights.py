@@ -1,0 +1,52 @@
+"""Which rights a change was allowed by, so that its kept answer is given to those alone who have
+them still. `tenants.access` notes each that it finds, and looks again when it is asked to.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from django.utils.module_loading import import_string
+
+from controlplane.core.audit import Actor
+from controlplane.core.permissions import Action
+
+# An action, and the organization in which it was allowed; none for those of the installation.
+Right = tuple[Action, uuid.UUID | None]
+# By name, as middleware is: this layer knows nothing of those above it.
+REQUIRE = "controlplane.tenants.access.require"
+_noted: ContextVar[dict[Right, None] | None] = ContextVar("rights_noted", default=None)
+
+
+@contextmanager
+def rights_noted() -> Iterator[dict[Right, None]]:
+    """Collect what is allowed within; in its order, each once."""
+    noted: dict[Right, None] = {}
+    token = _noted.set(noted)
+    try:
+        yield noted
+    finally:
+        _noted.reset(token)
+
+
+def right_note(action: Action, organization: uuid.UUID | None) -> None:
+    """It was allowed just now."""
+    noted = _noted.get()
+    if noted is not None:
+        noted[action, organization] = None
+
+
+def rights_json(noted: dict[Right, None]) -> list[list[str | None]]:
+    """As a row keeps them."""
+    return [[action.value, str(where) if where else None] for action, where in noted]
+
+
+def rights_require(actor: Actor, kept: list[Any]) -> None:
+    """Return if all of them are allowed now; raises as `tenants.access.require` does."""
+    require = import_string(REQUIRE)
+    for action, where in kept:
+        require(actor, Action(action), uuid.UUID(where) if where else None)
