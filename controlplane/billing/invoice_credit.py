@@ -14,6 +14,13 @@ import msgspec
 from django.core.exceptions import ValidationError
 
 from controlplane.billing import accounts
+from controlplane.billing.grants import (
+    Wish,
+    asker_of,
+    grant_ask,
+    one_at_a_time,
+    reason_clean,
+)
 from controlplane.billing.invoice_drafts import document_make
 from controlplane.billing.invoice_lines import (
     BASIS_POINTS,
@@ -29,12 +36,15 @@ from controlplane.billing.invoice_models import (
     REASON_CHARS_MAX,
     BillingProfile,
     DocumentKind,
+    GrantKind,
     Invoice,
+    WalletGrant,
 )
 from controlplane.billing.invoices import document_book, document_keep
 from controlplane.billing.models import EntryKind
 from controlplane.billing.returns import Left, credit_left, month_lock
 from controlplane.core.audit import Actor
+from controlplane.core.models import uuid7
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
 from controlplane.kernel.money import PICO_PER_NANO
@@ -47,26 +57,59 @@ def credit_note_issue(
     invoice: Invoice,
     reason: str,
     amounts_nano: Mapping[int, int] | None = None,
-) -> Invoice:
+) -> Invoice | WalletGrant:
     """Give back an invoice: `amounts_nano` by position of the line, None for all that is left.
 
-    Raises ValidationError that names the field. Returns the note with its own number.
+    Raises ValidationError that names the field. Returns the note with its own number, or the grant
+    that waits for a second person.
     """
     require(actor, Action.CREDIT_GRANT)
     if invoice.kind != DocumentKind.INVOICE:
         raise ValidationError({"invoice": "Only invoices can be credited."})
-    reason = " ".join(reason.split())
-    if not 1 <= len(reason) <= REASON_CHARS_MAX or not reason.isprintable():
-        raise ValidationError({"reason": f"Must have 1 to {REASON_CHARS_MAX} characters."})
+    reason = reason_clean(reason)
     with organization_scope([invoice.organization]):
+        one_at_a_time(invoice.organization)
         month_lock(invoice.organization, invoice.period)
-        left = credit_left(invoice)
-        wanted = _wanted(invoice, left, amounts_nano)
-        made = _note(invoice, left, wanted)
-        made.reason = reason
-        document_keep(actor, made)
-        _book(actor, made)
+        note = _draft(invoice, amounts_nano)
+        wish = Wish(
+            organization=invoice.organization,
+            kind=GrantKind.CREDIT_NOTE,
+            amount_nano=_given_nano(note),
+            reason=reason,
+            form=uuid7(),
+            subject=invoice.id,
+            about=invoice.title,
+            terms={"lines": None if amounts_nano is None else list(amounts_nano.items())},
+        )
+        return grant_ask(actor=actor, wish=wish, book=credit_note_book)
+
+
+def credit_note_book(grant: WalletGrant) -> Invoice:
+    """Issue the note that was wished for; inside the organization's scope.
+
+    Raises ValidationError where less is left than was asked for.
+    """
+    invoice = Invoice.objects.get(id=grant.subject, organization=grant.organization)
+    month_lock(invoice.organization, invoice.period)
+    lines = grant.terms["lines"]
+    made = _draft(invoice, None if lines is None else dict(lines))
+    if _given_nano(made) != grant.amount_nano:
+        told = "What is left of it is not what was asked for; refuse this, and ask again."
+        raise ValidationError({"grant": told})
+    made.reason = grant.reason
+    document_keep(asker_of(grant), made)
+    _book(grant, made)
     return made
+
+
+def _draft(invoice: Invoice, amounts_nano: Mapping[int, int] | None) -> Invoice:
+    left = credit_left(invoice)
+    return _note(invoice, left, _wanted(invoice, left, amounts_nano))
+
+
+def _given_nano(note: Invoice) -> int:
+    """What a note gives, for the limit of one person; a fraction of a cent counts as it is."""
+    return max(1, note.subtotal_nano, note.total_cents * NANO_PER_CENT)
 
 
 def _wanted(invoice: Invoice, left: Left, amounts_nano: Mapping[int, int] | None) -> dict[int, int]:
@@ -146,8 +189,9 @@ def _part(line: Line, pico: int) -> Line:
     )
 
 
-def _book(actor: Actor, note: Invoice) -> None:
+def _book(grant: WalletGrant, note: Invoice) -> None:
     """The invoice's bookings the other way; what no account has a whole nano-USD of is rounding."""
+    actor, approved_by = asker_of(grant), grant.decided_label or None
     owed = accounts.receivable(note.organization)
     by_account: Counter[str] = Counter()
     for line in lines_read(note.lines):
@@ -161,6 +205,7 @@ def _book(actor: Actor, note: Invoice) -> None:
         document_book(
             actor,
             note,
+            approved_by=approved_by,
             part=str(number),
             kind=EntryKind.ADJUSTMENT,
             debit=account,
@@ -171,6 +216,7 @@ def _book(actor: Actor, note: Invoice) -> None:
     document_book(
         actor,
         note,
+        approved_by=approved_by,
         part="rounding",
         kind=EntryKind.INVOICE_ROUNDING,
         debit=accounts.ROUNDING,
@@ -181,6 +227,7 @@ def _book(actor: Actor, note: Invoice) -> None:
     document_book(
         actor,
         note,
+        approved_by=approved_by,
         part="tax",
         kind=EntryKind.TAX,
         debit=accounts.tax(note.tax_jurisdiction),

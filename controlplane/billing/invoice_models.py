@@ -20,6 +20,7 @@ TAX_ID_CHARS_MAX = 40
 JURISDICTION_CHARS_MAX = 40
 REASON_CHARS_MAX = 500
 REFERENCE_CHARS_MAX = 200
+ABOUT_CHARS_MAX = 100
 BASIS_POINTS_MAX = 10_000
 TERMS_DAYS_MAX = 365
 
@@ -151,10 +152,17 @@ class Invoice(BaseModel):
 
 
 class GrantKind(models.TextChoices):
-    """Money that was paid in, or credit that is given."""
+    """Money that came in by hand, or that is given: into a wallet, on an invoice, for a request."""
 
     TOPUP = "topup", "Top-up"
     CREDIT = "credit"
+    CREDIT_NOTE = "credit_note"
+    REVERSAL = "reversal"
+    PAYMENT = "payment"
+
+
+# What goes into a wallet, or lowers what is owed, without anything that it is about.
+WALLET_KINDS = (GrantKind.TOPUP, GrantKind.CREDIT)
 
 
 class GrantState(models.TextChoices):
@@ -166,10 +174,17 @@ class GrantState(models.TextChoices):
 
 
 class WalletGrant(BaseModel):
-    """A top-up or credit that a person asked for, and who decided on it."""
+    """What a person gives or books by hand, and who decided on it.
+
+    `subject` is the invoice or request that it is about, `about` says so in words; `terms` are
+    what else its booking takes.
+    """
 
     organization = models.UUIDField()
-    kind = models.CharField(max_length=6, choices=GrantKind.choices)
+    kind = models.CharField(max_length=11, choices=GrantKind.choices)
+    subject = models.UUIDField(null=True, blank=True)
+    about = models.CharField(max_length=ABOUT_CHARS_MAX, blank=True, default="")
+    terms = models.JSONField(default=dict, blank=True)
     amount_nano = models.BigIntegerField()
     reason = models.CharField(max_length=REASON_CHARS_MAX)
     state = models.CharField(max_length=7, choices=GrantState.choices)

@@ -13,10 +13,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.billing.dunning import worst
+from controlplane.billing.grants_json import WAITS, GrantJson, grant_json
 from controlplane.billing.invoice_credit import credit_note_issue
 from controlplane.billing.invoice_csv import invoice_csv
 from controlplane.billing.invoice_drafts import invoice_draft
-from controlplane.billing.invoice_models import Invoice
+from controlplane.billing.invoice_models import Invoice, WalletGrant
 from controlplane.billing.invoice_pdf import invoice_pdf
 from controlplane.billing.invoices import ProfileDraft, billing_profile_set, invoice_issue
 from controlplane.billing.invoices_json import (
@@ -164,12 +165,11 @@ class CreditNotes(MoneyView):
 
     @operation(
         body=CreditBody,
-        answer=WholeInvoiceJson,
-        status=CREATED,
+        answer={CREATED: WholeInvoiceJson, WAITS: GrantJson},
         example={"reason": "wrong model", "lines": [{"position": 1, "amount_nano": 5_000_000}]},
     )
     def post(self, request: Request, organization_id: uuid.UUID, invoice_id: uuid.UUID) -> Response:
-        """Never more than is left of the invoice or of a line."""
+        """Never more than is left; 202 with the grant where it takes a second person."""
         require(self.actor(), Action.CREDIT_GRANT)
         wanted = self.body(CreditBody)
         invoice = invoice_get(
@@ -181,6 +181,8 @@ class CreditNotes(MoneyView):
         made = credit_note_issue(
             actor=self.actor(), invoice=invoice, reason=wanted.reason, amounts_nano=amounts
         )
+        if isinstance(made, WalletGrant):
+            return Response(grant_json(made), status=WAITS)
         return Response(_whole(self, organization_id, made.id), status=CREATED)
 
 
@@ -189,9 +191,9 @@ class InvoicePayments(MoneyView):
 
     step_up_methods = frozenset({"POST"})
 
-    @operation(body=PaymentBody, answer=PaymentJson, status=CREATED)
+    @operation(body=PaymentBody, answer={CREATED: PaymentJson, WAITS: GrantJson})
     def post(self, request: Request, organization_id: uuid.UUID, invoice_id: uuid.UUID) -> Response:
-        """Each of the bank's references counts once."""
+        """Each reference counts once; 202 with the grant where it takes a second person."""
         require(self.actor(), Action.CREDIT_GRANT)
         wanted = self.body(PaymentBody)
         invoice = invoice_get(
@@ -203,6 +205,8 @@ class InvoicePayments(MoneyView):
             amount_cents=wanted.amount_cents,
             reference=wanted.reference,
         )
+        if isinstance(made, WalletGrant):
+            return Response(grant_json(made), status=WAITS)
         return Response(payment_json(made), status=CREATED)
 
 

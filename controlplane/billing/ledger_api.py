@@ -12,7 +12,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.billing.closes import period_close
+from controlplane.billing.grants_json import WAITS, GrantJson, grant_json
 from controlplane.billing.hours import sealed_through
+from controlplane.billing.invoice_models import WalletGrant
 from controlplane.billing.invoices_api import MoneyView
 from controlplane.billing.ledger_selectors import (
     Month,
@@ -151,12 +153,11 @@ class Reversals(MoneyView):
 
     @operation(
         body=ReversalBody,
-        answer=EntryJson,
-        status=CREATED,
+        answer={CREATED: EntryJson, WAITS: GrantJson},
         example={"nano": 1_500_000, "reason": "the answer was cut"},
     )
     def post(self, request: Request, organization_id: uuid.UUID, charge_id: uuid.UUID) -> Response:
-        """Never more than was charged in all."""
+        """Never more than was charged; 202 with the grant where it takes a second person."""
         require(self.actor(), Action.CREDIT_GRANT)
         wanted = self.body(ReversalBody)
         made = request_reverse(
@@ -165,8 +166,10 @@ class Reversals(MoneyView):
             request=charge_id,
             nano=wanted.nano,
             reason=wanted.reason,
-            idempotency=f"reversal:{wanted.id or uuid7()}",
+            form=wanted.id or uuid7(),
         )
+        if isinstance(made, WalletGrant):
+            return Response(grant_json(made), status=WAITS)
         return Response(entry_json(made), status=CREATED)
 
 

@@ -12,16 +12,19 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
 from controlplane.billing import accounts
+from controlplane.billing.grants import Wish, asker_of, grant_ask
 from controlplane.billing.invoice_drafts import OWN
 from controlplane.billing.invoice_lines import NANO_PER_CENT
 from controlplane.billing.invoice_models import (
     CURRENCY,
     REFERENCE_CHARS_MAX,
     DocumentKind,
+    GrantKind,
     Invoice,
     Payment,
     PaymentOrder,
     Provider,
+    WalletGrant,
 )
 from controlplane.billing.invoices_selectors import open_invoices
 from controlplane.billing.journal import journal_book
@@ -29,6 +32,7 @@ from controlplane.billing.models import EntryKind
 from controlplane.billing.payments_stripe import Paid
 from controlplane.core.audit import Actor, audit_record
 from controlplane.core.conflict import Conflict
+from controlplane.core.models import uuid7
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
 from controlplane.tenants.access import require
@@ -119,8 +123,13 @@ def payment_receive(*, provider: Provider, paid: Paid) -> bool:
     return True
 
 
-def payment_record(*, actor: Actor, invoice: Invoice, amount_cents: int, reference: str) -> Payment:
-    """Book a bank transfer that arrived for an invoice; `reference` is the bank's, and unique."""
+def payment_record(
+    *, actor: Actor, invoice: Invoice, amount_cents: int, reference: str
+) -> Payment | WalletGrant:
+    """Book a bank transfer that arrived for an invoice; `reference` is the bank's, and unique.
+
+    Above the limit of one person it is the grant that waits for a second one.
+    """
     require(actor, Action.CREDIT_GRANT)
     reference = " ".join(reference.split())
     if invoice.kind != DocumentKind.INVOICE:
@@ -129,19 +138,37 @@ def payment_record(*, actor: Actor, invoice: Invoice, amount_cents: int, referen
         raise ValidationError({"amount": f"Must be 0.01 to {AMOUNT_CENTS_MAX // 100:,} USD."})
     if not 1 <= len(reference) <= REFERENCE_CHARS_MAX or not reference.isprintable():
         raise ValidationError({"reference": f"Must have 1 to {REFERENCE_CHARS_MAX} characters."})
+    wish = Wish(
+        organization=invoice.organization,
+        kind=GrantKind.PAYMENT,
+        amount_nano=amount_cents * NANO_PER_CENT,
+        reason=f"Bank transfer {reference}",
+        form=uuid7(),
+        subject=invoice.id,
+        about=invoice.title,
+        terms={"reference": reference},
+    )
     with organization_scope([invoice.organization]):
-        made = Payment(
-            organization=invoice.organization,
-            provider=Provider.BANK,
-            event=reference,
-            reference=reference,
-            invoice=invoice,
-            amount_cents=amount_cents,
-            recorded_by=actor.actor_label,
-        )
-        if not _insert(made):
-            raise Conflict({"reference": "This transfer was booked before."})
-        _book(actor, made)
+        return grant_ask(actor=actor, wish=wish, book=payment_book)
+
+
+def payment_book(grant: WalletGrant) -> Payment:
+    """Book the transfer that was entered; inside the organization's scope.
+
+    Raises Conflict where its reference was booked before.
+    """
+    made = Payment(
+        organization=grant.organization,
+        provider=Provider.BANK,
+        event=grant.terms["reference"],
+        reference=grant.terms["reference"],
+        invoice=Invoice.objects.get(id=grant.subject, organization=grant.organization),
+        amount_cents=grant.amount_nano // NANO_PER_CENT,
+        recorded_by=grant.asked_label,
+    )
+    if not _insert(made):
+        raise Conflict({"reference": "This transfer was booked before."})
+    _book(asker_of(grant), made, approved_by=grant.decided_label or None)
     return made
 
 
@@ -173,7 +200,7 @@ def _seen_before(again: Payment) -> bool:
     raise PaymentRefused("an order that was paid before, or ids of another payment")
 
 
-def _book(actor: Actor, payment: Payment) -> None:
+def _book(actor: Actor, payment: Payment, approved_by: str | None = None) -> None:
     organization = payment.organization
     topup = payment.invoice is None
     told = "Top-up" if topup else f"Payment of {payment.invoice}"
@@ -187,6 +214,7 @@ def _book(actor: Actor, payment: Payment) -> None:
         reference=payment.reference,
         idempotency=f"{OWN}payment:{payment.id}",
         actor=actor,
+        approved_by=approved_by,
     )
     audit_record(
         actor,

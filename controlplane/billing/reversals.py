@@ -6,7 +6,9 @@ import uuid
 
 from django.core.exceptions import ObjectDoesNotExist, ValidationError
 
-from controlplane.billing.journal import journal_book
+from controlplane.billing.grants import Wish, asker_of, grant_ask, reason_clean
+from controlplane.billing.invoice_models import GrantKind, WalletGrant
+from controlplane.billing.journal import AMOUNT_NANO_MAX, journal_book
 from controlplane.billing.models import POSTING_KINDS, EntryKind, JournalEntry, Transfer
 from controlplane.billing.returns import reversal_room_nano
 from controlplane.core.audit import Actor
@@ -22,32 +24,69 @@ def request_reverse(
     request: uuid.UUID,
     nano: int,
     reason: str,
-    idempotency: str,
-) -> JournalEntry:
+    form: uuid.UUID,
+) -> JournalEntry | WalletGrant:
     """Book a request's charge back to who paid it, and make room in the budgets it was spent from.
 
-    For who may grant credit. Raises ObjectDoesNotExist where nothing was charged, ValidationError
-    on `nano` where less is left to give back, also because its invoice was credited.
+    For who may grant credit; above the limit of one person the grant that waits for a second one.
+    `form` is the grant's id: sent twice, it is given once. Raises ObjectDoesNotExist where nothing
+    was charged, ValidationError on `nano` where less is left to give back, also because its invoice
+    was credited.
     """
     require(actor, Action.CREDIT_GRANT)
+    reason = reason_clean(reason)
+    if not 1 <= nano <= AMOUNT_NANO_MAX:
+        raise ValidationError({"nano": f"Must be 1 to {AMOUNT_NANO_MAX} nano-USD."})
+    wish = Wish(
+        organization=organization,
+        kind=GrantKind.REVERSAL,
+        amount_nano=nano,
+        reason=reason,
+        form=form,
+        subject=request,
+        about=f"request {request}",
+        terms={},
+    )
     with organization_scope([organization]):
-        lines = Transfer.objects.filter(request=request, organization=organization)
-        charge = lines.filter(kind__in=POSTING_KINDS).first()
-        if charge is None:
-            raise ObjectDoesNotExist("request")
-        room = reversal_room_nano(charge)
-        again = JournalEntry.objects.filter(organization=organization, idempotency=idempotency)
-        if room is not None and nano > room and not again.exists():
-            told = f"Its invoice was credited: {room} nano-USD of such usage are left to give back."
-            raise ValidationError({"nano": told})
-        return journal_book(
-            organization=organization,
-            kind=EntryKind.REVERSAL,
-            debit=charge.credit,
-            credit=charge.debit,
-            nano=nano,
-            reason=reason,
-            reverses=request,
-            idempotency=idempotency,
-            actor=actor,
-        )
+        _charge(organization, request)
+        found = grant_ask(actor=actor, wish=wish, book=reversal_book)
+        if isinstance(found, JournalEntry):
+            return found
+        # Sent again, it may be booked already.
+        key = {"organization": organization, "idempotency": _key(found)}
+        return JournalEntry.objects.filter(**key).first() or found
+
+
+def reversal_book(grant: WalletGrant) -> JournalEntry:
+    """Book the reversal that was wished for; inside the organization's scope."""
+    if grant.subject is None:
+        raise ObjectDoesNotExist("request")
+    charge = _charge(grant.organization, grant.subject)
+    room = reversal_room_nano(charge)
+    if room is not None and grant.amount_nano > room:
+        told = f"Its invoice was credited: {room} nano-USD of such usage are left to give back."
+        raise ValidationError({"nano": told})
+    return journal_book(
+        organization=grant.organization,
+        kind=EntryKind.REVERSAL,
+        debit=charge.credit,
+        credit=charge.debit,
+        nano=grant.amount_nano,
+        reason=grant.reason,
+        reverses=grant.subject,
+        idempotency=_key(grant),
+        actor=asker_of(grant),
+        approved_by=grant.decided_label or None,
+    )
+
+
+def _charge(organization: uuid.UUID, request: uuid.UUID) -> Transfer:
+    lines = Transfer.objects.filter(request=request, organization=organization)
+    charge = lines.filter(kind__in=POSTING_KINDS).first()
+    if charge is None:
+        raise ObjectDoesNotExist("request")
+    return charge
+
+
+def _key(grant: WalletGrant) -> str:
+    return f"reversal:{grant.id}"

@@ -11,9 +11,11 @@ from django.core.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.billing.invoice_models import GrantKind, WalletGrant
+from controlplane.billing.decisions import grant_approve, grant_refuse
+from controlplane.billing.grants_json import GrantJson, grant_json
+from controlplane.billing.invoice_models import WALLET_KINDS, GrantKind, WalletGrant
 from controlplane.billing.invoices_api import MoneyView
-from controlplane.billing.wallets import grant_approve, grant_refuse, wallet_grant
+from controlplane.billing.wallets import wallet_grant
 from controlplane.billing.wallets_selectors import (
     grant_get,
     grant_list,
@@ -54,22 +56,6 @@ class WalletJson(TypedDict):
     charged_nano: int
     low: bool
     days_left: int | None
-
-
-class GrantJson(TypedDict):
-    """What a person asked for, and what became of it."""
-
-    id: str
-    object: str
-    organization: str
-    kind: str
-    amount_nano: int
-    reason: str
-    state: str
-    asked_by: str
-    decided_by: str | None
-    created_at: str
-    decided_at: str | None
 
 
 class PendingJson(TypedDict):
@@ -120,8 +106,8 @@ class Grants(MoneyView):
         """Booked at once, or `pending` where it takes a second person."""
         require(self.actor(), Action.CREDIT_GRANT)
         wanted = self.body(GrantBody)
-        if wanted.kind not in GrantKind.values:
-            raise ValidationError({"kind": f"Must be one of {', '.join(GrantKind.values)}."})
+        if wanted.kind not in WALLET_KINDS:
+            raise ValidationError({"kind": f"Must be one of {', '.join(WALLET_KINDS)}."})
         made = wallet_grant(
             actor=self.actor(),
             organization_id=organization_id,
@@ -157,20 +143,3 @@ class PendingGrants(ApiView):
         found = grants_pending(actor=self.actor())
         body: PendingJson = {"data": [grant_json(grant) for grant in found]}
         return Response(body)
-
-
-def grant_json(grant: WalletGrant) -> GrantJson:
-    """A grant for programs."""
-    return {
-        "id": str(grant.id),
-        "object": "wallet_grant",
-        "organization": str(grant.organization),
-        "kind": grant.kind,
-        "amount_nano": grant.amount_nano,
-        "reason": grant.reason,
-        "state": grant.state,
-        "asked_by": grant.asked_label,
-        "decided_by": grant.decided_label or None,
-        "created_at": grant.created_at.isoformat(),
-        "decided_at": grant.decided_at.isoformat() if grant.decided_at else None,
-    }

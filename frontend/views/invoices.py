@@ -17,7 +17,7 @@ from controlplane.billing.dunning import Standing, worst
 from controlplane.billing.invoice_credit import credit_note_issue
 from controlplane.billing.invoice_drafts import invoice_draft
 from controlplane.billing.invoice_lines import NANO_PER_CENT, LineKind, lines_read
-from controlplane.billing.invoice_models import DocumentKind, Invoice
+from controlplane.billing.invoice_models import DocumentKind, Invoice, WalletGrant
 from controlplane.billing.invoice_text import TITLES, due_words, tax_words
 from controlplane.billing.invoices import (
     ProfileDraft,
@@ -41,6 +41,7 @@ from frontend.money import NO_LINK, cents_of, nano_of, pay_page, say_wrong
 from frontend.stepup import stepped_up
 
 MONTHS_SHOWN = 12
+WAITS = "It waits for the approval of another person, on the page Top-ups."
 
 
 class ProfileForm(forms.Form):
@@ -159,6 +160,9 @@ def invoice_credit(request: HttpRequest, viewer: Viewer, invoice_id: uuid.UUID) 
     except ValidationError as error:
         say_wrong(request, error)
         return redirect("invoice", invoice_id=invoice.id)
+    if isinstance(made, WalletGrant):
+        messages.info(request, WAITS)
+        return redirect("invoice", invoice_id=invoice.id)
     messages.success(request, f"{made.title} gives back part or all of {invoice.title}.")
     return redirect("invoice", invoice_id=made.id)
 
@@ -170,7 +174,7 @@ def invoice_paid(request: HttpRequest, viewer: Viewer, invoice_id: uuid.UUID) ->
     """Record a bank transfer that arrived."""
     invoice = _mine(viewer, invoice_id)
     try:
-        payment_record(
+        made = payment_record(
             actor=viewer.user,
             invoice=invoice,
             amount_cents=cents_of(request.POST.get("amount", ""), "amount"),
@@ -178,6 +182,9 @@ def invoice_paid(request: HttpRequest, viewer: Viewer, invoice_id: uuid.UUID) ->
         )
     except ValidationError as error:
         say_wrong(request, error)
+        return redirect("invoice", invoice_id=invoice.id)
+    if isinstance(made, WalletGrant):
+        messages.info(request, WAITS)
     else:
         messages.success(request, f"The payment of {invoice.title} is booked.")
     return redirect("invoice", invoice_id=invoice.id)

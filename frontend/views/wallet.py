@@ -13,14 +13,16 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.billing import accounts
+from controlplane.billing.decisions import grant_approve, grant_refuse
 from controlplane.billing.invoice_models import (
     REASON_CHARS_MAX,
+    WALLET_KINDS,
     GrantKind,
     GrantState,
     WalletGrant,
 )
 from controlplane.billing.payments import payment_order_create
-from controlplane.billing.wallets import grant_approve, grant_refuse, wallet_grant
+from controlplane.billing.wallets import wallet_grant
 from controlplane.billing.wallets_selectors import (
     grant_get,
     grant_list,
@@ -102,7 +104,7 @@ def grant_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
             ((str(key), name) for key, name in names.items()), key=lambda pair: pair[1].casefold()
         ),
         "chosen": str(viewer.chosen.id) if viewer.chosen else "",
-        "kinds": GrantKind.choices,
+        "kinds": [(kind.value, kind.label) for kind in WALLET_KINDS],
         "form_id": uuid7().hex,
         "alone_usd": settings.GRANT_ALONE_USD,
         "reason_chars_max": REASON_CHARS_MAX,
@@ -166,6 +168,6 @@ def _id(text: str, field: str) -> uuid.UUID:
 
 
 def _kind(text: str) -> GrantKind:
-    if text not in GrantKind.values:
+    if text not in WALLET_KINDS:
         raise ValidationError({"kind": "Choose a top-up or a credit."})
     return GrantKind(text)

@@ -32,6 +32,7 @@ from controlplane.core.audit import OPERATOR
 from controlplane.core.conflict import Conflict
 from controlplane.core.models import uuid7
 from controlplane.tenants.services import organization_create
+from tests.support.documents import booked
 from tests.support.money import dsn, rows
 from tests.support.month import END, PERIOD, START, Month, seal_month, seed_month
 from tests.support.people import make_cast
@@ -209,10 +210,12 @@ def test_a_full_credit_note_gives_back_everything(month: Month) -> None:
     made = issue(month)
     with pytest.raises(PermissionDenied):
         credit_note_issue(actor=month.cast.alice, invoice=made, reason="mine")
-    part = credit_note_issue(
-        actor=month.cast.stella, invoice=made, reason="one line", amounts_nano={2: 7_000_001}
+    part = booked(
+        credit_note_issue(
+            actor=month.cast.stella, invoice=made, reason="one line", amounts_nano={2: 7_000_001}
+        )
     )
-    rest = credit_note_issue(actor=month.cast.stella, invoice=made, reason="the rest")
+    rest = booked(credit_note_issue(actor=month.cast.stella, invoice=made, reason="the rest"))
     assert [part.title, rest.title] == ["CN-000001", "CN-000002"]
     assert part.corrects == rest.corrects == made
     assert part.total_cents + rest.total_cents == made.total_cents

@@ -23,7 +23,9 @@ from controlplane.billing.periods import Period
 from controlplane.billing.returns import credit_left
 from controlplane.billing.reversals import request_reverse
 from controlplane.core.conflict import Conflict
+from controlplane.core.models import uuid7
 from controlplane.core.scope import organization_scope
+from tests.support.documents import booked
 from tests.support.money import rows
 from tests.support.month import ALPHA, PERIOD, Month, seal_month, seed_month
 from tests.support.people import make_cast
@@ -54,20 +56,26 @@ def charges(month: Month) -> dict[uuid.UUID, int]:
     return dict(found)
 
 
-def reverse(month: Month, request: uuid.UUID, nano: int, key: str | None = None) -> JournalEntry:
-    return request_reverse(
-        actor=month.cast.stella,
-        organization=month.cast.acme.id,
-        request=request,
-        nano=nano,
-        reason="cut",
-        idempotency=key or f"reversal:{uuid.uuid4()}",
+def reverse(
+    month: Month, request: uuid.UUID, nano: int, form: uuid.UUID | None = None
+) -> JournalEntry:
+    return booked(
+        request_reverse(
+            actor=month.cast.stella,
+            organization=month.cast.acme.id,
+            request=request,
+            nano=nano,
+            reason="cut",
+            form=form or uuid7(),
+        )
     )
 
 
 def credit(month: Month, invoice: Invoice, amounts: dict[int, int] | None = None) -> Invoice:
-    return credit_note_issue(
-        actor=month.cast.stella, invoice=invoice, reason="wrong", amounts_nano=amounts
+    return booked(
+        credit_note_issue(
+            actor=month.cast.stella, invoice=invoice, reason="wrong", amounts_nano=amounts
+        )
     )
 
 
@@ -136,11 +144,12 @@ def test_part_of_each_fits_up_to_the_charge(month: Month, invoice: Invoice) -> N
             credit(month, invoice, {position: take})
     with pytest.raises(ValidationError, match="of such usage"):
         reverse(month, request, nano)
-    booked = reverse(month, request, kept, "reversal:kept")
+    form = uuid7()
+    first = reverse(month, request, kept, form)
     # A repeat is still a repeat, and another content under its key a conflict.
-    assert reverse(month, request, kept, "reversal:kept") == booked
+    assert reverse(month, request, kept, form) == first
     with pytest.raises(Conflict):
-        reverse(month, request, kept + 1, "reversal:kept")
+        reverse(month, request, kept + 1, form)
     for position in lines:
         with pytest.raises(ValidationError):
             credit(month, invoice, {position: 1_000})

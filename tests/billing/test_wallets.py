@@ -13,8 +13,9 @@ from django.db import connections
 from django.test import override_settings
 
 from controlplane.billing.accounts import wallet_id
+from controlplane.billing.decisions import grant_approve, grant_refuse
 from controlplane.billing.invoice_models import GrantKind, GrantState, WalletGrant
-from controlplane.billing.wallets import grant_approve, grant_refuse, wallet_grant
+from controlplane.billing.wallets import wallet_grant
 from controlplane.billing.wallets_selectors import (
     grant_get,
     grant_list,

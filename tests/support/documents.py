@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import TypeVar
 
 from controlplane.billing.invoice_drafts import document_make
 from controlplane.billing.invoice_lines import Line, LineKind
@@ -20,6 +21,7 @@ from controlplane.core.models import uuid7
 from controlplane.core.scope import organization_scope
 from controlplane.tenants.accounts import user_create
 
+Made = TypeVar("Made")
 USD_NANO = 1_000_000_000
 USD_PICO = 1_000_000_000_000
 
@@ -49,6 +51,12 @@ def make_invoice(organization_id: uuid.UUID, period: str = "2025-01") -> Invoice
     with organization_scope([organization_id]):
         document_keep(OPERATOR, made)
     return made
+
+
+def booked(found: Made | WalletGrant) -> Made:
+    """What one person was able to book alone."""
+    assert not isinstance(found, WalletGrant)
+    return found
 
 
 def make_pending_grant(organization_id: uuid.UUID) -> WalletGrant:

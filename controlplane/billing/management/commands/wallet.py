@@ -8,9 +8,15 @@ from typing import Any
 from django.core.exceptions import PermissionDenied
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from controlplane.billing.invoice_models import GrantKind, GrantState, WalletGrant
+from controlplane.billing.decisions import grant_approve, grant_refuse
+from controlplane.billing.invoice_models import (
+    WALLET_KINDS,
+    GrantKind,
+    GrantState,
+    WalletGrant,
+)
 from controlplane.billing.invoice_text import usd_read
-from controlplane.billing.wallets import grant_approve, grant_refuse, wallet_grant
+from controlplane.billing.wallets import wallet_grant
 from controlplane.billing.wallets_selectors import grants_pending, wallet_get
 from controlplane.core.arguments import arguments_named
 from controlplane.core.audit import OPERATOR
@@ -33,7 +39,7 @@ class Command(BaseCommand):
         show.add_argument("organization", metavar="NAME")
         give = commands.add_parser("give", help="a top-up that arrived, or a credit")
         give.add_argument("organization", metavar="NAME")
-        give.add_argument("--kind", choices=GrantKind.values, default=GrantKind.TOPUP.value)
+        give.add_argument("--kind", choices=[*WALLET_KINDS], default=GrantKind.TOPUP.value)
         give.add_argument("--usd", required=True, metavar="25.00")
         give.add_argument("--reason", required=True)
         commands.add_parser("pending", help="what waits for a second person")
@@ -104,4 +110,5 @@ def _nano(text: str) -> int:
 def _line(grant: WalletGrant) -> str:
     waits = " (waits for a second person)" if grant.state == GrantState.PENDING else ""
     amount = usd_text(grant.amount_nano)
-    return f"{grant.id} {grant.kind} {amount} USD {grant.state}{waits}: {grant.reason}"
+    about = f" {grant.about}" if grant.about else ""
+    return f"{grant.id} {grant.kind}{about} {amount} USD {grant.state}{waits}: {grant.reason}"
