@@ -71,6 +71,7 @@ def apikey_create(
         _require_narrower(project, terms, expires_at, terms.within)
     key, secret = _new_key(project, clean_name(label, field_name="label"), terms, expires_at)
     key.created_by = actor if isinstance(actor, User) else None
+    key.ends_by = None if terms.within is None else _end_of(terms.within)
     key.form = form
     with _once(), organization_scope([project.organization_id]):
         key.save(force_insert=True)
@@ -89,8 +90,9 @@ def apikey_rotate(
 ) -> CreatedKey:
     """A key on the same terms, limits and budget; the old one ends after the overlap.
 
-    Both work until then. The new one lives as long as the old one was given. Raises Conflict for
-    one that is revoked, expired or was rotated before.
+    Both work until then. The new one lives as long as the old one was given, but no longer than
+    the key within which their line was made. Raises Conflict for one that is revoked, expired or
+    was rotated before.
     """
     require(actor, Action.KEY_CREATE, key.organization_id)
     require(actor, Action.KEY_REVOKE, key.organization_id)
@@ -107,10 +109,10 @@ def apikey_rotate(
         if old.state(now) != "active" or ApiKey.objects.filter(replaces=old).exists():
             raise Conflict({"key": "Only an active key can be rotated, and only once."})
         lifetime = None if old.expires_at is None else old.expires_at - old.created_at
-        expires_at = None if lifetime is None else now + lifetime
+        expires_at = _earlier(None if lifetime is None else now + lifetime, old.ends_by)
         new, secret = _new_key(old.project, old.label, terms_of(old), expires_at)
         new.created_by = actor if isinstance(actor, User) else None
-        new.replaces, new.limits_of_id = old, old.limits_id
+        new.replaces, new.limits_of_id, new.ends_by = old, old.limits_id, old.ends_by
         new.save(force_insert=True)
         old.expires_at = ends_at if old.expires_at is None else min(ends_at, old.expires_at)
         old.save(update_fields=["expires_at"])
@@ -204,6 +206,15 @@ def _require_narrower(
     require_within(terms, terms_of(within))
     if within.expires_at is not None and (expires_at is None or expires_at > within.expires_at):
         raise ValidationError({"lifetime_days": "Must not outlive the key that it is made from."})
+
+
+def _end_of(within: ApiKey) -> datetime | None:
+    """When a key that is made within another ends at the latest, however often it is rotated."""
+    return _earlier(within.expires_at, within.ends_by)
+
+
+def _earlier(one: datetime | None, other: datetime | None) -> datetime | None:
+    return min((at for at in (one, other) if at is not None), default=None)
 
 
 @contextmanager

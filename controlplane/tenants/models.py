@@ -165,7 +165,8 @@ class ApiKey(BaseModel):
 
     So does None as `allowed_endpoints`; with `networks` it opens only to callers from those.
     `replaces` is the key that it was rotated from; `limits_of` the first of that line, whose limits
-    and budget all of the line share. Routing rules may ask for `tags`; `priority` (one of the
+    and budget all of the line share; `ends_by`, where one was made within another key, is when the
+    last of the line ends. Routing rules may ask for `tags`; `priority` (one of the
     kernel's) orders requests that wait.
     `form` is the id of the form that asked for it: sent twice, a form makes one key.
     When a key was last used is read from telemetry: writing it here would cost a row per request.
@@ -187,6 +188,7 @@ class ApiKey(BaseModel):
     tags = ArrayField(models.CharField(max_length=TAG_CHARS_MAX), default=list, blank=True)
     priority = models.SmallIntegerField(default=PRIORITY_NORMAL)
     expires_at = models.DateTimeField(null=True, blank=True)
+    ends_by = models.DateTimeField(null=True, blank=True, editable=False)
     revoked_at = models.DateTimeField(null=True, blank=True)
     revoked_reason = models.CharField(max_length=200, default="", blank=True)
     replaces = models.OneToOneField(

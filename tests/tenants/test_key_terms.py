@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
+from django.db.models import F
 from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
@@ -134,6 +135,42 @@ def test_a_key_made_within_another_is_no_wider() -> None:
             actor=cast.bob, project=cast.project, label="i", terms=inside, lifetime_days=9
         )
     assert set(caught.value.message_dict) == {"within"}
+
+
+@pytest.mark.usefixtures("database")
+def test_no_rotation_outlives_the_key_it_was_made_within() -> None:
+    cast = make_cast()
+    outer = apikey_create(
+        actor=cast.alice, project=cast.project, label="outer", lifetime_days=10
+    ).key
+    inner = apikey_create(
+        actor=cast.bob,
+        project=cast.project,
+        label="inner",
+        terms=KeyTerms(within=outer),
+        lifetime_days=9,
+    ).key
+    # Five days later it would live for nine more.
+    days = timedelta(days=5)
+    with organization_scope([cast.acme.id]):
+        ApiKey.objects.update(
+            created_at=F("created_at") - days,
+            expires_at=F("expires_at") - days,
+            ends_by=F("ends_by") - days,
+        )
+        bound = ApiKey.objects.get(id=outer.id).expires_at
+    for _ in range(2):
+        inner = apikey_rotate(actor=cast.bob, key=inner).key
+        assert inner.expires_at == bound
+    # Nor does one that is made within what was rotated.
+    made = apikey_create(
+        actor=cast.bob,
+        project=cast.project,
+        label="innermost",
+        terms=KeyTerms(within=inner),
+        lifetime_days=1,
+    ).key
+    assert made.ends_by == bound
 
 
 @pytest.mark.usefixtures("database")
