@@ -11,7 +11,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.core.audit import Actor, Operator, audit_record
-from controlplane.core.permissions import GRANTABLE, Action, Role
+from controlplane.core.permissions import GRANTABLE, MATRIX, Action, Role
 from controlplane.core.scope import organization_scope
 from controlplane.tenants.access import require, role_of
 from controlplane.tenants.models import AdminKey, ApiKey, Membership, Organization, User
@@ -105,12 +105,17 @@ def person_behind(actor: Actor) -> User | None:
 def require_grantable(
     actor: Actor, organization_id: uuid.UUID, roles: Iterable[Role | None]
 ) -> None:
-    """Return if the actor may give and take these roles; raises PermissionDenied."""
+    """Return if the actor may give and take these roles; raises PermissionDenied.
+
+    A key gives and takes those of its maker that may do nothing that the key itself may not.
+    """
     if isinstance(actor, Operator):
         return
     person = person_behind(actor)
     own = role_of(person, organization_id) if person else None
     allowed = GRANTABLE[own] if own else frozenset()
+    if isinstance(actor, AdminKey):
+        allowed = frozenset(role for role in allowed if MATRIX[role] <= set(actor.actions))
     if not set(roles) <= allowed:
         raise PermissionDenied(Action.MEMBER_MANAGE)
 

@@ -12,13 +12,15 @@ from django.test import Client
 from django.utils import timezone
 
 from controlplane.core.audit import OPERATOR
-from controlplane.core.permissions import Action, Role
+from controlplane.core.permissions import MATRIX, Action, Role
 from controlplane.kernel.keyformat import ADMIN_PREFIX, new_credential
 from controlplane.tenants import adminkeys
 from controlplane.tenants.access import allows, require
 from controlplane.tenants.adminkeys import AdminKeyDraft, CreatedAdminKey
+from controlplane.tenants.invitations import invitation_create
 from controlplane.tenants.keys import apikey_create
 from controlplane.tenants.models import AdminKey
+from controlplane.tenants.models_adminkeys import KEY_ACTIONS
 from controlplane.tenants.people import membership_set
 from controlplane.tenants.selectors import organization_ids, project_list
 from tests.support.money import rows
@@ -70,6 +72,31 @@ def test_a_key_can_no_more_than_its_maker_can_now(cast: Cast) -> None:
     membership_set(actor=cast.alice, organization=cast.acme, user=carla, role=Role.DEVELOPER)
     assert not allows(key, Action.LEDGER_VIEW, cast.acme.id)
     assert allows(key, Action.ORGANIZATION_VIEW, cast.acme.id)
+
+
+def test_a_key_gives_no_role_that_may_do_more_than_the_key(cast: Cast) -> None:
+    """Alice owns Acme; what her key may not do, nobody may whom it invites, raises or removes."""
+    inviting = make(cast, "member.manage", *(one.value for one in MATRIX[Role.DEVELOPER])).key
+    all_of_it = make(cast, *KEY_ACTIONS).key
+
+    def invite(key: AdminKey, role: Role) -> None:
+        invitation_create(actor=key, organization=cast.acme, email="dora@example.org", role=role)
+
+    for key, roles in (
+        (make(cast, "member.manage").key, set[Role]()),
+        (inviting, {Role.DEVELOPER, Role.VIEWER}),
+        (all_of_it, {Role.DEVELOPER, Role.VIEWER, Role.FINANCE}),
+    ):
+        for role in Role:
+            if role in roles:
+                invite(key, role)
+            else:
+                with pytest.raises(PermissionDenied):
+                    invite(key, role)
+    with pytest.raises(PermissionDenied):
+        membership_set(actor=inviting, organization=cast.acme, user=cast.bob, role=Role.FINANCE)
+    with pytest.raises(PermissionDenied):
+        membership_set(actor=all_of_it, organization=cast.acme, user=cast.alice, role=Role.VIEWER)
 
 
 @pytest.mark.parametrize("name", ["fleet.view", "credit.grant", "admin_key.manage", "no.such"])
