@@ -5,6 +5,7 @@ belongs to, a recovery code by its row.
 """
 
 import secrets
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any
 
@@ -51,6 +52,19 @@ def recovery_codes_left(*, user: User) -> int:
 def app_secret() -> str:
     """A new secret for an authenticator app; it counts once a code of it was shown."""
     return pyotp.random_base32()
+
+
+def app_secret_kept(*, user: User, kept: object) -> tuple[str, str]:
+    """A secret that waits for its code, and the sealed form in which a session may keep it.
+
+    `kept` is what this user's session kept before; anything else than that makes a new secret.
+    """
+    place = f"{_PURPOSE}:unconfirmed:{user.id}".encode()
+    if isinstance(kept, str):
+        with suppress(ValueError):
+            return unsealed(settings.FACTOR_KEY, bytes.fromhex(kept), place).decode(), kept
+    secret = app_secret()
+    return secret, sealed(settings.FACTOR_KEY, secret.encode(), place).hex()
 
 
 def app_address(*, user: User, secret: str) -> str:

@@ -23,7 +23,7 @@ from controlplane.tenants.accounts import password_change
 from controlplane.tenants.factors import (
     app_add,
     app_address,
-    app_secret,
+    app_secret_kept,
     factor_list,
     factor_remove,
     recovery_codes_left,
@@ -151,7 +151,8 @@ def sessions_close(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 def app_setup(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Show an authenticator app's secret as a picture; add the app by a code of it."""
     # Kept while the form is open, so that a mistyped code does not make the app scan again.
-    secret = request.session.setdefault(APP_SECRET, app_secret())
+    secret, kept = app_secret_kept(user=viewer.user, kept=request.session.get(APP_SECRET))
+    request.session[APP_SECRET] = kept
     complaint = ""
     if request.method == "POST":
         try:

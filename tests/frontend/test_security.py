@@ -18,12 +18,14 @@ from controlplane.tenants.accounts import setup_link_consume, setup_link_create
 from controlplane.tenants.factors import (
     app_add,
     app_secret,
+    app_secret_kept,
     code_use,
     factors_reset,
     has_factors,
     recovery_codes_left,
 )
 from controlplane.tenants.models import SecondFactor, User, UserSession
+from frontend.views.security import APP_SECRET
 from tests.support.people import Cast, make_cast, signed_in
 
 PASSWORD = "correct-horse-battery-staple"
@@ -189,6 +191,11 @@ def test_an_app_is_added_by_its_code_and_removed(cast: Cast, now: Now) -> None:
     found = re.search(r'<code class="secret">([A-Z2-7]+)</code>', text)
     assert found is not None and "<svg" in text
     secret = found[1]
+    # The session, which is a row of a table, has it sealed; a mistyped code keeps it.
+    kept = alice.session[APP_SECRET]
+    assert secret not in kept and secret.encode() not in bytes.fromhex(kept)
+    assert secret in alice.post("/account/app", {"code": "000000"}).content.decode()
+    assert app_secret_kept(user=cast.bob, kept=kept)[0] != secret
     assert alice.post("/account/app", {"code": "000000"}).status_code == 422
     text = alice.post("/account/app", {"code": now.code(secret)}).content.decode()
     assert len(re.findall(r"\b[0-9a-f]{5}(?:-[0-9a-f]{5}){3}\b", text)) == factors.RECOVERY_CODES
