@@ -13,12 +13,9 @@ from controlplane.catalog.models import PERMILLE_MAX, Model, PriceVersion, Task
 from controlplane.catalog.pools import serving_pool
 from controlplane.core.audit import Actor, audit_record
 from controlplane.core.permissions import Action
-from controlplane.kernel.price import PERMILLE
+from controlplane.kernel.price import PERMILLE, RATE_PICO_MAX
 from controlplane.tenants.access import require
 from controlplane.tenants.models import Project, User
-
-# 1,000 USD per token; anything above it is a slip of the unit.
-PRICE_PICO_MAX = 10**15
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,11 +165,15 @@ def _price_add(
 
 def _check_price(model: Model, draft: PriceDraft) -> None:
     for name in ("input_pico", "cached_pico", "output_pico"):
-        if not 0 <= getattr(draft, name) <= PRICE_PICO_MAX:
-            raise ValidationError({name: f"Must be 0 to {PRICE_PICO_MAX} pico-USD per token."})
+        if not 0 <= getattr(draft, name) <= RATE_PICO_MAX:
+            raise ValidationError({name: f"Must be 0 to {RATE_PICO_MAX} pico-USD per token."})
     for name in ("batch_permille", "priority_permille"):
         if not 0 <= getattr(draft, name) <= PERMILLE_MAX:
             raise ValidationError({name: f"Must be 0 to {PERMILLE_MAX} thousandths."})
+        dearest = max(draft.input_pico, draft.cached_pico, draft.output_pico)
+        if dearest * getattr(draft, name) > RATE_PICO_MAX * PERMILLE:
+            told = f"With it a token would cost above {RATE_PICO_MAX} pico-USD."
+            raise ValidationError({name: told})
     if draft.cached_pico > draft.input_pico:
         raise ValidationError({"cached_pico": "Must not be above the price of uncached input."})
     if model.task == Task.EMBED and draft.output_pico:

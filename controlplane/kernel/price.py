@@ -10,6 +10,10 @@ from controlplane.kernel.rules import PRIORITY_NORMAL
 PERMILLE = 1_000
 # What the ledger's columns hold.
 COUNT_MAX = 2**31 - 1
+# What a token costs at most with its multiplier: 100,000 USD per million. The largest request there
+# can be, 8 answers over a window of 2**24 tokens, then costs 1.6e16 nano-USD, and a batch of 128 of
+# them fits into a bigint beside a budget at its highest (4e18).
+RATE_PICO_MAX = 10**11
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True):

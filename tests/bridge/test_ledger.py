@@ -8,10 +8,14 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
+from controlplane.billing.models import UNLIMITED_NANO
+from controlplane.bridge.holds import BATCH_MAX
 from controlplane.bridge.ledger import PostgresLedger
+from controlplane.gateway.nodes.checks import CONTEXT_WINDOW_MAX
 from controlplane.gateway.ports import BudgetExceeded, LedgerAway
 from controlplane.kernel.ids import new_request_id
-from inference.contract.frames import Report, Timing, Usage
+from controlplane.kernel.price import RATE_PICO_MAX, Price, TokenCounts, charge_nano, hold_nano
+from inference.contract.frames import CHOICES_MAX, Report, Timing, Usage
 from tests.support.money import (
     ALICE_KEY,
     BOB_KEY,
@@ -278,3 +282,27 @@ async def test_a_day_without_partition_fails_clearly(ledger: PostgresLedger) -> 
 def report(request: bytes, *, completion: int = 11) -> Report:
     usage = Usage(prompt_tokens=15, cached_tokens=10, completion_tokens=completion)
     return Report(request=request, model="sluice-5m", usage=usage, timing=TIMING, finish="stop")
+
+
+async def test_the_largest_requests_at_the_dearest_price_fit_the_ledger(
+    ledger: PostgresLedger,
+) -> None:
+    """A batch of them beside a budget at its highest: nothing on the way is beyond a bigint."""
+    dearest = Price(
+        version=1, input_pico=RATE_PICO_MAX, cached_pico=RATE_PICO_MAX, output_pico=RATE_PICO_MAX
+    )
+    counts = TokenCounts(
+        uncached=CONTEXT_WINDOW_MAX, cached=0, output=CHOICES_MAX * CONTEXT_WINDOW_MAX
+    )
+    amount = hold_nano(dearest, counts.uncached, counts.output)
+    assert amount == charge_nano(dearest, counts)
+    add_budget(ORG_A, UNLIMITED_NANO, scope="organization")
+    holds = [
+        msgspec.structs.replace(make_hold(amount, ORG_A), price=dearest) for _ in range(BATCH_MAX)
+    ]
+    await asyncio.gather(*(ledger.hold(hold) for hold in holds))
+    assert budget_row(ORG_A) == (0, BATCH_MAX * amount, 0)
+    await asyncio.gather(*(ledger.settle(settlement_of(hold, amount, counts)) for hold in holds))
+    assert budget_row(ORG_A) == (BATCH_MAX * amount, 0, 0)
+    rows("SELECT ledger_seal(clock_timestamp(), 1000, 8)")
+    assert rows("SELECT sum(nano) FROM ledger_hours") == [(BATCH_MAX * amount,)]

@@ -21,6 +21,7 @@ from controlplane.catalog.services import (
     price_publish,
 )
 from controlplane.core.audit import OPERATOR
+from controlplane.kernel.price import RATE_PICO_MAX
 from tests.support.money import rows
 from tests.support.people import make_cast
 
@@ -95,7 +96,15 @@ def test_bad_models_name_their_field(wrong: dict[str, object], field: str) -> No
     ("wrong", "field"),
     [
         (PriceDraft(input_pico=-1, cached_pico=0, output_pico=0), "input_pico"),
-        (PriceDraft(input_pico=0, cached_pico=0, output_pico=10**16), "output_pico"),
+        (PriceDraft(input_pico=0, cached_pico=0, output_pico=RATE_PICO_MAX + 1), "output_pico"),
+        (
+            PriceDraft(input_pico=0, cached_pico=0, output_pico=10**9, priority_permille=100_001),
+            "priority_permille",
+        ),
+        (
+            PriceDraft(input_pico=10**9 + 1, cached_pico=0, output_pico=0, batch_permille=100_000),
+            "batch_permille",
+        ),
         (PriceDraft(input_pico=1, cached_pico=2, output_pico=0), "cached_pico"),
     ],
 )

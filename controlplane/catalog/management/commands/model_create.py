@@ -9,7 +9,7 @@ from django.db import transaction
 
 from controlplane.catalog.models import Task
 from controlplane.catalog.services import (
-    PRICE_PICO_MAX,
+    RATE_PICO_MAX,
     ModelDraft,
     PriceDraft,
     model_create,
@@ -105,8 +105,8 @@ def _pico(text: str) -> int:
         pico = Decimal(text) * MICRO_PER_USD
     except InvalidOperation:
         raise ArgumentTypeError(f"must be an amount in USD, not {text!r}") from None
-    if not pico.is_finite() or not 0 <= pico <= PRICE_PICO_MAX or pico != int(pico):
+    if not pico.is_finite() or not 0 <= pico <= RATE_PICO_MAX or pico != int(pico):
         raise ArgumentTypeError(
-            f"must be 0 to {PRICE_PICO_MAX // MICRO_PER_USD} with at most six places, not {text!r}"
+            f"must be 0 to {RATE_PICO_MAX // MICRO_PER_USD} with at most six places, not {text!r}"
         )
     return int(pico)
