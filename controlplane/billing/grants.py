@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from django.conf import settings
-from django.core.exceptions import ValidationError
+from django.core.exceptions import ObjectDoesNotExist, ValidationError
 from django.db import IntegrityError, connection, transaction
 from django.db.models import Sum
 from django.utils import timezone
@@ -63,6 +63,13 @@ class Wish:
 def asker_of(grant: WalletGrant) -> Asker:
     """In whose name a grant is booked."""
     return Asker(grant.asked_by, grant.asked_label)
+
+
+def subject_of(grant: WalletGrant) -> uuid.UUID:
+    """The invoice or request that it is about; raises ObjectDoesNotExist where there is none."""
+    if grant.subject is None:
+        raise ObjectDoesNotExist("subject")
+    return grant.subject
 
 
 def grant_ask(

@@ -20,6 +20,7 @@ from controlplane.billing.grants import (
     grant_ask,
     one_at_a_time,
     reason_clean,
+    subject_of,
 )
 from controlplane.billing.invoice_drafts import document_make
 from controlplane.billing.invoice_lines import (
@@ -89,7 +90,7 @@ def credit_note_book(grant: WalletGrant) -> Invoice:
 
     Raises ValidationError where less is left than was asked for.
     """
-    invoice = Invoice.objects.get(id=grant.subject, organization=grant.organization)
+    invoice = Invoice.objects.get(id=subject_of(grant), organization=grant.organization)
     month_lock(invoice.organization, invoice.period)
     lines = grant.terms["lines"]
     made = _draft(invoice, None if lines is None else dict(lines))

@@ -12,7 +12,7 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
 from controlplane.billing import accounts
-from controlplane.billing.grants import Wish, asker_of, grant_ask
+from controlplane.billing.grants import Wish, asker_of, grant_ask, subject_of
 from controlplane.billing.invoice_drafts import OWN
 from controlplane.billing.invoice_lines import NANO_PER_CENT
 from controlplane.billing.invoice_models import (
@@ -162,7 +162,7 @@ def payment_book(grant: WalletGrant) -> Payment:
         provider=Provider.BANK,
         event=grant.terms["reference"],
         reference=grant.terms["reference"],
-        invoice=Invoice.objects.get(id=grant.subject, organization=grant.organization),
+        invoice=Invoice.objects.get(id=subject_of(grant), organization=grant.organization),
         amount_cents=grant.amount_nano // NANO_PER_CENT,
         recorded_by=grant.asked_label,
     )

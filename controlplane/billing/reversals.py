@@ -6,7 +6,7 @@ import uuid
 
 from django.core.exceptions import ObjectDoesNotExist, ValidationError
 
-from controlplane.billing.grants import Wish, asker_of, grant_ask, reason_clean
+from controlplane.billing.grants import Wish, asker_of, grant_ask, reason_clean, subject_of
 from controlplane.billing.invoice_models import GrantKind, WalletGrant
 from controlplane.billing.journal import AMOUNT_NANO_MAX, journal_book
 from controlplane.billing.models import POSTING_KINDS, EntryKind, JournalEntry, Transfer
@@ -59,9 +59,8 @@ def request_reverse(
 
 def reversal_book(grant: WalletGrant) -> JournalEntry:
     """Book the reversal that was wished for; inside the organization's scope."""
-    if grant.subject is None:
-        raise ObjectDoesNotExist("request")
-    charge = _charge(grant.organization, grant.subject)
+    request = subject_of(grant)
+    charge = _charge(grant.organization, request)
     room = reversal_room_nano(charge)
     if room is not None and grant.amount_nano > room:
         told = f"Its invoice was credited: {room} nano-USD of such usage are left to give back."
@@ -73,7 +72,7 @@ def reversal_book(grant: WalletGrant) -> JournalEntry:
         credit=charge.debit,
         nano=grant.amount_nano,
         reason=grant.reason,
-        reverses=grant.subject,
+        reverses=request,
         idempotency=_key(grant),
         actor=asker_of(grant),
         approved_by=grant.decided_label or None,

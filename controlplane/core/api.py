@@ -119,7 +119,8 @@ class ApiView(APIView):
             if answer.status_code >= FAILED_FROM:
                 transaction.set_rollback(True)
             elif self.attempt is not None:
-                body, rights = _bytes(answer), rights_json(noted)
+                rights = rights_json(noted, getattr(self.request.user, "actor_id", None))
+                body = _bytes(answer)
                 attempt_keep(self.attempt, status=answer.status_code, body=body, rights=rights)
         if self.refusal is not None:
             self.refusal.told()
@@ -151,7 +152,7 @@ class ApiView(APIView):
             route=f"{request.method} {request.path}",
             key=request.headers[HEADER],
             payload=payload,
-            require=lambda rights: rights_require(user, rights),
+            require=lambda rights: rights_require(self.actor(), rights) if rights else None,
         )
 
     def actor(self) -> Actor:

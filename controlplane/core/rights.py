@@ -15,8 +15,8 @@ from django.utils.module_loading import import_string
 from controlplane.core.audit import Actor
 from controlplane.core.permissions import Action
 
-# An action, and the organization in which it was allowed; none for those of the installation.
-Right = tuple[Action, uuid.UUID | None]
+# Whose, to do what, and in which organization; in none where it is of the installation.
+Right = tuple[uuid.UUID | None, Action, uuid.UUID | None]
 # By name, as middleware is: this layer knows nothing of those above it.
 REQUIRE = "controlplane.tenants.access.require"
 _noted: ContextVar[dict[Right, None] | None] = ContextVar("rights_noted", default=None)
@@ -33,16 +33,20 @@ def rights_noted() -> Iterator[dict[Right, None]]:
         _noted.reset(token)
 
 
-def right_note(action: Action, organization: uuid.UUID | None) -> None:
+def right_note(actor: Actor, action: Action, organization: uuid.UUID | None) -> None:
     """It was allowed just now."""
     noted = _noted.get()
     if noted is not None:
-        noted[action, organization] = None
+        noted[actor.actor_id, action, organization] = None
 
 
-def rights_json(noted: dict[Right, None]) -> list[list[str | None]]:
-    """As a row keeps them."""
-    return [[action.value, str(where) if where else None] for action, where in noted]
+def rights_json(noted: dict[Right, None], caller: uuid.UUID | None) -> list[list[str | None]]:
+    """Those of the caller, as a row keeps them; a stranger has none."""
+    return [
+        [action.value, str(where) if where else None]
+        for whose, action, where in noted
+        if whose == caller and caller is not None
+    ]
 
 
 def rights_require(actor: Actor, kept: list[Any]) -> None:

@@ -26,7 +26,7 @@ def require(actor: Actor, action: Action, organization_id: uuid.UUID | None = No
     if isinstance(actor, Operator):
         return
     _require(actor, action, organization_id)
-    right_note(action, organization_id)
+    right_note(actor, action, organization_id)
 
 
 def allows(actor: Actor, action: Action, organization_id: uuid.UUID | None = None) -> bool:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import uuid
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 from django.core.exceptions import ValidationError
@@ -158,8 +160,10 @@ def test_part_of_each_fits_up_to_the_charge(month: Month, invoice: Invoice) -> N
 
 def test_both_at_once_give_back_no_more_than_the_charge(month: Month, invoice: Invoice) -> None:
     found, lines = charges(month), alpha_lines(month, invoice)
-    calls = [lambda r=r, n=n: reverse(month, r, n) for r, n in found.items()]
-    calls += [lambda p=p, n=n: credit(month, invoice, {p: n // 4}) for p, n in lines.items()] * 4
+    calls: list[Callable[[], object]] = [
+        partial(reverse, month, request, nano) for request, nano in found.items()
+    ]
+    calls += [partial(credit, month, invoice, {at: nano // 4}) for at, nano in lines.items()] * 4
 
     def attempt(number: int) -> bool:
         try:
