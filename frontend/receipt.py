@@ -14,6 +14,7 @@ WORDS = {
     "available_tokens": "Cached tokens at the best node",
     "busy_ms": "Those behind it, ms",
     "cost_ms": "Cost, ms",
+    "dur_ms": "Duration, ms",
     "delivered_cached_tokens": "Delivered cached tokens",
     "evict_ms": "Evicted cache, ms",
     "estimate_ms": "Estimated wait, ms",
@@ -29,6 +30,7 @@ INDEX_STATES = {
     "ring": "none; nodes by the beginning of the prompt",
 }
 CAPTIONS = {
+    "before": "What the client did before the call, as it says",
     "steps": "Steps of the rule, in their order",
     "attempts": "Attempts, in their order",
     "candidates": "Nodes that were weighed, cheapest first; a cost is the sum of its parts",

@@ -8,6 +8,7 @@ from typing import Any
 
 import structlog
 from django.conf import settings
+from django.utils.module_loading import import_string
 
 from controlplane.bridge.claims import PostgresClaims
 from controlplane.bridge.counting import Gateways
@@ -21,12 +22,18 @@ from controlplane.bridge.ledger import PostgresLedger
 from controlplane.bridge.limiter import RedisLimiter
 from controlplane.bridge.metrics import metrics_page
 from controlplane.bridge.node_links import LinkReporter
-from controlplane.bridge.own_figures import Figure, process_figures, readiness_figures
+from controlplane.bridge.own_figures import (
+    Figure,
+    process_figures,
+    readiness_figures,
+    trace_figures,
+)
 from controlplane.bridge.recorder import PostgresRecorder
 from controlplane.bridge.safety import SafetyClient
 from controlplane.bridge.session import conninfo_from
 from controlplane.bridge.snapshot import SnapshotSource
 from controlplane.bridge.standing import PostgresStandings
+from controlplane.bridge.traces import TraceQueue
 from controlplane.gateway.app import Gateway, Send
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.places import Places
@@ -36,6 +43,7 @@ from controlplane.gateway.snapshot import Snapshot
 from controlplane.gateway.world import World
 from inference.contract.frames import Report
 
+OTLP = "controlplane.bridge.otlp.make_export"
 SHARED_S_MAX = 1.0
 # Below what a supervisor waits before it kills.
 DRAIN_S_MAX = 8.0
@@ -53,7 +61,8 @@ class RunningGateway:
         )
         self.ledger = PostgresLedger(conninfo)
         self.claims = PostgresClaims(conninfo)
-        self.recorder = PostgresRecorder(conninfo)
+        self.traces = _traces(instance)
+        self.recorder = PostgresRecorder(conninfo, self.traces)
         self.hygiene = PostgresHygiene(conninfo)
         self.safety = SafetyClient(settings.DATA_DIR / "safety.sock")
         self.fleet_port = FleetStore(
@@ -101,6 +110,8 @@ class RunningGateway:
         # The limiter before the list: others must not know of a gateway that Redis does not.
         for part in (self.source, *self._stores, limiter, self.gateways):
             part.start()
+        if self.traces is not None:
+            self.traces.start()
         self._limiter = limiter
         world = World(
             keys=SnapshotKeys(
@@ -124,11 +135,12 @@ class RunningGateway:
             ),
             trusted_proxies=frozenset(settings.TRUSTED_PROXIES),
             pages_origins=frozenset(settings.PAGES_ORIGINS),
+            trace_ratio=settings.TRACES_RATIO if self.traces is not None else None,
         )
         self._app = Gateway(world)
         self._sampler = WaitingSampler(world, self.recorder)
         self._sampler.start()
-        self._reporter = LinkReporter(world, self.fleet_port)
+        self._reporter = LinkReporter(world, self.fleet_port, self.recorder)
         self._reporter.start()
         self._drain_first.install()
         await limiter.wait_shared(SHARED_S_MAX)
@@ -147,6 +159,8 @@ class RunningGateway:
         await self.safety.close()
         for part in (*self._stores, self._limiter, self.source):
             await part.close()
+        if self.traces is not None:
+            await self.traces.close()
 
     def readiness(self) -> dict[str, Any]:
         """Facts about this gateway; `ready` while it has its configuration and its ledger.
@@ -186,6 +200,7 @@ class RunningGateway:
                 "How late the event loop came at worst in the last half minute",
                 late_s,
             ),
+            *trace_figures(self.traces),
             *process_figures(),
         )
         return metrics_page(self._app.world, self.recorder, own).to_bytes()
@@ -214,6 +229,13 @@ class RunningGateway:
 
     async def _on_report(self, report: Report, node: NodeIdentity) -> bool:
         return await self.ledger.settle_report(report)
+
+
+def _traces(instance: str) -> TraceQueue | None:
+    """None where no collector is named: its library is loaded only for one."""
+    if not settings.TRACES_ENDPOINT:
+        return None
+    return TraceQueue(import_string(OTLP)(settings.TRACES_ENDPOINT, instance))
 
 
 def build_gateway() -> RunningGateway:

@@ -1,4 +1,4 @@
-"""Every other second: what this gateway sees of its nodes, for pages, metrics and autoscaling."""
+"""Every other second: what this gateway sees of its nodes, and how fresh what it writes is."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 
 from controlplane.bridge.fleet import FleetStore
 from controlplane.bridge.gauges import queue_now
+from controlplane.bridge.recorder import PostgresRecorder
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.world import World
 
@@ -15,9 +16,10 @@ REPORT_S = 2.0
 class LinkReporter:
     """Tells the database until it is closed; a view that cannot be told is not kept."""
 
-    def __init__(self, world: World, store: FleetStore) -> None:
+    def __init__(self, world: World, store: FleetStore, recorder: PostgresRecorder) -> None:
         self._world = world
         self._store = store
+        self._recorder = recorder
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -38,7 +40,8 @@ class LinkReporter:
                 {"node": link.identity.id, "facts": link_facts(link)}
                 for link in fleet.nodes().values()
             ]
-            await self._store.links(fleet.gateway, links, queue_now(self._world))
+            told = queue_now(self._world) | {"recorder": self._recorder.facts()}
+            await self._store.links(fleet.gateway, links, told)
             await asyncio.sleep(REPORT_S)
 
 

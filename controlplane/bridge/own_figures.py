@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from controlplane.bridge.exposition import Kind
+from controlplane.bridge.traces import TraceQueue
 
 _STARTED_S = time.time()
 _PROC = Path("/proc/self")
@@ -37,6 +38,17 @@ def readiness_figures(facts: Mapping[str, Any]) -> Iterator[Figure]:
         ("sluice_configuration_version", "Version in force here", "configuration_version"),
     ):
         yield Figure(name, "gauge", text, int(facts[fact]))
+
+
+def trace_figures(traces: TraceQueue | None) -> Iterator[Figure]:
+    """What became of traces; none where they are off."""
+    if traces is None:
+        return
+    for name, text, value in (
+        ("sluice_traces_exported_total", "Requests that a collector took", traces.exported),
+        ("sluice_traces_dropped_total", "Requests whose trace was lost", traces.dropped),
+    ):
+        yield Figure(name, "counter", text, value)
 
 
 def process_figures() -> Iterator[Figure]:

@@ -34,6 +34,7 @@ from controlplane.bridge.series import (
     UsageKey,
 )
 from controlplane.bridge.totals import Sums, Totals
+from controlplane.bridge.traces import TraceQueue
 from controlplane.gateway.nodes.drafts import Drafts
 from controlplane.gateway.ports import RequestRecord
 from controlplane.kernel.clock import monotonic_s, wall_s
@@ -66,7 +67,8 @@ log = structlog.get_logger(__name__)
 class PostgresRecorder:
     """Implements `ports.Recorder`; `start` returns at once."""
 
-    def __init__(self, conninfo: str) -> None:
+    def __init__(self, conninfo: str, traces: TraceQueue | None = None) -> None:
+        self._traces = traces
         self._writer = uuid.uuid4().hex.encode()
         self._rows: deque[RequestRecord] = deque()
         self._repeats: deque[list[RequestRecord]] = deque()
@@ -138,6 +140,8 @@ class PostgresRecorder:
         self.objectives.count(record)
         self._minutes.add(record, wall_s())
         self.totals.count(record)
+        if record.trace is not None and self._traces is not None:
+            self._traces.take(record)
         if self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(ROWS_FLUSH_S, self._flush_rows)

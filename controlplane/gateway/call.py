@@ -9,6 +9,7 @@ import msgspec
 from controlplane.kernel.clock import MICROSECOND_NS, monotonic_ns, wall_us
 from controlplane.kernel.ids import new_request_id
 from controlplane.kernel.spans import ABSENT, INDEX, SPANS, pack_spans
+from controlplane.kernel.tracing import Trace
 
 REQUEST_DEADLINE_S = 600
 MS_PER_S = 1000
@@ -72,7 +73,7 @@ class Call:
 
     `gone` is set when the client closes the connection; `on_gone` is whatever must be told then,
     since the one who waits differs from stage to stage. `peer` is the address of the socket;
-    `queued` is None until it has waited for room.
+    `queued` is None until it has waited for room; `trace` is None where it belongs to none.
     """
 
     __slots__ = (
@@ -89,6 +90,7 @@ class Call:
         "request",
         "spans",
         "started_us",
+        "trace",
     )
 
     def __init__(self, headers: list[tuple[bytes, bytes]], peer: str = "") -> None:
@@ -104,6 +106,7 @@ class Call:
         self.gone = False
         self.on_gone: Callable[[], None] | None = None
         self.queued: Queued | None = None
+        self.trace: Trace | None = None
         self.spans = Spans(self.arrived_ns)
 
     def header(self, name: bytes) -> str | None:

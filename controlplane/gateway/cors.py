@@ -8,6 +8,7 @@ from __future__ import annotations
 from controlplane.gateway.call import Call
 
 PREFLIGHT_S = b"600"
+ALLOWED = b"authorization, content-type, idempotency-key, server-timing, traceparent, tracestate"
 EXPOSED = (
     b"x-request-id, server-timing, openai-processing-ms, x-sluice-route, x-sluice-fallback,"
     b" x-sluice-prompt, x-sluice-queue-ms, x-sluice-idempotent-replay"
@@ -32,6 +33,6 @@ def preflight_headers(call: Call, origins: frozenset[str]) -> list[tuple[bytes, 
         return []
     return [
         (b"access-control-allow-methods", b"GET, POST"),
-        (b"access-control-allow-headers", b"authorization, content-type, idempotency-key"),
+        (b"access-control-allow-headers", ALLOWED),
         (b"access-control-max-age", PREFLIGHT_S),
     ]

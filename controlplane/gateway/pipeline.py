@@ -44,6 +44,7 @@ from controlplane.gateway.s5_infer.dispatch import NodeChanged
 from controlplane.gateway.s5_infer.remote_spans import note_remote_spans
 from controlplane.gateway.s7_bill.price import price_usage
 from controlplane.gateway.s7_bill.settle import charge_delayed, settle_charge
+from controlplane.gateway.tracing import trace_of
 from controlplane.gateway.trip import Attempt, Out, Trip, made
 from controlplane.gateway.waiting.claim import NoRoom
 from controlplane.gateway.waste import note_waste
@@ -70,6 +71,7 @@ log = logging.getLogger(__name__)
 
 async def serve(call: Call, receive: Receive, shape: Shape, world: World, out: Out) -> None:
     """Answer one request on `out`; every failure becomes an answer too."""
+    call.trace = trace_of(call, world.trace_ratio)
     trip = Trip(call, world, out, shape.task)
     try:
         await _stages(trip, receive, shape)

@@ -13,6 +13,7 @@ import msgspec
 from controlplane.gateway.snapshot import KeyRecord, Snapshot
 from controlplane.kernel.hygiene import Finding
 from controlplane.kernel.price import Price, TokenCounts
+from controlplane.kernel.tracing import Trace
 from inference.contract.frames import Report
 
 CountSource = Literal["gateway", "node", "estimate"]
@@ -198,7 +199,8 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     `spans` is `call.Spans.to_bytes()`; times are microseconds, `-1` where there was none. Of the
     prompt, `available_tokens` were cached at the best node when it was routed, and
     `captured_tokens` at the one that was chosen; `cached_tokens` is what its engine delivered.
-    `retries` are the nodes that had it and did not finish it.
+    `retries` are the nodes that had it and did not finish it. `trace` is there where its spans are
+    to be sent.
     """
 
     request: bytes
@@ -229,6 +231,7 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     receipt: bytes
     safety: str
     retries: int = 0
+    trace: Trace | None = None
 
 
 class Inspected(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,9 +12,11 @@ from controlplane.gateway.s4_route.node import Placement
 from controlplane.gateway.trip import NOTHING, Trip, made
 from controlplane.kernel.clock import MICROSECOND_NS
 from controlplane.kernel.rules import DIRECT
+from controlplane.kernel.servertiming import read_server_timing
 from controlplane.kernel.statuses import CLIENT_LEFT
 from inference.contract.frames import Usage
 
+SERVER_TIMING = b"server-timing"
 OK = 200
 ABSENT_US = -1
 SERVED = "served"
@@ -58,6 +60,7 @@ def make_record(trip: Trip, miss: Miss | None) -> RequestRecord:
         receipt=_receipt(trip, usage, miss),
         safety=trip.task.verdict,
         retries=len(trip.attempts),
+        trace=call.trace if call.trace and call.trace.is_recorded else None,
     )
 
 
@@ -88,6 +91,10 @@ def _receipt(trip: Trip, usage: Usage, miss: Miss | None) -> bytes:
         told["queue"] = trip.call.queued
     if miss is not None:
         told["miss"] = miss
+    if trip.call.trace is not None:
+        told["trace"] = trip.call.trace.trace.hex()
+    if (timing := trip.call.header(SERVER_TIMING)) and (before := read_server_timing(timing)):
+        told["before"] = before
     return msgspec.json.encode(told) if told else b""
 
 

@@ -30,7 +30,10 @@ from controlplane.gateway.waiting.unmet import Unmet
 
 @dataclass(kw_only=True)
 class World:
-    """The ports, the fleet and the tasks that outlive a request."""
+    """The ports, the fleet and the tasks that outlive a request.
+
+    `trace_ratio` of the traces that begin here are recorded; None where traces are off.
+    """
 
     keys: Keys
     limiter: Limiter
@@ -45,6 +48,7 @@ class World:
     places: Places = field(default_factory=Places)
     trusted_proxies: frozenset[str] = frozenset()
     pages_origins: frozenset[str] = frozenset()
+    trace_ratio: float | None = None
 
     def __post_init__(self) -> None:
         self.retries = RetryBudget()

@@ -11,3 +11,4 @@ from controlplane.settings.oidc import *
 from controlplane.settings.paths import *
 from controlplane.settings.redis import *
 from controlplane.settings.security import *
+from controlplane.settings.traces import *

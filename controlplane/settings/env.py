@@ -42,6 +42,18 @@ def integer(name: str, default: int, *, least: int, most: int) -> int:
     return value
 
 
+def share(name: str, default: float) -> float:
+    """A number from 0 to 1."""
+    word = text(name)
+    try:
+        value = float(word) if word else default
+    except ValueError:
+        raise ImproperlyConfigured(f"{name} must be a number, not {word!r}.") from None
+    if not 0.0 <= value <= 1.0:
+        raise ImproperlyConfigured(f"{name} must be 0 to 1, not {word}.")
+    return value
+
+
 def integers(
     name: str, default: tuple[int, ...], *, count: int, least: int, most: int
 ) -> tuple[int, ...]:

@@ -320,6 +320,7 @@ class Job(Frame, tag="job", frozen=True):
     takes only text gets no tokens but `request_json`: the prompt and everything else that sampling
     does not hold, as an OpenAI request body without the identity of its user. An engine that
     embeds gets no tokens but `inputs`, the token ids of each text, and answers with `Vectors`.
+    `traceparent` and `tracestate` are headers for a server behind the node; empty without a trace.
     """
 
     request: bytes
@@ -333,6 +334,8 @@ class Job(Frame, tag="job", frozen=True):
     priority: int = 0
     request_json: bytes = b""
     inputs: list[list[int]] = msgspec.field(default_factory=list)
+    traceparent: str = ""
+    tracestate: str = ""
 
 
 class Cancel(Frame, tag="cancel", frozen=True):

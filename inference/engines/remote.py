@@ -21,7 +21,7 @@ from inference.engines.admission import check_text_job
 from inference.engines.base import EngineEvents, EngineFacts, JobRefused, ModelError
 from inference.engines.remote_errors import UNAUTHORIZED, ServerRefused, error_in_stream
 from inference.engines.remote_events import DONE, UpstreamBroken, read_chunk
-from inference.engines.remote_job import RemoteJob, request_of
+from inference.engines.remote_job import RemoteJob, request_of, trace_headers
 from inference.engines.remote_options import KEY_VARIABLE, RemoteOptions
 from inference.engines.remote_server import Listed, Server
 
@@ -124,7 +124,11 @@ class RemoteEngine:
         end_s = now() + running.job.deadline_ms / MILLISECONDS_PER_S
         try:
             await self._server.stream(
-                path, body, take=lambda event: self._take(running, event), end_s=end_s
+                path,
+                body,
+                take=lambda event: self._take(running, event),
+                end_s=end_s,
+                headers=trace_headers(running.job),
             )
             self._break(running, "the server ended the stream too soon")
         except JobRefused as refused:

@@ -60,6 +60,12 @@ def request_of(job: Job, options: RemoteOptions, *, is_vllm: bool) -> tuple[str,
     return path, msgspec.json.encode(body)
 
 
+def trace_headers(job: Job) -> dict[str, str]:
+    """What lets the server go on with a job's trace."""
+    headers = {"traceparent": job.traceparent, "tracestate": job.tracestate}
+    return {name: value for name, value in headers.items() if value}
+
+
 class RemoteJob:
     """A job that the server has, from its request to its last output.
 

@@ -82,7 +82,13 @@ class Server:
         return _listed(body, options.upstream_model) if status == httpx2.codes.OK else Listed()
 
     async def stream(
-        self, path: str, body: bytes, *, take: Callable[[bytes], bool], end_s: float
+        self,
+        path: str,
+        body: bytes,
+        *,
+        take: Callable[[bytes], bool],
+        end_s: float,
+        headers: dict[str, str],
     ) -> None:
         """Send a request and hand each event's data to `take` until it returns False.
 
@@ -94,7 +100,7 @@ class Server:
             min(end_s, now() + self._options.first_byte_timeout_s)
         ) as bound:
             async with self._client.stream(
-                "POST", self._options.url + path, content=body, headers=_JSON
+                "POST", self._options.url + path, content=body, headers=_JSON | headers
             ) as response:
                 await self._check(response)
                 async for data in response.aiter_raw():

@@ -9,6 +9,7 @@ from controlplane.gateway.nodes.account import NoCredit
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.nodes.stream import JobStream
+from controlplane.gateway.tracing import onward_headers
 from inference.contract.frames import Job, Sampling
 
 
@@ -41,6 +42,8 @@ def dispatch(
     cached_tokens: int,
 ) -> JobStream:
     """Send the job; raises `NodeChanged`."""
+    # Only a server that gets the request itself can go on with its trace.
+    parent, state = onward_headers(call.trace if work.request_json else None)
     job = Job(
         request=call.request,
         model=work.model,
@@ -52,6 +55,8 @@ def dispatch(
         deadline_ms=max(1, call.left_ms()),
         request_json=work.request_json,
         inputs=work.inputs,
+        traceparent=parent,
+        tracestate=state,
     )
     try:
         return fleet.dispatch(link, job, cached_tokens=cached_tokens)
