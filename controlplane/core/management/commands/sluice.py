@@ -1,4 +1,4 @@
-"""`manage.py sluice run | status | stop | config | key-check`: the product on this machine."""
+"""`manage.py sluice run | status | stop | key-check` and more: the product on this machine."""
 
 import signal
 import sys
@@ -21,6 +21,12 @@ from controlplane.kernel.keyformat import redacted
 STOP_SECONDS_MAX = 90.0
 POLL_SECONDS = 0.2
 MIB = 2**20
+# Commands of other apps, found by their names: this app knows nothing of those.
+ELSEWHERE = {
+    "config": "configuration as code",
+    "preflight": "check a request before it is sent",
+    "compare": "compare four ways to ask this deployment",
+}
 
 
 class Command(BaseCommand):
@@ -45,14 +51,15 @@ class Command(BaseCommand):
         commands.add_parser("stop", help="stop everything, also after a killed start")
         check = commands.add_parser("key-check", help="find our credentials in files, offline")
         check.add_argument("paths", nargs="*", type=Path, help="files or folders; none: stdin")
-        config = commands.add_parser("config", help="configuration as code", add_help=False)
-        config.add_argument("arguments", nargs=REMAINDER)
+        for name, told in ELSEWHERE.items():
+            # No option is this parser's own: all that follows is passed on as it is.
+            command = commands.add_parser(name, help=told, add_help=False, prefix_chars="\0")
+            command.add_argument("arguments", nargs=REMAINDER)
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run the subcommand."""
-        if options["command"] == "config":
-            # Found by its name: this app knows nothing of those that are configured.
-            call_command("config", *options["arguments"], stdout=self.stdout)
+        if options["command"] in ELSEWHERE:
+            call_command(options["command"], *options["arguments"], stdout=self.stdout)
             return
         if options["command"] == "key-check":
             self._key_check(options["paths"])

@@ -1,0 +1,155 @@
+"""What pools were asked for and what their nodes did, measured, for the capacity worksheet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from controlplane.billing.hours import hours
+from controlplane.catalog.models import Pool
+from controlplane.core.audit import Actor
+from controlplane.core.permissions import Action
+from controlplane.fleet.overview import PoolView, fleet_view
+from controlplane.insights.sampled import batching, merged_by, peaks
+from controlplane.kernel.capacity import Engine, Load
+from controlplane.kernel.histogram import Histogram
+from controlplane.tenants.access import require
+from controlplane.tenants.selectors_staff import organization_names
+
+TOTAL, PREFILL, DECODE = "total", "prefill", "decode"
+LOCAL = "local"
+
+
+@dataclass(frozen=True)
+class Region:
+    """A part of a pool: its share of the requests, and its nodes that are ready."""
+
+    name: str
+    share: float
+    nodes: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One pool over a range. `requests` were charged; `timed` is how many prefills were timed.
+
+    `load` and `engine` are None until there was a request to measure.
+    """
+
+    pool: Pool
+    models: list[str]
+    requests: int
+    timed: int
+    nodes: int
+    load: Load | None
+    engine: Engine | None
+    regions: list[Region] = field(default_factory=list)
+
+
+@dataclass
+class _Tokens:
+    requests: int = 0
+    uncached: int = 0
+    cached: int = 0
+    output: int = 0
+
+
+def capacity_read(*, actor: Actor, start: datetime, end: datetime) -> list[Measured]:
+    """All pools that generate, by name; [start, end) in whole hours. Raises TooMuchToRead."""
+    require(actor, Action.FLEET_VIEW)
+    tokens = _tokens(actor, start, end)
+    times = merged_by("pool", (TOTAL, PREFILL, DECODE), start, end)
+    regions = merged_by("region", (TOTAL,), start, end)
+    views = fleet_view(actor=actor, now=datetime.now(UTC))
+    return [
+        _measured(view, tokens, times.get(view.pool.name, {}), regions, (start, end))
+        for view in views
+        if view.pool.task == "generate"
+    ]
+
+
+def whole_hours(days: int, now: datetime) -> tuple[datetime, datetime]:
+    """So many days up to the end of the present hour."""
+    end = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
+    return end - timedelta(days=days), end
+
+
+def _tokens(actor: Actor, start: datetime, end: datetime) -> dict[str, _Tokens]:
+    """By model, of all organizations, from what was charged."""
+    found: dict[str, _Tokens] = {}
+    names = organization_names(actor=actor)
+    for row in hours(organizations=names, start=start, end=end, by=("model",)):
+        found[row.model or ""] = _Tokens(row.requests, row.uncached, row.cached, row.output)
+    return found
+
+
+def _measured(
+    view: PoolView,
+    tokens: dict[str, _Tokens],
+    times: dict[str, Histogram],
+    regions: dict[str, dict[str, Histogram]],
+    within: tuple[datetime, datetime],
+) -> Measured:
+    whole = _Tokens()
+    for name in view.models:
+        one = tokens.get(name, _Tokens())
+        whole.requests += one.requests
+        whole.uncached += one.uncached
+        whole.cached += one.cached
+        whole.output += one.output
+    timed = times[PREFILL].count if PREFILL in times else 0
+    load = engine = None
+    if whole.requests and timed and whole.uncached and whole.output and DECODE in times:
+        prompt = whole.uncached + whole.cached
+        load = Load(
+            per_s=peaks(view.models, *within),
+            tokens_in=prompt / whole.requests,
+            tokens_out=whole.output / whole.requests,
+            cached_share=whole.cached / prompt,
+        )
+        # Not every charged request was timed, and not every timed one charged yet.
+        scale = whole.requests / timed
+        engine = Engine(
+            prefill_us=times[PREFILL].total * scale / whole.uncached,
+            decode_us=times[DECODE].total * scale / whole.output,
+            batch=batching(view.models, *within),
+            slots=_per_node(view, "credits"),
+            kv_tokens=_per_node(view, "kv_blocks") * _block_tokens(view),
+        )
+    return Measured(
+        pool=view.pool,
+        models=view.models,
+        requests=whole.requests,
+        timed=timed,
+        nodes=view.load.nodes_ready,
+        load=load,
+        engine=engine,
+        regions=_regions(view, regions),
+    )
+
+
+def _per_node(view: PoolView, fact: str) -> int:
+    """Of nodes that are ready, the average; 0 where none has told."""
+    if fact == "credits":
+        told = [node.total(fact) for node in view.nodes if node.ready]
+    else:
+        told = [node.latest(fact) or 0 for node in view.nodes if node.ready]
+    return sum(told) // len(told) if told else 0
+
+
+def _block_tokens(view: PoolView) -> int:
+    sizes = [int(node.node.facts.get("block_size", 0)) for node in view.nodes if node.ready]
+    return min(sizes, default=0)
+
+
+def _regions(view: PoolView, times: dict[str, dict[str, Histogram]]) -> list[Region]:
+    """Where the pool has nodes; requests are kept by region alone, so its share is the region's."""
+    nodes: dict[str, int] = {}
+    for node in view.nodes:
+        nodes[node.node.region or LOCAL] = nodes.get(node.node.region or LOCAL, 0) + node.ready
+    counts = {name: times[name][TOTAL].count if name in times else 0 for name in nodes}
+    whole = sum(counts.values())
+    return [
+        Region(name, counts[name] / whole if whole else 1 / len(nodes), count)
+        for name, count in sorted(nodes.items())
+    ]

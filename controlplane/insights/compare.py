@@ -1,0 +1,271 @@
+"""The four-way comparison: the same task asked in four ways of this deployment, timed by a client.
+
+Each way is bounded in requests and in seconds. A first request of each is not counted, so that no
+way pays for another's cold start; the last way's first one fills the cache that it is about.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+import msgspec
+
+from controlplane.insights.client import Answered, Client, Refused
+from controlplane.kernel.clock import monotonic_s
+
+REQUESTS_DEFAULT, REQUESTS_MAX = 12, 100
+SECONDS_DEFAULT, SECONDS_MAX = 60.0, 600.0
+OUTPUT_DEFAULT, OUTPUT_MAX = 48, 1_024
+WORDS_DEFAULT, WORDS_MAX = 320, 4_000
+AT_ONCE = 8
+SHORTER = 4
+TOLD_MAX = 3
+THOUSAND = 1_000
+RULES = (
+    "You answer questions of hotel guests. Be kind, be short, and never invent a price. "
+    "If the passages do not say it, say that you do not know. "
+)
+PASSAGES = (
+    "Breakfast is served from seven to ten in the room with the blue door.",
+    "The pool on the roof is open in summer and heated in spring.",
+    "Dogs are welcome on the ground floor and may not enter the kitchen.",
+    "A late departure until two costs nothing when the house is not full.",
+    "Bicycles stand in the yard; the key for them is at the reception.",
+    "The last bus to the harbour leaves at half past eleven.",
+)
+
+
+class Setup(msgspec.Struct, frozen=True, kw_only=True):
+    """What is compared. `words` is the length of the passages, `requests` and `seconds` bounds of
+    each way.
+    """
+
+    large: str
+    small: str
+    requests: int = REQUESTS_DEFAULT
+    seconds: float = SECONDS_DEFAULT
+    output_tokens: int = OUTPUT_DEFAULT
+    words: int = WORDS_DEFAULT
+
+
+class Manner(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to ask. With `shared` what stays the same comes first; else a new id does."""
+
+    name: str
+    label: str
+    what: str
+    small: bool = False
+    streamed: bool = False
+    shared: bool = False
+    shorter: bool = False
+    keeps_open: bool = True
+    at_once: int = 1
+
+
+MANNERS = (
+    Manner(
+        name="baseline",
+        label="Baseline",
+        what="large model, whole prompt behind an id that is new each time, not streamed, one at a"
+        " time, a new connection each",
+        keeps_open=False,
+    ),
+    Manner(
+        name="gateway",
+        label="Gateway tuning only",
+        what="the same over one connection that stays open",
+    ),
+    Manner(
+        name="streaming",
+        label="Streaming, shorter prompt",
+        what="streamed, and a quarter of the passages",
+        streamed=True,
+        shorter=True,
+    ),
+    Manner(
+        name="whole",
+        label="KV cache, batching, right-sized model",
+        what=f"small model, what stays first so that it is cached, streamed, {AT_ONCE} at once",
+        small=True,
+        streamed=True,
+        shared=True,
+        at_once=AT_ONCE,
+    ),
+)
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What one way took; times in microseconds. `nodes` is how many its pool had ready.
+
+    `card_nano` is the time of the cards that it kept, None where their price is not known.
+    """
+
+    name: str
+    label: str
+    what: str
+    model: str
+    requests: int
+    failed: int
+    seconds: float
+    latency_p50_us: int
+    latency_p95_us: int
+    ttft_p50_us: int
+    ttft_p95_us: int
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    charged_nano: int
+    card_nano: int | None
+    told: tuple[str, ...] = ()
+
+    @property
+    def per_thousand_nano(self) -> int | None:
+        """Charged for a thousand tokens of output; None without any."""
+        return self.charged_nano * THOUSAND // self.output_tokens if self.output_tokens else None
+
+    @property
+    def cards_per_thousand_nano(self) -> int | None:
+        """Cost of the cards for a thousand tokens of output."""
+        if self.card_nano is None or not self.output_tokens:
+            return None
+        return self.card_nano * THOUSAND // self.output_tokens
+
+
+@dataclass(frozen=True)
+class Cards:
+    """What one second of a model's nodes costs, and how many are ready."""
+
+    nano_per_s: int
+    nodes: int
+
+
+def compare(
+    setup: Setup,
+    connect: Callable[[], Client],
+    cards: Mapping[str, Cards | None],
+    *,
+    done: Callable[[Outcome], None],
+) -> list[Outcome]:
+    """Ask in all four ways, one after another; `done` hears of each. Raises Refused where a way
+    had no answer at all.
+    """
+    found = []
+    for manner in MANNERS:
+        model = setup.small if manner.small else setup.large
+        outcome = _ask_all(setup, manner, model, connect, cards.get(model))
+        done(outcome)
+        found.append(outcome)
+    return found
+
+
+def body_of(setup: Setup, manner: Manner, number: int) -> dict[str, Any]:
+    """One request; `number` makes its question another one."""
+    words = setup.words // SHORTER if manner.shorter else setup.words
+    rules = RULES + "\n" + " ".join(itertools.islice(_words(), words))
+    if not manner.shared:
+        rules = f"Request {uuid.uuid4()}. {rules}"
+    question = f"Question {number}: {PASSAGES[number % len(PASSAGES)]} Is that so?"
+    body: dict[str, Any] = {
+        "model": setup.small if manner.small else setup.large,
+        "messages": [
+            {"role": "system", "content": rules},
+            {"role": "user", "content": question},
+        ],
+        "max_tokens": setup.output_tokens,
+        "temperature": 0,
+    }
+    if manner.streamed:
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
+    return body
+
+
+def _words() -> Iterator[str]:
+    for number in itertools.count(1):
+        yield f"[{number}]"
+        yield from PASSAGES[number % len(PASSAGES)].split()
+
+
+def _ask_all(
+    setup: Setup, manner: Manner, model: str, connect: Callable[[], Client], cards: Cards | None
+) -> Outcome:
+    numbers = iter(range(1, setup.requests + 1))
+    lock = threading.Lock()
+    answers: list[Answered] = []
+    failures: list[str] = []
+    first = connect()
+    first.chat(body_of(setup, manner, 0))
+    first.close()
+    began = monotonic_s()
+
+    def ask_on() -> None:
+        client = connect()
+        while monotonic_s() - began < setup.seconds:
+            with lock:
+                number = next(numbers, None)
+            if number is None:
+                break
+            try:
+                answer = client.chat(body_of(setup, manner, number))
+            except Refused as error:
+                with lock:
+                    failures.append(str(error))
+                continue
+            finally:
+                if not manner.keeps_open:
+                    client.close()
+            with lock:
+                answers.append(answer)
+        client.close()
+
+    with ThreadPoolExecutor(manner.at_once) as threads:
+        for task in [threads.submit(ask_on) for _ in range(manner.at_once)]:
+            task.result()
+    if not answers:
+        raise Refused(failures[0] if failures else f"no answer within {setup.seconds:g} s")
+    return _outcome(manner, model, answers, failures, (monotonic_s() - began, cards))
+
+
+def _outcome(
+    manner: Manner,
+    model: str,
+    answers: list[Answered],
+    failures: list[str],
+    took: tuple[float, Cards | None],
+) -> Outcome:
+    seconds, cards = took
+    latencies = sorted(one.latency_us for one in answers)
+    firsts = sorted(one.ttft_us for one in answers)
+    card_nano = None
+    if cards is not None:
+        card_nano = round(seconds * cards.nano_per_s * min(manner.at_once, max(1, cards.nodes)))
+    return Outcome(
+        name=manner.name,
+        label=manner.label,
+        what=manner.what,
+        model=model,
+        requests=len(answers),
+        failed=len(failures),
+        seconds=round(seconds, 3),
+        latency_p50_us=rank(latencies, 0.5),
+        latency_p95_us=rank(latencies, 0.95),
+        ttft_p50_us=rank(firsts, 0.5),
+        ttft_p95_us=rank(firsts, 0.95),
+        prompt_tokens=sum(one.prompt_tokens for one in answers),
+        cached_tokens=sum(one.cached_tokens for one in answers),
+        output_tokens=sum(one.output_tokens for one in answers),
+        charged_nano=sum(one.cost_nano for one in answers),
+        card_nano=card_nano,
+        told=tuple(sorted(set(failures))[:TOLD_MAX]),
+    )
+
+
+def rank(ordered: list[int], share: float) -> int:
+    """The value at a rank of sorted values, nearest rank."""
+    return ordered[max(0, ceil(share * len(ordered)) - 1)]

@@ -1,0 +1,75 @@
+"""`manage.py sluice preflight FILE`: what a chat completion would meet, before it is sent."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from controlplane.insights.client import OK, Client, Refused, gateway_url, key_from_environment
+from controlplane.kernel.money import usd_text
+
+STDIN = "-"
+
+
+class Command(BaseCommand):
+    """Asks the gateway, which alone has the tokenizer; nothing is held, run or charged."""
+
+    help = "Check the body of a chat completion: tokens, price, limits, cache, hygiene."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """The key comes from the environment."""
+        parser.add_argument("file", help=f"JSON as for /v1/chat/completions; {STDIN} reads stdin")
+        parser.add_argument("--url", help="a gateway (that of the Sluice that runs here)")
+        parser.add_argument("--json", action="store_true", help="print the answer as it is")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Print it; ends with an error where the request would be refused."""
+        client = Client(gateway_url(options["url"]), key_from_environment())
+        try:
+            status, told = client.post("/v1/preflight", _read(options["file"]))
+        except Refused as error:
+            raise CommandError(str(error)) from error
+        finally:
+            client.close()
+        if status != OK:
+            raise CommandError(f"{status}: {told['error']['message']}")
+        if options["json"]:
+            self.stdout.write(json.dumps(told, indent=2))
+        else:
+            self.stdout.write("\n".join(lines(told)))
+        if not told["would_run"]:
+            refusals = "; ".join(f"{one['status']} {one['message']}" for one in told["refusals"])
+            raise CommandError(f"It would be refused: {refusals}")
+
+
+def lines(told: dict[str, Any]) -> list[str]:
+    """The answer for people."""
+    tokens, cost, served = told["tokens"], told["cost"], told["served_by"]
+    about = "" if tokens["counted"] else " at most"
+    found = [
+        f"Route {told['route']}: {served['model']} in pool {served['pool']},"
+        f" {served['nodes']} nodes ready",
+        f"Prompt{about} {tokens['prompt']:,} tokens, {tokens['cached_predicted']:,} of them cached;"
+        f" output at most {tokens['output_at_most']:,}; window {told['context']['window']:,}",
+        f"Costs {usd_text(cost['prompt_nano'])} to {usd_text(cost['at_most_nano'])} USD;"
+        f" {usd_text(cost['held_nano'])} would be held",
+    ]
+    for limit in told["limits"]:
+        found.append(
+            f"Limit of the {limit['scope']}: {limit['remaining']:,} of {limit['limit']:,}"
+            f" {limit['dimension']} left{' – binds' if limit['binds'] else ''}"
+        )
+    for one in told["hygiene"]:
+        found.append(f"{one['what']}: {one['tokens']:,} tokens. {one['fix']}")
+    return found
+
+
+def _read(file: str) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
+    except OSError as error:
+        raise CommandError(f"{file} cannot be read: {error}") from error

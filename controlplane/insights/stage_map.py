@@ -1,0 +1,78 @@
+"""The seven-stage map: what every stage and layer took here, beside what is public of others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from controlplane.kernel.histogram import Histogram, merge_all
+from controlplane.kernel.measures import PHASES
+from controlplane.kernel.spans import SPANS, STAGES, Span
+from controlplane.telemetry.selectors import EVERYONE, SeriesQuery, series_read
+
+# Beside the stages: the whole, all of it outside inference, and time in no stage.
+WHOLES = {
+    "total": "Whole request",
+    "overhead": "All but inference",
+    "unattributed": "In none of the stages",
+}
+DAY_S, HOUR_S = 86_400, 3_600
+BUDGETS_US = {name: budget_us for name, _, budget_us in STAGES}
+
+
+@dataclass(frozen=True)
+class MapRow:
+    """A stage (without `layer`), one of its layers, or a whole; times in microseconds.
+
+    `budget_us` is the public budget, None where none is known; percentiles None without a request.
+    """
+
+    stage: str
+    layer: str
+    what: str
+    count: int
+    p50_us: float | None
+    p95_us: float | None
+    budget_us: int | None
+
+    @property
+    def name(self) -> str:
+        """Name of the span."""
+        return f"{self.stage}.{self.layer}" if self.layer else self.stage
+
+
+def stage_map_read(*, start: datetime, end: datetime, model: str = "") -> list[MapRow]:
+    """All rows in the order of the pipeline, wholes last; raises TooMuchToRead."""
+    step_s = DAY_S if (end - start).days > 1 else HOUR_S
+    measures = {span.name: PHASES.get(span.name, span.name) for span in SPANS}
+    query = SeriesQuery(
+        organization=EVERYONE,
+        start=start,
+        end=end,
+        step_s=step_s,
+        everyone=(*measures.values(), *WHOLES),
+        model=model,
+    )
+    parts: dict[str, list[Histogram]] = {}
+    for point in series_read(query).values():
+        for measure, histogram in point.everyone.items():
+            parts.setdefault(measure, []).append(histogram)
+    found = {measure: merge_all(each) for measure, each in parts.items()}
+    rows = [_of_span(span, found.get(measures[span.name])) for span in SPANS]
+    return rows + [_row(name, "", what, found.get(name)) for name, what in WHOLES.items()]
+
+
+def _of_span(span: Span, histogram: Histogram | None) -> MapRow:
+    return _row(span.stage, span.layer, span.what, histogram)
+
+
+def _row(stage: str, layer: str, what: str, histogram: Histogram | None) -> MapRow:
+    return MapRow(
+        stage=stage,
+        layer=layer,
+        what=what,
+        count=histogram.count if histogram else 0,
+        p50_us=histogram.percentile(0.5) if histogram else None,
+        p95_us=histogram.percentile(0.95) if histogram else None,
+        budget_us=None if layer else BUDGETS_US.get(stage),
+    )
