@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import NamedTuple
 
 from controlplane.fleet.models import DigestState
-from controlplane.fleet.overview import NodeView
+from controlplane.fleet.overview import FRESH_S, Freshness, NodeView
 from controlplane.fleet.selectors import cold_starts
 from controlplane.fleet.signals import Signal
 from frontend import formats
@@ -14,6 +15,7 @@ from frontend import formats
 US_PER_MS = 1_000
 # What an engine that computes nothing says.
 NO_DEVICE = "none"
+FACTS_SUMMED = ("running", "waiting")
 STATES = {
     "ready": ("ok", "ready"),
     "pending": ("warn", "waits for approval"),
@@ -79,6 +81,22 @@ class NodeRow:
         return f"{self.view.total('active'):,} / {self.view.total('credits'):,}"
 
     @property
+    def batch(self) -> str:
+        """Sequences in its last step, and those that waited on it for a place."""
+        running, waiting = (self.view.latest(fact) for fact in ("running", "waiting"))
+        if running is None:
+            return formats.MISSING
+        return f"{running:,} + {waiting or 0:,}"
+
+    @property
+    def tokens_per_s(self) -> str:
+        """What its last step came to, a token for each sequence of it."""
+        running, step_us = (self.view.latest(fact) for fact in ("running", "step_us"))
+        if not running or not step_us:
+            return formats.MISSING
+        return formats.rate(running * formats.US_PER_S / step_us)
+
+    @property
     def kv(self) -> str:
         """Used part of its cache."""
         share = self.view.kv_share
@@ -88,6 +106,12 @@ class NodeRow:
     def breaker(self) -> tuple[str, str] | None:
         """Tone and word; None where no gateway has it."""
         return BREAKERS.get(self.view.breaker)
+
+    @property
+    def breaker_cause(self) -> str:
+        """Why a breaker of it is not closed."""
+        told = (str(facts.get("breaker_cause") or "") for facts in self.view.links.values())
+        return next((cause for cause in told if cause), "") if self.view.breaker != "closed" else ""
 
     @property
     def cold_start(self) -> str:
@@ -125,10 +149,36 @@ class PoolPanel:
         return formats.percent(load.in_flight, load.credits)
 
     @property
+    def batch(self) -> str:
+        """Sequences under way on its nodes, and those that wait on them for a place."""
+        sums = [sum(row.view.latest(fact) or 0 for row in self.rows) for fact in FACTS_SUMMED]
+        return " + ".join(f"{each:,}" for each in sums)
+
+    @property
     def kv(self) -> str:
         """Mean of the ready nodes."""
         load = self.signal.load
         return formats.percent(load.kv_share, 1) if load.nodes_ready else formats.MISSING
+
+
+@dataclass(frozen=True)
+class SourceRow:
+    """A gateway as a source of figures: how old they may be, and what it had to leave out."""
+
+    source: Freshness
+    age: str
+    tone: str
+    words: str
+
+
+def source_row(source: Freshness, now: datetime) -> SourceRow:
+    """A gateway's line in the table of freshness."""
+    age_s = source.age_s(now)
+    lost = source.rows_dropped + source.series_dropped
+    words, tone = ("fresh", "ok") if age_s <= FRESH_S else ("late", "bad")
+    if lost and tone == "ok":
+        words, tone = "incomplete", "warn"
+    return SourceRow(source, formats.duration(age_s * formats.US_PER_S), tone, words)
 
 
 def pool_panel(signal: Signal) -> PoolPanel:

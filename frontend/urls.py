@@ -40,6 +40,7 @@ urlpatterns = [
     path("overview/<slug:chart>.csv", overview.chart_csv, name="chart_csv"),
     path("requests", requests.request_index, name="requests"),
     path("requests.csv", request_links.request_csv, name="requests_csv"),
+    path("requests/exemplar", request_links.request_exemplar, name="request_exemplar"),
     path("requests/<hexid:request_id>", requests.request_detail, name="request"),
     path("keys", keys.key_index, name="keys"),
     path("keys/create", keys.key_create, name="key_create"),

@@ -33,6 +33,7 @@ from controlplane.tenants.access import require
 # A gateway tells every two seconds; after this its word counts for nothing.
 FRESH_S = 10.0
 MS_PER_S = 1000
+FRESHNESS_COUNTS = ("rows_waiting", "rows_dropped", "series_dropped")
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,37 @@ def waiting_of(organization: uuid.UUID, now: datetime) -> tuple[int, float]:
     found = [queue.get("tenants", {}).get(organization.hex, (0, 0)) for queue in _queues(now)]
     oldest_ms = max((oldest_ms for _, oldest_ms in found), default=0)
     return sum(waiting for waiting, _ in found), oldest_ms / MS_PER_S
+
+
+@dataclass(frozen=True)
+class Freshness:
+    """How well one gateway's figures reach the pages.
+
+    `seen_at` is when it last told, `written_s_ago` how long before that it had written series, and
+    `rows_waiting` what it had not written yet. Dropped rows and series are counted since it began.
+    """
+
+    gateway: str
+    seen_at: datetime
+    written_s_ago: float | None
+    rows_waiting: int
+    rows_dropped: int
+    series_dropped: int
+
+    def age_s(self, now: datetime) -> float:
+        """How old the newest series of this gateway may be, in seconds."""
+        return (now - self.seen_at).total_seconds() + (self.written_s_ago or 0.0)
+
+
+def freshness(*, actor: Actor) -> list[Freshness]:
+    """Every gateway that told within the last minute, the one longest silent first, for staff."""
+    require(actor, Action.FLEET_VIEW)
+    found = []
+    for queue in GatewayQueue.objects.order_by("seen_at"):
+        told = queue.waiting.get("recorder", {})
+        counts = [int(told.get(name, 0)) for name in FRESHNESS_COUNTS]
+        found.append(Freshness(queue.gateway, queue.seen_at, told.get("written_s_ago"), *counts))
+    return found
 
 
 def _queues(now: datetime) -> list[dict[str, Any]]:

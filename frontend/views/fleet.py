@@ -13,6 +13,7 @@ from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.utils.cache import patch_vary_headers
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
@@ -34,15 +35,18 @@ from controlplane.fleet.lives import (
     node_undrain,
 )
 from controlplane.fleet.models import DigestState
+from controlplane.fleet.overview import freshness
 from controlplane.fleet.selectors import digest_get, digest_list, node_find, token_get, token_list
 from controlplane.fleet.signals import signals
 from controlplane.kernel.money import micro_from_usd
 from frontend.access import Viewer, page
-from frontend.nodes import pool_panel
+from frontend.nodes import pool_panel, source_row
 from frontend.snippets import enrol_command
 from frontend.views.playground import gateway_url, page_url
 
 S_PER_MIN = 60
+# As often as gateways tell.
+POLL_MS = 2_000
 MINUTES_DIGITS_MAX = 9
 ACTIONS: dict[str, tuple[Callable[..., bool], str]] = {
     "approve": (node_approve, "may serve now"),
@@ -107,17 +111,27 @@ def _models() -> list[tuple[str, str]]:
     return [(model.name, model.name) for model in model_list()]
 
 
-def _index(
-    request: HttpRequest, viewer: Viewer, token: TokenForm, *, command: str = ""
-) -> HttpResponse:
-    panels = [pool_panel(each) for each in signals(actor=viewer.user, now=timezone.now())]
-    waiting = [row for row in digest_list(user=viewer.user) if row.state == DigestState.WAITING]
-    context = {
+def _now(viewer: Viewer) -> dict[str, object]:
+    """Pools and nodes at this moment, and how fresh that is: what the page asks for anew."""
+    now = timezone.now()
+    panels = [pool_panel(each) for each in signals(actor=viewer.user, now=now)]
+    return {
         "viewer": viewer,
-        "here": "fleet",
+        "now": now,
         "panels": panels,
         "nodes_count": sum(len(panel.rows) for panel in panels),
         "ready_count": sum(panel.signal.load.nodes_ready for panel in panels),
+        "sources": [source_row(one, now) for one in freshness(actor=viewer.user)],
+    }
+
+
+def _index(
+    request: HttpRequest, viewer: Viewer, token: TokenForm, *, command: str = ""
+) -> HttpResponse:
+    waiting = [row for row in digest_list(user=viewer.user) if row.state == DigestState.WAITING]
+    context = _now(viewer) | {
+        "here": "fleet",
+        "poll_ms": POLL_MS,
         "digests": waiting,
         "token": token,
         "tokens": token_list(user=viewer.user, now=timezone.now()),
@@ -137,8 +151,13 @@ def _index(
 @page(Action.FLEET_VIEW)
 @require_GET
 def fleet_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """All pools with their nodes."""
-    return _index(request, viewer, TokenForm())
+    """All pools with their nodes; htmx asks for what moves, again and again."""
+    if "HX-Request" in request.headers:
+        answer = render(request, "parts/fleet_now.html", _now(viewer))
+    else:
+        answer = _index(request, viewer, TokenForm())
+    patch_vary_headers(answer, ["HX-Request"])
+    return answer
 
 
 @never_cache

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from django.http import HttpRequest, HttpResponse
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
@@ -17,14 +21,20 @@ from controlplane.billing.exports.cells import (
     line_writer,
 )
 from controlplane.core.permissions import Action
+from controlplane.kernel.measures import STAGE_NAMES
 from controlplane.telemetry.models import RequestRecord
 from controlplane.telemetry.reading import TooMuchToRead
+from controlplane.telemetry.selectors import SeriesQuery
+from controlplane.telemetry.selectors_exemplars import exemplar
 from controlplane.telemetry.selectors_requests import LIST_ROWS_MAX, request_list
 from frontend.access import Viewer, page
 from frontend.filters import filters_from, request_filter
 from frontend.ranges import range_from
 from frontend.views.requests import key_label, key_labels
 
+# Of what requests are kept as examples.
+EXEMPLARS = frozenset(("total", "ttft", *STAGE_NAMES))
+VALUE_DIGITS_MAX = 15
 COLUMNS = (
     Column("request", Cell.TEXT, "Its id."),
     Column("started_at", Cell.TIME, "When it reached the gateway, UTC."),
@@ -72,6 +82,42 @@ def request_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     name = f"sluice-requests{f'-newest-{LIST_ROWS_MAX}' if more else ''}.csv"
     answer["Content-Disposition"] = f'attachment; filename="{name}"'
     return answer
+
+
+@page(Action.REQUEST_VIEW)
+@require_GET
+def request_exemplar(request: HttpRequest, viewer: Viewer) -> HttpResponseBase:
+    """On to a request of one's own that took about `value` microseconds of `measure`.
+
+    Where none is known, to the list from there on, slowest first, with a word of why.
+    """
+    within, *complaints = range_from(request.GET, timezone.now())
+    filters, unread = filters_from(request.GET)
+    measure, value = request.GET.get("measure", ""), _microseconds(request.GET.get("value", ""))
+    if measure not in EXEMPLARS or value is None or any((*complaints, unread)):
+        raise Http404
+    query = SeriesQuery(
+        organization=viewer.organization.id,
+        start=within.start,
+        end=within.end,
+        step_s=within.step_s,
+        model=filters.model,
+        project=filters.project_id,
+    )
+    kept = filters.query(within)
+    try:
+        found = exemplar(query, measure, value)
+    except TooMuchToRead:
+        found = None
+    if found is not None:
+        return redirect(f"{reverse('request', args=[found])}?{kept}")
+    messages.info(request, "No request of yours is kept that took so long; these came nearest.")
+    return redirect(f"{reverse('requests')}?{kept}&sort={'first' if measure == 'ttft' else 'slow'}")
+
+
+def _microseconds(text: str) -> int | None:
+    short = len(text) <= VALUE_DIGITS_MAX and text.isascii() and text.isdecimal()
+    return int(text) if short else None
 
 
 def _refused(told: str) -> HttpResponse:

@@ -159,6 +159,7 @@ ROUTES: tuple[Route, ...] = (
     R("GET", "cache/<slug:chart>.csv", Action.ORGANIZATION_VIEW),
     R("GET", "requests", Action.REQUEST_VIEW),
     R("GET", "requests.csv", Action.REQUEST_VIEW),
+    R("GET", "requests/exemplar", Action.REQUEST_VIEW, query="measure=total&value=20000"),
     R("GET", "requests/<hexid:request_id>", Action.REQUEST_VIEW),
     R("GET", "playground", Action.PLAYGROUND_USE),
     R("POST", "playground/token", Action.PLAYGROUND_USE, {"project": "{project}"}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import timedelta
 
@@ -18,6 +19,7 @@ from controlplane.fleet.services import node_credential_create
 from controlplane.kernel.keyformat import ENROL_PREFIX, parse_credential
 from controlplane.tenants.people import membership_set
 from controlplane.tenants.services import ALLOWED_MODELS_MAX
+from tests.support.money import rows
 from tests.support.people import Cast, make_cast, signed_in
 
 
@@ -184,3 +186,26 @@ def test_digests_wait_on_the_page_until_they_are_decided(cast: Cast) -> None:
     assert ModelDigest.objects.get().state == DigestState.APPROVED
     assert "abcdabcdabcdabcd…" not in stella.get("/fleet").content.decode()
     assert stella.post(f"/fleet/digests/{row.id.hex}/perhaps").status_code == 404
+
+
+def test_what_moves_is_asked_for_alone_and_says_how_fresh_it_is(cast: Cast) -> None:
+    told = {"running": 6, "waiting": 2, "step_us": 20_000, "breaker": "open", "credits": 8}
+    link = {"node": _node().id.hex, "facts": {**told, "breaker_cause": "3 lost in a row"}}
+    facts = {"rows_waiting": 4, "rows_dropped": 0, "series_dropped": 9, "written_s_ago": 1.5}
+    late = {"rows_waiting": 0, "rows_dropped": 0, "series_dropped": 0, "written_s_ago": 90.0}
+    for gateway, links, recorder in (("gw", [link], facts), ("old", [], late)):
+        values = [gateway, json.dumps(links), json.dumps({"recorder": recorder})]
+        rows("SELECT fleet_links(%s, %s::jsonb, %s::jsonb)", *values)
+    stella = signed_in(cast.stella)
+    answer = stella.get("/fleet", headers={"HX-Request": "true"})
+    text = answer.content.decode()
+    assert "HX-Request" in answer["Vary"] and "<html" not in text and "as of" in text
+    for words in ("6 + 2", ">300<", "3 lost in a row", "incomplete", "late", ">9<"):
+        assert words in text, words
+    whole = stella.get("/fleet").content.decode()
+    assert 'data-poll="2000"' in whole and "3 lost in a row" in whole
+
+
+def test_without_a_gateway_it_says_that_figures_stand_still(cast: Cast) -> None:
+    text = signed_in(cast.stella).get("/fleet").content.decode()
+    assert "No gateway has told of itself" in text

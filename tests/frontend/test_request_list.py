@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
+import psycopg
 import pytest
 from django.test import Client
 
@@ -15,9 +16,11 @@ from controlplane.core.scope import organization_scope
 from controlplane.telemetry.models import RequestRecord
 from controlplane.tenants.keys import apikey_create
 from tests.browser.history import write_history
+from tests.support.money import dsn
 from tests.support.people import Cast, make_cast, signed_in
 
 RANGE = "range=6h"
+SHOW = "SELECT telemetry_exemplars(%s::text[], %s::text[], %s::text[], %s::text[])"
 
 
 @pytest.fixture
@@ -99,3 +102,25 @@ def test_what_cannot_be_read_is_told_and_the_file_refused(cast: Cast) -> None:
     for query in ("min_usd=1e9", "min_ttft_ms=-1", "sort=random", "range=9y"):
         assert alice.get(f"/requests.csv?{query}").status_code == 400, query
     assert "cost from, USD" in alice.get("/requests?min_usd=cheap").content.decode()
+
+
+def test_a_percentile_leads_to_a_request_of_ones_own_that_took_so_long(cast: Cast) -> None:
+    slow, fast = sorted(
+        (one for one in _records(cast) if one.status == 200), key=lambda one: -one.total_us
+    )[:: len(_records(cast)) // 2][:2]
+    for one in (slow, fast):
+        ids = f"{{{one.organization},{one.project},{one.request}}}"
+        seconds = int(one.started_at.timestamp())
+        figures = f"{{{seconds},{one.total_us.bit_length()},{one.total_us}}}"
+        with psycopg.connect(dsn(), autocommit=True) as connection:
+            connection.execute(SHOW, [[ids], ["total"], [one.model], [figures]])
+    alice = signed_in(cast.alice)
+    for one in (slow, fast):
+        query = f"measure=total&value={one.total_us + 5}&{RANGE}&model=tiny"
+        answer = alice.get(f"/requests/exemplar?{query}")
+        assert answer["Location"] == f"/requests/{one.request.hex}?{RANGE}&model=tiny"
+        told = signed_in(cast.charlie).get(f"/requests/exemplar?{query}", follow=True)
+        assert "No request of yours is kept" in told.content.decode()
+    assert "sort=first" in alice.get("/requests/exemplar?measure=ttft&value=9")["Location"]
+    for query in ("measure=total", "measure=cost&value=1", "measure=total&value=-1", "value=1"):
+        assert alice.get(f"/requests/exemplar?{query}").status_code == 404, query

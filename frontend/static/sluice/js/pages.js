@@ -4,6 +4,8 @@ const COPIED_MS = 2000;
 
 function openDialog(button) {
   const dialog = document.getElementById(button.dataset.opens);
+  // What came up since the page was made has its dialog on a new one.
+  if (!dialog) { location.reload(); return; }
   const form = dialog.querySelector("[data-action-target]");
   if (form) form.action = button.dataset.action;
   const names = dialog.querySelector("[data-names-target]");
