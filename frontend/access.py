@@ -45,6 +45,8 @@ NAVIGATION = (
         (
             NavigationEntry("overview", "Overview", Action.ORGANIZATION_VIEW),
             NavigationEntry("requests", "Requests", Action.REQUEST_VIEW),
+            NavigationEntry("slos", "SLOs", Action.SLO_VIEW),
+            NavigationEntry("stages", "Stages", Action.SLO_VIEW),
             NavigationEntry("keys", "Keys", Action.KEY_VIEW),
             NavigationEntry("playground", "Playground", Action.PLAYGROUND_USE),
             NavigationEntry("prompts", "Templates", Action.TEMPLATE_VIEW),

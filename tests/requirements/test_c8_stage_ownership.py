@@ -1,0 +1,78 @@
+"""C8: each stage has an owner, a budget and a runbook; pages, the API and alerts show them."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
+
+from controlplane.core.audit import OPERATOR
+from controlplane.core.scope import organization_scope
+from controlplane.kernel.objectives import INDICATORS
+from controlplane.kernel.spans import STAGES
+from controlplane.slos import messages, selectors, services
+from controlplane.slos.models import EVERYONE, Alert
+from controlplane.slos.runbooks import runbook_of, runbook_slugs
+from controlplane.tenants.models import User
+from tests.support.objectives import draft
+from tests.support.people import make_cast, signed_in
+
+OWNER = {"team": "edge", "email": "edge@example.org", "budget_us": 2_500, "runbook": "s1-admission"}
+
+
+def test_staff_give_a_stage_its_owner_and_everybody_sees_it(database: str) -> None:
+    cast = make_cast()
+    User.objects.filter(id=cast.alice.id).update(is_staff=True)
+    alice, bob = signed_in(User.objects.get(id=cast.alice.id)), signed_in(cast.bob)
+    before = bob.get("/stages").content.decode()
+    assert before.count("nobody yet") == len(STAGES)
+    form = {"team": "edge", "email": "edge@example.org", "budget_ms": "2.5",
+            "runbook": "https://wiki.example.org/edge"}  # fmt: skip
+    told = alice.post("/stages/s1_admission", form, follow=True).content.decode()
+    assert "Gateway has its owner" in told
+    after = bob.get("/stages").content.decode()
+    assert "edge@example.org" in after and "https://wiki.example.org/edge" in after
+    assert bob.post("/stages/s1_admission", form).status_code == 403
+    path = f"/api/slos/organizations/{cast.acme.id}/stages"
+    first = bob.get(path).json()["data"][0]
+    assert (first["stage"], first["team"], first["budget_us"]) == ("s1_admission", "edge", 2_500)
+    answer = alice.put(
+        "/api/slos/stages/s7_bill", msgspec.json.encode(OWNER), content_type="application/json"
+    )
+    assert (answer.status_code, answer.json()["runbook"]) == (200, "/runbooks/s1-admission")
+
+
+def test_what_is_wrong_with_an_owner_is_told_at_its_field(database: str) -> None:
+    wrong = {"team": "", "email": "x", "budget_us": 0, "runbook": "none"}
+    with pytest.raises(ValidationError) as caught:
+        services.stage_owner_set(actor=OPERATOR, stage="s1_admission", **wrong)  # type: ignore[arg-type]
+    assert set(caught.value.message_dict) == {"team", "email", "budget_us", "runbook"}
+    with pytest.raises(ObjectDoesNotExist):
+        services.stage_owner_set(actor=OPERATOR, stage="s8", **OWNER)  # type: ignore[arg-type]
+    with pytest.raises(PermissionDenied):
+        services.stage_owner_set(actor=make_cast().alice, stage="s7_bill", **OWNER)  # type: ignore[arg-type]
+
+
+def test_an_alert_of_a_stage_names_who_answers_for_it(database: str) -> None:
+    made = services.objective_create(
+        actor=OPERATOR,
+        organization=EVERYONE,
+        draft=draft(indicator="stage:s1_admission", threshold=5_000, team="edge"),
+    )
+    alert = Alert(objective=made, severity="page", rule="page_quick", organization=EVERYONE)
+    told = messages.payload(alert, "firing", alert.id)
+    assert told["owner"] == {"team": "edge", "email": "platform@example.org"}
+    assert told["runbook"] == "/runbooks/s1-admission"
+    assert "owner: edge" in messages.words(alert, "firing")
+    assert selectors.stage_alerts(actor=OPERATOR, organizations=[EVERYONE]) == {}
+    with organization_scope([EVERYONE]):
+        alert.save()
+    found = selectors.stage_alerts(actor=OPERATOR, organizations=[EVERYONE])
+    assert {name: [one.id for one in each] for name, each in found.items()} == {
+        "stage:s1_admission": [alert.id]
+    }
+
+
+def test_a_runbook_ships_for_every_indicator_and_stage() -> None:
+    wanted = {runbook_of(indicator) for indicator in INDICATORS} | {"absent-data"}
+    assert wanted == set(runbook_slugs())
