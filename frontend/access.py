@@ -44,6 +44,8 @@ NAVIGATION = (
         "",
         (
             NavigationEntry("overview", "Overview", Action.ORGANIZATION_VIEW),
+            NavigationEntry("latency", "Latency", Action.ORGANIZATION_VIEW),
+            NavigationEntry("cache", "Cache", Action.ORGANIZATION_VIEW),
             NavigationEntry("requests", "Requests", Action.REQUEST_VIEW),
             NavigationEntry("slos", "SLOs", Action.SLO_VIEW),
             NavigationEntry("stages", "Stages", Action.SLO_VIEW),

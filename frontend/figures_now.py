@@ -9,10 +9,13 @@ from controlplane.billing.selectors_pages import spend_nano
 from controlplane.fleet.overview import waiting_of
 from controlplane.kernel.gauges import SAMPLES
 from controlplane.telemetry.reading import TooMuchToRead
-from controlplane.telemetry.selectors import Point, SeriesQuery, series_read, step_floor
+from controlplane.telemetry.selectors import Point, SeriesQuery, series_read
+from controlplane.telemetry.tiers import step_floor
+from frontend.asked import Asked
 from frontend.filters import Segment
-from frontend.overview import EVERYONE, OWN, Overview, Waits, make_overview
+from frontend.overview import EVERYONE, OWN, Overview, make_overview
 from frontend.ranges import TimeRange
+from frontend.tiles import Waits
 
 # Writers write a minute's last state some seconds after it is over.
 REREAD = timedelta(minutes=2)
@@ -20,19 +23,32 @@ SPEND_AGE_S_MAX = 10.0
 
 
 def _query(
-    organization: uuid.UUID, segment: Segment, within: TimeRange, start: datetime
+    organization: uuid.UUID,
+    asked: Asked,
+    start: datetime,
+    end: datetime,
+    gauges: tuple[str, ...] = SAMPLES,
 ) -> SeriesQuery:
     return SeriesQuery(
         organization=organization,
         start=start,
-        end=within.end,
-        step_s=within.step_s,
+        end=end,
+        step_s=asked.within.step_s,
         everyone=EVERYONE,
         own=OWN,
-        gauges=SAMPLES,
-        model=segment.model,
-        project=segment.project_id,
+        gauges=gauges,
+        model=asked.segment.model,
+        project=asked.segment.project_id,
     )
+
+
+def _before(organization: uuid.UUID, asked: Asked) -> dict[datetime, Point] | None:
+    """The period before by the times of this one, if it is to be compared with."""
+    if not asked.compare:
+        return None
+    shift, first = asked.within.shift, asked.within.steps[0]
+    points = series_read(_query(organization, asked, first - shift, first, gauges=()))
+    return {at + shift: point for at, point in points.items()}
 
 
 def _spend(organization: uuid.UUID, segment: Segment, within: TimeRange) -> int | None:
@@ -48,46 +64,57 @@ def _spend(organization: uuid.UUID, segment: Segment, within: TimeRange) -> int 
         return None
 
 
-def read_overview(
-    organization: uuid.UUID, segment: Segment, within: TimeRange, now: datetime, percent: int
-) -> Overview:
+def read_overview(organization: uuid.UUID, asked: Asked, now: datetime) -> Overview:
     """Everything read anew."""
-    points = series_read(_query(organization, segment, within, within.start))
-    spend = _spend(organization, segment, within)
-    waits = Waits(*waiting_of(organization, now))
-    return make_overview(points, within, now, spend_nano=spend, percent=percent, waits=waits)
+    within = asked.within
+    return make_overview(
+        series_read(_query(organization, asked, within.start, within.end)),
+        asked,
+        now,
+        spend_nano=_spend(organization, asked.segment, within),
+        waits=Waits(*waiting_of(organization, now)),
+        before=_before(organization, asked),
+    )
 
 
 class RollingOverview:
     """The same for one viewer who stays: only the newest steps are read again each time."""
 
-    def __init__(self, organization: uuid.UUID, segment: Segment, percent: int) -> None:
+    def __init__(self, organization: uuid.UUID) -> None:
         self._organization = organization
-        self._segment = segment
-        self._percent = percent
         self._points: dict[datetime, Point] = {}
         self._read_to: datetime | None = None
         self._spend: int | None = None
         self._spend_at: datetime | None = None
+        self._before: dict[datetime, Point] | None = None
+        self._before_of: datetime | None = None
 
-    def read(self, within: TimeRange, now: datetime) -> Overview:
+    def read(self, asked: Asked, now: datetime) -> Overview:
         """The overview of a range that has moved on since the last call."""
-        first = step_floor(within.start, within.step_s)
+        within = asked.within
+        first = within.steps[0]
         start = within.start
         if self._read_to is not None:
             start = max(first, step_floor(self._read_to - REREAD, within.step_s))
-        fresh = series_read(_query(self._organization, self._segment, within, start))
+        fresh = series_read(_query(self._organization, asked, start, within.end))
         kept = {at: point for at, point in self._points.items() if first <= at < start}
         self._points = {**kept, **fresh}
         self._read_to = now
-        if self._spend_at is None or (now - self._spend_at).total_seconds() > SPEND_AGE_S_MAX:
-            self._spend = _spend(self._organization, self._segment, within)
-            self._spend_at = now
+        self._read_rest(asked, now)
         return make_overview(
             self._points,
-            within,
+            asked,
             now,
             spend_nano=self._spend,
-            percent=self._percent,
             waits=Waits(*waiting_of(self._organization, now)),
+            before=self._before,
         )
+
+    def _read_rest(self, asked: Asked, now: datetime) -> None:
+        """What changes slowly: money, and the past, which moves on with the range."""
+        if self._spend_at is None or (now - self._spend_at).total_seconds() > SPEND_AGE_S_MAX:
+            self._spend = _spend(self._organization, asked.segment, asked.within)
+            self._spend_at = now
+        if self._before_of != asked.within.steps[0]:
+            self._before = _before(self._organization, asked)
+            self._before_of = asked.within.steps[0]

@@ -30,10 +30,9 @@ from controlplane.core.permissions import Action
 from controlplane.telemetry.reading import TooMuchToRead
 from controlplane.tenants.models import User
 from frontend.access import SESSION_KEY, find_viewer
-from frontend.cells import percent_from
+from frontend.asked import Asked, asked_from
 from frontend.figures_now import RollingOverview
-from frontend.filters import segment_from
-from frontend.ranges import TimeRange, range_from
+from frontend.ranges import range_from
 
 WATCHERS_MAX = 64
 WATCHERS_PER_USER_MAX = 8
@@ -113,9 +112,7 @@ class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
     async def _send_figures(self, watched: Watched) -> int:
         """Send whatever changes until the right to see it ends; returns the code to close with."""
         loop = asyncio.get_running_loop()
-        # What cannot be read of them was told by the page that opened this socket.
-        (percent, _), (segment, _) = percent_from(self._query()), segment_from(self._query())
-        rolling = RollingOverview(watched.organization, segment, percent)
+        rolling = RollingOverview(watched.organization)
         checked = loop.time()
         sent = ""
         while True:
@@ -123,12 +120,13 @@ class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
                 if await database_sync_to_async(self._watched)(watched.organization) != watched:
                     return NOT_ALLOWED
                 checked = loop.time()
-            within, _ = range_from(self._query(), timezone.now())
-            text = await database_sync_to_async(self._figures)(rolling, within)
+            # What cannot be read of it was told by the page that opened this socket.
+            asked = asked_from(self._query(), timezone.now())
+            text = await database_sync_to_async(self._figures)(rolling, asked)
             if text and text != sent:
                 await self.send(text_data=text)
                 sent = text
-            await asyncio.sleep(PERIODS_S.get(within.step_s, PERIOD_LONG_S))
+            await asyncio.sleep(PERIODS_S.get(asked.within.step_s, PERIOD_LONG_S))
 
     def _watched(self, organization: uuid.UUID | None) -> Watched | None:
         """What the session, read anew, may watch: the organization if it can, else another."""
@@ -144,9 +142,9 @@ class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             return None
         return Watched(user.id, viewer.organization.id)
 
-    def _figures(self, rolling: RollingOverview, within: TimeRange) -> str:
+    def _figures(self, rolling: RollingOverview, asked: Asked) -> str:
         try:
-            return json.dumps(rolling.read(within, timezone.now()).live(), separators=(",", ":"))
+            return json.dumps(rolling.read(asked, timezone.now()).live(), separators=(",", ":"))
         except TooMuchToRead:
             return ""
 

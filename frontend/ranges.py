@@ -7,18 +7,22 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from urllib.parse import urlencode
 
+from controlplane.telemetry.tiers import step_floor
+
 RELATIVE: dict[str, tuple[str, timedelta]] = {
     "15m": ("15 minutes", timedelta(minutes=15)),
     "1h": ("1 hour", timedelta(hours=1)),
     "6h": ("6 hours", timedelta(hours=6)),
     "24h": ("24 hours", timedelta(hours=24)),
     "7d": ("7 days", timedelta(days=7)),
+    "30d": ("30 days", timedelta(days=30)),
+    "90d": ("90 days", timedelta(days=90)),
 }
 DEFAULT = "1h"
-SPAN_MAX = timedelta(days=31)
+SPAN_MAX = timedelta(days=92)
 MINUTE_S = 60
 # Charts have at most about 120 points: enough for the eye, cheap to merge.
-POINTS_MAX = 120
+POINTS_MAX = 121
 STEPS_S = (60, 300, 900, 3_600, 21_600, 86_400)
 
 
@@ -50,10 +54,21 @@ class TimeRange:
     @property
     def step_s(self) -> int:
         """Width of one chart point."""
-        for step in STEPS_S:
-            if self.seconds / step <= POINTS_MAX:
-                return step
-        return STEPS_S[-1]
+        return _step_s(self.seconds)
+
+    @property
+    def steps(self) -> list[datetime]:
+        """Beginnings of all chart points, oldest first; the first may lie before the range."""
+        at, made = step_floor(self.start, self.step_s), []
+        while at < self.end:
+            made.append(at)
+            at += timedelta(seconds=self.step_s)
+        return made
+
+    @property
+    def shift(self) -> timedelta:
+        """How far back the period to compare with lies: as many whole steps as this one has."""
+        return timedelta(seconds=len(self.steps) * self.step_s)
 
     @property
     def query(self) -> dict[str, str]:
@@ -95,9 +110,13 @@ def range_from(query: Mapping[str, str], now: datetime) -> tuple[TimeRange, str]
 
 
 def _relative(name: str, now: datetime) -> TimeRange:
-    # Cut to the minute below, so that the first point of a chart is a whole minute.
-    start = (now - RELATIVE[name][1]).replace(second=0, microsecond=0)
-    return TimeRange(start, now, name)
+    span = RELATIVE[name][1]
+    # Cut to the step below, so that charts, sums and money are all of the same time.
+    return TimeRange(step_floor(now - span, _step_s(span.total_seconds())), now, name)
+
+
+def _step_s(seconds: float) -> int:
+    return next((step for step in STEPS_S if seconds / step <= POINTS_MAX), STEPS_S[-1])
 
 
 def _parse(text: str) -> datetime:

@@ -15,3 +15,6 @@ _WORDS = (
     "Billing",
 )
 LABELS = dict(zip(STAGE_NAMES, _WORDS, strict=True))
+# The measure of a request's time that lies in no stage.
+UNATTRIBUTED = "unattributed"
+OVERHEAD = "overhead"

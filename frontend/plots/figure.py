@@ -1,15 +1,49 @@
-"""A line chart over time with caption, table and CSV; its colours are names of CSS tokens."""
+"""Charts with caption, table and CSV: lines over time; their colours are names of CSS tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from frontend.plots.config import plot_config
 
 MARGIN = {"l": 56, "r": 12, "t": 8, "b": 40}
+
+
+class Panel(Protocol):
+    """Whatever has a name and rows: what a CSV can be made of."""
+
+    @property
+    def name(self) -> str:
+        """Its place in the page and its CSV's file name."""
+
+    @property
+    def title(self) -> str:
+        """What stands above it."""
+
+    @property
+    def head(self) -> list[str]:
+        """Column names."""
+
+    def rows(self) -> list[list[str]]:
+        """The figures on screen as text."""
+
+
+class Plot(Panel, Protocol):
+    """A panel that is drawn."""
+
+    @property
+    def finding(self) -> str:
+        """What it shows, in a sentence."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to draw."""
+
+    def as_json(self) -> dict[str, Any]:
+        """What the browser hands to Plotly."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +66,63 @@ class Axis:
     most: float | None = None
 
 
+def value_axis(axis: Axis) -> dict[str, Any]:
+    """The upright axis as Plotly takes it."""
+    made: dict[str, Any] = {
+        "title": {"text": axis.title, "standoff": 6},
+        "type": "log" if axis.logarithmic else "linear",
+        "gridcolor": "--line",
+        "zerolinecolor": "--line",
+        "automargin": True,
+        "exponentformat": "none",
+    }
+    if axis.logarithmic:
+        made["dtick"] = 1
+    elif axis.most is not None:
+        made["range"] = [0, axis.most]
+    elif axis.from_zero:
+        made["rangemode"] = "tozero"
+    return made
+
+
+def time_axis(times: Sequence[datetime]) -> dict[str, Any]:
+    """The level axis of whatever is drawn over time."""
+    return {
+        "type": "date",
+        "gridcolor": "--line",
+        "title": {"text": "UTC", "standoff": 8},
+        # Two lines of labels, where the day changes, would be written over the title.
+        "automargin": True,
+        "range": [times[0].isoformat(), times[-1].isoformat()] if times else None,
+    }
+
+
+def plain_layout(name: str, *, level: dict[str, Any], upright: dict[str, Any]) -> dict[str, Any]:
+    """What all charts look like."""
+    return {
+        "margin": MARGIN,
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"color": "--muted", "family": "--font", "size": 12},
+        "hovermode": "x unified",
+        "hoverlabel": {"bgcolor": "--raised", "bordercolor": "--line"},
+        "showlegend": False,
+        "legend": {
+            "orientation": "h",
+            "y": 1.02,
+            "yanchor": "bottom",
+            "x": 0,
+            "xanchor": "left",
+        },
+        "xaxis": level,
+        "yaxis": upright,
+        "uirevision": name,
+    }
+
+
 @dataclass(frozen=True)
 class Figure:
-    """One chart. `name` is its place in the page and its CSV's file name."""
+    """One chart over time; `stacked` fills each line from the one below it."""
 
     name: str
     title: str
@@ -42,6 +130,7 @@ class Figure:
     times: Sequence[datetime]
     lines: Sequence[Line]
     axis: Axis
+    stacked: bool = False
 
     @property
     def empty(self) -> bool:
@@ -65,65 +154,27 @@ class Figure:
 
     def as_json(self) -> dict[str, Any]:
         """What the browser hands to Plotly."""
-        return {"data": self._traces(), "layout": self._layout(), "config": plot_config()}
+        level, upright = time_axis(self.times), value_axis(self.axis)
+        layout = plain_layout(self.name, level=level, upright=upright)
+        layout["showlegend"] = len(self.lines) > 1
+        return {"data": self._traces(), "layout": layout, "config": plot_config()}
 
     def _traces(self) -> list[dict[str, Any]]:
         times = [moment.strftime("%Y-%m-%dT%H:%M:%S") for moment in self.times]
-        return [
-            {
-                "type": "scatter",
-                # A lone minute between gaps has no line: its marker shows it.
-                "mode": "lines+markers",
-                "marker": {"size": 4},
-                "name": line.name,
-                "x": times,
-                "y": list(line.values),
-                "line": {"color": line.color, "width": 2, "dash": line.dash},
-                "hovertemplate": "%{y:.3s}",
-            }
-            for line in self.lines
-        ]
+        return [self._trace(line, times) for line in self.lines]
 
-    def _layout(self) -> dict[str, Any]:
-        value_axis: dict[str, Any] = {
-            "title": {"text": self.axis.title, "standoff": 6},
-            "type": "log" if self.axis.logarithmic else "linear",
-            "gridcolor": "--line",
-            "zerolinecolor": "--line",
-            "automargin": True,
-            "exponentformat": "none",
+    def _trace(self, line: Line, times: list[str]) -> dict[str, Any]:
+        trace: dict[str, Any] = {
+            "type": "scatter",
+            # A lone minute between gaps has no line: its marker shows it.
+            "mode": "lines+markers",
+            "marker": {"size": 4},
+            "name": line.name,
+            "x": times,
+            "y": list(line.values),
+            "line": {"color": line.color, "width": 2, "dash": line.dash},
+            "hovertemplate": "%{y:.3s}",
         }
-        if self.axis.logarithmic:
-            value_axis["dtick"] = 1
-        elif self.axis.most is not None:
-            value_axis["range"] = [0, self.axis.most]
-        elif self.axis.from_zero:
-            value_axis["rangemode"] = "tozero"
-        return {
-            "margin": MARGIN,
-            "paper_bgcolor": "rgba(0,0,0,0)",
-            "plot_bgcolor": "rgba(0,0,0,0)",
-            "font": {"color": "--muted", "family": "--font", "size": 12},
-            "hovermode": "x unified",
-            "hoverlabel": {"bgcolor": "--raised", "bordercolor": "--line"},
-            "showlegend": len(self.lines) > 1,
-            "legend": {
-                "orientation": "h",
-                "y": 1.02,
-                "yanchor": "bottom",
-                "x": 0,
-                "xanchor": "left",
-            },
-            "xaxis": {
-                "type": "date",
-                "gridcolor": "--line",
-                "title": {"text": "UTC", "standoff": 8},
-                # Two lines of labels, where the day changes, would be written over the title.
-                "automargin": True,
-                "range": [self.times[0].isoformat(), self.times[-1].isoformat()]
-                if self.times
-                else None,
-            },
-            "yaxis": value_axis,
-            "uirevision": self.name,
-        }
+        if self.stacked:
+            trace |= {"mode": "lines", "stackgroup": "one", "fillcolor": line.color}
+        return trace

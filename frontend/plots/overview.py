@@ -2,166 +2,93 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 
-from controlplane.kernel.histogram import Histogram
-from controlplane.telemetry.selectors import Point, UsageSum, step_floor
-from frontend import formats
-from frontend.cells import PERCENTILES
+from controlplane.telemetry.selectors import Point, UsageSum
 from frontend.plots.figure import Axis, Figure, Line
+from frontend.plots.queue import Depth, queue_figures
+from frontend.plots.stages import stages_figure
+from frontend.plots.times import BEFORE, before_line, percentile_lines, pick, worst
 from frontend.ranges import TimeRange
-from frontend.stages import LABELS, STAGE_NAMES
 
 HUNDRED = 100.0
-GATEWAY = "--stage-4"
-NODES = "--stage-5"
-MS_PER_S = 1000
-# Place among a sample's priorities, name, colour and dash, from high to low.
-_PRIORITIES = (
-    (2, "high", ("--stage-6", "solid")),
-    (1, "normal", ("--stage-4", "solid")),
-    (0, "low", ("--muted", "dot")),
-)
-
-
-class Depth(NamedTuple):
-    """Requests waiting in one step: averages, and the most in any one gateway's sample.
-
-    `priorities` are those in gateways from low to high, empty where that was not kept yet, and
-    `oldest_ms` the longest that any request had waited there at a sample.
-    """
-
-    in_gateway: float
-    on_nodes: float
-    most: int
-    priorities: tuple[float, ...] = ()
-    oldest_ms: int | None = None
-
-    @property
-    def mean(self) -> float:
-        """Everywhere, on average."""
-        return self.in_gateway + self.on_nodes
+Points = Mapping[datetime, Point]
 
 
 def make_figures(
-    points: dict[datetime, Point], within: TimeRange, depth: dict[datetime, Depth], percent: int
+    points: dict[datetime, Point],
+    before: Points,
+    within: TimeRange,
+    depth: dict[datetime, Depth],
+    percent: int,
 ) -> list[Figure]:
     """All of them, in their order on the page; `percent` chooses the stages' percentile."""
-    times = _steps(within)
+    times = within.steps
     return [
-        _stages_figure(points, times, percent),
-        _ttft_figure(points, times),
-        _depth_figure(depth, times),
-        _priorities_figure(depth, times),
-        _oldest_figure(depth, times),
-        _cache_figure(points, times),
+        _traffic_figure(points, before, within),
+        _own_figure("total", "Total time", (points, before), times, percent),
+        stages_figure(points, times, percent),
+        _own_figure("ttft", "Time to first token", (points, before), times, percent),
+        *queue_figures(depth, times),
+        cache_figure(points, before, times),
     ]
 
 
-def _milliseconds(found: Histogram | None, share: float) -> float | None:
-    value = found.percentile(share) if found else None
-    return None if value is None else value / formats.US_PER_MS
-
-
-def _stages_figure(points: dict[datetime, Point], times: list[datetime], percent: int) -> Figure:
-    lines = []
-    for number, name in enumerate(STAGE_NAMES, start=1):
-        values = [
-            _milliseconds(points[at].everyone.get(name), percent / 100) if at in points else None
-            for at in times
-        ]
-        lines.append(Line(f"{number} {LABELS[name]}", values, f"--stage-{number}"))
-    tops = [(max((v for v in line.values if v is not None), default=0.0), line) for line in lines]
-    top, slowest = max(tops, key=lambda pair: pair[0])
+def _traffic_figure(points: Points, before: Points, within: TimeRange) -> Figure:
+    times = within.steps
+    # The present step has not lasted its full length yet.
+    lasted_s = [min(within.step_s, max(1.0, (within.end - at).total_seconds())) for at in times]
+    lines = [
+        Line("requests", _rates(points, times, "requests", lasted_s), "--stage-5"),
+        Line("failed", _rates(points, times, "errors", lasted_s), "--bad"),
+    ]
+    if before:
+        rates = _rates(before, times, "requests", [within.step_s] * len(times))
+        lines.append(Line("requests of the period before", rates, BEFORE, "longdash"))
+    failed = sum(point.usage.errors for point in points.values())
+    sent = sum(point.usage.requests for point in points.values())
     finding = (
-        f"{slowest.name[2:]} was slowest: up to {formats.duration(top * formats.US_PER_MS)}. "
-        "All tenants of this installation; percentiles of stages do not add up."
-        if top
-        else "Nothing was recorded in this range."
+        f"{failed:,} of {sent:,} requests failed with 4xx or 5xx."
+        if sent
+        else "Nothing was sent in this range."
     )
+    return Figure("traffic", "Requests a second", finding, times, lines, Axis("requests/s"))
+
+
+def _rates(
+    points: Points, times: Sequence[datetime], figure: str, lasted_s: Sequence[float]
+) -> list[float | None]:
+    """A gap where no gateway recorded anything at all."""
+    return [
+        getattr(points[at].usage, figure) / seconds if at in points else None
+        for at, seconds in zip(times, lasted_s, strict=True)
+    ]
+
+
+def _own_figure(
+    measure: str,
+    title: str,
+    pair: tuple[Points, Points],
+    times: Sequence[datetime],
+    percent: int,
+) -> Figure:
+    """Percentiles of the organization's own requests, and one of the period before."""
+    found, before = (
+        pick({at: point.own for at, point in points.items()}, measure) for points in pair
+    )
+    lines = percentile_lines(found, times, "--stage-5")
+    nothing = "No answer got so far in this range."
+    finding = worst(lines[-1], "The worst p99 was {}.".format, nothing)
     axis = Axis("ms", logarithmic=True)
-    return Figure("stages", f"Stages over time, p{percent}", finding, times, lines, axis)
+    lines += before_line(before, times, percent)
+    return Figure(measure, title, finding, times, lines, axis)
 
 
-def _ttft_figure(points: dict[datetime, Point], times: list[datetime]) -> Figure:
-    lines = []
-    for percent, dash in zip(PERCENTILES, ("solid", "dash", "dot"), strict=True):
-        values = [
-            _milliseconds(points[at].own.get("ttft"), percent / 100) if at in points else None
-            for at in times
-        ]
-        lines.append(Line(f"p{percent}", values, "--stage-5", dash))
-    worst = max((v for v in lines[-1].values if v is not None), default=None)
-    finding = (
-        "No answer reached its first token in this range."
-        if worst is None
-        else f"The worst p99 was {formats.duration(worst * formats.US_PER_MS)}."
-    )
-    return Figure("ttft", "Time to first token", finding, times, lines, Axis("ms"))
-
-
-def _depth_figure(depth: dict[datetime, Depth], times: list[datetime]) -> Figure:
-    found = [depth.get(at) for at in times]
-    most = max((each.most for each in depth.values()), default=0)
-    finding = (
-        f"Up to {most:,} waited at once at one gateway, sampled every second; all tenants."
-        if most
-        else "Nothing waited in any sample."
-        if depth
-        else "Nothing was sampled in this range."
-    )
-    lines = [
-        Line("in the gateway, for a node", [each and each.in_gateway for each in found], GATEWAY),
-        Line("on nodes, for a first token", [each and each.on_nodes for each in found], NODES),
-        Line("most at once", [each and each.most for each in found], "--muted", "dot"),
-    ]
-    axis = Axis("requests", most=max(1.0, most * 1.1))
-    return Figure("queue", "Queue depth", finding, times, lines, axis)
-
-
-def _priorities_figure(depth: dict[datetime, Depth], times: list[datetime]) -> Figure:
-    found = [depth.get(at) for at in times]
-    lines = [
-        Line(
-            name,
-            [each.priorities[at] if each and each.priorities else None for each in found],
-            *how,
-        )
-        for at, name, how in _PRIORITIES
-    ]
-    waited = [line.name for line in lines if any(line.values)]
-    finding = (
-        f"Of {' and '.join(waited)} priority; all tenants. Higher ones go first."
-        if waited
-        else "Nobody waited in a gateway in any sample."
-        if any(value is not None for line in lines for value in line.values)
-        else "Nothing was sampled in this range."
-    )
-    title = "Waiting in gateways, by priority"
-    return Figure("priorities", title, finding, times, lines, Axis("requests"))
-
-
-def _oldest_figure(depth: dict[datetime, Depth], times: list[datetime]) -> Figure:
-    known = {at: each.oldest_ms for at, each in depth.items() if each.oldest_ms is not None}
-    values = [known[at] / MS_PER_S if at in known else None for at in times]
-    longest_ms = max(known.values(), default=None)
-    finding = (
-        "Nothing was sampled in this range."
-        if longest_ms is None
-        else f"The first in a queue had waited up to {formats.duration(longest_ms * MS_PER_S)}."
-        if longest_ms
-        else "Nobody waited in a gateway in any sample."
-    )
-    lines = [Line("longest wait", values, GATEWAY)]
-    return Figure("oldest", "Longest wait in a gateway", finding, times, lines, Axis("s"))
-
-
-def _cache_figure(points: dict[datetime, Point], times: list[datetime]) -> Figure:
-    usages = [points[at].usage if at in points else UsageSum() for at in times]
+def cache_figure(points: Points, before: Points, times: Sequence[datetime]) -> Figure:
+    """Shares of prompt tokens: in the fleet, where routing went, and read from the cache."""
     values, captured, available = (
-        [_prompt_share(usage, getattr(usage, name)) for usage in usages]
-        for name in ("cached", "captured", "available")
+        _prompt_shares(points, times, name) for name in ("cached", "captured", "available")
     )
     known = [value for value in values if value is not None]
     finding = (
@@ -174,18 +101,17 @@ def _cache_figure(points: dict[datetime, Point], times: list[datetime]) -> Figur
         Line("captured by routing", captured, "--stage-4", "dash"),
         Line("delivered by engines", values, "--stage-2"),
     ]
+    if before:
+        shares = _prompt_shares(before, times, "cached")
+        lines.append(Line("delivered in the period before", shares, BEFORE, "longdash"))
     return Figure("cache", "Cache hit rate", finding, times, lines, Axis("%", most=HUNDRED))
 
 
-def _prompt_share(usage: UsageSum, tokens: int) -> float | None:
-    """Percent of all prompt tokens."""
-    prompt = usage.uncached + usage.cached
-    return HUNDRED * tokens / prompt if prompt else None
-
-
-def _steps(within: TimeRange) -> list[datetime]:
-    at, made = step_floor(within.start, within.step_s), []
-    while at < within.end:
-        made.append(at)
-        at += timedelta(seconds=within.step_s)
-    return made
+def _prompt_shares(points: Points, times: Sequence[datetime], figure: str) -> list[float | None]:
+    """Percent of all prompt tokens; a gap where no prompt was read."""
+    shares: list[float | None] = []
+    for at in times:
+        usage = points[at].usage if at in points else UsageSum()
+        prompt = usage.uncached + usage.cached
+        shares.append(HUNDRED * getattr(usage, figure) / prompt if prompt else None)
+    return shares

@@ -14,12 +14,14 @@ from controlplane.billing.invoice_text import cents_text, line_words, pico_text,
 from controlplane.kernel.money import usd_from_micro, usd_short, usd_text
 from frontend import formats
 from frontend.finders import PLOTLY_PATH
+from frontend.plots.tables import panel_table
 
 register = template.Library()
 register.filter("milliseconds", formats.milliseconds)
 register.filter("duration", formats.duration)
 register.filter("count", formats.count)
 register.filter("moment", formats.moment)
+register.simple_tag(panel_table)
 
 
 @register.filter

@@ -1,9 +1,8 @@
-"""The Overview: tiles, stage percentiles and charts, and each chart's figures as CSV."""
+"""The Overview: tiles, stage percentiles and charts, and each panel's figures as CSV."""
 
 from __future__ import annotations
 
-import csv
-from urllib.parse import urlencode
+from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -14,20 +13,36 @@ from controlplane.catalog.selectors import model_list
 from controlplane.core.permissions import Action
 from controlplane.telemetry.reading import TooMuchToRead
 from frontend.access import Viewer, page
-from frontend.cells import PERCENT_DEFAULT, PERCENTILES, percent_from
+from frontend.asked import Asked, asked_from
+from frontend.cells import PERCENTILES
 from frontend.figures_now import read_overview
-from frontend.filters import Segment, choices, segment_from
+from frontend.filters import choices
 from frontend.overview import Overview
-from frontend.ranges import RELATIVE, TimeRange, range_from
+from frontend.panels import panel_csv
+from frontend.ranges import RELATIVE
 from frontend.snippets import first_curl
 from frontend.views.playground import gateway_url
 
 MODEL_UNKNOWN = "your-model"
 
 
-def _read(viewer: Viewer, segment: Segment, within: TimeRange, percent: int) -> Overview | None:
+def asked_context(viewer: Viewer, asked: Asked, here: str) -> dict[str, Any]:
+    """What the head and the filters of every page of figures show."""
+    models = [(one.name, one.name) for one in model_list()]
+    return {
+        "viewer": viewer,
+        "here": here,
+        "asked": asked,
+        "within": asked.within,
+        "ranges": RELATIVE,
+        "models": choices(models, asked.segment.model),
+        "percentiles": PERCENTILES,
+    }
+
+
+def _read(viewer: Viewer, asked: Asked) -> Overview | None:
     try:
-        return read_overview(viewer.organization.id, segment, within, timezone.now(), percent)
+        return read_overview(viewer.organization.id, asked, timezone.now())
     except TooMuchToRead:
         return None
 
@@ -36,27 +51,13 @@ def _read(viewer: Viewer, segment: Segment, within: TimeRange, percent: int) -> 
 @require_GET
 def overview(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """The first page."""
-    within, *complaints = range_from(request.GET, timezone.now())
-    percent, complaint = percent_from(request.GET)
-    segment, unread = segment_from(request.GET)
-    found = _read(viewer, segment, within, percent)
-    models = model_list()
-    served = next((one.name for one in models if one.enabled), MODEL_UNKNOWN)
-    kept = {**segment.given, **({"percentile": percent} if percent != PERCENT_DEFAULT else {})}
+    asked = asked_from(request.GET, timezone.now())
+    found = _read(viewer, asked)
+    served = next((one.name for one in model_list(enabled_only=True)), MODEL_UNKNOWN)
+    projects = [(one.id.hex, one.name) for one in viewer.projects()]
     context = {
-        "viewer": viewer,
-        "here": "overview",
-        "within": within,
-        "ranges": RELATIVE,
-        "complaint": " ".join(filter(None, (*complaints, complaint, unread))),
-        "segment": segment,
-        "models": choices([(one.name, one.name) for one in models], segment.model),
-        "projects": choices([(one.id.hex, one.name) for one in viewer.projects()], segment.project),
-        "percent": percent,
-        "percentiles": PERCENTILES,
-        "kept": kept,
-        "rest": f"{urlencode(kept)}&" if kept else "",
-        "live_query": urlencode({**within.query, "percentile": percent, **segment.given}),
+        **asked_context(viewer, asked, "overview"),
+        "projects": choices(projects, asked.segment.project),
         "found": found,
         "figures": {one.name: one.as_json() for one in found.figures} if found else {},
         "curl": first_curl(gateway_url(request), served),
@@ -67,16 +68,8 @@ def overview(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @page(Action.ORGANIZATION_VIEW)
 @require_GET
 def chart_csv(request: HttpRequest, viewer: Viewer, chart: str) -> HttpResponse:
-    """The figures of one chart in the range on screen."""
-    within, _ = range_from(request.GET, timezone.now())
-    (percent, _), (segment, _) = percent_from(request.GET), segment_from(request.GET)
-    found = _read(viewer, segment, within, percent)
-    figure = next((one for one in found.figures if one.name == chart), None) if found else None
-    if figure is None:
+    """The figures of one panel in the range on screen."""
+    found = _read(viewer, asked_from(request.GET, timezone.now()))
+    if found is None:
         raise Http404
-    response = HttpResponse(content_type="text/csv; charset=utf-8")
-    response["Content-Disposition"] = f'attachment; filename="sluice-{figure.name}.csv"'
-    writer = csv.writer(response)
-    writer.writerow(figure.head)
-    writer.writerows(figure.rows())
-    return response
+    return panel_csv(found.panels, chart)

@@ -8,9 +8,12 @@ from controlplane.bridge.series import Depth
 from controlplane.kernel.gauges import GAUGES
 from controlplane.kernel.histogram import Histogram
 from controlplane.telemetry.selectors import Point, UsageSum
+from frontend.asked import Asked
 from frontend.cells import Cell, percent_from
-from frontend.overview import Overview, Waits, make_overview
+from frontend.filters import Segment
+from frontend.overview import Overview, make_overview
 from frontend.ranges import TimeRange
+from frontend.tiles import Waits
 
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)
 WITHIN = TimeRange(START, START + timedelta(minutes=15), "15m")
@@ -24,14 +27,23 @@ def _histogram(*values: int) -> Histogram:
     return made
 
 
-def _made(*points: Point, now: datetime = NOW, percent: int = 95) -> Overview:
+def _asked(percent: int = 95) -> Asked:
+    return Asked(WITHIN, Segment(), percent, compare=False)
+
+
+def _made(
+    *points: Point,
+    now: datetime = NOW,
+    percent: int = 95,
+    before: dict[datetime, Point] | None = None,
+) -> Overview:
     by_time = {point.at: point for point in points}
-    return make_overview(by_time, WITHIN, now, spend_nano=1_234_567, percent=percent)
+    return make_overview(by_time, _asked(percent), now, spend_nano=1_234_567, before=before)
 
 
 def _cells(made: Overview) -> dict[str, Cell]:
-    shown = [cell for tile in made.tiles for cell in (*tile.cells, tile.more)]
-    shown += [cell for row in made.stages for cell in (*row.cells, row.count, row.verdict)]
+    shown = [cell for tile in made.tiles for cell in tile.shown]
+    shown += [c for row in made.stages for c in (*row.cells, row.before, row.count, row.verdict)]
     return {cell.key: cell for cell in shown}
 
 
@@ -103,7 +115,7 @@ def test_what_was_sampled_before_priorities_were_is_a_gap_in_their_charts() -> N
 def test_own_requests_that_wait_now_are_told() -> None:
     assert "none of yours" in _cells(_made())["depth.what"].text
     waits = Waits(1_200, 2.5)
-    made = make_overview({}, WITHIN, NOW, spend_nano=0, percent=95, waits=waits)
+    made = make_overview({}, _asked(), NOW, spend_nano=0, waits=waits)
     assert _cells(made)["depth.what"].text.endswith("1,200 of yours now, up to 2.50 s")
 
 
@@ -147,7 +159,7 @@ def test_counts_rates_and_money_of_a_range() -> None:
     assert cells["errors"].text == "1.00 %"
     assert cells["gone"].text == "5.00 %"
     assert cells["gone.count"].text.startswith("45 ")
-    assert cells["tokens"].text == "10.0"
+    assert (cells["tokens"].text, cells["tokens.in"].text) == ("10.0", "1.11")
     reuse = [cells[key].text for key in ("cache.available", "cache.captured", "cache")]
     assert reuse == ["90.0 %", "80.0 %", "70.0 %"]
     assert (cells["spend"].text, cells["spend"].title) == ("$0.00123", "$0.001234567")
@@ -166,7 +178,7 @@ def test_the_live_stream_names_every_cell_of_the_page() -> None:
     made = _made(Point(START, own={"ttft": _histogram(1)}))
     assert set(made.live()["cells"]) == set(_cells(made))
     assert set(made.live()["figures"]) == {
-        "stages", "ttft", "queue", "priorities", "oldest", "cache",
+        "traffic", "total", "stages", "ttft", "queue", "priorities", "oldest", "cache",
     }  # fmt: skip
 
 
@@ -176,4 +188,36 @@ def test_the_live_stream_names_every_cell_of_the_page() -> None:
 def test_the_percentile_over_time_is_in_the_url(text: str, percent: int, complains: bool) -> None:
     found, complaint = percent_from({"percentile": text})
     assert (found, bool(complaint)) == (percent, complains)
-    assert _made(percent=percent).figures[0].title == f"Stages over time, p{percent}"
+    titles = {one.name: one.title for one in _made(percent=percent).figures}
+    assert titles["stages"] == f"Stages over time, p{percent}"
+
+
+def test_the_period_before_is_told_beside_each_figure_as_a_rate_and_a_change() -> None:
+    slow, fast = ({"ttft": _histogram(*[us] * 40)} for us in (200_000, 100_000))
+    usage = {"errors": 10, "uncached": 50, "cached": 50}
+    now = Point(START, own=slow, usage=UsageSum(requests=1_800, **usage))
+    then = Point(START, own=fast, usage=UsageSum(requests=900, **usage))
+    cells = _cells(_made(now, before={START: then}))
+    assert cells["requests.before"].text == "before: 900 (+100 %)"
+    assert cells["errors.before"].text == "before: 1.11 % (-50 %)"
+    assert cells["ttft.p50.before"].text.startswith("before: p50 100 ms · p95 100 ms")
+    assert cells["ttft.p50.before"].text.endswith("(+100 %)")
+    assert cells["inter_token.p50.before"].text == "before: nothing recorded"
+    lines = {line.name for one in _made(now, before={START: then}).figures for line in one.lines}
+    assert {"requests of the period before", "p95 of the period before"} <= lines
+
+
+def test_time_in_no_stage_is_a_row_of_its_own_without_a_budget() -> None:
+    made = _made(Point(START, everyone={"unattributed": _histogram(*[350] * 30)}))
+    assert made.stages[-1].label == "Unattributed"
+    assert _cells(made)["unattributed.p95"].text == "0.350"
+    assert _cells(made)["unattributed.verdict"].text == "–"
+
+
+def test_every_panel_has_rows_to_take_away() -> None:
+    made = _made(Point(START, own={"ttft": _histogram(*[5_000] * 30)}))
+    panels = {panel.name: panel for panel in made.panels}
+    assert {"tiles", "stage-table", *(one.name for one in made.figures)} == set(panels)
+    assert ["Time to first token", "p50", "5.00 ms", "of 30 values"] in panels["tiles"].rows()
+    assert len(panels["stage-table"].rows()) == 8
+    assert all(len(row) == len(p.head) for p in made.panels for row in p.rows())

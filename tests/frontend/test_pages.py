@@ -22,12 +22,12 @@ from tests.browser.history import write_history
 from tests.support.people import Cast, make_cast, signed_in
 
 PASSWORD = "correct-horse-battery-staple"
-PAGES = ("/", "/requests", "/keys", "/playground")
-SEEN = ["/", "/requests"]
+PAGES = ("/", "/latency", "/cache", "/requests", "/keys", "/playground")
+SEEN = ["/", "/latency", "/cache", "/requests"]
 BUILD = ["/keys", "/playground", "/templates", "/developers"]
 OPEN = ["/projects", "/limits"]
 RUN = ["/members", "/admin-keys"]
-MONEY = ["/budgets", "/ledger", "/invoices", "/wallet", "/exports"]
+MONEY = ["/spend", "/budgets", "/ledger", "/invoices", "/wallet", "/exports"]
 
 
 @pytest.fixture
@@ -305,7 +305,7 @@ def test_the_overview_is_of_the_chosen_model_and_project(cast: Cast) -> None:
     assert lines(f"model=tiny&project={project}") > 10
     assert lines("model=large") == lines(f"project={stranger}") == 1
     page = alice.get(f"/?range=6h&model=tiny&project={project}").content.decode()
-    assert f'data-range="range=6h&amp;percentile=95&amp;model=tiny&amp;project={project}"' in page
+    assert f'data-range="range=6h&amp;model=tiny&amp;project={project}"' in page
     assert f"/requests?range=6h&amp;model=tiny&amp;project={project}&amp;status=499" in page
     assert f'<option value="{project}" selected>web</option>' in page
 

@@ -3,6 +3,7 @@
 const root = document.documentElement;
 const holders = new Map();
 const NARROW_PX = 400;
+const COLORED = ["line", "marker", "fillcolor", "colorscale", "colorbar"];
 let plotly = null;
 
 // Plotly knows nothing of CSS variables: a probe element resolves each token for the present theme.
@@ -19,6 +20,12 @@ function resolveTokens(value, probe) {
   return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, resolveTokens(each, probe)]));
 }
 
+// Of a trace only what has colours is walked: its values may be thousands.
+function colors(trace, probe) {
+  const named = COLORED.filter((name) => name in trace);
+  return Object.fromEntries(named.map((name) => [name, resolveTokens(trace[name], probe)]));
+}
+
 function draw(holder, figure) {
   holders.set(holder, figure);
   if (!plotly) return;
@@ -28,7 +35,7 @@ function draw(holder, figure) {
   const layout = { ...resolveTokens(figure.layout, probe), autosize: true, height: holder.clientHeight };
   // Two columns of names on a phone; Plotly alone would stack and scroll them.
   if (holder.clientWidth < NARROW_PX && figure.data.length > 3) layout.legend = { ...layout.legend, entrywidth: 0.45, entrywidthmode: "fraction", font: { size: 10 } };
-  const data = figure.data.map((trace) => ({ ...trace, line: resolveTokens(trace.line, probe) }));
+  const data = figure.data.map((trace) => ({ ...trace, ...colors(trace, probe) }));
   probe.remove();
   holder.querySelector(".plot-wait")?.remove();
   plotly.react(holder, data, layout, figure.config);

@@ -1,0 +1,61 @@
+"""The seven stages over time, and what none of them accounts for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from controlplane.telemetry.selectors import Point
+from frontend import formats
+from frontend.plots.figure import Axis, Figure, Line
+from frontend.plots.times import pick, values_of
+from frontend.stages import LABELS, STAGE_NAMES, UNATTRIBUTED
+
+NOTHING = "Nothing was recorded in this range."
+NONE = "--stage-none"
+
+
+def stages_figure(points: dict[datetime, Point], times: Sequence[datetime], percent: int) -> Figure:
+    """One percentile of each, on a logarithmic axis."""
+    lines = _lines(points, times, percent)
+    tops = [(max((v for v in line.values if v is not None), default=0.0), line) for line in lines]
+    top, slowest = max(tops, key=lambda pair: pair[0])
+    finding = (
+        f"{slowest.name.lstrip('1234567 ')} was slowest: up to"
+        f" {formats.duration(top * formats.US_PER_MS)}."
+        " All tenants of this installation; percentiles of stages do not add up."
+        if top
+        else NOTHING
+    )
+    axis = Axis("ms", logarithmic=True)
+    return Figure("stages", f"Stages over time, p{percent}", finding, times, lines, axis)
+
+
+def stacked_figure(points: dict[datetime, Point], times: Sequence[datetime]) -> Figure:
+    """Medians of all, one upon the other."""
+    lines = _lines(points, times, 50)
+    most = max((sum(v or 0 for v in each) for each in zip(*(line.values for line in lines),
+                strict=True)), default=0.0)  # fmt: skip
+    finding = (
+        f"Medians stood up to {formats.duration(most * formats.US_PER_MS)} high. The sum of"
+        " medians is not the median of requests: it shows which stage is large, not how long"
+        " a request takes."
+        if most
+        else NOTHING
+    )
+    title = "Medians of the stages, stacked"
+    return Figure("stacked", title, finding, times, lines, Axis("ms"), stacked=True)
+
+
+def _lines(points: dict[datetime, Point], times: Sequence[datetime], percent: int) -> list[Line]:
+    steps = {at: point.everyone for at, point in points.items()}
+    lines = [
+        Line(
+            f"{number} {LABELS[name]}",
+            values_of(pick(steps, name), times, percent / 100),
+            f"--stage-{number}",
+        )
+        for number, name in enumerate(STAGE_NAMES, start=1)
+    ]
+    rest = values_of(pick(steps, UNATTRIBUTED), times, percent / 100)
+    return [*lines, Line("Unattributed", rest, NONE, "dot")]
