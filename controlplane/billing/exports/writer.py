@@ -57,7 +57,11 @@ def export_write(due: Due) -> bool:
 
 def stream_lines(spec: ExportSpec) -> Iterator[str]:
     """The same file without a job: a text for the head, then one for each page."""
-    pages = pages_of(spec, scope_of(spec, through_of(spec)))
+    return lines_of(pages_of(spec, scope_of(spec, through_of(spec))))
+
+
+def lines_of(pages: Pages) -> Iterator[str]:
+    """All of a file's text: its head, then a text for each page."""
     yield head_line(pages.columns)
     cursor: str | None = ""
     while cursor is not None:
