@@ -8,6 +8,7 @@ was under way before must be over, also to what it had then: together they never
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from math import inf
 
 from controlplane.bridge.buckets import Bucket
@@ -15,8 +16,10 @@ from controlplane.bridge.rate_share import Division
 
 # Longer than any request lives, and than Redis takes a gateway that left it for present.
 APART_S_MAX = 620.0
-# Buckets that this gateway states at most: with those of a batch they fit one script call.
+# Buckets that this gateway counts in before it takes no further ones, but for takes that wait.
 FLIGHTS_MAX = 4_000
+# Of those it states so many in one call, beside those of the batch: Redis answers within its time.
+STATED_MAX = 500
 SHARED, UNKNOWN = 1, -1
 
 
@@ -30,6 +33,7 @@ class Flights:
         self._then: dict[bytes, int] | None = {}
         self._apart_s = -inf
         self.whole_due = True
+        self.completes = False
 
     @property
     def news(self) -> bool:
@@ -65,11 +69,14 @@ class Flights:
         return self._own.get(bucket.name, 0)
 
     def to_state(self) -> list[Bucket]:
-        """Buckets to tell Redis of in the next call, which is taken for made."""
-        wanted = list(self._own) if self.whole_due else list(self._news)
-        told = [self._buckets[name] for name in wanted]
-        self._news.clear()
-        return told
+        """Buckets to tell Redis of in the next call, which is taken for made.
+
+        Where all of them are due, `completes` says whether they are told with that call.
+        """
+        wanted = list(islice(self._news, STATED_MAX))
+        self._news.difference_update(wanted)
+        self.completes = self.whole_due and not self._news
+        return [self._buckets[name] for name in wanted]
 
     def stated(self, buckets: Iterable[Bucket]) -> None:
         """Redis has heard of these; what is over there and here is forgotten."""
@@ -80,7 +87,10 @@ class Flights:
 
     def heard(self, standing: int, now_s: float) -> None:
         """What Redis says of this gateway's standing among the others."""
-        self.whole_due = standing == UNKNOWN
+        if standing == UNKNOWN and not self.whole_due:
+            self._begin_whole()
+        elif standing != UNKNOWN and self.completes:
+            self.whole_due = False
         if standing == SHARED:
             self._then = None
         else:
@@ -88,13 +98,17 @@ class Flights:
 
     def lost(self, now_s: float) -> None:
         """Redis is away: when it is back, it must hear everything."""
-        self.whole_due = True
+        self._begin_whole()
         self.apart(now_s)
 
     def apart(self, now_s: float) -> None:
         """From now on this gateway is on its own; a second time in a row changes nothing."""
         if self._then is None:
             self._then, self._apart_s = dict(self._own), now_s
+
+    def _begin_whole(self) -> None:
+        self.whole_due = True
+        self._news.update(self._own)
 
     def cap(self, bucket: Bucket, division: Division, now_s: float) -> int:
         """How many it may have under way when it cannot share the limit."""

@@ -6,7 +6,7 @@
 -- A bucket's level is what is used of its limit; it leaks at the limit per period and never passes
 -- it. What is under way is kept per gateway, as each states it of itself, and counts while the
 -- gateway is present. The limit is shared while all that live are; else each keeps to its own cap.
--- `whole` says that all is stated: only then can a gateway become present.
+-- `whole` says that with this call all is stated: only then can a gateway become present.
 -- Answer, flat: per request the place of the bucket that refused it (0: admitted), then the level of
 -- each of its buckets in thousandths; at last, where flights are, 1: shared, 0: apart, -1: state all.
 -- Longer than a gateway that ended stays in the list of those that live.
@@ -14,6 +14,7 @@ local PRESENT_US = 7000000
 local FLIGHT_MS = 900000
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
+-- `unpack` takes at most 8,000; a batch with its adjustments and flights has under 4,000.
 local stored = redis.call('MGET', unpack(KEYS))
 local asked = cmsgpack.unpack(ARGV[1])
 local levels, rates, answer = {}, {}, {}

@@ -241,7 +241,7 @@ class RedisLimiter:
             flying.update((bucket.name, bucket) for bucket in take.plan.flights)
         stated = list(flying.values())
         flights: list[object] = []
-        if stated or self._presence_due:
+        if stated or self._presence_due or self._flights.whole_due:
             flights, self._presence_due = self._statement(stated, place), False
             wires.append(_PRESENCE)
             flights[3] = len(wires)
@@ -259,7 +259,7 @@ class RedisLimiter:
             (place(bucket), self._flights.own(bucket), self._flights.cap(bucket, division, now_s))
             for bucket in stated
         ]
-        whole = int(self._flights.whole_due)
+        whole = int(self._flights.completes)
         return [self._gateways.instance, self._gateways.living(), whole, 0, rows]
 
     def _next_adjustments(self) -> list[Adjustment]:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 import redis
 
-from controlplane.bridge.limiter import UNLIMITED, RedisLimiter
+from controlplane.bridge.limiter import TAKES_WAITING_MAX, UNLIMITED, RedisLimiter
 from controlplane.bridge.redis_link import REPLY_S_MAX
 from controlplane.gateway.snapshot import EMPTY, Limits, ProjectRecord, Snapshot
 from controlplane.kernel.clock import monotonic_s
@@ -173,8 +173,8 @@ async def test_several_gateways_without_redis_never_pass_the_limit_together(
     for limiter in limiters:
         await limiter.wait_shared(BACK_S_MAX)
     # The first sees only its own; what the second uses afterwards must count all the same.
-    used = [await admitted(limiter, 40, requests=100) for limiter in limiters]
     began = monotonic_s()
+    used = [await admitted(limiter, 40, requests=100) for limiter in limiters]
     servers.redis.kill()
     try:
         await until(lambda: not any(one.shared for one in limiters), BACK_S_MAX)
@@ -244,3 +244,22 @@ def _flush_scripts(url: str) -> None:
 def _names(url: str) -> list[bytes]:
     with redis.Redis.from_url(url) as connection:
         return list(connection.scan_iter("sluice:{rate}:key:*"))
+
+
+async def test_all_flights_there_can_be_are_stated_in_one_call(make: Make, redis_url: str) -> None:
+    """After Redis was away; takes that waited together had passed the bound of what is counted."""
+    limiter = make()
+    await limiter.wait_shared(BACK_S_MAX)
+    keys = [limited_key(at_once=2, name=n) for n in range(TAKES_WAITING_MAX)]
+    taken = await asyncio.gather(*(limiter.take(key, 0) for key in keys))
+    assert all(answer.allowed for answer in taken)
+    assert not (await limiter.take(limited_key(at_once=2, name=-1), 0)).allowed
+    with redis.Redis.from_url(redis_url) as door:
+        door.client_kill_filter(_type="normal", skipme=True)
+    await until(lambda: not limiter.shared, BACK_S_MAX)
+    await until(lambda: limiter.shared, BACK_S_MAX)
+    assert [room.remaining for room in await limiter.look(keys[-1])] == [1]
+    assert limiter.shared
+    for answer in taken:
+        limiter.release(answer)
+    assert [room.remaining for room in await limiter.look(keys[0])] == [2]

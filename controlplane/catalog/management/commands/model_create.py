@@ -9,7 +9,6 @@ from django.db import transaction
 
 from controlplane.catalog.models import Task
 from controlplane.catalog.services import (
-    RATE_PICO_MAX,
     ModelDraft,
     PriceDraft,
     model_create,
@@ -18,6 +17,7 @@ from controlplane.catalog.services import (
 from controlplane.core.arguments import arguments_named
 from controlplane.core.audit import OPERATOR
 from controlplane.kernel.money import MICRO_PER_USD
+from controlplane.kernel.price import RATE_PICO_MAX
 
 TOKENS, USD = "TOKENS", "USD"
 # Needed of every model, and of those that generate; one that embeds has no output and no cache.
