@@ -82,6 +82,7 @@ urlpatterns = [
     path("playground/token", playground.token, name="playground_token"),
     path("playground/cost/<hexid:request_id>", playground.cost, name="playground_cost"),
     path("fleet", fleet.fleet_index, name="fleet"),
+    path("fleet/<slug:chart>.csv", fleet.fleet_csv, name="fleet_csv"),
     path("fleet/tokens", fleet.token_make, name="fleet_token"),
     path("fleet/tokens/<hexid:token_id>/revoke", fleet.token_end, name="fleet_token_end"),
     path("fleet/pools", fleet.pool_save, name="fleet_pool"),

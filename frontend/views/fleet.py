@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable
+from datetime import datetime
 
 import msgspec
 from django import forms
@@ -39,8 +40,13 @@ from controlplane.fleet.overview import freshness
 from controlplane.fleet.selectors import digest_get, digest_list, node_find, token_get, token_list
 from controlplane.fleet.signals import signals
 from controlplane.kernel.money import micro_from_usd
+from controlplane.telemetry.reading import TooMuchToRead
 from frontend.access import Viewer, page
+from frontend.filters import segment_from
+from frontend.fleet_now import FleetTimes, read_fleet_times
 from frontend.nodes import pool_panel, source_row
+from frontend.panels import panel_csv
+from frontend.ranges import RELATIVE, TimeRange, range_from
 from frontend.snippets import enrol_command
 from frontend.views.playground import gateway_url, page_url
 
@@ -125,11 +131,35 @@ def _now(viewer: Viewer) -> dict[str, object]:
     }
 
 
+def _times(request: HttpRequest) -> dict[str, object]:
+    """Charts of the range and the model in the URL."""
+    now = timezone.now()
+    within, complaint = range_from(request.GET, now)
+    segment, unread = segment_from(request.GET)
+    found = _read_times(within, segment.model, now)
+    return {
+        "within": within,
+        "ranges": RELATIVE,
+        "segment": segment,
+        "complaint": " ".join(filter(None, (complaint, unread))),
+        "found": found,
+        "figures": {one.name: one.as_json() for one in found.figures} if found else {},
+    }
+
+
+def _read_times(within: TimeRange, model: str, now: datetime) -> FleetTimes | None:
+    try:
+        return read_fleet_times(within, model, now)
+    except TooMuchToRead:
+        return None
+
+
 def _index(
     request: HttpRequest, viewer: Viewer, token: TokenForm, *, command: str = ""
 ) -> HttpResponse:
     waiting = [row for row in digest_list(user=viewer.user) if row.state == DigestState.WAITING]
-    context = _now(viewer) | {
+    context = _now(viewer) | _times(request)
+    context |= {
         "here": "fleet",
         "poll_ms": POLL_MS,
         "digests": waiting,
@@ -158,6 +188,18 @@ def fleet_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         answer = _index(request, viewer, TokenForm())
     patch_vary_headers(answer, ["HX-Request"])
     return answer
+
+
+@page(Action.FLEET_VIEW)
+@require_GET
+def fleet_csv(request: HttpRequest, viewer: Viewer, chart: str) -> HttpResponse:
+    """The figures of one chart or table in the range on screen."""
+    now = timezone.now()
+    within, _ = range_from(request.GET, now)
+    found = _read_times(within, segment_from(request.GET)[0].model, now)
+    if found is None:
+        raise Http404
+    return panel_csv(found.panels, chart)
 
 
 @never_cache

@@ -301,6 +301,7 @@ ROUTES: tuple[Route, ...] = (
     R("GET", f"api/insights/{HYGIENE}", Action.REQUEST_VIEW),
     # Pages: fleet and routing, for staff
     R("GET", "fleet", Action.FLEET_VIEW),
+    R("GET", "fleet/<slug:chart>.csv", Action.FLEET_VIEW),
     R("GET", "fleet/tokens", Action.FLEET_MANAGE),
     R("POST", "fleet/tokens", Action.FLEET_MANAGE),
     R("POST", "fleet/tokens/<hexid:token_id>/revoke", Action.FLEET_MANAGE),

@@ -82,6 +82,7 @@ SAMPLES: dict[str, Sample] = {
     "key_id": of_tenant(lambda t: t.admin_key),
     "request_id": of_tenant(lambda t: t.request.hex),
     "chart": Sample(lambda t: "stages"),
+    "fleet/chart": Sample(lambda t: "events"),
     "spend/panel": Sample(lambda t: "project"),
     "token": Sample(lambda t: "no-such-link"),
     "token_id": Sample(lambda t: t.enrolment),
