@@ -107,6 +107,8 @@ class Viewer:
     chosen: Organization | None
     organizations: list[Organization] = field(repr=False)
     actions: frozenset[Action]
+    # Whether the organization shown asks for a second factor that they have not.
+    lacks_factor: bool = False
 
     @property
     def organization(self) -> Organization:
@@ -170,9 +172,10 @@ def find_viewer(user: User, wanted: str | None) -> Viewer:
     chosen = next((one for one in organizations if str(one.id) == wanted), first)
     role = organization_role(user=user, organization_id=chosen.id) if chosen else None
     actions = MATRIX[role] if role else frozenset()
-    return Viewer(
-        user, chosen, organizations, actions | (PLATFORM_ACTIONS if user.is_staff else frozenset())
-    )
+    if user.is_staff:
+        actions |= PLATFORM_ACTIONS
+    lacks_factor = chosen is not None and chosen.second_factor_required and role is None
+    return Viewer(user, chosen, organizations, actions, lacks_factor)
 
 
 def page(action: Action | None) -> Callable[[View[P]], Callable[..., HttpResponseBase]]:
@@ -199,6 +202,8 @@ def page(action: Action | None) -> Callable[[View[P]], Callable[..., HttpRespons
                 raise Http404 from error
             if viewer.chosen is None:
                 return _no_organization(request, viewer)
+            if viewer.lacks_factor:
+                return redirect("account")
             raise PermissionDenied(action)
 
         return door

@@ -42,7 +42,13 @@ from controlplane.core.idempotency import (
 from controlplane.core.paging import Page, PageAsk, Row, page_ask, page_json
 from controlplane.core.refusals import KeptRefusal
 from controlplane.core.rights import rights_json, rights_noted, rights_require
-from controlplane.core.stepup import STEP_UP_CODE, StepUpRequired, recently_confirmed
+from controlplane.core.stepup import (
+    FACTOR_CODE,
+    STEP_UP_CODE,
+    SecondFactorRequired,
+    StepUpRequired,
+    recently_confirmed,
+)
 
 BODY_BYTES_MAX = 1 << 20
 FAILED_FROM = 400
@@ -193,6 +199,8 @@ class ApiView(APIView):
             return failed(404, "There is no such thing.")
         if isinstance(exc, StepUpRequired):
             return step_up_refused()
+        if isinstance(exc, SecondFactorRequired):
+            return _factor_refused()
         if isinstance(exc, KeptRefusal):
             self.refusal = exc
         if isinstance(exc, PermissionDenied):
@@ -243,6 +251,12 @@ def step_up_refused() -> Response:
     """What a session hears that must confirm itself first, at `/confirm`."""
     answer = failed(403, "Confirm that it is you first: sign-in was too long ago for this.")
     answer.data["error"]["code"] = STEP_UP_CODE
+    return answer
+
+
+def _factor_refused() -> Response:
+    answer = failed(403, "This organization requires a second factor: add one to your account.")
+    answer.data["error"]["code"] = FACTOR_CODE
     return answer
 
 

@@ -35,6 +35,7 @@ class Action(StrEnum):
     TEMPLATE_VIEW = "template.view"
     TEMPLATE_MANAGE = "template.manage"
     ADMIN_KEY_MANAGE = "admin_key.manage"
+    SECURITY_SET = "security.set"
     PLAYGROUND_USE = "playground.use"
     AUDIT_VIEW = "audit.view"
     SLO_VIEW = "slo.view"
@@ -103,7 +104,7 @@ _RUN = frozenset(
 )
 
 MATRIX: dict[Role, frozenset[Action]] = {
-    Role.OWNER: _SEE | _BUILD | _MONEY | _RUN,
+    Role.OWNER: _SEE | _BUILD | _MONEY | _RUN | {Action.SECURITY_SET},
     Role.ADMIN: _SEE | _BUILD | _MONEY | _RUN,
     Role.DEVELOPER: _SEE | _BUILD,
     Role.FINANCE: _SEE | _MONEY | {Action.AUDIT_VIEW},

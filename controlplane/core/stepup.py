@@ -13,11 +13,16 @@ from controlplane.kernel.clock import wall_s
 CONFIRMED_S_MAX = 15 * 60
 STEP_UP_CODE = "step_up_required"
 _CONFIRMED = "confirmed_at_s"
+FACTOR_CODE = "second_factor_required"
 Session = MutableMapping[str, Any]
 
 
 class StepUpRequired(PermissionDenied):
     """The caller may do this, once they have confirmed that it is them."""
+
+
+class SecondFactorRequired(PermissionDenied):
+    """The caller may do this, once they have a second factor: their organization requires one."""
 
 
 def session_confirm(session: Session) -> None:

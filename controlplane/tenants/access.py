@@ -1,24 +1,46 @@
 """Whether an actor may do something: memberships held against the matrix; denies by default."""
 
 import uuid
+from typing import NamedTuple
 
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
+from django.db.models import Exists, OuterRef, Q
 
 from controlplane.core.audit import Actor, Operator
 from controlplane.core.permissions import PLATFORM_ACTIONS, Action, Role, role_allows
 from controlplane.core.rights import right_note
 from controlplane.core.scope import person_scope
-from controlplane.tenants.models import AdminKey, Membership, User
+from controlplane.core.stepup import SecondFactorRequired
+from controlplane.tenants.models import AdminKey, Membership, SecondFactor, User
+
+# Of a membership: whether its organization asks for a second factor that its user has not.
+LACKS_FACTOR = Q(organization__second_factor_required=True) & ~Exists(
+    SecondFactor.objects.filter(user_id=OuterRef("user_id"))
+)
 
 
 def role_of(user: User, organization_id: uuid.UUID) -> Role | None:
-    """The user's role in an organization; None where they are no member, or not active."""
-    if not user.is_active:
-        return None
+    """The role by which a user may act in an organization.
+
+    None where they are no member, not active, or lack the second factor that it requires.
+    """
+    held = membership_of(user, organization_id) if user.is_active else None
+    return None if held is None or held.lacks_factor else held.role
+
+
+class Held(NamedTuple):
+    """What a member is, and whether the organization asks for a second factor they have not."""
+
+    role: Role
+    lacks_factor: bool
+
+
+def membership_of(user: User, organization_id: uuid.UUID) -> Held | None:
+    """What a user is in an organization, whatever they may do there; None where no member."""
     with person_scope(user.id):
         found = Membership.objects.filter(user_id=user.id, organization_id=organization_id)
-        role = found.values_list("role", flat=True).first()
-    return Role(role) if role else None
+        row = found.annotate(lacks=LACKS_FACTOR).values_list("role", "lacks").first()
+    return Held(Role(row[0]), row[1]) if row else None
 
 
 def require(actor: Actor, action: Action, organization_id: uuid.UUID | None = None) -> None:
@@ -48,10 +70,12 @@ def _require(actor: Actor, action: Action, organization_id: uuid.UUID | None) ->
         if not actor.is_staff:
             raise PermissionDenied(action)
         return
-    role = role_of(actor, organization_id) if organization_id else None
-    if role is None:
+    held = membership_of(actor, organization_id) if organization_id else None
+    if held is None:
         raise ObjectDoesNotExist("organization")
-    if not role_allows(role, action):
+    if held.lacks_factor:
+        raise SecondFactorRequired(action)
+    if not role_allows(held.role, action):
         raise PermissionDenied(action)
 
 

@@ -87,9 +87,13 @@ class User(BaseModel, AbstractBaseUser):
 
 
 class Organization(BaseModel):
-    """The tenant: who is billed, and the border that no data crosses."""
+    """The tenant: who is billed, and the border that no data crosses.
+
+    Where `second_factor_required`, a member without one may do nothing in it.
+    """
 
     name = models.CharField(max_length=NAME_CHARS_MAX)
+    second_factor_required = models.BooleanField(default=False)
 
     class Meta:
         db_table = "organizations"

@@ -14,7 +14,7 @@ from controlplane.core.permissions import PLATFORM_ACTIONS, Action
 LABEL_CHARS_MAX = 100
 ACTION_CHARS_MAX = 40
 # Made and ended by people only, who prove themselves again first.
-NEVER_OF_A_KEY = frozenset({Action.ADMIN_KEY_MANAGE})
+NEVER_OF_A_KEY = frozenset({Action.ADMIN_KEY_MANAGE, Action.SECURITY_SET})
 KEY_ACTIONS = frozenset(Action) - PLATFORM_ACTIONS - NEVER_OF_A_KEY
 
 

@@ -13,7 +13,7 @@ from django.utils import timezone
 from controlplane.core.audit import Actor, Operator, audit_record
 from controlplane.core.permissions import GRANTABLE, MATRIX, Action, Role
 from controlplane.core.scope import organization_scope
-from controlplane.tenants.access import require, role_of
+from controlplane.tenants.access import membership_of, require, role_of
 from controlplane.tenants.models import AdminKey, ApiKey, Membership, Organization, User
 from controlplane.tenants.sessions import sessions_end
 
@@ -23,7 +23,8 @@ def membership_set(
 ) -> Membership:
     """Make a user a member, or change their role; nobody grants more than they may."""
     require(actor, Action.MEMBER_MANAGE, organization.id)
-    before = role_of(user, organization.id)
+    held = membership_of(user, organization.id)
+    before = held.role if held else None
     require_grantable(actor, organization.id, {role, before} - {None})
     with organization_scope([organization.id]):
         _keep_an_owner(organization, user, role)

@@ -14,7 +14,8 @@ from rest_framework.response import Response
 
 from controlplane.core.api import ApiView
 from controlplane.core.api_schema import operation
-from controlplane.core.permissions import Role
+from controlplane.core.permissions import Action, Role
+from controlplane.tenants.access import require
 from controlplane.tenants.invitations import (
     invitation_create,
     invitation_get,
@@ -23,6 +24,7 @@ from controlplane.tenants.invitations import (
 )
 from controlplane.tenants.models import Invitation, Project
 from controlplane.tenants.people import membership_end, membership_set
+from controlplane.tenants.security import second_factor_require
 from controlplane.tenants.selectors_people import (
     Member,
     member_get,
@@ -55,6 +57,12 @@ class InvitationBody(msgspec.Struct, forbid_unknown_fields=True):
 
     email: str
     role: str
+
+
+class SecurityBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Whether every member must have a second factor."""
+
+    second_factor_required: bool
 
 
 class ProjectBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -92,6 +100,13 @@ class MembersJson(TypedDict):
     """All members, oldest first."""
 
     data: list[MemberJson]
+
+
+class SecurityJson(TypedDict):
+    """What an organization requires of its members."""
+
+    object: str
+    second_factor_required: bool
 
 
 class EndedJson(TypedDict):
@@ -181,6 +196,36 @@ class OneMember(ApiView):
         found = member_get(actor=actor, organization_id=organization_id, user_id=user_id)
         left = membership_end(actor=actor, membership=found)
         body = {"user_id": str(user_id), "keys_left": [key.redacted for key in left]}
+        return Response(body)
+
+
+class Security(ApiView):
+    """`GET | PUT security`: what is required of members; set by owners."""
+
+    step_up_methods = frozenset({"PUT"})
+
+    @operation(answer=SecurityJson)
+    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+        """For every member."""
+        return self._answer(organization_id)
+
+    @operation(body=SecurityBody, answer=SecurityJson)
+    def put(self, request: Request, organization_id: uuid.UUID) -> Response:
+        """Members without one reach their account page alone from then on."""
+        require(self.actor(), Action.SECURITY_SET, organization_id)
+        second_factor_require(
+            actor=self.actor(),
+            organization_id=organization_id,
+            required=self.body(SecurityBody).second_factor_required,
+        )
+        return self._answer(organization_id)
+
+    def _answer(self, organization_id: uuid.UUID) -> Response:
+        found = organization_of(actor=self.actor(), organization_id=organization_id)
+        body: SecurityJson = {
+            "object": "organization.security",
+            "second_factor_required": found.second_factor_required,
+        }
         return Response(body)
 
 

@@ -7,6 +7,7 @@ from controlplane.tenants import people_api as api
 urlpatterns = [
     path("members", api.Members.as_view()),
     path("members/<uuid:user_id>", api.OneMember.as_view()),
+    path("security", api.Security.as_view()),
     path("invitations", api.Invitations.as_view()),
     path("invitations/<uuid:invitation_id>", api.OneInvitation.as_view()),
     path("projects", api.Projects.as_view()),

@@ -9,7 +9,7 @@ from controlplane.core.audit import Actor, Operator
 from controlplane.core.paging import FIRST_PAGE, Page, PageAsk, page_read
 from controlplane.core.permissions import Action, Role, role_allows
 from controlplane.core.scope import organization_scope, person_scope
-from controlplane.tenants.access import allows, require, role_of
+from controlplane.tenants.access import LACKS_FACTOR, allows, require, role_of
 from controlplane.tenants.models import AdminKey, ApiKey, Membership, Organization, Project, User
 
 PAGE_ROWS_MAX = 200
@@ -45,7 +45,8 @@ def organization_ids(*, user: Actor, action: Action = Action.ORGANIZATION_VIEW) 
     if not isinstance(user, User) or not user.is_active:
         return []
     with person_scope(user.id):
-        rows = list(Membership.objects.filter(user_id=user.id).values_list("organization", "role"))
+        held = Membership.objects.filter(user_id=user.id).exclude(LACKS_FACTOR)
+        rows = list(held.values_list("organization", "role"))
     return [one for one, role in rows if role_allows(Role(role), action)]
 
 

@@ -31,6 +31,7 @@ from controlplane.tenants.invitations import (
 )
 from controlplane.tenants.models import ApiKey, Invitation, User
 from controlplane.tenants.people import membership_end, membership_set
+from controlplane.tenants.security import second_factor_require
 from controlplane.tenants.selectors import organization_role
 from controlplane.tenants.selectors_people import member_get, member_list
 from frontend.access import SESSION_KEY, Viewer, page
@@ -84,6 +85,7 @@ def _index(
         "members": member_list(actor=viewer.user, organization_id=organization),
         "invitations": [(row, row.state(now)) for row in invitations],
         "roles": roles,
+        "secures": viewer.may(Action.SECURITY_SET),
         "givable": {role for role, _ in roles},
         "form": form,
         "link": link,
@@ -98,6 +100,24 @@ def _index(
 def member_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Everybody in the organization, and who is invited."""
     return _index(request, viewer)
+
+
+@page(Action.SECURITY_SET)
+@stepped_up
+@require_POST
+def second_factor(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """Require a second factor of every member, or no longer."""
+    required = request.POST.get("required") == "on"
+    try:
+        second_factor_require(
+            actor=viewer.user, organization_id=viewer.organization.id, required=required
+        )
+    except ValidationError as error:
+        messages.error(request, " ".join(error.messages))
+    else:
+        words = "must have" if required else "need no"
+        messages.success(request, f"Members {words} a second factor from now on.")
+    return redirect(HERE)
 
 
 @never_cache
