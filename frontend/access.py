@@ -49,6 +49,7 @@ NAVIGATION = (
             NavigationEntry("requests", "Requests", Action.REQUEST_VIEW),
             NavigationEntry("slos", "SLOs", Action.SLO_VIEW),
             NavigationEntry("stages", "Stages", Action.SLO_VIEW),
+            NavigationEntry("insights", "Insights", Action.REQUEST_VIEW),
             NavigationEntry("keys", "Keys", Action.KEY_VIEW),
             NavigationEntry("playground", "Playground", Action.PLAYGROUND_USE),
             NavigationEntry("prompts", "Templates", Action.TEMPLATE_VIEW),

@@ -1,4 +1,4 @@
-"""Sums over all tenants from series: by pool or region, the busiest step, and the batching factor."""
+"""Sums over all tenants from series: by pool or region, the busiest step, batching."""
 
 from __future__ import annotations
 

@@ -301,6 +301,13 @@ ROUTES: tuple[Route, ...] = (
     R("GET", f"api/insights/{HYGIENE}", Action.REQUEST_VIEW),
     # Pages: fleet and routing, for staff
     R("GET", "fleet", Action.FLEET_VIEW),
+    R("GET", "insights", Action.REQUEST_VIEW),
+    R("GET", "insights.csv", Action.REQUEST_VIEW),
+    R("GET", "insights/stages", Action.ORGANIZATION_VIEW),
+    R("GET", "insights/stages.<slug:form>", Action.ORGANIZATION_VIEW),
+    R("GET", "insights/comparison", Action.ORGANIZATION_VIEW),
+    R("GET", "insights/capacity", Action.FLEET_VIEW),
+    R("GET", "insights/capacity.csv", Action.FLEET_VIEW),
     R("GET", "fleet/<slug:chart>.csv", Action.FLEET_VIEW),
     R("GET", "fleet/tokens", Action.FLEET_MANAGE),
     R("POST", "fleet/tokens", Action.FLEET_MANAGE),

@@ -1,0 +1,154 @@
+"""The seven-stage map beside public budgets, as page, Markdown, PDF and CSV; and the comparison."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_GET
+
+from controlplane.core.permissions import Action
+from controlplane.insights.compare import Outcome
+from controlplane.insights.comparisons import comparison_list
+from controlplane.insights.stage_map import MapRow, stage_map_read
+from controlplane.telemetry.reading import TooMuchToRead
+from frontend import formats
+from frontend.access import Viewer, page
+from frontend.panels import TablePanel, panel_csv
+from frontend.stage_map import HEAD, cells_of, stage_map_markdown
+from frontend.stage_map_pdf import stage_map_pdf
+from frontend.views.insights import DAYS, days_from, hours_of
+
+TITLE = "The seven stages"
+FORMS = frozenset({"md", "pdf", "csv"})
+CSV_HEAD = ["span", "what", "requests", "p50_us", "p95_us", "public_budget_us"]
+
+
+@dataclass(frozen=True)
+class ShownRow:
+    """A row of the table and its figures in words, each with the name of its column."""
+
+    row: MapRow
+    cells: list[tuple[str, str]]
+
+    @property
+    def over(self) -> bool:
+        """Whether p95 is above the public budget, with enough requests to say so."""
+        budget_us, p95_us = self.row.budget_us, self.row.p95_us
+        if budget_us is None or p95_us is None or formats.few(95, self.row.count):
+            return False
+        return p95_us > budget_us
+
+
+@page(Action.ORGANIZATION_VIEW)
+@require_GET
+def stage_map(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """All requests of the installation, as on the Overview."""
+    days, complaint = days_from(request.GET)
+    rows = _read(days)
+    context = {
+        "viewer": viewer,
+        "here": "insights",
+        "tab": "stage_map",
+        "days": days,
+        "day_choices": DAYS,
+        "complaint": complaint,
+        "head": HEAD,
+        "rows": None if rows is None else [ShownRow(row, _named(row)) for row in rows],
+        "count": max((row.count for row in rows or []), default=0),
+        "now": timezone.now(),
+    }
+    return render(request, "pages/stage_map.html", context)
+
+
+@page(Action.ORGANIZATION_VIEW)
+@require_GET
+def stage_map_file(request: HttpRequest, viewer: Viewer, form: str) -> HttpResponse:
+    """The same as `md`, `pdf` or `csv`."""
+    if form not in FORMS:
+        raise Http404
+    days, _ = days_from(request.GET)
+    rows, now = _read(days), timezone.now()
+    if rows is None:
+        told = "These days could not be read in time."
+        return HttpResponse(told, status=503, content_type="text/plain; charset=utf-8")
+    if form == "csv":
+        body = [_figures(row) for row in rows]
+        return panel_csv([TablePanel("stages", TITLE, CSV_HEAD, body)], "stages")
+    note = _note(days, now)
+    if form == "pdf":
+        data: bytes | str = stage_map_pdf(rows, title=TITLE, note=note, at=now)
+        response = HttpResponse(data, content_type="application/pdf")
+    else:
+        data = stage_map_markdown(rows, title=TITLE, note=note)
+        response = HttpResponse(data, content_type="text/markdown; charset=utf-8")
+    response["Content-Disposition"] = f'attachment; filename="sluice-stages.{form}"'
+    return response
+
+
+@dataclass(frozen=True)
+class ShownWay:
+    """One way of a comparison beside the first."""
+
+    way: Outcome
+    first: Outcome
+
+    @property
+    def faster(self) -> str:
+        """Its latency beside the first way's."""
+        times = self.first.latency_p50_us / self.way.latency_p50_us
+        return f"{formats.significant(times, 2)}× as fast"
+
+    @property
+    def sooner(self) -> str:
+        """The same of the first token."""
+        times = self.first.ttft_p50_us / self.way.ttft_p50_us
+        return f"{formats.significant(times, 2)}× as soon"
+
+    @property
+    def cached(self) -> str:
+        """Part of the prompt tokens that the cache had."""
+        return formats.percent(self.way.cached_tokens, self.way.prompt_tokens)
+
+
+@page(Action.ORGANIZATION_VIEW)
+@require_GET
+def comparison(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """The newest of the four-way comparisons, and those before."""
+    kept = comparison_list()
+    shown = [(one, [ShownWay(way, one.ways[0]) for way in one.ways]) for one in kept]
+    context = {"viewer": viewer, "here": "insights", "tab": "comparison", "kept": shown}
+    return render(request, "pages/comparison.html", context)
+
+
+def _read(days: int) -> list[MapRow] | None:
+    start, end = hours_of(days)
+    try:
+        return stage_map_read(start=start, end=end)
+    except TooMuchToRead:
+        return None
+
+
+def _named(row: MapRow) -> list[tuple[str, str]]:
+    return list(zip(HEAD, cells_of(row), strict=True))[3:]
+
+
+def _note(days: int, now: datetime) -> str:
+    return (
+        f"Measured on this deployment over the last {days} days up to {now:%Y-%m-%d %H:%M} UTC,"
+        " requests of all tenants; in brackets where there are too few to rely on. Budgets are what"
+        " public write-ups of production systems report."
+    )
+
+
+def _figures(row: MapRow) -> list[str]:
+    figures = (row.p50_us, row.p95_us, row.budget_us)
+    return [
+        row.name,
+        row.what,
+        str(row.count),
+        *("" if figure is None else f"{figure:.0f}" for figure in figures),
+    ]
