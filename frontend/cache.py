@@ -14,7 +14,8 @@ from frontend.asked import Asked, Choice
 from frontend.cells import Cell
 from frontend.misses import Misses
 from frontend.panels import TablePanel
-from frontend.plots.figure import Axis, Figure, Line, Panel, Plot
+from frontend.plots.axes import Axis
+from frontend.plots.figure import Figure, Line, Panel, Plot
 from frontend.plots.overview import cache_figure
 from frontend.tiles import Tile, cache_tile, compared, sums_of
 
@@ -107,13 +108,15 @@ def _saved_tiles(read: Read, usage: UsageSum) -> list[Tile]:
 
 
 def _tokens_figure(points: Mapping[datetime, Point], times: list[datetime]) -> Figure:
-    found = [points[at].usage if at in points else None for at in times]
+    def tokens(name: str) -> list[float | None]:
+        return [getattr(points[at].usage, name) if at in points else None for at in times]
+
     lines = [
-        Line("from the cache", [each and each.cached for each in found], "--stage-2"),
-        Line("computed", [each and each.uncached for each in found], "--stage-5"),
+        Line("from the cache", tokens("cached"), "--stage-2"),
+        Line("computed", tokens("uncached"), "--stage-5"),
     ]
-    cached = sum(each.cached for each in found if each)
-    every = cached + sum(each.uncached for each in found if each)
+    cached = sum(point.usage.cached for point in points.values())
+    every = cached + sum(point.usage.uncached for point in points.values())
     finding = (
         f"{formats.count_short(cached)} of {formats.count_short(every)} prompt tokens were not"
         " computed again."

@@ -6,26 +6,34 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from controlplane.kernel.histogram import Histogram
+from controlplane.kernel.measures import STAGE_NAMES
 from frontend import formats
 
 PERCENTILES = (50, 95, 99)
 PERCENT_DEFAULT = 95
 FEW = "few"
+# Measures of which a request is kept for each octave of values.
+EXEMPLARS = frozenset(("total", "ttft", *STAGE_NAMES))
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One figure. `key` is how the live stream names it, `tone` its class."""
+    """One figure. `key` is how the live stream names it, `tone` its class.
+
+    `exemplar` is the measure of which a request that took about `us` microseconds can be shown.
+    """
 
     key: str
     text: str
     title: str = ""
     tone: str = ""
     label: str = ""
+    exemplar: str = ""
+    us: int | None = None
 
-    def as_json(self) -> list[str]:
+    def as_json(self) -> list[str | int | None]:
         """What the live stream sends."""
-        return [self.text, self.title, self.tone]
+        return [self.text, self.title, self.tone, self.us]
 
 
 def percentile_cells(name: str, found: Histogram | None, *, unit: bool) -> list[Cell]:
@@ -38,7 +46,15 @@ def percentile_cells(name: str, found: Histogram | None, *, unit: bool) -> list[
         thin = formats.few(percent, count)
         title = f"of {count:,} values" + (", too few to rely on" if thin else "")
         cells.append(
-            Cell(f"{name}.p{percent}", show(value), title, FEW if thin else "", f"p{percent}")
+            Cell(
+                f"{name}.p{percent}",
+                show(value),
+                title,
+                FEW if thin else "",
+                f"p{percent}",
+                name if name in EXEMPLARS else "",
+                None if value is None else round(value),
+            )
         )
     return cells
 

@@ -13,8 +13,10 @@ from controlplane.telemetry.selectors import Point, SeriesQuery, series_read
 from controlplane.telemetry.tiers import step_floor
 from frontend.asked import Asked
 from frontend.filters import Segment
-from frontend.overview import EVERYONE, OWN, Overview, make_overview
+from frontend.overview import EVERYONE, OWN, Beside, Overview, make_overview
 from frontend.ranges import TimeRange
+from frontend.stage_owners import owners_now
+from frontend.stage_rows import Owner
 from frontend.tiles import Waits
 
 # Writers write a minute's last state some seconds after it is over.
@@ -71,8 +73,11 @@ def read_overview(organization: uuid.UUID, asked: Asked, now: datetime) -> Overv
         series_read(_query(organization, asked, within.start, within.end)),
         asked,
         now,
-        spend_nano=_spend(organization, asked.segment, within),
-        waits=Waits(*waiting_of(organization, now)),
+        beside=Beside(
+            spend_nano=_spend(organization, asked.segment, within),
+            waits=Waits(*waiting_of(organization, now)),
+            owners=owners_now(),
+        ),
         before=_before(organization, asked),
     )
 
@@ -85,6 +90,7 @@ class RollingOverview:
         self._points: dict[datetime, Point] = {}
         self._read_to: datetime | None = None
         self._spend: int | None = None
+        self._owners: dict[str, Owner] = {}
         self._spend_at: datetime | None = None
         self._before: dict[datetime, Point] | None = None
         self._before_of: datetime | None = None
@@ -105,15 +111,15 @@ class RollingOverview:
             self._points,
             asked,
             now,
-            spend_nano=self._spend,
-            waits=Waits(*waiting_of(self._organization, now)),
+            beside=Beside(self._spend, Waits(*waiting_of(self._organization, now)), self._owners),
             before=self._before,
         )
 
     def _read_rest(self, asked: Asked, now: datetime) -> None:
-        """What changes slowly: money, and the past, which moves on with the range."""
+        """What changes slowly: money, owners, and the past, which moves on with the range."""
         if self._spend_at is None or (now - self._spend_at).total_seconds() > SPEND_AGE_S_MAX:
             self._spend = _spend(self._organization, asked.segment, asked.within)
+            self._owners = owners_now()
             self._spend_at = now
         if self._before_of != asked.within.steps[0]:
             self._before = _before(self._organization, asked)

@@ -20,20 +20,20 @@ WIDTH_LEAST = 0.4
 MEDIAN, SLOW, SLOWEST = 0.5, 0.95, 0.99
 
 Merged = Mapping[str, Histogram]
+Budgets = Mapping[str, int]
 
 
 @dataclass(frozen=True)
 class Rung:
     """One row. `number` is 1 to 7, 0 for none; all places are per cent of the drawing.
 
-    `left` is where the medians of the stages above it end. `open` tells whether its layers follow.
+    `left` is where the medians of the stages above it end.
     """
 
     name: str
     label: str
     number: int
     is_stage: bool
-    open: bool
     budget_ms: str
     cells: list[Cell]
     before: Cell
@@ -56,8 +56,13 @@ class _Place:
         return (self.found.percentile(share) or 0.0) if self.found else 0.0
 
 
-def ladder(everyone: Merged, before: Merged, layers: Mapping[str, str], stage: str) -> list[Rung]:
-    """Rows: stages in their order, the layers of the open one below it, the rest, and the whole."""
+def ladder(
+    everyone: Merged, before: Merged, *, stage: str, layers: Mapping[str, str], budgets: Budgets
+) -> list[Rung]:
+    """Rows: stages in their order, the layers of the open one below it, the rest, and the whole.
+
+    `budgets` are microseconds at p95 by stage.
+    """
     names = [(name, number) for number, (name, _, _) in enumerate(STAGES, start=1)]
     rows: list[tuple[str, str, int, _Place]] = []
     start = 0.0
@@ -70,7 +75,7 @@ def ladder(everyone: Merged, before: Merged, layers: Mapping[str, str], stage: s
     rows.append(("total", "Whole request", 0, _Place(0.0, everyone.get("total"))))
     # The whole request is drawn from zero, and is itself the longest as a rule.
     end = max([1.0, *(place.start + place.at(SLOWEST) for _, _, _, place in rows)])
-    return [_rung(row, before, end, stage) for row in rows]
+    return [_rung(row, before, end, budgets) for row in rows]
 
 
 def _layers(
@@ -84,9 +89,8 @@ def _layers(
     return rows
 
 
-def _rung(row: tuple[str, str, int, _Place], before: Merged, end: float, stage: str) -> Rung:
+def _rung(row: tuple[str, str, int, _Place], before: Merged, end: float, budgets: Budgets) -> Rung:
     name, label, number, place = row
-    budgets = {known: budget for known, _, budget in STAGES}
     earlier = percentile_cells(name, before.get(name), unit=False)[1]
 
     def share(us: float) -> float:
@@ -97,7 +101,6 @@ def _rung(row: tuple[str, str, int, _Place], before: Merged, end: float, stage: 
         label=label,
         number=number,
         is_stage=name in budgets or not number,
-        open=name == stage,
         budget_ms=f"{budgets[name] / formats.US_PER_MS:g}" if name in budgets else "",
         cells=percentile_cells(name, place.found, unit=False),
         before=Cell(f"{name}.before", earlier.text, earlier.title, earlier.tone),

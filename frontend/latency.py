@@ -18,7 +18,8 @@ from frontend.asked import Asked, Choice
 from frontend.cells import PERCENTILES
 from frontend.ladder import Rung, ladder
 from frontend.panels import TablePanel
-from frontend.plots.figure import Axis, Figure, Line, Panel, Plot
+from frontend.plots.axes import Axis
+from frontend.plots.figure import Figure, Line, Panel, Plot
 from frontend.plots.groups import GroupFigure
 from frontend.plots.heat import HeatMap
 from frontend.plots.stages import stacked_figure, stages_figure
@@ -78,12 +79,16 @@ def layer_measures(stage: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Read:
-    """What was read: steps of the range, those of the period before, and groups of it all."""
+    """What was read: steps of the range, those of the period before, and groups of it all.
+
+    `budgets` are microseconds at p95 by stage.
+    """
 
     points: dict[datetime, Point]
     before: dict[datetime, Point] | None
     by: Groups
     by_bucket: Groups
+    budgets: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -119,7 +124,9 @@ def make_latency(read: Read, asked: Asked, now: datetime) -> Latency:
     before = merged(point.everyone for point in (read.before or {}).values())
     stage = asked.chosen["stage"]
     return Latency(
-        rungs=ladder(everyone, before, layer_measures(stage), stage),
+        rungs=ladder(
+            everyone, before, stage=stage, layers=layer_measures(stage), budgets=read.budgets
+        ),
         figures=_figures(read, asked),
         groups=_groups_panel(read.by, asked.chosen["by"]),
         heat_of=asked.chosen["measure"],

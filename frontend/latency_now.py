@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from datetime import datetime
 
+from controlplane.slos.selectors import stage_owners
 from controlplane.telemetry.selectors import Point, SeriesQuery, series_by, series_read
 from frontend.asked import Asked
 from frontend.latency import BY_MEASURES, EVERYONE, Read, wanted_measures
@@ -21,6 +22,7 @@ def read_latency(organization: uuid.UUID, asked: Asked) -> Read:
         by_bucket=by
         if asked.chosen["by"] == "prompt_bucket"
         else series_by(buckets, "prompt_bucket"),
+        budgets={name: owner.budget_us for name, owner in stage_owners().items()},
     )
 
 

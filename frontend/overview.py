@@ -17,10 +17,9 @@ from frontend.panels import TablePanel
 from frontend.plots.figure import Figure, Panel
 from frontend.plots.overview import make_figures
 from frontend.plots.queue import depths
-from frontend.stage_rows import StageRow, stage_rows
+from frontend.stage_rows import Owner, StageRow, stage_rows
 from frontend.stages import OVERHEAD, STAGE_NAMES, UNATTRIBUTED
 from frontend.tiles import (
-    NOBODY,
     Sums,
     Tile,
     Waits,
@@ -35,6 +34,15 @@ EVERYONE = (*STAGE_NAMES, UNATTRIBUTED, OVERHEAD)
 OWN = ("total", "ttft", "inter_token")
 
 NO_POINTS: Mapping[datetime, Point] = {}
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What the page tells beside series: money charged, who waits now, and owners of stages."""
+
+    spend_nano: int | None
+    waits: Waits
+    owners: Mapping[str, Owner]
 
 
 @dataclass(frozen=True)
@@ -75,8 +83,7 @@ def make_overview(
     asked: Asked,
     now: datetime,
     *,
-    spend_nano: int | None,
-    waits: Waits = NOBODY,
+    beside: Beside,
     before: Mapping[datetime, Point] | None = None,
 ) -> Overview:
     """Figures of a range from its points.
@@ -93,11 +100,11 @@ def make_overview(
         tiles=_placed(
             [
                 *_tiles(sums, earlier, before is not None),
-                queue_tile(depth, waits),
-                spend_tile(spend_nano),
+                queue_tile(depth, beside.waits),
+                spend_tile(beside.spend_nano),
             ]
         ),
-        stages=stage_rows(sums.everyone, earlier.everyone),
+        stages=stage_rows(sums.everyone, earlier.everyone, beside.owners),
         figures=make_figures(points, before or NO_POINTS, within, depth, asked.percent),
         as_of=now,
     )

@@ -28,7 +28,10 @@ class TablePanel:
     @property
     def shown(self) -> list[list[tuple[str, str]]]:
         """Each cell with its column's name, which it says itself on a phone."""
-        return [list(zip(self.head, row, strict=True)) for row in self.body]
+        return [
+            [(head, _readable(text) if place else text) for place, (head, text) in enumerate(pairs)]
+            for pairs in (zip(self.head, row, strict=True) for row in self.body)
+        ]
 
 
 def panel_csv(panels: Iterable[Panel], name: str) -> HttpResponse:
@@ -42,6 +45,11 @@ def panel_csv(panels: Iterable[Panel], name: str) -> HttpResponse:
     writer.writerow(found.head)
     writer.writerows([_safe(text) for text in row] for row in found.rows())
     return response
+
+
+def _readable(text: str) -> str:
+    """A whole number with separators."""
+    return f"{int(text):,}" if text.isascii() and text.isdecimal() else text
 
 
 def _safe(text: str) -> str:

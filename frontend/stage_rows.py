@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.spans import STAGES
@@ -18,6 +19,18 @@ BUDGETS_SHOWN = 1.5
 Merged = Mapping[str, Histogram]
 
 
+class Owner(NamedTuple):
+    """Who answers for a stage, its budget at p95 in microseconds, and where its runbook is."""
+
+    team: str = ""
+    email: str = ""
+    budget_us: int = 0
+    runbook: str = ""
+
+
+NOBODY = Owner()
+
+
 @dataclass(frozen=True)
 class StageRow:
     """One stage: its percentiles beside its budget; number 0 is time that lies in none."""
@@ -26,6 +39,7 @@ class StageRow:
     name: str
     label: str
     budget_ms: str
+    owner: Owner
     cells: list[Cell]
     before: Cell
     count: Cell
@@ -35,14 +49,17 @@ class StageRow:
     over: bool
 
 
-def stage_rows(everyone: Merged, before: Merged) -> list[StageRow]:
+def stage_rows(everyone: Merged, before: Merged, owners: Mapping[str, Owner]) -> list[StageRow]:
     """The seven in their order, then the rest."""
-    rows = [_stage(number, everyone, before) for number in range(1, len(STAGES) + 1)]
+    rows = [
+        _stage(number, owners[name], everyone, before)
+        for number, (name, _, _) in enumerate(STAGES, start=1)
+    ]
     return [*rows, _unattributed(everyone, before)]
 
 
-def _stage(number: int, everyone: Merged, before: Merged) -> StageRow:
-    name, _, budget_us = STAGES[number - 1]
+def _stage(number: int, owner: Owner, everyone: Merged, before: Merged) -> StageRow:
+    name, budget_us = STAGES[number - 1][0], owner.budget_us
     found = everyone.get(name)
     slow = found.percentile(0.95) if found else None
     # A percentile of too few values is no ground for a verdict.
@@ -55,6 +72,7 @@ def _stage(number: int, everyone: Merged, before: Merged) -> StageRow:
         name=name,
         label=LABELS[name],
         budget_ms=f"{budget_us / formats.US_PER_MS:g}",
+        owner=owner,
         cells=percentile_cells(name, found, unit=False),
         before=_before(name, before),
         count=count_cell(f"{name}.n", found.count if found else 0),
@@ -76,6 +94,7 @@ def _unattributed(everyone: Merged, before: Merged) -> StageRow:
         name=UNATTRIBUTED,
         label="Unattributed",
         budget_ms=formats.MISSING,
+        owner=NOBODY,
         cells=percentile_cells(UNATTRIBUTED, found, unit=False),
         before=_before(UNATTRIBUTED, before),
         count=count_cell(f"{UNATTRIBUTED}.n", found.count if found else 0),

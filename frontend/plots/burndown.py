@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from controlplane.slos.selectors import BurnDown
-from frontend.plots.figure import Axis, Figure, Line
+from frontend.plots.axes import Axis
+from frontend.plots.figure import Figure, Line
 
 HUNDRED = 100.0
 MARKS_DRAWN_MAX = 12

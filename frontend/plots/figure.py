@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+from frontend.plots.axes import Axis, time_axis, value_axis
 from frontend.plots.config import plot_config
 
 MARGIN = {"l": 56, "r": 12, "t": 8, "b": 40}
@@ -54,47 +55,6 @@ class Line:
     values: Sequence[float | None]
     color: str
     dash: str = "solid"
-
-
-@dataclass(frozen=True)
-class Axis:
-    """The value axis: its title carries the unit."""
-
-    title: str
-    logarithmic: bool = False
-    from_zero: bool = True
-    most: float | None = None
-
-
-def value_axis(axis: Axis) -> dict[str, Any]:
-    """The upright axis as Plotly takes it."""
-    made: dict[str, Any] = {
-        "title": {"text": axis.title, "standoff": 6},
-        "type": "log" if axis.logarithmic else "linear",
-        "gridcolor": "--line",
-        "zerolinecolor": "--line",
-        "automargin": True,
-        "exponentformat": "none",
-    }
-    if axis.logarithmic:
-        made["dtick"] = 1
-    elif axis.most is not None:
-        made["range"] = [0, axis.most]
-    elif axis.from_zero:
-        made["rangemode"] = "tozero"
-    return made
-
-
-def time_axis(times: Sequence[datetime]) -> dict[str, Any]:
-    """The level axis of whatever is drawn over time."""
-    return {
-        "type": "date",
-        "gridcolor": "--line",
-        "title": {"text": "UTC", "standoff": 8},
-        # Two lines of labels, where the day changes, would be written over the title.
-        "automargin": True,
-        "range": [times[0].isoformat(), times[-1].isoformat()] if times else None,
-    }
 
 
 def plain_layout(name: str, *, level: dict[str, Any], upright: dict[str, Any]) -> dict[str, Any]:
@@ -154,7 +114,8 @@ class Figure:
 
     def as_json(self) -> dict[str, Any]:
         """What the browser hands to Plotly."""
-        level, upright = time_axis(self.times), value_axis(self.axis)
+        level = time_axis(self.times)
+        upright = value_axis(self.axis, (value for line in self.lines for value in line.values))
         layout = plain_layout(self.name, level=level, upright=upright)
         layout["showlegend"] = len(self.lines) > 1
         return {"data": self._traces(), "layout": layout, "config": plot_config()}

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from frontend.plots.axes import Axis, value_axis
 from frontend.plots.config import plot_config
-from frontend.plots.figure import Axis, Line, plain_layout, value_axis
+from frontend.plots.figure import Line, plain_layout
 
 SYMBOLS = ("circle", "diamond", "square")
 
@@ -52,7 +53,9 @@ class GroupFigure:
             "title": {"text": self.what, "standoff": 8},
             "automargin": True,
         }
-        layout = plain_layout(self.name, level=level, upright=value_axis(self.axis))
+        values = (value for line in self.lines for value in line.values)
+        upright = value_axis(self.axis, values)
+        layout = plain_layout(self.name, level=level, upright=upright)
         layout["showlegend"] = True
         return {"data": self._traces(), "layout": layout, "config": plot_config()}
 

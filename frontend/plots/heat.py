@@ -10,8 +10,9 @@ from typing import Any
 
 from controlplane.kernel.histogram import BUCKETS_PER_OCTAVE, Histogram
 from frontend import formats
+from frontend.plots.axes import Axis, time_axis, value_axis
 from frontend.plots.config import plot_config
-from frontend.plots.figure import Axis, plain_layout, time_axis, value_axis
+from frontend.plots.figure import plain_layout
 
 # Four rows to an octave: 19 % apart, as fine as a row of a few pixels can show.
 ROWS_PER_OCTAVE = 4
@@ -74,7 +75,7 @@ class HeatMap:
         fullest = max(sums, key=lambda row: sums[row])
         low, high = (f"{formats.significant(self._edge(row))}" for row in (fullest, fullest + 1))
         share = formats.percent(sums[fullest], sum(sums.values()))
-        return f"Most values lie between {low} and {high} {self.axis.title}: {share} of them."
+        return f"The fullest band, {low} to {high} {self.axis.title}, has {share} of all values."
 
     @property
     def head(self) -> list[str]:
@@ -97,14 +98,15 @@ class HeatMap:
 
     def as_json(self) -> dict[str, Any]:
         """What the browser hands to Plotly: edges of cells, not their middles."""
+        heights = [self._edge(row) for row in (*self.bands, self.bands.stop)]
         edges = [*self.times, *(at + timedelta(seconds=self.step_s) for at in self.times[-1:])]
-        level, upright = time_axis(edges), value_axis(self.axis)
+        level, upright = time_axis(edges), value_axis(self.axis, heights)
         layout = plain_layout(self.name, level=level, upright=upright)
         layout["hovermode"] = "closest"
         trace = {
             "type": "heatmap",
             "x": [at.strftime("%Y-%m-%dT%H:%M:%S") for at in edges],
-            "y": [self._edge(row) for row in (*self.bands, self.bands.stop)],
+            "y": heights,
             "z": [[self.counts.get(at, {}).get(row) for at in self.times] for row in self.bands],
             "colorscale": [list(stop) for stop in SCALE],
             "hoverongaps": False,

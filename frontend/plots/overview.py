@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from controlplane.telemetry.selectors import Point, UsageSum
-from frontend.plots.figure import Axis, Figure, Line
+from frontend.plots.axes import Axis
+from frontend.plots.figure import Figure, Line
 from frontend.plots.queue import Depth, queue_figures
 from frontend.plots.stages import stages_figure
 from frontend.plots.times import BEFORE, before_line, percentile_lines, pick, worst

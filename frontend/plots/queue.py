@@ -16,7 +16,8 @@ from controlplane.kernel.gauges import (
 )
 from controlplane.telemetry.selectors import Point
 from frontend import formats
-from frontend.plots.figure import Axis, Figure, Line
+from frontend.plots.axes import Axis
+from frontend.plots.figure import Figure, Line
 from frontend.ranges import TimeRange
 
 GATEWAY = "--stage-4"

@@ -7,7 +7,8 @@ from datetime import datetime
 
 from controlplane.telemetry.selectors import Point
 from frontend import formats
-from frontend.plots.figure import Axis, Figure, Line
+from frontend.plots.axes import Axis
+from frontend.plots.figure import Figure, Line
 from frontend.plots.times import pick, values_of
 from frontend.stages import LABELS, STAGE_NAMES, UNATTRIBUTED
 

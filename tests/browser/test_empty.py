@@ -22,6 +22,8 @@ def test_empty_pages_say_what_to_do_next(site: Site, watch: Watch) -> None:
     page = watch.sign_in(site, email="charlie@example.org", size=PHONE)
     next_steps = {
         "/": "Paste this into a terminal",
+        "/latency": "Nothing was recorded in the last 1 hour",
+        "/cache": "No prompt was read in the last 1 hour",
         "/requests": "No requests match",
         "/keys": "No keys yet",
         "/playground": "The answer appears here",
@@ -91,7 +93,14 @@ def test_the_keyboard_reaches_everything_in_order(site: Site, watch: Watch) -> N
         "Skip to content",
         "Sluice",
         "Overview",
+        "Latency",
+        "Cache",
         "Requests",
+        "SLOs",
+        "Stages",
+        "Insights",
+        "SLOs",
+        "Stages",
         "Keys",
         "Playground",
         "Templates",

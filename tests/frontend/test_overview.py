@@ -7,13 +7,15 @@ import pytest
 from controlplane.bridge.series import Depth
 from controlplane.kernel.gauges import GAUGES
 from controlplane.kernel.histogram import Histogram
+from controlplane.kernel.spans import STAGES
 from controlplane.telemetry.selectors import Point, UsageSum
 from frontend.asked import Asked
 from frontend.cells import Cell, percent_from
 from frontend.filters import Segment
-from frontend.overview import Overview, make_overview
+from frontend.overview import Beside, Overview, make_overview
 from frontend.ranges import TimeRange
-from frontend.tiles import Waits
+from frontend.stage_rows import Owner
+from frontend.tiles import NOBODY, Waits
 
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)
 WITHIN = TimeRange(START, START + timedelta(minutes=15), "15m")
@@ -31,6 +33,11 @@ def _asked(percent: int = 95) -> Asked:
     return Asked(WITHIN, Segment(), percent, compare=False)
 
 
+def _beside(waits: Waits = NOBODY, team: str = "edge") -> Beside:
+    owners = {name: Owner(team, "", budget_us, "/r") for name, _, budget_us in STAGES}
+    return Beside(1_234_567, waits, owners)
+
+
 def _made(
     *points: Point,
     now: datetime = NOW,
@@ -38,7 +45,7 @@ def _made(
     before: dict[datetime, Point] | None = None,
 ) -> Overview:
     by_time = {point.at: point for point in points}
-    return make_overview(by_time, _asked(percent), now, spend_nano=1_234_567, before=before)
+    return make_overview(by_time, _asked(percent), now, beside=_beside(), before=before)
 
 
 def _cells(made: Overview) -> dict[str, Cell]:
@@ -115,7 +122,7 @@ def test_what_was_sampled_before_priorities_were_is_a_gap_in_their_charts() -> N
 def test_own_requests_that_wait_now_are_told() -> None:
     assert "none of yours" in _cells(_made())["depth.what"].text
     waits = Waits(1_200, 2.5)
-    made = make_overview({}, _asked(), NOW, spend_nano=0, waits=waits)
+    made = make_overview({}, _asked(), NOW, beside=_beside(waits))
     assert _cells(made)["depth.what"].text.endswith("1,200 of yours now, up to 2.50 s")
 
 

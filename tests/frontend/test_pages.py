@@ -23,7 +23,7 @@ from tests.support.people import Cast, make_cast, signed_in
 
 PASSWORD = "correct-horse-battery-staple"
 PAGES = ("/", "/latency", "/cache", "/requests", "/keys", "/playground")
-SEEN = ["/", "/latency", "/cache", "/requests"]
+SEEN = ["/", "/latency", "/cache", "/requests", "/slos", "/stages", "/insights"]
 BUILD = ["/keys", "/playground", "/templates", "/developers"]
 OPEN = ["/projects", "/limits"]
 RUN = ["/members", "/admin-keys"]

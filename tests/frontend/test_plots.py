@@ -2,8 +2,9 @@
 
 from datetime import UTC, datetime, timedelta
 
+from frontend.plots.axes import Axis
 from frontend.plots.config import plot_config
-from frontend.plots.figure import Axis, Figure, Line
+from frontend.plots.figure import Figure, Line
 
 START = datetime(2026, 11, 21, tzinfo=UTC)
 TIMES = [START + timedelta(minutes=minute) for minute in range(3)]

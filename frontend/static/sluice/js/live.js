@@ -30,14 +30,23 @@ function setState(state, text) {
   announce(`Live figures: ${text}`);
 }
 
+// A percentile leads to a request that took about so long.
+function pointAt(link, us) {
+  if (!link) return;
+  const url = new URL(link.href);
+  url.searchParams.set("value", us);
+  link.href = url;
+}
+
 function showCells(cells) {
   for (const node of document.querySelectorAll("[data-cell]")) {
     const found = cells[node.dataset.cell];
     if (!found) continue;
-    const [text, title, tone] = found;
+    const [text, title, tone, us] = found;
     if (node.textContent !== text) node.textContent = text;
     if (title) node.title = title;
     node.className = tone;
+    if (us !== null) pointAt(node.closest(".exemplar"), us);
   }
 }
 
