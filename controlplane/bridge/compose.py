@@ -195,6 +195,12 @@ class RunningGateway:
                 self.source.age_s,
             ),
             Figure(
+                "sluice_telemetry_age_seconds",
+                "gauge",
+                "Time since series were last written to PostgreSQL",
+                self.recorder.written_s_ago,
+            ),
+            Figure(
                 "sluice_event_loop_late_seconds",
                 "gauge",
                 "How late the event loop came at worst in the last half minute",

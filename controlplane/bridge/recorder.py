@@ -11,6 +11,7 @@ import uuid
 from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import count
 
 import structlog
 
@@ -47,6 +48,8 @@ USAGE_PER_CALL_MAX = 100
 ROWS_FLUSH_S = 0.2
 SERIES_FLUSH_S = 3.0
 FOLDS_MAX = 1_000
+# Series of a dimension are written each so many times: pages watch the others live.
+NARROW_EVERY = 10
 DRAIN_S = 5.0
 DRAIN_POLL_S = 0.02
 LOG_REFUSED_S = 5.0
@@ -90,13 +93,18 @@ class PostgresRecorder:
         """Requests without series of their own, since there were too many, and series refused."""
         return self._minutes.overflowed + self._series_refused
 
+    @property
+    def written_s_ago(self) -> float:
+        """Seconds since PostgreSQL took series last."""
+        return monotonic_s() - self._written_s
+
     def facts(self) -> dict[str, object]:
         """How fresh and how whole what pages show of this gateway is."""
         return {
             "rows_waiting": len(self._rows),
             "rows_dropped": self.dropped,
             "series_dropped": self.dropped_series,
-            "written_s_ago": round(monotonic_s() - self._written_s, 1),
+            "written_s_ago": round(self.written_s_ago, 1),
         }
 
     def sums(self) -> Sums:
@@ -190,16 +198,16 @@ class PostgresRecorder:
         self._lane.wake()
 
     async def _tick(self) -> None:
-        while True:
+        for tick in count(1):
             await asyncio.sleep(SERIES_FLUSH_S)
-            await self._fold()
+            await self._fold(narrow=tick % NARROW_EVERY == 0)
             self._series_due = True
             self._lane.wake()
 
-    async def _fold(self) -> None:
+    async def _fold(self, *, narrow: bool) -> None:
         """Bit by bit: requests come first. What ends meanwhile waits for the next time."""
         for _ in range(FOLDS_MAX):
-            if not self._minutes.fold():
+            if not self._minutes.fold(narrow=narrow):
                 return
             await asyncio.sleep(0)
 

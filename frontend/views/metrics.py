@@ -15,8 +15,9 @@ from controlplane.billing.metrics import LedgerCollector
 from controlplane.core.scrape import OWN_METRICS, REFUSED
 from controlplane.fleet.api import may_read_metrics
 from controlplane.fleet.metrics import FleetCollector
+from controlplane.slos.metrics import SloCollector
 
-COLLECTORS = (FleetCollector, LedgerCollector)
+COLLECTORS = (FleetCollector, LedgerCollector, SloCollector)
 
 
 @require_GET
