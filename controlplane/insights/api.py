@@ -6,6 +6,7 @@ import uuid
 from datetime import UTC, datetime, timedelta
 from typing import TypedDict
 
+import msgspec
 from django.core.exceptions import ValidationError
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.exceptions import APIException
@@ -14,10 +15,30 @@ from rest_framework.response import Response
 
 from controlplane.core.api import ApiView
 from controlplane.core.api_schema import operation
+from controlplane.core.permissions import Action
+from controlplane.insights.capacity import capacity_read
+from controlplane.insights.compare import Outcome, Setup
+from controlplane.insights.comparisons import comparison_list
 from controlplane.insights.hygiene import DAYS_DEFAULT, DAYS_MAX, KeyHygiene, Waste, hygiene_read
+from controlplane.insights.stage_map import MapRow, stage_map_read
+from controlplane.insights.worksheet import Worksheet, fill_in
+from controlplane.kernel.capacity import Sheet, Use
 from controlplane.telemetry.reading import TooMuchToRead
+from controlplane.tenants.access import require
 
 DAYS = OpenApiParameter("days", int, description=f"1 to {DAYS_MAX}; {DAYS_DEFAULT} if left out.")
+WHAT_IF = [
+    OpenApiParameter(name, float, description=f"{told} instead of what was measured.")
+    for name, told in (
+        ("rate", "Requests a second"),
+        ("in", "Prompt tokens a request"),
+        ("out", "Output tokens a request"),
+        ("cached", "Per cent of the prompt that is cached,"),
+        ("batch", "Requests in a node's step"),
+        ("nodes", "Nodes"),
+    )
+]
+USED_MAX = 1e9
 
 
 class TooMuch(APIException):
@@ -85,6 +106,115 @@ class HygieneView(ApiView):
         )
 
 
+class StageJson(TypedDict):
+    """A stage (`layer` empty), a layer, or a whole; times are null without requests."""
+
+    stage: str
+    layer: str
+    what: str
+    requests: int
+    p50_us: float | None
+    p95_us: float | None
+    public_budget_us: int | None
+
+
+class StageMapJson(TypedDict):
+    """Of all tenants, in the order of the pipeline."""
+
+    start: str
+    end: str
+    rows: list[StageJson]
+
+
+class StageMapView(ApiView):
+    """`GET organizations/<id>/stage-map`."""
+
+    @operation(answer=StageMapJson, params=[DAYS])
+    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+        """Percentiles of stages and layers beside public budgets.
+
+        They are the installation's: all its members see the same.
+        """
+        require(self.actor(), Action.ORGANIZATION_VIEW, organization_id)
+        start, end = days_of(request)
+        try:
+            rows = stage_map_read(start=start, end=end)
+        except TooMuchToRead as error:
+            raise TooMuch from error
+        told = [_stage_json(row) for row in rows]
+        return Response({"start": start.isoformat(), "end": end.isoformat(), "rows": told})
+
+
+class ComparisonJson(TypedDict):
+    """One run of the four ways."""
+
+    at: str
+    setup: Setup
+    ways: list[Outcome]
+
+
+class ComparisonsJson(TypedDict):
+    """The newest first."""
+
+    comparisons: list[ComparisonJson]
+
+
+class ComparisonsView(ApiView):
+    """`GET organizations/<id>/comparisons`."""
+
+    @operation(answer=ComparisonsJson)
+    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+        """What `manage.py sluice compare` has measured here."""
+        require(self.actor(), Action.ORGANIZATION_VIEW, organization_id)
+        found = [
+            {
+                "at": one.at.isoformat(),
+                "setup": msgspec.to_builtins(one.setup),
+                "ways": msgspec.to_builtins(one.ways),
+            }
+            for one in comparison_list()
+        ]
+        return Response({"comparisons": found})
+
+
+class CapacityJson(TypedDict):
+    """One pool: the figures reckoned with, and the worksheet; null where nothing was measured."""
+
+    pool: str
+    models: list[str]
+    requests: int
+    nodes_ready: int
+    fields: dict[str, float]
+    sheet: Sheet | None
+
+
+class CapacitiesJson(TypedDict):
+    """All pools that generate."""
+
+    pools: list[CapacityJson]
+
+
+class CapacityView(ApiView):
+    """`GET capacity`."""
+
+    @operation(answer=CapacitiesJson, params=[DAYS, *WHAT_IF])
+    def get(self, request: Request) -> Response:
+        """What each pool carries, how full it is at its peak, and what breaks first; for staff.
+
+        `used` is 1 where a resource is full; the first one breaks first.
+        """
+        start, end = days_of(request)
+        try:
+            pools = capacity_read(actor=self.actor(), start=start, end=end)
+        except TooMuchToRead as error:
+            raise TooMuch from error
+        sheets = [fill_in(pool, request.query_params) for pool in pools]
+        unread = {field.name for sheet in sheets for field in sheet.unread}
+        if unread:
+            raise ValidationError({name: ["A number within its bounds."] for name in unread})
+        return Response({"pools": [_capacity_json(sheet) for sheet in sheets]})
+
+
 def days_of(request: Request) -> tuple[datetime, datetime]:
     """The last so many days, up to the end of the present hour; raises 400 that names `days`."""
     text = request.query_params.get("days", str(DAYS_DEFAULT))
@@ -92,6 +222,34 @@ def days_of(request: Request) -> tuple[datetime, datetime]:
         raise ValidationError({"days": [f"A number from 1 to {DAYS_MAX}."]})
     end = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
     return end - timedelta(days=int(text[:4])), end
+
+
+def _stage_json(row: MapRow) -> StageJson:
+    return {
+        "stage": row.stage,
+        "layer": row.layer,
+        "what": row.what,
+        "requests": row.count,
+        "p50_us": row.p50_us,
+        "p95_us": row.p95_us,
+        "public_budget_us": row.budget_us,
+    }
+
+
+def _capacity_json(made: Worksheet) -> dict[str, object]:
+    sheet = made.sheet
+    if sheet is not None:
+        # JSON has no infinity, which is how full nothing at all is.
+        uses = tuple(Use(use.resource, min(use.used, USED_MAX)) for use in sheet.uses)
+        sheet = msgspec.structs.replace(sheet, uses=uses)
+    return {
+        "pool": made.measured.pool.name,
+        "models": made.measured.models,
+        "requests": made.measured.requests,
+        "nodes_ready": made.measured.nodes,
+        "fields": {field.name: field.value for field in made.fields},
+        "sheet": msgspec.to_builtins(sheet),
+    }
 
 
 def _key_json(one: KeyHygiene) -> KeyHygieneJson:

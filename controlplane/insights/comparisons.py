@@ -51,19 +51,26 @@ def comparison_list() -> list[Kept]:
     ]
 
 
-def compared_models(large: str | None, small: str | None) -> tuple[str, str]:
+def compared_models(*, actor: Actor, large: str | None, small: str | None) -> tuple[str, str]:
     """Those named, else the dearest and the cheapest output that is served.
 
     Raises ValidationError that names the argument.
     """
     now = datetime.now(UTC)
+    served = {
+        offer["model"]
+        for view in fleet_view(actor=actor, now=now)
+        for node in view.nodes
+        if node.ready
+        for offer in node.node.facts.get("offers", [])
+    }
     priced = {}
     for model in model_list():
         price = price_in_force(model=model, at=now)
-        if model.enabled and model.task == Task.GENERATE and price is not None:
+        if model.name in served and model.task == Task.GENERATE and price is not None:
             priced[model.name] = price.output_pico
     if not priced:
-        raise ValidationError({"large": "No model that generates is served at a price."})
+        raise ValidationError({"large": "No node serves a model that generates, at a price."})
     for argument, name in (("large", large), ("small", small)):
         if name is not None and name not in priced:
             known = ", ".join(sorted(priced))

@@ -74,21 +74,23 @@ def make_sheet(load: Load, engine: Engine, *, nodes: int, cards_per_node: int) -
         load.tokens_in * (1 - load.cached_share) * engine.prefill_us
         + load.tokens_out * engine.decode_us
     ) / US_PER_S
-    at_once = load.per_s * seconds
-    # For one node each; so many nodes as the scarcest resource asks for.
-    shares = {COMPUTE: at_once / engine.batch}
+    # Nodes that one request a second keeps busy, by resource: the scarcest asks for most.
+    shares = {COMPUTE: seconds / engine.batch}
     if engine.slots:
-        shares[SLOTS] = at_once / engine.slots
+        shares[SLOTS] = seconds / engine.slots
     if engine.kv_tokens:
-        shares[CACHE] = at_once * (load.tokens_in + load.tokens_out) / engine.kv_tokens
-    uses = [Use(name, share / nodes if nodes else inf) for name, share in shares.items()]
+        shares[CACHE] = seconds * (load.tokens_in + load.tokens_out) / engine.kv_tokens
+    scarcest = max(shares.values())
+    uses = [
+        Use(name, load.per_s * share / nodes if nodes else inf) for name, share in shares.items()
+    ]
     uses.sort(key=lambda use: -use.used)
-    needed = ceil(max(shares.values()))
+    needed = ceil(load.per_s * scarcest)
     return Sheet(
         seconds=seconds,
-        at_once=at_once,
+        at_once=load.per_s * seconds,
         uses=tuple(uses),
         nodes_needed=needed,
         gpu_hours_day=float(needed * cards_per_node * HOURS_PER_DAY),
-        per_s_max=load.per_s * uses[0].headroom,
+        per_s_max=nodes / scarcest if scarcest else inf,
     )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, isfinite
 
-import msgspec
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
@@ -14,7 +12,8 @@ from django.views.decorators.http import require_GET
 
 from controlplane.core.permissions import Action
 from controlplane.insights.capacity import Measured, Region, capacity_read, whole_hours
-from controlplane.kernel.capacity import RESOURCES, Engine, Load, Sheet, Use, make_sheet
+from controlplane.insights.worksheet import HUNDRED, Field, Worksheet, fill_in
+from controlplane.kernel.capacity import RESOURCES, Sheet, Use
 from controlplane.telemetry.reading import TooMuchToRead
 from frontend import formats
 from frontend.access import Viewer, page
@@ -22,37 +21,25 @@ from frontend.panels import TablePanel, panel_csv
 from frontend.views.insights import DAYS, days_from
 
 NANO_PER_MICRO = 1_000
-HUNDRED = 100.0
 FULL, NEARLY = 1.0, 0.8
 CSV_HEAD = ["pool", "quantity", "value"]
 
 
 @dataclass(frozen=True)
-class Field:
-    """One what-if field: its bounds, what was measured, and what is asked."""
+class FieldRow:
+    """One what-if field as the form shows it."""
 
-    name: str
-    label: str
-    unit: str
-    least: float
-    most: float
-    measured: float
-    given: float | None
+    field: Field
 
     @property
-    def value(self) -> float:
-        """What the worksheet reckons with."""
-        return self.measured if self.given is None else self.given
-
-    @property
-    def measured_text(self) -> str:
+    def measured(self) -> str:
         """What was measured, three digits."""
-        return formats.significant(self.measured)
+        return formats.significant(self.field.measured)
 
     @property
-    def value_text(self) -> str:
-        """As the form shows it: plain, without separators."""
-        return f"{self.value:.6g}"
+    def value(self) -> str:
+        """Plain, without separators, as it may be sent again."""
+        return f"{self.field.value:.6g}"
 
 
 @dataclass(frozen=True)
@@ -117,35 +104,25 @@ class RegionRow:
         return round(self.hours * self.micro * NANO_PER_MICRO)
 
 
-@dataclass(frozen=True)
-class Worksheet:
-    """The worksheet of one pool; `sheet` None where nothing was measured."""
-
-    measured: Measured
-    fields: list[Field]
-    sheet: Sheet | None
-    uses: list[UseRow]
-    regions: list[RegionRow]
-
-
 @page(Action.FLEET_VIEW)
 @require_GET
 def capacity(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """The pool asked for, else the first."""
     days, complaint = days_from(request.GET)
     pools, chosen = _read(viewer, days, request.GET.get("pool", ""))
-    made, unread = worksheet(chosen, request.GET) if chosen else (None, "")
+    made = fill_in(chosen, request.GET.dict()) if chosen else None
     context = {
         "viewer": viewer,
         "here": "insights",
         "tab": "capacity",
         "days": days,
         "day_choices": DAYS,
-        "complaint": " ".join(filter(None, (complaint, unread))),
+        "complaint": " ".join(filter(None, (complaint, _unread(made)))),
         "pools": pools,
         "made": made,
         "query": request.GET.urlencode(),
         "now": timezone.now(),
+        **(_rows(made) if made else {}),
     }
     return render(request, "pages/capacity.html", context)
 
@@ -156,12 +133,12 @@ def capacity_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """What the worksheet on screen reckoned with, and what came of it."""
     days, _ = days_from(request.GET)
     _, chosen = _read(viewer, days, request.GET.get("pool", ""))
-    made, _ = worksheet(chosen, request.GET) if chosen else (None, "")
+    made = fill_in(chosen, request.GET.dict()) if chosen else None
     body: list[list[str]] = []
     if chosen is not None and made is not None and made.sheet is not None:
         sheet, name = made.sheet, chosen.pool.name
         body = [[name, field.name, f"{field.value:.9g}"] for field in made.fields]
-        body += [[name, f"used_{row.use.resource}", f"{row.use.used:.6g}"] for row in made.uses]
+        body += [[name, f"used_{use.resource}", f"{use.used:.6g}"] for use in sheet.uses]
         body += [
             [name, "at_once", f"{sheet.at_once:.6g}"],
             [name, "nodes_needed", str(sheet.nodes_needed)],
@@ -171,53 +148,26 @@ def capacity_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return panel_csv([TablePanel("capacity", "Capacity", CSV_HEAD, body)], "capacity")
 
 
-def worksheet(measured: Measured, query: Mapping[str, str]) -> tuple[Worksheet, str]:
-    """Filled in from what was measured and what the URL asks; and what could not be read of it."""
-    load, engine = measured.load, measured.engine
-    if load is None or engine is None:
-        return Worksheet(measured, [], None, [], []), ""
-    fields = _fields(measured, load, engine, query)
-    by_name = {field.name: field.value for field in fields}
-    asked = Load(
-        per_s=by_name["rate"],
-        tokens_in=by_name["in"],
-        tokens_out=by_name["out"],
-        cached_share=by_name["cached"] / HUNDRED,
-    )
-    engine = msgspec.structs.replace(engine, batch=by_name["batch"])
-    nodes = int(by_name["nodes"])
-    pool = measured.pool
-    sheet = make_sheet(asked, engine, nodes=nodes, cards_per_node=pool.cards_per_node)
-    uses = [UseRow(use, place == 0) for place, use in enumerate(sheet.uses)]
-    regions = [
-        RegionRow(region, sheet, pool.cards_per_node, pool.card_hour_micro)
-        for region in measured.regions
-    ]
-    wrong = [field.label for field in fields if query.get(field.name) and field.given is None]
-    told = f"Not used, since out of bounds or no number: {', '.join(wrong)}." if wrong else ""
-    return Worksheet(measured, fields, sheet, uses, regions), told
+def _rows(made: Worksheet) -> dict[str, object]:
+    """What the tables show."""
+    sheet, pool = made.sheet, made.measured.pool
+    if sheet is None:
+        return {}
+    return {
+        "fields": [FieldRow(field) for field in made.fields],
+        "uses": [UseRow(use, place == 0) for place, use in enumerate(sheet.uses)],
+        "regions": [
+            RegionRow(region, sheet, pool.cards_per_node, pool.card_hour_micro)
+            for region in made.measured.regions
+        ],
+    }
 
 
-def _fields(
-    measured: Measured, load: Load, engine: Engine, query: Mapping[str, str]
-) -> list[Field]:
-    rows = (
-        ("rate", "Peak rate", "requests/s", 0.0, 1e6, load.per_s),
-        ("in", "Tokens in", "a request", 1.0, 1e6, load.tokens_in),
-        ("out", "Tokens out", "a request", 1.0, 1e6, load.tokens_out),
-        ("cached", "Of the prompt cached", "%", 0.0, HUNDRED, HUNDRED * load.cached_share),
-        ("batch", "Batching factor", "requests a step", 1.0, 1e5, engine.batch),
-        ("nodes", "Nodes", "ready", 0.0, 1e5, float(measured.nodes)),
-    )
-    return [Field(*row, _number(query.get(row[0], ""), row[3], row[4])) for row in rows]
-
-
-def _number(text: str, least: float, most: float) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if least <= value <= most else None
+def _unread(made: Worksheet | None) -> str:
+    if made is None or not made.unread:
+        return ""
+    named = ", ".join(field.label for field in made.unread)
+    return f"Not used, since out of bounds or no number: {named}."
 
 
 def _read(viewer: Viewer, days: int, wanted: str) -> tuple[list[Measured] | None, Measured | None]:

@@ -62,7 +62,7 @@ BILLING = "api/billing/organizations/<uuid:organization_id>"
 SEES = {STAFF: 200}
 NOT_STAFF = {OTHER_OWNER: 403}
 GRANT_PAGE = "grants/<hexid:organization_id>/<hexid:grant_id>/<slug:decision>"
-HYGIENE = "organizations/<uuid:organization_id>/hygiene"
+INSIGHTS = "api/insights/organizations/<uuid:organization_id>"
 RULES = {"rules": [], "note": ""}
 OF_ORGANIZATION = "api/organizations/<uuid:organization_id>"
 SLOS = "api/slos/organizations/<uuid:organization_id>"
@@ -298,9 +298,6 @@ ROUTES: tuple[Route, ...] = (
     R("GET", "margin.csv", Action.MARGIN_VIEW),
     R("GET", "api/billing/margin", Action.MARGIN_VIEW),
     # Insights
-    R("GET", f"api/insights/{HYGIENE}", Action.REQUEST_VIEW),
-    # Pages: fleet and routing, for staff
-    R("GET", "fleet", Action.FLEET_VIEW),
     R("GET", "insights", Action.REQUEST_VIEW),
     R("GET", "insights.csv", Action.REQUEST_VIEW),
     R("GET", "insights/stages", Action.ORGANIZATION_VIEW),
@@ -312,6 +309,12 @@ ROUTES: tuple[Route, ...] = (
     R("GET", "fleet/tokens", Action.FLEET_MANAGE),
     R("POST", "fleet/tokens", Action.FLEET_MANAGE),
     R("POST", "fleet/tokens/<hexid:token_id>/revoke", Action.FLEET_MANAGE),
+    R("GET", f"{INSIGHTS}/hygiene", Action.REQUEST_VIEW),
+    R("GET", f"{INSIGHTS}/stage-map", Action.ORGANIZATION_VIEW),
+    R("GET", f"{INSIGHTS}/comparisons", Action.ORGANIZATION_VIEW),
+    R("GET", "api/insights/capacity", Action.FLEET_VIEW),
+    # Pages: fleet and routing, for staff
+    R("GET", "fleet", Action.FLEET_VIEW),
     R("POST", "fleet/pools", Action.FLEET_MANAGE),
     R("POST", "fleet/nodes/<hexid:node_id>/models", Action.FLEET_MANAGE),
     R("POST", "fleet/nodes/<hexid:node_id>/<slug:action>", Action.FLEET_MANAGE),

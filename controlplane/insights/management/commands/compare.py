@@ -55,7 +55,9 @@ class Command(BaseCommand):
             if not 1 <= options[name.replace("-", "_")] <= most:
                 raise CommandError(f"--{name} is 1 to {most:g}.")
         with arguments_named(large="--large", small="--small"):
-            large, small = compared_models(options["large"], options["small"])
+            large, small = compared_models(
+                actor=OPERATOR, large=options["large"], small=options["small"]
+            )
         setup = Setup(
             large=large,
             small=small,
