@@ -122,6 +122,7 @@ urlpatterns = [
     path("routing/<int:version>/stop", routing_changes.routing_stop, name="routing_stop"),
     path("routing/<int:version>/discard", routing_changes.routing_discard, name="routing_discard"),
     path("members", members.member_index, name="members"),
+    path("members/second-factor", members.second_factor, name="members_second_factor"),
     path("members/invite", members.invite, name="invite"),
     path("members/<hexid:user_id>/role", members.member_role, name="member_role"),
     path("members/<hexid:user_id>/remove", members.member_remove, name="member_remove"),
