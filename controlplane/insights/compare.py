@@ -11,6 +11,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
@@ -199,13 +200,11 @@ def _ask_all(
     lock = threading.Lock()
     answers: list[Answered] = []
     failures: list[str] = []
-    first = connect()
-    first.chat(body_of(setup, manner, 0))
-    first.close()
+    with closing(connect()) as first:
+        first.chat(body_of(setup, manner, 0))
     began = monotonic_s()
 
-    def ask_on() -> None:
-        client = connect()
+    def ask_on(client: Client) -> None:
         while monotonic_s() - began < setup.seconds:
             with lock:
                 number = next(numbers, None)
@@ -222,10 +221,13 @@ def _ask_all(
                     client.close()
             with lock:
                 answers.append(answer)
-        client.close()
+
+    def ask() -> None:
+        with closing(connect()) as client:
+            ask_on(client)
 
     with ThreadPoolExecutor(manner.at_once) as threads:
-        for task in [threads.submit(ask_on) for _ in range(manner.at_once)]:
+        for task in [threads.submit(ask) for _ in range(manner.at_once)]:
             task.result()
     if not answers:
         raise Refused(failures[0] if failures else f"no answer within {setup.seconds:g} s")
