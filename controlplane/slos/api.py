@@ -11,6 +11,7 @@ from controlplane.core.api import ApiView
 from controlplane.core.api_schema import operation
 from controlplane.slos import selectors, services, shapes
 from controlplane.slos.access import changing, seeing
+from controlplane.slos.models import EVERYONE
 
 CREATED, NO_CONTENT = 201, 204
 
@@ -149,7 +150,7 @@ class OneStage(ApiView):
     @operation(body=shapes.StageBody, answer=shapes.StageJson)
     def put(self, request: Request, stage: str) -> Response:
         """Staff give a stage its owner."""
-        with changing(self.actor(), selectors.EVERYONE):
+        with changing(self.actor(), EVERYONE):
             body = self.body(shapes.StageBody)
         made = services.stage_owner_set(
             actor=self.actor(),

@@ -14,6 +14,7 @@ from controlplane.core.audit import Actor, Facts, audit_record
 from controlplane.core.permissions import Action
 from controlplane.kernel.spans import STAGES
 from controlplane.slos.access import changing
+from controlplane.slos.changes import change_words
 from controlplane.slos.channels import address_check
 from controlplane.slos.checks import Complaints, ObjectiveDraft, draft_check, owner_check, rules_of
 from controlplane.slos.models import (
@@ -69,7 +70,7 @@ def objective_update(*, actor: Actor, objective: Objective, draft: ObjectiveDraf
         after = _facts(now)
         changed = [name for name in after if before[name] != after[name]]
         if changed:
-            told = (f"{name} {before[name]} to {after[name]}" for name in changed)
+            told = (change_words(now, name, before[name], after[name]) for name in changed)
             _mark(now, ", ".join(told)[:ADDRESS_CHARS_MAX])
         _audit(actor, "objective.update", now, before=before, after=after)
     return now

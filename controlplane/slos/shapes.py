@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import datetime
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 import msgspec
 
@@ -98,8 +98,8 @@ class AlertsJson(TypedDict):
     data: list[AlertJson]
 
 
-class ObjectiveJson(TypedDict):
-    """An objective and how it stands; `burn_rates` by window in minutes, None without requests."""
+class PromiseJson(TypedDict):
+    """What an objective says."""
 
     id: str
     object: str
@@ -122,6 +122,11 @@ class ObjectiveJson(TypedDict):
     shed_priority: int | None
     stop_canary: bool
     shift_version: int | None
+
+
+class ObjectiveJson(PromiseJson):
+    """An objective and how it stands; `burn_rates` by window in minutes, None without requests."""
+
     state: str
     good: int
     total: int
@@ -192,17 +197,17 @@ def fresh_json(objective: Objective) -> ObjectiveJson:
     return objective_json(Standing(objective, {}, Count(), None, ()))
 
 
-def _promise(objective: Objective) -> Any:
+def _promise(objective: Objective) -> PromiseJson:
     names = ObjectiveDraft.__dataclass_fields__
-    fields = {name: getattr(objective, name) for name in names}
-    return {
-        **fields,
+    fields: dict[str, Any] = {name: getattr(objective, name) for name in names}
+    fields |= {
         "id": str(objective.id),
         "object": "objective",
         "project": str(objective.project) if objective.project else None,
         "runbook": runbook_path(objective.runbook),
         "version": objective.version,
     }
+    return cast(PromiseJson, fields)
 
 
 def alert_json(alert: Alert) -> AlertJson:

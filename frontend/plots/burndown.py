@@ -9,7 +9,7 @@ from typing import Any
 
 from controlplane.slos.selectors import BurnDown
 from frontend.plots.axes import Axis
-from frontend.plots.figure import Figure, Line
+from frontend.plots.figure import MARGIN, Figure, Line
 
 HUNDRED = 100.0
 MARKS_DRAWN_MAX = 12
@@ -25,6 +25,8 @@ class BurnDownFigure(Figure):
         """What the browser hands to Plotly."""
         made = super().as_json()
         layout = made["layout"]
+        # Room for the numbers above the marks.
+        layout["margin"] = {**layout["margin"], "t": 24}
         layout["shapes"] = [
             {
                 "type": "line",

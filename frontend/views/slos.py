@@ -13,6 +13,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.core.permissions import Action
 from controlplane.slos import selectors, services
+from controlplane.slos.access import changing
 from controlplane.slos.channels import signing_secret
 from controlplane.slos.checks import chosen_rules
 from controlplane.slos.models import EVERYONE
@@ -258,7 +259,7 @@ def _changes(viewer: Viewer, everyone: bool) -> bool:
 
 def _may_change(viewer: Viewer, organization: uuid.UUID) -> None:
     """Say no before a form is read; raises PermissionDenied."""
-    with services.changing(viewer.user, organization):
+    with changing(viewer.user, organization):
         return
 
 

@@ -77,8 +77,8 @@ def test_a_new_target_keeps_the_counts_and_a_new_threshold_begins_a_version(cast
     found = selectors.burn_down(actor=cast.bob, organization=cast.acme.id, objective_id=made.id)
     assert [mark.text for mark in found.marks] == [
         "made",
-        "target_ppm 990000 to 995000",
-        "threshold 500000 to 300000",
+        "target 99 % to 99.5 %",
+        "threshold 500 ms to 300 ms",
     ]
 
 
