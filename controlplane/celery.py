@@ -6,7 +6,7 @@ import django
 from celery import Celery
 from django.utils.module_loading import import_string
 
-SCHEDULED_APPS = ("core", "billing", "billing.exports", "routing", "slos", "telemetry")
+SCHEDULED_APPS = ("core", "billing", "billing.exports", "insights", "routing", "slos", "telemetry")
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 django.setup(set_prefix=False)
