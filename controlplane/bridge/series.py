@@ -7,18 +7,19 @@ change nothing. Not a store: what is flushed and over is forgotten.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from operator import add, itemgetter
+from typing import NamedTuple, TypeVar
 
-from controlplane.bridge.measured import Batch, Gaps, OwnBatch, Sheet, Times, gaps_of, times_of
+from controlplane.bridge.measured import NARROW, OWN, WIDE, Batch, Measured, Sheet, measure
 from controlplane.gateway.nodes.drafts import Drafts
 from controlplane.gateway.ports import RequestRecord
 from controlplane.kernel.gauges import ACCEPTED, DRAFTED, GAUGES
 from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.measures import (
     HEADLINES,
-    MEASURES,
-    OWN_MEASURES,
     PREEMPTED,
+    STAGE_NAMES,
+    WHOLE,
     prompt_bucket,
 )
 from controlplane.kernel.statuses import CLIENT_LEFT, FAILED_FROM
@@ -39,9 +40,14 @@ FOLDED_AT_ONCE = 16
 COUNTERS_MAX = 20_000
 MINUTES_MAX = 15
 USAGE_COUNTS = 9
+EXEMPLAR_MEASURES = (*WHOLE[:2], *STAGE_NAMES)
+OCTAVES = 64
+_EXEMPLARS = itemgetter(*map(HEADLINES.index, EXEMPLAR_MEASURES))
+_OCTAVES = tuple(OCTAVES * place for place in range(len(EXEMPLAR_MEASURES)))
 
-BatchKey = tuple[str, str, str, str, int, int]
+NarrowKey = tuple[str, str, str, str, int, int]
 Owner = tuple[str, str, str]
+Key = TypeVar("Key")
 UsageKey = tuple[str, str, str, str, str]
 
 
@@ -108,9 +114,10 @@ class Minute:
         self.dirty_usage: set[UsageKey] = set()
         self.exemplars: list[Exemplar] = []
         self.overflowed = 0
-        self._batches: dict[BatchKey, Batch] = {}
-        self._own: dict[Owner, OwnBatch] = {}
-        self._shown: dict[Owner, dict[str, int]] = {}
+        self._models: dict[str, Batch] = {}
+        self._narrow: dict[NarrowKey, Batch] = {}
+        self._own: dict[Owner, Batch] = {}
+        self._shown: dict[Owner, set[int]] = {}
         self._series = 0
 
     @property
@@ -121,23 +128,37 @@ class Minute:
     @property
     def unfolded(self) -> bool:
         """Whether requests wait to be added to their series."""
-        return bool(self._batches or self._own)
+        return bool(self._models or self._own or self._narrow)
 
     def add(self, record: RequestRecord) -> None:
         """Count one finished request."""
-        times, gaps = times_of(record.spans), gaps_of(record.inter_token_us)
-        self._add_everyone(record, times, gaps)
-        self._add_own(record, times, gaps)
+        found = measure(record)
+        heads, heads_us, rests, rests_us, _, gaps = found
+        _batch(self._models, record.model, WIDE).add(heads + rests, heads_us + rests_us, gaps)
+        narrow = (
+            record.model,
+            record.route,
+            record.pool,
+            record.region,
+            prompt_bucket(record.prompt_tokens),
+            record.status // 100,
+        )
+        _batch(self._narrow, narrow, NARROW).add(heads, heads_us, gaps)
+        if len(self._narrow) > BATCHES_MAX:
+            self._fold_narrow(*self._narrow.popitem())
+        self._add_own(record, found)
         self._add_usage(record)
 
-    def fold(self, most: int = FOLDED_AT_ONCE) -> bool:
-        """Add up to so many batches to their series; whether any are left."""
-        for _ in range(most):
-            if self._batches:
-                self._fold_everyone(*self._batches.popitem())
+    def fold(self, *, narrow: bool = True) -> bool:
+        """Add some batches to their series; whether any are left, narrow ones only if asked for."""
+        for _ in range(FOLDED_AT_ONCE):
+            if self._models:
+                self._fold_model(*self._models.popitem())
             elif self._own:
                 self._fold_own(*self._own.popitem())
-        return self.unfolded
+            elif narrow and self._narrow:
+                self._fold_narrow(*self._narrow.popitem())
+        return bool(self._models or self._own or narrow and self._narrow)
 
     def fold_all(self) -> None:
         """Add all."""
@@ -181,86 +202,58 @@ class Minute:
             histogram = group[sample.measure] = Histogram()
         histogram.record(sample.value)
 
-    def _add_everyone(self, record: RequestRecord, times: Times, gaps: Gaps | None) -> None:
-        key = (
-            record.model,
-            record.route,
-            record.pool,
-            record.region,
-            prompt_bucket(record.prompt_tokens),
-            record.status // 100,
-        )
-        batch = self._batches.get(key)
-        if batch is None:
-            if len(self._batches) >= BATCHES_MAX:
-                self._fold_everyone(*self._batches.popitem())
-            batch = self._batches[key] = Batch()
-        batch.add(record, times, gaps)
-
-    def _add_own(self, record: RequestRecord, times: Times, gaps: Gaps | None) -> None:
+    def _add_own(self, record: RequestRecord, found: Measured) -> None:
         owner = (record.organization, record.project, record.model)
         shown = self._shown.get(owner)
         if shown is None:
             if len(self._shown) >= OWNERS_MAX:
                 self.overflowed += 1
                 return
-            shown = self._shown[owner] = {}
-        batch = self._own.get(owner)
-        if batch is None:
-            batch = self._own[owner] = OwnBatch()
-        batch.add(record, gaps)
-        self._show(owner, shown, record, times)
+            shown = self._shown[owner] = set()
+        _batch(self._own, owner, OWN).add(found.own, found.heads_us[:OWN], found.gaps)
+        values = _EXEMPLARS(found.heads_us)
+        octaves = list(map(add, _OCTAVES, map(int.bit_length, values)))
+        if not shown.issuperset(octaves):
+            self._show(owner, record.request, zip(octaves, values, strict=True))
 
-    def _show(
-        self, owner: Owner, shown: dict[str, int], record: RequestRecord, times: Times
-    ) -> None:
-        """The first of a minute in its octave stands for it; the next minute's replaces it.
+    def _show(self, owner: Owner, request: bytes, found: Iterable[tuple[int, int]]) -> None:
+        """The first of a minute in its octave stands for it; the next minute's replaces it."""
+        shown = self._shown[owner]
+        for place, us in found:
+            if place not in shown and len(self.exemplars) < EXEMPLARS_MAX:
+                shown.add(place)
+                measure, octave = divmod(place, OCTAVES)
+                if us:
+                    name = EXEMPLAR_MEASURES[measure]
+                    self.exemplars.append(Exemplar(owner, name, octave, us, request))
 
-        `shown` has a bit for each octave of a measure.
-        """
-        for measure, us in (("total", record.total_us), ("ttft", record.ttft_us), *times.stages):
-            octave = us.bit_length()
-            seen = shown.get(measure, 0)
-            if seen >> octave & 1 or us < 0 or len(self.exemplars) >= EXEMPLARS_MAX:
-                continue
-            shown[measure] = seen | 1 << octave
-            self.exemplars.append(Exemplar(owner, measure, octave, us, record.request))
+    def _fold_model(self, model: str, batch: Batch) -> None:
+        for name in {model, ALL_MODELS}:
+            self._fold(SeriesKey(model=name), batch)
 
-    def _fold_everyone(self, key: BatchKey, batch: Batch) -> None:
+    def _fold_narrow(self, key: NarrowKey, batch: Batch) -> None:
         model, route, pool, region, bucket, status = key
-        wide, narrow = len(MEASURES), len(HEADLINES)
-        self._fold(SeriesKey(), wide, batch)
-        if model:
-            self._fold(SeriesKey(model=model), wide, batch)
-        self._fold(SeriesKey(model=model, prompt_bucket=bucket), narrow, batch)
-        self._fold(SeriesKey(model=model, status_class=status), narrow, batch)
+        self._fold(SeriesKey(model=model, prompt_bucket=bucket), batch)
+        self._fold(SeriesKey(model=model, status_class=status), batch)
         if route:
-            self._fold(SeriesKey(model=model, route=route), narrow, batch)
+            self._fold(SeriesKey(model=model, route=route), batch)
         if pool:
-            self._fold(SeriesKey(model=model, pool=pool), narrow, batch)
+            self._fold(SeriesKey(model=model, pool=pool), batch)
         if region:
-            self._fold(SeriesKey(model=model, region=region), narrow, batch)
+            self._fold(SeriesKey(model=model, region=region), batch)
 
-    def _fold(self, key: SeriesKey, width: int, batch: Batch) -> None:
-        sheet = self._sheet(key, width)
-        if sheet is None:
-            self.overflowed += batch.requests
-            return
-        sheet.fold(batch.heads)
-        if width == len(MEASURES):
-            sheet.fold(batch.rests)
-        sheet.fold_sums(batch.totals, batch.maxima)
-
-    def _fold_own(self, owner: Owner, batch: OwnBatch) -> None:
+    def _fold_own(self, owner: Owner, batch: Batch) -> None:
         organization, project, model = owner
         for each in (project, EVERYONE):
             for name in {model, ALL_MODELS}:
-                sheet = self._sheet(SeriesKey(organization, each, name), len(OWN_MEASURES))
-                if sheet is None:
-                    self.overflowed += batch.requests
-                    continue
-                sheet.fold(batch.counts)
-                sheet.fold_sums(batch.totals, batch.maxima)
+                self._fold(SeriesKey(organization, each, name), batch)
+
+    def _fold(self, key: SeriesKey, batch: Batch) -> None:
+        sheet = self._sheet(key, batch.sheet.width)
+        if sheet is None:
+            self.overflowed += batch.requests
+            return
+        sheet.add_sheet(batch.sheet)
 
     def _sheet(self, key: SeriesKey, width: int) -> Sheet | None:
         """Made where it is missing and there is room: what has none is in wider series alone."""
@@ -294,6 +287,13 @@ class Minute:
         counts[8] += record.captured_tokens
 
 
+def _batch(batches: dict[Key, Batch], key: Key, width: int) -> Batch:
+    batch = batches.get(key)
+    if batch is None:
+        batch = batches[key] = Batch(width)
+    return batch
+
+
 class Minutes:
     """The minutes that are not yet both over and written; `retired` gets each that is forgotten."""
 
@@ -323,9 +323,9 @@ class Minutes:
         """Record one value of now."""
         self._minute(now_s).note(sample)
 
-    def fold(self) -> bool:
-        """Add some requests to their series; whether any are left."""
-        left = [minute.fold() for minute in self._minutes.values()]
+    def fold(self, *, narrow: bool) -> bool:
+        """Add some requests to their series; whether any are left, as for a minute."""
+        left = [minute.fold(narrow=narrow) for minute in self._minutes.values()]
         return any(left)
 
     def fold_all(self) -> None:

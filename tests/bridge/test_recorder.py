@@ -341,7 +341,7 @@ def test_a_minute_of_endless_names_keeps_to_its_bounds() -> None:
     minute = Minute(0)
     for number in range(3_000):
         minute.add(make_record(model=f"model-{number}", project=uuid.uuid4().hex))
-        minute.fold(1)
+        minute.fold()
     minute.fold_all()
     assert sum(sheet.width for sheet in minute.sheets.values()) <= series.SERIES_MAX
     assert len(minute.exemplars) <= series.EXEMPLARS_MAX
@@ -365,8 +365,8 @@ def test_requests_fold_to_what_each_would_have_recorded(monkeypatch: pytest.Monk
             expected["ttft"].record(record.ttft_us)
         for gap in gaps:
             expected["inter_token"].record(gap)
-        if number % 50 == 0:
-            minute.fold(2)
+        if number % 90 == 0:
+            minute.fold()
     found = everyone(minute)["sluice-5m"]
     for name, histogram in expected.items():
         assert found[name].to_bytes() == histogram.to_bytes()
