@@ -10,6 +10,7 @@ from controlplane.kernel.measures import STAGE_NAMES
 from frontend import formats
 
 PERCENTILES = (50, 95, 99)
+SHARES = tuple(percent / 100 for percent in PERCENTILES)
 PERCENT_DEFAULT = 95
 FEW = "few"
 # Measures of which a request is kept for each octave of values.
@@ -41,8 +42,8 @@ def percentile_cells(name: str, found: Histogram | None, *, unit: bool) -> list[
     count = found.count if found else 0
     show = formats.duration if unit else formats.milliseconds
     cells = []
-    for percent in PERCENTILES:
-        value = found.percentile(percent / 100) if found else None
+    values = found.percentiles(SHARES) if found else [None] * len(PERCENTILES)
+    for percent, value in zip(PERCENTILES, values, strict=True):
         thin = formats.few(percent, count)
         title = f"of {count:,} values" + (", too few to rely on" if thin else "")
         cells.append(

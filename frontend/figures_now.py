@@ -13,11 +13,11 @@ from controlplane.telemetry.selectors import Point, SeriesQuery, series_read
 from controlplane.telemetry.tiers import step_floor
 from frontend.asked import Asked
 from frontend.filters import Segment
-from frontend.overview import EVERYONE, OWN, Beside, Overview, make_overview
+from frontend.overview import EVERYONE, Beside, Overview, make_overview
 from frontend.ranges import TimeRange
 from frontend.stage_owners import owners_now
 from frontend.stage_rows import Owner
-from frontend.tiles import Waits
+from frontend.tiles import OWN, Waits
 
 # Writers write a minute's last state some seconds after it is over.
 REREAD = timedelta(minutes=2)

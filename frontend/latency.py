@@ -15,15 +15,23 @@ from controlplane.kernel.spans import SPANS
 from controlplane.telemetry.selectors import Point
 from frontend import formats
 from frontend.asked import Asked, Choice
-from frontend.cells import PERCENTILES
+from frontend.cells import PERCENTILES, SHARES
 from frontend.ladder import Rung, ladder
 from frontend.panels import TablePanel
 from frontend.plots.axes import Axis
 from frontend.plots.figure import Figure, Line, Panel, Plot
 from frontend.plots.groups import GroupFigure
 from frontend.plots.heat import HeatMap
-from frontend.plots.stages import stacked_figure, stages_figure
-from frontend.plots.times import DASHES, before_line, percentile_lines, pick, values_of, worst
+from frontend.plots.stages import stage_figures
+from frontend.plots.times import (
+    DASHES,
+    before_line,
+    columns_of,
+    percentile_lines,
+    pick,
+    values_of,
+    worst,
+)
 from frontend.stages import LABELS, OVERHEAD, STAGE_NAMES, UNATTRIBUTED
 from frontend.tiles import merged
 
@@ -61,6 +69,7 @@ CHOICES = (
 EVERYONE = (*STAGE_NAMES, UNATTRIBUTED, OVERHEAD, "total", "ttft", "inter_token", "tokens_per_s",
             *PHASE_WORDS)  # fmt: skip
 BY_MEASURES = ("total", "ttft", "inter_token", OVERHEAD)
+SLOW_SHARES = {"half are slower": 0.5, "5 % are slower": 0.05, "1 % are slower": 0.01}
 GROUPS_MAX = 50
 NOTHING = "Nothing was recorded in this range."
 
@@ -120,9 +129,12 @@ def wanted_measures(asked: Asked) -> tuple[str, ...]:
 
 def make_latency(read: Read, asked: Asked, now: datetime) -> Latency:
     """The page's figures from what was read."""
-    everyone = merged(point.everyone for point in read.points.values())
-    before = merged(point.everyone for point in (read.before or {}).values())
     stage = asked.chosen["stage"]
+    shown = (*STAGE_NAMES, UNATTRIBUTED, "total", *layer_measures(stage))
+    everyone, before = (
+        merged((point.everyone for point in points.values()), shown)
+        for points in (read.points, read.before or {})
+    )
     return Latency(
         rungs=ladder(
             everyone, before, stage=stage, layers=layer_measures(stage), budgets=read.budgets
@@ -142,8 +154,7 @@ def _figures(read: Read, asked: Asked) -> list[Plot]:
     axis = Axis("ms", logarithmic=True)
     heat = HeatMap("heat", f"{MEASURE_WORDS[measure]}, how often", times, asked.within.step_s,
                    pick(steps, measure), axis)  # fmt: skip
-    made: list[Plot] = [heat, stages_figure(points, times, asked.percent),
-                        stacked_figure(points, times)]  # fmt: skip
+    made: list[Plot] = [heat, *stage_figures(points, times, asked.percent)]
     made.append(_phases_figure(steps, times, asked.percent))
     made.append(_bucket_figure(read.by_bucket))
     for name in ("inter_token", OVERHEAD):
@@ -175,9 +186,10 @@ def _phases_figure(steps: Mapping[datetime, Merged], times: list[datetime], perc
 
 def _bucket_figure(groups: Groups) -> GroupFigure:
     found = [groups.get(str(place), {}).get("ttft") for place in range(len(PROMPT_BUCKET_LABELS))]
+    columns = [[_milliseconds(one, share) for one in found] for share in SHARES]
     lines = [
-        Line(f"p{percent}", [_milliseconds(one, percent / 100) for one in found], "--stage-5", dash)
-        for percent, dash in zip(PERCENTILES, DASHES, strict=True)
+        Line(f"p{percent}", values, "--stage-5", dash)
+        for percent, values, dash in zip(PERCENTILES, columns, DASHES, strict=True)
     ]
     counts = [one.count if one else 0 for one in found]
     known = [place for place, count in enumerate(counts) if count]
@@ -199,14 +211,10 @@ def _bucket_figure(groups: Groups) -> GroupFigure:
 
 
 def _speed_figure(steps: Mapping[datetime, Merged], times: list[datetime]) -> Figure:
-    found = pick(steps, "tokens_per_s")
+    columns = columns_of(pick(steps, "tokens_per_s"), times, tuple(SLOW_SHARES.values()), MILLI)
     lines = [
-        Line(words, values_of(found, times, share, MILLI), "--stage-5", dash)
-        for (words, share), dash in zip(
-            (("half are slower", 0.5), ("5 % are slower", 0.05), ("1 % are slower", 0.01)),
-            DASHES,
-            strict=True,
-        )
+        Line(words, values, "--stage-5", dash)
+        for words, values, dash in zip(SLOW_SHARES, columns, DASHES, strict=True)
     ]
     least = min((v for v in lines[1].values if v is not None), default=None)
     finding = (
@@ -220,6 +228,11 @@ def _speed_figure(steps: Mapping[datetime, Merged], times: list[datetime]) -> Fi
 def _milliseconds(found: Histogram | None, share: float) -> float | None:
     value = found.percentile(share) if found else None
     return None if value is None else value / formats.US_PER_MS
+
+
+def _texts(found: Histogram | None) -> list[str]:
+    values = found.percentiles(SHARES) if found else [None] * len(SHARES)
+    return [formats.milliseconds(value) for value in values]
 
 
 def group_name(dimension: str, value: str) -> str:
@@ -240,11 +253,7 @@ def _groups_panel(groups: Groups, dimension: str) -> TablePanel:
         [
             group_name(dimension, value),
             str(_count(found)),
-            *(
-                formats.milliseconds(found[name].percentile(p / 100) if name in found else None)
-                for name in BY_MEASURES
-                for p in PERCENTILES
-            ),
+            *(text for name in BY_MEASURES for text in _texts(found.get(name))),
         ]
         for value, found in ordered
     ]

@@ -31,7 +31,6 @@ from frontend.tiles import (
 )
 
 EVERYONE = (*STAGE_NAMES, UNATTRIBUTED, OVERHEAD)
-OWN = ("total", "ttft", "inter_token")
 
 NO_POINTS: Mapping[datetime, Point] = {}
 

@@ -14,11 +14,14 @@ from controlplane.telemetry.selectors import Point, UsageSum
 from frontend import formats
 from frontend.cells import Cell, count_cell, percentile_cells
 from frontend.plots.queue import Depth
-from frontend.stages import OVERHEAD
+from frontend.stages import OVERHEAD, STAGE_NAMES, UNATTRIBUTED
 
 MICRO = 1_000_000
 HUNDRED = 100.0
 P95 = 0.95
+# The organization's own series, and those of everyone, of which a range's sums are told.
+OWN = ("total", "ttft", "inter_token")
+SUMMED = (*STAGE_NAMES, UNATTRIBUTED, OVERHEAD, DRAFTED, ACCEPTED)
 
 Merged = Mapping[str, Histogram]
 
@@ -76,20 +79,18 @@ def sums_of(points: Iterable[Point], seconds: float) -> Sums:
     for point in kept:
         usage.add(point.usage)
     return Sums(
-        everyone=merged(point.everyone for point in kept),
-        own=merged(point.own for point in kept),
+        everyone=merged((point.everyone for point in kept), SUMMED),
+        own=merged((point.own for point in kept), OWN),
         usage=usage,
         seconds=max(1.0, seconds),
     )
 
 
-def merged(parts: Iterable[Merged]) -> dict[str, Histogram]:
-    """One histogram of each measure."""
-    lists: dict[str, list[Histogram]] = {}
-    for part in parts:
-        for measure, histogram in part.items():
-            lists.setdefault(measure, []).append(histogram)
-    return {measure: merge_all(found) for measure, found in lists.items()}
+def merged(parts: Iterable[Merged], measures: Iterable[str]) -> dict[str, Histogram]:
+    """One histogram of each of these measures that was recorded."""
+    kept = list(parts)
+    lists = {measure: [part[measure] for part in kept if measure in part] for measure in measures}
+    return {measure: merge_all(found) for measure, found in lists.items() if found}
 
 
 def compared(tiles: list[Tile], before: list[Tile]) -> list[Tile]:

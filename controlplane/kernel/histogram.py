@@ -8,7 +8,9 @@ exact to the bucket; averages of percentiles are never needed.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from math import ceil, log2
 
 BUCKETS_PER_OCTAVE = 32
@@ -52,8 +54,9 @@ class Histogram:
 
     def merge(self, other: Histogram) -> None:
         """Add another histogram's counts to this one; order never matters."""
+        buckets = self.buckets
         for index, count in other.buckets.items():
-            self.buckets[index] = self.buckets.get(index, 0) + count
+            buckets[index] = buckets.get(index, 0) + count
         self.zeros += other.zeros
         self.total += other.total
         self.maximum = max(self.maximum, other.maximum)
@@ -78,18 +81,20 @@ class Histogram:
 
     def percentile(self, share: float) -> float | None:
         """Value at rank `share` (0..1], nearest rank; None when empty."""
-        count = self.count
+        return self.percentiles((share,))[0]
+
+    def percentiles(self, shares: Sequence[float]) -> list[float | None]:
+        """Several at once, which is much cheaper than one by one."""
+        indexes = sorted(self.buckets)
+        # How many values are at most in each bucket, the zero bucket first.
+        seen = list(accumulate(map(self.buckets.__getitem__, indexes), initial=self.zeros))
+        count = seen[-1]
         if count == 0:
-            return None
-        rank = max(1, ceil(share * count))
-        seen = self.zeros
-        if rank <= seen:
-            return 0.0
-        for index in sorted(self.buckets):
-            seen += self.buckets[index]
-            if seen >= rank:
-                return min(_middle(index), self.maximum)
-        return self.maximum
+            return [None] * len(shares)
+        places = [bisect_left(seen, max(1, ceil(share * count))) for share in shares]
+        return [
+            min(_middle(indexes[place - 1]), self.maximum) if place else 0.0 for place in places
+        ]
 
     def to_bytes(self) -> bytes:
         """Compact form for storage; `from_bytes` restores it exactly."""

@@ -13,7 +13,7 @@ from typing import Any
 
 # Labels within a decade: the fewer decades, the more.
 COARSE, MIDDLE, FINE = (1.0,), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0)
-COARSE_FROM, MIDDLE_FROM = 2.5, 0.7
+COARSE_FROM, MIDDLE_FROM = 2.5, 0.4
 PADDING = 0.03
 
 

@@ -17,7 +17,7 @@ from frontend.plots.figure import plain_layout
 # Four rows to an octave: 19 % apart, as fine as a row of a few pixels can show.
 ROWS_PER_OCTAVE = 4
 BUCKETS_PER_ROW = BUCKETS_PER_OCTAVE // ROWS_PER_OCTAVE
-ROWS_MAX = 64
+ROWS_MAX = 128
 # Shares of the greatest count and the colours there: few values must be seen beside many.
 SCALE = (
     (0.0, "--heat-1"),
@@ -84,17 +84,16 @@ class HeatMap:
 
     def rows(self) -> list[list[str]]:
         """One line for each cell that has any values, oldest first."""
-        return [
-            [
-                at.strftime("%Y-%m-%d %H:%M:%S"),
-                f"{self._edge(row):.6g}",
-                f"{self._edge(row + 1):.6g}",
-                str(self.counts[at][row]),
+        texts = {row: f"{self._edge(row):.6g}" for row in (*self.bands, self.bands.stop)}
+        made = []
+        for at in sorted(self.counts):
+            rows, time = self.counts[at], at.strftime("%Y-%m-%d %H:%M:%S")
+            made += [
+                [time, texts[row], texts[row + 1], str(rows[row])]
+                for row in self.bands
+                if row in rows
             ]
-            for at in sorted(self.counts)
-            for row in self.bands
-            if row in self.counts[at]
-        ]
+        return made
 
     def as_json(self) -> dict[str, Any]:
         """What the browser hands to Plotly: edges of cells, not their middles."""

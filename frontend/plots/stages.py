@@ -9,7 +9,7 @@ from controlplane.telemetry.selectors import Point
 from frontend import formats
 from frontend.plots.axes import Axis
 from frontend.plots.figure import Figure, Line
-from frontend.plots.times import pick, values_of
+from frontend.plots.times import columns_of, pick
 from frontend.stages import LABELS, STAGE_NAMES, UNATTRIBUTED
 
 NOTHING = "Nothing was recorded in this range."
@@ -18,7 +18,19 @@ NONE = "--stage-none"
 
 def stages_figure(points: dict[datetime, Point], times: Sequence[datetime], percent: int) -> Figure:
     """One percentile of each, on a logarithmic axis."""
-    lines = _lines(points, times, percent)
+    (lines,) = _lines(points, times, (percent / 100,))
+    return _percentile_figure(lines, times, percent)
+
+
+def stage_figures(
+    points: dict[datetime, Point], times: Sequence[datetime], percent: int
+) -> list[Figure]:
+    """The same, and the medians stacked, from one walk over the histograms."""
+    lines, medians = _lines(points, times, (percent / 100, 0.5))
+    return [_percentile_figure(lines, times, percent), _stacked_figure(medians, times)]
+
+
+def _percentile_figure(lines: list[Line], times: Sequence[datetime], percent: int) -> Figure:
     tops = [(max((v for v in line.values if v is not None), default=0.0), line) for line in lines]
     top, slowest = max(tops, key=lambda pair: pair[0])
     finding = (
@@ -32,9 +44,7 @@ def stages_figure(points: dict[datetime, Point], times: Sequence[datetime], perc
     return Figure("stages", f"Stages over time, p{percent}", finding, times, lines, axis)
 
 
-def stacked_figure(points: dict[datetime, Point], times: Sequence[datetime]) -> Figure:
-    """Medians of all, one upon the other."""
-    lines = _lines(points, times, 50)
+def _stacked_figure(lines: list[Line], times: Sequence[datetime]) -> Figure:
     most = max((sum(v or 0 for v in each) for each in zip(*(line.values for line in lines),
                 strict=True)), default=0.0)  # fmt: skip
     finding = (
@@ -48,15 +58,18 @@ def stacked_figure(points: dict[datetime, Point], times: Sequence[datetime]) -> 
     return Figure("stacked", title, finding, times, lines, Axis("ms"), stacked=True)
 
 
-def _lines(points: dict[datetime, Point], times: Sequence[datetime], percent: int) -> list[Line]:
+def _lines(
+    points: dict[datetime, Point], times: Sequence[datetime], shares: Sequence[float]
+) -> list[list[Line]]:
+    """The lines of all stages, once for each share."""
     steps = {at: point.everyone for at, point in points.items()}
-    lines = [
-        Line(
-            f"{number} {LABELS[name]}",
-            values_of(pick(steps, name), times, percent / 100),
-            f"--stage-{number}",
-        )
+    looks = [
+        (name, f"{number} {LABELS[name]}", f"--stage-{number}", "solid")
         for number, name in enumerate(STAGE_NAMES, start=1)
     ]
-    rest = values_of(pick(steps, UNATTRIBUTED), times, percent / 100)
-    return [*lines, Line("Unattributed", rest, NONE, "dot")]
+    made: list[list[Line]] = [[] for _ in shares]
+    for name, words, color, dash in [*looks, (UNATTRIBUTED, "Unattributed", NONE, "dot")]:
+        columns = columns_of(pick(steps, name), times, shares)
+        for lines, values in zip(made, columns, strict=True):
+            lines.append(Line(words, values, color, dash))
+    return made

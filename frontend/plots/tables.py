@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from django.utils.html import escape
+from html import escape
+
 from django.utils.safestring import SafeString, mark_safe
 
 from frontend.formats import MISSING

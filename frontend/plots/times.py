@@ -7,7 +7,7 @@ from datetime import datetime
 
 from controlplane.kernel.histogram import Histogram
 from frontend import formats
-from frontend.cells import PERCENTILES
+from frontend.cells import PERCENTILES, SHARES
 from frontend.plots.figure import Line
 
 Histograms = Mapping[datetime, Histogram]
@@ -15,18 +15,12 @@ DASHES = ("solid", "dash", "dot")
 BEFORE = "--muted"
 
 
-def percentile_line(
-    found: Histograms, times: Sequence[datetime], percent: int, color: str, dash: str = "solid"
-) -> Line:
-    """One percentile of microseconds, in milliseconds; a gap where nothing was recorded."""
-    return Line(f"p{percent}", values_of(found, times, percent / 100), color, dash)
-
-
 def percentile_lines(found: Histograms, times: Sequence[datetime], color: str) -> list[Line]:
     """p50, p95 and p99 of one thing: one colour, and a dash each."""
+    columns = columns_of(found, times, SHARES)
     return [
-        percentile_line(found, times, percent, color, dash)
-        for percent, dash in zip(PERCENTILES, DASHES, strict=True)
+        Line(f"p{percent}", values, color, dash)
+        for percent, values, dash in zip(PERCENTILES, columns, DASHES, strict=True)
     ]
 
 
@@ -42,11 +36,22 @@ def values_of(
     found: Histograms, times: Sequence[datetime], share: float, unit: float = formats.US_PER_MS
 ) -> list[float | None]:
     """A percentile at each time, in so many of the recorded unit."""
-    values = []
+    return columns_of(found, times, (share,), unit)[0]
+
+
+def columns_of(
+    found: Histograms,
+    times: Sequence[datetime],
+    shares: Sequence[float],
+    unit: float = formats.US_PER_MS,
+) -> list[list[float | None]]:
+    """Several percentiles at each time, a list of values for each of them."""
+    columns: list[list[float | None]] = [[] for _ in shares]
     for at in times:
-        value = found[at].percentile(share) if at in found else None
-        values.append(None if value is None else value / unit)
-    return values
+        values = found[at].percentiles(shares) if at in found else [None] * len(shares)
+        for column, value in zip(columns, values, strict=True):
+            column.append(None if value is None else value / unit)
+    return columns
 
 
 def pick(

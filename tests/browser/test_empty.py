@@ -99,8 +99,6 @@ def test_the_keyboard_reaches_everything_in_order(site: Site, watch: Watch) -> N
         "SLOs",
         "Stages",
         "Insights",
-        "SLOs",
-        "Stages",
         "Keys",
         "Playground",
         "Templates",

@@ -17,20 +17,35 @@ from controlplane.tenants.services import project_create
 from tests.browser.site import Site, elsewhere
 from tests.browser.watch import DESK, PHONE, Watch, serious_findings, wider_than_screen
 
-CHARTS = ("stages", "ttft", "queue", "priorities", "oldest", "cache")
+CHARTS = {
+    "/": ("traffic", "total", "stages", "ttft", "queue", "priorities", "oldest", "cache"),
+    "/latency": (
+        "heat",
+        "stages",
+        "stacked",
+        "phases",
+        "buckets",
+        "inter_token",
+        "overhead",
+        "speed",
+    ),
+    "/cache": ("cache", "tokens"),
+}
 RANGE = "range=6h"
 KEY_TRIES_MAX = 50
 KEY_WAIT_MS = 200
 
 
-def _drawn(page: Page) -> None:
-    for name in CHARTS:
+def _drawn(page: Page, path: str = "/") -> None:
+    for name in CHARTS[path]:
         expect(page.locator(f"#plot-{name} .main-svg").first).to_be_visible(timeout=20_000)
 
 
 def _paths(site: Site) -> list[str]:
     return [
         f"/?{RANGE}",
+        f"/latency?{RANGE}&stage=s5_infer&by=route",
+        f"/cache?{RANGE}&by=model&compare=previous",
         f"/requests?{RANGE}",
         f"/requests/{site.requests[-1].hex}?{RANGE}",
         "/keys",
@@ -47,8 +62,9 @@ def test_pages_are_accessible_and_fit(
     page = watch.sign_in(site, size=size, dark=dark)
     for path in _paths(site):
         page.goto(path)
-        if path.startswith("/?"):
-            _drawn(page)
+        bare = path.partition("?")[0]
+        if bare in CHARTS:
+            _drawn(page, bare)
         assert serious_findings(page) == [], path
         assert wider_than_screen(page) <= 0, path
 
@@ -60,11 +76,12 @@ def test_a_phone_shows_which_of_the_many_pages_is_open(site: Site, watch: Watch)
         expect(page.locator(".nav [aria-current]")).to_be_in_viewport(ratio=0.9)
 
 
-def test_charts_are_local_and_cannot_be_sent_anywhere(site: Site, watch: Watch) -> None:
+@pytest.mark.parametrize("path", CHARTS)
+def test_charts_are_local_and_cannot_be_sent_anywhere(site: Site, watch: Watch, path: str) -> None:
     page = watch.sign_in(site)
-    page.goto(f"/?{RANGE}")
-    _drawn(page)
-    for name in CHARTS:
+    page.goto(f"{path}?{RANGE}")
+    _drawn(page, path)
+    for name in CHARTS[path]:
         context = page.evaluate(
             "(name) => { const c = document.getElementById(`plot-${name}`)._context;"
             " return [c.showSendToCloud, c.plotlyServerURL, c.displaylogo, c.displayModeBar]; }",
@@ -73,7 +90,7 @@ def test_charts_are_local_and_cannot_be_sent_anywhere(site: Site, watch: Watch) 
         assert context == [False, "", False, False]
         page.locator(f"figure:has(#plot-{name}) summary").click()
         assert page.locator(f"figure:has(#plot-{name}) tbody tr").count() > 5
-    page.locator("#plot-ttft").hover(position={"x": 400, "y": 150})
+    page.locator(f"#plot-{CHARTS[path][0]}").hover(position={"x": 400, "y": 150})
 
 
 def test_a_chart_can_be_taken_away(site: Site, watch: Watch) -> None:
@@ -86,6 +103,38 @@ def test_a_chart_can_be_taken_away(site: Site, watch: Watch) -> None:
     with page.expect_download() as table:
         page.get_by_role("link", name="CSV of Time to first token").click()
     assert table.value.suggested_filename == "sluice-ttft.csv"
+
+
+def test_the_keyboard_opens_a_stage_and_takes_a_picture_of_the_heat_map(
+    site: Site, watch: Watch
+) -> None:
+    page = watch.sign_in(site)
+    page.goto(f"/latency?{RANGE}&compare=previous")
+    page.get_by_role("link", name="5 Inference").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile("stage=s5_infer"))
+    expect(page.locator(".ladder tr.layer")).to_have_count(4)
+    page.get_by_role("link", name="Region").press("Enter")
+    page.wait_for_url(re.compile("by=region"))
+    expect(page.locator("#groups tbody th")).to_have_text("local")
+    page.get_by_label("Of", exact=True).select_option("ttft")
+    page.wait_for_url(re.compile("measure=ttft"))
+    assert "stage=s5_infer" in page.url and "compare=previous" in page.url
+    _drawn(page, "/latency")
+    with page.expect_download() as picture:
+        page.get_by_role("button", name="PNG of Time to first token, how often").press("Enter")
+    assert picture.value.suggested_filename == "sluice-heat.png"
+    with page.expect_download() as table:
+        page.get_by_role("link", name="CSV of the stage waterfall").press("Enter")
+    assert "prefill," in table.value.path().read_text()
+
+
+def test_a_percentile_leads_to_a_request_that_took_so_long(site: Site, watch: Watch) -> None:
+    page = watch.sign_in(site)
+    page.goto(f"/?{RANGE}")
+    page.locator("a.exemplar", has=page.locator("[data-cell='ttft.p95']")).press("Enter")
+    page.wait_for_url(re.compile(r"/requests(/[0-9a-f]{32})?\?"))
+    expect(page.locator("main")).to_contain_text("tiny")
 
 
 def test_live_figures_follow_traffic_within_seconds_and_can_be_paused(
