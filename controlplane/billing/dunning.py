@@ -46,7 +46,12 @@ class Standing:
         """What is still owed; below zero where more came in than was owed."""
         if self.invoice.kind != DocumentKind.INVOICE:
             return 0
-        return self.invoice.total_cents - self.paid_cents - self.credited_cents
+        return self.invoice.asked_cents - self.paid_cents - self.credited_cents
+
+    @property
+    def left_over_cents(self) -> int:
+        """What came in or was given back beyond what was owed: kept for later invoices."""
+        return max(0, -self.open_cents)
 
     @cached_property
     def stage(self) -> Stage:
@@ -68,7 +73,8 @@ class Standing:
             return "issued"
         if self.credited_cents and self.credited_cents >= self.invoice.total_cents:
             return "credited"
-        return "paid" if self.paid_cents or self.invoice.prepaid_nano else "nothing due"
+        paid = self.paid_cents or self.invoice.prepaid_nano or self.invoice.carried_cents
+        return "paid" if paid else "nothing due"
 
 
 def worst(standings: Iterable[Standing]) -> Stage:

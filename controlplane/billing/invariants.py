@@ -16,6 +16,7 @@ from django.db.backends.utils import CursorWrapper
 from controlplane.billing.closes import close_breach
 from controlplane.billing.invariants_books import (
     BOOKED,
+    CARRIED,
     DAYS,
     FORGED,
     GIVEN_BACK,
@@ -182,7 +183,7 @@ class Verifier:
     def _check_books(self, balance: Finding, priced: Finding) -> None:
         """Wallets, journal and budgets' terms; the hours, day by day."""
         balance.checked += self._count(BOOKED)
-        for query in (WALLETS, TERMS, REVERSED, GIVEN_BACK):
+        for query in (WALLETS, TERMS, REVERSED, GIVEN_BACK, CARRIED):
             self._each(balance, query)
         for (day,) in self._rows(DAYS):
             end = day + timedelta(days=1)

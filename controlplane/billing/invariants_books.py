@@ -75,6 +75,19 @@ GIVEN_BACK = """
     ) AS b
     WHERE b.credited > 0 AND s.reversed + s.taken + b.credited > b.charged
 """
+CARRIED = """
+    SELECT 'invoices of ' || organization || ' carry on more than was left over of them' FROM (
+        SELECT i.organization, sum(i.carried_cents) AS carried,
+               sum(greatest(0, coalesce(p.cents, 0) + coalesce(n.cents, 0) + i.carried_cents
+                               - i.total_cents)) AS left_over
+        FROM invoices i
+        LEFT JOIN (SELECT invoice_id AS id, sum(amount_cents) AS cents FROM payments
+                   GROUP BY 1) AS p ON p.id = i.id
+        LEFT JOIN (SELECT corrects_id AS id, sum(total_cents) AS cents FROM invoices
+                   WHERE kind = 'credit_note' GROUP BY 1) AS n ON n.id = i.id
+        WHERE i.kind = 'invoice' GROUP BY i.organization
+    ) AS o WHERE carried > left_over
+"""
 FORGED = """
     SELECT 'entry ' || id || ' is not as it was booked' FROM journal_entries
     WHERE payload_hash <> sha256(convert_to(json_build_array(

@@ -1,6 +1,7 @@
 """A document as a CSV file: one row per line, then what was prepaid, rounding, tax and total.
 
-Amounts add up: the rows before the total come to it exactly.
+Amounts add up: the rows before the total come to it exactly. Where credit is carried over, two more
+follow: that, and what is due.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from controlplane.billing.exports.cells import (
 )
 from controlplane.billing.invoice_lines import NANO_PER_CENT, lines_read
 from controlplane.billing.invoice_models import DocumentKind, Invoice
-from controlplane.billing.invoice_text import line_words, tax_words
+from controlplane.billing.invoice_text import CARRIED, line_words, tax_words
 from controlplane.kernel.money import PICO_PER_NANO
 
 COLUMNS = (
     Column("document", Cell.TEXT, "number of the document"),
     Column("period", Cell.TEXT, "month of the charges, by UTC"),
     Column("line", Cell.NUMBER, "position; nothing for sums"),
-    Column("kind", Cell.TEXT, "usage, correction, rounding, prepaid, cents, tax or total"),
+    Column("kind", Cell.TEXT, "usage, correction, rounding, prepaid, cents or another sum"),
     Column("project_id", Cell.TEXT, "whose usage it is"),
     Column("project", Cell.FREE, "its name when the document was issued"),
     Column("model", Cell.FREE, "of usage"),
@@ -60,6 +61,9 @@ def _rows(document: Invoice) -> Iterator[list[Value]]:
     if document.tax_basis_points:
         yield _sum(document, "tax", tax_words(document), document.tax_cents * NANO_PER_CENT)
     yield _sum(document, "total", "Total", document.total_cents * NANO_PER_CENT)
+    if document.carried_cents:
+        yield _sum(document, "carried", CARRIED, -document.carried_cents * NANO_PER_CENT)
+        yield _sum(document, "due", "Due", document.asked_cents * NANO_PER_CENT)
 
 
 def _sum(document: Invoice, kind: str, words: str, nano: int) -> list[Value]:

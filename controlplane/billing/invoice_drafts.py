@@ -26,6 +26,7 @@ from controlplane.billing.invoice_lines import (
     sum_pico,
 )
 from controlplane.billing.invoice_models import BillingProfile, DocumentKind, Invoice
+from controlplane.billing.invoices_selectors import left_over_cents
 from controlplane.billing.models import POSTING_KINDS, EntryKind, JournalEntry, Transfer
 from controlplane.billing.periods import Period
 from controlplane.billing.services import BOOKED_DAYS_MAX, ID_MARGIN
@@ -71,7 +72,7 @@ def invoice_draft(*, actor: Actor, organization_id: uuid.UUID, period: Period) -
     numbered = [msgspec.structs.replace(line, position=at) for at, line in enumerate(lines, 1)]
     owed = sum_pico(numbered) != 0 or not wallet_nano
     kind = DocumentKind.INVOICE if owed else DocumentKind.STATEMENT
-    return document_make(
+    made = document_make(
         organization_id=organization_id,
         kind=kind,
         period=period.name,
@@ -79,6 +80,19 @@ def invoice_draft(*, actor: Actor, organization_id: uuid.UUID, period: Period) -
         profile=profile or BillingProfile(organization=organization_id),
         name=name,
     )
+    with organization_scope([organization_id]):
+        credit_carry(made)
+    return made
+
+
+def credit_carry(made: Invoice) -> None:
+    """Take what is left over of earlier invoices off an unsaved one; inside its scope.
+
+    On the ledger nothing moves: both are on the account of what the customer owes.
+    """
+    if made.kind == DocumentKind.INVOICE:
+        left = left_over_cents(made.organization)
+        made.carried_cents = max(0, min(made.total_cents, left))
 
 
 def document_make(
@@ -118,6 +132,8 @@ def document_make(
 def document_digest(document: Invoice) -> bytes:
     """SHA-256 over all that the document says but for its number, which the database gives."""
     said = {name: getattr(document, name) for name in _SAID}
+    if document.carried_cents:
+        said["carried_cents"] = document.carried_cents
     said["dates"] = [document.issued_on.isoformat(), document.due_on.isoformat()]
     said["organization"] = document.organization.hex
     return sha256(msgspec.json.encode(said, order="deterministic")).digest()

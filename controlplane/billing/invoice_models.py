@@ -79,8 +79,9 @@ class Invoice(BaseModel):
 
     `lines` are `invoice_lines.Line` as JSON, amounts in pico-USD. `subtotal_nano` is their sum, to
     the nano-USD what the ledger has; `prepaid_nano` of it was paid from the wallet. The rest in
-    whole cents is `net_cents`, tax comes on top. A credit note's figures are positive: they are
-    what it gives back of the document that it `corrects`.
+    whole cents is `net_cents`, tax comes on top. `carried_cents` of it was there already: what had
+    been paid or given back of earlier invoices beyond what they asked for. A credit note's figures
+    are positive: they are what it gives back of the document that it `corrects`.
     """
 
     organization = models.UUIDField()
@@ -97,6 +98,7 @@ class Invoice(BaseModel):
     net_cents = models.BigIntegerField()
     tax_cents = models.BigIntegerField()
     total_cents = models.BigIntegerField()
+    carried_cents = models.BigIntegerField(default=0)
     tax_basis_points = models.SmallIntegerField()
     tax_jurisdiction = models.CharField(max_length=JURISDICTION_CHARS_MAX, blank=True)
     corrects = models.ForeignKey(
@@ -121,6 +123,12 @@ class Invoice(BaseModel):
             models.CheckConstraint(
                 condition=models.Q(total_cents=models.F("net_cents") + models.F("tax_cents")),
                 name="invoice_total_is_net_and_tax",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(carried_cents=0)
+                | models.Q(kind="invoice", carried_cents__gt=0)
+                & models.Q(carried_cents__lte=models.F("total_cents")),
+                name="invoice_carries_at_most_its_total",
             ),
             models.CheckConstraint(
                 condition=models.Q(kind="credit_note", corrects__isnull=False)
@@ -148,7 +156,12 @@ class Invoice(BaseModel):
     @property
     def due_cents(self) -> int:
         """What it asks for when it is issued; an invoice below zero asks for nothing."""
-        return max(0, self.total_cents) if self.kind == DocumentKind.INVOICE else 0
+        return max(0, self.asked_cents) if self.kind == DocumentKind.INVOICE else 0
+
+    @property
+    def asked_cents(self) -> int:
+        """The last sum on it: its total, less what was carried over to it."""
+        return self.total_cents - self.carried_cents
 
 
 class GrantKind(models.TextChoices):

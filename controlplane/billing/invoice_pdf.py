@@ -17,6 +17,7 @@ from fpdf.fonts import TTFFont
 from controlplane.billing.invoice_lines import Line, LineKind, lines_read, sum_pico
 from controlplane.billing.invoice_models import DocumentKind, Invoice
 from controlplane.billing.invoice_text import (
+    CARRIED,
     TITLES,
     cents_text,
     due_words,
@@ -169,6 +170,8 @@ class _Sheet(FPDF):
             rows.append(("Net", cents_text(document.net_cents)))
             if document.tax_basis_points:
                 rows.append((tax_words(document), cents_text(document.tax_cents)))
+            if document.carried_cents:
+                rows.append((CARRIED, cents_text(-document.carried_cents)))
         if self.get_y() + len(rows) * ROW + TOTALS_HEIGHT > BOTTOM:
             self.add_page()
         y = self.get_y()
@@ -178,8 +181,7 @@ class _Sheet(FPDF):
             y += ROW
         self._rule(y + 0.8, left=112)
         self._say(112, y + 3, due_words(document)[0], BOLD)
-        shown = document.due_cents or document.total_cents
-        due = 0 if document.kind == DocumentKind.STATEMENT else shown
+        due = 0 if document.kind == DocumentKind.STATEMENT else document.asked_cents
         self._say_right(RIGHT, y + 3, f"USD {cents_text(due)}", DUE)
         self.set_xy(LEFT, y + 14)
         self.set_font(FONT, "", BODY)

@@ -12,6 +12,7 @@ from controlplane.kernel.money import nano_from_usd
 PICO_PLACES = 12
 UNIT_PLACES = 6
 CENTS_PER_USD = 100
+CARRIED = "Credit carried over from earlier invoices"
 TITLES = {
     DocumentKind.INVOICE: "Invoice",
     DocumentKind.STATEMENT: "Statement",
@@ -77,4 +78,6 @@ def due_words(document: Invoice) -> tuple[str, str]:
         return "Given back", "It is set off against what is owed."
     if document.total_cents <= 0:
         return "Total", "Nothing is due; what is below zero is kept as credit."
+    if document.asked_cents == 0:
+        return "Due", "Nothing is due: credit carried over covers all of it."
     return "Due", f"Please pay by {document.due_on.isoformat()} and name {document.title}."

@@ -15,7 +15,13 @@ from django.db import IntegrityError, connection, transaction
 from psycopg.errors import UniqueViolation
 
 from controlplane.billing import accounts
-from controlplane.billing.invoice_drafts import OWN, document_digest, invoice_draft
+from controlplane.billing.grants import one_at_a_time
+from controlplane.billing.invoice_drafts import (
+    OWN,
+    credit_carry,
+    document_digest,
+    invoice_draft,
+)
 from controlplane.billing.invoice_lines import NANO_PER_CENT
 from controlplane.billing.invoice_models import (
     ADDRESS_CHARS_MAX,
@@ -54,6 +60,9 @@ def invoice_issue(*, actor: Actor, organization_id: uuid.UUID, period: Period) -
     if not made.lines:
         raise ValidationError({"period": f"Nothing was charged in {period.name}."})
     with organization_scope([organization_id]):
+        # Two invoices at once, of two months, do not both carry the same on.
+        one_at_a_time(organization_id)
+        credit_carry(made)
         document_keep(actor, made)
         _book_rounding(actor, made)
         _book_tax(actor, made)
@@ -82,6 +91,7 @@ def document_keep(actor: Actor, made: Invoice) -> None:
             "number": made.title,
             "period": made.period,
             "total_cents": made.total_cents,
+            "carried_cents": made.carried_cents,
             "subtotal_nano": made.subtotal_nano,
             "digest": made.digest.hex(),
             "reason": made.reason,

@@ -34,6 +34,7 @@ from controlplane.billing.invoices_json import (
 )
 from controlplane.billing.invoices_selectors import (
     billing_profile,
+    credit_cents,
     invoice_get,
     invoice_list,
     open_invoices,
@@ -220,6 +221,7 @@ class OrganizationStanding(MoneyView):
         body: StandingJson = {
             "stage": worst(found).words,
             "open_cents": sum(each.open_cents for each in found),
+            "credit_cents": credit_cents(actor=self.actor(), organization_id=organization_id),
             "invoices": [invoice_json(each) for each in found],
         }
         return Response(body)

@@ -30,6 +30,7 @@ class InvoiceJson(TypedDict):
     net_cents: int
     tax_cents: int
     total_cents: int
+    carried_cents: int
     tax_basis_points: int
     tax_jurisdiction: str
     paid_cents: int
@@ -83,10 +84,11 @@ class WholeInvoiceJson(InvoiceJson, SaidJson):
 
 
 class StandingJson(TypedDict):
-    """Where an organization stands: its worst open invoice, and all that is open."""
+    """Where it stands: its worst open invoice, all that is open, and what is left over."""
 
     stage: str
     open_cents: int
+    credit_cents: int
     invoices: list[InvoiceJson]
 
 
@@ -120,6 +122,7 @@ def invoice_json(standing: Standing) -> InvoiceJson:
         "net_cents": invoice.net_cents,
         "tax_cents": invoice.tax_cents,
         "total_cents": invoice.total_cents,
+        "carried_cents": invoice.carried_cents,
         "tax_basis_points": invoice.tax_basis_points,
         "tax_jurisdiction": invoice.tax_jurisdiction,
         "paid_cents": standing.paid_cents,

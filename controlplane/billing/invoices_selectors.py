@@ -54,6 +54,20 @@ def open_invoices(*, actor: Actor, organization_id: uuid.UUID) -> list[Standing]
     return [standing for standing in found if standing.open_cents > 0]
 
 
+def credit_cents(*, actor: Actor, organization_id: uuid.UUID) -> int:
+    """What is left over of its invoices, and is taken off the next one."""
+    may_see_money(actor, organization_id)
+    with organization_scope([organization_id]):
+        return left_over_cents(organization_id)
+
+
+def left_over_cents(organization_id: uuid.UUID) -> int:
+    """The same inside the organization's scope: what was left over, less what was carried on."""
+    rows = Invoice.objects.filter(organization=organization_id, kind=DocumentKind.INVOICE)
+    found = _standings(rows.defer("lines").order_by("-id")[:OPEN_MAX])
+    return sum(each.left_over_cents - each.invoice.carried_cents for each in found)
+
+
 def invoice_get(*, actor: Actor, organization_id: uuid.UUID, invoice_id: uuid.UUID) -> Invoice:
     """One document; raises DoesNotExist for those of others."""
     may_see_money(actor, organization_id)

@@ -27,6 +27,7 @@ from controlplane.billing.invoices import (
 from controlplane.billing.invoices_api import FILES, file_answer
 from controlplane.billing.invoices_selectors import (
     billing_profile,
+    credit_cents,
     invoice_found,
     invoice_get,
     invoice_list,
@@ -77,6 +78,8 @@ def invoice_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "stage": worst(still_open),
         "open_nano": sum(one.open_cents for one in still_open) * NANO_PER_CENT,
         "open_count": len(still_open),
+        "credit_nano": NANO_PER_CENT
+        * credit_cents(actor=viewer.user, organization_id=organization),
         "this_month": period_of(datetime.now(UTC)).name,
         "months": [month for month in months if month not in issued],
         "profile": billing_profile(actor=viewer.user, organization_id=organization),
