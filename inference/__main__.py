@@ -20,6 +20,7 @@ from typing import Any
 
 import uvloop
 
+from inference import logs
 from inference.engines.base import Engine, ModelError
 from inference.engines.table import ENGINE_OPTIONS, ENGINES, EngineEntry, EngineOption
 from inference.node.assets import Assets, ModelAssets, NoAssets
@@ -39,7 +40,6 @@ log = logging.getLogger("inference")
 
 EXIT_MODEL = 1
 EXIT_USAGE = 2
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 # They tell of every connection, and of every request with its URL.
 LOUD_LOGGERS = ("websockets", "httpx2", "httpcore2")
 
@@ -90,6 +90,8 @@ def parser() -> argparse.ArgumentParser:
         help="load the model, make one token, print what it is, and end")  # fmt: skip
     add("--log-level", choices=("DEBUG", "INFO", "WARNING", "ERROR"), default="INFO",
         help="logs go to standard error (default: INFO)")  # fmt: skip
+    add("--log-format", choices=logs.FORMATS, default="plain",
+        help="json: one object a line (default: plain)")  # fmt: skip
     _add_node_options(made.add_argument_group("node options"))
     shared = made.add_argument_group("options of several engines")
     groups = {name: made.add_argument_group(f"the {name} engine") for name in ENGINES}
@@ -241,7 +243,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # reads this once, when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     args = parser().parse_args(argv)
-    logging.basicConfig(level=args.log_level, format=LOG_FORMAT, stream=sys.stderr)
+    logs.set_up(args.log_level, args.log_format)
     for name in LOUD_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
     try:

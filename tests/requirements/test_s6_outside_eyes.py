@@ -11,6 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 from django.conf import settings
+from django.test import Client
 from prometheus_client.parser import text_string_to_metric_families
 
 from controlplane.blueprint.demo import MODEL
@@ -18,6 +19,7 @@ from controlplane.bridge.metrics import SERIES_MAX
 from controlplane.kernel.spans import SPANS, STAGES
 from tests.product.traffic import PROMPT_TOKENS, Answer, ask, make_body, open_client
 from tests.support.collector import Collector, Taken, running_collector
+from tests.support.dashboards import asked_for, offered
 from tests.support.people import demo_admin
 from tests.support.product import Plan, Product, running_product, wait_for
 from tests.support.servers import Servers
@@ -29,6 +31,7 @@ UNSAMPLED = "5bf92f3577b34da6a3ce929d0e0e4736"
 PROMPT_SECRET, HEADER_SECRET = "umbrella-orchard-prompt", "umbrella-orchard-header"
 KEY_SECRET = "umbrellaorchardkey"
 SERVER = 2
+TOKEN = {"authorization": f"Bearer {settings.METRICS_TOKEN}"}
 
 Figures = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -69,13 +72,17 @@ def total(figures: Figures, name: str, **labels: str) -> float:
     return sum(value for (each, own), value in figures.items() if each == name and wanted <= own)
 
 
-def scrape(product: Product) -> Figures:
+def page(product: Product) -> str:
     """The gateway's page, as Prometheus gets it."""
-    headers = {"authorization": f"Bearer {settings.METRICS_TOKEN}"}
-    answer = httpx2.get(f"{product.urls[0]}/metrics", headers=headers)
+    answer = httpx2.get(f"{product.urls[0]}/metrics", headers=TOKEN)
     assert answer.status_code == 200, answer.text
     assert len(answer.text.splitlines()) < SERIES_MAX
-    return read(answer.text)
+    return answer.text
+
+
+def scrape(product: Product) -> Figures:
+    """Its figures."""
+    return read(page(product))
 
 
 async def _traffic(product: Product) -> list[Answer]:
@@ -117,6 +124,7 @@ def test_figures_traces_logs_and_probes_agree(product: Product, collector: Colle
     _check_traces(collector, answers)
     _check_callers_trace(product, collector)
     _check_logs(product)
+    _check_dashboards(product)
     figures = scrape(product)
     assert total(figures, "sluice_traces_exported_total") > ANSWERED
     assert total(figures, "sluice_traces_dropped_total") == 0
@@ -153,6 +161,19 @@ def _check_figures(figures: Figures, answers: list[Answer]) -> None:
     assert total(figures, "sluice_nodes_ready") == 1
     assert total(figures, "sluice_breakers", state="closed") == 1
     assert total(figures, "sluice_dropped_series_total") == 0
+
+
+def _check_dashboards(product: Product) -> None:
+    """What Grafana and Prometheus are told to ask for is what gateway and pages tell."""
+    web = Client().get("/metrics", headers=TOKEN).content.decode()
+    assert "sluice_open_holds 0.0" in web.splitlines()
+    assert total(read(web), "sluice_stage_owner_info") == len(STAGES)
+    told = offered(page(product)) | offered(web)
+    assert asked_for() and asked_for() - told == set()
+    text = (settings.BASE_DIR / "docs" / "observability.md").read_text()
+    text += (settings.BASE_DIR / "docs" / "fleet.md").read_text()
+    families = re.findall(r"^# TYPE (\S+) ", page(product) + web, re.MULTILINE)
+    assert [name for name in families if f"`{name}`" not in text] == []
 
 
 def _check_access(product: Product) -> None:
