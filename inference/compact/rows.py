@@ -22,7 +22,8 @@ GREEDY_BELOW = 1e-5
 class RowPlan:
     """Numbers of the rows that need something, and how those that are not greedy are drawn.
 
-    `index` holds the rows that are drawn; None where all are.
+    `index` holds the rows that are drawn; None where all are. `for_kernel` is what a GPU's kernel
+    needs to know of all rows; None on a CPU, and where a row wants what it cannot do.
     """
 
     def __init__(self, sequences: list[Sequence], upload: Uploader) -> None:
@@ -32,6 +33,9 @@ class RowPlan:
         self.reporting = [row for row, each in enumerate(asked) if each.logprobs is not None]
         self.shifted = [row for row, each in enumerate(asked) if _is_shifted(each)]
         self.drawn = [row for row, each in enumerate(asked) if each.temperature >= GREEDY_BELOW]
+        self.for_kernel: tuple[Tensor, Tensor] | None = None
+        if upload.device != "cpu" and not any(asked[row].top_k for row in self.drawn):
+            self.for_kernel = _for_kernel(sequences, upload)
         self.index = None if len(self.drawn) == len(asked) else upload.integers(self.drawn)
         settings = [asked[row] for row in self.drawn]
         self.temperatures = _column(upload, [each.temperature for each in settings])
@@ -96,6 +100,19 @@ def _draw_of(cut: str, settings: list[Sampling], upload: Uploader) -> Callable[.
         return partial(draw_nucleus, top_p=top_p, min_p=min_p)
     top_k = upload.integers([[each.top_k] for each in settings])
     return partial(draw_top, top_k=top_k, top_p=top_p, min_p=min_p)
+
+
+def _for_kernel(sequences: list[Sequence], upload: Uploader) -> tuple[Tensor, Tensor]:
+    """Settings and streams of all rows, as `draw_kernel` takes them."""
+    asked = [each.request.job.sampling for each in sequences]
+    temperatures = [each.temperature for each in asked]
+    columns = [
+        [temperature if temperature >= GREEDY_BELOW else 0.0 for temperature in temperatures],
+        [each.top_p if each.top_p < 1.0 else UNCUT for each in asked],
+        [each.min_p for each in asked],
+    ]
+    streams = np.array([each.stream for each in sequences], np.uint64).view(np.int64)
+    return upload.floats(columns, torch.float32), upload.integers(streams.tolist())
 
 
 def _column(upload: Uploader, values: list[float]) -> Tensor:

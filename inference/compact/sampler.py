@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from inference.compact.batch import Uploader
+from inference.compact.draw_choice import choose_draw
 from inference.compact.drawing import top_columns
 from inference.compact.ending import Pick
 from inference.compact.mask import WORD_BITS
@@ -37,6 +38,7 @@ class Sampler:
 
     def __init__(self, upload: Uploader) -> None:
         self.upload = upload
+        self._draw_rows = choose_draw(upload.device)
         self._plan = RowPlan([], upload)
         self._kept = torch.empty(0, device=upload.device)
 
@@ -55,15 +57,26 @@ class Sampler:
             _mask(logits, chunks)
         if plan.shifted:
             self._shift(logits, plan.shifted, chunks)
-        tokens, highest = _highest(logits)
-        if plan.drawn:
-            for row, token in zip(plan.drawn, self._drawn(logits, plan, chunks), strict=True):
-                tokens[row] = token
+        tokens, highest = self._take(logits, plan, chunks)
         # Not finite: not a number, or nothing that may come next.
         return [
             Pick(tokens[row], _report(reported, row, tokens[row])) if isfinite(best) else Pick(None)
             for row, best in enumerate(highest)
         ]
+
+    def _take(
+        self, logits: Tensor, plan: RowPlan, chunks: list[Chunk]
+    ) -> tuple[list[int], list[float]]:
+        """A token of each row, and its highest logit."""
+        if self._draw_rows is not None and plan.for_kernel is not None:
+            generated = [each.generated + len(ahead) for each, ahead in _drawn_rows(chunks)]
+            positions = self.upload.integers(generated)
+            return self._draw_rows(logits, *plan.for_kernel, positions)
+        tokens, highest = _highest(logits)
+        if plan.drawn:
+            for row, token in zip(plan.drawn, self._drawn(logits, plan, chunks), strict=True):
+                tokens[row] = token
+        return tokens, highest
 
     def _log_probabilities(self, logits: Tensor, plan: RowPlan) -> _Reported:
         """What the model itself thinks, before anything is changed, for rows that ask."""

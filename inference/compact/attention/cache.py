@@ -24,12 +24,8 @@ class KvCache:
             shape.head_dim,
         )  # fmt: skip
         self.blocks = _zeros(size, placement)
-        # The same memory by token, for storing.
+        # The same memory by token, for storing: of a layer `[tokens, 2, kv_heads, head_dim]`.
         self.slots = self.blocks.view(shape.layers, -1, 2, shape.kv_heads, shape.head_dim)
-
-    def store(self, layer: int, slots: Tensor, keys_values: Tensor) -> None:
-        """Write `[rows, 2, kv_heads, head_dim]` to the given token slots."""
-        self.slots[layer].index_copy_(0, slots, keys_values)
 
     def gather(self, layer: int, table: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values `[batch, kv_heads, tokens, head_dim]` of block tables `[batch, n]`."""

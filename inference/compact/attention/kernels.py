@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
@@ -15,6 +13,7 @@ from inference.compact.attention.cache import KvCache
 from inference.compact.attention.sdpa import decode_fused, prefill_fused
 from inference.compact.attention.trial import Trial
 from inference.compact.batch import AttentionPlan, DecodeGroup, PrefillSpan
+from inference.compact.candidates import Candidates, first_that_agrees
 from inference.compact.models.shape import ModelShape
 from inference.compact.placement import Placement
 
@@ -22,8 +21,6 @@ log = logging.getLogger("inference.compact")
 
 Decode = Callable[[Tensor, KvCache, int, DecodeGroup], Tensor]
 Prefill = Callable[[Tensor, KvCache, int, PrefillSpan], Tensor]
-# Module and function, the fastest first.
-Candidates = Sequence[tuple[str, str]]
 PAGED = "inference.compact.attention.paged"
 DECODES = ((PAGED, "decode_paged"),)
 PREFILLS = (
@@ -85,22 +82,3 @@ def best_of(decodes: Candidates, prefills: Candidates, trial: Trial) -> Kernels:
         decode_masks=decode is None,
         prefill_masks=prefill is None,
     )
-
-
-def first_that_agrees(
-    candidates: Candidates, agrees: Callable[[Any], bool]
-) -> Callable[..., Tensor] | None:
-    """The first candidate that can be imported and passes its trial, None if there is none."""
-    for module, name in candidates:
-        try:
-            kernel: Callable[..., Tensor] = getattr(importlib.import_module(module), name)
-            if agrees(kernel):
-                log.info("attention: %s is used", name)
-                return kernel
-        except ImportError as error:
-            log.info("attention: %s cannot be used: %s", name, error)
-        except Exception as error:  # a compiler or driver that fails must not keep a node down
-            log.warning("attention: %s failed its trial: %r", name, error)
-        else:
-            log.warning("attention: %s computes something else and is not used", name)
-    return None

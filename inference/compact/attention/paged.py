@@ -10,6 +10,8 @@ Imported only where Triton is installed; it comes with torch for CUDA.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -18,33 +20,48 @@ from torch import Tensor
 from inference.compact.attention.cache import KvCache
 from inference.compact.batch import DecodeGroup, PrefillSpan
 
-KEYS_TILE = 32
-# Rows of a tile in prefill, query heads counted; the least side that matrix units take.
-ROWS_TILE = 64
+
+class Tiling(NamedTuple):
+    """How work is cut: rows of a tile with query heads counted, keys that it takes at a time,
+    parts of a sequence; then what Triton makes of a tile.
+    """
+
+    rows: int
+    keys: int
+    splits: int
+    warps: int
+    stages: int
+
+
+DECODING = Tiling(rows=1, keys=32, splits=8, warps=4, stages=3)
+PREFILLING = Tiling(rows=64, keys=32, splits=1, warps=4, stages=3)
+# The least side that matrix units take.
 SIDE_LEAST = 16
-DECODE_SPLITS = 8
 # Wider than any context.
 NO_WINDOW = 1 << 30
+# Exponentials are taken to base two, which is what the hardware has.
+LOG2_E = 1.4426950408889634
 
 
 def decode_paged(queries: Tensor, kv: KvCache, layer: int, group: DecodeGroup) -> Tensor:
     """Outputs `[rows, heads, head_dim]` of the group's queries of the same size."""
-    return _attend(queries, kv.blocks[layer], group, 1, DECODE_SPLITS)
+    return _attend(queries, kv.blocks[layer], group, 1, DECODING)
 
 
 def prefill_paged(queries: Tensor, kv: KvCache, layer: int, span: PrefillSpan) -> Tensor:
     """Outputs `[rows, heads, head_dim]` of the span's queries of the same size."""
-    return _attend(queries, kv.blocks[layer], span, len(queries), 1)
+    return _attend(queries, kv.blocks[layer], span, len(queries), PREFILLING)
 
 
 def _attend(
-    queries: Tensor, blocks: Tensor, seen: DecodeGroup | PrefillSpan, rows: int, splits: int
+    queries: Tensor, blocks: Tensor, seen: DecodeGroup | PrefillSpan, rows: int, tiling: Tiling
 ) -> Tensor:
     """Each entry of `seen.lengths` is a sequence, whose last `rows` positions are its queries."""
     count, heads, dim = queries.shape
     _, block, _, kv_heads, _ = blocks.shape
     group = heads // kv_heads
-    per_tile = 1 if rows == 1 else max(1, ROWS_TILE // group)
+    splits = tiling.splits
+    per_tile = max(1, tiling.rows // group)
     out = queries.new_empty(count, heads, dim)
     parts, bests, totals = out, out, out
     if splits > 1:
@@ -54,11 +71,11 @@ def _attend(
     dim_tile = max(triton.next_power_of_2(dim), SIDE_LEAST)
     _attend_tile[grid](
         queries, blocks, seen.table, seen.lengths, parts, bests, totals,
-        dim**-0.5, rows, count * heads, queries.stride(0), seen.table.stride(0),
+        dim**-0.5 * LOG2_E, rows, count * heads, queries.stride(0), seen.table.stride(0),
         NO_WINDOW if seen.window is None else seen.window,
         GROUP=group, PER_TILE=per_tile, DIM=dim, BLOCK=block, WIDTH=kv_heads * dim, SPLITS=splits,
         ROWS_TILE=max(triton.next_power_of_2(per_tile * group), SIDE_LEAST),
-        DIM_TILE=dim_tile, KEYS_TILE=KEYS_TILE,
+        DIM_TILE=dim_tile, KEYS_TILE=tiling.keys, num_warps=tiling.warps, num_stages=tiling.stages,
     )  # fmt: skip
     if splits > 1:
         _add_up[(count * heads,)](
@@ -106,7 +123,20 @@ def _attend_tile(
     best = tl.full([ROWS_TILE], float("-inf"), tl.float32)
     total = tl.zeros([ROWS_TILE], tl.float32)
     gathered = tl.zeros([ROWS_TILE, DIM_TILE], tl.float32)
-    for at in range(begin, stop, KEYS_TILE):
+    # Up to here every row sees every key, so that nothing needs a mask.
+    clear = begin
+    if window > first + PER_TILE:
+        clear += tl.maximum(tl.minimum(first + 1, stop) - begin, 0) // KEYS_TILE * KEYS_TILE
+    for at in range(begin, clear, KEYS_TILE):
+        keys = at + tl.arange(0, KEYS_TILE)
+        block = tl.load(table + sequence * table_stride + keys // BLOCK)
+        token = block * BLOCK + keys % BLOCK
+        place = blocks + (token * (2 * WIDTH) + kv_head * DIM)[:, None] + dims[None, :]
+        best, total, gathered = _take_keys(
+            best, total, gathered, q, place, place + WIDTH, (dims < DIM)[None, :], real, scale,
+            MASKED=False,
+        )  # fmt: skip
+    for at in range(clear, stop, KEYS_TILE):
         keys = at + tl.arange(0, KEYS_TILE)
         known = keys < stop
         block = tl.load(table + sequence * table_stride + keys // BLOCK, mask=known, other=0)
@@ -116,7 +146,7 @@ def _attend_tile(
         near = keys[None, :] > own[:, None] - window
         visible = known[None, :] & (keys[None, :] <= own[:, None]) & near
         best, total, gathered = _take_keys(
-            best, total, gathered, q, place, place + WIDTH, held, visible, scale
+            best, total, gathered, q, place, place + WIDTH, held, visible, scale, MASKED=True
         )
 
     result = row * (WIDTH // DIM * GROUP) + head
@@ -133,18 +163,21 @@ def _attend_tile(
 def _take_keys(
     best: tl.tensor, total: tl.tensor, gathered: tl.tensor, q: tl.tensor,
     keys: tl.tensor, values: tl.tensor, held: tl.tensor, visible: tl.tensor,
-    scale: tl.tensor,
+    scale: tl.tensor, MASKED: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:  # fmt: skip
     """Each row's maximum, sum and weighted values with one more tile of keys."""
     key = tl.load(keys, mask=held, other=0.0)
     value = tl.load(values, mask=held, other=0.0)
     scores = tl.dot(q, tl.trans(key), input_precision="ieee") * scale
-    scores = tl.where(visible, scores, float("-inf"))
+    if MASKED:
+        scores = tl.where(visible, scores, float("-inf"))
     higher = tl.maximum(best, tl.max(scores, 1))
-    # A row that has seen no key yet has no maximum; zero keeps its differences defined.
-    base = tl.where(higher == float("-inf"), 0.0, higher)
-    shrunk = tl.exp(best - base)
-    share = tl.exp(scores - base[:, None])
+    base = higher
+    if MASKED:
+        # A row that has seen no key yet has no maximum; zero keeps its differences defined.
+        base = tl.where(higher == float("-inf"), 0.0, higher)
+    shrunk = tl.exp2(best - base)
+    share = tl.exp2(scores - base[:, None])
     found = tl.dot(share.to(value.dtype), value, input_precision="ieee")
     return higher, total * shrunk + tl.sum(share, 1), gathered * shrunk[:, None] + found
 
@@ -166,7 +199,7 @@ def _add_up(
     dims = tl.arange(0, DIM_TILE)
     best = tl.load(bests + splits * outputs + result)
     total = tl.load(totals + splits * outputs + result)
-    share = tl.exp(best - tl.max(best, 0))
+    share = tl.exp2(best - tl.max(best, 0))
     place = (splits.to(tl.int64) * outputs + result)[:, None] * DIM + dims[None, :]
     part = tl.load(parts + place, mask=(dims < DIM)[None, :], other=0.0)
     found = tl.sum(part * share[:, None], 0) / tl.sum(total * share, 0)

@@ -11,9 +11,10 @@ import torch
 from inference.compact.attention import kernels
 from inference.compact.attention.blockwise import decode_products, prefill_blockwise
 from inference.compact.attention.cache import KvCache
-from inference.compact.attention.kernels import ON_CPU, choose_kernels, first_that_agrees
+from inference.compact.attention.kernels import ON_CPU, choose_kernels
 from inference.compact.attention.trial import Trial
 from inference.compact.batch import DecodeGroup, PrefillSpan
+from inference.compact.candidates import first_that_agrees
 from inference.compact.models.shape import ModelShape, read_shape
 from inference.compact.placement import Placement
 from tests.inference.compact.tiny import save_model

@@ -15,8 +15,11 @@ import pytest
 import torch
 
 from inference.compact.attention.trial import Trial
+from inference.compact.draw_choice import agrees_with_operators
+from inference.compact.layers.choice import BetweenTrial
 from inference.compact.models.shape import read_shape
 from inference.compact.placement import Placement
+from tests.inference.compact.shapes import SHAPES
 from tests.inference.compact.tiny import save_model
 
 ON_GPU = torch.cuda.is_available()
@@ -53,6 +56,25 @@ def test_paged_attention(
     trial = Trial(read_shape(tmp_path), placement)
     assert trial.decodes(paged.decode_paged)
     assert trial.prefills(paged.prefill_paged)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["llama", "llama-wide-heads", "qwen3", "mixtral"])
+def test_what_lies_between_products(tmp_path: Path, name: str, dtype: str) -> None:
+    kind, overrides = SHAPES[name]
+    save_model(tmp_path, kind, **overrides)
+    placement = Placement(device=DEVICE, dtype=dtype, block_size=16, kv_blocks=1, threads=None)
+    fused = importlib.import_module("inference.compact.layers.fused").FUSED
+    trial = BetweenTrial(read_shape(tmp_path), placement)
+    assert trial.agrees(fused)
+    broken = replace(fused, gate=lambda x: -fused.gate(x))
+    assert not trial.agrees(broken)
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+def test_draws() -> None:
+    draw_rows = importlib.import_module("inference.compact.draw_kernel").draw_rows
+    assert agrees_with_operators(draw_rows, DEVICE)
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered in divide")
