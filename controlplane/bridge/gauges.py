@@ -1,5 +1,5 @@
 """Once a second: how many requests wait in this gateway, how urgent and how old, and how many on
-nodes for a first token; and what nodes have drafted meanwhile.
+nodes for a first token; how busy nodes are, and what they have counted meanwhile.
 
 It counts, it does not estimate: every request is either in the waiting room or a job of a link.
 """
@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator
 
+from controlplane.bridge.node_watch import NodeWatch
 from controlplane.bridge.recorder import PostgresRecorder
 from controlplane.bridge.series import ALL_MODELS, Depth
 from controlplane.gateway.waiting.queue import Depth as Waits
@@ -28,6 +29,7 @@ class WaitingSampler:
     def __init__(self, world: World, recorder: PostgresRecorder) -> None:
         self._world = world
         self._recorder = recorder
+        self._nodes = NodeWatch(world)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -53,6 +55,7 @@ class WaitingSampler:
     def _sample(self) -> None:
         self._recorder.sample(list(waiting_now(self._world)))
         self._recorder.drafts(self._world.fleet.drafts.take())
+        self._recorder.note(self._nodes.samples())
 
 
 def waiting_now(world: World) -> Iterator[Depth]:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from controlplane.bridge import gauges
 from controlplane.bridge import recorder as recorder_module
 from controlplane.bridge.gauges import WaitingSampler, queue_now, waiting_now
+from controlplane.bridge.node_watch import NodeWatch
 from controlplane.bridge.recorder import PostgresRecorder
-from controlplane.bridge.series import Depth
+from controlplane.bridge.series import Depth, Sample
+from controlplane.gateway.nodes.breaker import Cause
 from controlplane.gateway.waiting import unmet
 from controlplane.gateway.world import World
-from controlplane.kernel.gauges import GAUGES
+from controlplane.kernel.gauges import BATCH, CREDITS, GAUGES, KV_USED_PERMILLE, RUNNING
 from controlplane.kernel.histogram import Histogram
-from tests.support.fleet import MODEL, until
+from controlplane.kernel.measures import BREAKER_OPENED, COLD_START
+from tests.support.fleet import MODEL, make_step, until
 from tests.support.money import dsn, eventually, rows
 from tests.support.nodes import hand_node
 from tests.support.ports import ORGANIZATION
@@ -68,6 +72,28 @@ async def test_a_pool_that_was_asked_for_in_vain_is_told_for_a_while(
     assert queue_now(world)["unmet"] == ["default"]
     monkeypatch.setattr(unmet, "UNMET_S", 0.0)
     assert queue_now(world)["unmet"] == []
+
+
+async def test_nodes_are_sampled_by_model_and_pool_and_their_events_counted_once(
+    bare: Serving,
+) -> None:
+    world = bare.under_test.world
+    watch = NodeWatch(world)
+    assert list(watch.samples()) == []
+    step = msgspec.structs.replace(make_step(), running=3, kv_free_blocks=16)
+    async with hand_node(bare.under_test, bare.model, cold_start_ms=900) as node:
+        await node.send(step)
+        link = world.fleet.nodes()["hand"]
+        await until(lambda: link.load is not None)
+        found = set(watch.samples())
+        places = (("", ""), (MODEL, ""), (MODEL, "default"))
+        figures = {(RUNNING, 3), (BATCH, 3), (KV_USED_PERMILLE, 750), (CREDITS, 8), (COLD_START, 1)}
+        assert found == {Sample(*place, *each) for place in places for each in figures}
+        link.breaker.eject(Cause.FAILURES)
+        assert Sample(MODEL, "default", BREAKER_OPENED, 1) in set(watch.samples())
+        measures = {sample.measure for sample in watch.samples()}
+        assert measures == {RUNNING, BATCH, KV_USED_PERMILLE, CREDITS}
+    assert list(watch.samples()) == []
 
 
 def stored() -> dict[str, Histogram]:
