@@ -22,7 +22,7 @@ from frontend.plots.axes import Axis
 from frontend.plots.figure import Figure, Line, Panel, Plot
 from frontend.plots.groups import GroupFigure
 from frontend.plots.heat import HeatMap
-from frontend.plots.stages import stage_figures
+from frontend.plots.stages import overhead_figure, stage_figures
 from frontend.plots.times import (
     DASHES,
     before_line,
@@ -157,11 +157,11 @@ def _figures(read: Read, asked: Asked) -> list[Plot]:
     made: list[Plot] = [heat, *stage_figures(points, times, asked.percent)]
     made.append(_phases_figure(steps, times, asked.percent))
     made.append(_bucket_figure(read.by_bucket))
-    for name in ("inter_token", OVERHEAD):
-        lines = percentile_lines(pick(steps, name), times, "--stage-5")
-        finding = worst(lines[-1], "The worst p99 was {}.".format, NOTHING)
-        lines += before_line(pick(earlier, name), times, asked.percent)
-        made.append(Figure(name, MEASURE_WORDS[name], finding, times, lines, axis))
+    lines = percentile_lines(pick(steps, "inter_token"), times, "--stage-5")
+    finding = worst(lines[-1], "The worst p99 was {}.".format, NOTHING)
+    lines += before_line(pick(earlier, "inter_token"), times, asked.percent)
+    made.append(Figure("inter_token", "Time between tokens", finding, times, lines, axis))
+    made.append(overhead_figure(steps, earlier, times, asked.percent))
     made.append(_speed_figure(steps, times))
     return made
 

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from controlplane.telemetry.selectors import Point, UsageSum
+from frontend import formats
 from frontend.plots.axes import Axis
 from frontend.plots.figure import Figure, Line
 from frontend.plots.queue import Depth, queue_figures
-from frontend.plots.stages import stages_figure
+from frontend.plots.stages import overhead_figure, stages_figure
 from frontend.plots.times import BEFORE, before_line, percentile_lines, pick, worst
 from frontend.ranges import TimeRange
 
@@ -31,15 +32,25 @@ def make_figures(
         _own_figure("total", "Total time", (points, before), times, percent),
         stages_figure(points, times, percent),
         _own_figure("ttft", "Time to first token", (points, before), times, percent),
+        overhead_figure(
+            {at: point.everyone for at, point in points.items()},
+            {at: point.everyone for at, point in before.items()},
+            times,
+            percent,
+        ),
+        _throughput_figure(points, within),
         *queue_figures(depth, times),
         cache_figure(points, before, times),
     ]
 
 
+def _lasted_s(within: TimeRange) -> list[float]:
+    """Seconds of each step; the present one has not lasted its full length yet."""
+    return [min(within.step_s, max(1.0, (within.end - at).total_seconds())) for at in within.steps]
+
+
 def _traffic_figure(points: Points, before: Points, within: TimeRange) -> Figure:
-    times = within.steps
-    # The present step has not lasted its full length yet.
-    lasted_s = [min(within.step_s, max(1.0, (within.end - at).total_seconds())) for at in times]
+    times, lasted_s = within.steps, _lasted_s(within)
     lines = [
         Line("requests", _rates(points, times, "requests", lasted_s), "--stage-5"),
         Line("failed", _rates(points, times, "errors", lasted_s), "--bad"),
@@ -55,6 +66,24 @@ def _traffic_figure(points: Points, before: Points, within: TimeRange) -> Figure
         else "Nothing was sent in this range."
     )
     return Figure("traffic", "Requests a second", finding, times, lines, Axis("requests/s"))
+
+
+def _throughput_figure(points: Points, within: TimeRange) -> Figure:
+    times, lasted_s = within.steps, _lasted_s(within)
+    lines = [
+        Line("prompt, computed", _rates(points, times, "uncached", lasted_s), "--stage-6"),
+        Line("prompt, from the cache", _rates(points, times, "cached", lasted_s), "--stage-2"),
+        Line("answers", _rates(points, times, "output", lasted_s), "--stage-5"),
+    ]
+    computed = sum(point.usage.uncached for point in points.values())
+    written = sum(point.usage.output for point in points.values())
+    finding = (
+        f"{formats.rate(computed / written)} prompt tokens were computed for each token of an"
+        " answer: many want prefill, few want decode."
+        if written
+        else "No answer was written in this range."
+    )
+    return Figure("throughput", "Tokens a second", finding, times, lines, Axis("tokens/s"))
 
 
 def _rates(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from controlplane.kernel.histogram import Histogram
 from controlplane.telemetry.selectors import Point
 from frontend import formats
 from frontend.plots.axes import Axis
 from frontend.plots.figure import Figure, Line
-from frontend.plots.times import columns_of, pick
-from frontend.stages import LABELS, STAGE_NAMES, UNATTRIBUTED
+from frontend.plots.times import before_line, columns_of, percentile_lines, pick, worst
+from frontend.stages import LABELS, OVERHEAD, STAGE_NAMES, UNATTRIBUTED
 
 NOTHING = "Nothing was recorded in this range."
 NONE = "--stage-none"
@@ -28,6 +29,21 @@ def stage_figures(
     """The same, and the medians stacked, from one walk over the histograms."""
     lines, medians = _lines(points, times, (percent / 100, 0.5))
     return [_percentile_figure(lines, times, percent), _stacked_figure(medians, times)]
+
+
+def overhead_figure(
+    steps: Mapping[datetime, Mapping[str, Histogram]],
+    before: Mapping[datetime, Mapping[str, Histogram]],
+    times: Sequence[datetime],
+    percent: int,
+) -> Figure:
+    """What the gateway adds to inference, and one percentile of it a period earlier."""
+    lines = percentile_lines(pick(steps, OVERHEAD), times, "--stage-5")
+    words = "Total less inference; the worst p99 was {}. All tenants.".format
+    finding = worst(lines[-1], words, NOTHING)
+    lines += before_line(pick(before, OVERHEAD), times, percent)
+    axis = Axis("ms", logarithmic=True)
+    return Figure(OVERHEAD, "Overhead", finding, times, lines, axis)
 
 
 def _percentile_figure(lines: list[Line], times: Sequence[datetime], percent: int) -> Figure:

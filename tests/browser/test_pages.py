@@ -18,7 +18,18 @@ from tests.browser.site import Site, elsewhere
 from tests.browser.watch import DESK, PHONE, Watch, serious_findings, wider_than_screen
 
 CHARTS = {
-    "/": ("traffic", "total", "stages", "ttft", "queue", "priorities", "oldest", "cache"),
+    "/": (
+        "traffic",
+        "total",
+        "stages",
+        "ttft",
+        "overhead",
+        "throughput",
+        "queue",
+        "priorities",
+        "oldest",
+        "cache",
+    ),
     "/latency": (
         "heat",
         "stages",

@@ -185,7 +185,8 @@ def test_the_live_stream_names_every_cell_of_the_page() -> None:
     made = _made(Point(START, own={"ttft": _histogram(1)}))
     assert set(made.live()["cells"]) == set(_cells(made))
     assert set(made.live()["figures"]) == {
-        "traffic", "total", "stages", "ttft", "queue", "priorities", "oldest", "cache",
+        "traffic", "total", "stages", "ttft", "overhead", "throughput", "queue", "priorities",
+        "oldest", "cache",
     }  # fmt: skip
 
 
@@ -219,6 +220,17 @@ def test_time_in_no_stage_is_a_row_of_its_own_without_a_budget() -> None:
     assert made.stages[-1].label == "Unattributed"
     assert _cells(made)["unattributed.p95"].text == "0.350"
     assert _cells(made)["unattributed.verdict"].text == "–"
+
+
+def test_tokens_a_second_are_of_the_time_that_a_step_has_lasted() -> None:
+    usage = UsageSum(requests=1, uncached=600, cached=60, output=120)
+    young = Point(START + timedelta(minutes=14), usage=usage)
+    within = TimeRange(START, START + timedelta(minutes=14, seconds=10), "15m")
+    asked = Asked(within, Segment(), 95, compare=False)
+    made = make_overview({young.at: young}, asked, within.end, beside=_beside())
+    figure = next(one for one in made.figures if one.name == "throughput")
+    assert [line.values[-1] for line in figure.lines] == [60, 6, 12]
+    assert figure.finding.startswith("5.00 prompt tokens were computed for each token")
 
 
 def test_every_panel_has_rows_to_take_away() -> None:

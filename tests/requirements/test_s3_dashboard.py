@@ -57,7 +57,18 @@ def test_a_burst_is_seen_in_the_queue_chart_and_each_request_in_its_waterfall(
 
     wait_for(lambda: most_waiting() >= REQUESTS - 1, "queue depth")
     figures = _figures(client)
-    expected = {"traffic", "total", "stages", "ttft", "queue", "priorities", "oldest", "cache"}
+    expected = {
+        "traffic",
+        "total",
+        "stages",
+        "ttft",
+        "overhead",
+        "throughput",
+        "queue",
+        "priorities",
+        "oldest",
+        "cache",
+    }
     assert set(figures) == expected
     of = {
         trace["name"]: max((y for y in trace["y"] if y is not None), default=None)
