@@ -67,6 +67,7 @@ urlpatterns = [
     path("keys/<hexid:apikey_id>/rotate", keys.key_rotate, name="key_rotate"),
     path("slos", slos.slo_index, name="slos"),
     path("slos.csv", slos.slo_csv, name="slo_csv"),
+    path("slos/openslo", slos.slo_openslo, name="slo_openslo"),
     path("slos/new", slos.slo_save, name="slo_save"),
     path("slos/channels", slos.slo_channel_add, name="slo_channel_add"),
     path("slos/channels/<hexid:channel_id>", slos.slo_channel_remove, name="slo_channel_remove"),

@@ -12,6 +12,7 @@ from controlplane.core.api_schema import operation
 from controlplane.slos import selectors, services, shapes
 from controlplane.slos.access import changing, seeing
 from controlplane.slos.models import EVERYONE
+from controlplane.slos.openslo import openslo_export, openslo_import
 
 CREATED, NO_CONTENT = 201, 204
 
@@ -131,6 +132,24 @@ class OneChannel(ApiView):
             actor=self.actor(), organization=organization_id, channel_id=channel_id
         )
         return Response(status=NO_CONTENT)
+
+
+class OpenSlo(ApiView):
+    """`GET | POST organizations/<id>/openslo`."""
+
+    @operation(answer=shapes.OpenSloJson)
+    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+        """Every objective as OpenSLO v1, to be imported again without loss."""
+        text = openslo_export(actor=self.actor(), organization=organization_id)
+        return Response({"yaml": text})
+
+    @operation(body=shapes.OpenSloBody, answer=shapes.ImportedJson)
+    def post(self, request: Request, organization_id: uuid.UUID) -> Response:
+        """Objectives of the same names are changed, others made; all or none."""
+        with changing(self.actor(), organization_id):
+            text = self.body(shapes.OpenSloBody).yaml
+        done = openslo_import(actor=self.actor(), organization=organization_id, text=text)
+        return Response(done._asdict())
 
 
 class Stages(ApiView):

@@ -67,6 +67,12 @@ class ChannelBody(msgspec.Struct, forbid_unknown_fields=True):
     address: str
 
 
+class OpenSloBody(msgspec.Struct, forbid_unknown_fields=True):
+    """OpenSLO v1 as YAML, one SLO in each document."""
+
+    yaml: str
+
+
 class StageBody(msgspec.Struct, forbid_unknown_fields=True):
     """Who answers for a stage, within how many microseconds at p95, and by which runbook."""
 
@@ -157,6 +163,19 @@ class ChannelsJson(TypedDict):
     """All of them, oldest first; without secrets."""
 
     data: list[ChannelJson]
+
+
+class OpenSloJson(TypedDict):
+    """OpenSLO v1 as YAML."""
+
+    yaml: str
+
+
+class ImportedJson(TypedDict):
+    """How many objectives were made, and how many changed."""
+
+    made: int
+    updated: int
 
 
 class StageJson(TypedDict):

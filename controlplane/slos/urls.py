@@ -12,6 +12,7 @@ urlpatterns = [
     path(f"{OF}/alerts", api.Alerts.as_view()),
     path(f"{OF}/channels", api.Channels.as_view()),
     path(f"{OF}/channels/<uuid:channel_id>", api.OneChannel.as_view()),
+    path(f"{OF}/openslo", api.OpenSlo.as_view()),
     path(f"{OF}/stages", api.Stages.as_view()),
     path("stages/<slug:stage>", api.OneStage.as_view()),
 ]

@@ -9,7 +9,7 @@ from django.core.exceptions import ObjectDoesNotExist, ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from controlplane.core.permissions import Action
 from controlplane.slos import selectors, services
@@ -17,6 +17,7 @@ from controlplane.slos.access import changing
 from controlplane.slos.channels import signing_secret
 from controlplane.slos.checks import chosen_rules
 from controlplane.slos.models import EVERYONE
+from controlplane.slos.openslo import openslo_export, openslo_import
 from controlplane.slos.selectors import BurnDown
 from controlplane.slos.standings import SHOWN_MIN
 from frontend.access import Viewer, page
@@ -240,6 +241,29 @@ def slo_channel_remove(request: HttpRequest, viewer: Viewer, channel_id: uuid.UU
     organization = _asked(request, viewer)
     services.channel_remove(actor=viewer.user, organization=organization, channel_id=channel_id)
     messages.success(request, "It is told no more.")
+    return redirect("slos")
+
+
+@page(Action.SLO_VIEW)
+@require_http_methods(["GET", "POST"])
+def slo_openslo(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """Objectives as a file of OpenSLO, and from one."""
+    if request.method == "GET":
+        organization = EVERYONE if request.GET.get("of") == INSTALLATION else viewer.organization.id
+        text = openslo_export(actor=viewer.user, organization=organization)
+        answer = HttpResponse(text, content_type="application/yaml; charset=utf-8")
+        answer["Content-Disposition"] = 'attachment; filename="sluice-slos.yaml"'
+        return answer
+    organization = _asked(request, viewer)
+    _may_change(viewer, organization)
+    try:
+        done = openslo_import(
+            actor=viewer.user, organization=organization, text=request.POST.get("yaml", "")
+        )
+    except ValidationError as error:
+        say_wrong(request, error)
+    else:
+        messages.success(request, f"{done.made} made, {done.updated} changed.")
     return redirect("slos")
 
 

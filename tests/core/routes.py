@@ -144,6 +144,8 @@ ROUTES: tuple[Route, ...] = (
     # Objectives and stages
     R("GET", "slos", Action.SLO_VIEW),
     R("GET", "slos.csv", Action.SLO_VIEW),
+    R("GET", "slos/openslo", Action.SLO_VIEW),
+    R("POST", "slos/openslo", Action.SLO_MANAGE),
     R("POST", "slos/new", Action.SLO_MANAGE),
     R("POST", "slos/channels", Action.SLO_MANAGE),
     R("POST", "slos/channels/<hexid:channel_id>", Action.SLO_MANAGE),
@@ -163,6 +165,8 @@ ROUTES: tuple[Route, ...] = (
     R("GET", f"{SLOS}/channels", Action.SLO_MANAGE),
     R("POST", f"{SLOS}/channels", Action.SLO_MANAGE, {"kind": "email", "address": "a@b.org"}),
     R("DELETE", f"{SLOS}/channels/<uuid:channel_id>", Action.SLO_MANAGE),
+    R("GET", f"{SLOS}/openslo", Action.SLO_VIEW),
+    R("POST", f"{SLOS}/openslo", Action.SLO_MANAGE, {"yaml": ""}),
     R("GET", f"{SLOS}/stages", Action.SLO_VIEW),
     R("PUT", "api/slos/stages/<slug:stage>", Action.SLO_INSTALLATION, STAGE_OWNER),
     # Pages: overview, requests, playground

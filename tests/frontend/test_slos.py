@@ -117,3 +117,16 @@ def test_every_alert_has_a_runbook_that_can_be_read(alice: Client) -> None:
         text = page(alice, f"/runbooks/{slug}")
         assert "<h2>Look</h2>" in text and "<h2>Do</h2>" in text and "<li>" in text
     assert alice.get("/runbooks/none").status_code == 404
+
+
+def test_objectives_go_out_and_in_as_openslo(cast: Cast, alice: Client) -> None:
+    alice.post("/slos/new", FORM)
+    text = page(alice, "/slos/openslo")
+    assert "apiVersion: openslo/v1" in text
+    form = {"of": "installation", "yaml": text}
+    told = alice.post("/slos/openslo", form, follow=True).content.decode()
+    assert "1 made, 0 changed" in told
+    assert page(alice, "/slos/openslo?of=installation") == text
+    told = alice.post("/slos/openslo", form | {"yaml": "{"}, follow=True).content.decode()
+    assert "Yaml: Not YAML" in told
+    assert signed_in(cast.bob).get("/slos/openslo?of=installation").status_code == 403

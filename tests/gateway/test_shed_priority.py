@@ -1,0 +1,30 @@
+"""While an objective is in danger the room refuses a priority, and says that this is why."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from controlplane.kernel.rules import PRIORITY_LOW, PRIORITY_NORMAL
+from tests.support.nodes import hand_node
+from tests.support.serving import Serving
+
+
+async def test_a_priority_that_is_kept_out_is_refused_at_once(bare: Serving) -> None:
+    keys = bare.under_test.keys
+    async with hand_node(bare.under_test, bare.model, credits=1) as node:
+        keys.current = msgspec.structs.replace(keys.current, shed=frozenset({PRIORITY_NORMAL}))
+        refused = await bare.chat(max_tokens=1)
+        error = refused.json()["error"]
+        assert (refused.status_code, error["code"]) == (503, "shed_for_objective")
+        assert error["degraded"]["reason"] == "shed"
+        assert int(refused.headers["retry-after"]) > 0
+        assert not node.jobs
+        keys.current = msgspec.structs.replace(keys.current, shed=frozenset({PRIORITY_LOW}))
+        served = asyncio.create_task(bare.chat(max_tokens=1))
+        await node.answer(await node.job(), "x", finish="length")
+        assert (await served).status_code == 200
+        await bare.under_test.at_rest()
+    first = bare.under_test.recorder.records[0]
+    assert (first.error_code, first.cost_nano) == ("shed_for_objective", 0)
