@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from controlplane.billing.hours import hours
 from controlplane.catalog.models import Pool
 from controlplane.core.audit import Actor
 from controlplane.core.permissions import Action
@@ -13,6 +12,8 @@ from controlplane.fleet.overview import PoolView, fleet_view
 from controlplane.insights.sampled import batching, merged_by, peaks
 from controlplane.kernel.capacity import Engine, Load
 from controlplane.kernel.histogram import Histogram
+from controlplane.telemetry.selectors import UsageSum
+from controlplane.telemetry.selectors_usage import usage_by_model
 from controlplane.tenants.access import require
 from controlplane.tenants.selectors_staff import organization_names
 
@@ -31,7 +32,7 @@ class Region:
 
 @dataclass(frozen=True)
 class Measured:
-    """One pool over a range. `requests` were charged; `timed` is how many prefills were timed.
+    """One pool over a range: `requests` that came, `timed` whose prefill was.
 
     `load` and `engine` are None until there was a request to measure.
     """
@@ -46,23 +47,16 @@ class Measured:
     regions: list[Region] = field(default_factory=list)
 
 
-@dataclass
-class _Tokens:
-    requests: int = 0
-    uncached: int = 0
-    cached: int = 0
-    output: int = 0
-
-
 def capacity_read(*, actor: Actor, start: datetime, end: datetime) -> list[Measured]:
     """All pools that generate, by name; [start, end) in whole hours. Raises TooMuchToRead."""
     require(actor, Action.FLEET_VIEW)
-    tokens = _tokens(actor, start, end)
+    organizations = organization_names(actor=actor)
+    used = usage_by_model(organizations, start=start, end=end)
     times = merged_by("pool", (TOTAL, PREFILL, DECODE), start, end)
     regions = merged_by("region", (TOTAL,), start, end)
     views = fleet_view(actor=actor, now=datetime.now(UTC))
     return [
-        _measured(view, tokens, times.get(view.pool.name, {}), regions, (start, end))
+        _measured(view, used, times.get(view.pool.name, {}), regions, (start, end))
         for view in views
         if view.pool.task == "generate"
     ]
@@ -74,44 +68,30 @@ def whole_hours(days: int, now: datetime) -> tuple[datetime, datetime]:
     return end - timedelta(days=days), end
 
 
-def _tokens(actor: Actor, start: datetime, end: datetime) -> dict[str, _Tokens]:
-    """By model, of all organizations, from what was charged."""
-    found: dict[str, _Tokens] = {}
-    names = organization_names(actor=actor)
-    for row in hours(organizations=names, start=start, end=end, by=("model",)):
-        found[row.model or ""] = _Tokens(row.requests, row.uncached, row.cached, row.output)
-    return found
-
-
 def _measured(
     view: PoolView,
-    tokens: dict[str, _Tokens],
+    used: dict[str, UsageSum],
     times: dict[str, Histogram],
     regions: dict[str, dict[str, Histogram]],
     within: tuple[datetime, datetime],
 ) -> Measured:
-    whole = _Tokens()
+    whole = UsageSum()
     for name in view.models:
-        one = tokens.get(name, _Tokens())
-        whole.requests += one.requests
-        whole.uncached += one.uncached
-        whole.cached += one.cached
-        whole.output += one.output
+        whole.add(used.get(name, UsageSum()))
     timed = times[PREFILL].count if PREFILL in times else 0
     load = engine = None
-    if whole.requests and timed and whole.uncached and whole.output and DECODE in times:
+    if timed and whole.uncached and whole.output and DECODE in times:
         prompt = whole.uncached + whole.cached
         load = Load(
             per_s=peaks(view.models, *within),
-            tokens_in=prompt / whole.requests,
-            tokens_out=whole.output / whole.requests,
+            tokens_in=prompt / timed,
+            tokens_out=whole.output / timed,
             cached_share=whole.cached / prompt,
         )
-        # Not every charged request was timed, and not every timed one charged yet.
-        scale = whole.requests / timed
+        # Those that were refused used nothing: all tokens are of the requests that ran.
         engine = Engine(
-            prefill_us=times[PREFILL].total * scale / whole.uncached,
-            decode_us=times[DECODE].total * scale / whole.output,
+            prefill_us=times[PREFILL].total / whole.uncached,
+            decode_us=times[DECODE].total / whole.output,
             batch=batching(view.models, *within),
             slots=_per_node(view, "credits"),
             kv_tokens=_per_node(view, "kv_blocks") * _block_tokens(view),

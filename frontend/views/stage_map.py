@@ -20,6 +20,7 @@ from frontend.access import Viewer, page
 from frontend.panels import TablePanel, panel_csv
 from frontend.stage_map import HEAD, cells_of, stage_map_markdown
 from frontend.stage_map_pdf import stage_map_pdf
+from frontend.stages import STAGE_NAMES
 from frontend.views.insights import DAYS, days_from, hours_of
 
 TITLE = "The seven stages"
@@ -33,6 +34,12 @@ class ShownRow:
 
     row: MapRow
     cells: list[tuple[str, str]]
+
+    @property
+    def number(self) -> str:
+        """Of the stage, before its name."""
+        stage = self.row.stage
+        return f"{STAGE_NAMES.index(stage) + 1} " if stage in STAGE_NAMES else ""
 
     @property
     def over(self) -> bool:
