@@ -1,0 +1,132 @@
+"""Insights in a real browser: real requests looked at, compared, mapped and reckoned with.
+
+The comparison and the check are run as the operator runs them, against the running gateway.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from functools import partial
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from playwright.sync_api import Page, expect
+
+from controlplane.catalog.pools import PoolDraft, pool_set
+from controlplane.core.audit import OPERATOR
+from controlplane.insights.client import KEY_VARIABLE
+from tests.browser.site import Site, elsewhere
+from tests.browser.test_routing import let_stella_in
+from tests.browser.watch import DESK, PHONE, Watch, serious_findings, wider_than_screen
+from tests.support.fleet import MODEL
+from tests.support.month import seal_month
+
+WASTE = json.dumps({"name": "Harbour", "note": None, "tags": [], "rooms": [1, 2]}, indent=8)
+STAFF = "stella@example.org"
+LOOKS_MAX, LOOK_MS = 20, 1_000
+
+
+@pytest.fixture(scope="module")
+def told(site: Site) -> dict[str, str]:
+    """What the two commands said, run with the site's own key."""
+    body = {"model": MODEL, "messages": [{"role": "user", "content": WASTE}], "max_tokens": 4}
+
+    def run() -> dict[str, str]:
+        pool_set(actor=OPERATOR, draft=PoolDraft(name="default", card_hour_micro=2_500_000))
+        seal_month()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(KEY_VARIABLE, site.key.secret)
+            patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(json.dumps(body).encode())))
+            said = {name: io.StringIO() for name in ("preflight", "compare")}
+            command = partial(call_command, "sluice")
+            command("preflight", "-", "--url", site.url, stdout=said["preflight"])
+            command(
+                "compare", "--url", site.url, "--requests", "3", "--words", "40",
+                "--output-tokens", "8", stdout=said["compare"],
+            )  # fmt: skip
+        return {name: out.getvalue() for name, out in said.items()}
+
+    elsewhere(partial(let_stella_in, site))
+    return elsewhere(run)
+
+
+def look(page: Page) -> None:
+    """No serious finding, nothing wider than the screen, on a desk and on a phone."""
+    for width, height in (PHONE, DESK):
+        page.set_viewport_size({"width": width, "height": height})
+        assert wider_than_screen(page) <= 0
+        assert serious_findings(page) == []
+
+
+def download(page: Page, name: str) -> bytes:
+    """The file behind a link."""
+    with page.expect_download() as found:
+        page.get_by_role("link", name=name, exact=True).click()
+    return found.value.path().read_bytes()
+
+
+def ask(page: Page, site: Site) -> None:
+    """One request with a body that could be half as long."""
+    answer: Any = page.request.post(
+        f"{site.url}/v1/chat/completions",
+        headers={"authorization": f"Bearer {site.key.secret}"},
+        data={"model": MODEL, "max_tokens": 2, "messages": [{"role": "user", "content": WASTE}]},
+    )
+    assert answer.status == 200
+
+
+def test_the_commands_say_what_was_found(told: dict[str, str]) -> None:
+    assert "USD; " in told["preflight"] and "Write it without white space" in told["preflight"]
+    lines = told["compare"].splitlines()
+    assert [line.partition(":")[0] for line in lines[1:5]] == [
+        "Baseline",
+        "Gateway tuning only",
+        "Streaming, shorter prompt",
+        "KV cache, batching, right-sized model",
+    ]
+    assert all("3 answered, 0 failed" in line for line in lines[1:5])
+
+
+def test_a_member_sees_what_to_mend_and_how_it_went(
+    site: Site, watch: Watch, told: dict[str, str]
+) -> None:
+    page = watch.sign_in(site)
+    ask(page, site)
+    page.get_by_role("link", name="Insights").click()
+    for _ in range(LOOKS_MAX):
+        # Counts are written every few seconds.
+        if page.get_by_text("Write it without white space").count():
+            break
+        page.wait_for_timeout(LOOK_MS)
+        page.reload()
+    expect(page.get_by_role("heading", name="nightly summaries")).to_be_visible()
+    expect(page.get_by_role("rowheader", name="JSON with empty, null")).to_be_visible()
+    look(page)
+    assert b"dead_json" in download(page, "Download CSV")
+    page.get_by_role("link", name="Stage map").click()
+    expect(page.get_by_role("rowheader", name="prefill prompt into the KV")).to_be_visible()
+    look(page)
+    assert download(page, "PDF").startswith(b"%PDF")
+    assert b"| 5 Inference |" in download(page, "Markdown")
+    assert b"s7_bill.settle" in download(page, "CSV")
+    page.get_by_role("link", name="Comparison").click()
+    expect(page.get_by_role("rowheader", name="Baseline")).to_be_visible()
+    expect(page.get_by_role("row").filter(has_text="right-sized")).to_contain_text("as fast")
+    look(page)
+    expect(page.get_by_role("link", name="Capacity")).to_have_count(0)
+
+
+def test_staff_reckon_what_if(site: Site, watch: Watch, told: dict[str, str]) -> None:
+    page = watch.sign_in(site, email=STAFF, dark=True)
+    page.goto("/insights/capacity?days=1")
+    expect(page.get_by_text("breaks first", exact=True)).to_be_visible()
+    look(page)
+    page.get_by_label("Peak rate, requests/s").fill("1e6")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**rate=1e6**")
+    expect(page.get_by_text("nodes needed, 1 ready now")).to_be_visible()
+    expect(page.locator(".status.bad").first).to_have_text("breaks first")
+    page.goto("/insights/capacity?days=1&batch=lots")
+    expect(page.get_by_role("status").first).to_contain_text("Batching factor")

@@ -1,0 +1,115 @@
+"""S4: the worksheet from what was measured: peak, tokens, batching, hours by region, headroom."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from controlplane.catalog.pools import PoolDraft, pool_set
+from controlplane.core.audit import OPERATOR
+from controlplane.fleet.services import node_credential_create
+from controlplane.tenants.keys import apikey_create
+from tests.browser.history import write_history
+from tests.support.money import rows
+from tests.support.people import Cast, make_cast, signed_in
+from tests.support.rules import make_models
+
+MODEL, POOL = "tiny", "default"
+CAPACITY = "/api/insights/capacity"
+SLOTS, BLOCKS, BLOCK_TOKENS = 8, 512, 16
+FACTS = {"takes_jobs": True, "credits": SLOTS, "active": 0, "kv_blocks": BLOCKS}
+
+
+@pytest.fixture
+def cast(database: str) -> Cast:
+    """An organization with three hours of traffic, and one node that is ready."""
+    made = make_cast()
+    make_models(MODEL)
+    draft = PoolDraft(name=POOL, card_hour_micro=2_500_000, cards_per_node=2)
+    pool_set(actor=OPERATOR, draft=draft)
+    key = apikey_create(actor=made.alice, project=made.project, label="nightly")
+    node = node_credential_create(actor=OPERATOR, name="node-1", pool=POOL)
+    rows(
+        "UPDATE nodes SET state = 'connected', facts = %s WHERE id = %s",
+        json.dumps({"block_size": BLOCK_TOKENS}), node.credential.node_id,
+    )  # fmt: skip
+    rows(
+        "INSERT INTO node_links (node_id, gateway, facts, seen_at)"
+        " VALUES (%s, 'g', %s, now() + interval '1 hour')",
+        node.credential.node_id, json.dumps(FACTS),
+    )  # fmt: skip
+    write_history(made, key.key, MODEL)
+    return made
+
+
+def ask(cast: Cast, **query: Any) -> dict[str, Any]:
+    """The worksheet of the pool that had traffic."""
+    answer = signed_in(cast.stella).get(CAPACITY, {"days": 1, **query})
+    assert answer.status_code == 200, answer.content
+    (pool,) = (one for one in answer.json()["pools"] if one["pool"] == POOL)
+    return dict(pool)
+
+
+def test_it_is_filled_in_from_what_was_measured(cast: Cast) -> None:
+    told = ask(cast)
+    ((count, served, prompt, cached, output),) = rows(
+        "SELECT count(*), count(*) FILTER (WHERE prompt_tokens > 0), sum(prompt_tokens)::float8,"
+        " sum(cached_tokens)::float8, sum(output_tokens)::float8 FROM request_records"
+    )
+    ((busiest,),) = rows(
+        "SELECT max(n)::float8 FROM (SELECT count(*) AS n FROM request_records"
+        " GROUP BY date_trunc('minute', started_at)) AS minutes"
+    )
+    fields, sheet = told["fields"], told["sheet"]
+    assert (told["requests"], told["nodes_ready"]) == (count, 1)
+    assert fields["in"] == pytest.approx(prompt / served)
+    assert fields["out"] == pytest.approx(output / served)
+    assert fields["cached"] == pytest.approx(100 * cached / prompt)
+    assert fields["rate"] == pytest.approx(busiest / 60)
+    assert (fields["batch"], fields["nodes"]) == (1.0, 1.0)
+    used = {use["resource"]: use["used"] for use in sheet["uses"]}
+    assert sheet["at_once"] == pytest.approx(fields["rate"] * sheet["seconds"])
+    assert used["compute"] == pytest.approx(sheet["at_once"])
+    assert used["slots"] == pytest.approx(sheet["at_once"] / SLOTS)
+    kv_tokens = BLOCKS * BLOCK_TOKENS
+    whole = fields["in"] + fields["out"]
+    assert used["kv_cache"] == pytest.approx(sheet["at_once"] * whole / kv_tokens)
+    # Two cards on each node, all day.
+    assert sheet["gpu_hours_day"] == sheet["nodes_needed"] * 48
+
+
+def test_what_if_moves_what_breaks_first(cast: Cast) -> None:
+    crowded = ask(cast, rate=1_000, batch=4, nodes=3)["sheet"]
+    assert crowded["uses"][0]["resource"] == "compute" and crowded["uses"][0]["used"] > 1
+    assert crowded["per_s_max"] < 1_000 < crowded["nodes_needed"] * 1_000
+    batched = ask(cast, rate=1_000, batch=64, nodes=3)["sheet"]
+    assert batched["uses"][0]["resource"] != "compute"
+    assert batched["nodes_needed"] < crowded["nodes_needed"]
+    wrong = signed_in(cast.stella).get(CAPACITY, {"cached": "101"})
+    assert wrong.status_code == 400 and "cached" in wrong.json()["error"]["fields"]
+
+
+def test_the_page_shows_the_same_and_keeps_the_question_in_its_address(cast: Cast) -> None:
+    client = signed_in(cast.stella)
+    page = client.get("/insights/capacity", {"days": 1, "rate": 1_000, "nodes": 3})
+    text = page.content.decode()
+    assert page.status_code == 200 and "breaks first" in text and "no price" not in text
+    assert 'name="rate" inputmode="decimal" value="1000"' in text
+    told = client.get("/insights/capacity.csv", {"days": 1, "rate": 1_000, "nodes": 3})
+    lines = dict(line.split(",")[1:] for line in told.content.decode().splitlines())
+    sheet = ask(cast, rate=1_000, nodes=3)["sheet"]
+    assert lines["nodes_needed"] == str(sheet["nodes_needed"])
+    assert float(lines["used_compute"]) == pytest.approx(
+        next(use["used"] for use in sheet["uses"] if use["resource"] == "compute"), rel=1e-4
+    )
+    assert signed_in(cast.alice).get("/insights/capacity").status_code == 403
+
+
+def test_a_pool_without_traffic_says_what_to_do(database: str) -> None:
+    cast = make_cast()
+    make_models(MODEL)
+    assert ask(cast)["sheet"] is None
+    page = signed_in(cast.stella).get("/insights/capacity")
+    assert "Nothing was measured" in page.content.decode()
