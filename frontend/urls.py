@@ -88,6 +88,7 @@ urlpatterns = [
     path("spend", spend.spend_index, name="spend"),
     path("spend/<slug:panel>.csv", spend.spend_csv, name="spend_csv"),
     path("ledger", ledger.ledger, name="ledger"),
+    path("ledger/months", ledger.ledger_months, name="ledger_months"),
     path("ledger/close", ledger.ledger_close, name="ledger_close"),
     path("playground", playground.playground, name="playground"),
     path("playground/token", playground.token, name="playground_token"),

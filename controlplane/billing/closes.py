@@ -25,9 +25,7 @@ from controlplane.billing.services import BOOKED_DAYS_MAX, ID_MARGIN
 from controlplane.billing.windows import windows
 from controlplane.core.audit import Actor, audit_record
 from controlplane.core.models import uuid7
-from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
-from controlplane.tenants.access import require
 from controlplane.tenants.models import Organization
 
 PAGE_ROWS = 5_000
@@ -47,6 +45,7 @@ _ENTRIES = f"""
 """
 _FIRST = uuid.UUID(int=0)
 Read = Callable[[str, list[Any]], list[tuple[Any, ...]]]
+Reached = Callable[[datetime], None]
 
 
 @dataclass
@@ -69,21 +68,23 @@ class Control:
         self.last_booked_at = max(self.last_booked_at or booked_at, booked_at)
 
 
-def period_close(*, actor: Actor, organization: uuid.UUID, period: Period) -> PeriodClose:
-    """Close a month; closed already it is returned as it is.
+def period_close_now(
+    *, actor: Actor, organization: uuid.UUID, period: Period, reached: Reached | None = None
+) -> PeriodClose:
+    """Close a month, by who was found to may; closed already it is returned as it is.
 
-    Raises ValidationError on `period` where it has not ended, is not sealed, or reconciliation
-    found something; what it found is kept.
+    `reached` is called with the moment of booking up to which it is read. Raises ValidationError on
+    `period` where it has not ended, is not sealed, or reconciliation found something; what it found
+    is kept.
     """
-    require(actor, Action.PERIOD_CLOSE, organization)
     if (closed := close_of(organization, period)) is not None:
         return closed
-    _require_over(period)
+    require_over(period)
     found = reconcile_requests(organization, period.start, period.end)
     if found.findings:
         told = f"Reconciliation found {found.findings} differences; see the ledger's page."
         raise ValidationError({"period": told})
-    control = period_control(organization, period, _scoped(organization))
+    control = period_control(organization, period, _scoped(organization, reached))
     values = [
         uuid7(),
         organization,
@@ -166,18 +167,22 @@ def _entries(organization: uuid.UUID, period: Period, read: Read) -> Iterator[tu
         last = (page[-1][-1], page[-1][0])
 
 
-def _scoped(organization: uuid.UUID) -> Read:
+def _scoped(organization: uuid.UUID, reached: Reached | None) -> Read:
     """Each page in a short transaction of its own."""
 
     def read(query: str, values: list[Any]) -> list[tuple[Any, ...]]:
         with organization_scope([organization]), connection.cursor() as cursor:
             cursor.execute(query, values)
-            return list(cursor.fetchall())
+            page = list(cursor.fetchall())
+        if page and reached is not None:
+            reached(page[-1][-1])
+        return page
 
     return read
 
 
-def _require_over(period: Period) -> None:
+def require_over(period: Period) -> None:
+    """Raises ValidationError on `period` where it has not ended or is not sealed."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT ledger_period_open(%s)", [period.end])
         open_because: str | None = cursor.fetchone()[0]

@@ -169,7 +169,7 @@ class GrantKind(models.TextChoices):
 
     TOPUP = "topup", "Top-up"
     CREDIT = "credit"
-    CREDIT_NOTE = "credit_note"
+    CREDIT_NOTE = "credit_note", "Credit note"
     REVERSAL = "reversal"
     PAYMENT = "payment"
 

@@ -7,11 +7,10 @@ from datetime import datetime
 from typing import Any, TypedDict
 
 import msgspec
-from django.core.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.billing.closes import period_close
+from controlplane.billing.close_jobs import period_close_ask
 from controlplane.billing.grants_json import WAITS, GrantJson, grant_json
 from controlplane.billing.hours import sealed_through
 from controlplane.billing.invoice_models import WalletGrant
@@ -20,18 +19,21 @@ from controlplane.billing.ledger_selectors import (
     Month,
     account_list,
     entry_list,
+    month_get,
     month_list,
     reconciliation_list,
 )
 from controlplane.billing.models import JournalEntry, Reconciliation
+from controlplane.billing.models_closes import PeriodCloseJob
 from controlplane.billing.periods import Period
 from controlplane.billing.reversals import request_reverse
+from controlplane.billing.tasks import period_close_enqueue
 from controlplane.core.api_schema import operation
 from controlplane.core.models import uuid7
 from controlplane.core.permissions import Action
 from controlplane.tenants.access import require
 
-CREATED = 201
+DONE, CREATED = 200, 201
 
 
 class AccountJson(TypedDict):
@@ -67,6 +69,15 @@ class EntryJson(TypedDict):
     booked_at: str
 
 
+class CloseJobJson(TypedDict):
+    """A close by a worker: waiting, running, done or failed, and up to where it has read."""
+
+    state: str
+    reached_at: str | None
+    asked_by: str
+    error: str
+
+
 class MonthJson(TypedDict):
     """A month and its state: open, closing (it is over) or closed, with its control totals."""
 
@@ -78,6 +89,7 @@ class MonthJson(TypedDict):
     entries: int | None
     totals: dict[str, list[int]] | None
     digest: str | None
+    job: CloseJobJson | None
 
 
 class MonthsJson(TypedDict):
@@ -188,19 +200,22 @@ class MonthClose(MoneyView):
     """`POST periods/<month>/close`: nothing is booked into it from then on."""
 
     step_up_methods = frozenset({"POST"})
-    repeats_itself = True
 
-    @operation(answer=MonthJson)
+    @operation(answer={DONE: MonthJson, WAITS: MonthJson})
     def post(self, request: Request, organization_id: uuid.UUID, period: str) -> Response:
-        """400 names why it cannot be closed yet."""
+        """202 where a worker closes a large one; 400 names why it cannot be closed yet."""
         actor = self.actor()
         require(actor, Action.PERIOD_CLOSE, organization_id)
         wanted = Period(period)
-        period_close(actor=actor, organization=organization_id, period=wanted)
-        for month in month_list(actor=actor, organization=organization_id):
-            if month.period == wanted:
-                return Response(month_json(month))
-        raise ValidationError({"period": "It was closed, and is too long ago to be shown."})
+        made = period_close_ask(
+            actor=actor,
+            organization=organization_id,
+            period=wanted,
+            enqueue=period_close_enqueue,
+        )
+        status = WAITS if isinstance(made, PeriodCloseJob) else DONE
+        month = month_get(actor=actor, organization=organization_id, period=wanted)
+        return Response(month_json(month), status=status)
 
 
 class Reconciliations(MoneyView):
@@ -234,7 +249,7 @@ def entry_json(entry: JournalEntry) -> EntryJson:
 
 def month_json(month: Month) -> MonthJson:
     """A month for programs."""
-    close = month.close
+    close, job = month.close, month.job
     return {
         "period": month.period.name,
         "state": month.state.value,
@@ -244,6 +259,14 @@ def month_json(month: Month) -> MonthJson:
         "entries": close.entries if close else None,
         "totals": close.totals if close else None,
         "digest": month.digest or None,
+        "job": {
+            "state": job.state,
+            "reached_at": _time(job.reached_at),
+            "asked_by": job.asked_label,
+            "error": job.error,
+        }
+        if job
+        else None,
     }
 
 

@@ -18,6 +18,7 @@ from controlplane.billing.models import (
     PeriodClose,
     Reconciliation,
 )
+from controlplane.billing.models_closes import PeriodCloseJob
 from controlplane.billing.periods import Period, PeriodState, period_of
 from controlplane.core.audit import Actor
 from controlplane.core.paging import FIRST_PAGE, Page, PageAsk, page_read
@@ -28,6 +29,8 @@ from controlplane.tenants.access import require
 
 RECONCILIATIONS_SHOWN = 10
 MONTHS_SHOWN = 13
+# Those that were to close a month, tries that failed among them.
+JOBS_READ_MAX = 100
 HUNDRED = 100
 
 # Everything that posts, in one view: sealed hours, the lines since, the journal, and the wallet's
@@ -86,11 +89,12 @@ class Account:
 
 @dataclass(frozen=True)
 class Month:
-    """A month and its state; `close` where it is closed."""
+    """A month and its state; `close` where it is closed, `job` the last that was to close it."""
 
     period: Period
     state: PeriodState
     close: PeriodClose | None
+    job: PeriodCloseJob | None
 
     @property
     def digest(self) -> str:
@@ -158,18 +162,32 @@ def reconciliation_list(*, actor: Actor, organization: uuid.UUID) -> list[Reconc
 def month_list(*, actor: Actor, organization: uuid.UUID) -> list[Month]:
     """The last months, newest first, each with its state."""
     require(actor, Action.LEDGER_VIEW, organization)
+    periods = [period_of(datetime.now(UTC))]
+    while len(periods) < MONTHS_SHOWN:
+        periods.append(periods[-1].before)
+    return _months(organization, periods)
+
+
+def month_get(*, actor: Actor, organization: uuid.UUID, period: Period) -> Month:
+    """One month, however long ago."""
+    require(actor, Action.LEDGER_VIEW, organization)
+    return _months(organization, [period])[0]
+
+
+def _months(organization: uuid.UUID, periods: list[Period]) -> list[Month]:
+    names, now = [one.name for one in periods], period_of(datetime.now(UTC))
+    mine = {"organization": organization, "period__in": names}
     with organization_scope([organization]):
-        closed = {
-            close.period: close for close in PeriodClose.objects.filter(organization=organization)
-        }
-    now = period_of(datetime.now(UTC))
-    months, period = [], now
-    for _ in range(MONTHS_SHOWN):
-        close = closed.get(period.name)
+        closed = {close.period: close for close in PeriodClose.objects.filter(**mine)}
+        jobs = PeriodCloseJob.objects.filter(**mine).order_by("-id")[:JOBS_READ_MAX]
+        latest = {job.period: job for job in reversed(jobs)}
+
+    def month(one: Period) -> Month:
+        close, job = closed.get(one.name), latest.get(one.name)
         over = PeriodState.CLOSED if close else PeriodState.CLOSING
-        months.append(Month(period, PeriodState.OPEN if period == now else over, close))
-        period = period.before
-    return months
+        return Month(one, PeriodState.OPEN if one >= now else over, close, job)
+
+    return [month(one) for one in periods]
 
 
 def budget_list(*, actor: Actor, organization: uuid.UUID) -> list[BudgetRow]:

@@ -12,6 +12,7 @@ from django.db import models
 
 # Django finds an app's models by importing this module.
 from controlplane.billing import invoice_models as invoice_models
+from controlplane.billing import models_closes as models_closes
 from controlplane.billing import models_exports as models_exports
 from controlplane.core.models import BaseModel
 

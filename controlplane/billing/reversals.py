@@ -5,8 +5,16 @@ from __future__ import annotations
 import uuid
 
 from django.core.exceptions import ObjectDoesNotExist, ValidationError
+from django.db.models import Sum
 
-from controlplane.billing.grants import Wish, asker_of, grant_ask, reason_clean, subject_of
+from controlplane.billing.grants import (
+    Wish,
+    asker_of,
+    grant_ask,
+    one_at_a_time,
+    reason_clean,
+    subject_of,
+)
 from controlplane.billing.invoice_models import GrantKind, WalletGrant
 from controlplane.billing.journal import AMOUNT_NANO_MAX, journal_book
 from controlplane.billing.models import POSTING_KINDS, EntryKind, JournalEntry, Transfer
@@ -48,7 +56,10 @@ def request_reverse(
         terms={},
     )
     with organization_scope([organization]):
-        _charge(organization, request)
+        charge = _charge(organization, request)
+        one_at_a_time(organization)
+        if not WalletGrant.objects.filter(id=form).exists():
+            _require_left(charge, nano)
         found = grant_ask(actor=actor, wish=wish, book=reversal_book)
         if isinstance(found, JournalEntry):
             return found
@@ -61,10 +72,7 @@ def reversal_book(grant: WalletGrant) -> JournalEntry:
     """Book the reversal that was wished for; inside the organization's scope."""
     request = subject_of(grant)
     charge = _charge(grant.organization, request)
-    room = reversal_room_nano(charge)
-    if room is not None and grant.amount_nano > room:
-        told = f"Its invoice was credited: {room} nano-USD of such usage are left to give back."
-        raise ValidationError({"nano": told})
+    _require_left(charge, grant.amount_nano)
     return journal_book(
         organization=grant.organization,
         kind=EntryKind.REVERSAL,
@@ -77,6 +85,23 @@ def reversal_book(grant: WalletGrant) -> JournalEntry:
         actor=asker_of(grant),
         approved_by=grant.decided_label or None,
     )
+
+
+def _require_left(charge: Transfer, nano: int) -> None:
+    """Raises ValidationError on `nano` where less is left of the charge, or of usage like it."""
+    lines = Transfer.objects.filter(
+        request=charge.request, organization=charge.organization, kind__in=POSTING_KINDS
+    )
+    charged = lines.aggregate(nano=Sum("amount"))["nano"] or 0
+    entries = JournalEntry.objects.filter(reverses=charge.request, organization=charge.organization)
+    given = entries.aggregate(nano=Sum("amount"))["nano"] or 0
+    if nano > charged - given:
+        told = f"{charged - given} of {charged} nano-USD are left to reverse."
+        raise ValidationError({"nano": told})
+    room = reversal_room_nano(charge)
+    if room is not None and nano > room:
+        told = f"Its invoice was credited: {room} nano-USD of such usage are left to give back."
+        raise ValidationError({"nano": told})
 
 
 def _charge(organization: uuid.UUID, request: uuid.UUID) -> Transfer:

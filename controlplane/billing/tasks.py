@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import structlog
-from celery import shared_task
+import uuid
 
-from controlplane.billing import budgets, costs, services
+import structlog
+from celery import current_app, shared_task
+from kombu.exceptions import OperationalError
+
+from controlplane.billing import budgets, close_jobs, costs, services
 from controlplane.billing import reconcile as compare
 from controlplane.billing.claims import claims_forget
 
 log = structlog.get_logger(__name__)
+CLOSE = "billing.period_close_run"
 
 
 @shared_task(name="billing.sweep_holds")
@@ -70,6 +74,32 @@ def reconcile_lately() -> int:
     return sum(one.unaccounted_tokens for one in made)
 
 
+@shared_task(name=CLOSE)
+def period_close_run(organization: str, job: str) -> bool:
+    """Whether the month is closed."""
+    made = close_jobs.period_close_run(close_jobs.Due(uuid.UUID(organization), uuid.UUID(job)))
+    if made is not None and made.error:
+        log.warning("period_close_failed", period=made.period, error=made.error)
+    return made is not None and not made.error
+
+
+@shared_task(name="billing.period_closes_resume")
+def period_closes_resume() -> int:
+    """Closes handed to workers: those that nobody took, and those whose worker is gone."""
+    due = close_jobs.period_closes_due()
+    for one in due:
+        period_close_enqueue(*one)
+    return len(due)
+
+
+def period_close_enqueue(organization: uuid.UUID, job: uuid.UUID) -> None:
+    """Hand it to a worker; without a broker it waits for `period_closes_resume`."""
+    try:
+        current_app.send_task(CLOSE, [str(organization), str(job)])
+    except OperationalError:
+        log.warning("period_close_waits_for_broker", job=str(job))
+
+
 @shared_task(name="billing.raise_alerts")
 def raise_alerts() -> int:
     """Alerts raised."""
@@ -123,6 +153,11 @@ BEAT_SCHEDULE = {
         "task": "billing.reconcile_lately",
         "schedule": 3_600.0,
         "options": {"expires": 3_600.0},
+    },
+    "billing.period_closes_resume": {
+        "task": "billing.period_closes_resume",
+        "schedule": 15.0,
+        "options": {"expires": 15.0},
     },
     "billing.raise_alerts": {
         "task": "billing.raise_alerts",

@@ -109,8 +109,6 @@ class ApiView(APIView):
     refusal: KeptRefusal | None = None
     # Methods for which a session must have been confirmed lately; a token confirms by itself.
     step_up_methods: frozenset[str] = frozenset()
-    # What may be repeated without a key, and is too long for the one transaction that a key needs.
-    repeats_itself = False
     permission_classes = (AllowAny,)
     parser_classes = (BoundedJson,)
     renderer_classes = (JSONRenderer,)
@@ -143,8 +141,7 @@ class ApiView(APIView):
             self.attempt = self._begin(request)
 
     def _keyed(self, request: HttpRequest | Request) -> bool:
-        given = HEADER in request.headers and request.method not in SAFE_METHODS
-        return given and not self.repeats_itself
+        return HEADER in request.headers and request.method not in SAFE_METHODS
 
     def _begin(self, request: Request) -> Attempt:
         path = f"{request.method} {request.get_full_path()}"

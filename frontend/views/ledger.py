@@ -8,15 +8,18 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_POST
 
-from controlplane.billing.closes import period_close
+from controlplane.billing.close_jobs import period_close_ask
 from controlplane.billing.hours import sealed_through
 from controlplane.billing.ledger_selectors import (
+    Month,
     account_list,
     entry_list,
     month_list,
     reconciliation_list,
 )
+from controlplane.billing.models_closes import PeriodCloseJob
 from controlplane.billing.periods import Period, PeriodState
+from controlplane.billing.tasks import period_close_enqueue
 from controlplane.core.paging import page_ask
 from controlplane.core.permissions import Action
 from controlplane.telemetry.reading import TooMuchToRead
@@ -48,11 +51,20 @@ def ledger(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "entries": entries.rows,
         "next": entries.rows[-1].id if entries.has_more else None,
         "months": months,
-        "closable": [one for one in months if one.state == PeriodState.CLOSING],
+        **_closing(months),
         "closes": viewer.may(Action.PERIOD_CLOSE),
         "reconciliations": reconciliation_list(actor=actor, organization=organization),
     }
     return render(request, "pages/ledger.html", context)
+
+
+@page(Action.LEDGER_VIEW)
+@require_GET
+def ledger_months(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """The months alone, while one of them is being closed."""
+    months = month_list(actor=viewer.user, organization=viewer.organization.id)
+    context = {"viewer": viewer, "months": months, **_closing(months)}
+    return render(request, "parts/ledger_month_rows.html", context)
 
 
 @page(Action.PERIOD_CLOSE)
@@ -61,13 +73,26 @@ def ledger(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 def ledger_close(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Close a month for good."""
     try:
-        closed = period_close(
+        closed = period_close_ask(
             actor=viewer.user,
             organization=viewer.organization.id,
             period=Period(request.POST.get("period", "")),
+            enqueue=period_close_enqueue,
         )
     except ValidationError as error:
         say_wrong(request, error)
+        return redirect("ledger")
+    if isinstance(closed, PeriodCloseJob):
+        messages.info(request, f"{closed.period} is large: a worker closes it, as the months tell.")
     else:
         messages.success(request, f"{closed.period} is closed; nothing is booked into it any more.")
     return redirect("ledger")
+
+
+def _closing(months: list[Month]) -> dict[str, object]:
+    """Which may be closed, and whether one is being closed just now."""
+    over = [one for one in months if one.state == PeriodState.CLOSING]
+    return {
+        "closable": [one for one in over if one.job is None or not one.job.at_work],
+        "closing": any(one.job is not None and one.job.at_work for one in over),
+    }

@@ -5,21 +5,32 @@ from __future__ import annotations
 import io
 import uuid
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import psycopg
 import pytest
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.core.management import call_command
 
-from controlplane.billing import accounts
-from controlplane.billing.closes import period_close
+from controlplane.billing import accounts, close_jobs, closes, ledger_selectors
+from controlplane.billing.close_jobs import (
+    Due,
+    period_close_ask,
+    period_close_run,
+    period_closes_due,
+)
+from controlplane.billing.closes import period_close_now
+from controlplane.billing.models import PeriodClose
+from controlplane.billing.models_closes import PeriodCloseJob
 from controlplane.billing.periods import Period, PeriodState, close_of, period_of, state_of
 from controlplane.billing.reconcile import reconcile_requests
+from controlplane.tenants.models import User
 from tests.support.money import rows
 from tests.support.month import END, MICROSECOND, PERIOD, START, Month, seal_month, seed_month
-from tests.support.people import make_cast
+from tests.support.people import Cast, make_cast, signed_in
 
 OCTOBER = Period(PERIOD)
+JSON = "application/json"
 
 
 @pytest.fixture
@@ -65,7 +76,7 @@ def charged(month: Month) -> uuid.UUID:
 
 def test_a_closed_month_has_its_totals_and_a_hash(month: Month) -> None:
     cast = month.cast
-    made = period_close(actor=cast.alice, organization=cast.acme.id, period=OCTOBER)
+    made = period_close_now(actor=cast.alice, organization=cast.acme.id, period=OCTOBER)
     entries = [
         entry
         for entry in month.entries
@@ -87,17 +98,17 @@ def test_a_closed_month_has_its_totals_and_a_hash(month: Month) -> None:
     ]
     assert (made.transfers, made.entries) == (len(in_it), len(entries))
     assert made.last_booked_at == END - MICROSECOND
-    assert period_close(actor=cast.alice, organization=cast.acme.id, period=OCTOBER) == made
+    assert period_close_now(actor=cast.alice, organization=cast.acme.id, period=OCTOBER) == made
     assert state_of(cast.acme.id, OCTOBER) == PeriodState.CLOSED
     assert state_of(cast.other.id, OCTOBER) == PeriodState.CLOSING
     audited = rows("SELECT actor_label FROM audit_entries WHERE action = 'period.close'")
     assert audited == [(cast.alice.actor_label,)]
-    other = period_close(actor=cast.charlie, organization=cast.other.id, period=OCTOBER)
+    other = period_close_now(actor=cast.charlie, organization=cast.other.id, period=OCTOBER)
     assert bytes(other.digest) != bytes(made.digest)
 
 
 def test_the_verifier_reads_a_closed_month_again(month: Month) -> None:
-    period_close(actor=month.cast.alice, organization=month.cast.acme.id, period=OCTOBER)
+    period_close_now(actor=month.cast.alice, organization=month.cast.acme.id, period=OCTOBER)
     assert "BREACHES" not in _verified()
     rows("ALTER TABLE period_closes DISABLE TRIGGER USER")
     rows("UPDATE period_closes SET digest = sha256('')")
@@ -119,7 +130,7 @@ def test_nothing_is_booked_into_a_closed_month(month: Month) -> None:
         " gen_random_uuid()::text, 'me', '', %s, sha256(''))"
     )
     rows(insert, acme, END - MICROSECOND)
-    period_close(actor=month.cast.alice, organization=acme, period=OCTOBER)
+    period_close_now(actor=month.cast.alice, organization=acme, period=OCTOBER)
     for moment in (START, END - MICROSECOND):
         with pytest.raises(psycopg.errors.RestrictViolation, match="is closed"):
             rows(insert, acme, moment)
@@ -131,7 +142,7 @@ def test_nothing_is_booked_into_a_closed_month(month: Month) -> None:
     "statement", ["UPDATE {} SET entries = 9", "DELETE FROM {}", "TRUNCATE {}"]
 )
 def test_a_close_is_for_good(month: Month, statement: str) -> None:
-    period_close(actor=month.cast.alice, organization=month.cast.acme.id, period=OCTOBER)
+    period_close_now(actor=month.cast.alice, organization=month.cast.acme.id, period=OCTOBER)
     with pytest.raises(psycopg.errors.RestrictViolation, match="append-only"):
         rows(statement.format("period_closes"))
 
@@ -140,12 +151,83 @@ def test_a_month_that_runs_or_is_not_sealed_stays_open(database: str) -> None:
     cast = make_cast()
     now = period_of(datetime.now(UTC))
     with pytest.raises(ValidationError, match="it has not ended"):
-        period_close(actor=cast.alice, organization=cast.acme.id, period=now)
+        period_close_now(actor=cast.alice, organization=cast.acme.id, period=now)
     seed_month(cast)
     with pytest.raises(ValidationError, match="not every line of it is sealed"):
-        period_close(actor=cast.alice, organization=cast.acme.id, period=OCTOBER)
+        period_close_now(actor=cast.alice, organization=cast.acme.id, period=OCTOBER)
     with pytest.raises(PermissionDenied):
-        period_close(actor=cast.bob, organization=cast.acme.id, period=OCTOBER)
+        ask(cast, cast.bob)
+
+
+def ask(cast: Cast, actor: User, handed: list[Due] | None = None) -> PeriodClose | PeriodCloseJob:
+    """Close October by whatever way is right for it; what is handed to workers is listed."""
+    return period_close_ask(
+        actor=actor,
+        organization=cast.acme.id,
+        period=OCTOBER,
+        enqueue=lambda *due: None if handed is None else handed.append(Due(*due)),
+    )
+
+
+def test_a_large_month_is_closed_by_a_worker_which_tells_how_far_it_is(
+    month: Month, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(close_jobs, "CLOSE_AT_ONCE_REQUESTS", 100)
+    monkeypatch.setattr(closes, "_LINES", closes._LINES.replace("LIMIT 5000", "LIMIT 5"))
+    monkeypatch.setattr(closes, "PAGE_ROWS", 5)
+    monkeypatch.setattr(ledger_selectors, "MONTHS_SHOWN", 24)
+    cast, handed = month.cast, list[Due]()
+    job, again = ask(cast, cast.alice, handed), ask(cast, cast.alice, handed)
+    assert isinstance(job, PeriodCloseJob) and again == job
+    assert set(handed) == {Due(cast.acme.id, job.id)} == set(period_closes_due())
+    shown = signed_in(cast.alice).get("/ledger/months").content.decode()
+    assert "being closed" in shown and 'hx-trigger="every 2s"' in shown
+    # One worker is cut off in its second page; the next begins anew once its claim has run out.
+    reached: list[datetime] = []
+
+    def cut_off(row: PeriodCloseJob, **values: Any) -> bool:
+        reached.append(values["reached_at"])
+        if len(reached) == 2:
+            raise KeyboardInterrupt
+        return save(row, **values)
+
+    save = close_jobs._save
+    monkeypatch.setattr(close_jobs, "_save", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        period_close_run(handed[0])
+    monkeypatch.setattr(close_jobs, "_save", save)
+    assert START <= reached[0] < reached[1] < END
+    told = 'read up to <time datetime="2025-10-01'
+    assert told in signed_in(cast.alice).get("/ledger/months").content.decode()
+    assert (period_close_run(handed[0]), period_closes_due()) == (None, [])
+    rows("UPDATE period_close_jobs SET claimed_until = now() - interval '1 second'")
+    assert period_closes_due() == [handed[0]]
+    done = period_close_run(handed[0])
+    assert done is not None and (done.state, done.error) == ("done", "")
+    closed = ask(cast, cast.alice)
+    assert isinstance(closed, PeriodClose) and closed.closed_by == cast.alice.actor_label
+    assert period_closes_due() == []
+    assert "hx-trigger" not in signed_in(cast.alice).get("/ledger/months").content.decode()
+
+
+def test_what_a_worker_finds_wrong_is_told_and_may_be_asked_again(
+    month: Month, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(close_jobs, "CLOSE_AT_ONCE_REQUESTS", 100)
+    monkeypatch.setattr(ledger_selectors, "MONTHS_SHOWN", 24)
+    add_record(month, _unbooked(month, charged(month)))
+    client, path = signed_in(month.cast.alice), f"periods/{PERIOD}/close"
+    base = f"/api/billing/organizations/{month.cast.acme.id}/"
+    key = {"Idempotency-Key": "one"}
+    first, again = (client.post(base + path, {}, JSON, headers=key) for _ in range(2))
+    assert (first.status_code, first.json()["job"]["state"]) == (202, "waiting")
+    assert again.content == first.content and again["Idempotency-Replayed"] == "true"
+    (due,) = period_closes_due()
+    done = period_close_run(due)
+    assert done is not None and done.state == "failed"
+    assert "found 1 difference" in client.get("/ledger/months").content.decode()
+    assert close_of(month.cast.acme.id, OCTOBER) is None
+    assert client.post(base + path).json()["job"]["state"] == "waiting"
 
 
 def test_what_is_recorded_and_not_booked_keeps_a_month_open(month: Month) -> None:
@@ -155,7 +237,7 @@ def test_what_is_recorded_and_not_booked_keeps_a_month_open(month: Month) -> Non
     assert (found.findings, found.unaccounted_tokens) == (0, 0)
     add_record(month, _unbooked(month, request))
     with pytest.raises(ValidationError, match="found 1 difference"):
-        period_close(actor=month.cast.alice, organization=acme, period=OCTOBER)
+        period_close_now(actor=month.cast.alice, organization=acme, period=OCTOBER)
     assert close_of(acme, OCTOBER) is None
     last = rows(
         "SELECT findings, unaccounted_tokens, examples->-1->>'kind' FROM reconciliations"

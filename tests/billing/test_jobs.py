@@ -40,12 +40,14 @@ def test_tasks_run_their_services(database: str) -> None:
     assert tasks.reconcile() == 0
     assert tasks.turn_budgets() == 0
     assert tasks.raise_alerts() == 0
+    assert tasks.period_closes_resume() == 0
     assert set(tasks.BEAT_SCHEDULE) >= {
         "billing.sweep_holds",
         "billing.seal_ledger",
         "billing.make_partitions",
         "billing.reconcile",
         "billing.turn_budgets",
+        "billing.period_closes_resume",
         "billing.raise_alerts",
     }
 

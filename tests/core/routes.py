@@ -257,6 +257,7 @@ ROUTES: tuple[Route, ...] = (
     R("GET", "spend", Action.LEDGER_VIEW),
     R("GET", "spend/<slug:panel>.csv", Action.LEDGER_VIEW),
     R("GET", "ledger", Action.LEDGER_VIEW),
+    R("GET", "ledger/months", Action.LEDGER_VIEW),
     R("POST", "ledger/close", Action.PERIOD_CLOSE),
     R("GET", "budgets", Action.LEDGER_VIEW),
     R("POST", "budgets/save", Action.BUDGET_SET),

@@ -12,7 +12,7 @@ from django.core.management import call_command
 from django.test import Client
 
 from controlplane.billing.accounts import receivable
-from controlplane.billing.closes import period_close
+from controlplane.billing.closes import period_close_now
 from controlplane.billing.exports.services import Due
 from controlplane.billing.exports.writer import export_write
 from controlplane.billing.hours import total_nano
@@ -75,7 +75,7 @@ def test_one_month_has_one_total_everywhere(month: Month) -> None:
     cast, acme = month.cast, month.cast.acme.id
     assert _booked(month) == month.charged(acme)
     assert total_nano(organization=acme, start=START, end=END) == month.charged(acme)
-    closed = period_close(actor=cast.alice, organization=acme, period=OCTOBER)
+    closed = period_close_now(actor=cast.alice, organization=acme, period=OCTOBER)
     sums = {account: debited - credited for account, (debited, credited) in closed.totals.items()}
     assert sums[receivable(acme)] == month.owed(acme) - PAID
     assert sum(sums.values()) == 0
@@ -142,7 +142,7 @@ def _files_agree(client: Client, month: Month) -> None:
 @pytest.mark.parametrize(("kind", "grain"), FILES)
 def test_a_closed_month_gives_the_same_bytes(month: Month, kind: str, grain: str) -> None:
     cast = month.cast
-    period_close(actor=cast.alice, organization=cast.acme.id, period=OCTOBER)
+    period_close_now(actor=cast.alice, organization=cast.acme.id, period=OCTOBER)
     spec = month_spec(cast.acme.id, kind, grain=grain)
     (first, data), (second, again) = made_by_job(cast, spec), made_by_job(cast, spec)
     assert data == again and len(data) > 10_000

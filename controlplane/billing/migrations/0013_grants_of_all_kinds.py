@@ -31,7 +31,7 @@ class Migration(migrations.Migration):
                 choices=[
                     ("topup", "Top-up"),
                     ("credit", "Credit"),
-                    ("credit_note", "Credit Note"),
+                    ("credit_note", "Credit note"),
                     ("reversal", "Reversal"),
                     ("payment", "Payment"),
                 ],
