@@ -39,7 +39,6 @@ from controlplane.kernel.measures import (
 )
 
 SERIES_MAX = 10_000
-POOLS_MAX = 24
 PROVIDER = "sluice"
 OPERATIONS = {"chat": "chat", "completion": "text_completion", "embedding": "embeddings"}
 MS_PER_S = 1_000
@@ -65,7 +64,7 @@ def metrics_page(world: World, recorder: PostgresRecorder, own: Iterable[Figure]
     _latencies(page, sums)
     _standard(page, totals.standard)
     _waiting(page, world, totals.models)
-    _nodes(page, world.fleet.nodes().values())
+    _nodes(page, world.fleet.nodes().values(), totals.pools)
     for figure in own:
         page.one(*figure)
     page.one(
@@ -228,11 +227,10 @@ class _Pool:
             self.used_blocks += max(0, link.hello.kv_blocks - link.load.kv_free_blocks)
 
 
-def _nodes(page: Exposition, links: Iterable[NodeLink]) -> None:
+def _nodes(page: Exposition, links: Iterable[NodeLink], names: Names) -> None:
     pools: dict[str, _Pool] = {}
-    names = Names(POOLS_MAX)
     for link in links:
-        pools.setdefault(names.see(link.hello.pool), _Pool()).add(link)
+        pools.setdefault(names.claim(link.hello.pool), _Pool()).add(link)
     breakers = page.family("sluice_breakers", "gauge", "Connected nodes by state of their breaker")
     for pool, each in sorted(pools.items()):
         for state, count in each.breakers.items():

@@ -28,6 +28,7 @@ from controlplane.kernel.statuses import CLIENT_LEFT, FAILED_FROM
 
 MODELS_MAX = 12
 ROUTES_MAX = 10
+POOLS_MAX = 24
 WORDS_MAX = 40
 # Ours: stages outside inference take microseconds, inference seconds.
 STAGE_BOUNDS = (
@@ -40,8 +41,9 @@ MEASURES = frozenset(
 )
 # Of a full fleet, and of a class of priority that is being refused to protect others.
 SHED_CODES = frozenset({"server_is_overloaded", SHED_CODE})
-# Noted by model, or by pool; their histograms' sum is the number.
-TALLIES = frozenset({*DRAFTS, PREEMPTED, BREAKER_OPENED})
+# What is noted each second, and counted here: the sums of its histograms.
+MODEL_TALLIES = frozenset({*DRAFTS, PREEMPTED})
+POOL_TALLIES = frozenset({BREAKER_OPENED})
 US_PER_S = 1_000_000
 _INDEX_MAX = 48 * BUCKETS_PER_OCTAVE
 # How our buckets, in microseconds, fall into those: a value less than 1.1 % away from a bound may
@@ -79,10 +81,15 @@ class Names:
         self._known: set[str] = set()
 
     def see(self, name: str) -> str:
-        """The label of a name that has come up just now."""
+        """The label of a request's name; one that has to share `other` is counted."""
+        label = self.claim(name)
+        self.folded += bool(name) and label is OTHER
+        return label
+
+    def claim(self, name: str) -> str:
+        """The label of a name, which is its own as long as there is room."""
         if name and name not in self._known:
             if len(self._known) >= self._most:
-                self.folded += 1
                 return OTHER
             self._known.add(name)
         return name or OTHER
@@ -134,6 +141,7 @@ class Totals:
     def __init__(self) -> None:
         self.models = Names(MODELS_MAX)
         self.routes = Names(ROUTES_MAX)
+        self.pools = Names(POOLS_MAX)
         self.words = Names(WORDS_MAX)
         self.standard = Standard()
         self.requests: Counter[tuple[str, str, int]] = Counter()
@@ -188,10 +196,12 @@ class Totals:
                 if measure in MEASURES:
                     into.latency(measure, model).add(histogram)
         for key, samples in minute.samples.items():
-            if key.model or key.pool:
-                for measure in samples.keys() & TALLIES:
-                    into.tallies[measure, key.pool or self.models.of(key.model)] += samples[
-                        measure
-                    ].total
+            if not key.model:
+                continue
+            # The same is noted of a model, and of its part in each pool.
+            wanted = POOL_TALLIES if key.pool else MODEL_TALLIES
+            label = self.pools.claim(key.pool) if key.pool else self.models.of(key.model)
+            for measure in samples.keys() & wanted:
+                into.tallies[measure, label] += samples[measure].total
         for owner, counts in minute.usage.items():
             into.add_usage((self.models.of(owner[3]), self.routes.of(owner[4])), counts)

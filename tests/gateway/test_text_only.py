@@ -12,6 +12,8 @@ import msgspec
 import pytest
 
 from controlplane.kernel.price import TokenCounts
+from controlplane.kernel.spans import INDEX
+from controlplane.kernel.tracing import child_span, read_parent
 from tests.support.fleet import MODEL, until
 from tests.support.remote import remote_node
 from tests.support.serving import CHAT_PATH, Serving
@@ -92,6 +94,29 @@ async def test_the_server_gets_the_request_but_not_its_user(relay: Relay) -> Non
     }
     await exchange.answer(text_chunk("ok", finish="stop"), usage_chunk(3, 1))
     assert (await asked).json()["choices"][0]["message"]["content"] == "ok"
+
+
+@pytest.mark.parametrize(("ratio", "is_ours"), [(None, False), (1.0, True)])
+async def test_a_callers_trace_goes_on_to_the_server(
+    relay: Relay, ratio: float | None, is_ours: bool
+) -> None:
+    relay.under_test.world.trace_ratio = ratio
+    trace, span = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+    headers = {"traceparent": f"00-{trace}-{span}-01", "tracestate": "shop=1"}
+    relay.serving.client.headers.update(headers)
+    asked, exchange = await relay.ask()
+    caller = read_parent(exchange.headers["traceparent"])
+    assert caller is not None and caller.sampled and caller.trace.hex() == trace
+    assert exchange.headers["tracestate"] == "shop=1"
+    await exchange.answer(text_chunk("ok", finish="stop"), usage_chunk(3, 1))
+    await asked
+    await until(lambda: relay.under_test.recorder.records)
+    recorded = relay.under_test.recorder.records[-1].trace
+    if is_ours:
+        assert recorded is not None and recorded.parent.hex() == span
+        assert caller.span == child_span(recorded.span, INDEX["s5_infer"])
+    else:
+        assert recorded is None and caller.span.hex() == span
 
 
 async def test_a_whole_answer_is_charged_by_the_servers_count(relay: Relay) -> None:
