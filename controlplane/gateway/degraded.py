@@ -11,7 +11,6 @@ import msgspec
 from controlplane.gateway.plan import PassedStep
 from controlplane.gateway.refusal import NODE_RETRY_S, Refusal, unavailable
 from controlplane.gateway.waiting.claim import NoRoom
-from controlplane.kernel.objectives import SHED_CODE
 
 # Clients of OpenAI's API believe no wait beyond a minute.
 RETRY_S_MIN, RETRY_S_MAX = 1.0, 60.0
@@ -47,8 +46,11 @@ def overloaded(no_room: NoRoom) -> Refusal:
     message = f"The service is overloaded: {_SAYS[no_room.reason]}. Nothing was charged."
     state = "unavailable" if no_room.reason == "none" else "overloaded"
     retry_ms = _retry_ms(no_room)
-    code = SHED_CODE if no_room.reason == "shed" else "server_is_overloaded"
-    refusal = unavailable(code, message, retry_after_s=ceil(retry_ms / MS_PER_S))
+    back_s = ceil(retry_ms / MS_PER_S)
+    if no_room.reason == "shed":
+        refusal = unavailable("shed_for_objective", message, retry_after_s=back_s)
+    else:
+        refusal = unavailable("server_is_overloaded", message, retry_after_s=back_s)
     return _told(refusal, state, no_room, retry_ms)
 
 

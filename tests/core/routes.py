@@ -21,10 +21,6 @@ expected status, with a reason in a comment.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
-
 from controlplane.core.permissions import Action
 from tests.core.callers import (
     ADMIN_KEY,
@@ -36,26 +32,8 @@ from tests.core.callers import (
     STAFF,
     TOKENS,
 )
-
-PUBLIC = frozenset(ALL)
-SIGNED_IN = frozenset(SESSIONS)
-METRICS = frozenset({STAFF, OPERATOR, "metrics token"})
-
-
-@dataclass(frozen=True)
-class Route:
-    """One operation: a method on a path of the URL conf."""
-
-    method: str
-    path: str
-    needs: Action | frozenset[str]
-    body: Mapping[str, Any] = field(default_factory=dict)
-    query: str = ""
-    but: Mapping[str, int] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        return f"{self.method} /{self.path}"
-
+from tests.core.route import METRICS, PUBLIC, SIGNED_IN, Route
+from tests.core.routes_slos import ROUTES as SLO_ROUTES
 
 R = Route
 BILLING = "api/billing/organizations/<uuid:organization_id>"
@@ -65,10 +43,6 @@ GRANT_PAGE = "grants/<hexid:organization_id>/<hexid:grant_id>/<slug:decision>"
 INSIGHTS = "api/insights/organizations/<uuid:organization_id>"
 RULES = {"rules": [], "note": ""}
 OF_ORGANIZATION = "api/organizations/<uuid:organization_id>"
-SLOS = "api/slos/organizations/<uuid:organization_id>"
-ONE_OBJECTIVE = f"{SLOS}/objectives/<uuid:objective_id>"
-OBJECTIVE = {"name": "made", "indicator": "availability", "target_ppm": 990_000, "team": "us"}
-STAGE_OWNER = {"team": "us", "budget_us": 5_000, "runbook": "s1-admission"}
 ADMIN_KEYS = f"{OF_ORGANIZATION}/admin-keys"
 KEYS = f"{OF_ORGANIZATION}/keys"
 ONE_KEY = f"{KEYS}/<uuid:inference_key>"
@@ -141,34 +115,7 @@ ROUTES: tuple[Route, ...] = (
     R("GET", ONE_PROJECT, Action.ORGANIZATION_VIEW),
     R("PATCH", ONE_PROJECT, Action.PROJECT_UPDATE, {"name": "renamed"}),
     R("PUT", f"{ONE_PROJECT}/weight", Action.ROUTING_MANAGE, {"weight": 2}, but=NOT_STAFF),
-    # Objectives and stages
-    R("GET", "slos", Action.SLO_VIEW),
-    R("GET", "slos.csv", Action.SLO_VIEW),
-    R("GET", "slos/openslo", Action.SLO_VIEW),
-    R("POST", "slos/openslo", Action.SLO_MANAGE),
-    R("POST", "slos/new", Action.SLO_MANAGE),
-    R("POST", "slos/channels", Action.SLO_MANAGE),
-    R("POST", "slos/channels/<hexid:channel_id>", Action.SLO_MANAGE),
-    R("GET", "slos/<hexid:objective_id>", Action.SLO_VIEW),
-    R("GET", "slos/<hexid:objective_id>.csv", Action.SLO_VIEW),
-    R("POST", "slos/<hexid:objective_id>/change", Action.SLO_MANAGE),
-    R("GET", "stages", Action.SLO_VIEW),
-    R("POST", "stages/<slug:stage>", Action.SLO_INSTALLATION),
-    R("GET", "runbooks", Action.SLO_VIEW),
-    R("GET", "runbooks/<slug:slug>", Action.SLO_VIEW),
-    R("GET", f"{SLOS}/objectives", Action.SLO_VIEW),
-    R("POST", f"{SLOS}/objectives", Action.SLO_MANAGE, OBJECTIVE),
-    R("GET", ONE_OBJECTIVE, Action.SLO_VIEW),
-    R("PUT", ONE_OBJECTIVE, Action.SLO_MANAGE, OBJECTIVE),
-    R("DELETE", ONE_OBJECTIVE, Action.SLO_MANAGE),
-    R("GET", f"{SLOS}/alerts", Action.SLO_VIEW),
-    R("GET", f"{SLOS}/channels", Action.SLO_MANAGE),
-    R("POST", f"{SLOS}/channels", Action.SLO_MANAGE, {"kind": "email", "address": "a@b.org"}),
-    R("DELETE", f"{SLOS}/channels/<uuid:channel_id>", Action.SLO_MANAGE),
-    R("GET", f"{SLOS}/openslo", Action.SLO_VIEW),
-    R("POST", f"{SLOS}/openslo", Action.SLO_MANAGE, {"yaml": ""}),
-    R("GET", f"{SLOS}/stages", Action.SLO_VIEW),
-    R("PUT", "api/slos/stages/<slug:stage>", Action.SLO_INSTALLATION, STAGE_OWNER),
+    *SLO_ROUTES,
     # Pages: overview, requests, playground
     R("GET", "", Action.ORGANIZATION_VIEW),
     R("GET", "overview/<slug:chart>.csv", Action.ORGANIZATION_VIEW),

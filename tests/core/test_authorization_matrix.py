@@ -23,7 +23,8 @@ from tests.core.callers import (
     TOKENS,
     member_may,
 )
-from tests.core.routes import PUBLIC, ROUTES, Route
+from tests.core.route import PUBLIC, Route
+from tests.core.routes import ROUTES
 from tests.core.samples import SAMPLES, Sample, Things, make_things
 from tests.support.servers import Servers, drop_database, make_database
 

@@ -15,7 +15,8 @@ from controlplane.tenants.accounts import setup_link_create
 from controlplane.tenants.adminkeys import AdminKeyDraft, adminkey_create
 from controlplane.tenants.invitations import invitation_create
 from tests.core.callers import ANONYMOUS, STAFF
-from tests.core.routes import ROUTES, Route
+from tests.core.route import Route
+from tests.core.routes import ROUTES
 from tests.core.samples import make_things
 from tests.core.test_authorization_matrix import API, UNSAFE, address
 from tests.support.money import rows

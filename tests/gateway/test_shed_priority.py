@@ -6,6 +6,7 @@ import asyncio
 
 import msgspec
 
+from controlplane.kernel.objectives import SHED_CODE
 from controlplane.kernel.rules import PRIORITY_LOW, PRIORITY_NORMAL
 from tests.support.nodes import hand_node
 from tests.support.serving import Serving
@@ -17,7 +18,7 @@ async def test_a_priority_that_is_kept_out_is_refused_at_once(bare: Serving) -> 
         keys.current = msgspec.structs.replace(keys.current, shed=frozenset({PRIORITY_NORMAL}))
         refused = await bare.chat(max_tokens=1)
         error = refused.json()["error"]
-        assert (refused.status_code, error["code"]) == (503, "shed_for_objective")
+        assert (refused.status_code, error["code"]) == (503, SHED_CODE)
         assert error["degraded"]["reason"] == "shed"
         assert int(refused.headers["retry-after"]) > 0
         assert not node.jobs
@@ -27,4 +28,4 @@ async def test_a_priority_that_is_kept_out_is_refused_at_once(bare: Serving) -> 
         assert (await served).status_code == 200
         await bare.under_test.at_rest()
     first = bare.under_test.recorder.records[0]
-    assert (first.error_code, first.cost_nano) == ("shed_for_objective", 0)
+    assert (first.error_code, first.cost_nano) == (SHED_CODE, 0)
