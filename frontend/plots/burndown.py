@@ -9,7 +9,7 @@ from typing import Any
 
 from controlplane.slos.selectors import BurnDown
 from frontend.plots.axes import Axis
-from frontend.plots.figure import MARGIN, Figure, Line
+from frontend.plots.figure import Figure, Line
 
 HUNDRED = 100.0
 MARKS_DRAWN_MAX = 12
