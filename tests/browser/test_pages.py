@@ -207,7 +207,7 @@ def _ask(page: Page, site: Site, key: str) -> None:
 def test_the_keyboard_goes_from_request_to_request_and_back(site: Site, watch: Watch) -> None:
     page = watch.sign_in(site)
     page.goto(f"/requests?{RANGE}&status=failed")
-    page.locator("tbody a").first.focus()
+    page.locator("table.cards tbody a").first.focus()
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile(r"/requests/[0-9a-f]{32}"))
     first = page.url
@@ -232,7 +232,7 @@ def test_filters_change_the_list_and_the_address(site: Site, watch: Watch) -> No
     expect(page.get_by_label("Status")).to_have_value("failed")
     page.get_by_label("Status").select_option("ok")
     page.wait_for_url(re.compile("status=ok"))
-    page.locator("tbody a").first.click()
+    page.locator("table.cards tbody a").first.click()
     page.wait_for_url(re.compile(r"/requests/[0-9a-f]{32}"))
     page.go_back()
     expect(page.get_by_role("heading", name="Requests", exact=True)).to_be_visible()
@@ -245,7 +245,7 @@ def test_filters_change_the_list_and_the_address(site: Site, watch: Watch) -> No
 def test_a_requests_page_tells_its_whole_story(site: Site, watch: Watch) -> None:
     page = watch.sign_in(site)
     page.goto(f"/requests?{RANGE}&status=ok")
-    page.locator("tbody a").first.click()
+    page.locator("table.cards tbody a").first.click()
     rows = page.locator(".waterfall tbody tr")
     assert rows.count() == 38
     assert page.locator(".waterfall tr.layer:not(.absent)").count() >= 14
