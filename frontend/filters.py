@@ -26,6 +26,7 @@ STREAMS = (("", "any"), ("yes", "streamed"), ("no", "not streamed"))
 # What comes first in the list, and the column that this goes by.
 SORTS = (("", "newest"), ("slow", "slowest"), ("first", "latest first token"), ("cost", "dearest"))
 RANKED: dict[str, Ranked] = {"slow": "total_us", "first": "ttft_us", "cost": "cost_nano"}
+FOLDED = frozenset(("min_ttft_ms", "min_usd", "pool", "region", "route", "error"))
 MODEL_CHARS_MAX = 100
 MS_MAX = 86_400_000
 TOLD_CHARS_MAX = 40
@@ -78,6 +79,11 @@ class Filters(Segment):
     region: str = ""
     error: str = ""
     sort: str = ""
+
+    @property
+    def rarely(self) -> bool:
+        """Whether one of those is set that the page keeps folded."""
+        return not FOLDED.isdisjoint(self.given)
 
     @property
     def narrowing(self) -> dict[str, str]:

@@ -91,7 +91,7 @@ def _admitted(known: Evidence) -> Reason:
             sentences.append("No budget limits it, so nothing was held before it ran.")
     else:
         number = len(hold.budgets or ())
-        where = f" in {number} budget{'s' if number != 1 else ''}"
+        where = f" in {number} budget{'s' if number > 1 else ''}" if number else ""
         sentences.append(f"The most it could cost, {usd_short(hold.amount)}, was held{where}.")
         if others := hold.others:
             names = ", ".join(sorted(others))

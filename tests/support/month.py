@@ -63,7 +63,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Line(NamedTuple):
-    """One transfer as it was booked; columns in the order of `_INSERT`."""
+    """One transfer as it was booked; columns in the order of `INSERT_LINE`."""
 
     request: uuid.UUID
     slot: int
@@ -96,7 +96,7 @@ class Line(NamedTuple):
         )
 
 
-_INSERT = """
+INSERT_LINE = """
     INSERT INTO transfers (request, slot, kind, amount, booked_at, organization, project, key,
                            model, price_version, input_pico, cached_pico, output_pico, uncached,
                            cached, output, budgets, debit, credit, source)
@@ -169,7 +169,7 @@ def seed_month(cast: Cast) -> Month:
     lines = _Writer(payers).write()
     rows("SELECT ledger_make_partitions(%s, %s)", (START - timedelta(days=2)).date(), END.date())
     with psycopg.connect(superuser_dsn()) as connection, connection.cursor() as cursor:
-        cursor.executemany(_INSERT, [line.row for line in lines])
+        cursor.executemany(INSERT_LINE, [line.row for line in lines])
     entries = entries_of_month(cast.acme.id, cast.other.id, lines)
     book_entries(entries)
     acme = cast.acme.id

@@ -1,0 +1,112 @@
+"""Keys, Limits, Spend, Requests and Fleet on a site that looks used: seen, walked by keyboard."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.demo import furnish
+from tests.browser.site import NODE, Site, elsewhere
+from tests.browser.watch import DESK, PHONE, Watch, serious_findings, wider_than_screen
+
+RANGE = "range=6h"
+WITHIN_MS = 20_000
+
+
+@pytest.fixture(autouse=True, scope="module")
+def furnished(site: Site) -> None:
+    """Money, limits, rules and objectives; Alice runs the installation, too."""
+    elsewhere(lambda: furnish(site))
+
+
+def _paths(site: Site) -> list[str]:
+    return [
+        "/keys",
+        "/limits",
+        "/spend",
+        f"/requests?{RANGE}&sort=cost",
+        f"/requests/{site.requests[-1].hex}?{RANGE}",
+        f"/fleet?{RANGE}",
+    ]
+
+
+@pytest.mark.parametrize(("size", "dark"), [(DESK, False), (PHONE, True)])
+def test_pages_are_accessible_and_fit(
+    site: Site, watch: Watch, size: tuple[int, int], dark: bool
+) -> None:
+    page = watch.sign_in(site, size=size, dark=dark)
+    for path in _paths(site):
+        page.goto(path)
+        _until_drawn(page)
+        assert serious_findings(page) == [], path
+        assert wider_than_screen(page) <= 0, path
+
+
+def _until_drawn(page: Page) -> None:
+    for plot in page.locator(".plot").all():
+        if "No data" not in plot.inner_text():
+            expect(plot.locator(".main-svg").first).to_be_visible(timeout=WITHIN_MS)
+
+
+def test_spend_leads_from_a_sum_to_its_requests_by_keyboard(site: Site, watch: Watch) -> None:
+    page = watch.sign_in(site)
+    page.goto("/spend")
+    expect(page.locator(".tile").nth(2)).to_contain_text("$")
+    expect(page.get_by_role("row", name=re.compile("Key support bot"))).to_contain_text("anew")
+    page.get_by_role("link", name="support bot").first.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(r"/requests\?.*key=[0-9a-f]{32}"))
+    expect(page.get_by_label("Key")).not_to_have_value("")
+    page.go_back()
+    with page.expect_download() as table:
+        page.get_by_role("link", name="CSV of Models").press("Enter")
+    assert table.value.suggested_filename.startswith("sluice-spend-model-")
+
+
+def test_the_list_is_narrowed_by_its_shares_and_taken_away(site: Site, watch: Watch) -> None:
+    page = watch.sign_in(site)
+    page.goto(f"/requests?{RANGE}")
+    page.get_by_label("First in the list").select_option("slow")
+    expect(page.get_by_role("heading", name="The 50 slowest of them")).to_be_visible()
+    page.locator(".shares").get_by_role("link", name="length").press("Enter")
+    page.wait_for_url(re.compile("finish=length"))
+    expect(page.get_by_label("Finish")).to_have_value("length")
+    with page.expect_download() as table:
+        page.get_by_role("link", name="CSV of the list").press("Enter")
+    assert table.value.suggested_filename == "sluice-requests.csv"
+    page.locator("#results tbody a").last.press("Enter")
+    expect(page.get_by_role("heading", name="Why it went this way")).to_be_visible()
+    expect(page.locator(".why")).to_contain_text("Version 1 of the prices of tiny")
+
+
+def test_the_fleet_moves_by_itself_but_not_under_ones_hands(site: Site, watch: Watch) -> None:
+    page = watch.sign_in(site)
+    page.goto("/fleet")
+    state, stamp = page.locator("#poll"), page.locator("[data-poll] .note time").first
+    expect(state).to_have_attribute("data-live-state", "on")
+    row = page.get_by_role("row", name=re.compile(NODE))
+    expect(row).to_contain_text("ready", timeout=WITHIN_MS)
+    first = stamp.inner_text()
+    expect(stamp).not_to_have_text(first, timeout=WITHIN_MS)
+    # A button that has the focus stays the same one, whatever comes in meanwhile.
+    button = page.get_by_role("button", name=f"Drain {NODE}")
+    button.focus()
+    held = stamp.inner_text()
+    page.wait_for_timeout(5_000)
+    expect(button).to_be_focused()
+    assert stamp.inner_text() == held
+    page.get_by_role("button", name="Pause").press("Enter")
+    expect(state).to_have_attribute("data-live-state", "off")
+    expect(page.get_by_role("row", name=re.compile("fresh"))).to_be_visible()
+
+
+def test_who_was_signed_out_is_told_and_keeps_the_page(site: Site, watch: Watch) -> None:
+    page = watch.sign_in(site)
+    page.goto("/fleet")
+    page.context.clear_cookies()
+    state = page.locator("#poll")
+    expect(state).to_have_attribute("data-live-state", "lost", timeout=WITHIN_MS)
+    expect(state).to_contain_text("signed out: reload")
+    expect(page.get_by_role("heading", name="Fleet")).to_be_visible()
