@@ -1,14 +1,18 @@
 """The entrance: each role serves its own prefixes and answers plainly for the others."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 import pytest
+from asgiref.sync import sync_to_async
+from django.conf import settings
 from django.db import connections
 
 from controlplane.asgi import Entrance, build
+from tests.support.dashboards import offered
 
 Message = dict[str, Any]
 
@@ -18,6 +22,8 @@ async def call(entrance: Entrance, scope: Message, *events: Message) -> list[Mes
     waiting, sent = list(events), []
 
     async def receive() -> Message:
+        if not waiting:
+            await asyncio.Event().wait()
         return waiting.pop(0)
 
     async def send(message: Any) -> None:
@@ -73,6 +79,34 @@ async def test_pages_say_that_their_database_is_not_there() -> None:
         assert (status, facts["problems"]) == (503, ["PostgreSQL cannot be reached"])
         assert (await get(entrance, "/startupz"))[0] == 503
     entrance.probes.stop()
+
+
+async def test_a_process_of_both_roles_tells_both_kinds_of_figures(
+    database: str, redis_url: str
+) -> None:
+    entrance = build("all")
+    assert entrance.gateway is not None
+    token = f"Bearer {settings.METRICS_TOKEN}".encode()
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/metrics",
+        "query_string": b"",
+        "headers": [(b"host", b"localhost")],
+    }
+    await entrance.gateway.start()
+    try:
+        refused, _ = await call(entrance, scope, {"type": "http.request", "body": b""})
+        assert refused["status"] == 401
+        scope = {**scope, "headers": [*scope["headers"], (b"authorization", token)]}
+        start, body, *_ = await call(entrance, scope, {"type": "http.request", "body": b""})
+    finally:
+        await entrance.gateway.stop()
+        entrance.probes.stop()
+        # On the thread where the view has run.
+        await sync_to_async(connections.close_all)()
+    assert start["status"] == 200
+    assert {"sluice_gateway_ready", "sluice_pool_nodes_ready"} <= offered(body["body"].decode())
 
 
 @pytest.mark.parametrize(
