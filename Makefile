@@ -34,7 +34,7 @@ TRITON_STAMP := $(TRITON_SITE)/.installed-$(call sum,requirements/triton.txt)
 NODE_CLIENT := tests/clients/node
 NODE_STAMP := $(NODE_CLIENT)/node_modules/.installed-$(call sum,$(NODE_CLIENT)/package-lock.json)
 
-.PHONY: help run test check test-triton vllm-env bench-gateway bench-reference bench-routing bench-engine bench-gpu bench-fleet bench-faults bench-money train requirements tools clean
+.PHONY: help run test check screenshots test-triton vllm-env bench-gateway bench-reference bench-routing bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry train requirements tools clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -51,6 +51,9 @@ check: $(RUN_STAMP) $(DEV_STAMP) ## Lint, types and import contracts, without th
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports
+
+screenshots: $(RUN_STAMP) $(DEV_STAMP) tools ## Pictures of every page with demo data, into docs/screenshots
+	$(PY) -m pytest tests/browser/screens.py
 
 test-triton: $(RUN_STAMP) $(DEV_STAMP) ## The GPU kernels, interpreted where there is no GPU (installs Triton, 1 GB)
 	@$(PY) -c 'import triton' 2>/dev/null || $(MAKE) -s $(TRITON_STAMP)
@@ -79,6 +82,9 @@ bench-faults: $(RUN_STAMP) $(DEV_STAMP) ## Faults of nodes, network and gateways
 
 bench-money: $(RUN_STAMP) $(DEV_STAMP) ## Holds and settlements: speed, races, gateways killed mid-commit (N=1000 kills)
 	$(PY) -m benchmarks.money $(if $(N),--kills $(N))
+
+bench-telemetry: $(RUN_STAMP) $(DEV_STAMP) tools ## Recording per request, and pages over 30 days of 100 million requests
+	$(PY) -m benchmarks.telemetry
 
 bench-routing: $(RUN_STAMP) $(DEV_STAMP) ## Four compact nodes: routing by prefix index beside nodes drawn at random
 	$(PY) -m benchmarks.routing

@@ -59,7 +59,7 @@ def roll_up(now: datetime | None = None) -> int:
 def drop_old_partitions(now: datetime | None = None) -> int:
     """Retention, a bounded bite at a time; returns partitions dropped and rows deleted."""
     moment = now or datetime.now(UTC)
-    gone = 0
+    gone: int = 0
     for parent, days in (
         ("request_records", RECORD_DAYS),
         ("histogram_minutes", MINUTE_DAYS),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -26,15 +27,15 @@ NOW = datetime.now(UTC)
 HOUR = timedelta(hours=1)
 
 
-def query(organization: uuid.UUID = ORG_A, **changes: object) -> SeriesQuery:
-    fields = {
+def query(organization: uuid.UUID = ORG_A, **changes: Any) -> SeriesQuery:
+    fields: dict[str, Any] = {
         "organization": organization, "start": NOW - HOUR, "end": NOW + 2 * HOUR, "step_s": 300,
         "everyone": ("total", "queue"),
     }  # fmt: skip
-    return SeriesQuery(**{**fields, **changes})  # type: ignore[arg-type]
+    return SeriesQuery(**{**fields, **changes})
 
 
-def counted(dimension: str, **changes: object) -> dict[str, int]:
+def counted(dimension: str, **changes: Any) -> dict[str, int]:
     found = series_by(query(**changes), dimension)
     return {value: group["total"].count for value, group in found.items()}
 
@@ -99,7 +100,7 @@ def test_a_percentile_leads_to_the_nearest_request_of_ones_own(database: str) ->
     alike = make_record(total_us=950_000, project=uuid.uuid4().hex)
     store([fast, slow, alike])
 
-    def found(value_us: float, **changes: object) -> bytes | None:
+    def found(value_us: float, **changes: Any) -> bytes | None:
         request = exemplar(query(**changes), "total", value_us)
         return request.bytes if request else None
 

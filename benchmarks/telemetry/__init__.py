@@ -1,0 +1,1 @@
+"""What seeing costs: recording series in a gateway, and pages over a long and busy past."""
