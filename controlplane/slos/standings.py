@@ -1,6 +1,6 @@
 """How objectives stand: what was counted in each window until now, and what follows from it.
 
-One statement reads all windows of all objectives: minutes of the last six hours, before them steps
+One statement reads all windows of all objectives: minutes of the last two hours, before them steps
 of five minutes, and hours before three days.
 """
 
@@ -28,30 +28,42 @@ from controlplane.kernel.burn import (
 from controlplane.slos.models import Alert, Objective
 
 MINUTE = timedelta(minutes=1)
-MINUTES_BACK = timedelta(hours=6)
+MINUTES_BACK = timedelta(hours=2)
 FIVES_BACK = timedelta(days=3)
 STEP_MIN, STEP_FIVE, STEP_HOUR = 60, 300, 3_600
 SHOWN_MIN = (5, 60, 360, 4_320)
 # Steady enough to foresee by, and quick enough to notice.
 FORESEE_MIN = 360
 FIRING, RECOVERED = "firing", "recovered"
-_WINDOWS = ", ".join(
-    f"coalesce(sum(c.{column}) FILTER (WHERE c.at >= %(end)s - interval '{minutes} minutes'), 0)"
-    for minutes in WINDOWS_MIN
-    for column in ("good", "total")
-)
+# Windows that minutes alone reach, and those that go on into steps of five minutes.
+_NEAR = tuple(minutes for minutes in WINDOWS_MIN if minutes <= MINUTES_BACK // MINUTE)
+_FAR = tuple(minutes for minutes in WINDOWS_MIN if minutes not in _NEAR)
+
+
+def _sums(windows: Sequence[int]) -> str:
+    """Good and total of each window, then of all rows, and when the last was."""
+    parts = [
+        f"coalesce(sum({column}) FILTER (WHERE at >= %(end)s - interval '{minutes} minutes'), 0)"
+        for minutes in windows
+        for column in ("good", "total")
+    ]
+    return ", ".join([*parts, "coalesce(sum(good), 0)", "coalesce(sum(total), 0)", "max(at)"])
+
+
+# Each step by itself, so that each is one range of the primary key.
 _SQL = f"""
-SELECT o.id, {_WINDOWS},
-       coalesce(sum(c.good) FILTER (WHERE c.at >= %(end)s - o.period_days * interval '1 day'), 0),
-       coalesce(sum(c.total) FILTER (WHERE c.at >= %(end)s - o.period_days * interval '1 day'), 0),
-       max(c.at)
-FROM slo_objectives o
-JOIN slo_counts c ON c.objective = o.id AND c.version = o.version AND (
-    (c.step_s = 60 AND c.at >= %(minutes)s AND c.at < %(end)s)
-    OR (c.step_s = 300 AND c.at >= %(fives)s AND c.at < %(minutes)s)
-    OR (c.step_s = 3600 AND c.at >= %(hours)s AND c.at < %(fives)s))
+SELECT o.id, m.*, f.*, h.* FROM slo_objectives o
+CROSS JOIN LATERAL (
+    SELECT {_sums(_NEAR)} FROM slo_counts WHERE objective = o.id AND version = o.version
+    AND step_s = {STEP_MIN} AND at >= %(minutes)s AND at < %(end)s) m
+CROSS JOIN LATERAL (
+    SELECT {_sums(_FAR)} FROM slo_counts WHERE objective = o.id AND version = o.version
+    AND step_s = {STEP_FIVE} AND at >= %(fives)s AND at < %(minutes)s) f
+CROSS JOIN LATERAL (
+    SELECT {_sums(())} FROM slo_counts WHERE objective = o.id AND version = o.version
+    AND step_s = {STEP_HOUR} AND at >= %(end)s - o.period_days * interval '1 day'
+    AND at < %(fives)s) h
 WHERE o.organization = ANY (%(organizations)s::uuid[]) AND o.ended_at IS NULL
-GROUP BY o.id
 """
 
 
@@ -132,7 +144,6 @@ def _counted(
         "end": end,
         "minutes": floor(end - MINUTES_BACK, STEP_FIVE),
         "fives": floor(end - FIVES_BACK, STEP_HOUR),
-        "hours": end - timedelta(days=30),
         "organizations": list(organizations),
     }
     with connection.cursor() as cursor:
@@ -141,9 +152,24 @@ def _counted(
 
 
 def _read(row: Sequence[Any]) -> tuple[dict[int, Count], Count, datetime | None]:
-    figures = [int(figure) for figure in row[1:-1]]
-    pairs = [Count(*figures[at : at + 2]) for at in range(0, len(figures), 2)]
-    return dict(zip(WINDOWS_MIN, pairs[:-1], strict=True)), pairs[-1], row[-1]
+    near, minutes, minute_at, rest = _part(row[1:], _NEAR)
+    far, fives, five_at, rest = _part(rest, _FAR)
+    _, hours, hour_at, _ = _part(rest, ())
+    windows = near | {window: _add(minutes, count) for window, count in far.items()}
+    return windows, _add(minutes, fives, hours), minute_at or five_at or hour_at
+
+
+def _part(
+    row: Sequence[Any], windows: Sequence[int]
+) -> tuple[dict[int, Count], Count, datetime | None, Sequence[Any]]:
+    """One step's windows, its sum, its last time, and the columns behind them."""
+    size = 2 * len(windows) + 2
+    pairs = [Count(int(row[at]), int(row[at + 1])) for at in range(0, size, 2)]
+    return dict(zip(windows, pairs, strict=False)), pairs[-1], row[size], row[size + 1 :]
+
+
+def _add(*counts: Count) -> Count:
+    return Count(sum(one.good for one in counts), sum(one.total for one in counts))
 
 
 def floor(moment: datetime, step_s: int) -> datetime:
