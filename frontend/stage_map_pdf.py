@@ -17,7 +17,8 @@ from frontend.stage_map import HEAD, cells_of
 FONT = "DejaVu"
 # The fonts that invoices are set in.
 FONTS = Path(billing.__file__).parent / "fonts"
-INK, MUTED, STAGE_FILL = (26, 29, 33), (88, 96, 105), (238, 241, 245)
+INK, MUTED = (26, 29, 33), (88, 96, 105)
+RULE, STAGE_FILL = (220, 225, 231), (238, 241, 245)
 TITLE_SIZE, BODY_SIZE = 16.0, 8.0
 MARGIN = 14.0
 WIDTHS = (30, 22, 92, 24, 24, 20, 26, 24)
@@ -41,6 +42,7 @@ def stage_map_pdf(rows: Iterable[MapRow], *, title: str, note: str, at: datetime
     sheet.multi_cell(0, 4.5, note, new_x="LMARGIN", new_y="NEXT")
     sheet.ln(3)
     sheet.set_text_color(*INK)
+    sheet.set_draw_color(*RULE)
     _table(sheet, rows)
     return bytes(sheet.output())
 
