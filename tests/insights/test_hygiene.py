@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from asgiref.sync import sync_to_async
 
 from controlplane.bridge import hygiene as port_module
 from controlplane.bridge.hygiene import PostgresHygiene
@@ -17,6 +16,7 @@ from controlplane.insights.services import hygiene_forget
 from controlplane.kernel.hygiene import DEAD_JSON, KINDS, RETRY, Finding
 from controlplane.tenants.keys import apikey_create
 from tests.support.money import dsn, eventually, rows
+from tests.support.orm import orm
 from tests.support.people import Cast, make_cast, signed_in
 
 HERE = "/api/insights/organizations/{}/hygiene"
@@ -93,16 +93,14 @@ async def test_what_the_database_refuses_is_counted_and_not_repeated(
 async def test_old_counts_are_forgotten(port: PostgresHygiene) -> None:
     port.count(seen())
     assert await port.flush()
-    forget = sync_to_async(hygiene_forget)
+    forget = orm(hygiene_forget)
     assert await forget(datetime.now(UTC) + timedelta(days=89)) == 0
     assert await forget(datetime.now(UTC) + timedelta(days=91)) == 1
 
 
 async def test_the_api_names_keys_scales_and_shows_only_ones_own(port: PostgresHygiene) -> None:
-    cast = await sync_to_async(make_cast)()
-    key = await sync_to_async(apikey_create)(
-        actor=cast.alice, project=cast.project, label="nightly"
-    )
+    cast = await orm(make_cast)()
+    key = await orm(apikey_create)(actor=cast.alice, project=cast.project, label="nightly")
     for _ in range(2):
         port.count(seen(cast, key.key.id, findings=(Finding(DEAD_JSON, 10, 100),)))
         port.count(seen(cast, key.key.id, looked=False))
@@ -111,7 +109,7 @@ async def test_the_api_names_keys_scales_and_shows_only_ones_own(port: PostgresH
     def ask(user: Any, query: str = "") -> Any:
         return signed_in(user).get(HERE.format(cast.acme.id) + query)
 
-    told = (await sync_to_async(ask)(cast.alice)).json()
+    told = (await orm(ask)(cast.alice)).json()
     (one,) = told["keys"]
     assert (one["label"], one["requests"], one["looked_at"], one["nano"]) == (
         "nightly", 4, 2, 4_000,
@@ -122,6 +120,6 @@ async def test_the_api_names_keys_scales_and_shows_only_ones_own(port: PostgresH
         DEAD_JSON, 4, 40, 400,
     )  # fmt: skip
     assert dead["fix"] == KINDS[DEAD_JSON][1] and told["whole"]["findings"] == [dead]
-    assert (await sync_to_async(ask)(cast.charlie)).status_code == 404
-    wrong = await sync_to_async(ask)(cast.alice, "?days=0")
+    assert (await orm(ask)(cast.charlie)).status_code == 404
+    wrong = await orm(ask)(cast.alice, "?days=0")
     assert wrong.status_code == 400 and "days" in wrong.json()["error"]["fields"]
