@@ -47,6 +47,16 @@ def test_wrong_values_name_their_variable(monkeypatch: pytest.MonkeyPatch) -> No
         env.url(NAME, ("redis", "unix"))
 
 
+def test_a_share_is_between_none_and_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert env.share(NAME, 0.5) == 0.5
+    given(monkeypatch, "0.25")
+    assert env.share(NAME, 1.0) == 0.25
+    for word in ("1.5", "-0.1", "nan", "half"):
+        given(monkeypatch, word)
+        with pytest.raises(ImproperlyConfigured, match=NAME):
+            env.share(NAME, 1.0)
+
+
 def test_numbers_keep_their_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     given(monkeypatch, "10")
     with pytest.raises(ImproperlyConfigured, match="0 to 9"):
