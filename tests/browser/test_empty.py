@@ -26,6 +26,7 @@ def test_empty_pages_say_what_to_do_next(site: Site, watch: Watch) -> None:
         "/cache": "No prompt was read in the last 1 hour",
         "/requests": "No requests match",
         "/keys": "No keys yet",
+        "/spend": "Nothing was charged in",
         "/playground": "The answer appears here",
     }
     for path, words in next_steps.items():
