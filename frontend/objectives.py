@@ -25,7 +25,7 @@ from controlplane.kernel.objectives import (
     TTFT,
 )
 from controlplane.slos.checks import ObjectiveDraft
-from controlplane.slos.models import EVERYONE, Alert, Objective
+from controlplane.slos.models import Alert, Objective
 from controlplane.slos.runbooks import runbook_path, runbook_slugs
 from controlplane.slos.standings import SHOWN_MIN, Standing
 from frontend import formats
@@ -208,11 +208,6 @@ def threshold_text(objective: Objective) -> str:
     """The threshold as the form takes it: milliseconds, or per cent of a prompt."""
     scale = PPM_PER_PERCENT if objective.indicator == CACHE_HIT else US_PER_MS
     return f"{objective.threshold / scale:g}" if objective.threshold else ""
-
-
-def whose(organization: uuid.UUID) -> str:
-    """`installation` or nothing, as addresses say it."""
-    return "installation" if organization == EVERYONE else ""
 
 
 def runbook_link(runbook: str) -> str:

@@ -16,7 +16,6 @@ from django.db import connection
 
 from controlplane.kernel.burn import (
     ABSENT,
-    DAY_MIN,
     MILLION,
     PAGE,
     WINDOWS_MIN,
@@ -175,8 +174,3 @@ def _add(*counts: Count) -> Count:
 def floor(moment: datetime, step_s: int) -> datetime:
     """The beginning of the step that holds the moment."""
     return datetime.fromtimestamp(moment.timestamp() // step_s * step_s, UTC)
-
-
-def days_of(minutes: int) -> float:
-    """Windows are told in days where they are that long."""
-    return minutes / DAY_MIN
