@@ -71,6 +71,7 @@ def test_from_the_ledger_to_its_payment(database: str) -> None:
     assert finance.get(f"{mine}/standing").json() == {
         "stage": "settled",
         "open_cents": 0,
+        "credit_cents": 0,
         "invoices": [],
     }
 
