@@ -372,6 +372,25 @@ def test_requests_fold_to_what_each_would_have_recorded(monkeypatch: pytest.Monk
         assert found[name].to_bytes() == histogram.to_bytes()
 
 
+def test_a_fold_keeps_requests_waiting_for_few_batches_at_a_time() -> None:
+    minute = Minute(0)
+    many = 3 * series.FOLDED_AT_ONCE
+    for number in range(many):
+        minute.add(make_record(pool=f"pool-{number}"))
+    # The model's own and the tenant's come first: pages watch them live.
+    assert minute.fold(narrow=False) is False
+    assert everyone_now(minute) == many and minute.unfolded
+    turns = 1
+    while minute.fold():
+        turns += 1
+    assert turns == 3
+
+
+def everyone_now(minute: Minute) -> int:
+    """Requests in what is kept of all, as far as it is folded."""
+    return minute.sheets[SeriesKey()].histograms()["total"].count
+
+
 def test_spans_of_impossible_times_break_nothing() -> None:
     minute = Minute(0)
     spans = pack_spans([0] * len(SPANS), [-5, 2**40, *[1] * (len(SPANS) - 2)])
