@@ -131,10 +131,9 @@ def _usage(client: Client) -> Figures:
 
     used = results("usage/completions")
     columns = ("num_model_requests", "input_tokens", "input_cached_tokens", "output_tokens")
-    return Figures(
-        *(sum(one[name] for one in used) for name in columns),
-        sum(one["amount"]["nano_usd"] for one in results("costs")),
-    )
+    requests, prompt, cached, output = (sum(one[name] for one in used) for name in columns)
+    nano = sum(one["amount"]["nano_usd"] for one in results("costs"))
+    return Figures(requests, prompt, cached, output, nano)
 
 
 def _exported(organization: uuid.UUID) -> Figures:
