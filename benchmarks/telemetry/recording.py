@@ -27,6 +27,7 @@ FLUSH_S = 3
 NARROW_EVERY = 10
 PASSES = 6
 REQUESTS = PER_S * FLUSH_S * NARROW_EVERY
+DRAWN = 300
 MODELS, POOLS, PROJECTS = 3, 2, 20
 RARE = ("arrival", "claim", "assemble", "tools", "safety")
 SHARES = (0.5, 0.9, 0.95, 0.99, 0.999)
@@ -38,7 +39,8 @@ HUNDRED = 100
 def run() -> dict[str, Any]:
     """All figures of recording."""
     dice = random.Random(SEED)
-    records = [_request(dice) for _ in range(REQUESTS)]
+    # Few, over and over: a gateway counts what it has just made, and what lies in a cache.
+    records = [_request(dice) for _ in range(DRAWN)] * (REQUESTS // DRAWN)
     control_us = _least_us(_adds, 1) / HUNDRED
     record_us = _least_us(lambda: _record(records, fold=True), REQUESTS)
     minute = _record(records, fold=True)
