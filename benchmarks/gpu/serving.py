@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from inference.compact.placement import Placement
 from inference.compact.runner import Runner
 from inference.engines.compact import CompactEngine
 
+STEP_TOKENS = 8192
+MIXED_TOKENS = 2048
 # Requests of each width.
 WIDTHS = {1: 8, 8: 32, 50: 150}
 SAMPLINGS: dict[str, dict[str, Any]] = {
@@ -38,7 +41,8 @@ class _Loaded(CompactEngine):
 def serve(
     path: Path, options: CompactOptions, runner: Runner, vocabulary: int
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """Figures by sampling and width."""
+    """Figures by sampling and width; a step's sizes are those that `docs/operations.md` advises."""
+    options = replace(options, step_tokens=STEP_TOKENS, mixed_prefill_tokens=MIXED_TOKENS)
     found: dict[str, dict[str, dict[str, float]]] = {}
     for name, sampling in SAMPLINGS.items():
         engine = _Loaded(path, options, runner)

@@ -58,8 +58,11 @@ class CudaRecorder:
 
 
 def can_record(decoder: Decoder) -> bool:
-    """Masks, which CPUs need too, would span the whole context; experts have not been tried."""
-    return not decoder.kernels.decode_masks and decoder.shape.experts is None
+    """Masks, which CPUs need too, would span the whole context; torch's grouped product of float32
+    asks the host for its sizes.
+    """
+    wide = decoder.cache.blocks.dtype == torch.float32
+    return not decoder.kernels.decode_masks and not (wide and decoder.shape.experts is not None)
 
 
 def recorded_if_possible(

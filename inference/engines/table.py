@@ -108,6 +108,8 @@ ENGINE_OPTIONS = (
         "tokens per KV block"),
     EngineOption("--step-tokens", "step_tokens", int, "N", ("compact", "embed"),
         "tokens of one step at most"),
+    EngineOption("--mixed-tokens", "mixed_prefill_tokens", int, "N", ("compact",),
+        "prompt tokens of a step at most while other requests decode"),
     EngineOption("--kernels", "kernels", str, "NAME", ("compact",),
         "auto, native (our C code) or torch"),
     EngineOption("--speculate", "speculate", str, "WHEN", ("compact",),

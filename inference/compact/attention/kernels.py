@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from inference.compact.attention.blockwise import decode_products, prefill_blockwise
@@ -23,10 +24,13 @@ Decode = Callable[[Tensor, KvCache, int, DecodeGroup], Tensor]
 Prefill = Callable[[Tensor, KvCache, int, PrefillSpan], Tensor]
 PAGED = "inference.compact.attention.paged"
 DECODES = ((PAGED, "decode_paged"),)
-PREFILLS = (
+PREFILLS = ((PAGED, "prefill_paged"),)
+# They take no float32.
+HALF_PREFILLS = (
     ("inference.compact.attention.flash", "prefill_flash"),
     ("inference.compact.attention.flashinfer", "prefill_flashinfer"),
-    (PAGED, "prefill_paged"),
+    ("inference.compact.attention.torch_flash", "prefill_torch_flash"),
+    *PREFILLS,
 )
 
 
@@ -40,19 +44,23 @@ class Kernels:
     prefill_masks: bool
 
     def attend(self, queries: Tensor, cache: KvCache, layer: int, plan: AttentionPlan) -> Tensor:
-        """Outputs `[rows, heads * head_dim]` of queries `[rows, heads, head_dim]`; the step's own
-        keys and values must have been stored.
+        """Outputs `[rows, heads * head_dim]` of queries `[rows, heads, head_dim]`, which the plan
+        covers from the first on but for spare ones; the step's own keys and values must have been
+        stored.
         """
-        if len(plan.decodes) == 1 and plan.decodes[0].stop == len(queries):
-            return self.decode(queries, cache, layer, plan.decodes[0]).reshape(len(queries), -1)
-        out = queries.new_zeros(queries.shape)
-        for group in plan.decodes:
-            rows = slice(group.start, group.stop)
-            out[rows] = self.decode(queries[rows], cache, layer, group)
-        for span in plan.prefills:
-            rows = slice(span.start, span.stop)
-            out[rows] = self.prefill(queries[rows], cache, layer, span)
-        return out.view(len(queries), -1)
+        parts = [
+            self.decode(queries[group.start : group.stop], cache, layer, group)
+            for group in plan.decodes
+        ]
+        parts += [
+            self.prefill(queries[span.start : span.stop], cache, layer, span)
+            for span in plan.prefills
+        ]
+        spare = len(queries) - sum(len(part) for part in parts)
+        if spare:
+            parts.append(queries.new_zeros(spare, *queries.shape[1:]))
+        out = parts[0] if len(parts) == 1 else torch.cat(parts)
+        return out.reshape(len(queries), -1)
 
 
 ON_CPU = Kernels(
@@ -66,7 +74,8 @@ def choose_kernels(shape: ModelShape, placement: Placement) -> Kernels:
     """
     if placement.device == "cpu":
         return ON_CPU
-    return best_of(DECODES, PREFILLS, Trial(shape, placement))
+    prefills = PREFILLS if placement.dtype == "float32" else HALF_PREFILLS
+    return best_of(DECODES, prefills, Trial(shape, placement))
 
 
 def best_of(decodes: Candidates, prefills: Candidates, trial: Trial) -> Kernels:

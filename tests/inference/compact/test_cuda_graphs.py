@@ -7,15 +7,24 @@ from pathlib import Path
 import pytest
 import torch
 
+from inference.compact.eager import EagerModel
 from inference.compact.graphs import RecordedModel
 from tests.inference.compact.shapes import SHAPES
 from tests.inference.compact.tiny import Harness, job_of, prompt_of, save_model, tokens_of
 
+DTYPES = ("float32", "bfloat16")
 SIZE = {"kv_blocks": 20, "block_size": 16, "step_tokens": 37, "running_max": 5}
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("name", ["llama", "qwen2-window", "qwen3", "smollm3"])
+CASES = [
+    *((name, dtype) for name in ("llama", "qwen2-window", "qwen3") for dtype in DTYPES),
+    ("smollm3", "bfloat16"),
+    ("mixtral", "bfloat16"),
+    ("qwen3-moe-some-dense", "bfloat16"),
+]
+
+
+@pytest.mark.parametrize(("name", "dtype"), CASES)
 def test_recordings_change_no_token(name: str, dtype: str, tmp_path: Path) -> None:
     """Under chunks, prefix hits and preemption, greedy and drawn."""
     kind, overrides = SHAPES[name]
@@ -53,3 +62,9 @@ def test_a_step_leaves_no_memory_behind(tmp_path: Path) -> None:
         harness.run(job_of(prompt_of(50), number, max_tokens=60))
         held.append(torch.cuda.memory_allocated())
     assert held[1] == held[2]
+
+
+def test_experts_in_float32_are_not_recorded(tmp_path: Path) -> None:
+    kind, overrides = SHAPES["mixtral"]
+    save_model(tmp_path, kind, **overrides)
+    assert isinstance(Harness(tmp_path, device="cuda", **SIZE).runner.model, EagerModel)
