@@ -53,6 +53,7 @@ STATE_WORDS = {
     "absent": ("warn", "data stay away"),
     "paused": ("off", "paused"),
     "no data": ("off", "no data yet"),
+    "spent": ("warn", "budget spent"),
     "ok": ("ok", "within budget"),
 }
 RULE_WORDS = {rule.name: rule.name.replace("_", ", ") for rule in RULES}

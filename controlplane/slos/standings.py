@@ -107,14 +107,16 @@ class Standing:
 
     @property
     def state(self) -> str:
-        """The worst alert that fires, or `paused`, `no data` or `ok`."""
+        """The worst alert that fires, or `paused`, `no data`, `spent` or `ok`."""
         if not self.objective.enabled:
             return "paused"
         severities = [alert.severity for alert in self.alerts]
         for severity in (PAGE, "ticket", ABSENT):
             if severity in severities:
                 return severity
-        return "ok" if self.period.total else "no data"
+        if self.left is None:
+            return "no data"
+        return "ok" if self.left > 0 else "spent"
 
 
 def standings(organizations: Sequence[uuid.UUID], now: datetime) -> list[Standing]:

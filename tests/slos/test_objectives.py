@@ -6,8 +6,10 @@ import pytest
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
 
 from controlplane.core.audit import OPERATOR
+from controlplane.kernel.burn import Count
 from controlplane.slos import selectors, services
-from controlplane.slos.models import EVERYONE
+from controlplane.slos.models import EVERYONE, Objective
+from controlplane.slos.standings import Standing
 from tests.support.objectives import draft
 from tests.support.people import Cast, make_cast
 
@@ -118,3 +120,13 @@ def test_a_name_is_free_again_when_its_objective_has_ended(cast: Cast) -> None:
     services.objective_create(actor=cast.alice, organization=cast.acme.id, draft=draft())
     with pytest.raises(ObjectDoesNotExist):
         services.objective_end(actor=cast.alice, objective=first)
+
+
+@pytest.mark.parametrize(
+    ("good", "total", "state"),
+    [(0, 0, "no data"), (1_000, 1_000, "ok"), (995, 1_000, "ok"), (980, 1_000, "spent")],
+)
+def test_a_budget_that_is_spent_is_said_to_be(good: int, total: int, state: str) -> None:
+    objective = Objective(enabled=True, target_ppm=990_000, period_days=30)
+    standing = Standing(objective, {}, Count(good, total), None, ())
+    assert standing.state == state
