@@ -154,9 +154,7 @@ def make_things() -> Things:
         invitation=invitation_create(
             actor=cast.alice, organization=cast.acme, email="soon@example.org", role=Role.VIEWER
         )[0].id,
-        objective=objective_create(
-            actor=cast.alice, organization=cast.acme.id, draft=draft()
-        ).id,
+        objective=objective_create(actor=cast.alice, organization=cast.acme.id, draft=draft()).id,
         channel=channel_add(
             actor=cast.alice, organization=cast.acme.id, kind="email", address="ops@example.org"
         ).id,
