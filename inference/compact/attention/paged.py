@@ -136,6 +136,28 @@ def _attend_tile(
     asked = queries + (row * query_stride + head * DIM)[:, None] + dims[None, :]
     q = tl.load(asked, mask=mine, other=0.0)
 
+    best, total, gathered = _look(
+        q, blocks + kv_head * DIM, table + sequence * table_stride, own, first, begin, stop,
+        window, scale, PER_TILE, DIM, BLOCK, WIDTH, ROWS_TILE, DIM_TILE, KEYS_TILE,
+    )  # fmt: skip
+    if SPLITS == 1:
+        gathered = gathered / total[:, None]
+    else:
+        tl.store(bests + result, best, mask=real)
+        tl.store(totals + result, total, mask=real)
+    target = out + result.to(tl.int64)[:, None] * DIM + dims[None, :]
+    tl.store(target, gathered.to(out.dtype.element_ty), mask=mine)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _look(
+    q: tl.tensor, blocks: tl.tensor, table: tl.tensor, own: tl.tensor, first: tl.tensor,
+    begin: tl.tensor, stop: tl.tensor, window: tl.tensor, scale: tl.tensor,
+    PER_TILE: tl.constexpr, DIM: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
+    ROWS_TILE: tl.constexpr, DIM_TILE: tl.constexpr, KEYS_TILE: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor, tl.tensor]:  # fmt: skip
+    """Each row's maximum, sum and weighted values over the keys from `begin` to `stop`."""
+    dims = tl.arange(0, DIM_TILE)
     best = tl.full([ROWS_TILE], float("-inf"), tl.float32)
     total = tl.zeros([ROWS_TILE], tl.float32)
     gathered = tl.zeros([ROWS_TILE, DIM_TILE], tl.float32)
@@ -145,33 +167,32 @@ def _attend_tile(
         clear += tl.maximum(tl.minimum(first + 1, stop) - begin, 0) // KEYS_TILE * KEYS_TILE
     for at in range(begin, clear, KEYS_TILE):
         keys = at + tl.arange(0, KEYS_TILE)
-        block = tl.load(table + sequence * table_stride + keys // BLOCK)
-        token = block * BLOCK + keys % BLOCK
-        place = blocks + (token * (2 * WIDTH) + kv_head * DIM)[:, None] + dims[None, :]
+        token = _token_at(table, keys, keys < stop, BLOCK)
+        place = blocks + (token * (2 * WIDTH))[:, None] + dims[None, :]
+        held = (dims < DIM)[None, :]
         best, total, gathered = _take_keys(
-            best, total, gathered, q, place, place + WIDTH, (dims < DIM)[None, :], real, scale,
-            MASKED=False,
-        )  # fmt: skip
+            best, total, gathered, q, place, place + WIDTH, held, held, scale, MASKED=False
+        )
     for at in range(clear, stop, KEYS_TILE):
         keys = at + tl.arange(0, KEYS_TILE)
         known = keys < stop
-        block = tl.load(table + sequence * table_stride + keys // BLOCK, mask=known, other=0)
-        token = block * BLOCK + keys % BLOCK
+        token = _token_at(table, keys, known, BLOCK)
+        place = blocks + (token * (2 * WIDTH))[:, None] + dims[None, :]
         held = known[:, None] & (dims < DIM)[None, :]
-        place = blocks + (token * (2 * WIDTH) + kv_head * DIM)[:, None] + dims[None, :]
         near = keys[None, :] > own[:, None] - window
         visible = known[None, :] & (keys[None, :] <= own[:, None]) & near
         best, total, gathered = _take_keys(
             best, total, gathered, q, place, place + WIDTH, held, visible, scale, MASKED=True
         )
+    return best, total, gathered
 
-    if SPLITS == 1:
-        gathered = gathered / total[:, None]
-    else:
-        tl.store(bests + result, best, mask=real)
-        tl.store(totals + result, total, mask=real)
-    target = out + result.to(tl.int64)[:, None] * DIM + dims[None, :]
-    tl.store(target, gathered.to(out.dtype.element_ty), mask=mine)
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _token_at(
+    table: tl.tensor, keys: tl.tensor, known: tl.tensor, BLOCK: tl.constexpr
+) -> tl.tensor:
+    """Where a sequence's keys are, counted in tokens of the cache."""
+    return tl.load(table + keys // BLOCK, mask=known, other=0) * BLOCK + keys % BLOCK
 
 
 @triton.jit  # type: ignore[untyped-decorator]
