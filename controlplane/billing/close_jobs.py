@@ -30,7 +30,7 @@ from controlplane.tenants.selectors import organization_ids
 
 # A month of so many requests is closed within the answer: it takes about a second.
 CLOSE_AT_ONCE_REQUESTS = 20_000
-# Longer than comparing takes, in which nothing is told; a killed worker's close stands still then.
+# Longer than a window or a page takes; a killed worker's close stands still then.
 CLAIM_FOR = timedelta(minutes=10)
 TRIES_MAX = 5
 DUE_PER_RUN_MAX = 20
@@ -94,7 +94,7 @@ def period_close_run(due: Due) -> PeriodCloseJob | None:
     if job is None:
         return None
 
-    def reached(moment: datetime) -> None:
+    def reached(moment: datetime | None) -> None:
         if not _save(job, reached_at=moment, claimed_until=Now() + CLAIM_FOR):
             raise ClaimLost
 
@@ -145,5 +145,6 @@ def _free() -> Q:
 
 def _save(job: PeriodCloseJob, **values: object) -> bool:
     with organization_scope([job.organization]):
-        rows = PeriodCloseJob.objects.filter(id=job.id, claim=job.claim)
+        # One that was given up meanwhile is over, whoever still works on it.
+        rows = PeriodCloseJob.objects.filter(id=job.id, claim=job.claim, state=CloseState.RUNNING)
         return bool(rows.update(**values))

@@ -45,7 +45,7 @@ _ENTRIES = f"""
 """
 _FIRST = uuid.UUID(int=0)
 Read = Callable[[str, list[Any]], list[tuple[Any, ...]]]
-Reached = Callable[[datetime], None]
+Reached = Callable[[datetime | None], None]
 
 
 @dataclass
@@ -73,14 +73,19 @@ def period_close_now(
 ) -> PeriodClose:
     """Close a month, by who was found to may; closed already it is returned as it is.
 
-    `reached` is called with the moment of booking up to which it is read. Raises ValidationError on
-    `period` where it has not ended, is not sealed, or reconciliation found something; what it found
-    is kept.
+    `reached` is called with the moment of booking up to which it is read, None while it is still
+    compared. Raises ValidationError on `period` where it has not ended, is not sealed, or
+    reconciliation found something; what it found is kept.
     """
     if (closed := close_of(organization, period)) is not None:
         return closed
     require_over(period)
-    found = reconcile_requests(organization, period.start, period.end)
+    found = reconcile_requests(
+        organization,
+        period.start,
+        period.end,
+        compared=lambda: None if reached is None else reached(None),
+    )
     if found.findings:
         told = f"Reconciliation found {found.findings} differences; see the ledger's page."
         raise ValidationError({"period": told})

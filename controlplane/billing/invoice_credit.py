@@ -109,8 +109,13 @@ def _draft(invoice: Invoice, amounts_nano: Mapping[int, int] | None) -> Invoice:
 
 
 def _given_nano(note: Invoice) -> int:
-    """What a note gives, for the limit of one person; a fraction of a cent counts as it is."""
-    return max(1, note.subtotal_nano, note.total_cents * NANO_PER_CENT)
+    """What a note gives, for the limit of one person; a fraction of a cent counts as it is.
+
+    What it puts back into the wallet lowers its sum, and is given all the same.
+    """
+    prepaid = sum_pico(line for line in lines_read(note.lines) if line.kind == LineKind.PREPAID)
+    owed_nano = max(note.subtotal_nano, note.total_cents * NANO_PER_CENT)
+    return max(1, owed_nano + max(0, half_even(-prepaid, PICO_PER_NANO)))
 
 
 def _wanted(invoice: Invoice, left: Left, amounts_nano: Mapping[int, int] | None) -> dict[int, int]:

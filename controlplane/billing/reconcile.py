@@ -8,7 +8,7 @@ but explain themselves: the first by its expired hold, the second by the node's 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -129,10 +129,15 @@ class Found:
     nano: int
 
 
-def reconcile_requests(organization: uuid.UUID, begins: datetime, ends: datetime) -> Reconciliation:
+def reconcile_requests(
+    organization: uuid.UUID,
+    begins: datetime,
+    ends: datetime,
+    compared: Callable[[], None] = lambda: None,
+) -> Reconciliation:
     """Compare everything of [begins, ends), both on whole hours; keeps and returns what was found.
 
-    Window by window, each in a short transaction.
+    Window by window, each in a short transaction; `compared` is called after each.
     """
     found: list[Found] = []
     requests = 0
@@ -140,6 +145,7 @@ def reconcile_requests(organization: uuid.UUID, begins: datetime, ends: datetime
         count, differences = _compare(organization, opens, closes)
         requests += count
         found += differences
+        compared()
     found += _rollups(organization, begins, ends, found)
     real = [one for one in found if one.kind not in EXPLAINED]
     made = Reconciliation(

@@ -12,7 +12,7 @@ import pytest
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.core.management import call_command
 
-from controlplane.billing import accounts, close_jobs, closes, ledger_selectors
+from controlplane.billing import accounts, close_jobs, closes, ledger_selectors, reconcile
 from controlplane.billing.close_jobs import (
     Due,
     period_close_ask,
@@ -186,7 +186,8 @@ def test_a_large_month_is_closed_by_a_worker_which_tells_how_far_it_is(
     reached: list[datetime] = []
 
     def cut_off(row: PeriodCloseJob, **values: Any) -> bool:
-        reached.append(values["reached_at"])
+        if values["reached_at"] is not None:
+            reached.append(values["reached_at"])
         if len(reached) == 2:
             raise KeyboardInterrupt
         return save(row, **values)
@@ -208,6 +209,28 @@ def test_a_large_month_is_closed_by_a_worker_which_tells_how_far_it_is(
     assert isinstance(closed, PeriodClose) and closed.closed_by == cast.alice.actor_label
     assert period_closes_due() == []
     assert "hx-trigger" not in signed_in(cast.alice).get("/ledger/months").content.decode()
+
+
+def test_a_claim_is_kept_while_comparing_and_one_given_up_is_over(
+    month: Month, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(close_jobs, "CLOSE_AT_ONCE_REQUESTS", 100)
+    ask(month.cast, month.cast.alice)
+    (due,) = period_closes_due()
+    claimed: list[datetime] = []
+    compare = reconcile._compare
+
+    def watched(*window: Any) -> Any:
+        claimed.append(rows("SELECT claimed_until FROM period_close_jobs")[0][0])
+        if len(claimed) == 5:
+            rows("UPDATE period_close_jobs SET tries = 5, claimed_until = now() - interval '1 s'")
+            assert period_close_run(due) is None
+        return compare(*window)
+
+    monkeypatch.setattr(reconcile, "_compare", watched)
+    assert period_close_run(due) is None
+    assert len(claimed) == 5 and claimed == sorted(set(claimed))
+    assert rows("SELECT state FROM period_close_jobs") == [("failed",)]
 
 
 def test_what_a_worker_finds_wrong_is_told_and_may_be_asked_again(

@@ -15,7 +15,17 @@ from django.urls import reverse as reverse_url
 from controlplane.billing import accounts
 from controlplane.billing.decisions import grant_approve, grant_refuse
 from controlplane.billing.invoice_credit import credit_note_issue
-from controlplane.billing.invoice_models import GrantKind, GrantState, Payment, WalletGrant
+from controlplane.billing.invoice_drafts import document_make
+from controlplane.billing.invoice_lines import Line, LineKind, lines_read
+from controlplane.billing.invoice_models import (
+    BillingProfile,
+    DocumentKind,
+    GrantKind,
+    GrantState,
+    Payment,
+    WalletGrant,
+)
+from controlplane.billing.invoices import document_keep
 from controlplane.billing.models import JournalEntry
 from controlplane.billing.payments import payment_record
 from controlplane.billing.reversals import request_reverse
@@ -23,6 +33,7 @@ from controlplane.billing.wallets_selectors import grant_list, grants_pending
 from controlplane.core.audit import OPERATOR
 from controlplane.core.conflict import Conflict
 from controlplane.core.models import uuid7
+from controlplane.core.scope import organization_scope
 from tests.support.documents import booked, make_invoice
 from tests.support.money import rows
 from tests.support.people import Cast, make_cast, signed_in
@@ -101,6 +112,27 @@ def test_a_large_credit_note_waits_and_is_issued_in_both_names(cast: Cast) -> No
         ("CN-000002", "operator", "stella@example.org"),
     ]
     assert rows("SELECT issued_by FROM invoices WHERE number = 2") == [("operator",)]
+
+
+def test_what_a_note_puts_back_into_the_wallet_counts_too(cast: Cast) -> None:
+    """Of 12 dollars' usage the wallet paid 11: to give it back takes a second person."""
+    acme = cast.acme.id
+    usage, *_ = lines_read(make_invoice(acme).lines)
+    prepaid = Line(position=2, kind=LineKind.PREPAID, amount_pico=-11 * USD * 1_000)
+    mixed = document_make(
+        organization_id=acme,
+        kind=DocumentKind.INVOICE,
+        period="2025-02",
+        lines=[usage, prepaid],
+        profile=BillingProfile(organization=acme),
+        name="Acme",
+    )
+    with organization_scope([acme]):
+        document_keep(OPERATOR, mixed)
+    made = waiting(credit_note_issue(actor=cast.stella, invoice=mixed, reason="all of it"))
+    assert made.amount_nano == 12 * USD
+    grant_approve(actor=OPERATOR, grant=made)
+    assert rows("SELECT lim FROM budgets WHERE scope = 'wallet'") == [(11 * USD,)]
 
 
 def test_a_large_payment_waits_and_counts_its_reference_once(cast: Cast) -> None:
