@@ -222,7 +222,7 @@ def _booked(known: Evidence) -> Iterator[str]:
         yield "Nothing has resolved the hold yet."
     for entry in known.reversals:
         by = f" by {entry.actor_label}" if entry.actor_label else ""
-        yield f"{usd_short(entry.amount)} was given back{by}: {entry.reason}"
+        yield f"{usd_short(entry.amount)} was given back{by}{entry.reason and ': '}{entry.reason}"
 
 
 _RESOLVING = (TransferKind.SETTLE, TransferKind.RELEASE, TransferKind.EXPIRE)

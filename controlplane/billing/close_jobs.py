@@ -75,7 +75,8 @@ def period_close_ask(
         )
         # Two who ask at once get one job: the constraint says whose.
         PeriodCloseJob.objects.bulk_create([made], ignore_conflicts=True)
-        found = rows.get(state__in=AT_WORK)
+        # The other's may have ended meanwhile.
+        found = rows.filter(state__in=AT_WORK).first() or rows.latest("created_at")
         if found.id == made.id:
             audit_record(
                 actor,

@@ -12,7 +12,7 @@ from django.utils import timezone
 from django.utils.cache import patch_vary_headers
 from django.views.decorators.http import require_GET
 
-from controlplane.billing.models import POSTING_KINDS, Transfer
+from controlplane.billing.models import POSTING_KINDS, JournalEntry, Transfer
 from controlplane.billing.selectors_pages import request_lines, request_reversals
 from controlplane.catalog.models import PriceVersion
 from controlplane.catalog.selectors import model_list, pool_list, price_find
@@ -171,6 +171,15 @@ def _price(transfers: Iterable[Transfer]) -> PriceVersion | None:
     return price_find(model=charge.model, version=charge.price_version) if charge else None
 
 
+def _reversals(viewer: Viewer, record: RequestRecord) -> list[JournalEntry]:
+    """What was given back; who did it and why is for those who may read the ledger."""
+    found = request_reversals(organization=record.organization, request=record.request)
+    if record.organization not in organization_ids(user=viewer.user, action=Action.LEDGER_VIEW):
+        for entry in found:
+            entry.actor_label = entry.reason = ""
+    return found
+
+
 @page(Action.REQUEST_VIEW)
 @require_GET
 def request_detail(request: HttpRequest, viewer: Viewer, request_id: uuid.UUID) -> HttpResponse:
@@ -184,7 +193,7 @@ def request_detail(request: HttpRequest, viewer: Viewer, request_id: uuid.UUID) 
     )
     labels = key_labels(viewer)
     transfers = request_lines(organizations=seen, request=request_id)
-    reversals = request_reversals(organization=record.organization, request=request_id)
+    reversals = _reversals(viewer, record)
     names = payer_names(viewer, record)
     lines = ledger_lines(transfers, **names)
     label = key_label(labels, record.key)

@@ -157,3 +157,7 @@ def test_the_page_tells_it_and_shows_what_was_given_back(database: str) -> None:
     text = signed_in(cast.alice).get(f"/requests/{request.hex}").content.decode()
     for words in ("Why it went this way", "node-1 had 192 of 612", "as agreed by mail", "reversal"):
         assert words in text, words
+    # Bob develops: he sees that it was given back, not who wrote what to whom.
+    text = signed_in(cast.bob).get(f"/requests/{request.hex}").content.decode()
+    assert "reversal" in text and "was given back" in text
+    assert "as agreed by mail" not in text and OPERATOR.actor_label not in text
