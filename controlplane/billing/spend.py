@@ -114,10 +114,11 @@ def forecast_nano(days: Mapping[date, int], *, start: date, today: date, until: 
     a charge: there is nothing to go by.
     """
     known = [days.get(today - number * DAY, 0) for number in range(1, RATE_DAYS + 1)]
-    while known and not known[-1]:
+    before = any(nano for day, nano in days.items() if day < today - RATE_DAYS * DAY)
+    while known and not known[-1] and not before:
         # Before the first charge nothing was spent because nothing was there.
         known.pop()
-    if not known:
+    if not any(known):
         return None
     mean = sum(known) // len(known)
     so_far = sum(nano for day, nano in days.items() if start <= day < today)

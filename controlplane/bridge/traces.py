@@ -69,7 +69,12 @@ class TraceQueue:
 
     async def _send(self) -> None:
         batch = [self._queue.popleft() for _ in range(min(len(self._queue), BATCH_MAX))]
-        taken = await asyncio.to_thread(self._export, batch)
+        try:
+            taken = await asyncio.to_thread(self._export, batch)
+        except Exception:
+            # Whatever a library or a collector does, later traces are still sent.
+            log.exception("traces_not_exported")
+            taken = False
         if taken:
             self.exported += len(batch)
         else:

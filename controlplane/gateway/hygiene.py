@@ -62,5 +62,6 @@ class HygieneWatch:
 
 def _digest(key: str, ask: Ask) -> bytes:
     """Of all that the request asks for; its spelling as JSON plays no part."""
-    body = msgspec.msgpack.encode(ask)
+    # Not as MessagePack, which refuses the large integers that a tool's schema may hold.
+    body = msgspec.json.encode(ask)
     return blake2b(body, digest_size=DIGEST_BYTES, key=key.encode()).digest()

@@ -83,9 +83,10 @@ async def preflight(call: Call, receive: Receive, parse: Parse, world: World) ->
     """Look ahead; raises `Refusal` for a body that no request could have, and for a bad key."""
     key = authenticate(call, world.keys)
     check_scopes(call, key, "chat", world.places)
+    snapshot = world.keys.snapshot()
+    # Before its turn: a body that comes slowly must not take everybody's.
+    asked = await read_ask(call, receive, parse, key=key, snapshot=snapshot)
     with world.preflights.turn(key.id):
-        snapshot = world.keys.snapshot()
-        asked = await read_ask(call, receive, parse, key=key, snapshot=snapshot)
         way, refusals = await _way(call, asked, world)
         try:
             standing = await world.standings.of(key.id)

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
 from controlplane.kernel.gauges import BATCH
 from controlplane.kernel.histogram import Histogram, merge_all
-from controlplane.telemetry.selectors import EVERYONE, SeriesQuery, series_by, series_read
+from controlplane.telemetry.selectors import (
+    EVERYONE,
+    POINTS_MAX,
+    SeriesQuery,
+    series_by,
+    series_read,
+)
+from controlplane.telemetry.tiers import HOUR_S, QUARTER_S, finest_kept
 
 TOTAL = "total"
 # Steps in which a peak is looked for: the finest of which a range has a readable number.
@@ -21,23 +28,28 @@ def merged_by(
 ) -> dict[str, dict[str, Histogram]]:
     """Histograms of the whole range by a dimension's value; raises TooMuchToRead."""
     query = SeriesQuery(
-        organization=EVERYONE, start=start, end=end, step_s=3_600, everyone=measures
+        organization=EVERYONE,
+        start=start,
+        end=end,
+        step_s=_coarse_s(end - start),
+        everyone=measures,
     )
     return series_by(query, dimension)
 
 
 def peaks(models: Iterable[str], start: datetime, end: datetime) -> float:
     """Requests a second in the busiest step, of these models together."""
-    step_s = _step_s(end - start)
+    step_s = _step_s(start, end)
     counts: Counter[datetime] = Counter()
     for model in models:
-        query = SeriesQuery(
-            organization=EVERYONE, start=start, end=end, step_s=step_s, everyone=(TOTAL,),
-            model=model,
-        )  # fmt: skip
-        for at, point in series_read(query).items():
-            if TOTAL in point.everyone:
-                counts[at] += point.everyone[TOTAL].count
+        for opens, closes in _stretches(start, end, step_s):
+            query = SeriesQuery(
+                organization=EVERYONE, start=opens, end=closes, step_s=step_s, everyone=(TOTAL,),
+                model=model,
+            )  # fmt: skip
+            for at, point in series_read(query).items():
+                if TOTAL in point.everyone:
+                    counts[at] += point.everyone[TOTAL].count
     return max(counts.values(), default=0) / step_s
 
 
@@ -46,8 +58,9 @@ def batching(models: Iterable[str], start: datetime, end: datetime) -> float:
     found = []
     for model in models:
         query = SeriesQuery(
-            organization=EVERYONE, start=start, end=end, step_s=3_600, gauges=(BATCH,), model=model
-        )
+            organization=EVERYONE, start=start, end=end, step_s=_coarse_s(end - start),
+            gauges=(BATCH,), model=model,
+        )  # fmt: skip
         found += [
             point.everyone[BATCH]
             for point in series_read(query).values()
@@ -58,8 +71,23 @@ def batching(models: Iterable[str], start: datetime, end: datetime) -> float:
     return max(1.0, whole.total / busy) if busy else 1.0
 
 
-def _step_s(length: timedelta) -> int:
+def _step_s(start: datetime, end: datetime) -> int:
+    """Never finer than what is kept: an hour's requests would be taken for a quarter's."""
+    length, least = (end - start).total_seconds(), finest_kept(start)
     return next(
-        (step for step in PEAK_STEPS_S if length.total_seconds() / step <= PEAK_POINTS_MAX),
+        (step for step in PEAK_STEPS_S if step >= least and length / step <= PEAK_POINTS_MAX),
         PEAK_STEPS_S[-1],
     )
+
+
+def _coarse_s(length: timedelta) -> int:
+    """For sums over all of it, where the step says only where it may begin."""
+    return HOUR_S if length / timedelta(seconds=HOUR_S) <= POINTS_MAX else QUARTER_S
+
+
+def _stretches(start: datetime, end: datetime, step_s: int) -> Iterator[tuple[datetime, datetime]]:
+    """The range in parts of not too many steps."""
+    width = timedelta(seconds=step_s * PEAK_POINTS_MAX)
+    while start < end:
+        yield start, min(end, start + width)
+        start += width

@@ -12,7 +12,9 @@ import ipaddress
 import socket
 import ssl
 import uuid
+from contextlib import suppress
 from hashlib import sha256
+from threading import Timer
 from urllib.parse import SplitResult, urlsplit
 
 from django.conf import settings
@@ -21,10 +23,14 @@ from django.core.exceptions import ValidationError
 from controlplane.slos.checks import is_link
 
 TIMEOUT_S = 10.0
+# For the whole exchange once it is connected: a byte now and then must not hold a worker.
+EXCHANGE_S_MAX = 15.0
 ANSWER_BYTES_MAX = 4_096
 WEBHOOK, SLACK = "webhook", "slack"
 SIGNATURE = "Sluice-Signature"
 _PORTS = {"http": 80, "https": 443}
+# Addresses of IPv4 in IPv6: a translator, or an old stack, leads to the one inside.
+_NAT64, _COMPATIBLE = map(ipaddress.IPv6Network, ("64:ff9b::/96", "::/96"))
 
 
 class NotDelivered(Exception):
@@ -60,19 +66,24 @@ def post(address: str, body: bytes, headers: dict[str, str]) -> None:
     parts = urlsplit(address)
     connection = _connection(parts)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    bound = Timer(EXCHANGE_S_MAX, connection.cut)
     try:
+        connection.connect()
+        bound.start()
         connection.request("POST", path, body, {"Content-Type": "application/json", **headers})
         answer = connection.getresponse()
         answer.read(ANSWER_BYTES_MAX)
-    except (OSError, http.client.HTTPException) as error:
+    # A path that is not ASCII is a ValueError.
+    except (OSError, ValueError, http.client.HTTPException) as error:
         raise NotDelivered(f"no answer: {error}") from error
     finally:
+        bound.cancel()
         connection.close()
     if not http.client.OK <= answer.status < http.client.MULTIPLE_CHOICES:
         raise NotDelivered(f"answered {answer.status}")
 
 
-def _connection(parts: SplitResult) -> http.client.HTTPConnection:
+def _connection(parts: SplitResult) -> _Checked:
     host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
     checked = _public_address(host, port)
     if parts.scheme == "https":
@@ -84,12 +95,27 @@ def _public_address(host: str, port: int) -> str:
     """An address of the host; raises NotDelivered for one inside a network."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
+    # A label that is too long is a UnicodeError.
+    except (OSError, ValueError) as error:
         raise NotDelivered(f"{host} is not known: {error}") from error
     address = str(found[0][4][0])
-    if not settings.WEBHOOKS_PRIVATE and not ipaddress.ip_address(address).is_global:
+    if not settings.WEBHOOKS_PRIVATE and not _is_public(address):
         raise NotDelivered(f"{host} leads into a private network, to {address}")
     return address
+
+
+def _is_public(text: str) -> bool:
+    """Whether it is an address of the internet, also where it stands for one of IPv4."""
+    address = ipaddress.ip_address(text)
+    if isinstance(address, ipaddress.IPv6Address):
+        if address in _COMPATIBLE or address.is_site_local:
+            return False
+        inner = address.sixtofour or address.ipv4_mapped
+        if address in _NAT64:
+            inner = ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
+        if inner is not None and not inner.is_global:
+            return False
+    return address.is_global and not address.is_multicast
 
 
 class _Checked(http.client.HTTPConnection):
@@ -98,10 +124,17 @@ class _Checked(http.client.HTTPConnection):
     def __init__(self, host: str, port: int, address: str) -> None:
         super().__init__(host, port, timeout=TIMEOUT_S)
         self._address = address
+        self._wire: socket.socket | None = None
 
     def connect(self) -> None:
         """The name is not looked up again."""
-        self.sock = socket.create_connection((self._address, self.port), TIMEOUT_S)
+        self.sock = self._wire = socket.create_connection((self._address, self.port), TIMEOUT_S)
+
+    def cut(self) -> None:
+        """End what is under way, from another thread; a connection that is over stays as it is."""
+        if self._wire is not None:
+            with suppress(OSError):
+                socket.socket.shutdown(self._wire, socket.SHUT_RDWR)
 
 
 class _CheckedHttps(_Checked):
@@ -111,4 +144,4 @@ class _CheckedHttps(_Checked):
         """Connect, and let the other side prove its name."""
         super().connect()
         context = ssl.create_default_context()
-        self.sock = context.wrap_socket(self.sock, server_hostname=self.host)
+        self.sock = self._wire = context.wrap_socket(self.sock, server_hostname=self.host)

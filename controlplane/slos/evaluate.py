@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+import structlog
 from django.core.exceptions import ValidationError
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 from django.utils import timezone
 
 from controlplane.core.audit import Operator, audit_record
@@ -26,6 +27,7 @@ from controlplane.slos.messages import messages_queue
 from controlplane.slos.models import EVERYONE, Alert
 from controlplane.slos.standings import FIRING, RECOVERED, Standing, standings
 
+log = structlog.get_logger(__name__)
 PRIORITY_WORDS = {0: "low", 1: "normal"}
 
 
@@ -50,7 +52,14 @@ class Danger(NamedTuple):
 def objectives_evaluate(now: datetime | None = None) -> int:
     """Begin and end alerts; returns how many changed. Another run under way does it instead."""
     moment = now or timezone.now()
-    return sum(_evaluate(organization, moment) for organization in _organizations())
+    changed = 0
+    for organization in _organizations():
+        try:
+            changed += _evaluate(organization, moment)
+        except (DatabaseError, ValidationError):
+            # The others' alerts must not wait for it; its own are looked at again next time.
+            log.exception("objectives_not_evaluated", organization=str(organization))
+    return changed
 
 
 def dangers(standing: Standing, now: datetime) -> list[Danger]:

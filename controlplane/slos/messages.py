@@ -101,7 +101,8 @@ def _claim(organization: uuid.UUID, delivery_id: uuid.UUID) -> Delivery | None:
         if found is None:
             return None
         found.attempts += 1
-        found.due_at = now + CLAIM
+        # A worker that dies over the last try must not leave one more.
+        found.due_at = now + (CLAIM if found.attempts < ATTEMPTS_MAX else NEVER)
         found.save(update_fields=["attempts", "due_at"])
     return found
 

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from math import isfinite
 from typing import Any, NamedTuple
 
 import yaml
@@ -120,6 +121,11 @@ def _draft(value: object, place: str) -> ObjectiveDraft:
     rolling = period is not None and spec.time_window[0].is_rolling
     wrong.unless(rolling, f"{place}.spec.timeWindow", "One rolling window of 28d or 30d.")
     wrong.unless(len(spec.objectives) == 1, f"{place}.spec.objectives", "Exactly one.")
+    wrong.unless(
+        all(isfinite(one.target) for one in spec.objectives),
+        f"{place}.spec.objectives[0].target",
+        "A share below 1.",
+    )
     wrong.raise_any()
     rules = spec.alert_policies
     return ObjectiveDraft(

@@ -22,6 +22,8 @@ EXEMPLAR_DAYS = 14
 MINUTE_DAYS = 3
 PARTITIONS_DROPPED_MAX = 3
 ROWS_DELETED_MAX = 5_000
+# Of so many rows, one after the other, in a run each hour.
+BITES_MAX = 200
 
 
 class Tier(NamedTuple):
@@ -72,11 +74,19 @@ def drop_old_partitions(now: datetime | None = None) -> int:
         )
     for tier in TIERS:
         keep_after = moment - timedelta(days=tier.keep_days)
-        gone += _scalar(
-            "SELECT telemetry_drop_rollups(%s, %s, %s)", [tier.step_s, keep_after, ROWS_DELETED_MAX]
-        )
+        gone += _drop_rows("SELECT telemetry_drop_rollups(%s, %s, %s)", tier.step_s, keep_after)
     keep_after = moment - timedelta(days=EXEMPLAR_DAYS)
-    gone += _scalar("SELECT telemetry_drop_exemplars(%s, %s)", [keep_after, ROWS_DELETED_MAX])
+    return gone + _drop_rows("SELECT telemetry_drop_exemplars(%s, %s)", keep_after)
+
+
+def _drop_rows(statement: str, *values: object) -> int:
+    """Bite by bite, each a short transaction, until nothing is left or the run's bound is met."""
+    gone = 0
+    for _ in range(BITES_MAX):
+        dropped: int = _scalar(statement, [*values, ROWS_DELETED_MAX])
+        gone += dropped
+        if dropped < ROWS_DELETED_MAX:
+            break
     return gone
 
 

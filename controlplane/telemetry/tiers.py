@@ -37,7 +37,7 @@ def step_floor(moment: datetime, step_s: int) -> datetime:
 
 def parts_by_step(start: datetime, end: datetime, step_s: int) -> Iterator[Part]:
     """For points of `step_s`, or of the finest step that is kept for so long."""
-    step_s = max(step_s, _finest(start))
+    step_s = max(step_s, finest_kept(start))
     start = step_floor(start, step_s)
     written = _written_to()
     for tier_s in COARSEST_FIRST:
@@ -51,7 +51,7 @@ def parts_by_step(start: datetime, end: datetime, step_s: int) -> Iterator[Part]
 
 def parts_merged(start: datetime, end: datetime, step_s: int) -> Iterator[Part]:
     """For one sum over the whole: the same time as `parts_by_step`, in as few rows as possible."""
-    start = step_floor(start, max(step_s, _finest(start)))
+    start = step_floor(start, max(step_s, finest_kept(start)))
     yield from _cover(start, end, COARSEST_FIRST, _written_to())
 
 
@@ -74,7 +74,8 @@ def _cover(
     yield from _cover(last, end, finer, written)
 
 
-def _finest(start: datetime) -> int:
+def finest_kept(start: datetime) -> int:
+    """The finest step that is still there of so long ago."""
     age = datetime.now(UTC) - start
     return next((step_s for step_s, kept in KEPT if age <= kept), HOUR_S)
 

@@ -403,3 +403,13 @@ def test_spans_of_impossible_times_break_nothing() -> None:
 def test_prompts_fall_into_their_buckets() -> None:
     edges = [prompt_bucket(tokens) for bound in PROMPT_BUCKETS for tokens in (bound, bound + 1)]
     assert edges == [0, 1, 1, 2, 2, 3, 3, 4, 4, 5]
+
+
+def test_exemplars_are_written_in_one_order() -> None:
+    minute = Minute(0)
+    for us in (9_000, 20, 700):
+        minute.add(make_record(total_us=us, ttft_us=us))
+    call = PostgresRecorder("")._show_call(minute)
+    assert call.parameters[1] is not None and call.parameters[3] is not None
+    measures = call.parameters[1].decode().strip("{}").split(",")
+    assert measures == sorted(measures) and len(set(measures)) > 1

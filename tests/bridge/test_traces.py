@@ -50,6 +50,25 @@ async def test_a_full_queue_drops_and_counts() -> None:
     assert queue.dropped == 3
 
 
+async def test_an_export_that_raises_is_counted_and_the_next_one_is_made() -> None:
+    calls = 0
+
+    def export(records: Sequence[RequestRecord]) -> bool:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise ValueError("no such header")
+        return True
+
+    queue = TraceQueue(export)
+    queue.start()
+    queue.take(make_record())
+    await until(lambda: queue.dropped == 1)
+    queue.take(make_record())
+    await until(lambda: queue.exported == 1)
+    await queue.close()
+
+
 async def test_what_a_collector_does_not_take_is_counted() -> None:
     with running_collector() as collector:
         queue = TraceQueue(make_export(f"{collector.url}/v1/traces", "one"))

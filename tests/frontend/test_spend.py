@@ -133,6 +133,20 @@ def test_days_before_the_first_charge_are_no_pace() -> None:
     assert forecast_nano({TODAY: 5}, start=TODAY, today=TODAY, until=until) is None
 
 
+def test_an_idle_day_a_week_ago_counts_once_there_were_charges() -> None:
+    sunday = date(2026, 11, 22)
+    days = {
+        day: 70
+        for day in (date(2026, 11, 1) + timedelta(days=number) for number in range(21))
+        if day.isoweekday() <= 5
+    }
+    until = date(2026, 12, 1)
+    # Five of the last seven days had 70: 50 a day, for nine days.
+    assert forecast_nano(days, start=date(2026, 11, 1), today=sunday, until=until) == (
+        15 * 70 + 9 * 50
+    )
+
+
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 

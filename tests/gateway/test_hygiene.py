@@ -101,3 +101,13 @@ def test_the_same_again_is_seen_for_a_minute_and_by_the_same_key(clock: Clock) -
     assert watch.came_before(KEY_ID, msgspec.structs.replace(same, bytes=ask.bytes))
     clock.now_s += RETRY_S + 1
     assert not watch.came_before(KEY_ID, ask)
+
+
+def test_a_large_integer_in_a_tool_is_looked_at_too() -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 10**30}}}
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    watch = HygieneWatch(MemoryHygiene())
+    ask = parse(json.dumps(body("hi", tools=[tool])).encode())
+    assert not watch.has_come(KEY_ID, ask)
+    assert not watch.came_before(KEY_ID, ask)
+    assert watch.has_come(KEY_ID, ask)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 from controlplane.gateway.ports import Allowance, BudgetRoom, Room, Standing
-from controlplane.gateway.preflight_turns import PER_MIN_MAX
+from controlplane.gateway.preflight_turns import AT_ONCE_MAX, PER_MIN_MAX
 from controlplane.kernel.price import TokenCounts, charge_nano
-from tests.support.fleet import MODEL
+from tests.support.fleet import MODEL, until
 from tests.support.ports import PRICE
 from tests.support.serving import Serving
 
@@ -107,3 +109,23 @@ async def test_a_key_may_check_so_often(bare: Serving) -> None:
         for _ in range(PER_MIN_MAX + 5)
     ]
     assert codes[:PER_MIN_MAX] == [200] * PER_MIN_MAX and codes[-1] == 429
+
+
+async def test_bodies_that_come_slowly_take_nobodys_turn(bare: Serving) -> None:
+    go_on = asyncio.Event()
+
+    async def slowly() -> AsyncIterator[bytes]:
+        whole = json.dumps(body()).encode()
+        yield whole[:1]
+        await go_on.wait()
+        yield whole[1:]
+
+    async with asyncio.TaskGroup() as group:
+        slow = [
+            group.create_task(bare.client.post("/v1/preflight", content=slowly()))
+            for _ in range(AT_ONCE_MAX)
+        ]
+        await until(lambda: bare.under_test._gateway.serving == AT_ONCE_MAX)
+        await check(bare)
+        go_on.set()
+    assert {(await task).status_code for task in slow} <= {200, 429}

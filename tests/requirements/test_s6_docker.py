@@ -190,3 +190,8 @@ def test_the_dashboard_is_one_that_grafana_reads() -> None:
         assert panel["datasource"]["uid"] == uid
         for target in panel["targets"]:
             assert target["expr"].count("(") == target["expr"].count(")")
+
+
+def test_postgres_is_healthy_only_once_others_can_reach_it() -> None:
+    probe = compose()["services"]["postgres"]["healthcheck"]["test"]
+    assert probe[:4] == ["CMD", "pg_isready", "-h", "127.0.0.1"]

@@ -97,6 +97,7 @@ def test_what_cannot_be_taken_is_told_at_its_place_and_changes_nothing() -> None
         text.replace("kind: SLO", "kind: SLI"): f"{wrong}.kind",
         text.replace("Occurrences", "Timeslices"): f"{wrong}.spec.budgetingMethod",
         text.replace("target: 0.99", "target: 1.0"): f"{wrong}.target_ppm",
+        text.replace("target: 0.99", "target: .nan"): f"{wrong}.spec.objectives[0].target",
         text.replace("sluice/team: platform", "sluice/team: 7"):
             f"{wrong}.metadata.annotations.sluice/team",
         text.replace("threshold: 1000", "threshold: fast"):

@@ -171,6 +171,7 @@ WITH limited AS (
     SELECT DISTINCT o.shed_priority AS priority
     FROM slo_alerts a JOIN slo_objectives o ON o.id = a.objective_id
     WHERE a.state = 'firing' AND a.severity = 'page' AND o.shed_priority IS NOT NULL
+      AND o.enabled AND o.ended_at IS NULL
 )
 SELECT json_build_object(
     'version', config_version_now(),
