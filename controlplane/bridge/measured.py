@@ -1,22 +1,21 @@
-"""What one request measures, as counts of buckets: the part of telemetry that every request pays.
+"""What finished requests measure, many at a time: their values, and how often each bucket came up.
 
-Requests that are alike are counted in one batch, and folding adds it to the sheets of all series
-that it belongs to. Counts of all measures are in one dict: a code is the measure's place times
-`STRIDE`, plus 1 and the bucket, or plus 0 for a value of zero.
+A code is a measure's place times `STRIDE`, plus 1 and the bucket, or plus 0 for a value of zero.
 """
 
 from __future__ import annotations
 
-from array import array
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import chain
 from math import ceil, log2
-from operator import add, itemgetter
-from struct import Struct
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from controlplane.gateway.ports import RequestRecord
-from controlplane.kernel.histogram import BUCKETS_PER_OCTAVE, Histogram
+from controlplane.kernel.histogram import BUCKETS_PER_OCTAVE
 from controlplane.kernel.measures import (
     CANCELLED,
     FINISH_EVENTS,
@@ -37,188 +36,156 @@ from controlplane.kernel.objectives import SHED_CODE
 from controlplane.kernel.spans import ABSENT, INDEX, SPANS
 from controlplane.kernel.statuses import CLIENT_LEFT
 
-STRIDE = 4_096
+Ints = NDArray[np.int64]
+
+STRIDE = 2_048
 NAMES = (*MEASURES, *REQUEST_EVENTS)
 PLACE = {name: place for place, name in enumerate(NAMES)}
-# Nearly every time is under 65 ms, and a table is five times faster than a logarithm.
-# An array, since a tuple of so many numbers does not stay in a processor's cache.
-_CODES = array("h", [0, *(1 + ceil(log2(us) * BUCKETS_PER_OCTAVE) for us in range(1, 65_536))])
-_TABLE_SIZE = len(_CODES)
-_MILLI_TOKENS = 1_000 * 1_000_000
-
-_MEASURED = [INDEX[name] for name in (*STAGE_NAMES, *PHASES, GATEWAY_WAIT, *LAYERS)]
-_HEADS = len(HEADLINES) - len(WHOLE)
-_SPANS = Struct(f"<{2 * len(SPANS)}i")
-_STARTS = itemgetter(*_MEASURED)
-_TIMES = itemgetter(*(len(SPANS) + index for index in _MEASURED))
-_BASES = tuple(STRIDE * place for place in range(len(WHOLE), len(MEASURES)))
-_TOTAL, _TTFT, _GAPS, _RATE, _OVERHEAD, _REST = (STRIDE * PLACE[name] for name in WHOLE)
-_GAPS_PLACE = PLACE["inter_token"]
 WIDE, NARROW, OWN = len(MEASURES), len(HEADLINES), len(OWN_MEASURES)
-_STAGES = len(STAGE_NAMES)
-_INFER = STAGE_NAMES.index("s5_infer")
-
-# No room in the queue, or none for its priority.
+# Of a full fleet, and of a class of priority that is being refused to protect others.
 SHED_CODES = frozenset(("server_is_overloaded", SHED_CODE))
+
+_BITS = 63
+_MILLI_TOKENS = 1_000 * 1_000_000
+_MEASURED = [INDEX[name] for name in (*STAGE_NAMES, *PHASES, GATEWAY_WAIT, *LAYERS)]
+_TIMES = [len(SPANS) + index for index in _MEASURED]
+_TOTAL, _TTFT, _GAPS, _RATE, _OVERHEAD, _REST = (PLACE[name] for name in WHOLE)
+_STAGES = slice(len(WHOLE), len(WHOLE) + len(STAGE_NAMES))
+_INFER = PLACE["s5_infer"]
+_BASES: Ints = np.arange(WIDE, dtype=np.int64) * STRIDE
+_GAPS_BASE = STRIDE * _GAPS
 _EVENTS = {name: STRIDE * PLACE[name] + 1 for name in REQUEST_EVENTS}
 _FINISHES = {"": 0, **{finish: _EVENTS[name] for finish, name in FINISH_EVENTS.items()}}
 
 
-class Gaps(NamedTuple):
-    """A request's gaps between tokens: how many of each code, their sum and the longest."""
+def _bucket(value: int) -> int:
+    return ceil(log2(value) * BUCKETS_PER_OCTAVE)
 
-    codes: Mapping[int, int]
-    total: int
-    longest: int
+
+def _last_of(index: int) -> int:
+    """The greatest value whose bucket is at most this one."""
+    near = int(2.0 ** (index / BUCKETS_PER_OCTAVE))
+    slack = 2 + (near >> 40)
+    low = max(1, near - slack)
+    return low - 1 + bisect_right(range(low, near + slack), index, key=_bucket)
+
+
+# The last value of each code: found with the same logarithm that a histogram takes, since numpy's
+# may differ in its last bit. Nearly every time is under 65 ms, and a table is faster than a search.
+_LAST: Ints = np.array(
+    [0, *(_last_of(index) for index in range(_BITS * BUCKETS_PER_OCTAVE)), 2**_BITS - 1]
+)
+_CODES = np.searchsorted(_LAST, np.arange(65_536)).astype(np.int16)
 
 
 class Measured(NamedTuple):
-    """Codes and values of headlines (events have codes alone), then of layers; codes of what
-    tenants have series of; and the gaps.
+    """Requests in their order: a row of `values` and one of `maxima` each, by measure; they differ
+    for gaps between tokens, whose value is their sum.
 
-    Values are 0 for what did not happen.
+    `rows`, `codes` and `counts` tell how often a request had a code: first those of tenants' own
+    measures, then from `heads` on the other headlines and events, then from `layers` on layers.
     """
 
-    heads: list[int]
-    heads_us: tuple[int, ...]
-    rests: list[int]
-    rests_us: tuple[int, ...]
-    own: list[int]
-    gaps: Gaps
+    values: Ints
+    maxima: Ints
+    rows: Ints
+    codes: Ints
+    counts: Ints
+    heads: int
+    layers: int
 
 
-NO_GAPS = Gaps({}, 0, 0)
+def codes_of(values: Ints) -> Ints:
+    """Within their measures, of values that are not negative."""
+    codes = _CODES.take(values, mode="clip").astype(np.int64)
+    long = values >= len(_CODES)
+    codes[long] = np.searchsorted(_LAST, values[long])
+    return codes
 
 
-def measure(record: RequestRecord) -> Measured:
-    """Everything of one request."""
-    spans = _SPANS.unpack(record.spans)
-    starts, times_us = _STARTS(spans), _TIMES(spans)
-    if min(times_us) < 0:
-        times_us = tuple(max(0, us) for us in times_us)
-    codes = [
-        base + (_CODES[us] if us < _TABLE_SIZE else _code(us))
-        for base, start, us in zip(_BASES, starts, times_us, strict=True)
-        if start != ABSENT
-    ]
-    ran = _HEADS - starts[:_HEADS].count(ABSENT)
-    gaps = _gaps(record.inter_token_us)
-    total_us, ttft_us, rate = max(0, record.total_us), max(0, record.ttft_us), 0
-    overhead_us = max(0, total_us - times_us[_INFER])
+def measure(records: Sequence[RequestRecord]) -> Measured:
+    """Everything of some requests. What did not happen is 0 in values, and has no code."""
+    size = len(records)
+    spans = np.frombuffer(b"".join([record.spans for record in records]), "<i4")
+    spans = spans.reshape(size, 2 * len(SPANS))
+    told = np.array([(r.total_us, r.ttft_us, r.output_tokens) for r in records], np.int64)
+    gaps = _gaps([record.inter_token_us for record in records])
+    after_first = told[:, 2] - 1
+    rated = (gaps.totals > 0) & (after_first > 0)
+    values = np.zeros((size, WIDE), np.int64)
+    values[:, _TOTAL], values[:, _TTFT], values[:, _GAPS] = told[:, 0], told[:, 1], gaps.totals
+    values[rated, _RATE] = after_first[rated] * _MILLI_TOKENS // gaps.totals[rated]
+    values[:, len(WHOLE) :] = spans[:, _TIMES]
+    np.maximum(values, 0, out=values)
+    values[:, _OVERHEAD] = values[:, _TOTAL] - values[:, _INFER]
     # Each moment of a request is in one stage at most, so their times add up.
-    rest_us = max(0, total_us - sum(times_us[:_STAGES]))
-    own = [_TOTAL + _code(total_us)]
-    if record.ttft_us >= 0:
-        own.append(_TTFT + _code(ttft_us))
-    heads = [*codes[:ran], *own, _OVERHEAD + _code(overhead_us), _REST + _code(rest_us)]
-    if gaps.total > 0 and record.output_tokens > 1:
-        rate = (record.output_tokens - 1) * _MILLI_TOKENS // gaps.total
-        heads.append(_RATE + _code(rate))
-    _count_events(record, heads)
-    whole = (total_us, ttft_us, gaps.total, rate, overhead_us, rest_us)
-    return Measured(heads, whole + times_us[:_HEADS], codes[ran:], times_us[_HEADS:], own, gaps)
+    values[:, _REST] = values[:, _TOTAL] - values[:, _STAGES].sum(axis=1)
+    np.maximum(values, 0, out=values)
+    maxima = values.copy()
+    maxima[:, _GAPS] = gaps.longest
+    counted = np.ones((size, WIDE), np.bool_)
+    counted[:, _TTFT], counted[:, _GAPS], counted[:, _RATE] = told[:, 1] >= 0, False, rated
+    counted[:, len(WHOLE) :] = spans[:, _MEASURED] != ABSENT
+    found = codes_of(values) + _BASES
+    parts = [gaps.often]
+    for places in (slice(0, OWN), slice(OWN, NARROW), slice(NARROW, WIDE)):
+        rows, _ = np.nonzero(counted[:, places])
+        parts.append(_Often(rows, found[:, places][counted[:, places]], np.ones_like(rows)))
+    parts.insert(-1, _events(records))
+    heads = len(parts[0].rows) + len(parts[1].rows)
+    layers = heads + len(parts[2].rows) + len(parts[3].rows)
+    rows, codes, counts = map(np.concatenate, zip(*parts, strict=True))
+    return Measured(values, maxima, rows, codes, counts, heads, layers)
 
 
-def _gaps(inter_token_us: Sequence[int]) -> Gaps:
-    """Counted once, and added to several batches."""
-    if not inter_token_us:
-        return NO_GAPS
-    longest = max(inter_token_us)
-    if longest < _TABLE_SIZE and min(inter_token_us) >= 0:
-        counts = Counter(map(_CODES.__getitem__, inter_token_us))
-        codes = {_GAPS + code: count for code, count in counts.items()}
-        return Gaps(codes, sum(inter_token_us), longest)
-    positive = [max(0, us) for us in inter_token_us]
-    return Gaps(Counter(_GAPS + _code(us) for us in positive), sum(positive), max(0, longest))
+class _Often(NamedTuple):
+    """How often requests had codes; all three are as long."""
+
+    rows: Ints
+    codes: Ints
+    counts: Ints
 
 
-def _code(value: int) -> int:
-    """Of a value within its measure; it must not be negative."""
-    if value < _TABLE_SIZE:
-        return _CODES[value]
-    return 1 + ceil(log2(value) * BUCKETS_PER_OCTAVE)
+class _Gaps(NamedTuple):
+    """By request their sum and the longest, and how often each bucket came up."""
+
+    totals: Ints
+    longest: Ints
+    often: _Often
 
 
-def _count_events(record: RequestRecord, codes: list[int]) -> None:
-    """What became of it."""
-    if record.status == CLIENT_LEFT:
-        codes.append(_EVENTS[CANCELLED])
-    elif record.error_code in SHED_CODES:
-        codes.append(_EVENTS[SHED])
-    if code := _FINISHES.get(record.finish, _EVENTS[FINISH_OTHER]):
-        codes.append(code)
-    if record.retries:
-        codes += [_EVENTS[RETRIED]] * record.retries
+def _gaps(found: Sequence[Sequence[int]]) -> _Gaps:
+    size = len(found)
+    lengths = np.array([len(each) for each in found], np.int64)
+    totals, longest = np.zeros(size, np.int64), np.zeros(size, np.int64)
+    gaps = np.fromiter(chain.from_iterable(found), np.int64, lengths.sum())
+    if not len(gaps):
+        return _Gaps(totals, longest, _Often(gaps, gaps, gaps))
+    np.maximum(gaps, 0, out=gaps)
+    some = lengths > 0
+    starts = (np.cumsum(lengths) - lengths)[some]
+    totals[some] = np.add.reduceat(gaps, starts)
+    longest[some] = np.maximum.reduceat(gaps, starts)
+    codes = codes_of(gaps)
+    lowest = codes.min()
+    # Gaps of a request are much alike, and are added to many series: counted first.
+    width = codes.max() - lowest + 1
+    counts = np.bincount(np.repeat(np.arange(size) * width, lengths) + codes - lowest)
+    places = np.flatnonzero(counts)
+    rows, codes = np.divmod(places, width)
+    return _Gaps(totals, longest, _Often(rows, codes + (_GAPS_BASE + lowest), counts[places]))
 
 
-class Sheet:
-    """Counts and sums of the first `width` measures; of several requests, or of a minute."""
-
-    __slots__ = ("counts", "maxima", "totals", "width")
-
-    def __init__(self, width: int) -> None:
-        self.width = width
-        self.counts: dict[int, int] = {}
-        self.totals = [0] * width
-        self.maxima = [0] * width
-
-    def add(self, counts: Mapping[int, int]) -> None:
-        """Add counts."""
-        mine = self.counts
-        if not mine:
-            mine.update(counts)
-            return
-        for code, count in counts.items():
-            mine[code] = mine.get(code, 0) + count
-
-    def add_sheet(self, other: Sheet) -> None:
-        """Add all of another's; its measures beyond this one's width are not among its counts."""
-        self.add(other.counts)
-        self.totals = list(map(add, self.totals, other.totals))
-        self.maxima = list(map(max, self.maxima, other.maxima))
-
-    def histograms(self) -> dict[str, Histogram]:
-        """By measure, of those that were measured."""
-        made: dict[int, Histogram] = {}
-        for code, count in self.counts.items():
-            place, index = divmod(code, STRIDE)
-            histogram = made.get(place)
-            if histogram is None:
-                histogram = made[place] = Histogram()
-            if index:
-                histogram.buckets[index - 1] = count
-            else:
-                histogram.zeros = count
-        for place, histogram in made.items():
-            if place < self.width:
-                histogram.total, histogram.maximum = self.totals[place], self.maxima[place]
-            else:
-                histogram.total, histogram.maximum = histogram.count, 1
-        return {NAMES[place]: histogram for place, histogram in made.items()}
-
-
-class Batch:
-    """Requests that are alike in all that a sheet tells apart, since they were last folded."""
-
-    __slots__ = ("requests", "sheet")
-
-    def __init__(self, width: int) -> None:
-        self.requests = 0
-        self.sheet = Sheet(width)
-
-    def add(self, codes: Iterable[int], values: tuple[int, ...], gaps: Gaps) -> None:
-        """One more request; `values` are as many as the width."""
-        self.requests += 1
-        sheet = self.sheet
-        counts, longest = sheet.counts, sheet.maxima[_GAPS_PLACE]
-        for code in codes:
-            counts[code] = counts.get(code, 0) + 1
-        for code, count in gaps.codes.items():
-            counts[code] = counts.get(code, 0) + count
-        sheet.totals = list(map(add, sheet.totals, values))
-        # Twice as fast as `map(max, ...)`.
-        sheet.maxima = [
-            old if old > new else new for old, new in zip(sheet.maxima, values, strict=True)
-        ]
-        # A sum of gaps is no gap.
-        sheet.maxima[_GAPS_PLACE] = max(longest, gaps.longest)
+def _events(records: Sequence[RequestRecord]) -> _Often:
+    """What became of them."""
+    found: list[tuple[int, int, int]] = []
+    for row, record in enumerate(records):
+        if record.status == CLIENT_LEFT:
+            found.append((row, _EVENTS[CANCELLED], 1))
+        elif record.error_code in SHED_CODES:
+            found.append((row, _EVENTS[SHED], 1))
+        if code := _FINISHES.get(record.finish, _EVENTS[FINISH_OTHER]):
+            found.append((row, code, 1))
+        if record.retries:
+            found.append((row, _EVENTS[RETRIED], record.retries))
+    return _Often(*np.array(found, np.int64).reshape(-1, 3).T)

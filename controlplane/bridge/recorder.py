@@ -22,12 +22,12 @@ from controlplane.bridge.arrays import (
     text_array,
     word_array,
 )
+from controlplane.bridge.exemplars import Exemplar
 from controlplane.bridge.lane import Call, Lane
 from controlplane.bridge.objectives import STATEMENT as COUNT_OBJECTIVES
 from controlplane.bridge.objectives import ObjectiveCounts
 from controlplane.bridge.series import (
     Depth,
-    Exemplar,
     Minute,
     Minutes,
     Sample,
@@ -247,7 +247,7 @@ class PostgresRecorder:
         )
 
     def _series_call(self, minute: Minute) -> Call | None:
-        """The next write of a minute; None where only requests that are not folded are left."""
+        """The next write of a minute; None where what is left is not yet to be written."""
         if minute.dirty_usage:
             return self._usage_call(minute)
         if minute.dirty:

@@ -6,22 +6,19 @@ change nothing. Not a store: what is flushed and over is forgotten.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from operator import add, itemgetter
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
-from controlplane.bridge.measured import NARROW, OWN, WIDE, Batch, Measured, Sheet, measure
+import numpy as np
+
+from controlplane.bridge.exemplars import OWNERS_MAX, Exemplar, Owner, Shown
+from controlplane.bridge.measured import NARROW, OWN, WIDE, Measured, measure
+from controlplane.bridge.sheets import NOWHERE, Sheet, Sheets
 from controlplane.gateway.nodes.drafts import Drafts
 from controlplane.gateway.ports import RequestRecord
 from controlplane.kernel.gauges import ACCEPTED, DRAFTED, GAUGES
 from controlplane.kernel.histogram import Histogram
-from controlplane.kernel.measures import (
-    HEADLINES,
-    PREEMPTED,
-    STAGE_NAMES,
-    WHOLE,
-    prompt_bucket,
-)
+from controlplane.kernel.measures import PREEMPTED, prompt_bucket
 from controlplane.kernel.statuses import CLIENT_LEFT, FAILED_FROM
 
 OTHER = "other"
@@ -32,22 +29,20 @@ EVERYONE = "0" * 32
 MINUTE_S = 60
 SERIES_MAX = 10_000
 SAMPLED_MAX = 500
-OWNERS_MAX = 2_000
-EXEMPLARS_MAX = 20_000
-BATCHES_MAX = 256
-# Folding this many takes under a millisecond.
-FOLDED_AT_ONCE = 16
+# Requests that wait to be folded: at 200 a second more than any tick leaves.
+WAITING_MAX = 2_048
+# Folding this many takes a millisecond; fewer at once cost more each.
+FOLDED_AT_ONCE = 64
+# Models, and combinations of dimensions, whose rows are not looked up again.
+PLACES_MAX = 4_096
 COUNTERS_MAX = 20_000
 MINUTES_MAX = 15
 USAGE_COUNTS = 9
-EXEMPLAR_MEASURES = (*WHOLE[:2], *STAGE_NAMES)
-OCTAVES = 64
-_EXEMPLARS = itemgetter(*map(HEADLINES.index, EXEMPLAR_MEASURES))
-_OCTAVES = tuple(OCTAVES * place for place in range(len(EXEMPLAR_MEASURES)))
+# How many series of a width a request is in: of its model and all, of its project and organization
+# by both, and of a dimension each.
+WIDTHS = {WIDE: 2, OWN: 4, NARROW: 5}
 
 NarrowKey = tuple[str, str, str, str, int, int]
-Owner = tuple[str, str, str]
-Key = TypeVar("Key")
 UsageKey = tuple[str, str, str, str, str]
 
 
@@ -62,16 +57,6 @@ class SeriesKey(NamedTuple):
     region: str = ""
     prompt_bucket: int = ANY
     status_class: int = ANY
-
-
-class Exemplar(NamedTuple):
-    """A request that took `value_us`, which has `octave` bits."""
-
-    owner: Owner
-    measure: str
-    octave: int
-    value_us: int
-    request: bytes
 
 
 class Sample(NamedTuple):
@@ -102,6 +87,21 @@ class Depth(NamedTuple):
         return self.in_gateway, self.on_nodes, total, *self.priorities, self.oldest_ms
 
 
+class Place(NamedTuple):
+    """Where requests that are alike go: a row of a sheet each, `NOWHERE` where there is none.
+
+    `refused` is how many of their series there was no room for; `owner` is the number of a project
+    and model among those of the minute, -1 where there were too many.
+    """
+
+    rows: list[int]
+    refused: int
+    owner: int = -1
+
+
+_NO_OWNER = Place([NOWHERE] * WIDTHS[OWN], 1)
+
+
 class Minute:
     """All series of one minute; `dirty` ones changed since they were last written."""
 
@@ -114,10 +114,16 @@ class Minute:
         self.dirty_usage: set[UsageKey] = set()
         self.exemplars: list[Exemplar] = []
         self.overflowed = 0
-        self._models: dict[str, Batch] = {}
-        self._narrow: dict[NarrowKey, Batch] = {}
-        self._own: dict[Owner, Batch] = {}
-        self._shown: dict[Owner, set[int]] = {}
+        self._waiting: list[RequestRecord] = []
+        # Narrow series that changed, and are not to be written yet.
+        self._later: set[SeriesKey] = set()
+        self._books = {width: Sheets(width) for width in WIDTHS}
+        # By row of those; the first stands for `NOWHERE`.
+        self._keys: dict[int, list[SeriesKey]] = {width: [SeriesKey()] for width in WIDTHS}
+        self._models: dict[str, Place] = {}
+        self._owners: dict[Owner, Place] = {}
+        self._narrow: dict[NarrowKey, Place] = {}
+        self._shown = Shown()
         self._series = 0
 
     @property
@@ -127,38 +133,26 @@ class Minute:
 
     @property
     def unfolded(self) -> bool:
-        """Whether requests wait to be added to their series."""
-        return bool(self._models or self._own or self._narrow)
+        """Whether requests wait to be added to their series, or narrow series to be written."""
+        return bool(self._waiting or self._later)
 
     def add(self, record: RequestRecord) -> None:
-        """Count one finished request."""
-        found = measure(record)
-        heads, heads_us, rests, rests_us, _, gaps = found
-        _batch(self._models, record.model, WIDE).add(heads + rests, heads_us + rests_us, gaps)
-        narrow = (
-            record.model,
-            record.route,
-            record.pool,
-            record.region,
-            prompt_bucket(record.prompt_tokens),
-            record.status // 100,
-        )
-        _batch(self._narrow, narrow, NARROW).add(heads, heads_us, gaps)
-        if len(self._narrow) > BATCHES_MAX:
-            self._fold_narrow(*self._narrow.popitem())
-        self._add_own(record, found)
-        self._add_usage(record)
+        """Keep a finished request until it is folded; one that finds too many folds some."""
+        self._waiting.append(record)
+        if len(self._waiting) > WAITING_MAX:
+            self._fold_some()
 
     def fold(self, *, narrow: bool = True) -> bool:
-        """Add some batches to their series; whether any are left, narrow ones only if asked for."""
-        for _ in range(FOLDED_AT_ONCE):
-            if self._models:
-                self._fold_model(*self._models.popitem())
-            elif self._own:
-                self._fold_own(*self._own.popitem())
-            elif narrow and self._narrow:
-                self._fold_narrow(*self._narrow.popitem())
-        return bool(self._models or self._own or narrow and self._narrow)
+        """Add some requests to their series; whether any are left.
+
+        Narrow series that changed are dirty only once that is asked for.
+        """
+        if self._waiting:
+            self._fold_some()
+        if narrow and not self._waiting:
+            self.dirty |= self._later
+            self._later.clear()
+        return bool(self._waiting)
 
     def fold_all(self) -> None:
         """Add all."""
@@ -202,69 +196,91 @@ class Minute:
             histogram = group[sample.measure] = Histogram()
         histogram.record(sample.value)
 
-    def _add_own(self, record: RequestRecord, found: Measured) -> None:
+    def _fold_some(self) -> None:
+        records = self._waiting[:FOLDED_AT_ONCE]
+        del self._waiting[:FOLDED_AT_ONCE]
+        for known in (self._models, self._narrow):
+            if len(known) > PLACES_MAX:
+                known.clear()
+        measured = measure(records)
+        models = [self._of_model(record) for record in records]
+        owners = [self._of_owner(record) for record in records]
+        self.dirty |= self._add(models, WIDE, measured, len(measured.codes))
+        self.dirty |= self._add(owners, OWN, measured, measured.heads)
+        narrow = [self._of_dimensions(record) for record in records]
+        self._later |= self._add(narrow, NARROW, measured, measured.layers)
+        numbers = [place.owner for place in owners]
+        self.exemplars += self._shown.choose(records, numbers, measured, len(self.exemplars))
+        for record in records:
+            self._add_usage(record)
+
+    def _add(
+        self, places: Sequence[Place], width: int, measured: Measured, last: int
+    ) -> set[SeriesKey]:
+        """Requests to all sheets of a width; answers with those that changed."""
+        rows = np.array([place.rows for place in places])
+        self._books[width].add(rows, measured, last)
+        self.overflowed += sum([place.refused for place in places])
+        keys = self._keys[width]
+        return {keys[row] for row in set(rows.reshape(-1).tolist()) if row != NOWHERE}
+
+    def _of_model(self, record: RequestRecord) -> Place:
+        model = record.model
+        place = self._models.get(model)
+        if place is None:
+            keys = [SeriesKey(model=name) for name in dict.fromkeys((model, ALL_MODELS))]
+            place = self._models[model] = self._place(keys, WIDE)
+        return place
+
+    def _of_owner(self, record: RequestRecord) -> Place:
         owner = (record.organization, record.project, record.model)
-        shown = self._shown.get(owner)
-        if shown is None:
-            if len(self._shown) >= OWNERS_MAX:
-                self.overflowed += 1
-                return
-            shown = self._shown[owner] = set()
-        _batch(self._own, owner, OWN).add(found.own, found.heads_us[:OWN], found.gaps)
-        values = _EXEMPLARS(found.heads_us)
-        octaves = list(map(add, _OCTAVES, map(int.bit_length, values)))
-        if not shown.issuperset(octaves):
-            self._show(owner, record.request, zip(octaves, values, strict=True))
+        place = self._owners.get(owner)
+        if place is None:
+            number = len(self._owners)
+            if number >= OWNERS_MAX:
+                return _NO_OWNER
+            organization, project, model = owner
+            keys = [
+                SeriesKey(organization, each, name)
+                for each in dict.fromkeys((project, EVERYONE))
+                for name in dict.fromkeys((model, ALL_MODELS))
+            ]
+            place = self._owners[owner] = self._place(keys, OWN)._replace(owner=number)
+        return place
 
-    def _show(self, owner: Owner, request: bytes, found: Iterable[tuple[int, int]]) -> None:
-        """The first of a minute in its octave stands for it; the next minute's replaces it."""
-        shown = self._shown[owner]
-        for place, us in found:
-            if place not in shown and len(self.exemplars) < EXEMPLARS_MAX:
-                shown.add(place)
-                measure, octave = divmod(place, OCTAVES)
-                if us:
-                    name = EXEMPLAR_MEASURES[measure]
-                    self.exemplars.append(Exemplar(owner, name, octave, us, request))
+    def _of_dimensions(self, record: RequestRecord) -> Place:
+        model, status = record.model, record.status // 100
+        bucket = prompt_bucket(record.prompt_tokens)
+        narrow = (model, record.route, record.pool, record.region, bucket, status)
+        place = self._narrow.get(narrow)
+        if place is None:
+            keys = [
+                SeriesKey(model=model, prompt_bucket=bucket),
+                SeriesKey(model=model, status_class=status),
+            ]
+            if record.route:
+                keys.append(SeriesKey(model=model, route=record.route))
+            if record.pool:
+                keys.append(SeriesKey(model=model, pool=record.pool))
+            if record.region:
+                keys.append(SeriesKey(model=model, region=record.region))
+            place = self._narrow[narrow] = self._place(keys, NARROW)
+        return place
 
-    def _fold_model(self, model: str, batch: Batch) -> None:
-        for name in {model, ALL_MODELS}:
-            self._fold(SeriesKey(model=name), batch)
+    def _place(self, keys: Sequence[SeriesKey], width: int) -> Place:
+        rows = [self._row(key, width) for key in keys]
+        return Place(rows + [NOWHERE] * (WIDTHS[width] - len(rows)), rows.count(NOWHERE))
 
-    def _fold_narrow(self, key: NarrowKey, batch: Batch) -> None:
-        model, route, pool, region, bucket, status = key
-        self._fold(SeriesKey(model=model, prompt_bucket=bucket), batch)
-        self._fold(SeriesKey(model=model, status_class=status), batch)
-        if route:
-            self._fold(SeriesKey(model=model, route=route), batch)
-        if pool:
-            self._fold(SeriesKey(model=model, pool=pool), batch)
-        if region:
-            self._fold(SeriesKey(model=model, region=region), batch)
-
-    def _fold_own(self, owner: Owner, batch: Batch) -> None:
-        organization, project, model = owner
-        for each in (project, EVERYONE):
-            for name in {model, ALL_MODELS}:
-                self._fold(SeriesKey(organization, each, name), batch)
-
-    def _fold(self, key: SeriesKey, batch: Batch) -> None:
-        sheet = self._sheet(key, batch.sheet.width)
-        if sheet is None:
-            self.overflowed += batch.requests
-            return
-        sheet.add_sheet(batch.sheet)
-
-    def _sheet(self, key: SeriesKey, width: int) -> Sheet | None:
+    def _row(self, key: SeriesKey, width: int) -> int:
         """Made where it is missing and there is room: what has none is in wider series alone."""
         sheet = self.sheets.get(key)
         if sheet is None:
             if self._series + width > SERIES_MAX:
-                return None
+                return NOWHERE
             self._series += width
-            sheet = self.sheets[key] = Sheet(width)
-        self.dirty.add(key)
-        return sheet
+            sheet = self.sheets[key] = self._books[width].make()
+            self._keys[width].append(key)
+        return sheet.row
 
     def _add_usage(self, record: RequestRecord) -> None:
         key = (record.organization, record.project, record.key, record.model, record.route)
@@ -285,13 +301,6 @@ class Minute:
         counts[6] += record.cost_nano
         counts[7] += record.available_tokens
         counts[8] += record.captured_tokens
-
-
-def _batch(batches: dict[Key, Batch], key: Key, width: int) -> Batch:
-    batch = batches.get(key)
-    if batch is None:
-        batch = batches[key] = Batch(width)
-    return batch
 
 
 class Minutes:

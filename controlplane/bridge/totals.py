@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
 
+from controlplane.bridge.measured import SHED_CODES
 from controlplane.bridge.series import ANY, OTHER, Minute
 from controlplane.bridge.standard import Standard
 from controlplane.gateway.ports import RequestRecord
@@ -23,7 +24,6 @@ from controlplane.kernel.measures import (
     PREEMPTED,
     STAGE_NAMES,
 )
-from controlplane.kernel.objectives import SHED_CODE
 from controlplane.kernel.statuses import CLIENT_LEFT, FAILED_FROM
 
 MODELS_MAX = 12
@@ -39,8 +39,6 @@ OVERHEAD, INTER_TOKEN, UNATTRIBUTED = "overhead", "inter_token", "unattributed"
 MEASURES = frozenset(
     {*STAGE_NAMES, *PHASES.values(), GATEWAY_WAIT, OVERHEAD, INTER_TOKEN, UNATTRIBUTED}
 )
-# Of a full fleet, and of a class of priority that is being refused to protect others.
-SHED_CODES = frozenset({"server_is_overloaded", SHED_CODE})
 # What is noted each second, and counted here: the sums of its histograms.
 MODEL_TALLIES = frozenset({*DRAFTS, PREEMPTED})
 POOL_TALLIES = frozenset({BREAKER_OPENED})

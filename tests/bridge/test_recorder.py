@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator
-from random import Random
 
 import psycopg
 import pytest
 
 from controlplane.bridge import recorder as recorder_module
 from controlplane.bridge import series
+from controlplane.bridge.exemplars import EXEMPLARS_MAX
 from controlplane.bridge.recorder import PostgresRecorder
 from controlplane.bridge.series import Depth, Minute, SeriesKey
 from controlplane.gateway.nodes.drafts import Drafts
@@ -344,51 +344,18 @@ def test_a_minute_of_endless_names_keeps_to_its_bounds() -> None:
         minute.fold()
     minute.fold_all()
     assert sum(sheet.width for sheet in minute.sheets.values()) <= series.SERIES_MAX
-    assert len(minute.exemplars) <= series.EXEMPLARS_MAX
+    assert len(minute.exemplars) <= EXEMPLARS_MAX
     assert everyone(minute)[""]["total"].count == 3_000
 
 
-def test_requests_fold_to_what_each_would_have_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However batches are cut, sheets hold the histograms of all values, bit for bit."""
-    monkeypatch.setattr(series, "BATCHES_MAX", 3)
-    dice = Random(11)
-    minute, expected = Minute(0), {name: Histogram() for name in ("total", "ttft", "inter_token")}
-    for number in range(400):
-        gaps = [dice.randrange(200_000) for _ in range(number % 4)]
-        record = make_record(
-            total_us=int(dice.lognormvariate(11, 2)), ttft_us=dice.choice((-1, 0, 9_000)),
-            inter_token_us=gaps, pool=f"pool-{number % 7}", prompt_tokens=dice.randrange(90_000),
-        )  # fmt: skip
-        minute.add(record)
-        expected["total"].record(record.total_us)
-        if record.ttft_us >= 0:
-            expected["ttft"].record(record.ttft_us)
-        for gap in gaps:
-            expected["inter_token"].record(gap)
-        if number % 90 == 0:
-            minute.fold()
-    found = everyone(minute)["sluice-5m"]
-    for name, histogram in expected.items():
-        assert found[name].to_bytes() == histogram.to_bytes()
-
-
-def test_a_fold_keeps_requests_waiting_for_few_batches_at_a_time() -> None:
+def test_requests_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(series, "WAITING_MAX", 5)
     minute = Minute(0)
-    many = 3 * series.FOLDED_AT_ONCE
-    for number in range(many):
-        minute.add(make_record(pool=f"pool-{number}"))
-    # The model's own and the tenant's come first: pages watch them live.
-    assert minute.fold(narrow=False) is False
-    assert everyone_now(minute) == many and minute.unfolded
-    turns = 1
-    while minute.fold():
-        turns += 1
-    assert turns == 3
-
-
-def everyone_now(minute: Minute) -> int:
-    """Requests in what is kept of all, as far as it is folded."""
-    return minute.sheets[SeriesKey()].histograms()["total"].count
+    for _ in range(5):
+        minute.add(make_record())
+    assert not minute.sheets
+    minute.add(make_record())
+    assert minute.sheets[SeriesKey()].histograms()["total"].count == 6
 
 
 def test_spans_of_impossible_times_break_nothing() -> None:
@@ -409,6 +376,7 @@ def test_exemplars_are_written_in_one_order() -> None:
     minute = Minute(0)
     for us in (9_000, 20, 700):
         minute.add(make_record(total_us=us, ttft_us=us))
+    minute.fold_all()
     call = PostgresRecorder("")._show_call(minute)
     assert call.parameters[1] is not None and call.parameters[3] is not None
     measures = call.parameters[1].decode().strip("{}").split(",")
