@@ -46,8 +46,9 @@ def _connection(server: Server, user: str, password: str) -> dict[str, Any]:
         "NAME": server.name,
         "USER": user,
         "PASSWORD": password,
-        "CONN_MAX_AGE": 60,
-        "CONN_HEALTH_CHECKS": True,
+        # Under ASGI each request has a thread of its own: a connection that outlived it would be
+        # nobody's, and stay open until it is collected.
+        "CONN_MAX_AGE": 0,
         "OPTIONS": {"connect_timeout": CONNECT_SECONDS_MAX, **dict(server.options)},
     }
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -16,12 +17,14 @@ from playwright.sync_api import Page, expect
 
 from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.core.audit import OPERATOR
+from controlplane.fleet.overview import fleet_view
 from controlplane.insights.client import KEY_VARIABLE
 from tests.browser.site import Site, elsewhere
 from tests.browser.test_routing import let_stella_in
 from tests.browser.watch import DESK, PHONE, Watch, serious_findings, wider_than_screen
 from tests.support.fleet import MODEL
 from tests.support.month import seal_month
+from tests.support.product import wait_for
 
 WASTE = json.dumps({"name": "Harbour", "note": None, "tags": [], "rooms": [1, 2]}, indent=8)
 STAFF = "stella@example.org"
@@ -49,7 +52,14 @@ def told(site: Site) -> dict[str, str]:
         return {name: out.getvalue() for name, out in said.items()}
 
     elsewhere(partial(let_stella_in, site))
+    wait_for(lambda: elsewhere(_served), "node that pages know, too")
     return elsewhere(run)
+
+
+def _served() -> bool:
+    """Whether a node's offer is written down: the gateway tells it after it serves."""
+    found = fleet_view(actor=OPERATOR, now=datetime.now(UTC))
+    return any(node.ready and node.node.facts.get("offers") for v in found for node in v.nodes)
 
 
 def look(page: Page) -> None:

@@ -22,6 +22,7 @@ expected status, with a reason in a comment.
 from __future__ import annotations
 
 from controlplane.core.permissions import Action
+from controlplane.probes import PATHS as PROBES
 from tests.core.callers import (
     ADMIN_KEY,
     ALL,
@@ -367,4 +368,4 @@ GATEWAY: tuple[tuple[str, str], ...] = (
 # Sockets: figures for members, and the nodes' own.
 SOCKETS = frozenset({"/live", "/fleet"})
 # What the entrance itself tells apart, prefixes included; the two checks are public.
-EDGES = frozenset({"/fleet", "/v1/", "/v1/organization/", "/healthz", "/readyz"})
+EDGES = frozenset({"/fleet", "/v1/", "/v1/organization/", "/metrics"}) | PROBES

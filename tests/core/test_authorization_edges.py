@@ -18,6 +18,7 @@ from django.conf import settings
 from django.db import connections
 
 from controlplane.bridge.socket import NodeConsumer
+from controlplane.probes import PATHS as PROBES
 from frontend.live import NOT_ALLOWED, websocket_urlpatterns
 from tests.core.callers import ALL, ANONYMOUS, SESSIONS, TOKENS
 from tests.core.routes import EDGES, GATEWAY, SOCKETS
@@ -65,7 +66,7 @@ def test_every_path_outside_django_is_declared() -> None:
     gateway = (FOLDER / "gateway").rglob("*.py")
     served = set().union(*(literals(path, r"/v1/[\w/-]+") for path in gateway))
     assert served and served <= {path for _, path in GATEWAY}
-    assert literals(FOLDER / "asgi.py", r"/[\w/-]+") == EDGES
+    assert literals(FOLDER / "asgi.py", r"/[\w/-]+") | PROBES == EDGES
     assert {f"/{entry.pattern}" for entry in websocket_urlpatterns} == SOCKETS - {"/fleet"}
 
 

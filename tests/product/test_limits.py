@@ -12,12 +12,11 @@ from controlplane.billing.models import BudgetScope
 from controlplane.billing.services import budget_set
 from controlplane.core.audit import OPERATOR
 from controlplane.quotas.services import rate_limit_set
-from controlplane.tenants.models import ApiKey
 from tests.product.books import check_books, open_holds
 from tests.product.traffic import Answer, ask, make_body, open_client
 from tests.support.money import eventually, rows
 from tests.support.orm import orm
-from tests.support.product import Plan, Product, running_product
+from tests.support.product import Plan, Product, demo_key, running_product
 from tests.support.servers import Servers
 
 GATEWAYS = 2
@@ -45,11 +44,6 @@ async def burst(product: Product, *, tokens: int, stream: bool) -> list[Answer]:
     for client in clients:
         await client.aclose()
     return answers
-
-
-def demo_key() -> ApiKey:
-    ((key, project, organization),) = rows("SELECT id, project_id, organization_id FROM api_keys")
-    return ApiKey(id=key, project_id=project, organization_id=organization)
 
 
 async def wait_for_news(product: Product, version_before: int) -> None:

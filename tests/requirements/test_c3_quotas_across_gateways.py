@@ -17,11 +17,10 @@ from controlplane.blueprint.demo import MODEL
 from controlplane.core.audit import OPERATOR
 from controlplane.quotas.services import rate_limit_set
 from controlplane.tenants.keys import apikey_revoke
-from controlplane.tenants.models import ApiKey, Organization
+from controlplane.tenants.models import Organization
 from tests.product.traffic import ask, make_body, open_client
-from tests.support.money import rows
 from tests.support.orm import orm, until
-from tests.support.product import Plan, Product, running_product
+from tests.support.product import Plan, Product, demo_key, running_product
 from tests.support.rules import generates, publish
 from tests.support.servers import Servers
 
@@ -46,11 +45,6 @@ async def clients(product: Product) -> AsyncIterator[list[httpx2.AsyncClient]]:
     yield made
     for client in made:
         await client.aclose()
-
-
-def demo_key() -> ApiKey:
-    ((key, project, organization),) = rows("SELECT id, project_id, organization_id FROM api_keys")
-    return ApiKey(id=key, project_id=project, organization_id=organization)
 
 
 async def test_c3_a_limit_is_counted_once_for_both(
