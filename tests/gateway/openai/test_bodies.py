@@ -20,7 +20,7 @@ from controlplane.gateway.openai.parse import LARGE_BYTES
 from controlplane.gateway.refusal import Refusal
 from controlplane.gateway.s1_admission.body import BODY_BYTES_MAX
 from inference.contract.frames import ASSET_PART_BYTES
-from tests.support.fleet import MODEL
+from tests.support.fleet import MODEL, echo_node
 from tests.support.ports import KEY
 from tests.support.serving import CHAT_PATH, Serving
 
@@ -175,9 +175,18 @@ class SyncServing:
 
 
 @pytest.fixture
-def serving_sync(serving: Serving) -> SyncServing:
+async def patient(steady: Serving) -> AsyncIterator[Serving]:
+    """With the times of production: the loop stands still while hypothesis thinks."""
+    async with echo_node(steady.under_test.fleet_url, steady.model, tokens_per_s=500.0):
+        await steady.under_test.served()
+        yield steady
+        await steady.under_test.at_rest()
+
+
+@pytest.fixture
+def serving_sync(patient: Serving) -> SyncServing:
     """The gateway, for a test that hypothesis calls."""
-    return SyncServing(asyncio.get_event_loop_policy().get_event_loop(), serving)
+    return SyncServing(asyncio.get_event_loop_policy().get_event_loop(), patient)
 
 
 async def huge(client: httpx2.AsyncClient, *, chunked: bool) -> httpx2.Response:
