@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
@@ -48,3 +50,11 @@ def pay_page(request: HttpRequest, order: PaymentOrder) -> HttpResponse:
         "link_text": "Go to the payment page",
     }
     return render(request, "pages/notice.html", context)
+
+
+def id_of(text: str, field: str) -> uuid.UUID:
+    """An id that a form has carried; raises ValidationError for the field."""
+    try:
+        return uuid.UUID(text)
+    except ValueError:
+        raise ValidationError({field: "This form was out of date; send it again."}) from None

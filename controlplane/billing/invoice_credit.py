@@ -45,6 +45,7 @@ from controlplane.billing.invoices import document_book, document_keep
 from controlplane.billing.models import EntryKind
 from controlplane.billing.returns import Left, credit_left, month_lock
 from controlplane.core.audit import Actor
+from controlplane.core.conflict import Conflict
 from controlplane.core.models import uuid7
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
@@ -58,11 +59,13 @@ def credit_note_issue(
     invoice: Invoice,
     reason: str,
     amounts_nano: Mapping[int, int] | None = None,
+    form: uuid.UUID | None = None,
 ) -> Invoice | WalletGrant:
     """Give back an invoice: `amounts_nano` by position of the line, None for all that is left.
 
-    Raises ValidationError that names the field. Returns the note with its own number, or the grant
-    that waits for a second person.
+    `form` is the grant's id: sent twice, it is given once, and the grant is returned. Raises
+    ValidationError that names the field. Returns the note with its own number, or the grant that
+    waits for a second person.
     """
     require(actor, Action.CREDIT_GRANT)
     if invoice.kind != DocumentKind.INVOICE:
@@ -71,16 +74,21 @@ def credit_note_issue(
     with organization_scope([invoice.organization]):
         one_at_a_time(invoice.organization)
         month_lock(invoice.organization, invoice.period)
+        lines = None if amounts_nano is None else [list(pair) for pair in amounts_nano.items()]
+        if form is not None and (sent := WalletGrant.objects.filter(id=form).first()) is not None:
+            if (sent.subject, sent.reason, sent.terms) != (invoice.id, reason, {"lines": lines}):
+                raise Conflict({"form": "This form was sent before with other values."})
+            return sent
         note = _draft(invoice, amounts_nano)
         wish = Wish(
             organization=invoice.organization,
             kind=GrantKind.CREDIT_NOTE,
             amount_nano=_given_nano(note),
             reason=reason,
-            form=uuid7(),
+            form=form or uuid7(),
             subject=invoice.id,
             about=invoice.title,
-            terms={"lines": None if amounts_nano is None else list(amounts_nano.items())},
+            terms={"lines": lines},
         )
         return grant_ask(actor=actor, wish=wish, book=credit_note_book)
 

@@ -65,10 +65,11 @@ class CreditedBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class CreditBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Why, and which lines; without lines all that is left."""
+    """Why, and which lines; without lines all that is left. Sent twice with an id: given once."""
 
     reason: str
     lines: list[CreditedBody] | None = None
+    id: uuid.UUID | None = None
 
 
 class PaymentBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -180,7 +181,11 @@ class CreditNotes(MoneyView):
         if wanted.lines is not None:
             amounts = {line.position: line.amount_nano for line in wanted.lines}
         made = credit_note_issue(
-            actor=self.actor(), invoice=invoice, reason=wanted.reason, amounts_nano=amounts
+            actor=self.actor(),
+            invoice=invoice,
+            reason=wanted.reason,
+            amounts_nano=amounts,
+            form=wanted.id,
         )
         if isinstance(made, WalletGrant):
             return Response(grant_json(made), status=WAITS)

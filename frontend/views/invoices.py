@@ -17,7 +17,7 @@ from controlplane.billing.dunning import Standing, worst
 from controlplane.billing.invoice_credit import credit_note_issue
 from controlplane.billing.invoice_drafts import invoice_draft
 from controlplane.billing.invoice_lines import NANO_PER_CENT, LineKind, lines_read
-from controlplane.billing.invoice_models import DocumentKind, Invoice, WalletGrant
+from controlplane.billing.invoice_models import DocumentKind, GrantState, Invoice, WalletGrant
 from controlplane.billing.invoice_text import TITLES, due_words, tax_words
 from controlplane.billing.invoices import (
     ProfileDraft,
@@ -35,10 +35,11 @@ from controlplane.billing.invoices_selectors import (
 )
 from controlplane.billing.payments import payment_order_create, payment_record
 from controlplane.billing.periods import Period, period_of
+from controlplane.core.models import uuid7
 from controlplane.core.paging import page_ask
 from controlplane.core.permissions import Action
 from frontend.access import Viewer, page
-from frontend.money import NO_LINK, cents_of, nano_of, pay_page, say_wrong
+from frontend.money import NO_LINK, cents_of, id_of, nano_of, pay_page, say_wrong
 from frontend.stepup import stepped_up
 
 MONTHS_SHOWN = 12
@@ -110,7 +111,7 @@ def invoice_detail(request: HttpRequest, viewer: Viewer, invoice_id: uuid.UUID) 
     found = invoice_found(
         actor=viewer.user, organization_id=viewer.organization.id, invoice_id=invoice_id
     )
-    more = {"notes": found.notes, "payments": found.payments}
+    more = {"notes": found.notes, "payments": found.payments, "form_id": uuid7().hex}
     return _document(request, viewer, found.standing, **more)
 
 
@@ -159,12 +160,14 @@ def invoice_credit(request: HttpRequest, viewer: Viewer, invoice_id: uuid.UUID) 
             invoice=invoice,
             reason=request.POST.get("reason", ""),
             amounts_nano=amounts,
+            form=id_of(request.POST.get("form_id", ""), "form"),
         )
     except ValidationError as error:
         say_wrong(request, error)
         return redirect("invoice", invoice_id=invoice.id)
     if isinstance(made, WalletGrant):
-        messages.info(request, WAITS)
+        waits = made.state == GrantState.PENDING
+        messages.info(request, WAITS if waits else "This form was sent before: given once.")
         return redirect("invoice", invoice_id=invoice.id)
     messages.success(request, f"{made.title} gives back part or all of {invoice.title}.")
     return redirect("invoice", invoice_id=made.id)

@@ -35,7 +35,7 @@ from controlplane.core.paging import page_ask
 from controlplane.core.permissions import Action
 from controlplane.tenants.selectors_staff import organization_names
 from frontend.access import Viewer, page
-from frontend.money import NO_LINK, cents_of, nano_of, pay_page, say_wrong
+from frontend.money import NO_LINK, cents_of, id_of, nano_of, pay_page, say_wrong
 from frontend.stepup import stepped_up
 
 DECISIONS: dict[str, Callable[..., WalletGrant]] = {
@@ -120,11 +120,11 @@ def grant_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     try:
         made = wallet_grant(
             actor=viewer.user,
-            organization_id=_id(request.POST.get("organization", ""), "organization"),
+            organization_id=id_of(request.POST.get("organization", ""), "organization"),
             kind=_kind(request.POST.get("kind", "")),
             amount_nano=nano_of(request.POST.get("amount", ""), "amount"),
             reason=request.POST.get("reason", ""),
-            form=_id(request.POST.get("form_id", ""), "form"),
+            form=id_of(request.POST.get("form_id", ""), "form"),
         )
     except ValidationError as error:
         say_wrong(request, error)
@@ -158,13 +158,6 @@ def grant_decide(
     words = "booked" if made.state == GrantState.BOOKED else "refused; nothing was booked"
     messages.success(request, f"It is {words}.")
     return redirect("grants")
-
-
-def _id(text: str, field: str) -> uuid.UUID:
-    try:
-        return uuid.UUID(text)
-    except ValueError:
-        raise ValidationError({field: "This form was out of date; send it again."}) from None
 
 
 def _kind(text: str) -> GrantKind:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -112,6 +113,17 @@ def test_a_large_credit_note_waits_and_is_issued_in_both_names(cast: Cast) -> No
         ("CN-000002", "operator", "stella@example.org"),
     ]
     assert rows("SELECT issued_by FROM invoices WHERE number = 2") == [("operator",)]
+
+
+def test_a_part_that_is_sent_twice_is_given_once(cast: Cast) -> None:
+    invoice, form = make_invoice(cast.acme.id), uuid7()
+    give = partial(credit_note_issue, actor=OPERATOR, invoice=invoice, reason="cut", form=form)
+    booked(give(amounts_nano={1: 2 * USD}))
+    again = give(amounts_nano={1: 2 * USD})
+    assert isinstance(again, WalletGrant) and again.state == GrantState.BOOKED
+    assert rows("SELECT count(*) FROM invoices WHERE kind = 'credit_note'") == [(1,)]
+    with pytest.raises(Conflict):
+        give(amounts_nano={1: 3 * USD})
 
 
 def test_what_a_note_puts_back_into_the_wallet_counts_too(cast: Cast) -> None:
