@@ -29,6 +29,8 @@ NAMES = (
     "streaming-clients",
 )
 usd = st.decimals(0, 10**6, places=6).map(str)
+# Of a million tokens.
+rates = st.decimals(0, 10**5, places=6).map(str)
 limits = st.none() | st.fixed_dictionaries(
     {}, optional={"requests_per_min": st.integers(1, 10**9), "concurrency": st.integers(1, 10**6)}
 )
@@ -41,7 +43,7 @@ budgets = st.none() | st.fixed_dictionaries(
     },
 )
 prices = st.fixed_dictionaries(
-    {"input": usd, "cached": st.just("0"), "output": usd},
+    {"input": rates, "cached": st.just("0"), "output": rates},
     optional={"batch_permille": st.integers(1, 1_000)},
 )
 words = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=30)
