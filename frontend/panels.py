@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from django.http import Http404, HttpResponse
 
-from controlplane.billing.exports.cells import guarded
+from controlplane.billing.exports.cells import Column, Value, guarded, head_line, line_writer
 from frontend.plots.figure import Panel
 
 
@@ -44,6 +44,19 @@ def panel_csv(panels: Iterable[Panel], name: str) -> HttpResponse:
     writer = csv.writer(response)
     writer.writerow(found.head)
     writer.writerows([_safe(text) for text in row] for row in found.rows())
+    return response
+
+
+def columns_csv(
+    columns: Sequence[Column], rows: Iterable[Sequence[Value]], file: str
+) -> HttpResponse:
+    """A whole file of typed cells, as exports write them; `file` is its name without `.csv`."""
+    write = line_writer(columns, raw=False)
+    response = HttpResponse(
+        head_line(columns) + "".join(write(row) for row in rows),
+        content_type="text/csv; charset=utf-8",
+    )
+    response["Content-Disposition"] = f'attachment; filename="{file}.csv"'
     return response
 
 

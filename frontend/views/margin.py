@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
@@ -15,8 +14,6 @@ from controlplane.billing.exports.cells import (
     Cell,
     Column,
     decimal_text,
-    head_line,
-    line_writer,
 )
 from controlplane.billing.hours import sealed_through
 from controlplane.billing.margin import Margin, MarginLine, margin_read
@@ -28,6 +25,8 @@ from controlplane.kernel.price import Price
 from controlplane.telemetry.reading import TooMuchToRead
 from frontend import formats
 from frontend.access import Viewer, page
+from frontend.months import month_from
+from frontend.panels import columns_csv
 
 MS_PER_HOUR = 3_600_000
 NANO_PER_MILLION_PICO = 1_000
@@ -87,7 +86,7 @@ class MarginRow:
 def margin_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """The month asked for, else the present one."""
     now = datetime.now(UTC)
-    period, complaint = _period(request, now)
+    period, complaint = month_from(request.GET, now)
     found = _read(viewer, period, now)
     if found is None:
         complaint = "This month could not be read in time; try again in a minute."
@@ -117,32 +116,14 @@ def margin_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 def margin_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """The month's lines."""
     now = datetime.now(UTC)
-    period, complaint = _period(request, now)
+    period, complaint = month_from(request.GET, now)
     found = None if complaint else _read(viewer, period, now)
     if found is None:
         told = complaint or "This month could not be read in time."
         return HttpResponse(told, status=400, content_type="text/plain; charset=utf-8")
-    write = line_writer(COLUMNS, raw=False)
     kinds = (("pool", found.pools), ("model", found.models), ("tenant", found.tenants))
-    lines = [write(_values(kind, line)) for kind, rows in kinds for line in rows]
-    response = HttpResponse(
-        head_line(COLUMNS) + "".join(lines), content_type="text/csv; charset=utf-8"
-    )
-    response["Content-Disposition"] = f'attachment; filename="sluice-margin-{period}.csv"'
-    return response
-
-
-def _period(request: HttpRequest, now: datetime) -> tuple[Period, str]:
-    named, present = request.GET.get("month"), period_of(now)
-    if not named:
-        return present, ""
-    try:
-        wanted = Period(named)
-    except ValidationError:
-        return present, "Name a month as 2026-11; showing the present one."
-    if wanted > present:
-        return present, "That month has not begun; showing the present one."
-    return wanted, ""
+    rows = (_values(kind, line) for kind, lines in kinds for line in lines)
+    return columns_csv(COLUMNS, rows, f"sluice-margin-{period}")
 
 
 def _read(viewer: Viewer, period: Period, now: datetime) -> Margin | None:

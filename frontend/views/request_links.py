@@ -16,9 +16,7 @@ from controlplane.billing.exports.cells import (
     Column,
     Value,
     decimal_text,
-    head_line,
     instant_text,
-    line_writer,
 )
 from controlplane.core.permissions import Action
 from controlplane.kernel.measures import STAGE_NAMES
@@ -29,6 +27,7 @@ from controlplane.telemetry.selectors_exemplars import exemplar
 from controlplane.telemetry.selectors_requests import LIST_ROWS_MAX, request_list
 from frontend.access import Viewer, page
 from frontend.filters import filters_from, request_filter
+from frontend.panels import columns_csv
 from frontend.ranges import range_from
 from frontend.views.requests import key_label, key_labels
 
@@ -76,12 +75,9 @@ def request_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     except TooMuchToRead:
         return _refused("The list could not be read in time; choose a shorter range.")
     labels = key_labels(viewer)
-    write = line_writer(COLUMNS, raw=False)
-    text = "".join(write(_cells(row, key_label(labels, row.key))) for row in rows)
-    answer = HttpResponse(head_line(COLUMNS) + text, content_type="text/csv; charset=utf-8")
-    name = f"sluice-requests{f'-newest-{LIST_ROWS_MAX}' if more else ''}.csv"
-    answer["Content-Disposition"] = f'attachment; filename="{name}"'
-    return answer
+    cells = (_cells(row, key_label(labels, row.key)) for row in rows)
+    name = f"sluice-requests{f'-newest-{LIST_ROWS_MAX}' if more else ''}"
+    return columns_csv(COLUMNS, cells, name)
 
 
 @page(Action.REQUEST_VIEW)

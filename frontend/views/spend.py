@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from urllib.parse import urlencode
 
-from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
@@ -20,8 +19,6 @@ from controlplane.billing.exports.cells import (
     Column,
     Value,
     decimal_text,
-    head_line,
-    line_writer,
 )
 from controlplane.billing.health import TIMELY_S, LedgerHealth, ledger_health
 from controlplane.billing.ledger_selectors import budget_list
@@ -39,6 +36,8 @@ from controlplane.telemetry.reading import TooMuchToRead
 from controlplane.tenants.models import ApiKey
 from controlplane.tenants.selectors import apikey_list, project_list
 from frontend.access import Viewer, page
+from frontend.months import month_from
+from frontend.panels import columns_csv
 from frontend.spend import (
     BudgetUse,
     SpendRow,
@@ -106,7 +105,7 @@ class Asked:
 def spend_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """The month asked for, else the present one."""
     now = timezone.now().astimezone(UTC)
-    period, complaint = _period(request, now)
+    period, complaint = month_from(request.GET, now)
     context: dict[str, object] = {"viewer": viewer, "here": "spend", "period": period}
     try:
         asked = _read(viewer, period, now)
@@ -135,7 +134,7 @@ def spend_csv(request: HttpRequest, viewer: Viewer, panel: str) -> HttpResponse:
     """One panel's figures, every row of it."""
     if panel not in (*PANELS, "days", "tokens"):
         raise Http404
-    period, complaint = _period(request, timezone.now().astimezone(UTC))
+    period, complaint = month_from(request.GET, timezone.now().astimezone(UTC))
     try:
         asked = _read(viewer, period, timezone.now().astimezone(UTC))
     except TooMuchToRead:
@@ -143,24 +142,7 @@ def spend_csv(request: HttpRequest, viewer: Viewer, panel: str) -> HttpResponse:
     if complaint:
         return HttpResponse(complaint, status=400, content_type="text/plain; charset=utf-8")
     columns, rows = _cells(viewer, asked, panel)
-    write = line_writer(columns, raw=False)
-    text = head_line(columns) + "".join(write(row) for row in rows)
-    response = HttpResponse(text, content_type="text/csv; charset=utf-8")
-    response["Content-Disposition"] = f'attachment; filename="sluice-spend-{panel}-{period}.csv"'
-    return response
-
-
-def _period(request: HttpRequest, now: datetime) -> tuple[Period, str]:
-    named, present = request.GET.get("month"), period_of(now)
-    if not named:
-        return present, ""
-    try:
-        wanted = Period(named)
-    except ValidationError:
-        return present, "Name a month as 2026-11; showing the present one."
-    if wanted > present:
-        return present, "That month has not begun; showing the present one."
-    return wanted, ""
+    return columns_csv(columns, rows, f"sluice-spend-{panel}-{period}")
 
 
 def _read(viewer: Viewer, period: Period, now: datetime) -> Asked:
