@@ -31,7 +31,8 @@ def product(servers: Servers) -> Iterator[Product]:
 
 @pytest.fixture(autouse=True)
 def no_memory(product: Product) -> None:
-    """What another test left in the signal's memory, and in the queue of a gateway that is none."""
+    """Away with what another test left: a schedule, the signal's memory, a queue of no gateway."""
+    pool_set(actor=OPERATOR, draft=PoolDraft(name="default", nodes_max=4))
     rows("DELETE FROM pool_scales")
     rows("DELETE FROM gateway_queues WHERE gateway = 'another'")
 
@@ -58,7 +59,6 @@ def test_the_cold_start_of_a_real_node_is_kept(product: Product) -> None:
 
 def test_requests_in_flight_and_waiting_are_told_apart(product: Product) -> None:
     wait_for(lambda: signal().load.nodes_ready == 1, "a node in the signal")
-    pool_set(actor=OPERATOR, draft=PoolDraft(name="default", nodes_max=4))
     assert signal().load.credits == CREDITS
     body = {
         "model": "sluice-5m",
@@ -88,7 +88,6 @@ def test_requests_in_flight_and_waiting_are_told_apart(product: Product) -> None
 
 
 def test_a_pool_without_nodes_is_woken_by_its_first_request(product: Product) -> None:
-    pool_set(actor=OPERATOR, draft=PoolDraft(name="default", nodes_min=0, nodes_max=4))
     product.nodes[0].stop()
     wait_for(lambda: signal().load.nodes_ready == 0, "no node in the signal")
     rows("DELETE FROM pool_scales")
