@@ -72,13 +72,15 @@ def _reuse(placement: Placement | None) -> tuple[int, int]:
 
 
 def _receipt(trip: Trip, usage: Usage, miss: Miss | None) -> bytes:
-    """Why the request went where it did; empty where no rule and no node was chosen."""
+    """Why the request went where it did, or which limit refused it; empty where nothing tells."""
     told: dict[str, object] = {}
     if source := USAGE_WORDS.get(usage.source):
         told["usage"] = source
     if trip.plan is not None and trip.plan.rule is not None:
         asked = made(trip.asked).ask.model
         told |= {"rule": trip.plan.label, "asked": asked, "steps": _steps(trip, trip.plan)}
+    if trip.refusal is not None and trip.refusal.limit is not None:
+        told["limit"] = trip.refusal.limit
     if trip.asked is not None and trip.asked.ask.assembly is not None:
         told["prompt"] = trip.asked.ask.assembly.label
     if trip.placement is not None:

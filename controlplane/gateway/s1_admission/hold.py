@@ -15,7 +15,7 @@ from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
 from controlplane.gateway.plan import Plan, PlannedStep
 from controlplane.gateway.ports import BudgetExceeded, Hold, Ledger, LedgerAway
-from controlplane.gateway.refusal import Refusal, over_budget, unavailable
+from controlplane.gateway.refusal import ReachedLimit, Refusal, over_budget, unavailable
 from controlplane.gateway.snapshot import KeyRecord, ModelRecord
 from controlplane.kernel.money import usd_text
 from controlplane.kernel.price import hold_nano
@@ -55,11 +55,17 @@ async def take_hold(call: Call, hold: Hold, ledger: Ledger, *, exact_nano: Exact
     try:
         return await _hold_or_recount(hold, ledger, exact_nano)
     except BudgetExceeded as error:
-        raise over_budget(_no_room(error.scope, hold.amount_nano)) from error
+        raise _over_budget(error, hold.amount_nano) from error
     except LedgerAway as error:
         raise ledger_away() from error
     finally:
         call.spans.add(HOLD, began)
+
+
+def _over_budget(error: BudgetExceeded, nano: int) -> Refusal:
+    refusal = over_budget(_no_room(error.scope, nano))
+    refusal.limit = ReachedLimit(kind="budget", scope=error.scope, budget=error.budget, asked=nano)
+    return refusal
 
 
 def _no_room(scope: str, nano: int) -> str:

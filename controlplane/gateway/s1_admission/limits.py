@@ -6,7 +6,7 @@ from math import ceil
 
 from controlplane.gateway.call import Call
 from controlplane.gateway.ports import Allowance, Dimension, Limiter
-from controlplane.gateway.refusal import Refusal
+from controlplane.gateway.refusal import ReachedLimit, Refusal
 from controlplane.gateway.snapshot import KeyRecord
 from controlplane.kernel.spans import INDEX
 from inference.contract.frames import BYTES_PER_TOKEN
@@ -36,7 +36,7 @@ async def take_limits(call: Call, key: KeyRecord, limiter: Limiter, *, tokens: i
     finally:
         call.spans.add(LIMITS, began)
     if not allowance.allowed:
-        raise _over_limit(allowance)
+        raise _over_limit(allowance, tokens)
     return allowance
 
 
@@ -64,7 +64,7 @@ def duration_text(seconds: float) -> str:
     return f"{minutes}m{rest}s" if minutes else f"{rest}s"
 
 
-def _over_limit(allowance: Allowance) -> Refusal:
+def _over_limit(allowance: Allowance, tokens: int) -> Refusal:
     room, wait_s = allowance.refused_by, allowance.retry_after_s
     again = f"Try again in {duration_text(wait_s)}."
     if room is None:
@@ -79,4 +79,22 @@ def _over_limit(allowance: Allowance) -> Refusal:
     if wait_s > RETRY_WAIT_S_MAX:
         headers.append(("x-should-retry", "false"))
     headers += [(name.decode(), value.decode()) for name, value in limit_headers(allowance)]
-    return Refusal(429, "rate_limit_exceeded", message, kind=kind, headers=tuple(headers))
+    refusal = Refusal(429, "rate_limit_exceeded", message, kind=kind, headers=tuple(headers))
+    refusal.limit = _reached(allowance, tokens)
+    return refusal
+
+
+def _reached(allowance: Allowance, tokens: int) -> ReachedLimit:
+    room, wait_ms = allowance.refused_by, round(allowance.retry_after_s * _MS_PER_S)
+    if room is None:
+        return ReachedLimit(kind="uncounted", retry_after_ms=wait_ms)
+    timed = room.dimension != "concurrency"
+    return ReachedLimit(
+        kind=room.dimension,
+        scope=room.scope,
+        limit=room.limit,
+        asked=tokens if room.dimension == "tokens" else None,
+        # Nobody knows when those under way will end.
+        retry_after_ms=wait_ms if timed else None,
+        reset_ms=round(room.reset_s * _MS_PER_S) if timed else None,
+    )

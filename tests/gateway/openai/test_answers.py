@@ -8,13 +8,14 @@ import re
 from typing import Any
 
 import httpx2
+import msgspec
 import pytest
 
 from controlplane.gateway.ports import Allowance, Room
 from controlplane.kernel.money import usd_text
 from controlplane.kernel.price import TokenCounts, charge_nano
 from inference.contract.frames import TokenLogprob
-from tests.support.fleet import MODEL
+from tests.support.fleet import MODEL, until
 from tests.support.nodes import HandNode, hand_node
 from tests.support.ports import ORGANIZATION, PRICE, make_snapshot
 from tests.support.serving import Serving
@@ -41,6 +42,16 @@ def joined(chunks: list[dict[str, Any]], choice: int = 0) -> str:
     return "".join(
         each["text"] if "text" in each else each["delta"].get("content", "") for each in mine
     )
+
+
+async def recorded_limit(serving: Serving) -> dict[str, Any]:
+    """What the record of the one request says of the limit that refused it."""
+    records = serving.under_test.recorder.records
+    await until(lambda: records)
+    (record,) = records
+    receipt: dict[str, Any] = msgspec.json.decode(record.receipt)
+    limit: dict[str, Any] = receipt["limit"]
+    return limit
 
 
 async def test_chat_body(serving: Serving) -> None:
@@ -209,6 +220,24 @@ async def test_rate_limit(
     assert answer.headers["x-ratelimit-remaining-tokens"] == "0"
     assert DURATION.fullmatch(answer.headers["x-ratelimit-reset-tokens"])
     assert not serving.under_test.ledger.held
+    told = await recorded_limit(serving)
+    assert told.pop("asked") == serving.under_test.limiter.taken[-1]
+    times = {"retry_after_ms": int(after_ms), "reset_ms": int(after_ms)}
+    assert told == {"kind": "tokens", "scope": "key", "limit": 1000, **times}
+
+
+async def test_limits_without_a_clock_are_recorded_without_times(serving: Serving) -> None:
+    limiter = serving.under_test.limiter
+    room = Room("concurrency", "project", 4, 0, 0.0)
+    limiter.answer = Allowance(allowed=False, refused_by=room, retry_after_s=1.0)
+    assert (await serving.chat()).status_code == 429
+    assert await recorded_limit(serving) == {"kind": "concurrency", "scope": "project", "limit": 4}
+
+
+async def test_limits_that_could_not_be_counted_are_recorded_as_that(serving: Serving) -> None:
+    serving.under_test.limiter.answer = Allowance(allowed=False, retry_after_s=1.0)
+    assert (await serving.chat()).status_code == 429
+    assert await recorded_limit(serving) == {"kind": "uncounted", "retry_after_ms": 1000}
 
 
 async def test_budget_without_room(serving: Serving) -> None:
@@ -218,6 +247,9 @@ async def test_budget_without_room(serving: Serving) -> None:
     assert (answer.status_code, error["code"]) == (429, "insufficient_quota")
     assert error["type"] == "insufficient_quota" and "USD" in error["message"]
     assert answer.headers["x-should-retry"] == "false"
+    told = await recorded_limit(serving)
+    assert f"up to {usd_text(told.pop('asked'))} USD" in error["message"]
+    assert told == {"kind": "budget", "scope": "organization", "budget": ORGANIZATION}
 
 
 async def test_exact_count_is_tried_before_a_budget_refuses(serving: Serving) -> None:
