@@ -12,6 +12,7 @@ import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controlplane.bridge import redis_link
 from controlplane.bridge.buckets import Bucket
 from controlplane.bridge.counting import Gateways
 from controlplane.bridge.flights import APART_S_MAX, SHARED, Flights
@@ -24,16 +25,17 @@ from tests.support.orm import orm, until
 from tests.support.racer import gateways_of, limited_key
 from tests.support.servers import Servers
 
-BACK_S_MAX = 5.0
+BACK_S_MAX = 60.0
 # The script takes a silent gateway for present for seven seconds.
-LAPSED_S_MAX = 12.0
 LIMIT = 6
 KEY = limited_key(at_once=LIMIT)
 Make = Callable[..., RedisLimiter]
 
 
 @pytest.fixture
-async def make(redis_url: str) -> AsyncIterator[Make]:
+async def make(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Make]:
+    # What is counted is asked here: on a busy machine Redis must not count as away by chance.
+    monkeypatch.setattr(redis_link, "REPLY_S_MAX", BACK_S_MAX)
     made: list[RedisLimiter] = []
 
     def make_limiter(counting: Gateways | None = None) -> RedisLimiter:
@@ -56,7 +58,7 @@ async def two(make: Make) -> list[RedisLimiter]:
     for limiter in made:
         assert await limiter.wait_shared(BACK_S_MAX)
     for limiter in made:
-        await until(lambda limiter=limiter: shares(limiter), BACK_S_MAX)  # type: ignore[misc]
+        await until(lambda limiter=limiter: shares(limiter))  # type: ignore[misc]
     return made
 
 
@@ -98,7 +100,7 @@ async def test_a_limit_is_one_for_all_gateways(make: Make) -> None:
         return (await second.take(KEY, 0)).allowed
 
     # Nobody asks the first again: it tells of the end by itself.
-    await until(room, BACK_S_MAX)
+    await until(room)
 
 
 async def test_a_request_that_is_cancelled_while_it_asks_holds_nothing(make: Make) -> None:
@@ -142,7 +144,7 @@ async def test_what_a_dead_gateway_had_comes_back(make: Make) -> None:
     )
     for limiter in (dead, alive):
         await limiter.wait_shared(BACK_S_MAX)
-        await until(lambda limiter=limiter: shares(limiter), BACK_S_MAX)  # type: ignore[misc]
+        await until(lambda limiter=limiter: shares(limiter))  # type: ignore[misc]
     assert len(await fill(dead)) == LIMIT
     await dead.close()
     assert await fill(alive) == []
@@ -153,7 +155,7 @@ async def test_what_a_dead_gateway_had_comes_back(make: Make) -> None:
         allowed.extend(await fill(alive))
         return len(allowed) == LIMIT
 
-    await until(came_back, LAPSED_S_MAX)
+    await until(came_back)
     assert not (await alive.take(KEY, 0)).allowed
 
 
@@ -163,7 +165,7 @@ async def test_without_redis_each_keeps_to_what_it_had(make: Make, servers: Serv
     assert [len(each) for each in held] == [1, LIMIT - 1]
     servers.redis.kill()
     try:
-        await until(lambda: not any(one.shared for one in limiters), BACK_S_MAX)
+        await until(lambda: not any(one.shared for one in limiters))
         assert await fill(first) == await fill(second) == []
         first.release(held[0].pop())
         held[0] += await fill(first)
@@ -175,14 +177,14 @@ async def test_without_redis_each_keeps_to_what_it_had(make: Make, servers: Serv
         assert len(held[1]) == LIMIT // 2
     finally:
         await asyncio.to_thread(servers.redis.start)
-    await until(lambda: all(one.shared for one in limiters), BACK_S_MAX)
+    await until(lambda: all(one.shared for one in limiters))
 
     async def all_is_used() -> bool:
         held[0] += await fill(first)
         assert sum(map(len, held)) <= LIMIT
         return sum(map(len, held)) == LIMIT
 
-    await until(all_is_used, BACK_S_MAX)
+    await until(all_is_used)
 
 
 async def test_a_redis_that_forgets_is_told_again(make: Make, redis_url: str) -> None:
@@ -200,7 +202,7 @@ async def test_a_redis_that_forgets_is_told_again(make: Make, redis_url: str) ->
         assert len(held) <= LIMIT
         return len(held) == LIMIT
 
-    await until(used_up, BACK_S_MAX)
+    await until(used_up)
 
 
 async def test_requests_a_day_are_counted_beside_those_at_once(make: Make) -> None:

@@ -86,7 +86,7 @@ async def identity_of(store: FleetStore, made: CreatedCredential) -> NodeIdentit
             found.append(known)
         return known is not None
 
-    await until(seen, SEEN_S_MAX)
+    await until(seen)
     return found[0]
 
 
@@ -115,14 +115,14 @@ async def test_standing_reaches_a_gateway_that_is_connected(
     link.on_bytes(encode(make_hello(node="n1")))
     assert link.takes_jobs
     assert await orm(node_drain)(actor=OPERATOR, node=await node(), deadline_s=60)
-    await until(lambda: not link.takes_jobs, SEEN_S_MAX)
+    await until(lambda: not link.takes_jobs)
     drain = next(frame for frame in sent if isinstance(frame, Drain))
     assert 50 < drain.deadline_s <= 60
     assert await orm(node_undrain)(actor=OPERATOR, node=await node())
-    await until(lambda: link.takes_jobs, SEEN_S_MAX)
+    await until(lambda: link.takes_jobs)
     assert any(isinstance(frame, Undrain) for frame in sent)
     assert await orm(node_remove)(actor=OPERATOR, node=await node())
-    await until(lambda: closed == [4401], SEEN_S_MAX)
+    await until(lambda: closed == [4401])
     assert await store.authenticate(made.secret) is None
     await fleet.close()
 
@@ -138,7 +138,7 @@ async def test_a_waiting_node_takes_no_jobs_until_it_is_approved(
     link.on_bytes(encode(make_hello(node="n1")))
     assert not link.takes_jobs
     assert await orm(node_approve)(actor=OPERATOR, node=await node())
-    await until(lambda: link.takes_jobs, SEEN_S_MAX)
+    await until(lambda: link.takes_jobs)
     assert not await orm(node_approve)(actor=OPERATOR, node=await node())
     await fleet.close()
 
@@ -173,7 +173,7 @@ async def test_a_quarantine_holds_on_every_gateway_until_it_is_lifted(
         return (await there.orders([identity]))[identity].quarantined
 
     assert (await identity_of(here, made)).orders.quarantined, "known here before it is written"
-    await until(refused, SEEN_S_MAX)
+    await until(refused)
     seen = await node()
     assert seen.quarantine_reason == "undecodable frame"
     left = seen.quarantined_until - timezone.now()  # type: ignore[operator]
@@ -191,14 +191,14 @@ async def test_digests_wait_for_staff_and_the_first_is_trusted_only_where_told(
     strict, trusting = open_store(), open_store(trust_first_digest=True)
     id_ = made.credential.node_id.hex
     strict.observe(id_, "connected", offer(A))
-    await until(lambda: _is({A: "waiting"}), SEEN_S_MAX)
+    await until(lambda: _is({A: "waiting"}))
     trusting.observe(id_, "connected", offer(B))
-    await until(lambda: _is({A: "waiting", B: "waiting"}), SEEN_S_MAX)
+    await until(lambda: _is({A: "waiting", B: "waiting"}))
     await orm(lambda: ModelDigest.objects.all()._raw_delete("owner"))()
     trusting.observe(id_, "connected", offer(C))
-    await until(lambda: _is({C: "approved"}), SEEN_S_MAX)
+    await until(lambda: _is({C: "approved"}))
     trusting.observe(id_, "connected", offer(A))
-    await until(lambda: _is({C: "approved", A: "waiting"}), SEEN_S_MAX)
+    await until(lambda: _is({C: "approved", A: "waiting"}))
 
 
 async def _is(wanted: dict[str, str]) -> bool:
@@ -221,7 +221,7 @@ async def test_a_node_that_waits_is_not_trusted_and_cannot_fill_the_table(
     async def told() -> bool:
         return bool((await node()).facts.get("offers") == offer(B)["offers"])
 
-    await until(told, SEEN_S_MAX)
+    await until(told)
     found = await digests()
     assert set(found.values()) == {"waiting"}
     assert len(found) <= 100 and B not in found
@@ -235,7 +235,7 @@ async def test_an_approval_reaches_the_configuration(
     made = await register()
     store = open_store()
     store.observe(made.credential.node_id.hex, "connected", offer(A, B))
-    await until(lambda: _is({A: "waiting", B: "waiting"}), SEEN_S_MAX)
+    await until(lambda: _is({A: "waiting", B: "waiting"}))
     source = SnapshotSource(conninfo_from(settings.DATABASES["gateway"]), salt_secret=b"s")
     source.start()
     try:
@@ -243,9 +243,9 @@ async def test_an_approval_reaches_the_configuration(
         assert source.current.models[MODEL].digests == frozenset()
         row = await orm(ModelDigest.objects.get)(digest=A)
         assert await orm(digest_decide)(actor=OPERATOR, digest=row, approved=True)
-        await until(lambda: source.current.models[MODEL].digests == frozenset({A}), SEEN_S_MAX)
+        await until(lambda: source.current.models[MODEL].digests == frozenset({A}))
         assert await orm(digest_decide)(actor=OPERATOR, digest=row, approved=False)
-        await until(lambda: source.current.models[MODEL].digests == frozenset(), SEEN_S_MAX)
+        await until(lambda: source.current.models[MODEL].digests == frozenset())
     finally:
         await source.close()
 
@@ -282,7 +282,7 @@ async def test_each_start_is_kept_once(open_store: Callable[..., FleetStore]) ->
         async def written(facts: dict[str, object] = facts) -> bool:
             return bool(facts.items() <= (await node()).facts.items())
 
-        await until(written, SEEN_S_MAX)
+        await until(written)
     rows = orm(lambda: sorted(NodeStart.objects.values_list("epoch", "cold_start_ms")))
     assert await rows() == [("e1", 900), ("e2", 700)]
 

@@ -17,8 +17,6 @@ from controlplane.tenants.models import ApiKey
 from tests.support.orm import orm, until
 from tests.support.people import Cast, make_cast
 
-BACK_S_MAX = 5.0
-
 
 @pytest.fixture
 async def standings(database: str) -> AsyncIterator[PostgresStandings]:
@@ -32,7 +30,7 @@ async def standings(database: str) -> AsyncIterator[PostgresStandings]:
             return False
         return True
 
-    await until(answers, BACK_S_MAX)
+    await until(answers)
     yield made
     await made.close()
 

@@ -19,7 +19,7 @@ from controlplane.quotas.services import rate_limit_set
 from controlplane.tenants.keys import apikey_revoke
 from controlplane.tenants.models import Organization
 from tests.product.traffic import ask, make_body, open_client
-from tests.support.orm import orm, until
+from tests.support.orm import orm, seen_after_s, until
 from tests.support.product import Plan, Product, demo_key, running_product
 from tests.support.rules import generates, publish
 from tests.support.servers import Servers
@@ -29,7 +29,7 @@ TOKENS_PER_S = 100.0
 REQUESTS_PER_MIN = 4
 AT_ONCE, MANY = 3, 16
 # Longer than it takes to ask for all of them.
-LONG_TOKENS = 200
+LONG_TOKENS = 400
 BODY = make_body(tokens=1, stream=False)
 
 
@@ -54,7 +54,7 @@ async def test_c3_a_limit_is_counted_once_for_both(
     await orm(rate_limit_set)(
         actor=OPERATOR, subject=demo_key(), requests_per_min=REQUESTS_PER_MIN, tokens_per_min=None
     )
-    await until(lambda: min(versions(product)) > before, NEWS_S_MAX)
+    await until(lambda: min(versions(product)) > before)
     answers = [await ask(clients[n % 2], product.key, BODY) for n in range(REQUESTS_PER_MIN + 2)]
     assert [answer.status for answer in answers] == [200] * REQUESTS_PER_MIN + [429] * 2
     left = [int(answer.headers["x-ratelimit-remaining-requests"]) for answer in answers]
@@ -68,7 +68,7 @@ async def test_c3_requests_at_once_are_counted_over_both_and_come_back(
     key = demo_key()
     organization = Organization(id=key.organization_id)
     await orm(rate_limit_set)(actor=OPERATOR, subject=organization, concurrency=AT_ONCE)
-    await until(lambda: min(versions(product)) > before, NEWS_S_MAX)
+    await until(lambda: min(versions(product)) > before)
     long = make_body(tokens=LONG_TOKENS, stream=False)
     asked = [asyncio.ensure_future(ask(clients[n % 2], product.key, long)) for n in range(MANY)]
     answers = await asyncio.gather(*asked)
@@ -83,7 +83,7 @@ async def test_c3_requests_at_once_are_counted_over_both_and_come_back(
     async def served() -> bool:
         return all([(await ask(client, product.key, BODY)).whole for client in clients])
 
-    await until(served, NEWS_S_MAX)
+    await until(served)
 
 
 async def test_c3_a_revoked_key_opens_neither_within_two_seconds(
@@ -96,7 +96,7 @@ async def test_c3_a_revoked_key_opens_neither_within_two_seconds(
         return all([(await ask(client, product.key, BODY)).status == 401 for client in clients])
 
     assert await orm(apikey_revoke)(actor=OPERATOR, key=demo_key())
-    await until(both_refuse, NEWS_S_MAX)
+    assert await seen_after_s(both_refuse) < NEWS_S_MAX
 
 
 async def test_c3_a_published_rule_is_followed_by_both_within_two_seconds(
@@ -109,7 +109,7 @@ async def test_c3_a_published_rule_is_followed_by_both_within_two_seconds(
 
     assert not await both_follow()
     await orm(publish)(generates("everybody", MODEL.name))
-    await until(both_follow, NEWS_S_MAX)
+    assert await seen_after_s(both_follow) < NEWS_S_MAX
 
 
 def versions(product: Product) -> list[int]:

@@ -24,7 +24,6 @@ from tests.support.product import Plan, Product, running_product
 from tests.support.rules import generates
 from tests.support.servers import Servers
 
-NEWS_S_MAX = 2.0
 ALIAS = "chat"
 REQUESTS = 40
 SHARE_PERMILLE = 500
@@ -93,7 +92,7 @@ async def test_c6_from_draft_to_dry_run_canary_publication_and_back(
 
     first = await draft(IN_FORCE)
     await operate("POST", f"versions/{first}/publish", {"revision": 1})
-    await until(lambda: all_by("chat@1"), NEWS_S_MAX)
+    await until(lambda: all_by("chat@1"))
 
     second = await draft(ON_TRIAL)
     start = {"revision": 1, "share_permille": SHARE_PERMILLE}
@@ -103,7 +102,7 @@ async def test_c6_from_draft_to_dry_run_canary_publication_and_back(
     async def both_arms() -> bool:
         return {route(answer) for answer in await asked(4)} == {"chat@1", "chat@2"}
 
-    await until(both_arms, NEWS_S_MAX)
+    await until(both_arms)
     answers = await asked(REQUESTS // 2)
     assert all(answer.whole for answer in answers)
     for answer in answers:
@@ -122,10 +121,10 @@ async def test_c6_from_draft_to_dry_run_canary_publication_and_back(
     assert move["after"] == {"model": ALIAS, "pool": ""}
 
     await operate("POST", f"versions/{second}/promote")
-    await until(lambda: all_by("chat@2"), NEWS_S_MAX)
+    await until(lambda: all_by("chat@2"))
     back = await operate("POST", "rollback")
     assert (back["version"], back["copy_of"]) == (4, first)
-    await until(lambda: all_by("chat@4"), NEWS_S_MAX)
+    await until(lambda: all_by("chat@4"))
 
 
 async def _recorded_at_least(count: int) -> bool:

