@@ -63,8 +63,11 @@ def read_receipt(data: bytes) -> Receipt | None:
         document = msgspec.json.decode(data, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    # Told in its own part of the page.
-    document.pop("miss", None)
+    # Told in their own parts of the page.
+    for name in ("miss", "limit"):
+        document.pop(name, None)
+    if not document:
+        return None
     why = _text(document.pop("why", ""))
     tables = [_table(caption, document.pop(name, None)) for name, caption in CAPTIONS.items()]
     queue = document.pop("queue", None)

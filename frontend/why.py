@@ -14,12 +14,14 @@ import msgspec
 from controlplane.billing.models import JournalEntry, Transfer, TransferKind
 from controlplane.catalog.models import PriceVersion
 from controlplane.kernel.money import usd_short, usd_text
+from controlplane.kernel.objectives import OWN_LIMITS
 from controlplane.kernel.price import PERMILLE, Price, scaled
 from controlplane.kernel.rules import DIRECT
 from controlplane.kernel.statuses import CLIENT_LEFT, FAILED_FROM
 from controlplane.telemetry.models import RequestRecord
 from frontend import formats
 from frontend.refusal_words import REFUSALS
+from frontend.refused import Door, Refused
 
 NANO_PER_PICO_MILLION = 1_000
 ENDINGS = {
@@ -33,16 +35,24 @@ SERVED = "served"
 
 @dataclass(frozen=True)
 class Reason:
-    """One step of the request and its sentences; `tone` marks what went wrong."""
+    """One step of the request and its sentences; `tone` marks what went wrong.
+
+    `door` leads to where it can be changed.
+    """
 
     step: str
     sentences: list[str]
     tone: str = "ok"
+    door: Door | None = None
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of a request. `price` is the version that its charge names, if it is kept."""
+    """What is known of a request. `price` is the version that its charge names, if it is kept.
+
+    `refused` is there where a limit refused it, and its record says which; `budget` tells of the
+    budget that it names.
+    """
 
     record: RequestRecord
     key_label: str
@@ -51,6 +61,8 @@ class Evidence:
     reversals: Sequence[JournalEntry] = ()
     price: PriceVersion | None = None
     receipt: dict[str, Any] = field(default_factory=dict)
+    refused: Refused | None = None
+    budget: Sequence[str] = ()
 
     def line(self, *kinds: TransferKind) -> Transfer | None:
         """The first ledger line of these kinds."""
@@ -83,7 +95,7 @@ def reasons(known: Evidence) -> list[Reason]:
 def _admitted(known: Evidence) -> Reason:
     record, hold = known.record, known.line(TransferKind.HOLD)
     who = f"The key “{known.key_label}”" + (f" of project {known.project}" if known.project else "")
-    if not record.model and record.status >= FAILED_FROM:
+    if record.status >= FAILED_FROM and (not record.model or record.error_code in OWN_LIMITS):
         return Reason("Admitted", [f"{who} was known, and the request was not let in."], "bad")
     sentences = [f"{who} may use this model and was within its limits."]
     if hold is None:
@@ -148,10 +160,13 @@ def _ended(known: Evidence) -> Reason:
         return Reason("Ended", [told, _charged_as_far(record)], "warn")
     if record.status < FAILED_FROM:
         return Reason("Ended", [words] if (words := ENDINGS.get(record.finish)) else [])
-    words = REFUSALS.get(record.error_code, "")
     named = f"It was answered {record.status} {record.error_code}".rstrip() + "."
-    sentences = [named, *([words] if words else []), _charged_as_far(record)]
-    return Reason("Refused" if not record.output_tokens else "Broken off", sentences, "bad")
+    sentences = [REFUSALS[record.error_code]] if record.error_code in REFUSALS else []
+    door = None
+    if known.refused is not None:
+        sentences, door = [*known.refused.sentences, *known.budget], known.refused.door
+    step = "Refused" if not record.output_tokens else "Broken off"
+    return Reason(step, [named, *sentences, _charged_as_far(record)], "bad", door)
 
 
 def _charged_as_far(record: RequestRecord) -> str:

@@ -8,30 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import msgspec
+from controlplane.kernel.limits import ReachedLimit
 
 NO_RETRY = (("x-should-retry", "false"),)
 NODE_RETRY_S = 5
 UNAVAILABLE = 503
 DENIED = "permission_error"
-
-
-class ReachedLimit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Which limit refused a request with 429, for its record.
-
-    `kind` is a `ports.Dimension`; `budget`, whose id is `budget`; or `uncounted`, where limits
-    could not be counted. `scope` is whose it is. `asked` is what the request would have taken:
-    tokens, or nano-USD of a budget. Times are from the refusal on: until there is room for this
-    request, and until the limit is whole again.
-    """
-
-    kind: str
-    scope: str = ""
-    limit: int | None = None
-    budget: str = ""
-    asked: int | None = None
-    retry_after_ms: int | None = None
-    reset_ms: int | None = None
 
 
 class Refusal(Exception):

@@ -29,7 +29,8 @@ from frontend.access import Viewer, page
 from frontend.filters import filters_from, request_filter
 from frontend.panels import columns_csv
 from frontend.ranges import range_from
-from frontend.views.requests import key_label, key_labels
+from frontend.refused import read_limit
+from frontend.views.requests import key_label, key_labels, limit_receipts
 
 # Of what requests are kept as examples.
 EXEMPLARS = frozenset(("total", "ttft", *STAGE_NAMES))
@@ -56,6 +57,9 @@ COLUMNS = (
     Column("output_tokens", Cell.NUMBER, "Tokens out."),
     Column("cost_usd", Cell.NUMBER, "Charged."),
     Column("cost_nano_usd", Cell.NUMBER, "The same in nano-USD."),
+    Column("limit_scope", Cell.TEXT, "Whose limit refused it: key, project or organization."),
+    Column("limit_kind", Cell.TEXT, "Which: requests, tokens, requests-day, concurrency, budget."),
+    Column("limit", Cell.NUMBER, "Its figure; a budget's is not recorded."),
 )
 
 
@@ -72,10 +76,14 @@ def request_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         return _refused(complaint)
     try:
         rows, more = request_list(request_filter(filters, viewer.organization.id, within))
+        receipts = limit_receipts(viewer.organization.id, rows)
     except TooMuchToRead:
         return _refused("The list could not be read in time; choose a shorter range.")
     labels = key_labels(viewer)
-    cells = (_cells(row, key_label(labels, row.key)) for row in rows)
+    cells = (
+        [*_cells(row, key_label(labels, row.key)), *_limit_cells(receipts.get(row.request, b""))]
+        for row in rows
+    )
     name = f"sluice-requests{f'-newest-{LIST_ROWS_MAX}' if more else ''}"
     return columns_csv(COLUMNS, cells, name)
 
@@ -138,3 +146,8 @@ def _cells(row: RequestRecord, label: str) -> list[Value]:
         decimal_text(row.cost_nano, NANO_PLACES),
         row.cost_nano,
     ]
+
+
+def _limit_cells(receipt: bytes) -> list[Value]:
+    limit = read_limit(receipt)
+    return ["", "", None] if limit is None else [limit.scope, limit.kind, limit.limit]

@@ -29,6 +29,7 @@ from controlplane.telemetry.selectors_requests import (
     request_get,
     request_neighbours,
     request_page,
+    request_receipts,
     request_top,
     request_volume,
 )
@@ -50,6 +51,7 @@ from frontend.ledger_lines import account_names, ledger_lines
 from frontend.miss import read_miss
 from frontend.ranges import RELATIVE, TimeRange, range_from
 from frontend.receipt import read_receipt
+from frontend.refused import LIMITED, Refused, budget_words, find_refused
 from frontend.shares import Share, make_shares
 from frontend.statuses import status_of
 from frontend.volume import VolumeBars, volume_bars
@@ -63,6 +65,7 @@ class RequestRow:
 
     record: RequestRecord
     key_label: str
+    refused: Refused | None = None
 
     @property
     def status(self) -> tuple[str, str]:
@@ -106,6 +109,25 @@ def _read(wanted: RequestFilter, place: dict[str, uuid.UUID], sort: str) -> Requ
         return None
 
 
+def limit_receipts(
+    organization: uuid.UUID, rows: Iterable[RequestRecord]
+) -> dict[uuid.UUID, bytes]:
+    """Receipts of those rows that a limit may have refused."""
+    return request_receipts(organization, [one.request for one in rows if one.status == LIMITED])
+
+
+def _rows(viewer: Viewer, labels: dict[uuid.UUID, str], found: RequestPage) -> list[RequestRow]:
+    receipts = limit_receipts(viewer.organization.id, found.rows)
+    return [
+        RequestRow(
+            row,
+            key_label(labels, row.key),
+            find_refused(viewer, row, receipts.get(row.request, b"")),
+        )
+        for row in found.rows
+    ]
+
+
 def _volume(wanted: RequestFilter, within: TimeRange) -> VolumeBars | None:
     try:
         return volume_bars(request_volume(wanted, within.step_s), within)
@@ -141,9 +163,7 @@ def request_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "filters": filters,
         "filter_query": filters.query(within),
         "found": found,
-        "rows": [RequestRow(row, key_label(labels, row.key)) for row in found.rows]
-        if found
-        else [],
+        "rows": _rows(viewer, labels, found) if found else [],
         "volume": _volume(wanted, within) if found and found.rows else None,
         "shares": _shares(wanted, filters, within) if found and found.rows else [],
         "list_rows_max": LIST_ROWS_MAX,
@@ -220,6 +240,8 @@ def request_detail(request: HttpRequest, viewer: Viewer, request_id: uuid.UUID) 
                 reversals=reversals,
                 price=_price(transfers),
                 receipt=read_document(bytes(record.receipt)),
+                refused=find_refused(viewer, record, bytes(record.receipt)),
+                budget=budget_words(viewer, record, bytes(record.receipt)),
             )
         ),
         "hardware": node_hardware(name=record.node) if record.node else {},

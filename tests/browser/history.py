@@ -40,8 +40,13 @@ RECEIPT = (
     b'"block":6,"token":197,"cost_nano":51840,"prefill_ms":31.4,"around":{"before":"You help guests'
     b' of the hotel. It is ","was":"09:58:12","now":"10:04:47","after":". Answer briefly"}}}'
 )
+REFUSED = (
+    b'{"limit":{"kind":"requests","scope":"project","limit":60,"retry_after_ms":740,'
+    b'"reset_ms":59740}}'
+)
+LIMITED = 429
 FAILURES = (
-    (429, "rate_limit_exceeded"),
+    (LIMITED, "rate_limit_exceeded"),
     (503, "server_is_overloaded"),
     (CLIENT_LEFT, ""),
 )
@@ -112,7 +117,7 @@ def _record(
         inter_token_us=[gap_us] * max(0, output - 1),
         cost_nano=0 if failed else charge_nano(PRICE, counts),
         spans=_spans_refused() if failed else spans,
-        receipt=b"" if failed else RECEIPT,
+        receipt=(REFUSED if status == LIMITED else b"") if failed else RECEIPT,
         safety="",
     )
 

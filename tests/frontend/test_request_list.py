@@ -8,13 +8,18 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
+import msgspec
 import psycopg
 import pytest
 from django.test import Client
 
+from controlplane.billing.budgets import BudgetDraft, budget_plan
 from controlplane.core.scope import organization_scope
+from controlplane.kernel.limits import ReachedLimit
 from controlplane.telemetry.models import RequestRecord
 from controlplane.tenants.keys import apikey_create
+from frontend.access import find_viewer
+from frontend.refused import budget_words, find_refused, limit_door
 from tests.browser.history import write_history
 from tests.support.money import dsn
 from tests.support.people import Cast, make_cast, signed_in
@@ -95,6 +100,44 @@ def test_the_shares_add_up_and_lead_to_their_requests(cast: Cast) -> None:
         assert found[1], words
         narrowed = alice.get(found[1].replace("&amp;", "&").replace("/requests?", "/requests.csv?"))
         assert narrowed.content.decode().count("\r\n") == count + 1
+
+
+def test_a_request_that_a_limit_refused_names_it_and_leads_there_who_may(cast: Cast) -> None:
+    limited = next(one for one in _records(cast) if one.status == 429)
+    door = f'href="/limits#limit-{cast.project.id.hex}"'
+    words = "project, 60 requests a minute"
+    for person, doors in ((cast.alice, True), (cast.bob, False)):
+        client = signed_in(person)
+        rows = client.get(f"/requests?{RANGE}&error=rate_limit_exceeded").content.decode()
+        told = client.get(f"/requests/{limited.request.hex}").content.decode()
+        assert words in rows and (door in rows) == doors
+        assert "limit of 60 requests a minute was used up" in told and (door in told) == doors
+        assert "Routing was not reached" in told
+    limits = signed_in(cast.alice).get("/limits").content.decode()
+    assert f'id="limit-{cast.project.id.hex}"' in limits
+    for row in _file(signed_in(cast.bob)):
+        named = (row["limit_scope"], row["limit_kind"], row["limit"])
+        assert named == (("project", "requests", "60") if row["status"] == "429" else ("", "", ""))
+
+
+def test_a_budget_that_refused_is_told_with_its_terms_to_those_who_see_money(cast: Cast) -> None:
+    budget_plan(
+        actor=cast.alice,
+        subject=cast.project,
+        draft=BudgetDraft(allowance_nano=5_000_000_000, period="month", zone="Europe/Berlin"),
+    )
+    limited = next(one for one in _records(cast) if one.status == 429)
+    limit = ReachedLimit(kind="budget", scope="project", budget=cast.project.id.hex, asked=183_600)
+    receipt = msgspec.json.encode({"limit": limit})
+    for person, sees in ((cast.alice, True), (cast.bob, False)):
+        viewer = find_viewer(person, str(cast.acme.id))
+        words = " ".join(budget_words(viewer, limited, receipt))
+        assert ("may spend $5.00 a month; the period of this request ends" in words) == sees
+        refused = find_refused(viewer, limited, receipt)
+        assert refused is not None and (refused.door is not None) == sees
+    # Shown from another organization, its link would lead to the wrong one's budgets.
+    other = find_viewer(cast.charlie, None)
+    assert limit_door(other, limited, limit) is None and budget_words(other, limited, receipt) == []
 
 
 def test_what_cannot_be_read_is_told_and_the_file_refused(cast: Cast) -> None:

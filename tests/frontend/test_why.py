@@ -19,6 +19,7 @@ from controlplane.core.audit import OPERATOR
 from controlplane.telemetry.models import RequestRecord
 from controlplane.tenants.keys import apikey_create
 from frontend.refusal_words import REFUSALS
+from frontend.refused import Door, Refused, limit_sentences, limit_short, read_limit
 from frontend.why import Evidence, read_document, reasons
 from tests.browser.history import write_history
 from tests.support.people import make_cast, signed_in
@@ -99,6 +100,71 @@ def test_what_was_refused_or_broken_off_says_so(
 ) -> None:
     record = _record(status=status, error_code=code, output_tokens=output, cost_nano=cost)
     assert words in _told(record)[step]
+
+
+@pytest.mark.parametrize(
+    ("limit", "short", "words"),
+    [
+        (
+            {"kind": "requests", "limit": 60, "retry_after_ms": 740, "reset_ms": 59_740},
+            "project, 60 requests a minute",
+            "The project's limit of 60 requests a minute was used up. There was room 740 ms later;"
+            " all of it would be free again 59.7 s later, were nothing else asked.",
+        ),
+        (
+            {"kind": "tokens", "limit": 9_000, "asked": 812, "retry_after_ms": 20},
+            "project, 9,000 tokens a minute",
+            "There was room for its 812 tokens 20.0 ms later",
+        ),
+        (
+            {"kind": "tokens", "limit": 500, "asked": 812, "retry_after_ms": 20},
+            "project, 500 tokens a minute",
+            "can never let it through: it counts for 812 tokens",
+        ),
+        (
+            {"kind": "requests-day", "limit": 1_000, "retry_after_ms": 86_400, "reset_ms": 1},
+            "project, 1,000 requests a day",
+            "There was room 1 min 26 s later",
+        ),
+        (
+            {"kind": "concurrency", "limit": 4},
+            "project, 4 requests at once",
+            "limit of 4 requests at once was reached: that many were under way.",
+        ),
+        (
+            {"kind": "budget", "budget": "0" * 32, "asked": 183_600},
+            "project, its budget",
+            "The project's budget had no room for the most that it could cost, $0.000184.",
+        ),
+        (
+            {"kind": "budget", "scope": "wallet", "asked": 183_600},
+            "the organization's wallet",
+            "The organization's prepaid wallet had no room",
+        ),
+        (
+            {"kind": "uncounted", "scope": "", "retry_after_ms": 1_000},
+            "limits could not be counted",
+            "its limits could not be counted in time.",
+        ),
+    ],
+)
+def test_a_limit_that_refused_is_told_with_its_figure_and_when_there_is_room(
+    limit: dict[str, Any], short: str, words: str
+) -> None:
+    known = read_limit(
+        msgspec.json.encode({"rule": "r v1", "limit": {"scope": "project", **limit}})
+    )
+    assert known is not None and limit_short(known) == short
+    refused = Refused(short, limit_sentences(known), Door("/limits", "Change this limit"))
+    record = _record(status=429, error_code="rate_limit_exceeded", output_tokens=0, cost_nano=0)
+    told = _told(record, refused=refused)
+    assert words in told["Refused"] and "requests or tokens a minute" not in told["Refused"]
+    assert told["Admitted"].endswith("was known, and the request was not let in.")
+
+
+def test_a_receipt_without_a_readable_limit_names_none() -> None:
+    for receipt in (b"", b"[1", b"{}", b"\xff", b'{"limit":{"kind":"mood"}}', b'{"limit":7}'):
+        assert read_limit(receipt) is None
 
 
 @pytest.mark.parametrize(

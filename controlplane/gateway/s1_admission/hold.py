@@ -15,8 +15,9 @@ from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
 from controlplane.gateway.plan import Plan, PlannedStep
 from controlplane.gateway.ports import BudgetExceeded, Hold, Ledger, LedgerAway
-from controlplane.gateway.refusal import ReachedLimit, Refusal, over_budget, unavailable
+from controlplane.gateway.refusal import Refusal, over_budget, unavailable
 from controlplane.gateway.snapshot import KeyRecord, ModelRecord
+from controlplane.kernel.limits import ReachedLimit
 from controlplane.kernel.money import usd_text
 from controlplane.kernel.price import hold_nano
 from controlplane.kernel.spans import INDEX

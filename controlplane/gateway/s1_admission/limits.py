@@ -6,8 +6,9 @@ from math import ceil
 
 from controlplane.gateway.call import Call
 from controlplane.gateway.ports import Allowance, Dimension, Limiter
-from controlplane.gateway.refusal import ReachedLimit, Refusal
+from controlplane.gateway.refusal import Refusal
 from controlplane.gateway.snapshot import KeyRecord
+from controlplane.kernel.limits import ReachedLimit
 from controlplane.kernel.spans import INDEX
 from inference.contract.frames import BYTES_PER_TOKEN
 
