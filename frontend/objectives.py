@@ -77,6 +77,7 @@ class ObjectiveRow:
     overspent: bool
     burns: list[tuple[str, str, bool]]
     exhausted: str
+    kept_out: str
     tone: str
     state: str
 
@@ -97,6 +98,7 @@ def objective_row(standing: Standing) -> ObjectiveRow:
         overspent=left is not None and left < 0,
         burns=[_burn(standing, minutes) for minutes in SHOWN_MIN],
         exhausted=until_words(standing),
+        kept_out=kept_out_words(standing),
         tone=tone,
         state=words,
     )
@@ -146,6 +148,16 @@ def until_words(standing: Standing) -> str:
     if seconds >= DAY_S:
         return f"{formats.significant(seconds / DAY_S)} d"
     return f"{formats.significant(seconds / HOUR_S)} h"
+
+
+def kept_out_words(standing: Standing) -> str:
+    """Which priority the objective keeps out, since when, and until when at least; else empty."""
+    hold, priority = standing.kept_out, standing.objective.shed_priority
+    if hold is None or priority is None:
+        return ""
+    words = dict(SHED_WORDS)[str(priority)]
+    since, least = formats.moment(hold.since), formats.moment(hold.least_until)
+    return f"{words} since {since}, at least until {least}"
 
 
 def lasted(alert: Alert) -> str:

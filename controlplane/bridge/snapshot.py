@@ -62,7 +62,7 @@ class _Loaded(msgspec.Struct, frozen=True, kw_only=True):
     # Until the migration that tells it has run, nobody's.
     tokens_from: dict[str, float] = {}
     objectives: tuple[Objective, ...] = ()
-    shed: frozenset[int] = frozenset()
+    shed_until: dict[int, float] = {}
 
 
 _decoder = msgspec.json.Decoder(_Loaded)
@@ -153,7 +153,7 @@ class SnapshotSource:
             organizations=loaded.organizations,
             tokens_from=loaded.tokens_from,
             objectives=loaded.objectives,
-            shed=loaded.shed,
+            shed_until=loaded.shed_until,
         )
 
     def _salt(self, organization: str) -> bytes:

@@ -12,7 +12,7 @@ from controlplane.gateway.s2_balance.balance import Cluster
 from controlplane.gateway.s4_route.rules import queue_claim, queue_lane
 from controlplane.gateway.trip import Trip, made
 from controlplane.gateway.waiting.claim import NoRoom
-from controlplane.kernel.clock import monotonic_s
+from controlplane.kernel.clock import monotonic_s, wall_s
 from inference.contract.frames import BYTES_PER_TOKEN
 
 # Well within the time after which a node that stands still is noticed.
@@ -39,7 +39,8 @@ async def find_room(trip: Trip, tried: set[str]) -> tuple[NodeLink, ...]:
         tokens=len(prompt.tokens) or len(prompt.text) // BYTES_PER_TOKEN,
         choices=admitted.ask.sampling.n,
     )
-    if claim.priority in admitted.snapshot.shed:
+    # Whoever decided this may have died since: then it ends by itself.
+    if wall_s() < admitted.snapshot.shed_until.get(claim.priority, 0.0):
         raise overloaded(NoRoom("shed"))
     # Whoever waits in the lane after this request is served by these, too: what the request goes on
     # to, if it gives up here, must not change them.

@@ -125,7 +125,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     `prompts` are found by organization and name: `<id>/<name>`. Of `organizations` only those are
     here that have limits of their own. `tokens_from` tells of users whose earlier Playground tokens
-    are void, in seconds of wall time. `shed` are the priorities that an objective keeps out now.
+    are void, and `shed_until` until when an objective keeps which priorities out, both in seconds of
+    wall time.
     """
 
     version: int
@@ -139,7 +140,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     organizations: dict[str, Limits] = {}
     tokens_from: dict[str, float] = {}
     objectives: tuple[Objective, ...] = ()
-    shed: frozenset[int] = frozenset()
+    shed_until: dict[int, float] = {}
 
     @cached_property
     def book(self) -> RuleBook:

@@ -23,12 +23,17 @@ from controlplane.routing.models import RuleSet
 from controlplane.routing.selectors import ruleset_in_force, ruleset_on_trial
 from controlplane.routing.services import ruleset_canary_stop, ruleset_rollback
 from controlplane.slos.checks import chosen_rules
+from controlplane.slos.keepout import (
+    hold_step,
+    holds_release_of_ended,
+    kept_out_words,
+    stays_out_words,
+)
 from controlplane.slos.messages import messages_queue
 from controlplane.slos.models import EVERYONE, Alert
 from controlplane.slos.standings import FIRING, RECOVERED, Standing, standings
 
 log = structlog.get_logger(__name__)
-PRIORITY_WORDS = {0: "low", 1: "normal"}
 
 
 class ObjectiveWatch(Operator):
@@ -110,13 +115,17 @@ def _evaluate(organization: uuid.UUID, now: datetime) -> int:
         found = standings([organization], now)
         changed = 0
         for standing in found:
-            changed += _compare(standing, dangers(standing, now), now)
+            wanted = dangers(standing, now)
+            changed += _compare(standing, wanted, now)
+            paging = any(danger.severity == PAGE for danger in wanted)
+            hold_step(standing, WATCH, paging=paging, now=now)
         living = {standing.objective.id for standing in found}
         # Of objectives that have ended.
         for alert in Alert.objects.filter(organization=organization, state=FIRING):
             if alert.objective_id not in living:
                 _recover(alert, now)
                 changed += 1
+        holds_release_of_ended(WATCH, living, now)
     return changed
 
 
@@ -156,7 +165,7 @@ def _begin(standing: Standing, danger: Danger, now: datetime) -> None:
         burn_short=danger.burn_short,
     )
     if danger.severity == PAGE:
-        alert.acts = _act(alert)
+        alert.acts = _act(standing)
         alert.save(update_fields=["acts"])
     _audit(alert, "slo_alert.fire")
     messages_queue(alert, FIRING, now)
@@ -164,19 +173,19 @@ def _begin(standing: Standing, danger: Danger, now: datetime) -> None:
 
 def _recover(alert: Alert, now: datetime) -> None:
     alert.state, alert.recovered_at = RECOVERED, now
-    if alert.severity == PAGE and alert.objective.shed_priority is not None:
-        alert.acts = [*alert.acts, "no priority is kept out any more"]
+    priority = alert.objective.shed_priority
+    if alert.severity == PAGE and priority is not None and alert.objective.enabled:
+        alert.acts = [*alert.acts, stays_out_words(priority)]
     alert.save(update_fields=["state", "recovered_at", "acts"])
     _audit(alert, "slo_alert.recover")
     messages_queue(alert, RECOVERED, now)
 
 
-def _act(alert: Alert) -> list[str]:
-    """What the objective does by itself while the alert fires, in words."""
-    objective, done = alert.objective, []
-    if objective.shed_priority is not None:
-        # The snapshot keeps it out for as long as the alert fires.
-        done.append(f"priority {PRIORITY_WORDS[objective.shed_priority]} is kept out")
+def _act(standing: Standing) -> list[str]:
+    """What the objective does by itself as a page begins, in words; a new hold tells of itself."""
+    objective, hold, done = standing.objective, standing.hold, []
+    if objective.shed_priority is not None and hold is not None and hold.released_at is None:
+        done.append(kept_out_words(objective.shed_priority))
     if objective.stop_canary:
         done.append(_stop_canary(objective.name))
     if objective.shift_version is not None:

@@ -6,6 +6,7 @@ Rows of an organization are seen in its scope; the installation's have the zero 
 from __future__ import annotations
 
 import uuid
+from datetime import datetime
 
 from django.db import models
 
@@ -131,6 +132,37 @@ class Alert(BaseModel):
 
     def __str__(self) -> str:
         return f"{self.severity} {self.rule} {self.state}"
+
+
+class Hold(BaseModel):
+    """One time that an objective kept its priority out; fields as those of `holds.Held`."""
+
+    organization = models.UUIDField()
+    objective = models.ForeignKey(Objective, on_delete=models.CASCADE, related_name="holds")
+    since = models.DateTimeField()
+    least = models.DurationField()
+    well_since = models.DateTimeField(null=True, blank=True)
+    until = models.DateTimeField()
+    released_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        db_table = "slo_holds"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["objective"],
+                condition=models.Q(released_at=None),
+                name="objective_holds_once",
+            ),
+        ]
+        indexes = [models.Index(fields=["objective", "-since"], name="hold_newest_first")]
+
+    def __str__(self) -> str:
+        return f"since {self.since}"
+
+    @property
+    def least_until(self) -> datetime:
+        """Before this moment the priority is not let in again."""
+        return self.since + self.least
 
 
 class Channel(BaseModel):

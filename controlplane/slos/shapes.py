@@ -12,7 +12,7 @@ from controlplane.kernel.burn import Count
 from controlplane.kernel.objectives import ALL_BUCKETS
 from controlplane.slos.channels import signing_secret
 from controlplane.slos.checks import ObjectiveDraft
-from controlplane.slos.models import Alert, Channel, Objective, StageOwner
+from controlplane.slos.models import Alert, Channel, Hold, Objective, StageOwner
 from controlplane.slos.runbooks import runbook_path
 from controlplane.slos.standings import SHOWN_MIN, Standing
 
@@ -130,6 +130,14 @@ class PromiseJson(TypedDict):
     shift_version: int | None
 
 
+class KeptOutJson(TypedDict):
+    """Since when a priority is kept out, until when at least, and until when without a renewal."""
+
+    since: datetime
+    least_until: datetime
+    lease_until: datetime
+
+
 class ObjectiveJson(PromiseJson):
     """An objective and how it stands; `burn_rates` by window in minutes, None without requests."""
 
@@ -140,6 +148,7 @@ class ObjectiveJson(PromiseJson):
     budget_left: float | None
     burn_rates: dict[str, float | None]
     exhausted_in_s: float | None
+    kept_out: KeptOutJson | None
     alerts: list[AlertJson]
 
 
@@ -207,8 +216,15 @@ def objective_json(standing: Standing) -> ObjectiveJson:
         "budget_left": standing.left,
         "burn_rates": {str(minutes): standing.burn(minutes) for minutes in SHOWN_MIN},
         "exhausted_in_s": standing.exhausted_in_s,
+        "kept_out": _kept_out(standing.kept_out),
         "alerts": [alert_json(alert) for alert in standing.alerts],
     }
+
+
+def _kept_out(hold: Hold | None) -> KeptOutJson | None:
+    if hold is None:
+        return None
+    return {"since": hold.since, "least_until": hold.least_until, "lease_until": hold.until}
 
 
 def fresh_json(objective: Objective) -> ObjectiveJson:

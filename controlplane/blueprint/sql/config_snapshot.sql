@@ -168,10 +168,11 @@ WITH limited AS (
     ) AS body
     FROM slo_objectives o WHERE o.enabled AND o.ended_at IS NULL
 ), shed_rows AS (
-    SELECT DISTINCT o.shed_priority AS priority
-    FROM slo_alerts a JOIN slo_objectives o ON o.id = a.objective_id
-    WHERE a.state = 'firing' AND a.severity = 'page' AND o.shed_priority IS NOT NULL
+    SELECT o.shed_priority AS priority, extract(epoch FROM max(h.until)) AS until_s
+    FROM slo_holds h JOIN slo_objectives o ON o.id = h.objective_id
+    WHERE h.released_at IS NULL AND h.until > now() AND o.shed_priority IS NOT NULL
       AND o.enabled AND o.ended_at IS NULL
+    GROUP BY o.shed_priority
 )
 SELECT json_build_object(
     'version', config_version_now(),
@@ -196,7 +197,7 @@ SELECT json_build_object(
     ),
     'prompts', (SELECT coalesce(json_object_agg(name, body), '{}') FROM prompt_rows),
     'objectives', (SELECT coalesce(json_agg(body), '[]') FROM objective_rows),
-    'shed', (SELECT coalesce(json_agg(priority), '[]') FROM shed_rows)
+    'shed_until', (SELECT coalesce(json_object_agg(priority, until_s), '{}') FROM shed_rows)
 )::text
 $$;
 
