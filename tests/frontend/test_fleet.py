@@ -21,6 +21,8 @@ from controlplane.tenants.people import membership_set
 from controlplane.tenants.services import ALLOWED_MODELS_MAX
 from tests.support.money import rows
 from tests.support.people import Cast, make_cast, signed_in
+from tests.support.records import make_record
+from tests.support.traffic import store
 
 
 @pytest.fixture
@@ -204,6 +206,31 @@ def test_what_moves_is_asked_for_alone_and_says_how_fresh_it_is(cast: Cast) -> N
         assert words in text, words
     whole = stella.get("/fleet").content.decode()
     assert 'data-poll="2000"' in whole and "3 lost in a row" in whole
+
+
+def test_sheds_and_retries_are_told_by_pool_and_by_the_rule_that_sent_them_there(
+    cast: Cast,
+) -> None:
+    full = {"status": 503, "error_code": "server_is_overloaded", "finish": ""}
+    store([
+        make_record(route="direct", pool="default"),
+        make_record(route="cheap v3", pool="default", finish="length"),
+        make_record(route="cheap v3", pool="gold", retries=2),
+        make_record(route="steady v1", pool="gold", status=499, finish=""),
+        *(make_record(route="cheap v3", pool="gold", **full) for _ in range(3)),
+    ])  # fmt: skip
+    stella = signed_in(cast.stella)
+    files = {
+        name: stella.get(f"/fleet/{name}.csv?range=1h").content.decode().splitlines()
+        for name in ("pools", "rules")
+    }
+    ends = "Answered,Cut at their bound,Refused for lack of room,Tried again,Clients left"
+    assert files["pools"] == [f"Pool,{ends}", "default,2,1,0,0,0", "gold,1,0,3,2,1"]
+    rules = ["cheap v3,2,1,3,2,0", "direct,1,0,0,0,0", "steady v1,0,0,0,0,1"]
+    assert files["rules"] == [f"Rule and version,{ends}", *rules]
+    text = stella.get("/fleet?range=1h").content.decode()
+    assert "What became of requests, by routing rule" in text
+    assert 'data-label="Rule and version">cheap v3</th>' in text
 
 
 def test_without_a_gateway_it_says_that_figures_stand_still(cast: Cast) -> None:
