@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from django.core.exceptions import ValidationError
 
-from controlplane.kernel.burn import DAY_MIN, MILLION, RULES
+from controlplane.kernel.burn import DAY_MIN, MILLION, RULES, SEVERITIES
 from controlplane.kernel.measures import PROMPT_BUCKETS
 from controlplane.kernel.objectives import (
     ALL_BUCKETS,
@@ -35,6 +35,8 @@ from frontend.stages import LABELS
 US_PER_MS = 1_000
 PPM_PER_PERCENT = 10_000
 HUNDRED = 100.0
+# One decimal of a per cent.
+SHOWN_LEAST = 0.001
 HOUR_S, DAY_S = 3_600, 86_400
 INDICATOR_WORDS = {
     AVAILABILITY: "Availability",
@@ -85,7 +87,7 @@ class ObjectiveRow:
 def objective_row(standing: Standing) -> ObjectiveRow:
     """How an objective stands."""
     objective, period, left = standing.objective, standing.period, standing.left
-    tone, words = STATE_WORDS[standing.state]
+    tone, words = state_words(standing)
     return ObjectiveRow(
         objective=objective,
         promise=promise(objective),
@@ -93,7 +95,7 @@ def objective_row(standing: Standing) -> ObjectiveRow:
         target=f"{objective.target_ppm / PPM_PER_PERCENT:g} %",
         attained=share(standing.attained),
         attained_exact=f"{period.good:,} of {period.total:,} good",
-        left=formats.MISSING if left is None else f"{HUNDRED * left:.1f} %",
+        left=left_words(left),
         left_width=0.0 if left is None else round(HUNDRED * min(max(left, 0.0), 1.0), 2),
         overspent=left is not None and left < 0,
         burns=[_burn(standing, minutes) for minutes in SHOWN_MIN],
@@ -102,6 +104,22 @@ def objective_row(standing: Standing) -> ObjectiveRow:
         tone=tone,
         state=words,
     )
+
+
+def state_words(standing: Standing) -> tuple[str, str]:
+    """Tone and words of how it stands; an alert does not hide that the budget is spent."""
+    tone, words = STATE_WORDS[standing.state]
+    spent = standing.left is not None and standing.left <= 0
+    return tone, f"{words}, budget spent" if spent and standing.state in SEVERITIES else words
+
+
+def left_words(left: float | None) -> str:
+    """The share of the budget that is left; what rounds to nothing is told from nothing."""
+    if left is None:
+        return formats.MISSING
+    if 0 < left < SHOWN_LEAST:
+        return f"< {HUNDRED * SHOWN_LEAST:g} %"
+    return "0.0 %" if -SHOWN_LEAST < left <= 0 else f"{HUNDRED * left:.1f} %"
 
 
 def promise(objective: Objective) -> str:

@@ -8,8 +8,9 @@ from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, Validat
 from controlplane.core.audit import OPERATOR
 from controlplane.kernel.burn import Count
 from controlplane.slos import selectors, services
-from controlplane.slos.models import EVERYONE, Objective
+from controlplane.slos.models import EVERYONE, Alert, Objective
 from controlplane.slos.standings import Standing
+from frontend.objectives import objective_row
 from tests.support.objectives import draft
 from tests.support.people import Cast, make_cast
 
@@ -123,10 +124,30 @@ def test_a_name_is_free_again_when_its_objective_has_ended(cast: Cast) -> None:
 
 
 @pytest.mark.parametrize(
-    ("good", "total", "state"),
-    [(0, 0, "no data"), (1_000, 1_000, "ok"), (995, 1_000, "ok"), (980, 1_000, "spent")],
+    ("good", "total", "severities", "state", "words", "left"),
+    [
+        (0, 0, (), "no data", "no data yet", "–"),
+        (0, 0, ("absent",), "absent", "data stay away", "–"),
+        (1_000, 1_000, (), "ok", "within budget", "100.0 %"),
+        (9_900_001, 10_000_000, (), "ok", "within budget", "< 0.1 %"),
+        (9_900_000, 10_000_000, (), "spent", "budget spent", "0.0 %"),
+        (980, 1_000, (), "spent", "budget spent", "-100.0 %"),
+        (995, 1_000, ("ticket",), "ticket", "burning", "50.0 %"),
+        (980, 1_000, ("ticket",), "ticket", "burning, budget spent", "-100.0 %"),
+        (995, 1_000, ("ticket", "page"), "page", "in danger", "50.0 %"),
+        (980, 1_000, ("page",), "page", "in danger, budget spent", "-100.0 %"),
+        (980, 1_000, ("absent",), "absent", "data stay away, budget spent", "-100.0 %"),
+    ],
 )
-def test_a_budget_that_is_spent_is_said_to_be(good: int, total: int, state: str) -> None:
-    objective = Objective(enabled=True, target_ppm=990_000, period_days=30)
-    standing = Standing(objective, {}, Count(good, total), None, ())
-    assert standing.state == state
+def test_a_budget_that_is_spent_is_said_to_be(
+    good: int, total: int, severities: tuple[str, ...], state: str, words: str, left: str
+) -> None:
+    objective = Objective(
+        enabled=True, indicator="availability", target_ppm=990_000, period_days=30
+    )
+    alerts = tuple(Alert(severity=one) for one in severities)
+    standing = Standing(objective, {}, Count(good, total), None, alerts)
+    row = objective_row(standing)
+    assert (standing.state, row.state, row.left) == (state, words, left)
+    objective.enabled = False
+    assert (standing.state, objective_row(standing).state) == ("paused", "paused")
