@@ -102,8 +102,9 @@ def _scaled(shape: int, count: int) -> bytes:
     for _ in range(min(count, SAMPLES)):
         made.record(round(dice.lognormvariate(middle, width)))
     if count > SAMPLES:
-        made.buckets = {index: n * count // SAMPLES for index, n in made.buckets.items()}
-        made.total = made.total * count // SAMPLES
+        more = Histogram({index: n * count // SAMPLES for index, n in made.buckets.items()})
+        more.total, more.maximum = made.total * count // SAMPLES, made.maximum
+        made = more
     return made.to_bytes()
 
 

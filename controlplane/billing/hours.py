@@ -21,8 +21,10 @@ Dimension = Literal["hour", "day", "organization", "project", "key", "model", "p
 _WHOLE = DecimalField(max_digits=38, decimal_places=0)
 _RATES = {"uncached": "input_pico", "cached": "cached_pico", "output": "output_pico"}
 _COUNTS = ("requests", "uncached", "cached", "output", "nano")
-# With hours or days asked for, each is read by itself, so that no reading grows with the range.
+# With hours or days asked for, they are read in turns, so that no reading grows with the range.
 _STEP = timedelta(days=1)
+# A day alone is one row, however many there are of others.
+_STEP_OF_DAYS = timedelta(days=31)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +76,7 @@ def hours(
             raise ValueError(f"{moment} is not a whole hour")
     wanted = list(organizations)
     names = _ordered(by)
-    for opens, closes in _windows(start, end, timed=names[:1] in (["hour"], ["day"])):
+    for opens, closes in _windows(start, end, names):
         with organization_scope(wanted):
             found = list(_grouped(wanted, opens, closes, names))
         for row in found:
@@ -97,14 +99,16 @@ def _ordered(by: tuple[Dimension, ...]) -> list[str]:
     return sorted(by, key=lambda name: name not in ("hour", "day"))
 
 
-def _windows(start: datetime, end: datetime, *, timed: bool) -> Iterator[tuple[datetime, datetime]]:
-    if not timed:
+def _windows(
+    start: datetime, end: datetime, names: list[str]
+) -> Iterator[tuple[datetime, datetime]]:
+    if names[:1] not in (["hour"], ["day"]):
         if start < end:
             yield start, end
         return
-    opens = start
+    opens, step = start, _STEP_OF_DAYS if names == ["day"] else _STEP
     while opens < end:
-        midnight = opens.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0) + _STEP
+        midnight = opens.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0) + step
         closes = min(midnight, end)
         yield opens, closes
         opens = closes

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cache, partial
 from typing import Any
 
 from django.db.models import Max, QuerySet, Sum
@@ -125,14 +126,16 @@ def series_read(query: SeriesQuery) -> dict[datetime, Point]:
     points: dict[datetime, Point] = {}
     with bounded_read([query.organization]):
         for part in parts_by_step(query.start, query.end, query.step_s):
+            # Many rows are of one moment.
+            floor = cache(partial(step_floor, step_s=query.step_s))
             for at, measure, organization, data in _histograms(query, part):
-                point = _point(points, at, query.step_s)
+                point = _point(points, floor(at))
                 series = point.everyone if organization == EVERYONE else point.own
                 if measure not in series:
                     series[measure] = Histogram()
                 series[measure].add_bytes(data)
             for at, usage in _usage(query, part):
-                _point(points, at, query.step_s).usage.add(usage)
+                _point(points, floor(at)).usage.add(usage)
     return points
 
 
@@ -196,11 +199,10 @@ def key_last_used(organization: uuid.UUID) -> dict[uuid.UUID, datetime]:
     return used
 
 
-def _point(points: dict[datetime, Point], at: datetime, step_s: int) -> Point:
-    floor = step_floor(at, step_s)
-    if floor not in points:
-        points[floor] = Point(floor)
-    return points[floor]
+def _point(points: dict[datetime, Point], at: datetime) -> Point:
+    if at not in points:
+        points[at] = Point(at)
+    return points[at]
 
 
 def _histograms(query: SeriesQuery, part: Part) -> Iterator[HistogramRow]:

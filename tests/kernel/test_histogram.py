@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import chain
 from math import ceil
 
 import pytest
@@ -100,3 +101,20 @@ def test_empty_and_zero() -> None:
 def test_broken_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="histogram"):
         Histogram.from_bytes(data)
+
+
+@given(st.lists(VALUES, min_size=1, max_size=4), VALUES)
+def test_what_was_stored_answers_as_what_was_recorded(
+    parts: list[list[int]], more: list[int]
+) -> None:
+    """Packed rows alone, several of them, and beside values recorded since."""
+    one = Histogram.from_bytes(of(parts[0]).to_bytes())
+    assert one.percentiles(SHARES) == of(parts[0]).percentiles(SHARES)
+    assert one.count == len(parts[0])
+    stored = merge_all(Histogram.from_bytes(of(part).to_bytes()) for part in parts)
+    for value in more:
+        stored.record(value)
+    stored.merge(one)
+    whole = of([*chain.from_iterable(parts), *more, *parts[0]])
+    assert stored.percentiles(SHARES) == whole.percentiles(SHARES)
+    assert (stored, stored.count) == (whole, whole.count)
