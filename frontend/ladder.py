@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from controlplane.kernel.histogram import Histogram
+from controlplane.kernel.measures import CLIENT_RTT
 from controlplane.kernel.spans import STAGES
 from frontend import formats
 from frontend.cells import Cell, percentile_cells
@@ -61,7 +62,8 @@ def ladder(
 ) -> list[Rung]:
     """Rows: stages in their order, the layers of the open one below it, the rest, and the whole.
 
-    `budgets` are microseconds at p95 by stage.
+    The last is the round trip to clients, which is no part of the whole. `budgets` are microseconds
+    at p95 by stage.
     """
     names = [(name, number) for number, (name, _, _) in enumerate(STAGES, start=1)]
     rows: list[tuple[str, str, int, _Place]] = []
@@ -73,6 +75,7 @@ def ladder(
             rows += _layers(everyone, layers, number, start)
         start += place.at(MEDIAN)
     rows.append(("total", "Whole request", 0, _Place(0.0, everyone.get("total"))))
+    rows.append((CLIENT_RTT, "Client's line, not in it", 0, _Place(0.0, everyone.get(CLIENT_RTT))))
     # The whole request is drawn from zero, and is itself the longest as a rule.
     end = max([1.0, *(place.start + place.at(SLOWEST) for _, _, _, place in rows)])
     return [_rung(row, before, end, budgets) for row in rows]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from controlplane.kernel.histogram import Histogram
-from controlplane.kernel.measures import GATEWAY_WAIT, PHASES, PROMPT_BUCKET_LABELS
+from controlplane.kernel.measures import CLIENT_RTT, GATEWAY_WAIT, PHASES, PROMPT_BUCKET_LABELS
 from controlplane.kernel.spans import SPANS
 from controlplane.telemetry.selectors import Point
 from frontend import formats
@@ -43,6 +43,7 @@ PHASE_WORDS = {
     "network": "Network",
     GATEWAY_WAIT: "Wait in the gateway",
 }
+    CLIENT_RTT: "Client's line, round trip",
 # What the heat map can be of.
 MEASURE_WORDS = {
     "total": "Total time",
@@ -130,7 +131,7 @@ def wanted_measures(asked: Asked) -> tuple[str, ...]:
 def make_latency(read: Read, asked: Asked, now: datetime) -> Latency:
     """The page's figures from what was read."""
     stage = asked.chosen["stage"]
-    shown = (*STAGE_NAMES, UNATTRIBUTED, "total", *layer_measures(stage))
+    shown = (*STAGE_NAMES, UNATTRIBUTED, "total", CLIENT_RTT, *layer_measures(stage))
     everyone, before = (
         merged((point.everyone for point in points.values()), shown)
         for points in (read.points, read.before or {})
@@ -167,7 +168,7 @@ def _figures(read: Read, asked: Asked) -> list[Plot]:
 
 
 def _phases_figure(steps: Mapping[datetime, Merged], times: list[datetime], percent: int) -> Figure:
-    colors = ("--stage-6", "--stage-2", "--stage-5", "--muted", "--stage-4")
+    colors = ("--stage-6", "--stage-2", "--stage-5", "--muted", "--stage-4", "--stage-7")
     lines = [
         Line(words, values_of(pick(steps, name), times, percent / 100), color)
         for (name, words), color in zip(PHASE_WORDS.items(), colors, strict=True)
@@ -176,11 +177,12 @@ def _phases_figure(steps: Mapping[datetime, Merged], times: list[datetime], perc
     longest = max(tops, key=lambda name: tops[name])
     finding = (
         f"{longest} took longest: up to {formats.duration(tops[longest] * formats.US_PER_MS)}."
-        " Long queues want replicas, long prefill wants shorter prompts or more cache."
+        " Long queues want replicas, long prefill wants shorter prompts or more cache; a long"
+        " round trip is the client's line and no time of ours."
         if tops[longest]
         else NOTHING
     )
-    title = f"Waiting, prefill, decode and network, p{percent}"
+    title = f"Waiting, prefill, decode, network and clients' lines, p{percent}"
     return Figure("phases", title, finding, times, lines, Axis("ms", logarithmic=True))
 
 

@@ -11,6 +11,7 @@ from controlplane.kernel.spans import ABSENT, SPANS, STAGES
 from frontend.stages import LABELS
 
 BEFORE = "s1_admission.arrival"
+LINE = "client.line"
 # A bar thinner than this share of the drawing could not be seen.
 WIDTH_LEAST = 0.4
 HUNDRED = 100.0
@@ -39,9 +40,14 @@ class Bar:
 
 @dataclass(frozen=True)
 class Waterfall:
-    """All rows, and what they add up to."""
+    """All rows, and what they add up to.
+
+    `line` is a round trip on the client's connection, drawn to scale from arrival: it is in no
+    stage and not in the total.
+    """
 
     bars: list[Bar]
+    line: Bar
     first_us: int
     last_us: int
     total_us: int
@@ -59,7 +65,9 @@ class Waterfall:
         return next((bar.duration_us for bar in self.bars if bar.name == name), None)
 
 
-def make_waterfall(times: list[tuple[int, int]], total_us: int, ttft_us: int) -> Waterfall:
+def make_waterfall(
+    times: list[tuple[int, int]], total_us: int, ttft_us: int, rtt_us: int | None = None
+) -> Waterfall:
     """Rows from a recorded request's (start, duration) pairs, in the order of `SPANS`."""
     ran = {span.name: pair for span, pair in zip(SPANS, times, strict=False) if pair[0] != ABSENT}
     first = min([0, *(start for start, _ in ran.values())])
@@ -86,6 +94,7 @@ def make_waterfall(times: list[tuple[int, int]], total_us: int, ttft_us: int) ->
     inside = sum(ran[stage][1] for stage in numbers if stage in ran)
     return Waterfall(
         bars=bars,
+        line=_line(rtt_us, first, last),
         first_us=first,
         last_us=last,
         total_us=total_us,
@@ -93,6 +102,13 @@ def make_waterfall(times: list[tuple[int, int]], total_us: int, ttft_us: int) ->
         unattributed_us=max(0, total_us - inside),
         first_token_at=_place(ttft_us, 0, first, last)[0] if ttft_us >= 0 else None,
     )
+
+
+def _line(rtt_us: int | None, first: int, last: int) -> Bar:
+    start = None if rtt_us is None else 0
+    left, width = _place(start, rtt_us, first, last)
+    what = "one round trip on the connection, as the kernel smooths it; in no stage"
+    return Bar(LINE, what, 0, False, True, start, rtt_us, left, width)
 
 
 def _place(start: int | None, length: int | None, first: int, last: int) -> tuple[float, float]:

@@ -121,6 +121,7 @@ def _request(dice: random.Random, **changes: object) -> RequestRecord:
         "output_tokens": TOKENS,
         "total_us": inside_us + 4_000,
         "ttft_us": round(dice.lognormvariate(11, 0.5)),
+        "client_rtt_us": round(dice.lognormvariate(10, 1)),
         "inter_token_us": gaps,
         "spans": pack_spans(starts, times),
     }

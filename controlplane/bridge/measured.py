@@ -49,7 +49,7 @@ _BITS = 63
 _MILLI_TOKENS = 1_000 * 1_000_000
 _MEASURED = [INDEX[name] for name in (*STAGE_NAMES, *PHASES, GATEWAY_WAIT, *LAYERS)]
 _TIMES = [len(SPANS) + index for index in _MEASURED]
-_TOTAL, _TTFT, _GAPS, _RATE, _OVERHEAD, _REST = (PLACE[name] for name in WHOLE)
+_TOTAL, _TTFT, _GAPS, _RATE, _OVERHEAD, _REST, _RTT = (PLACE[name] for name in WHOLE)
 _STAGES = slice(len(WHOLE), len(WHOLE) + len(STAGE_NAMES))
 _INFER = PLACE["s5_infer"]
 _BASES: Ints = np.arange(WIDE, dtype=np.int64) * STRIDE
@@ -108,12 +108,15 @@ def measure(records: Sequence[RequestRecord]) -> Measured:
     size = len(records)
     spans = np.frombuffer(b"".join([record.spans for record in records]), "<i4")
     spans = spans.reshape(size, 2 * len(SPANS))
-    told = np.array([(r.total_us, r.ttft_us, r.output_tokens) for r in records], np.int64)
+    told = np.array(
+        [(r.total_us, r.ttft_us, r.output_tokens, r.client_rtt_us) for r in records], np.int64
+    )
     gaps = _gaps([record.inter_token_us for record in records])
     after_first = told[:, 2] - 1
     rated = (gaps.totals > 0) & (after_first > 0)
     values = np.zeros((size, WIDE), np.int64)
     values[:, _TOTAL], values[:, _TTFT], values[:, _GAPS] = told[:, 0], told[:, 1], gaps.totals
+    values[:, _RTT] = told[:, 3]
     values[rated, _RATE] = after_first[rated] * _MILLI_TOKENS // gaps.totals[rated]
     values[:, len(WHOLE) :] = spans[:, _TIMES]
     np.maximum(values, 0, out=values)
@@ -125,6 +128,7 @@ def measure(records: Sequence[RequestRecord]) -> Measured:
     maxima[:, _GAPS] = gaps.longest
     counted = np.ones((size, WIDE), np.bool_)
     counted[:, _TTFT], counted[:, _GAPS], counted[:, _RATE] = told[:, 1] >= 0, False, rated
+    counted[:, _RTT] = told[:, 3] >= 0
     counted[:, len(WHOLE) :] = spans[:, _MEASURED] != ABSENT
     found = codes_of(values) + _BASES
     parts = [gaps.often]

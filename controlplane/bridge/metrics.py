@@ -32,6 +32,7 @@ from controlplane.gateway.world import World
 from controlplane.kernel.gauges import ACCEPTED, DRAFTED
 from controlplane.kernel.measures import (
     BREAKER_OPENED,
+    CLIENT_RTT,
     GATEWAY_WAIT,
     PHASES,
     PREEMPTED,
@@ -140,6 +141,12 @@ def _latencies(page: Exposition, sums: Sums) -> None:
         for measure in measures:
             for model, latency in sorted(
                 (key[1], value) for key, value in sums.latencies.items() if key[0] == measure
+        (
+            "sluice_client_round_trip_seconds",
+            "Round trip on the connection of a client, where no proxy is between; in no stage",
+            "",
+            (CLIENT_RTT,),
+        ),
             ):
                 labels = {label: measure, "model": model} if label else {"model": model}
                 total_s = latency.total_us / US_PER_S

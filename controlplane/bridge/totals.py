@@ -19,6 +19,7 @@ from controlplane.kernel.gauges import DRAFTS
 from controlplane.kernel.histogram import BUCKETS_PER_OCTAVE, Histogram
 from controlplane.kernel.measures import (
     BREAKER_OPENED,
+    CLIENT_RTT,
     GATEWAY_WAIT,
     PHASES,
     PREEMPTED,
@@ -37,7 +38,7 @@ STAGE_BOUNDS = (
 )  # fmt: skip
 OVERHEAD, INTER_TOKEN, UNATTRIBUTED = "overhead", "inter_token", "unattributed"
 MEASURES = frozenset(
-    {*STAGE_NAMES, *PHASES.values(), GATEWAY_WAIT, OVERHEAD, INTER_TOKEN, UNATTRIBUTED}
+    {*STAGE_NAMES, *PHASES.values(), GATEWAY_WAIT, OVERHEAD, INTER_TOKEN, UNATTRIBUTED, CLIENT_RTT}
 )
 # What is noted each second, and counted here: the sums of its histograms.
 MODEL_TALLIES = frozenset({*DRAFTS, PREEMPTED})

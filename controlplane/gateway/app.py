@@ -22,6 +22,7 @@ from controlplane.gateway.pipeline import serve
 from controlplane.gateway.ports import KeptAnswer, LedgerAway
 from controlplane.gateway.preflight import preflight
 from controlplane.gateway.refusal import NO_RETRY, Refusal, internal_error, unavailable
+from controlplane.gateway.round_trip import round_trip_of
 from controlplane.gateway.s1_admission.authenticate import authenticate, check_scopes
 from controlplane.gateway.s1_admission.body import Receive
 from controlplane.gateway.s1_admission.hold import ledger_away
@@ -62,7 +63,9 @@ class Gateway:
         self._idle = asyncio.Event()
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        call = Call(scope["headers"], peer=(scope["client"] or ("",))[0])
+        call = Call(
+            scope["headers"], peer=(scope["client"] or ("",))[0], round_trip=round_trip_of(scope)
+        )
         out = HttpOut(call, send, cors_headers(call, self.world.pages_origins))
         self.serving += 1
         try:
@@ -200,6 +203,8 @@ class HttpOut:
 
     async def _start(self, status: int, headers: Headers) -> None:
         self.started = True
+        # Once more at its end; who leaves before takes the connection along.
+        self._call.round_trip.look()
         common = [
             (b"x-request-id", self._call.request.hex().encode()),
             (b"openai-version", OPENAI_VERSION),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from controlplane.gateway.round_trip import RoundTrip
 from controlplane.kernel.clock import MICROSECOND_NS, monotonic_ns, wall_us
 from controlplane.kernel.ids import new_request_id
 from controlplane.kernel.spans import ABSENT, INDEX, SPANS, pack_spans
@@ -73,7 +74,8 @@ class Call:
 
     `gone` is set when the client closes the connection; `on_gone` is whatever must be told then,
     since the one who waits differs from stage to stage. `peer` is the address of the socket;
-    `queued` is None until it has waited for room; `trace` is None where it belongs to none.
+    `round_trip` is that of its connection; `queued` is None until it has waited for room; `trace`
+    is None where it belongs to none.
     """
 
     __slots__ = (
@@ -88,17 +90,24 @@ class Call:
         "peer",
         "queued",
         "request",
+        "round_trip",
         "spans",
         "started_us",
         "trace",
     )
 
-    def __init__(self, headers: list[tuple[bytes, bytes]], peer: str = "") -> None:
+    def __init__(
+        self,
+        headers: list[tuple[bytes, bytes]],
+        peer: str = "",
+        round_trip: RoundTrip | None = None,
+    ) -> None:
         self.request = new_request_id()
         self.arrived_ns = monotonic_ns()
         self.started_us = wall_us()
         self.headers = headers
         self.peer = peer
+        self.round_trip = round_trip or RoundTrip()
         self.deadline_s = REQUEST_DEADLINE_S
         self.first_token_ns = 0
         self.last_token_ns = 0

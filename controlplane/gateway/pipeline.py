@@ -387,6 +387,7 @@ def _record(trip: Trip) -> None:
         unused = trip.admitted.estimated_tokens - used
         if unused > 0:
             trip.world.limiter.give_back(trip.key, unused)
+    trip.call.round_trip.look()
     miss = find_miss(trip)
     trip.world.recorder.record(make_record(trip, miss))
     note_waste(trip, miss)

@@ -199,8 +199,8 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     `spans` is `call.Spans.to_bytes()`; times are microseconds, `-1` where there was none. Of the
     prompt, `available_tokens` were cached at the best node when it was routed, and
     `captured_tokens` at the one that was chosen; `cached_tokens` is what its engine delivered.
-    `retries` are the nodes that had it and did not finish it. `trace` is there where its spans are
-    to be sent.
+    `client_rtt_us` is a round trip to the client, where no proxy is between. `retries` are the
+    nodes that had it and did not finish it. `trace` is there where its spans are to be sent.
     """
 
     request: bytes
@@ -230,6 +230,7 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     spans: bytes
     receipt: bytes
     safety: str
+    client_rtt_us: int = -1
     retries: int = 0
     trace: Trace | None = None
 

@@ -20,6 +20,8 @@ SERVER_TIMING = b"server-timing"
 OK = 200
 ABSENT_US = -1
 SERVED = "served"
+# Whose line the round-trip time is of.
+CLIENT, PROXY = "client", "proxy"
 USAGE_WORDS = {"engine": "reported by the engine", "estimate": "estimated"}
 
 
@@ -59,9 +61,15 @@ def make_record(trip: Trip, miss: Miss | None) -> RequestRecord:
         spans=call.spans.to_bytes(),
         receipt=_receipt(trip, usage, miss),
         safety=trip.task.verdict,
+        client_rtt_us=ABSENT_US if _is_proxied(trip) else call.round_trip.us,
         retries=len(trip.attempts),
         trace=call.trace if call.trace and call.trace.is_recorded else None,
     )
+
+
+def _is_proxied(trip: Trip) -> bool:
+    """Whether the connection is that of a proxy that the operator named."""
+    return trip.call.peer in trip.world.trusted_proxies
 
 
 def _reuse(placement: Placement | None) -> tuple[int, int]:
@@ -95,9 +103,18 @@ def _receipt(trip: Trip, usage: Usage, miss: Miss | None) -> bytes:
         told["miss"] = miss
     if trip.call.trace is not None:
         told["trace"] = trip.call.trace.trace.hex()
+    told |= _of_client(trip)
+    return msgspec.json.encode(told) if told else b""
+
+
+def _of_client(trip: Trip) -> dict[str, object]:
+    """How long its line is, and what it did before the call."""
+    told: dict[str, object] = {}
+    if (rtt_us := trip.call.round_trip.us) >= 0:
+        told["line"] = {"rtt_us": rtt_us, "of": PROXY if _is_proxied(trip) else CLIENT}
     if (timing := trip.call.header(SERVER_TIMING)) and (before := read_server_timing(timing)):
         told["before"] = before
-    return msgspec.json.encode(told) if told else b""
+    return told
 
 
 def find_miss(trip: Trip) -> Miss | None:

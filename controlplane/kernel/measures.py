@@ -21,8 +21,10 @@ PHASES = {
 # The wait for a node with room, in the gateway.
 GATEWAY_WAIT = "s4_route.saturation"
 # Measured on each request, and read out of no span. `unattributed` is time in none of the stages,
-# `overhead` the time outside inference.
-WHOLE = ("total", "ttft", "inter_token", "tokens_per_s", "overhead", "unattributed")
+# `overhead` the time outside inference, and `client_rtt` is no time of the request at all: how long
+# its client's connection takes to carry something there and back.
+CLIENT_RTT = "client_rtt"
+WHOLE = ("total", "ttft", "inter_token", "tokens_per_s", "overhead", "unattributed", CLIENT_RTT)
 OWN_MEASURES = WHOLE[:3]
 # Kept by model and route, pool, region, prompt length and status; layers are kept by model alone.
 HEADLINES = (*WHOLE, *STAGE_NAMES, *PHASES.values(), GATEWAY_WAIT)

@@ -48,6 +48,7 @@ from frontend.filters import (
     request_filter,
 )
 from frontend.ledger_lines import account_names, ledger_lines
+from frontend.line import read_line
 from frontend.miss import read_miss
 from frontend.ranges import RELATIVE, TimeRange, range_from
 from frontend.receipt import read_receipt
@@ -217,13 +218,17 @@ def request_detail(request: HttpRequest, viewer: Viewer, request_id: uuid.UUID) 
     names = payer_names(viewer, record)
     lines = ledger_lines(transfers, **names)
     label = key_label(labels, record.key)
-    waterfall = make_waterfall(unpack_spans(bytes(record.spans)), record.total_us, record.ttft_us)
+    document = read_document(bytes(record.receipt))
+    line = read_line(document)
+    times = unpack_spans(bytes(record.spans))
+    waterfall = make_waterfall(times, record.total_us, record.ttft_us, line.rtt_us)
     context = {
         "viewer": viewer,
         "here": "requests",
         "row": RequestRow(record, label),
         "record": record,
         "waterfall": waterfall,
+        "line": line,
         "queue_us": waterfall.find("s5_infer.queue"),
         "prefill_us": waterfall.find("s5_infer.prefill"),
         "decode_us": waterfall.find("s5_infer.decode"),
@@ -239,7 +244,7 @@ def request_detail(request: HttpRequest, viewer: Viewer, request_id: uuid.UUID) 
                 lines=transfers,
                 reversals=reversals,
                 price=_price(transfers),
-                receipt=read_document(bytes(record.receipt)),
+                receipt=document,
                 refused=find_refused(viewer, record, bytes(record.receipt)),
                 budget=budget_words(viewer, record, bytes(record.receipt)),
             )

@@ -63,6 +63,7 @@ def requests(draw: st.DrawFn) -> RequestRecord:
         total_us=draw(st.one_of(TIMES, st.integers(-1, 2**50))),
         ttft_us=draw(st.one_of(st.just(-1), TIMES)),
         inter_token_us=draw(GAPS),
+        client_rtt_us=draw(st.one_of(st.just(-1), TIMES)),
         retries=draw(st.integers(0, 2)),
         spans=pack_spans(starts, times),
     )
@@ -82,6 +83,8 @@ def values(record: RequestRecord) -> Iterator[tuple[str, int]]:
     yield "unattributed", max(0, total - sum(times[name] for name in STAGE_NAMES))
     if record.ttft_us >= 0:
         yield "ttft", record.ttft_us
+    if record.client_rtt_us >= 0:
+        yield "client_rtt", record.client_rtt_us
     yield from (("inter_token", us) for us in gaps)
     if sum(gaps) > 0 and record.output_tokens > 1:
         yield "tokens_per_s", (record.output_tokens - 1) * 10**9 // sum(gaps)

@@ -106,7 +106,8 @@ class Processes:
         environment = {**os.environ, "SLUICE_ROLE": "all", "SLUICE_LOG_FORMAT": "plain"}
         self._spawn(
             ["uvicorn", "controlplane.asgi:application", "--host", "127.0.0.1", "--port",
-             str(self.port), "--http", "httptools", "--ws", "websockets-sansio"],
+             str(self.port), "--http", "controlplane.bridge.connection:SocketProtocol", "--ws",
+             "websockets-sansio"],
             environment,
             "web.log",
         )  # fmt: skip

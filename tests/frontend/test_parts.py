@@ -84,17 +84,16 @@ def test_a_receipt_is_told_as_a_sentence_and_rows() -> None:
     assert candidates.rows == [["n1", "1.500"], ["n2", "2"]]
 
 
-@pytest.mark.parametrize(
-    "data", [b'{"why":7,"candidates":3,"steps":[1],"queue":[],"index":[1]}', b"{}"]
-)
-def test_a_receipt_of_another_shape_is_read_as_far_as_it_goes(data: bytes) -> None:
-    receipt = read_receipt(data)
+def test_a_receipt_of_another_shape_is_read_as_far_as_it_goes() -> None:
+    receipt = read_receipt(b'{"why":7,"candidates":3,"steps":[1],"queue":[],"index":[1]}')
     assert receipt is not None
     assert receipt.tables == []
 
 
-@pytest.mark.parametrize("data", [b"", b"[", b"[]", b'"x"', b"\xff"])
-def test_a_receipt_that_cannot_be_read_is_none(data: bytes) -> None:
+@pytest.mark.parametrize(
+    "data", [b"", b"[", b"[]", b'"x"', b"\xff", b"{}", b'{"line":{"rtt_us":7,"of":"client"}}']
+)
+def test_a_receipt_that_tells_nothing_or_cannot_be_read_is_none(data: bytes) -> None:
     assert read_receipt(data) is None
 
 

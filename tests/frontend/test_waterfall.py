@@ -3,6 +3,7 @@
 import pytest
 
 from controlplane.kernel.spans import ABSENT, INDEX, SPANS
+from frontend.line import read_line
 from frontend.waterfall import WIDTH_LEAST, Waterfall, make_waterfall
 
 TOTAL_US = 1_000
@@ -50,3 +51,25 @@ def test_what_did_not_run_has_no_time() -> None:
 def test_rows_of_an_older_table_are_shown_as_far_as_they_go() -> None:
     assert len(make_waterfall([(0, 5)], TOTAL_US, -1).bars) == len(SPANS)
     assert make_waterfall([(0, 5)], TOTAL_US, -1).first_token_at is None
+
+
+def test_a_round_trip_is_drawn_from_arrival_within_the_drawing_and_adds_to_nothing() -> None:
+    pairs = [(0, TOTAL_US)]
+    without = make_waterfall(pairs, TOTAL_US, -1)
+    assert (without.line.start_us, without.line.duration_us) == (None, None)
+    short, long = (
+        make_waterfall(pairs, TOTAL_US, -1, rtt) for rtt in (TOTAL_US // 2, 9 * TOTAL_US)
+    )
+    assert (short.line.left, short.line.width) == (0, 50)
+    assert (long.line.left, long.line.width, long.line.duration_us) == (0, 100, 9 * TOTAL_US)
+    assert without.bars == short.bars == long.bars
+    assert without.unattributed_us == long.unattributed_us
+
+
+def test_a_line_says_whose_it_is_and_what_nobody_told_is_not_known() -> None:
+    own = read_line({"line": {"rtt_us": 42, "of": "client"}})
+    assert (own.rtt_us, own.whose) == (42, "the client")
+    proxied = read_line({"line": {"rtt_us": 42, "of": "proxy"}})
+    assert (proxied.rtt_us, proxied.whose) == (42, "the proxy")
+    for odd in ({}, {"line": 3}, {"line": {"rtt_us": 0, "of": "client"}}):
+        assert read_line(odd).rtt_us is None

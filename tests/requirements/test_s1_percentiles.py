@@ -53,7 +53,13 @@ def test_every_stage_and_the_clients_times_have_three_percentiles(product: Produ
             told = [cells[f"{stage}.{percent}"][1] != "–" for percent in PERCENTILES]
             assert told == [count > 0] * 3
         assert [cells[f"ttft.{percent}"][1] != "–" for percent in PERCENTILES] == [count > 0] * 3
-    # Queue, model and network are told apart for each request.
+    # Queue, model, network and the client's line are told apart for each request.
     page = client.get(f"/requests/{answers[0].request}").content.decode()
     for words in ("Network to the node and back", "Node: queue", "Node: prefill", "Node: decode"):
         assert re.search(rf"<dt>{words}</dt><dd>[\d.,]+ (ms|s)", page), words
+    assert re.search(r"<dt>Client&#x27;s line, round trip</dt><dd>[\d.]+ ms", page)
+    # Each connection's own round trip, which is no time of the request, beside the total.
+    page = client.get("/latency?range=15m").content.decode()
+    line = page[page.index('data-cell="client_rtt.p50"') :]
+    assert re.match(r"[^>]*>[\d.]+<", line)
+    assert re.search(rf'data-label="n">{REQUESTS}<', line)

@@ -106,7 +106,7 @@ async def running_gateway(under_test: GatewayUnderTest) -> AsyncIterator[httpx2.
     """Serve it on loopback; the client carries the key."""
     config = uvicorn.Config(
         under_test,
-        http="httptools",
+        http="controlplane.bridge.connection:SocketProtocol",
         ws="websockets-sansio",
         ws_max_size=FRAME_BYTES_MAX + 1024,
         ws_per_message_deflate=False,

@@ -41,5 +41,6 @@ def make_record(**changes: Any) -> RequestRecord:
         "spans": pack_spans(range(len(SPANS)), range(100, 100 + len(SPANS))),
         "receipt": b'{"node":"node-1"}',
         "safety": "",
+        "client_rtt_us": 700,
     }
     return RequestRecord(**{**fields, **changes})

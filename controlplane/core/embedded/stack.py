@@ -35,7 +35,7 @@ def gateway(host: str, port: int, *, role: str = "all", name: str = "gateway") -
         "--host": host,
         "--port": str(port),
         "--loop": "uvloop",
-        "--http": "httptools",
+        "--http": "controlplane.bridge.connection:SocketProtocol",
         "--ws": "websockets-sansio",
         "--ws-max-size": str(FRAME_BYTES_MAX),
         "--ws-per-message-deflate": "false",

@@ -1,0 +1,53 @@
+"""The round-trip time to the client, which the kernel keeps of its connection.
+
+Linux smooths it over the life of a connection and tells it in `TCP_INFO`. Other kernels and Unix
+sockets tell none, and behind a proxy it is the proxy's.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+# Where the server's protocol puts the socket into a scope; see `bridge/connection.py`.
+EXTENSION = "sluice.connection"
+UNKNOWN_US = -1
+# `tcpi_rtt` of `struct tcp_info` in linux/tcp.h, microseconds: after eight bytes and 15 integers.
+_RTT = struct.Struct("=68xI")
+_TCP_INFO: int | None = getattr(socket, "TCP_INFO", None)
+
+
+class Socket(Protocol):
+    """What is asked of a transport's socket."""
+
+    def getsockopt(self, level: int, option: int, size: int, /) -> bytes:
+        """As of the standard library; raises OSError or ValueError once it is closed."""
+
+
+class RoundTrip:
+    """That of one request's connection: `us` is what was read last, or `UNKNOWN_US`."""
+
+    __slots__ = ("_socket", "us")
+
+    def __init__(self, connection: Socket | None = None) -> None:
+        self.us = UNKNOWN_US
+        self._socket = connection
+
+    def look(self) -> None:
+        """Read it now, for two microseconds; of a connection that is closed the last one stays."""
+        if self._socket is None or _TCP_INFO is None:
+            return
+        try:
+            told = self._socket.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _RTT.size)
+        except (OSError, ValueError):
+            return
+        # A kernel that has not measured yet says zero, and none says less than it was asked for.
+        if len(told) == _RTT.size and (us := _RTT.unpack(told)[0]):
+            self.us = us
+
+
+def round_trip_of(scope: Mapping[str, Any]) -> RoundTrip:
+    """Of an ASGI request; it is never known where the server shows no socket."""
+    return RoundTrip(scope.get("extensions", {}).get(EXTENSION, {}).get("socket"))
