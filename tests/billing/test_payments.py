@@ -104,29 +104,32 @@ def test_an_invoice_is_paid(cast: Cast) -> None:
     assert paid in booked()
 
 
+# Good for five minutes, and a run takes longer: `now` is when the test runs.
 FORGED = {
     "no header": "",
     "no signature": "t=1",
     "no time": "v1=" + "0" * 64,
     "two times": "t=1,t=2,v1=" + "0" * 64,
     "a time that is no number": "t=now,v1=" + "0" * 64,
-    "a wrong signature": f"t={int(time.time())},v1=" + "0" * 64,
-    "an empty signature": f"t={int(time.time())},v1=",
-    "letters beyond ASCII": f"t={int(time.time())},v1=é",
-    "another scheme": f"t={int(time.time())},v0=" + "0" * 64,
-    "too many signatures": f"t={int(time.time())}" + (",v1=" + "0" * 64) * 17,
+    "a wrong signature": "t={now},v1=" + "0" * 64,
+    "an empty signature": "t={now},v1=",
+    "letters beyond ASCII": "t={now},v1=é",
+    "another scheme": "t={now},v0=" + "0" * 64,
+    "too many signatures": "t={now}" + (",v1=" + "0" * 64) * 17,
     "too long": "t=1," + "v1=0," * 1_000,
 }
 
 
 @pytest.mark.parametrize("header", FORGED.values(), ids=FORGED)
 def test_a_forged_event_changes_nothing(order: PaymentOrder, header: str) -> None:
-    assert send(session_event(order), header).status_code == 400
+    now = str(int(time.time()))
+    assert send(session_event(order), header.replace("{now}", now)).status_code == 400
     assert booked() == []
 
 
+# Five minutes are allowed, to either side; the server looks at its clock somewhat later.
 @pytest.mark.parametrize(
-    ("secret", "age_s"), [("another-secret", 0), ("", 0), (SECRET, 301), (SECRET, -301)]
+    ("secret", "age_s"), [("another-secret", 0), ("", 0), (SECRET, 301), (SECRET, -360)]
 )
 def test_another_secret_or_time_changes_nothing(
     order: PaymentOrder, secret: str, age_s: int
