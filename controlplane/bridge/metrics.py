@@ -81,6 +81,12 @@ def metrics_page(world: World, recorder: PostgresRecorder, own: Iterable[Figure]
         " reached",
         recorder.dropped_series + totals.folded,
     )
+    page.one(
+        "sluice_dropped_objective_counts_total",
+        "counter",
+        "Counts for objectives that had no room or were refused",
+        recorder.objectives.dropped,
+    )
     return page
 
 

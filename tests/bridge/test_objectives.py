@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from controlplane.bridge import objectives as module
+from controlplane.bridge.metrics import metrics_page
 from controlplane.bridge.objectives import ObjectiveCounts
 from controlplane.bridge.recorder import PostgresRecorder
 from controlplane.core.audit import OPERATOR
 from controlplane.kernel.objectives import Objective
 from controlplane.slos.models import EVERYONE
 from controlplane.slos.services import objective_create
+from tests.support.gateway import GatewayUnderTest
 from tests.support.money import ORG_A, ORG_C, dsn, rows
 from tests.support.objectives import draft
 from tests.support.orm import orm
@@ -69,9 +71,11 @@ def test_a_lost_call_is_repeated_whole() -> None:
     assert not counts.dirty
 
 
-def test_counts_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_have_a_bound_and_what_is_beyond_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "COUNTS_MAX", 2)
-    counts = ObjectiveCounts()
-    counts.configure([known(id=str(number) * 32) for number in range(1, 5)])
-    counts.count(make_record())
-    assert counts.dropped == 2
+    recorder = PostgresRecorder("")
+    recorder.objectives.configure([known(id=str(number) * 32) for number in range(1, 5)])
+    recorder.objectives.count(make_record())
+    assert recorder.objectives.dropped == 2
+    told = metrics_page(GatewayUnderTest().world, recorder, ()).to_bytes().decode()
+    assert "\nsluice_dropped_objective_counts_total 2\n" in told
