@@ -73,8 +73,12 @@ def post(address: str, body: bytes, headers: dict[str, str]) -> None:
         connection.request("POST", path, body, {"Content-Type": "application/json", **headers})
         answer = connection.getresponse()
         answer.read(ANSWER_BYTES_MAX)
-    # A path that is not ASCII is a ValueError.
-    except (OSError, ValueError, http.client.HTTPException) as error:
+    except OSError as error:
+        raise NotDelivered(f"no answer: {error}") from error
+    # A path that is not ASCII; the error's words would tell of it.
+    except (ValueError, http.client.InvalidURL):
+        raise NotDelivered("the address cannot be sent to") from None
+    except http.client.HTTPException as error:
         raise NotDelivered(f"no answer: {error}") from error
     finally:
         bound.cancel()

@@ -1,6 +1,6 @@
 """Messages about alerts: queued with the alert's change, sent afterwards, tried again with bounds.
 
-One message per alert, event and address, which a constraint sees to.
+One message per alert, event and channel or owner, which constraints see to.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from django.utils import timezone
 
 from controlplane.core.mail import mail_send
 from controlplane.core.scope import organization_scope
+from controlplane.core.seal import BrokenSeal
 from controlplane.kernel.burn import ABSENT, MILLION
 from controlplane.kernel.clock import wall_s
+from controlplane.slos.addresses import EMAIL, address_digest, address_of
 from controlplane.slos.channels import (
     SIGNATURE,
     SLACK,
@@ -30,7 +32,7 @@ from controlplane.slos.models import ADDRESS_CHARS_MAX, Alert, Channel, Delivery
 from controlplane.slos.runbooks import ABSENT_RUNBOOK, runbook_path
 from controlplane.slos.standings import FIRING
 
-EMAIL = "email"
+RESEALED = "the address was sealed under another key: remove the channel and add it again"
 ATTEMPTS_MAX = 8
 RETRY_FIRST = timedelta(seconds=15)
 # 15 s, 30 s … 16 min: about half an hour in all.
@@ -45,19 +47,18 @@ log = structlog.get_logger(__name__)
 def messages_queue(alert: Alert, event: str, now: datetime) -> None:
     """Queue one message for each channel and for the owner; part of the alert's transaction."""
     channels = Channel.objects.filter(organization=alert.organization)
-    wanted: list[tuple[str, str, Channel | None]] = [
-        (one.kind, one.address, one) for one in channels
-    ]
+    wanted: list[tuple[str, str, Channel | None]] = [(one.kind, "", one) for one in channels]
     owner = alert.objective.email
-    if owner and (EMAIL, owner) not in {(kind, address) for kind, address, _ in wanted}:
+    told = {bytes(one.digest) for one in channels}
+    if owner and address_digest(alert.organization, EMAIL, owner) not in told:
         wanted.append((EMAIL, owner, None))
     for kind, address, channel in wanted:
         Delivery.objects.get_or_create(
             alert=alert,
             event=event,
-            kind=kind,
+            channel=channel,
             address=address,
-            defaults={"organization": alert.organization, "channel": channel, "due_at": now},
+            defaults={"organization": alert.organization, "kind": kind, "due_at": now},
         )
 
 
@@ -97,7 +98,11 @@ def _claim(organization: uuid.UUID, delivery_id: uuid.UUID) -> Delivery | None:
     now = timezone.now()
     with organization_scope([organization]):
         rows = Delivery.objects.filter(id=delivery_id, sent_at=None, due_at__lte=now)
-        found = rows.select_related("alert__objective").select_for_update(of=("self",)).first()
+        found = (
+            rows.select_related("alert__objective", "channel")
+            .select_for_update(of=("self",))
+            .first()
+        )
         if found is None:
             return None
         found.attempts += 1
@@ -108,20 +113,29 @@ def _claim(organization: uuid.UUID, delivery_id: uuid.UUID) -> Delivery | None:
 
 
 def _deliver(delivery: Delivery) -> None:
-    alert, event = delivery.alert, delivery.event
+    alert, event, address = delivery.alert, delivery.event, address_to(delivery)
     if delivery.kind == EMAIL:
-        if not mail_send(
-            to=[delivery.address], subject=subject(alert, event), text=words(alert, event)
-        ):
+        if not mail_send(to=[address], subject=subject(alert, event), text=words(alert, event)):
             raise NotDelivered("no mail server took it")
         return
     if delivery.kind == SLACK:
         body = msgspec.json.encode({"text": f"*{subject(alert, event)}*\n{words(alert, event)}"})
-        post(delivery.address, body, {})
+        post(address, body, {})
         return
     body = msgspec.json.encode(payload(alert, event, delivery.id))
     secret = signing_secret(delivery.channel_id or delivery.id)
-    post(delivery.address, body, {SIGNATURE: signature(secret, body, int(wall_s()))})
+    post(address, body, {SIGNATURE: signature(secret, body, int(wall_s()))})
+
+
+def address_to(delivery: Delivery) -> str:
+    """Where it goes; raises NotDelivered where the address cannot be opened."""
+    channel = delivery.channel
+    if channel is None:
+        return delivery.address
+    try:
+        return address_of(channel.id, channel.organization, bytes(channel.sealed))
+    except BrokenSeal:
+        raise NotDelivered(RESEALED) from None
 
 
 def subject(alert: Alert, event: str) -> str:

@@ -166,18 +166,21 @@ class Hold(BaseModel):
 
 
 class Channel(BaseModel):
-    """Where alerts of an organization are told: `kind` is webhook, slack or email."""
+    """Where alerts of an organization are told: `kind` is webhook, slack or email.
+
+    The address is kept as `addresses.Kept` has it.
+    """
 
     organization = models.UUIDField()
     kind = models.CharField(max_length=7)
-    address = models.CharField(max_length=ADDRESS_CHARS_MAX)
+    sealed = models.BinaryField()
+    digest = models.BinaryField()
+    shown = models.CharField(max_length=ADDRESS_CHARS_MAX)
 
     class Meta:
         db_table = "slo_channels"
         constraints = [
-            models.UniqueConstraint(
-                fields=["organization", "kind", "address"], name="channel_once"
-            ),
+            models.UniqueConstraint(fields=["organization", "kind", "digest"], name="channel_once"),
             models.CheckConstraint(
                 condition=models.Q(kind__in=["webhook", "slack", "email"]),
                 name="channel_kind_known",
@@ -189,8 +192,9 @@ class Channel(BaseModel):
 
 
 class Delivery(BaseModel):
-    """One message about an alert to one address; `event` is firing or recovered.
+    """One message about an alert to one channel, or to its owner's `address` where there is none.
 
+    `event` is firing or recovered.
     It is tried until `sent_at`, or until `attempts` reach their bound; `error` is the last one's.
     """
 
@@ -201,7 +205,7 @@ class Delivery(BaseModel):
     )
     event = models.CharField(max_length=9)
     kind = models.CharField(max_length=7)
-    address = models.CharField(max_length=ADDRESS_CHARS_MAX)
+    address = models.CharField(max_length=ADDRESS_CHARS_MAX, default="", blank=True)
     attempts = models.PositiveSmallIntegerField(default=0)
     due_at = models.DateTimeField()
     sent_at = models.DateTimeField(null=True, blank=True)
@@ -211,7 +215,12 @@ class Delivery(BaseModel):
         db_table = "slo_deliveries"
         constraints = [
             models.UniqueConstraint(
-                fields=["alert", "event", "kind", "address"], name="delivery_once"
+                fields=["alert", "event", "channel"], name="delivery_once_by_channel"
+            ),
+            models.UniqueConstraint(
+                fields=["alert", "event", "address"],
+                condition=models.Q(channel=None),
+                name="delivery_once_to_owner",
             ),
         ]
         indexes = [

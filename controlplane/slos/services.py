@@ -14,6 +14,7 @@ from controlplane.core.audit import Actor, Facts, audit_record
 from controlplane.core.permissions import Action
 from controlplane.kernel.spans import STAGES
 from controlplane.slos.access import changing
+from controlplane.slos.addresses import EMAIL, address_kept
 from controlplane.slos.changes import change_words
 from controlplane.slos.channels import address_check
 from controlplane.slos.checks import Complaints, ObjectiveDraft, draft_check, owner_check, rules_of
@@ -31,7 +32,6 @@ from controlplane.tenants.models import Project
 
 OBJECTIVES_MAX = 50
 CHANNELS_MAX = 10
-EMAIL = "email"
 # A change of one of these makes other requests count, or count otherwise: a new version.
 COUNTED_BY = ("threshold", "route", "model", "project", "prompt_bucket")
 STAGE_NAMES = tuple(name for name, _, _ in STAGES)
@@ -92,8 +92,11 @@ def channel_add(*, actor: Actor, organization: uuid.UUID, kind: str, address: st
         if Channel.objects.filter(organization=organization).count() >= CHANNELS_MAX:
             raise ValidationError({"address": f"At most {CHANNELS_MAX} channels; remove one."})
         try:
+            made = Channel(organization=organization, kind=kind)
+            kept = address_kept(made.id, organization, kind, address)
+            made.sealed, made.digest, made.shown = kept
             with transaction.atomic():
-                made = Channel.objects.create(organization=organization, kind=kind, address=address)
+                made.save(force_insert=True)
         except IntegrityError as error:
             raise ValidationError({"address": "It is told already."}) from error
         audit_record(

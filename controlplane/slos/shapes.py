@@ -159,7 +159,7 @@ class ObjectivesJson(TypedDict):
 
 
 class ChannelJson(TypedDict):
-    """Where alerts are told; `secret` signs what a webhook gets."""
+    """Where alerts are told; of an address only host and end, and `secret` signs what it gets."""
 
     id: str
     object: str
@@ -269,7 +269,7 @@ def channel_json(channel: Channel, *, secret: bool = False) -> ChannelJson:
         "id": str(channel.id),
         "object": "slo_channel",
         "kind": channel.kind,
-        "address": channel.address,
+        "address": channel.shown,
         "secret": signing_secret(channel.id) if signs else None,
     }
 
