@@ -141,18 +141,18 @@ def _latencies(page: Exposition, sums: Sums) -> None:
         ("sluice_overhead_seconds", "Total time less that of inference", "", (OVERHEAD,)),
         ("sluice_unattributed_seconds", "Time in none of the stages", "", (UNATTRIBUTED,)),
         ("sluice_inter_token_seconds", "Time between two deliveries of tokens", "", (INTER_TOKEN,)),
-    )
-    for name, text, label, measures in kinds:
-        family = page.family(name, "histogram", text)
-        for measure in measures:
-            for model, latency in sorted(
-                (key[1], value) for key, value in sums.latencies.items() if key[0] == measure
         (
             "sluice_client_round_trip_seconds",
             "Round trip on the connection of a client, where no proxy is between; in no stage",
             "",
             (CLIENT_RTT,),
         ),
+    )
+    for name, text, label, measures in kinds:
+        family = page.family(name, "histogram", text)
+        for measure in measures:
+            for model, latency in sorted(
+                (key[1], value) for key, value in sums.latencies.items() if key[0] == measure
             ):
                 labels = {label: measure, "model": model} if label else {"model": model}
                 total_s = latency.total_us / US_PER_S
