@@ -63,12 +63,14 @@ def spans_of(record: RequestRecord, resource: Resource) -> Iterator[ReadableSpan
     if trace is None:
         return
     began_ns = record.started_us * NS_PER_US
-    parent = _context(trace, trace.parent, is_remote=True) if trace.parent else None
+    # It was read at the door: the library has no reason to write a line about it.
+    state = TraceState.from_header([trace.state]) if trace.state else TraceState()
+    parent = _context(trace, trace.parent, state, is_remote=True) if trace.parent else None
     operation = OPERATIONS.get(record.operation, record.operation)
     attributes = _attributes(record)
     yield ReadableSpan(
         name=f"{operation} {attributes['gen_ai.request.model']}".strip() or "request",
-        context=_context(trace, trace.span),
+        context=_context(trace, trace.span, state),
         parent=parent,
         resource=resource,
         attributes=attributes,
@@ -86,8 +88,8 @@ def spans_of(record: RequestRecord, resource: Resource) -> Iterator[ReadableSpan
         start_ns = began_ns + start_us * NS_PER_US
         yield ReadableSpan(
             name=span.name,
-            context=_context(trace, child_span(trace.span, place)),
-            parent=_context(trace, above),
+            context=_context(trace, child_span(trace.span, place), state),
+            parent=_context(trace, above, state),
             resource=resource,
             attributes={"sluice.stage": span.stage, "sluice.remote": span.remote},
             kind=SpanKind.INTERNAL,
@@ -97,13 +99,15 @@ def spans_of(record: RequestRecord, resource: Resource) -> Iterator[ReadableSpan
         )
 
 
-def _context(trace: Trace, span: bytes, *, is_remote: bool = False) -> SpanContext:
+def _context(
+    trace: Trace, span: bytes, state: TraceState, *, is_remote: bool = False
+) -> SpanContext:
     return SpanContext(
         trace_id=int.from_bytes(trace.trace, "big"),
         span_id=int.from_bytes(span, "big"),
         is_remote=is_remote,
         trace_flags=TraceFlags(TraceFlags.SAMPLED),
-        trace_state=TraceState.from_header([trace.state]) if trace.state else TraceState(),
+        trace_state=state,
     )
 
 

@@ -12,11 +12,17 @@ import msgspec
 
 SPAN_BYTES = 8
 STATE_CHARS_MAX = 512
+STATE_MEMBERS_MAX = 32
 _SAMPLED = 1
 # Of a trace id, what is random in all versions of the standard, and in our request ids.
 _RANDOM_BYTES = 7
 _RANDOM_ALL = 1 << 8 * _RANDOM_BYTES
 _PARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+# A list-member of `tracestate`: whose it is, and what that system wrote.
+_MEMBER = re.compile(
+    r"(?P<key>[a-z][a-z0-9_*/-]{0,255}|[a-z0-9][a-z0-9_*/-]{0,240}@[a-z][a-z0-9_*/-]{0,13})"
+    r"=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]"
+)
 
 
 class Trace(msgspec.Struct, frozen=True):
@@ -66,10 +72,17 @@ def read_parent(header: str) -> Caller | None:
 
 
 def read_state(header: str | None) -> str:
-    """A `tracestate` that may be passed on; empty where there is none or it is too long."""
+    """A `tracestate` that may be passed on; empty where it is none, or longer than we carry.
+
+    The standard has what cannot be read dropped as a whole, without a word: it is somebody else's.
+    """
     state = (header or "").strip()
-    plain = state.isascii() and state.isprintable()
-    return state if plain and len(state) <= STATE_CHARS_MAX else ""
+    if not state or len(state) > STATE_CHARS_MAX:
+        return ""
+    members = [member.strip(" \t") for member in state.split(",")]
+    read = [_MEMBER.fullmatch(member) for member in members if member]
+    keys = {found["key"] for found in read if found is not None}
+    return state if 0 < len(read) == len(keys) <= STATE_MEMBERS_MAX else ""
 
 
 def begins_sampled(trace: bytes, ratio: float) -> bool:

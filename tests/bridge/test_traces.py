@@ -6,16 +6,19 @@ import os
 import threading
 from collections.abc import Sequence
 
+import pytest
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.trace.status import StatusCode
 
 from controlplane.bridge.otlp import make_export, spans_of
 from controlplane.bridge.traces import BATCH_MAX, QUEUE_MAX, TraceQueue
 from controlplane.gateway.ports import RequestRecord
-from controlplane.kernel.tracing import Trace
+from controlplane.kernel.tracing import Trace, read_state
 from tests.support.collector import running_collector
 from tests.support.fleet import until
 from tests.support.records import make_record
+
+NOBODY = Resource({})
 
 
 def traced(**changes: object) -> RequestRecord:
@@ -81,6 +84,35 @@ async def test_what_a_collector_does_not_take_is_counted() -> None:
         await until(lambda: queue.exported == 1)
         await queue.close()
         assert collector.spans
+
+
+def with_state(state: str) -> RequestRecord:
+    """A request whose caller sent this `tracestate`, as far as it was taken."""
+    trace = Trace(os.urandom(16), os.urandom(8), os.urandom(8), sampled=True, state=state)
+    return make_record(trace=trace)
+
+
+def lines_of_the_library(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.message for one in caplog.records if one.name.startswith("opentelemetry")]
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["a=1,b@c=x y", "a", "A=1", "a=ä", "a=1,a=2", "a=1=2", ",".join(f"k{n}=1" for n in range(40))],
+)
+def test_no_state_of_a_caller_makes_a_line_in_the_log(
+    caplog: pytest.LogCaptureFixture, header: str
+) -> None:
+    state = read_state(header)
+    assert [span.context.trace_state.to_header() for span in spans_of(with_state(state), NOBODY)]
+    assert not lines_of_the_library(caplog)
+
+
+def test_the_library_does_write_a_line_of_a_state_that_is_none(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert list(spans_of(with_state("a"), NOBODY))
+    assert lines_of_the_library(caplog)
 
 
 def test_a_failed_request_says_why() -> None:

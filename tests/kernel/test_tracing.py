@@ -50,7 +50,33 @@ def test_what_is_none_counts_as_none(header: str) -> None:
 
 def test_state_is_passed_on_within_its_bounds() -> None:
     assert read_state(" a=1,b=2 ") == "a=1,b=2"
-    assert read_state(None) == read_state("a" * 513) == read_state("a=\r\nb") == ""
+    assert read_state("shop@eu=x y,, 1a@b=!") == "shop@eu=x y,, 1a@b=!"
+    assert read_state(",".join(f"k{each}=1" for each in range(32))) != ""
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        None,
+        "",
+        ",",
+        "a" * 513,
+        "a=" + "x" * 511,
+        "a=\r\nb",
+        "a",
+        "a=",
+        "A=1",
+        "=1",
+        "a=1,=b",
+        "a=1=2",
+        "a=ä",
+        "a=1,b",
+        "a=1,a=2",
+        ",".join(f"k{each}=1" for each in range(33)),
+    ],
+)
+def test_a_state_that_cannot_be_read_is_dropped_whole(header: str | None) -> None:
+    assert read_state(header) == ""
 
 
 def test_the_share_of_traces_that_begin_sampled_is_the_one_asked_for() -> None:
