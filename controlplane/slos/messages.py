@@ -29,7 +29,7 @@ from controlplane.slos.channels import (
     signing_secret,
 )
 from controlplane.slos.models import ADDRESS_CHARS_MAX, Alert, Channel, Delivery
-from controlplane.slos.runbooks import ABSENT_RUNBOOK, runbook_path
+from controlplane.slos.runbooks import ABSENT_RUNBOOK, runbook_url
 from controlplane.slos.standings import FIRING
 
 RESEALED = "the address was sealed under another key: remove the channel and add it again"
@@ -162,7 +162,7 @@ def words(alert: Alert, event: str) -> str:
         lines.append(f"recovered {alert.recovered_at:%Y-%m-%d %H:%M:%S} UTC")
     lines += [f"done by itself: {act}" for act in alert.acts]
     lines.append(f"owner: {objective.team} {objective.email}".strip())
-    lines.append(f"runbook: {runbook_path(_runbook(alert))}")
+    lines.append(f"runbook: {runbook_url(_runbook(alert))}")
     return "\n".join(lines)
 
 
@@ -188,7 +188,7 @@ def payload(alert: Alert, event: str, delivery_id: uuid.UUID) -> dict[str, Any]:
             "version": objective.version,
         },
         "owner": {"team": objective.team, "email": objective.email},
-        "runbook": runbook_path(_runbook(alert)),
+        "runbook": runbook_url(_runbook(alert)),
     }
 
 

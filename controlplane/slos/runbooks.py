@@ -32,6 +32,12 @@ def runbook_of(indicator: str) -> str:
     return indicator.removeprefix(STAGE).replace("_", "-")
 
 
+def runbook_url(runbook: str) -> str:
+    """The same for who reads it elsewhere than on a page; the path alone without `PAGES_URL`."""
+    path = runbook_path(runbook)
+    return f"{settings.PAGES_URL}{path}" if path.startswith("/") else path
+
+
 def runbook_path(runbook: str) -> str:
     """Where a link leads: a shipped runbook's page, or the address itself."""
     return f"/runbooks/{runbook}" if runbook in runbook_slugs() else runbook

@@ -175,6 +175,7 @@ def hooks(monkeypatch: MonkeyPatch) -> Iterator[Receiver]:
     with receiver() as server:
         monkeypatch.setattr(settings, "WEBHOOKS_PRIVATE", True)
         monkeypatch.setattr(settings, "EMAIL_HOST", "mail.example.org")
+        monkeypatch.setattr(settings, "PAGES_URL", "https://sluice.example.org")
         yield server
 
 
@@ -201,13 +202,15 @@ def test_each_channel_is_told_once_signed_and_tried_again(
     assert (body["event"], body["severity"], body["rule"]) == (
         "alert.firing", "page", "page_quick",
     )  # fmt: skip
-    assert (body["owner"]["team"], body["runbook"]) == ("platform", "/runbooks/availability")
+    runbook = "https://sluice.example.org/runbooks/availability"
+    assert (body["owner"]["team"], body["runbook"]) == ("platform", runbook)
     stamp, _, made = signed.headers["Sluice-Signature"].partition(",v1=")
     secret = channels.signing_secret(webhook.id).encode()
     expected = hmac.new(secret, stamp[2:].encode() + b"." + signed.body, sha256).hexdigest()
     assert made == expected
     text = msgspec.json.decode(by_kind[b""].body)["text"]
     assert "Objective answers: in danger now" in text and "kept out" in text
+    assert f"runbook: {runbook}" in text
     assert [(one.subject, one.bcc) for one in mail.outbox] == [
         ("Objective answers: in danger now", ["platform@example.org"])
     ]
