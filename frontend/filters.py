@@ -6,6 +6,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from urllib.parse import urlencode
 
 from controlplane.kernel.money import nano_from_usd
@@ -26,11 +27,14 @@ STREAMS = (("", "any"), ("yes", "streamed"), ("no", "not streamed"))
 # What comes first in the list, and the column that this goes by.
 SORTS = (("", "newest"), ("slow", "slowest"), ("first", "latest first token"), ("cost", "dearest"))
 RANKED: dict[str, Ranked] = {"slow": "total_us", "first": "ttft_us", "cost": "cost_nano"}
-FOLDED = frozenset(("min_ttft_ms", "min_usd", "pool", "region", "route", "error"))
+FOLDED = frozenset(
+    ("max_ms", "min_ttft_ms", "max_ttft_ms", "min_usd", "pool", "region", "route", "error")
+)
 MODEL_CHARS_MAX = 100
 MS_MAX = 86_400_000
 TOLD_CHARS_MAX = 40
 
+MILLISECONDS = re.compile(r"[0-9]{1,8}(\.[0-9]{1,3})?")
 DOLLARS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
 Choices = list[tuple[str, str]]
@@ -72,7 +76,9 @@ class Filters(Segment):
     finish: str = ""
     stream: str = ""
     min_ms: str = ""
+    max_ms: str = ""
     min_ttft_ms: str = ""
+    max_ttft_ms: str = ""
     min_usd: str = ""
     route: str = ""
     pool: str = ""
@@ -127,8 +133,10 @@ def request_filter(filters: Filters, organization: uuid.UUID, within: TimeRange)
         region=filters.region,
         route=filters.route,
         error_code=filters.error,
-        total_us_min=int(filters.min_ms or 0) * US_PER_MS,
-        ttft_us_min=int(filters.min_ttft_ms or 0) * US_PER_MS,
+        total_us_min=_us(filters.min_ms or "0"),
+        total_us_max=_us(filters.max_ms) if filters.max_ms else None,
+        ttft_us_min=_us(filters.min_ttft_ms or "0"),
+        ttft_us_max=_us(filters.max_ttft_ms) if filters.max_ttft_ms else None,
         cost_nano_min=nano_from_usd(filters.min_usd or "0"),
     )
 
@@ -174,8 +182,12 @@ def _hex_id(text: str) -> str:
 
 
 def _milliseconds(text: str) -> str:
-    short = len(text) <= len(str(MS_MAX)) and text.isascii() and text.isdecimal()
-    return text if short and int(text) <= MS_MAX else ""
+    return text if MILLISECONDS.fullmatch(text) and Decimal(text) <= MS_MAX else ""
+
+
+def _us(milliseconds: str) -> int:
+    """Exact: the text has three decimals at most."""
+    return int(Decimal(milliseconds) * US_PER_MS)
 
 
 def _dollars(text: str) -> str:
@@ -195,7 +207,9 @@ _READERS: dict[str, tuple[str, Callable[[str], str]]] = {
     "finish": ("finish", _one_of(FINISHES)),
     "stream": ("stream", _one_of(value for value, _ in STREAMS)),
     "min_ms": ("at least, ms", _milliseconds),
+    "max_ms": ("at most, ms", _milliseconds),
     "min_ttft_ms": ("first token after, ms", _milliseconds),
+    "max_ttft_ms": ("first token by, ms", _milliseconds),
     "min_usd": ("cost from, USD", _dollars),
     "route": ("rule", _name),
     "pool": ("pool", _name),

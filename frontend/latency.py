@@ -16,6 +16,7 @@ from controlplane.telemetry.selectors import Point
 from frontend import formats
 from frontend.asked import Asked, Choice
 from frontend.cells import PERCENTILES, SHARES
+from frontend.heat_links import cell_links
 from frontend.ladder import Rung, ladder
 from frontend.panels import TablePanel
 from frontend.plots.axes import Axis
@@ -42,8 +43,8 @@ PHASE_WORDS = {
     "decode": "Node: decode",
     "network": "Network",
     GATEWAY_WAIT: "Wait in the gateway",
-}
     CLIENT_RTT: "Client's line, round trip",
+}
 # What the heat map can be of.
 MEASURE_WORDS = {
     "total": "Total time",
@@ -154,7 +155,8 @@ def _figures(read: Read, asked: Asked) -> list[Plot]:
     measure = asked.chosen["measure"]
     axis = Axis("ms", logarithmic=True)
     heat = HeatMap("heat", f"{MEASURE_WORDS[measure]}, how often", times, asked.within.step_s,
-                   pick(steps, measure), axis)  # fmt: skip
+                   pick(steps, measure), axis,
+                   links=cell_links(measure, asked.segment.model))  # fmt: skip
     made: list[Plot] = [heat, *stage_figures(points, times, asked.percent)]
     made.append(_phases_figure(steps, times, asked.percent))
     made.append(_bucket_figure(read.by_bucket))

@@ -31,7 +31,10 @@ Ranked = Literal["total_us", "ttft_us", "cost_nano"]
 
 @dataclass(frozen=True)
 class RequestFilter:
-    """Which requests; None and the empty string leave a column open. [start, end)."""
+    """Which requests; None and the empty string leave a column open. [start, end).
+
+    The least and the most of a figure are both in it.
+    """
 
     organization: uuid.UUID
     start: datetime
@@ -47,7 +50,9 @@ class RequestFilter:
     route: str = ""
     error_code: str = ""
     total_us_min: int = 0
+    total_us_max: int | None = None
     ttft_us_min: int = 0
+    ttft_us_max: int | None = None
     cost_nano_min: int = 0
 
 
@@ -192,6 +197,11 @@ def request_rows(wanted: RequestFilter) -> QuerySet[RequestRecord]:
     for name in ("total_us", "ttft_us", "cost_nano"):
         if least := getattr(wanted, f"{name}_min"):
             rows = rows.filter(**{f"{name}__gte": least})
+    if wanted.total_us_max is not None:
+        rows = rows.filter(total_us__lte=wanted.total_us_max)
+    if wanted.ttft_us_max is not None:
+        # Where there was no first token, its time is negative.
+        rows = rows.filter(ttft_us__range=(0, wanted.ttft_us_max))
     return _by_status(rows, wanted.status)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from frontend.plots.axes import Axis, time_axis, value_axis
 from frontend.plots.config import plot_config
@@ -30,6 +30,14 @@ class Panel(Protocol):
 
     def rows(self) -> list[list[str]]:
         """The figures on screen as text."""
+
+
+@runtime_checkable
+class Linked(Protocol):
+    """A panel whose rows lead somewhere."""
+
+    def addresses(self) -> list[str]:
+        """One for each row, in their order; none at all where they lead nowhere."""
 
 
 class Plot(Panel, Protocol):

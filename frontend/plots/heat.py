@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
+from math import ceil
 from typing import Any
 
 from controlplane.kernel.histogram import BUCKETS_PER_OCTAVE, Histogram
@@ -29,6 +30,20 @@ SCALE = (
 
 
 @dataclass(frozen=True)
+class CellLinks:
+    """Where cells lead. `page` ends where parameters go on; `query` makes those of two bounds.
+
+    Bounds are in microseconds. What is counted in a step ended in it, while requests are listed by
+    when they began: so a cell leads to an earlier time, by the duration, and by a whole step more
+    where only a part of a request is measured.
+    """
+
+    page: str
+    query: Callable[[float, float], str]
+    is_part: bool = False
+
+
+@dataclass(frozen=True)
 class HeatMap:
     """Counts by step and duration. `unit` is what one unit of the axis is in recorded units."""
 
@@ -39,6 +54,7 @@ class HeatMap:
     found: Mapping[datetime, Histogram] = field(repr=False)
     axis: Axis
     unit: float = formats.US_PER_MS
+    links: CellLinks | None = None
 
     @cached_property
     def counts(self) -> dict[datetime, dict[int, int]]:
@@ -95,8 +111,29 @@ class HeatMap:
             ]
         return made
 
+    def addresses(self) -> list[str]:
+        """Where each line of the table leads; empty where they lead nowhere."""
+        if self.links is None:
+            return []
+        page, made = self.links.page, []
+        parts = [(row, *self._part(row)) for row in self.bands]
+        earlier = {early_s: timedelta(seconds=early_s) for _, early_s, _ in parts}
+        for at in sorted(self.counts):
+            rows = self.counts[at]
+            starts = {early_s: _url_time(at - before) for early_s, before in earlier.items()}
+            end = _url_time(at + timedelta(seconds=self.step_s))
+            made += [
+                f"{page}from={starts[early_s]}&to={end}&{query}"
+                for row, early_s, query in parts
+                if row in rows
+            ]
+        return made
+
     def as_json(self) -> dict[str, Any]:
-        """What the browser hands to Plotly: edges of cells, not their middles."""
+        """What the browser hands to Plotly: edges of cells, not their middles.
+
+        `opens` is for a click: the parts that an address is made of.
+        """
         heights = [self._edge(row) for row in (*self.bands, self.bands.stop)]
         edges = [*self.times, *(at + timedelta(seconds=self.step_s) for at in self.times[-1:])]
         level, upright = time_axis(edges), value_axis(self.axis, heights)
@@ -112,8 +149,33 @@ class HeatMap:
             "colorbar": {"title": {"text": "count", "side": "right"}, "thickness": 10},
             "hovertemplate": "%{x}<br>%{y:.3s} " + self.axis.title + "<br>%{z:,}<extra></extra>",
         }
-        return {"data": [trace], "layout": layout, "config": plot_config()}
+        made: dict[str, Any] = {"data": [trace], "layout": layout, "config": plot_config()}
+        if self.links is not None and not self.empty:
+            made["opens"] = {
+                "page": self.links.page,
+                "times_s": [int(at.timestamp()) for at in self.times],
+                "step_s": self.step_s,
+                "rows": [self._part(row) for row in self.bands],
+            }
+        return made
+
+    def _part(self, row: int) -> tuple[int, str]:
+        """By how many whole seconds its requests may have begun earlier, and what narrows to it."""
+        if self.links is None:
+            return 0, ""
+        low_us, high_us = self._edge_us(row), self._edge_us(row + 1)
+        early_s = ceil(high_us / formats.US_PER_S) + self.step_s * self.links.is_part
+        return early_s, self.links.query(low_us, high_us)
 
     def _edge(self, row: int) -> float:
         """The lower bound of a row."""
-        return float(2.0 ** (row / ROWS_PER_OCTAVE)) / self.unit
+        return self._edge_us(row) / self.unit
+
+    @staticmethod
+    def _edge_us(row: int) -> float:
+        return float(2.0 ** (row / ROWS_PER_OCTAVE))
+
+
+def _url_time(at: datetime) -> str:
+    """As `frontend.ranges` reads it; nothing in it needs escaping."""
+    return at.strftime("%Y-%m-%dT%H:%M:%S")

@@ -7,9 +7,11 @@ from html import escape
 from django.utils.safestring import SafeString, mark_safe
 
 from frontend.formats import MISSING
-from frontend.plots.figure import Panel
+from frontend.plots.figure import Linked, Panel
 
-ROWS_MAX = 400
+ROWS_MAX = 200
+# No text of a page has it.
+_BETWEEN = "\0"
 
 
 def panel_table(panel: Panel) -> SafeString:
@@ -20,11 +22,12 @@ def panel_table(panel: Panel) -> SafeString:
         f'<th scope="col"{number if place else ""}>{escape(name)}</th>'
         for place, name in enumerate(panel.head)
     )
+    addresses = (panel.addresses() if isinstance(panel, Linked) else []) or [""] * len(rows)
     body = "".join(
-        f'<tr><th scope="row">{escape(first)}</th>'
+        f'<tr><th scope="row">{_first(text, address)}</th>'
         + "".join(f'<td class="number">{escape(text or MISSING)}</td>' for text in rest)
         + "</tr>"
-        for first, *rest in rows[-ROWS_MAX:]
+        for (text, *rest), address in zip(rows[-ROWS_MAX:], addresses[-ROWS_MAX:], strict=True)
     )
     if not rows:
         body = f'<tr><td colspan="{len(panel.head)}">No data in this range</td></tr>'
@@ -33,3 +36,14 @@ def panel_table(panel: Panel) -> SafeString:
         more = f'<p class="note">The newest {ROWS_MAX} of {len(rows):,} rows; the CSV has all.</p>'
     # Every piece of text was escaped above.
     return mark_safe(f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{more}")
+
+
+def _first(text: str, address: str) -> str:
+    return f'<a href="{escape(address)}">{escape(text)}</a>' if address else escape(text)
+
+
+def _row(texts: list[str]) -> str:
+    """Escaped as a whole, since there are thousands of cells."""
+    first, *rest = escape(_BETWEEN.join(text or MISSING for text in texts)).split(_BETWEEN)
+    cells = "".join(f'<td class="number">{text}</td>' for text in rest)
+    return f'<tr><th scope="row">{first}</th>{cells}</tr>'

@@ -43,6 +43,16 @@ CHARTS = {
     "/cache": ("cache", "tokens"),
 }
 RANGE = "range=6h"
+# Where the fullest cell of a heat map is drawn, from the corner of its plot.
+FULLEST_CELL = """
+(holder) => {
+  const [{ x, y, z }] = holder.data, { xaxis, yaxis } = holder._fullLayout;
+  const counts = z.flat(), place = counts.indexOf(Math.max(...counts));
+  const column = place % z[0].length, row = (place - column) / z[0].length;
+  const middle = (axis, edges, at) => (axis.d2p(edges[at]) + axis.d2p(edges[at + 1])) / 2;
+  return [middle(xaxis, x, column), middle(yaxis, y, row)];
+}
+"""
 KEY_TRIES_MAX = 50
 KEY_WAIT_MS = 200
 
@@ -138,6 +148,27 @@ def test_the_keyboard_opens_a_stage_and_takes_a_picture_of_the_heat_map(
     with page.expect_download() as table:
         page.get_by_role("link", name="CSV of the stage waterfall").press("Enter")
     assert "prefill," in table.value.path().read_text()
+
+
+def test_a_cell_of_the_heat_map_and_its_line_of_the_table_lead_to_their_requests(
+    site: Site, watch: Watch
+) -> None:
+    page = watch.sign_in(site)
+    page.goto(f"/latency?{RANGE}")
+    _drawn(page, "/latency")
+    x, y = page.locator("#plot-heat.opens").evaluate(FULLEST_CELL)
+    page.locator("#plot-heat .nsewdrag").click(position={"x": x, "y": y})
+    page.wait_for_url(re.compile(r"/requests\?from="))
+    clicked = page.url.removeprefix(site.url)
+    expect(page.locator("#results tbody th a").first).to_be_visible()
+    page.go_back()
+    figure = page.locator("figure", has=page.locator("#plot-heat"))
+    figure.locator("summary").press("Enter")
+    links = figure.locator(".plot-table a")
+    assert clicked in links.evaluate_all("all => all.map((each) => each.getAttribute('href'))")
+    links.last.press("Enter")
+    page.wait_for_url(re.compile(r"/requests\?from=.*&min_ms=.*&max_ms="))
+    expect(page.locator("#results tbody th a").first).to_be_visible()
 
 
 def test_a_percentile_leads_to_a_request_that_took_so_long(site: Site, watch: Watch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from urllib.parse import parse_qsl
 
 import pytest
 
@@ -10,9 +11,22 @@ from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.spans import SPANS, STAGES
 from controlplane.telemetry.selectors import Point
 from frontend.asked import asked_from
-from frontend.latency import CHOICES, Latency, Read, layer_measures, make_latency, wanted_measures
+from frontend.filters import filters_from
+from frontend.heat_links import cell_links
+from frontend.latency import (
+    CHOICES,
+    MEASURE_WORDS,
+    Latency,
+    Read,
+    layer_measures,
+    make_latency,
+    wanted_measures,
+)
 from frontend.plots.axes import Axis
 from frontend.plots.heat import HeatMap
+from frontend.plots.tables import panel_table
+from frontend.ranges import range_from
+from frontend.stages import STAGE_NAMES
 
 NOW = datetime(2026, 11, 21, 9, 15, tzinfo=UTC)
 START = NOW - timedelta(minutes=15)
@@ -88,6 +102,46 @@ def test_a_heat_map_counts_every_value_once_between_its_edges() -> None:
         fits = [row for row in heat.rows() if float(row[1]) < value / 1_000 <= float(row[2])]
         # The first bucket holds everything up to one microsecond.
         assert len(fits) == 1 or value == 1
+
+
+def test_a_cell_leads_to_its_step_and_to_the_values_between_its_edges() -> None:
+    found = {
+        START: _histogram(1_001, 900_000),
+        START + timedelta(minutes=1): _histogram(90_000_000),
+    }
+    links = cell_links("total", "tiny")
+    heat = HeatMap("heat", "", list(found), 60, found, Axis("ms", True), links=links)
+    addresses, rows = heat.addresses(), heat.rows()
+    assert len(addresses) == len(rows) == 3
+    opens = heat.as_json()["opens"]
+    for address, (_, low, high, _) in zip(addresses, rows, strict=True):
+        page, _, query = address.partition("?")
+        asked = dict(parse_qsl(query))
+        assert page == "/requests" and asked.pop("model") == "tiny"
+        # Whole microseconds, of which the table shows six digits.
+        for asked_ms, edge in ((asked["min_ms"], low), (asked["max_ms"], high)):
+            assert float(asked_ms) == pytest.approx(float(edge), rel=2e-5, abs=0.0011)
+        assert filters_from(asked)[1] == "" and range_from(asked, NOW)[1] == ""
+        assert sum(query.endswith(part) for _, part in opens["rows"]) == 1
+    # What took 90 s and ended in the second minute may have begun in the first or before.
+    late = dict(parse_qsl(addresses[-1]))
+    within, _ = range_from(late, NOW)
+    assert within.start <= START + timedelta(seconds=60 - 90)
+    assert within.end == START + timedelta(minutes=2)
+    assert opens["times_s"] == [int(at.timestamp()) for at in found] and opens["step_s"] == 60
+
+
+def test_only_what_requests_are_listed_by_leads_somewhere() -> None:
+    for measure in MEASURE_WORDS:
+        links = cell_links(measure, "")
+        heat = HeatMap("heat", "", [START], 60, {START: _histogram(5_000)}, Axis("ms"), links=links)
+        table = panel_table(heat)
+        if measure in ("total", "ttft"):
+            assert '<a href="/requests?from=' in table and "&amp;" in table
+        elif measure in STAGE_NAMES:
+            assert f'<a href="/requests/exemplar?measure={measure}&amp;from=' in table
+        else:
+            assert "<a" not in table and "opens" not in heat.as_json()
 
 
 def test_nothing_recorded_is_told_by_every_panel() -> None:

@@ -59,6 +59,8 @@ def test_the_file_has_every_request_of_the_list_and_exact_money(cast: Cast) -> N
 
 FILTERS: list[tuple[str, Callable[[RequestRecord], bool]]] = [
     ("min_ttft_ms=60", lambda one: one.ttft_us >= 60_000),
+    ("min_ms=80.5&max_ms=300.25", lambda one: 80_500 <= one.total_us <= 300_250),
+    ("max_ttft_ms=60.125", lambda one: 0 <= one.ttft_us <= 60_125),
     ("min_usd=0.00015", lambda one: one.cost_nano >= 150_000),
     ("error=rate_limit_exceeded", lambda one: one.error_code == "rate_limit_exceeded"),
     ("pool=default&region=local&route=direct", lambda one: True),
@@ -142,7 +144,7 @@ def test_a_budget_that_refused_is_told_with_its_terms_to_those_who_see_money(cas
 
 def test_what_cannot_be_read_is_told_and_the_file_refused(cast: Cast) -> None:
     alice = signed_in(cast.alice)
-    for query in ("min_usd=1e9", "min_ttft_ms=-1", "sort=random", "range=9y"):
+    for query in ("min_usd=1e9", "min_ttft_ms=-1", "max_ms=1.0005", "sort=random", "range=9y"):
         assert alice.get(f"/requests.csv?{query}").status_code == 400, query
     assert "cost from, USD" in alice.get("/requests?min_usd=cheap").content.decode()
 

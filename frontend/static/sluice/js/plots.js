@@ -39,6 +39,20 @@ function draw(holder, figure) {
   probe.remove();
   holder.querySelector(".plot-wait")?.remove();
   plotly.react(holder, data, layout, figure.config);
+  if (figure.opens && !holder.classList.contains("opens")) {
+    holder.classList.add("opens");
+    holder.on("plotly_click", (event) => openCell(holders.get(holder).opens, event.points[0]));
+  }
+}
+
+// As `HeatMap.addresses` makes them for the table.
+function openCell(opens, point) {
+  const [row, column] = point.pointIndex ?? point.pointNumber;
+  const [earlyS, query] = opens.rows[row];
+  const [start, end] = [opens.times_s[column] - earlyS, opens.times_s[column] + opens.step_s].map(
+    (seconds) => new Date(seconds * 1000).toISOString().slice(0, 19),
+  );
+  location.assign(`${opens.page}from=${start}&to=${end}&${query}`);
 }
 
 export function drawFigures(figures) {
