@@ -21,7 +21,8 @@ import msgspec
 from controlplane.insights.client import Answered, Client, Refused
 from controlplane.kernel.clock import monotonic_s
 
-REQUESTS_DEFAULT, REQUESTS_MAX = 12, 100
+# Two full rounds of the widest way.
+REQUESTS_DEFAULT, REQUESTS_MAX = 16, 100
 SECONDS_DEFAULT, SECONDS_MAX = 60.0, 600.0
 OUTPUT_DEFAULT, OUTPUT_MAX = 48, 1_024
 WORDS_DEFAULT, WORDS_MAX = 320, 4_000
@@ -29,10 +30,13 @@ AT_ONCE = 8
 SHORTER = 4
 TOLD_MAX = 3
 THOUSAND = 1_000
+US_PER_S = 1_000_000
 RULES = (
-    "You answer questions of hotel guests. Be kind, be short, and never invent a price. "
-    "If the passages do not say it, say that you do not know. "
+    "You tell stories to the guests of a hotel. Be kind, tell them at length, and never invent a "
+    "price. What the passages say of the house is true. "
 )
+# Long stories, so that all models stop at the same length: times of unequal answers say nothing.
+SUBJECTS = ("a dog", "a horse", "a robot", "a letter", "a boat", "a miller", "the harbour")
 PASSAGES = (
     "Breakfast is served from seven to ten in the room with the blue door.",
     "The pool on the roof is open in summer and heated in spring.",
@@ -105,7 +109,8 @@ MANNERS = (
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What one way took; times in microseconds. `nodes` is how many its pool had ready.
 
-    `card_nano` is the time of the cards that it kept, None where their price is not known.
+    `under_way` is how many requests were on their way on the average, None of runs that did not
+    count it; `card_nano` the time of the cards that it kept, None where their price is not known.
     """
 
     name: str
@@ -125,6 +130,12 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     charged_nano: int
     card_nano: int | None
     told: tuple[str, ...] = ()
+    under_way: float | None = None
+
+    @property
+    def tokens_each(self) -> float:
+        """Output tokens of an answer, on the average."""
+        return self.output_tokens / self.requests
 
     @property
     def per_thousand_nano(self) -> int | None:
@@ -172,7 +183,7 @@ def body_of(setup: Setup, manner: Manner, number: int) -> dict[str, Any]:
     rules = RULES + "\n" + " ".join(itertools.islice(_words(), words))
     if not manner.shared:
         rules = f"Request {uuid.uuid4()}. {rules}"
-    question = f"Question {number}: {PASSAGES[number % len(PASSAGES)]} Is that so?"
+    question = f"Story {number}: tell a long story about {SUBJECTS[number % len(SUBJECTS)]}."
     body: dict[str, Any] = {
         "model": setup.small if manner.small else setup.large,
         "messages": [
@@ -255,6 +266,7 @@ def _outcome(
         requests=len(answers),
         failed=len(failures),
         seconds=round(seconds, 3),
+        under_way=round(sum(latencies) / (seconds * US_PER_S), 2),
         latency_p50_us=rank(latencies, 0.5),
         latency_p95_us=rank(latencies, 0.95),
         ttft_p50_us=rank(firsts, 0.5),

@@ -25,6 +25,8 @@ from frontend.views.insights import DAYS, days_from, hours_of
 
 TITLE = "The seven stages"
 FORMS = frozenset({"md", "pdf", "csv"})
+# How far answers' lengths may differ for their times to be compared.
+ALIKE_MIN, ALIKE_MAX = 0.9, 1.1
 CSV_HEAD = ["span", "what", "requests", "p50_us", "p95_us", "public_budget_us"]
 
 
@@ -105,7 +107,10 @@ class ShownWay:
 
     @property
     def faster(self) -> str:
-        """Its latency beside the first way's."""
+        """Its latency beside the first way's, where their answers are about as long."""
+        length = self.way.tokens_each / self.first.tokens_each if self.first.output_tokens else 0.0
+        if not ALIKE_MIN <= length <= ALIKE_MAX:
+            return "answers of another length"
         times = self.first.latency_p50_us / self.way.latency_p50_us
         return f"{formats.significant(times, 2)}× as fast"
 

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from django.core.management import CommandError, call_command
 
+from controlplane.gateway.ports import NodeIdentity
 from controlplane.insights.client import Client, Refused
 from controlplane.insights.compare import (
     MANNERS,
@@ -20,12 +27,94 @@ from controlplane.insights.compare import (
     rank,
 )
 from controlplane.kernel.price import TokenCounts, charge_nano
-from tests.support.fleet import MODEL
+from inference.compact.options import CompactOptions
+from inference.contract.frames import Step
+from inference.engines.base import EngineEvents
+from inference.engines.compact import CompactEngine
+from inference.node.assets import ModelAssets
+from inference.node.options import NodeOptions
+from inference.node.service import Node
+from tests.inference.compact.tiny import save_model
+from tests.support.fleet import MODEL, echo_node, until
+from tests.support.gateway import GatewayUnderTest
 from tests.support.people import make_cast, signed_in
 from tests.support.ports import KEY, PRICE
 from tests.support.serving import Serving
+from tests.support.shipped import SHIPPED
 
 SETUP = Setup(large=MODEL, small=MODEL, requests=4, output_tokens=6, words=30)
+TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
+BLOCK_TOKENS = 32
+
+
+class Widths:
+    """Passes an engine's events on, and knows the most requests that one step put out."""
+
+    def __init__(self, events: EngineEvents) -> None:
+        self._events = events
+        self.on_kv = events.on_kv
+        self.on_refused = events.on_refused
+        self.on_death = events.on_death
+        self.most = 0
+
+    def on_step(self, step: Step) -> None:
+        """Count, and pass on."""
+        self.most = max(self.most, len({output.request for output in step.outputs}))
+        self._events.on_step(step)
+
+
+class WatchedEngine(CompactEngine):
+    """The compact engine, and how wide its batches were."""
+
+    widths: Widths
+
+    async def start(self, events: EngineEvents) -> None:
+        """As ever."""
+        self.widths = Widths(events)
+        await super().start(self.widths)
+
+
+@asynccontextmanager
+async def compact_node(under_test: GatewayUnderTest, folder: Path) -> AsyncIterator[WatchedEngine]:
+    """A node that serves a checkpoint; it, its model and the folder have one name."""
+    name, credential = folder.name, f"node_sluice_{folder.name}"
+    identity = NodeIdentity(id=credential, name=name, models=None)
+    under_test.fleet_port.identities[credential] = identity
+    options = CompactOptions(device="cpu", dtype="float32", block_size=BLOCK_TOKENS)
+    engine = WatchedEngine(folder, options)
+    told = NodeOptions(gateways=(under_test.fleet_url,), name=name, credential=credential)
+    node = Node(engine, ModelAssets(folder), told)
+    await node.start()
+    try:
+        await until(lambda: under_test.fleet.candidates(name))
+        yield engine
+    finally:
+        await node.close()
+
+
+def make_small(folder: Path) -> Path:
+    """A random model of a fiftieth of the shipped one's size, with its tokenizer."""
+    save_model(folder, vocab_size=4096, max_position_embeddings=4096, eos_token_id=5)
+    for name in TOKENIZER:
+        shutil.copy(SHIPPED / name, folder / name)
+    return folder
+
+
+def know(under_test: GatewayUnderTest, *names: str) -> None:
+    """Models of these names instead of the usual one."""
+    snapshot = under_test.keys.current
+    like = snapshot.models[MODEL]
+    models = {name: msgspec.structs.replace(like, name=name) for name in names}
+    under_test.keys.current = msgspec.structs.replace(snapshot, models=models)
+
+
+@pytest.fixture
+async def serving(steady: Serving) -> AsyncIterator[Serving]:
+    """An echo node with the times of production: threads of a client run beside the loop."""
+    async with echo_node(steady.under_test.fleet_url, steady.model, tokens_per_s=500.0):
+        await steady.under_test.served()
+        yield steady
+        await steady.under_test.at_rest()
 
 
 async def run(serving: Serving, setup: Setup = SETUP) -> list[Outcome]:
@@ -64,6 +153,42 @@ async def test_each_way_is_timed_and_charged_as_the_gateway_charged_it(serving: 
     # Six tokens at 2 ms each: whoever streams sees the first long before the last.
     assert found[2].ttft_p50_us < found[2].latency_p50_us
     assert found[0].ttft_p50_us == found[0].latency_p50_us
+
+
+async def test_on_compact_nodes_each_way_does_what_it_says(steady: Serving, tmp_path: Path) -> None:
+    under_test, small = steady.under_test, make_small(tmp_path / "small")
+    know(under_test, SHIPPED.name, small.name)
+    setup = Setup(large=SHIPPED.name, small=small.name, requests=8, output_tokens=12, words=120)
+    async with (
+        compact_node(under_test, SHIPPED) as large_engine,
+        compact_node(under_test, small) as small_engine,
+    ):
+        found = await run(steady, setup)
+        await under_test.at_rest()
+    baseline, gateway, streaming, whole = found
+    assert [one.model for one in found] == [SHIPPED.name] * 3 + [small.name]
+    assert all((one.requests, one.failed) == (8, 0) for one in found)
+    # Batches: one at a time on the large model, several in a step on the small one.
+    assert large_engine.widths.most == 1 < small_engine.widths.most
+    assert all(one.under_way is not None and one.under_way <= 1 for one in found[:3])
+    assert whole.under_way is not None and whole.under_way > 1
+    # Cache: a prompt that begins with a new id finds nothing, one that keeps its beginning does.
+    assert [one.cached_tokens for one in found[:3]] == [0, 0, 0]
+    assert whole.cached_tokens > whole.prompt_tokens // 2
+    assert whole.cached_tokens % BLOCK_TOKENS == 0
+    assert streaming.prompt_tokens < 0.6 * min(baseline.prompt_tokens, gateway.prompt_tokens)
+    assert streaming.ttft_p50_us < streaming.latency_p50_us
+    # All of it as recorded: streams, and what was charged, but for each way's first request.
+    records = under_test.recorder.records
+    assert [record.stream for record in records] == [False] * 18 + [True] * 18
+    charged: dict[str, list[int]] = defaultdict(list)
+    for record in records:
+        charged[record.model].append(record.cost_nano)
+    assert whole.charged_nano == sum(charged[small.name][1:])
+    firsts = (0, 9, 18)
+    assert sum(one.charged_nano for one in found[:3]) == sum(
+        nano for place, nano in enumerate(charged[SHIPPED.name]) if place not in firsts
+    )
 
 
 def test_only_the_last_way_keeps_what_is_shared_in_front() -> None:

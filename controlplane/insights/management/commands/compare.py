@@ -82,6 +82,7 @@ class Command(BaseCommand):
         self.stdout.write(
             f"{way.label}: {way.requests} answered, {way.failed} failed,"
             f" p50 {latency:,.0f} ms, first token {first:,.0f} ms,"
+            f" {way.tokens_each:.0f} tokens each,"
             f" {'–' if cost is None else usd_text(cost)} USD per 1,000 output tokens"
         )
         for told in way.told:
