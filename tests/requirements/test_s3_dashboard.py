@@ -1,4 +1,4 @@
-"""S3: live plots, queue depth among them; a waterfall for every request."""
+"""S3: live plots, queue depth among them; for every request a waterfall, and why it was refused."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from controlplane.core.audit import OPERATOR
 from controlplane.kernel.spans import SPANS
+from controlplane.quotas.services import rate_limit_set
 from tests.product.traffic import Answer, ask, make_body, open_client
 from tests.support.people import demo_admin
-from tests.support.product import Plan, Product, running_product, wait_for
+from tests.support.product import Plan, Product, demo_key, running_product, wait_for
 from tests.support.servers import Servers
 
 REQUESTS = 5
 TOKENS = 60
 LAYERS_MIN = 14
+DAILY = 2
 
 
 @pytest.fixture
@@ -31,10 +34,10 @@ def product(servers: Servers) -> Iterator[Product]:
         yield product
 
 
-async def _ask(product: Product) -> list[Answer]:
+async def _ask(product: Product, requests: int) -> list[Answer]:
     async with open_client(product.urls[0]) as client:
         body = make_body(tokens=TOKENS)
-        return await asyncio.gather(*(ask(client, product.key, body) for _ in range(REQUESTS)))
+        return await asyncio.gather(*(ask(client, product.key, body) for _ in range(requests)))
 
 
 def _figures(client: Client) -> dict[str, Any]:
@@ -47,7 +50,7 @@ def _figures(client: Client) -> dict[str, Any]:
 def test_a_burst_is_seen_in_the_queue_chart_and_each_request_in_its_waterfall(
     product: Product,
 ) -> None:
-    answers = asyncio.run(_ask(product))
+    answers = asyncio.run(_ask(product, REQUESTS))
     assert all(answer.whole for answer in answers)
     client = demo_admin()
 
@@ -87,3 +90,21 @@ def test_a_burst_is_seen_in_the_queue_chart_and_each_request_in_its_waterfall(
         rows = re.findall(r'<tr class="stage-\d (stage|layer)( absent)?"', table)
         assert len(rows) == len(SPANS)
         assert rows.count(("layer", "")) >= LAYERS_MIN
+    _the_limit_that_refused_is_told(product, client)
+
+
+def _the_limit_that_refused_is_told(product: Product, client: Client) -> None:
+    """Of one more request than the key has in a day."""
+    version, key = product.readiness()["configuration_version"], demo_key()
+    rate_limit_set(actor=OPERATOR, subject=key, requests_per_day=DAILY)
+    wait_for(lambda: product.readiness()["configuration_version"] > version, "the limit")
+    answers = asyncio.run(_ask(product, DAILY + 1))
+    assert sorted(answer.status for answer in answers) == [HTTPStatus.OK] * DAILY + [429]
+    (refused,) = (answer.request for answer in answers if answer.status == 429)
+    page = f"/requests/{refused}"
+    wait_for(lambda: client.get(page).status_code == HTTPStatus.OK, "the refused one's row")
+    for address in (page, "/requests?status=429"):
+        text = client.get(address).content.decode()
+        assert f"{DAILY} requests a day" in text
+        assert f'href="/limits#limit-{key.id.hex}"' in text
+    assert "was known, and the request was not let in." in client.get(page).content.decode()
