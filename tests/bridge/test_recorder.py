@@ -15,6 +15,7 @@ from controlplane.bridge.exemplars import EXEMPLARS_MAX
 from controlplane.bridge.recorder import PostgresRecorder
 from controlplane.bridge.series import Depth, Minute, SeriesKey
 from controlplane.gateway.nodes.drafts import Drafts
+from controlplane.kernel.clock import wall_s
 from controlplane.kernel.gauges import DRAFTS, GAUGES
 from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.measures import (
@@ -43,7 +44,12 @@ WAITING = (
 
 
 @pytest.fixture
-async def recorder(database: str) -> AsyncIterator[PostgresRecorder]:
+async def recorder(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[PostgresRecorder]:
+    # All of a test in one minute, or what it counts may be in two rows.
+    now_s = wall_s()
+    monkeypatch.setattr(recorder_module, "wall_s", lambda: now_s)
     made = PostgresRecorder(dsn())
     made.start()
     yield made

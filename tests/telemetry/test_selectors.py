@@ -9,6 +9,7 @@ import pytest
 from controlplane.bridge.recorder import PostgresRecorder
 from controlplane.bridge.series import Depth
 from controlplane.gateway.ports import RequestRecord
+from controlplane.kernel.clock import wall_s
 from controlplane.kernel.gauges import GAUGES
 from controlplane.kernel.histogram import Histogram, merge_all
 from controlplane.telemetry import services, tiers
@@ -116,6 +117,10 @@ def test_series_are_narrowed_to_a_model_and_a_project(database: str) -> None:
 def test_a_queue_is_read_of_all_models_or_of_one_and_also_where_nobody_asked(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # One time for both, or they may be on two sides of five minutes.
+    now_s = wall_s()
+    monkeypatch.setattr("controlplane.bridge.recorder.wall_s", lambda: now_s)
+
     async def sample() -> None:
         recorder = PostgresRecorder(dsn())
         recorder.start()
