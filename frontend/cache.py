@@ -20,11 +20,18 @@ from frontend.plots.overview import cache_figure
 from frontend.tiles import Tile, cache_tile, compared, sums_of
 
 BY_WORDS = {"route": "Route", "model": "Model", "project": "Project", "key": "Key"}
-CHOICES = (Choice("by", "way to divide the cache", tuple(BY_WORDS)),)
+# For staff alone, and of all tenants.
+ORGANIZATION = "organization"
+BY_WORDS_STAFF = {**BY_WORDS, ORGANIZATION: "Organization"}
 GROUPS_MAX = 50
 MICRO = 1_000_000
 
 Usages = Mapping[str, UsageSum]
+
+
+def by_choices(words: Mapping[str, str]) -> tuple[Choice, ...]:
+    """The page's own parameter: what to divide by."""
+    return (Choice("by", "way to divide the cache", tuple(words)),)
 
 
 @dataclass(frozen=True)
@@ -129,8 +136,9 @@ def _tokens_figure(points: Mapping[datetime, Point], times: list[datetime]) -> F
 
 def _groups_panel(read: Read, dimension: str) -> TablePanel:
     """Those with most prompt tokens first."""
-    head = [BY_WORDS[dimension], "Requests", "Prompt tokens", "From the cache", "Delivered, %",
-            "Captured, %", "Available, %"]  # fmt: skip
+    words = BY_WORDS_STAFF[dimension]
+    head = [words, "Requests", "Prompt tokens", "From the cache", "Delivered, %", "Captured, %",
+            "Available, %"]  # fmt: skip
     priced = dimension == "model"
     ordered = sorted(read.by.items(), key=lambda pair: -_prompt(pair[1]))[:GROUPS_MAX]
     body = []
@@ -146,7 +154,10 @@ def _groups_panel(read: Read, dimension: str) -> TablePanel:
         body.append(row)
     if priced:
         head.append("Saved, USD")
-    return TablePanel("by", f"Hit rate by {BY_WORDS[dimension].lower()}", head, body)
+    title = f"Hit rate by {words.lower()}"
+    if dimension == ORGANIZATION:
+        title += ", all tenants"
+    return TablePanel("by", title, head, body)
 
 
 def _prompt(usage: UsageSum) -> int:

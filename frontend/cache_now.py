@@ -2,35 +2,51 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from datetime import datetime
 
 from controlplane.catalog.selectors import model_list, price_in_force
 from controlplane.kernel.price import Price
 from controlplane.telemetry.reading import TooMuchToRead
-from controlplane.telemetry.selectors import Point, SeriesQuery, cache_by, series_read
+from controlplane.telemetry.selectors import (
+    Point,
+    SeriesQuery,
+    UsageSum,
+    cache_by,
+    series_read,
+)
 from controlplane.telemetry.selectors_requests import RequestFilter
 from controlplane.telemetry.selectors_sample import request_sample
+from controlplane.telemetry.selectors_usage import cache_by_organization
 from controlplane.tenants.selectors import apikey_list
+from controlplane.tenants.selectors_staff import organization_names
 from frontend.access import Viewer
 from frontend.asked import Asked
-from frontend.cache import Read
+from frontend.cache import ORGANIZATION, Read
 from frontend.misses import Misses, count_misses
 
 
 def read_cache(viewer: Viewer, asked: Asked) -> Read:
     """The range, the period before where it is asked for, groups, prices and causes."""
     query, by = _query(viewer, asked, asked.within.start, asked.within.end), asked.chosen["by"]
-    groups = cache_by(query, by)
+    names = _names(viewer, by)
+    groups = _groups(query, by, names)
     return Read(
         points=series_read(query),
         before=_before(viewer, asked),
         by=groups,
         by_model=groups if by == "model" else cache_by(query, "model"),
         prices=_prices(asked.within.end),
-        names=_names(viewer, by),
+        names=names,
         misses=_misses(viewer, asked),
     )
+
+
+def _groups(query: SeriesQuery, dimension: str, names: Mapping[str, str]) -> dict[str, UsageSum]:
+    if dimension == ORGANIZATION:
+        return cache_by_organization(query, map(uuid.UUID, names))
+    return cache_by(query, dimension)
 
 
 def _query(viewer: Viewer, asked: Asked, start: datetime, end: datetime) -> SeriesQuery:
@@ -58,7 +74,9 @@ def _prices(at: datetime) -> dict[str, Price]:
 
 
 def _names(viewer: Viewer, dimension: str) -> Mapping[str, str]:
-    """What ids are called, as far as the viewer may know."""
+    """What ids are called, as far as the viewer may know; raises PermissionDenied of tenants."""
+    if dimension == ORGANIZATION:
+        return {str(one): name for one, name in organization_names(actor=viewer.user).items()}
     if dimension == "project":
         return {str(project.id): project.name for project in viewer.projects()}
     if dimension == "key":

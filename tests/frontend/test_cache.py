@@ -10,7 +10,7 @@ from controlplane.kernel.spans import ABSENT, INDEX, SPANS, pack_spans
 from controlplane.telemetry.selectors import Point, UsageSum
 from controlplane.telemetry.selectors_sample import Sampled
 from frontend.asked import asked_from
-from frontend.cache import CHOICES, Cache, Read, make_cache
+from frontend.cache import BY_WORDS_STAFF, Cache, Read, by_choices, make_cache
 from frontend.misses import count_misses
 
 NOW = datetime(2026, 11, 21, 9, 15, tzinfo=UTC)
@@ -32,7 +32,7 @@ def _sampled(cause: str, *, avoidable: int = 0, prefill_us: int = 0, cached: int
 
 
 def _made(by: str = "model", sample: tuple[Sampled, ...] = ()) -> Cache:
-    asked = asked_from({"range": "15m", "by": by}, NOW, CHOICES)
+    asked = asked_from({"range": "15m", "by": by}, NOW, by_choices(BY_WORDS_STAFF))
     read = Read(
         points={START: Point(START, usage=USAGE)},
         before={START: Point(START, usage=UsageSum(requests=1, uncached=50, cached=50))},
