@@ -7,6 +7,7 @@ Nothing is answered here but probes and, where there are no pages, `/metrics`.
 import os
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import django
@@ -52,7 +53,7 @@ class GatewayApp(Protocol):
     def readiness(self) -> dict[str, Any]:
         """Facts about this gateway; `ready`, and `problems` that say why not."""
 
-    def metrics(self, *, late_s: float) -> bytes:
+    async def metrics(self, *, late_s: float) -> bytes:
         """What this process tells Prometheus; `late_s` is how late its event loop comes."""
 
 
@@ -91,13 +92,16 @@ class Entrance:
     async def _metrics(
         self, gateway: GatewayApp, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """This gateway's own figures; where there are pages they put their own beside them."""
-        late_s = self.probes.pulse.late_s
+        """This gateway's own figures, for those who may have them.
+
+        Where there are pages they tell who may, ask for these, and put their own beside them.
+        """
+        own = partial(gateway.metrics, late_s=self.probes.pulse.late_s)
         if self.pages is not None:
-            scope[OWN_METRICS] = gateway.metrics(late_s=late_s)
+            scope[OWN_METRICS] = own
             await self.pages(scope, receive, send)
         elif may_scrape(bearer(scope["headers"])):
-            await answer_bytes(send, 200, gateway.metrics(late_s=late_s), CONTENT_TYPE)
+            await answer_bytes(send, 200, await own(), CONTENT_TYPE)
         else:
             await answer_bytes(send, 401, REFUSED.encode(), PLAIN, BEARER_WANTED)
 

@@ -12,7 +12,9 @@ from django.conf import settings
 from django.db import connections
 
 from controlplane.asgi import Entrance, build
+from controlplane.bridge.compose import RunningGateway
 from tests.support.dashboards import offered
+from tests.support.records import make_record
 
 Message = dict[str, Any]
 
@@ -37,6 +39,14 @@ async def get(entrance: Entrance, path: str) -> tuple[int, Any]:
     scope = {"type": "http", "method": "GET", "path": path, "headers": []}
     start, body = await call(entrance, scope, {"type": "http.request", "body": b""})
     return start["status"], msgspec.json.decode(body["body"])
+
+
+async def scrape(entrance: Entrance, token: str) -> tuple[int, str]:
+    headers = [(b"host", b"localhost"), (b"authorization", f"Bearer {token}".encode())]
+    scope: Message = {"type": "http", "method": "GET", "path": "/metrics", "query_string": b""}
+    scope["headers"] = headers
+    start, body, *_ = await call(entrance, scope, {"type": "http.request", "body": b""})
+    return start["status"], body["body"].decode()
 
 
 @contextmanager
@@ -81,32 +91,57 @@ async def test_pages_say_that_their_database_is_not_there() -> None:
     entrance.probes.stop()
 
 
+def count_folds(gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """One for each time that requests were added up for a scrape; one waits to be."""
+    folds: list[None] = []
+    fold = gateway.recorder.fold
+
+    async def counted() -> None:
+        folds.append(None)
+        await fold()
+
+    monkeypatch.setattr(gateway.recorder, "fold", counted)
+    gateway.recorder.record(make_record())
+    return folds
+
+
 async def test_a_process_of_both_roles_tells_both_kinds_of_figures(
-    database: str, redis_url: str
+    database: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entrance = build("all")
-    assert entrance.gateway is not None
-    token = f"Bearer {settings.METRICS_TOKEN}".encode()
-    scope = {
-        "type": "http",
-        "method": "GET",
-        "path": "/metrics",
-        "query_string": b"",
-        "headers": [(b"host", b"localhost")],
-    }
+    assert isinstance(entrance.gateway, RunningGateway)
     await entrance.gateway.start()
     try:
-        refused, _ = await call(entrance, scope, {"type": "http.request", "body": b""})
-        assert refused["status"] == 401
-        scope = {**scope, "headers": [*scope["headers"], (b"authorization", token)]}
-        start, body, *_ = await call(entrance, scope, {"type": "http.request", "body": b""})
+        folds = count_folds(entrance.gateway, monkeypatch)
+        assert (await scrape(entrance, "wrong"))[0] == 401
+        assert folds == []
+        status, page = await scrape(entrance, settings.METRICS_TOKEN)
     finally:
         await entrance.gateway.stop()
         entrance.probes.stop()
         # On the thread where the view has run.
         await sync_to_async(connections.close_all)()
-    assert start["status"] == 200
-    assert {"sluice_gateway_ready", "sluice_pool_nodes_ready"} <= offered(body["body"].decode())
+    assert (status, len(folds)) == (200, 1)
+    assert {"sluice_gateway_ready", "sluice_pool_nodes_ready"} <= offered(page)
+    assert "sluice_output_tokens_total{" in page
+
+
+async def test_a_gateway_adds_up_once_for_two_scrapes_and_never_for_strangers(
+    database: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entrance = build("gateway")
+    assert isinstance(entrance.gateway, RunningGateway)
+    await entrance.gateway.start()
+    try:
+        folds = count_folds(entrance.gateway, monkeypatch)
+        assert (await scrape(entrance, "wrong"))[0] == 401
+        assert folds == []
+        both = await asyncio.gather(*(scrape(entrance, settings.METRICS_TOKEN) for _ in range(2)))
+    finally:
+        await entrance.gateway.stop()
+        entrance.probes.stop()
+    assert (both[0], len(folds)) == (both[1], 1)
+    assert "sluice_output_tokens_total{" in both[0][1]
 
 
 @pytest.mark.parametrize(

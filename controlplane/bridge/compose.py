@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import MutableMapping
+from functools import partial
 from typing import Any
 
 import structlog
@@ -30,6 +31,7 @@ from controlplane.bridge.own_figures import (
 )
 from controlplane.bridge.recorder import PostgresRecorder
 from controlplane.bridge.safety import SafetyClient
+from controlplane.bridge.scraped import Scraped
 from controlplane.bridge.session import conninfo_from
 from controlplane.bridge.snapshot import SnapshotSource
 from controlplane.bridge.standing import PostgresStandings
@@ -88,6 +90,7 @@ class RunningGateway:
         self._sampler: WaitingSampler | None = None
         self._reporter: LinkReporter | None = None
         self._app: Gateway | None = None
+        self._scraped = Scraped()
         self._drain_first = DrainFirst(self._drain)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
@@ -181,13 +184,17 @@ class RunningGateway:
             "problems": problems,
         }
 
-    def metrics(self, *, late_s: float) -> bytes:
+    async def metrics(self, *, late_s: float) -> bytes:
         """What this process tells Prometheus; empty before it has started."""
         if self._app is None:
             return b""
+        return await self._scraped.page(partial(self._metrics, self._app, late_s))
+
+    async def _metrics(self, app: Gateway, late_s: float) -> bytes:
+        await self.recorder.fold()
         own = (
             *readiness_figures(self.readiness()),
-            Figure("sluice_requests_under_way", "gauge", "Requests here now", self._app.serving),
+            Figure("sluice_requests_under_way", "gauge", "Requests here now", app.serving),
             Figure(
                 "sluice_configuration_age_seconds",
                 "gauge",
@@ -209,7 +216,7 @@ class RunningGateway:
             *trace_figures(self.traces),
             *process_figures(),
         )
-        return metrics_page(self._app.world, self.recorder, own).to_bytes()
+        return metrics_page(app.world, self.recorder, own).to_bytes()
 
     def _problems(self) -> list[str]:
         found = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from statistics import fmean
 
 from controlplane.bridge.exposition import Exposition
 from controlplane.bridge.gauges import waiting_now
@@ -57,7 +58,7 @@ _USAGE = (
 
 
 def metrics_page(world: World, recorder: PostgresRecorder, own: Iterable[Figure]) -> Exposition:
-    """Everything a gateway tells."""
+    """Everything a gateway tells, of requests as far as they are folded."""
     page, totals, sums = Exposition(), recorder.totals, recorder.sums()
     _requests(page, totals, sums)
     _ends(page, totals)
@@ -228,6 +229,8 @@ class _Pool:
     def __init__(self) -> None:
         self.breakers: Counter[str] = Counter({state.value: 0 for state in BreakerState})
         self.ready = self.running = self.own_jobs = self.blocks = self.used_blocks = 0
+        self.decode_shares: list[float] = []
+        self.prefill_shares: list[float] = []
 
     def add(self, link: NodeLink) -> None:
         """Add a node; load figures are its own, as of its last step."""
@@ -238,6 +241,9 @@ class _Pool:
             self.running += link.load.running
             self.blocks += link.hello.kv_blocks
             self.used_blocks += max(0, link.hello.kv_blocks - link.load.kv_free_blocks)
+            if (shares := link.load.shares) is not None:
+                self.decode_shares += [] if shares.decode is None else [shares.decode]
+                self.prefill_shares += [] if shares.prefill is None else [shares.prefill]
 
 
 def _nodes(page: Exposition, links: Iterable[NodeLink], names: Names) -> None:
@@ -273,4 +279,14 @@ def _pool_gauges(pools: Mapping[str, _Pool]) -> Iterator[tuple[str, str, list[tu
         "sluice_node_kv_used_ratio",
         "Used part of the KV cache of nodes, all together",
         [(pool, each.used_blocks / each.blocks) for pool, each in rows if each.blocks],
+    )
+    yield (
+        "sluice_node_decode_bandwidth_ratio",
+        "Part of the memory bandwidth that decoding needed, mean of the nodes that say",
+        [(pool, fmean(each.decode_shares)) for pool, each in rows if each.decode_shares],
+    )
+    yield (
+        "sluice_node_prefill_compute_ratio",
+        "Part of the compute that prefill needed, mean of the nodes that say",
+        [(pool, fmean(each.prefill_shares)) for pool, each in rows if each.prefill_shares],
     )

@@ -9,7 +9,7 @@ import hmac
 from django.conf import settings
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
-# Where in a request's scope a gateway's own figures travel to the view that has the rest.
+# Where in a request's scope the view that has the rest finds what to ask for a gateway's own.
 OWN_METRICS = "sluice.metrics"
 REFUSED = "Send the metrics token as a bearer token.\n"
 

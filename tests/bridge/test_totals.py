@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -9,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from controlplane.bridge.exposition import Exposition
 from controlplane.bridge.metrics import SERIES_MAX, metrics_page
 from controlplane.bridge.recorder import PostgresRecorder
-from controlplane.bridge.series import Minutes, Sample
+from controlplane.bridge.series import FOLDED_AT_ONCE, Minutes, Sample
 from controlplane.bridge.totals import STAGE_BOUNDS, US_PER_S, Latency, Totals
 from controlplane.kernel.gauges import ACCEPTED, DRAFTED
 from controlplane.kernel.histogram import Histogram
@@ -89,6 +90,7 @@ async def test_labels_are_bounded_and_nothing_is_lost() -> None:
             )
             recorder.record(record)
             count += 1
+    await recorder.fold()
     page = metrics_page(GatewayUnderTest().world, recorder, ())
     assert page.series <= SERIES_MAX
     figures = [
@@ -106,6 +108,26 @@ async def test_labels_are_bounded_and_nothing_is_lost() -> None:
     models = {s.labels["model"] for s in figures if s.name == "sluice_requests_total"}
     assert "other" in models and len(models) < 20
     assert total("sluice_dropped_series_total") > 0
+
+
+async def test_others_run_while_a_scrape_adds_up() -> None:
+    recorder = PostgresRecorder("")
+    slices = 4
+    for _ in range(slices * FOLDED_AT_ONCE):
+        recorder.record(make_record())
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other())
+    await recorder.fold()
+    task.cancel()
+    assert turns >= slices - 1
+    assert sum(counts[0] for counts in recorder.sums().usage.values()) == slices * FOLDED_AT_ONCE
 
 
 def test_a_page_is_what_prometheus_reads() -> None:
