@@ -27,6 +27,7 @@ from controlplane.kernel.objectives import (
 from controlplane.slos.checks import ObjectiveDraft
 from controlplane.slos.models import Alert, Objective
 from controlplane.slos.runbooks import runbook_path, runbook_slugs
+from controlplane.slos.selectors import Month
 from controlplane.slos.standings import SHOWN_MIN, Standing
 from frontend import formats
 from frontend.access import Viewer
@@ -176,6 +177,19 @@ def kept_out_words(standing: Standing) -> str:
     words = dict(SHED_WORDS)[str(priority)]
     since, least = formats.moment(hold.since), formats.moment(hold.least_until)
     return f"{words} since {since}, at least until {least}"
+
+
+def month_row(month: Month, target_ppm: int) -> tuple[str, str, str, str, str, str]:
+    """Month, attained, good, counted, and tone and words of whether today's target was kept."""
+    counted = month.counted
+    kept = counted.good * MILLION >= target_ppm * counted.total
+    return (
+        f"{month.begins:%Y-%m}",
+        share(counted.good / counted.total if counted.total else None),
+        f"{counted.good:,}",
+        f"{counted.total:,}",
+        *(("ok", "kept") if kept else ("warn", "missed")),
+    )
 
 
 def lasted(alert: Alert) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from django.db.models import Sum
+from django.db.models.functions import TruncMonth
 from django.utils import timezone
 
 from controlplane.core.audit import Actor
@@ -27,10 +28,12 @@ from controlplane.slos.models import (
     StageOwner,
 )
 from controlplane.slos.runbooks import runbook_of
-from controlplane.slos.standings import STEP_HOUR, Standing, floor, standings
+from controlplane.slos.standings import STEP_DAY, STEP_HOUR, Standing, floor, standings
 from controlplane.tenants.access import allows
 
 ALERTS_SHOWN_MAX = 50
+# As many as days are kept of, each whole.
+MONTHS_SHOWN = 13
 NOBODY = "nobody yet"
 
 
@@ -49,15 +52,26 @@ class Spent(NamedTuple):
     counted: Count
 
 
+class Month(NamedTuple):
+    """A calendar month in UTC, and what counted in it, whatever the version."""
+
+    begins: datetime
+    counted: Count
+
+
 @dataclass(frozen=True)
 class BurnDown:
-    """The budget over one period, from whole to what is left, with what happened meanwhile."""
+    """The budget over one period, from whole to what is left, with what happened meanwhile.
+
+    `months` are the last year's and a bit, newest first.
+    """
 
     standing: Standing
     opens: datetime
     hours: list[Spent]
     marks: list[Mark]
     alerts: list[Alert]
+    months: list[Month]
 
 
 def objective_standings(*, actor: Actor, organization: uuid.UUID) -> list[Standing]:
@@ -95,13 +109,14 @@ def burn_down(*, actor: Actor, organization: uuid.UUID, objective_id: uuid.UUID)
         ]
         alerts = Alert.objects.filter(objective=objective, created_at__gte=opens)
         shown = list(alerts.order_by("-created_at")[:ALERTS_SHOWN_MAX])
+        months = _months(objective)
     if allows(actor, Action.ROUTING_MANAGE):
         marks += [
             Mark(one.published_at, f"rules {one.version} published")
             for one in ruleset_list(actor=actor)
             if one.published_at is not None and one.published_at >= opens
         ]
-    return BurnDown(standing, opens, hours, sorted(marks), shown)
+    return BurnDown(standing, opens, hours, sorted(marks), shown, months)
 
 
 def alert_list(*, actor: Actor, organization: uuid.UUID) -> list[Alert]:
@@ -138,6 +153,13 @@ def stage_alerts(*, actor: Actor, organizations: Sequence[uuid.UUID]) -> dict[st
             for alert in standing.alerts:
                 found.setdefault(standing.objective.indicator, []).append(alert)
     return found
+
+
+def _months(objective: Objective) -> list[Month]:
+    days = Counted.objects.filter(objective=objective.id, step_s=STEP_DAY)
+    months = days.annotate(month=TruncMonth("at", tzinfo=UTC)).values("month")
+    sums = months.annotate(good=Sum("good"), total=Sum("total")).order_by("-month")
+    return [Month(one["month"], Count(one["good"], one["total"])) for one in sums[:MONTHS_SHOWN]]
 
 
 def _hours(standing: Standing, opens: datetime) -> list[Spent]:

@@ -30,7 +30,7 @@ from controlplane.slos.models import Alert, Hold, Objective
 MINUTE = timedelta(minutes=1)
 MINUTES_BACK = timedelta(hours=2)
 FIVES_BACK = timedelta(days=3)
-STEP_MIN, STEP_FIVE, STEP_HOUR = 60, 300, 3_600
+STEP_MIN, STEP_FIVE, STEP_HOUR, STEP_DAY = 60, 300, 3_600, 86_400
 SHOWN_MIN = (5, 60, 360, 4_320)
 # Steady enough to foresee by, and quick enough to notice.
 FORESEE_MIN = 360

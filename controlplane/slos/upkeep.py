@@ -8,29 +8,36 @@ from typing import Any
 from django.db import connection
 from django.utils import timezone
 
+from controlplane.slos.standings import STEP_DAY, STEP_FIVE, STEP_HOUR, STEP_MIN
+
 # Gateways may write a minute late, after an outage of the database.
 REOPEN = timedelta(minutes=20)
-STEPS = ((60, 300), (300, 3_600))
-KEPT_DAYS = {60: 4, 300: 40, 3_600: 400}
+STEPS = ((STEP_MIN, STEP_FIVE), (STEP_FIVE, STEP_HOUR), (STEP_HOUR, STEP_DAY))
+# Longer than any window reads them; of the last, a year and the month that it begins in.
+KEPT_DAYS = {STEP_MIN: 4, STEP_FIVE: 8, STEP_HOUR: 40, STEP_DAY: 400}
 ROWS_DELETED_MAX = 20_000
 
 
 def counts_roll_up(now: datetime | None = None) -> int:
-    """Bring 5 minutes and hours up to date; returns rows written."""
+    """Bring 5 minutes, hours and days up to date; returns rows written."""
     moment = now or timezone.now()
+    # A step that holds a late minute began up to its width before it.
     return sum(
-        _number("SELECT slo_roll_up(%s, %s, %s, %s)", [source, step, moment, REOPEN])
+        _number(
+            "SELECT slo_roll_up(%s, %s, %s, %s)",
+            [source, step, moment, REOPEN + timedelta(seconds=source)],
+        )
         for source, step in STEPS
     )
 
 
 def counts_forget(now: datetime | None = None) -> int:
-    """A bounded bite of what is too old; returns rows dropped."""
-    moment = now or timezone.now()
+    """A bounded bite of what is too old and summed in a longer step; returns rows dropped."""
+    moment, longer = now or timezone.now(), dict(STEPS)
     return sum(
         _number(
-            "SELECT slo_forget(%s, %s, %s)",
-            [step, moment - timedelta(days=days), ROWS_DELETED_MAX],
+            "SELECT slo_forget(%s, %s, %s, %s)",
+            [step, longer.get(step, 0), moment - timedelta(days=days), ROWS_DELETED_MAX],
         )
         for step, days in KEPT_DAYS.items()
     )

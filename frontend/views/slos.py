@@ -27,6 +27,7 @@ from frontend.objectives import (
     draft_from,
     form_choices,
     lasted,
+    month_row,
     objective_row,
     runbook_link,
     threshold_text,
@@ -135,6 +136,7 @@ def slo_detail(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) ->
         "figures": {figure.name: figure.as_json()},
         "csv": "slo_burn_csv",
         "marks": found.marks,
+        "months": [month_row(one, objective.target_ppm) for one in found.months],
         "alerts": [(one, lasted(one)) for one in found.alerts],
         "factors": [
             (rule, f"{rule.factor(objective.period_days):.4g}", window_words(rule.long_min),
