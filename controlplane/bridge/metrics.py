@@ -78,9 +78,14 @@ def metrics_page(world: World, recorder: PostgresRecorder, own: Iterable[Figure]
     page.one(
         "sluice_dropped_series_total",
         "counter",
-        "Requests without series of their own, or with labels folded to other, since a bound was"
-        " reached",
-        recorder.dropped_series + totals.folded,
+        "Requests without series of their own since a bound was reached, and series refused",
+        recorder.dropped_series,
+    )
+    page.one(
+        "sluice_folded_names_total",
+        "counter",
+        "Values under the label other, since more names came up than have labels; none is lost",
+        totals.folded,
     )
     page.one(
         "sluice_dropped_objective_counts_total",

@@ -24,10 +24,13 @@ PER_TOKEN_BOUNDS_S = (
 )  # fmt: skip
 TOKEN_BOUNDS = tuple(4**power for power in range(14))
 US_PER_S = 1_000_000
+OTHER = "other"
 LABEL_SETS_MAX = 36
 # The word of its conventions for an error that has no name of its own.
 OTHER_ERROR = "_OTHER"
 INPUT, OUTPUT = "input", "output"
+# Of what shares `other`: what succeeded is not what failed, and no input is an output.
+KEPT_APART = frozenset({"", INPUT, OUTPUT})
 
 Key = tuple[str, str, str]
 
@@ -57,7 +60,7 @@ class Classic:
     def _make(self, key: Key) -> list[int]:
         if len(self.rows) >= LABEL_SETS_MAX:
             self.folded += 1
-            key = ("", "", OTHER_ERROR)
+            key = (OTHER, OTHER, key[2] if key[2] in KEPT_APART else OTHER_ERROR)
         return self.rows.setdefault(key, [0] * (len(self.bounds) + 2))
 
 

@@ -153,7 +153,7 @@ class Totals:
 
     @property
     def folded(self) -> int:
-        """Requests that are counted under `other`, since there were too many names."""
+        """How often something was counted under `other`, since there were too many names."""
         names = (self.models, self.routes, self.words)
         return sum(each.folded for each in names) + self.standard.folded
 

@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 import random
 
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from controlplane.bridge.exposition import Exposition
 from controlplane.bridge.metrics import SERIES_MAX, metrics_page
 from controlplane.bridge.recorder import PostgresRecorder
-from controlplane.bridge.series import FOLDED_AT_ONCE, Minutes, Sample
+from controlplane.bridge.series import FOLDED_AT_ONCE, OTHER, Minutes, Sample
 from controlplane.bridge.totals import STAGE_BOUNDS, US_PER_S, Latency, Totals
 from controlplane.kernel.gauges import ACCEPTED, DRAFTED
 from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.measures import BREAKER_OPENED
+from tests.support.dashboards import DOCKER, NAME
 from tests.support.gateway import GatewayUnderTest
 from tests.support.records import make_record
 
 MODEL = "sluice-5m"
+DROPS_ALERT = "SluiceTelemetryDrops"
 
 
 def written(minutes: Minutes) -> None:
@@ -107,7 +110,41 @@ async def test_labels_are_bounded_and_nothing_is_lost() -> None:
     assert total("gen_ai_server_request_duration_seconds_count") == count
     models = {s.labels["model"] for s in figures if s.name == "sluice_requests_total"}
     assert "other" in models and len(models) < 20
-    assert total("sluice_dropped_series_total") > 0
+    assert total("sluice_folded_names_total") > 0
+
+
+async def test_forty_models_are_no_loss_and_no_alert() -> None:
+    recorder, models = PostgresRecorder(""), 40
+    for number in range(models):
+        for status in (200, 429, 503):
+            error = "" if status == 200 else "model_overloaded"
+            recorder.record(make_record(model=f"m{number}", status=status, error_code=error))
+    await recorder.fold()
+    page = metrics_page(GatewayUnderTest().world, recorder, ()).to_bytes().decode()
+    samples = [one for each in text_string_to_metric_families(page) for one in each.samples]
+
+    def total(name: str, **labels: str) -> float:
+        return sum(
+            one.value
+            for one in samples
+            if one.name == name and labels.items() <= one.labels.items()
+        )
+
+    assert total("sluice_folded_names_total") > 0
+    groups = yaml.safe_load((DOCKER / "prometheus" / "alerts.yml").read_text())["groups"]
+    (alert,) = (each for one in groups for each in one["rules"] if each["alert"] == DROPS_ALERT)
+    watched = set(NAME.findall(alert["expr"]))
+    assert "sluice_dropped_series_total" in watched
+    assert {name: total(name) for name in watched} == dict.fromkeys(watched, 0)
+    duration, other = (
+        "gen_ai_server_request_duration_seconds_count",
+        {"gen_ai_request_model": OTHER},
+    )
+    assert total(duration) == 3 * models
+    assert 0 < total(duration, **other, error_type="_OTHER") < total(duration, **other)
+    usage = "gen_ai_client_token_usage_count"
+    kinds = [total(usage, gen_ai_token_type=kind) for kind in ("input", "output")]
+    assert kinds == [3 * models] * 2
 
 
 async def test_others_run_while_a_scrape_adds_up() -> None:
