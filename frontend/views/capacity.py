@@ -17,8 +17,8 @@ from controlplane.kernel.capacity import RESOURCES, Sheet, Use
 from controlplane.telemetry.reading import TooMuchToRead
 from frontend import formats
 from frontend.access import Viewer, page
+from frontend.days import DAYS, days_from
 from frontend.panels import TablePanel, panel_csv
-from frontend.views.insights import DAYS, days_from
 
 NANO_PER_MICRO = 1_000
 FULL, NEARLY = 1.0, 0.8

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -11,34 +10,38 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from controlplane.core.permissions import Action
-from controlplane.insights.hygiene import DAYS_DEFAULT, Hygiene, hygiene_read
+from controlplane.insights.hygiene import DAYS_MAX, Hygiene, hygiene_read
 from controlplane.kernel.hygiene import KINDS
 from controlplane.kernel.money import usd_text
 from controlplane.telemetry.reading import TooMuchToRead
 from frontend.access import Viewer, page
+from frontend.days import DAYS, DaysAsked, days_asked
 from frontend.panels import TablePanel, panel_csv
+from frontend.waste_rows import KeyRows, WasteRow, key_rows
 
-DAYS = (1, DAYS_DEFAULT, 30, 90)
 HEAD = [
     "key", "key_id", "requests", "looked_at", "finding", "requests_with_it", "tokens", "saves_usd",
     "saves_nano_usd", "fix",
 ]  # fmt: skip
+HEAD_BEFORE = ["requests_before", "requests_with_it_before", "tokens_before", "saves_nano_before"]
 
 
 @page(Action.REQUEST_VIEW)
 @require_GET
 def insight_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Keys of the organization, the one that could save most first."""
-    days, complaint = days_from(request.GET)
-    found = _read(viewer, days)
+    asked = days_asked(request.GET, timezone.now())
+    rows = _read(viewer, asked)
     context = {
         "viewer": viewer,
         "here": "insights",
         "tab": "insights",
-        "days": days,
+        "asked": asked,
+        "days": asked.days,
         "day_choices": DAYS,
-        "complaint": complaint,
-        "found": found,
+        "complaint": asked.complaint,
+        "rows": rows,
+        "too_old": asked.compare and _too_old(asked),
         "kinds": KINDS.items(),
         "now": timezone.now(),
     }
@@ -48,51 +51,56 @@ def insight_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @page(Action.REQUEST_VIEW)
 @require_GET
 def insight_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """Every finding of every key in the range on screen."""
-    days, _ = days_from(request.GET)
-    found = _read(viewer, days)
-    if found is None:
+    """Every finding of every key in the range on screen, beside the days before if asked."""
+    asked = days_asked(request.GET, timezone.now())
+    rows = _read(viewer, asked)
+    if rows is None:
         told = "These days could not be read in time."
         return HttpResponse(told, status=503, content_type="text/plain; charset=utf-8")
-    body = [
-        [
-            one.label,
-            str(one.key),
-            str(one.requests),
-            str(one.looked),
-            waste.kind,
-            str(waste.requests),
-            str(waste.tokens),
-            usd_text(waste.nano),
-            str(waste.nano),
-            waste.fix,
-        ]
-        for one in found.keys
-        for waste in one.wastes
+    head = HEAD + HEAD_BEFORE if asked.compare else HEAD
+    body = [_line(one, row, asked.compare) for one in rows for row in one.wastes]
+    return panel_csv([TablePanel("insights", "Insights", head, body)], "insights")
+
+
+def _line(one: KeyRows, row: WasteRow, compare: bool) -> list[str]:
+    waste = row.now
+    line = [
+        one.key.label,
+        str(one.key.key),
+        str(one.key.requests),
+        str(one.key.looked),
+        waste.kind,
+        str(waste.requests),
+        str(waste.tokens),
+        usd_text(waste.nano),
+        str(waste.nano),
+        waste.fix,
     ]
-    return panel_csv([TablePanel("insights", "Insights", HEAD, body)], "insights")
+    if not compare:
+        return line
+    if one.earlier is None or row.earlier is None:
+        return line + [""] * len(HEAD_BEFORE)
+    was = row.earlier
+    return [*line, *map(str, (one.earlier.requests, was.requests, was.tokens, was.nano))]
 
 
-def days_from(query: Mapping[str, str]) -> tuple[int, str]:
-    """How many days, and a sentence where the question could not be answered as put."""
-    text = query.get("days", str(DAYS_DEFAULT))
-    if text.isascii() and text.isdecimal() and int(text[:4]) in DAYS:
-        return int(text[:4]), ""
-    choices = ", ".join(map(str, DAYS))
-    return DAYS_DEFAULT, f"Days are {choices}; showing {DAYS_DEFAULT}."
+def _too_old(asked: DaysAsked) -> bool:
+    """Whether counts of the days before are partly gone."""
+    return asked.end - asked.before > timedelta(days=DAYS_MAX)
 
 
-def hours_of(days: int) -> tuple[datetime, datetime]:
-    """So many days up to the end of the present hour."""
-    end = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
-    return end - timedelta(days=days), end
-
-
-def _read(viewer: Viewer, days: int) -> Hygiene | None:
-    start, end = hours_of(days)
+def _read(viewer: Viewer, asked: DaysAsked) -> list[KeyRows] | None:
     try:
-        return hygiene_read(
-            actor=viewer.user, organization=viewer.organization.id, start=start, end=end
-        )
+        found = _hygiene(viewer, asked.start, asked.end)
+        earlier = None
+        if asked.compare and not _too_old(asked):
+            earlier = _hygiene(viewer, asked.before, asked.start)
     except TooMuchToRead:
         return None
+    return key_rows(found, earlier)
+
+
+def _hygiene(viewer: Viewer, start: datetime, end: datetime) -> Hygiene:
+    return hygiene_read(
+        actor=viewer.user, organization=viewer.organization.id, start=start, end=end
+    )

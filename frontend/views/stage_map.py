@@ -17,25 +17,49 @@ from controlplane.insights.stage_map import MapRow, stage_map_read
 from controlplane.telemetry.reading import TooMuchToRead
 from frontend import formats
 from frontend.access import Viewer, page
+from frontend.days import DAYS, DaysAsked, change, days_asked
 from frontend.panels import TablePanel, panel_csv
 from frontend.stage_map import HEAD, cells_of, stage_map_markdown
 from frontend.stage_map_pdf import stage_map_pdf
 from frontend.stages import STAGE_NAMES
-from frontend.views.insights import DAYS, days_from, hours_of
 
 TITLE = "The seven stages"
+FIGURES_FROM = 3
+COMPARED = ("p50", "p95", "n")
 FORMS = frozenset({"md", "pdf", "csv"})
 # How far answers' lengths may differ for their times to be compared.
 ALIKE_MIN, ALIKE_MAX = 0.9, 1.1
+CSV_BEFORE = ["requests_before", "p50_us_before", "p95_us_before"]
 CSV_HEAD = ["span", "what", "requests", "p50_us", "p95_us", "public_budget_us"]
 
 
 @dataclass(frozen=True)
 class ShownRow:
-    """A row of the table and its figures in words, each with the name of its column."""
+    """A row of the table, beside itself in the days before where they are compared."""
 
     row: MapRow
-    cells: list[tuple[str, str]]
+    earlier: MapRow | None
+
+    @property
+    def cells(self) -> list[tuple[str, str, str]]:
+        """Each figure's column, the figure, and the one before."""
+        named = list(zip(HEAD, cells_of(self.row), strict=True))[FIGURES_FROM:]
+        before = self._before()
+        return [(name, text, before.get(name, "")) for name, text in named]
+
+    def _before(self) -> dict[str, str]:
+        row, earlier = self.row, self.earlier
+        if earlier is None:
+            return {}
+        figures = zip(HEAD, cells_of(earlier), strict=True)
+        words = {name: text for name, text in figures if name in COMPARED}
+        for name, now, was in (
+            ("p50", row.p50_us, earlier.p50_us),
+            ("p95", row.p95_us, earlier.p95_us),
+            ("n", row.count, earlier.count),
+        ):
+            words[name] = f"before: {words[name]}{change(now or 0, was or 0) if now else ''}"
+        return words
 
     @property
     def number(self) -> str:
@@ -56,18 +80,19 @@ class ShownRow:
 @require_GET
 def stage_map(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """All requests of the installation, as on the Overview."""
-    days, complaint = days_from(request.GET)
-    rows = _read(days)
+    asked = days_asked(request.GET, timezone.now())
+    pairs = _read_pairs(asked)
     context = {
         "viewer": viewer,
         "here": "insights",
         "tab": "stage_map",
-        "days": days,
+        "asked": asked,
+        "days": asked.days,
         "day_choices": DAYS,
-        "complaint": complaint,
+        "complaint": asked.complaint,
         "head": HEAD,
-        "rows": None if rows is None else [ShownRow(row, _named(row)) for row in rows],
-        "count": max((row.count for row in rows or []), default=0),
+        "rows": None if pairs is None else [ShownRow(*pair) for pair in pairs],
+        "count": max((row.count for row, _ in pairs or []), default=0),
         "now": timezone.now(),
     }
     return render(request, "pages/stage_map.html", context)
@@ -79,15 +104,17 @@ def stage_map_file(request: HttpRequest, viewer: Viewer, form: str) -> HttpRespo
     """The same as `md`, `pdf` or `csv`."""
     if form not in FORMS:
         raise Http404
-    days, _ = days_from(request.GET)
-    rows, now = _read(days), timezone.now()
-    if rows is None:
+    now = timezone.now()
+    asked = days_asked(request.GET, now)
+    pairs = _read_pairs(asked)
+    if pairs is None:
         told = "These days could not be read in time."
         return HttpResponse(told, status=503, content_type="text/plain; charset=utf-8")
     if form == "csv":
-        body = [_figures(row) for row in rows]
-        return panel_csv([TablePanel("stages", TITLE, CSV_HEAD, body)], "stages")
-    note = _note(days, now)
+        head = CSV_HEAD + CSV_BEFORE if asked.compare else CSV_HEAD
+        body = [_figures(*pair, compare=asked.compare) for pair in pairs]
+        return panel_csv([TablePanel("stages", TITLE, head, body)], "stages")
+    rows, note = [row for row, _ in pairs], _note(asked.days, now)
     if form == "pdf":
         data: bytes | str = stage_map_pdf(rows, title=TITLE, note=note, at=now)
         response = HttpResponse(data, content_type="application/pdf")
@@ -136,16 +163,16 @@ def comparison(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return render(request, "pages/comparison.html", context)
 
 
-def _read(days: int) -> list[MapRow] | None:
-    start, end = hours_of(days)
+def _read_pairs(asked: DaysAsked) -> list[tuple[MapRow, MapRow | None]] | None:
+    """Each row of the days and, if asked, of the days before; None where they are too many."""
     try:
-        return stage_map_read(start=start, end=end)
+        rows = stage_map_read(start=asked.start, end=asked.end)
+        if not asked.compare:
+            return [(row, None) for row in rows]
+        earlier = stage_map_read(start=asked.before, end=asked.start)
     except TooMuchToRead:
         return None
-
-
-def _named(row: MapRow) -> list[tuple[str, str]]:
-    return list(zip(HEAD, cells_of(row), strict=True))[3:]
+    return list(zip(rows, earlier, strict=True))
 
 
 def _note(days: int, now: datetime) -> str:
@@ -156,11 +183,12 @@ def _note(days: int, now: datetime) -> str:
     )
 
 
-def _figures(row: MapRow) -> list[str]:
-    figures = (row.p50_us, row.p95_us, row.budget_us)
-    return [
-        row.name,
-        row.what,
-        str(row.count),
-        *("" if figure is None else f"{figure:.0f}" for figure in figures),
-    ]
+def _figures(row: MapRow, earlier: MapRow | None, *, compare: bool) -> list[str]:
+    line = [row.name, row.what, str(row.count), *_us(row.p50_us, row.p95_us, row.budget_us)]
+    if compare and earlier is not None:
+        line += [str(earlier.count), *_us(earlier.p50_us, earlier.p95_us)]
+    return line
+
+
+def _us(*figures: float | None) -> list[str]:
+    return ["" if figure is None else f"{figure:.0f}" for figure in figures]
