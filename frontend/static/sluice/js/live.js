@@ -1,5 +1,5 @@
 // Live figures on the Overview: only while the page is visible and not paused.
-import { drawFigures } from "./plots.js";
+import { drawFigures, drawn } from "./plots.js";
 
 const panel = document.getElementById("live");
 const words = panel.querySelector("[data-live-words]");
@@ -106,4 +106,4 @@ toggle.addEventListener("click", () => {
 
 document.addEventListener("visibilitychange", () => { if (document.hidden) close(); else open(); });
 addEventListener("pagehide", close);
-open();
+drawn.then(open);

@@ -5,6 +5,9 @@ const holders = new Map();
 const NARROW_PX = 400;
 const COLORED = ["line", "marker", "fillcolor", "colorscale", "colorbar"];
 let plotly = null;
+let settle;
+// Once every chart of the page is drawn, or cannot be: whatever can wait does so until then.
+export const drawn = new Promise((resolve) => { settle = resolve; });
 
 // Plotly knows nothing of CSS variables: a probe element resolves each token for the present theme.
 function tokenValue(name, probe) {
@@ -62,8 +65,13 @@ export function drawFigures(figures) {
   }
 }
 
-function redrawAll() {
-  for (const [holder, figure] of holders) draw(holder, figure);
+// Each in a task of its own, from the top: ten at once would hold the page still for a second.
+async function redrawAll() {
+  for (const holder of holders.keys()) {
+    draw(holder, holders.get(holder));
+    await new Promise((resolve) => setTimeout(resolve, 0));
+  }
+  settle();
 }
 
 function loadPlotly(url) {
@@ -72,6 +80,7 @@ function loadPlotly(url) {
   script.addEventListener("load", () => { plotly = window.Plotly; redrawAll(); });
   script.addEventListener("error", () => {
     for (const wait of document.querySelectorAll(".plot-wait")) wait.textContent = "The chart script did not load; the table below has the figures.";
+    settle();
   });
   document.head.append(script);
 }
@@ -81,6 +90,8 @@ if (source) {
   drawFigures(JSON.parse(source.textContent));
   requestAnimationFrame(() => setTimeout(() => loadPlotly(document.querySelector("[data-plotly]").dataset.plotly), 0));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
+} else {
+  settle();
 }
 
 document.addEventListener("click", (event) => {
