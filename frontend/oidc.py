@@ -19,6 +19,8 @@ from urllib.parse import urlencode, urlsplit
 import jwt
 from django.conf import settings
 
+from controlplane.tenants.models_people import SUBJECT_CHARS_MAX
+
 TIMEOUT_S = 10
 ANSWER_BYTES_MAX = 1 << 20
 # Only with keys of the provider's own: none of these can be made with what a client knows.
@@ -95,7 +97,7 @@ def identity_of(ask: Ask, *, code: str, redirect: str) -> Identity:
     if shared and claims.get("azp") != settings.OIDC_CLIENT_ID:
         raise OidcRefused("azp")
     subject, email = str(claims["sub"]), str(claims.get("email", "")).strip().lower()
-    if not subject:
+    if not 0 < len(subject) <= SUBJECT_CHARS_MAX:
         raise OidcRefused("sub")
     vouched = claims.get("email_verified") is True
     return Identity(settings.OIDC_ISSUER, subject, email if vouched else "")

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.core.validators import validate_email
 from django.db import IntegrityError, connection, transaction
 from psycopg.errors import UniqueViolation
 
@@ -39,6 +38,7 @@ from controlplane.billing.models import EntryKind
 from controlplane.billing.periods import Period
 from controlplane.core.audit import Actor, audit_record
 from controlplane.core.conflict import Conflict
+from controlplane.core.mail import NOT_EMAIL, is_email
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
 from controlplane.tenants.access import allows, require
@@ -216,11 +216,8 @@ def _clean(draft: ProfileDraft) -> dict[str, Any]:
     for field, chars in bounds.items():
         if len(wanted[field]) > chars or not wanted[field].replace("\n", "").isprintable():
             raise ValidationError({field: f"Must have at most {chars} printable characters."})
-    if wanted["email"]:
-        try:
-            validate_email(wanted["email"])
-        except ValidationError as error:
-            raise ValidationError({"email": error.messages}) from error
+    if wanted["email"] and not is_email(wanted["email"]):
+        raise ValidationError({"email": NOT_EMAIL})
     if draft.terms_days is not None and not 0 <= draft.terms_days <= TERMS_DAYS_MAX:
         raise ValidationError({"terms_days": f"Must be 0 to {TERMS_DAYS_MAX}, or nothing."})
     if not 0 <= draft.tax_basis_points <= BASIS_POINTS_MAX:

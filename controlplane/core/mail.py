@@ -5,10 +5,24 @@ from collections.abc import Iterable
 
 import structlog
 from django.conf import settings
+from django.core.exceptions import ValidationError
 from django.core.mail import EmailMessage
+from django.core.validators import validate_email
 
 RECIPIENTS_MAX = 100
+# What columns keep; longer ones are no addresses of mail, though their form may pass for one.
+EMAIL_CHARS_MAX = 254
+NOT_EMAIL = f"Not an e-mail address of at most {EMAIL_CHARS_MAX} characters."
 _log = structlog.get_logger(__name__)
+
+
+def is_email(text: str) -> bool:
+    """Whether it has the form of an address, and is no longer than one that can be kept."""
+    try:
+        validate_email(text)
+    except ValidationError:
+        return False
+    return len(text) <= EMAIL_CHARS_MAX
 
 
 def mail_send(*, to: Iterable[str], subject: str, text: str) -> bool:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from django.core.exceptions import ValidationError
-from django.core.validators import validate_email
 
+from controlplane.core.mail import NOT_EMAIL, is_email
 from controlplane.kernel.burn import (
     MILLION,
     PERIODS_DAYS,
@@ -36,6 +36,7 @@ from controlplane.slos.runbooks import runbook_of, runbook_slugs
 
 THRESHOLD_US_MAX = 3_600_000_000
 ABSENT_MIN_MAX = 360
+VERSION_MAX = 2**31 - 1
 PROMPT_BUCKETS = 6
 PERCENT_PPM = MILLION / 100
 
@@ -130,7 +131,7 @@ def owner_check(team: str, email: str, runbook: str, wrong: Complaints) -> None:
     """Note what is wrong with an owner and the link to a runbook."""
     wrong.unless(_line(team, NAME_CHARS_MAX), "team", f"Who owns it. {_line_told(NAME_CHARS_MAX)}")
     if email:
-        wrong.unless(_is_email(email), "email", "Not an e-mail address.")
+        wrong.unless(is_email(email), "email", NOT_EMAIL)
     shipped = runbook in runbook_slugs()
     told = "A shipped runbook's name, or an address that begins with https:// or http://."
     wrong.unless(shipped or is_link(runbook), "runbook", told)
@@ -179,6 +180,11 @@ def _check_acts(organization: uuid.UUID, draft: ObjectiveDraft, wrong: Complaint
         "shed_priority",
         "0 (low) or 1 (normal): the highest is never kept out.",
     )
+    wrong.unless(
+        draft.shift_version is None or 1 <= draft.shift_version <= VERSION_MAX,
+        "shift_version",
+        f"A version of the rules, 1 to {VERSION_MAX:,}.",
+    )
 
 
 def _check_rules(draft: ObjectiveDraft, wrong: Complaints) -> None:
@@ -206,11 +212,3 @@ def _line(text: str, chars_max: int) -> bool:
 
 def _line_told(chars_max: int) -> str:
     return f"One line of 1 to {chars_max} printable characters."
-
-
-def _is_email(text: str) -> bool:
-    try:
-        validate_email(text)
-    except ValidationError:
-        return False
-    return True

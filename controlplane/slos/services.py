@@ -6,11 +6,11 @@ import uuid
 from dataclasses import asdict
 
 from django.core.exceptions import ObjectDoesNotExist, ValidationError
-from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from controlplane.core.audit import Actor, Facts, audit_record
+from controlplane.core.mail import NOT_EMAIL, is_email
 from controlplane.core.permissions import Action
 from controlplane.kernel.spans import STAGES
 from controlplane.slos.access import changing
@@ -176,13 +176,10 @@ def _check_project(organization: uuid.UUID, draft: ObjectiveDraft) -> None:
 
 
 def _check_address(kind: str, address: str) -> None:
-    if kind == EMAIL:
-        try:
-            validate_email(address)
-        except ValidationError as error:
-            raise ValidationError({"address": "Not an e-mail address."}) from error
-    else:
+    if kind != EMAIL:
         address_check(kind, address)
+    elif not is_email(address):
+        raise ValidationError({"address": NOT_EMAIL})
 
 
 def _mark(objective: Objective, text: str) -> None:

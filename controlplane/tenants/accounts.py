@@ -9,11 +9,11 @@ from hashlib import sha256
 
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
-from django.core.validators import validate_email
 from django.db import transaction
 from django.utils import timezone
 
 from controlplane.core.audit import Actor, audit_record
+from controlplane.core.mail import NOT_EMAIL, is_email
 from controlplane.core.permissions import Action
 from controlplane.tenants.access import require
 from controlplane.tenants.models import SetupLink, User
@@ -55,10 +55,8 @@ def user_create(*, actor: Actor, email: str, is_staff: bool = False) -> User:
 def email_clean(email: str) -> str:
     """An address as accounts have it; raises ValidationError (`email`)."""
     email = email.strip().lower()
-    try:
-        validate_email(email)
-    except ValidationError as error:
-        raise ValidationError({"email": error.messages}) from error
+    if not is_email(email):
+        raise ValidationError({"email": NOT_EMAIL})
     return email
 
 

@@ -11,6 +11,7 @@ from django.conf import settings
 from django.db import transaction
 
 from controlplane.core.audit import audit_record
+from controlplane.core.mail import is_email
 from controlplane.core.permissions import Role
 from controlplane.core.scope import organization_scope
 from controlplane.tenants.accounts import account_of_invitation, user_find
@@ -76,7 +77,7 @@ def _member(email: str) -> User | None:
 def _of_domain(email: str) -> User:
     if not settings.OIDC_DOMAIN or email.rpartition("@")[2] != settings.OIDC_DOMAIN:
         raise NotInvited
-    if user_find(email=email) is not None:
+    if not is_email(email) or user_find(email=email) is not None:
         # An account without an organization was taken out of it, or was never let in.
         raise NotInvited
     user = account_of_invitation(email=email, password=None)
