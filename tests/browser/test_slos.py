@@ -70,7 +70,8 @@ def staff(site: Site) -> None:
                 created_at=now - timedelta(days=13), organization=EVERYONE, objective=busy,
                 version=1, text="target 99.5 % to 99 %",
             )  # fmt: skip
-        upkeep.counts_roll_up(now)
+        for _ in range(DAYS):
+            upkeep.counts_roll_up(now)
         evaluate.objectives_evaluate(now)
         stage_owner_set(
             actor=OPERATOR, stage="s1_admission", team="edge", email="edge@example.org",
@@ -96,6 +97,7 @@ def test_pages_are_accessible_and_fit(
         expect(page.locator("h1")).to_be_visible()
         assert serious_findings(page) == [], path
         assert wider_than_screen(page) <= 0, path
+    expect(page.get_by_role("heading", name="By month")).to_be_visible()
     expect(page.locator(".plot .main-svg").first).to_be_visible()
     expect(page.locator(".plot .annotation")).to_have_count(2)
 
