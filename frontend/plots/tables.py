@@ -24,10 +24,8 @@ def panel_table(panel: Panel) -> SafeString:
     )
     addresses = (panel.addresses() if isinstance(panel, Linked) else []) or [""] * len(rows)
     body = "".join(
-        f'<tr><th scope="row">{_first(text, address)}</th>'
-        + "".join(f'<td class="number">{escape(text or MISSING)}</td>' for text in rest)
-        + "</tr>"
-        for (text, *rest), address in zip(rows[-ROWS_MAX:], addresses[-ROWS_MAX:], strict=True)
+        _row(texts, address)
+        for texts, address in zip(rows[-ROWS_MAX:], addresses[-ROWS_MAX:], strict=True)
     )
     if not rows:
         body = f'<tr><td colspan="{len(panel.head)}">No data in this range</td></tr>'
@@ -38,12 +36,10 @@ def panel_table(panel: Panel) -> SafeString:
     return mark_safe(f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{more}")
 
 
-def _first(text: str, address: str) -> str:
-    return f'<a href="{escape(address)}">{escape(text)}</a>' if address else escape(text)
-
-
-def _row(texts: list[str]) -> str:
+def _row(texts: list[str], address: str) -> str:
     """Escaped as a whole, since there are thousands of cells."""
     first, *rest = escape(_BETWEEN.join(text or MISSING for text in texts)).split(_BETWEEN)
+    if address:
+        first = f'<a href="{escape(address)}">{first}</a>'
     cells = "".join(f'<td class="number">{text}</td>' for text in rest)
     return f'<tr><th scope="row">{first}</th>{cells}</tr>'
