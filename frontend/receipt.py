@@ -64,7 +64,7 @@ def read_receipt(data: bytes) -> Receipt | None:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     # Told in their own parts of the page.
-    for name in ("miss", "limit", "line"):
+    for name in ("miss", "limit", "lack", "line"):
         document.pop(name, None)
     if not document:
         return None

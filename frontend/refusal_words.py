@@ -1,4 +1,4 @@
-"""Why a request was refused or broken off, in a sentence for each error code of the gateway."""
+"""Why a request was refused or broken off: a sentence for each error code, and for each lack."""
 
 from __future__ import annotations
 
@@ -50,4 +50,12 @@ REFUSALS = {
     "node_rejected": "A node refused what the gateway had accepted; report it with the id.",
     "slow_reader": "Its client read so slowly that generation was stopped.",
     "deadline_exceeded": "It used up its whole time.",
+}
+# What the fleet lacked, where a record says so.
+LACKS = {
+    "full": "Every node that could serve it was full, and so was the queue for them.",
+    "late": "Every node that could serve it was full, and the wait would have been too long.",
+    "none": "No node that could serve it was left.",
+    "failed": "Every node that took it failed, as often as it may be tried again.",
+    "shed": REFUSALS["shed_for_objective"],
 }

@@ -20,7 +20,7 @@ from controlplane.kernel.rules import DIRECT
 from controlplane.kernel.statuses import CLIENT_LEFT, FAILED_FROM
 from controlplane.telemetry.models import RequestRecord
 from frontend import formats
-from frontend.refusal_words import REFUSALS
+from frontend.refusal_words import LACKS, REFUSALS
 from frontend.refused import Door, Refused
 
 NANO_PER_PICO_MILLION = 1_000
@@ -161,7 +161,8 @@ def _ended(known: Evidence) -> Reason:
     if record.status < FAILED_FROM:
         return Reason("Ended", [words] if (words := ENDINGS.get(record.finish)) else [])
     named = f"It was answered {record.status} {record.error_code}".rstrip() + "."
-    sentences = [REFUSALS[record.error_code]] if record.error_code in REFUSALS else []
+    words = LACKS.get(str(known.receipt.get("lack"))) or REFUSALS.get(record.error_code)
+    sentences = [words] if words else []
     door = None
     if known.refused is not None:
         sentences, door = [*known.refused.sentences, *known.budget], known.refused.door

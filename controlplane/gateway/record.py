@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
+from controlplane.gateway.degraded import reason_of
 from controlplane.gateway.misses.explain import Miss, Offered
 from controlplane.gateway.misses.teller import Prompted
 from controlplane.gateway.plan import PassedStep, Plan, PlannedStep
 from controlplane.gateway.ports import RequestRecord
+from controlplane.gateway.refusal import Refusal
 from controlplane.gateway.s4_route.node import Placement
 from controlplane.gateway.trip import NOTHING, Trip, made
 from controlplane.kernel.clock import MICROSECOND_NS
@@ -87,8 +89,8 @@ def _receipt(trip: Trip, usage: Usage, miss: Miss | None) -> bytes:
     if trip.plan is not None and trip.plan.rule is not None:
         asked = made(trip.asked).ask.model
         told |= {"rule": trip.plan.label, "asked": asked, "steps": _steps(trip, trip.plan)}
-    if trip.refusal is not None and trip.refusal.limit is not None:
-        told["limit"] = trip.refusal.limit
+    if trip.refusal is not None:
+        told |= _of_refusal(trip.refusal)
     if trip.asked is not None and trip.asked.ask.assembly is not None:
         told["prompt"] = trip.asked.ask.assembly.label
     if trip.placement is not None:
@@ -105,6 +107,13 @@ def _receipt(trip: Trip, usage: Usage, miss: Miss | None) -> bytes:
         told["trace"] = trip.call.trace.trace.hex()
     told |= _of_client(trip)
     return msgspec.json.encode(told) if told else b""
+
+
+def _of_refusal(refusal: Refusal) -> dict[str, object]:
+    """The limit that was reached, or what the fleet lacked."""
+    if refusal.limit is not None:
+        return {"limit": refusal.limit}
+    return {"lack": reason_of(refusal)} if refusal.degraded is not None else {}
 
 
 def _of_client(trip: Trip) -> dict[str, object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -16,9 +16,10 @@ from controlplane.billing.models import EntryKind, JournalEntry, Transfer
 from controlplane.billing.selectors_pages import request_charge
 from controlplane.catalog.models import PriceVersion
 from controlplane.core.audit import OPERATOR
+from controlplane.gateway.waiting.claim import NoRoomReason
 from controlplane.telemetry.models import RequestRecord
 from controlplane.tenants.keys import apikey_create
-from frontend.refusal_words import REFUSALS
+from frontend.refusal_words import LACKS, REFUSALS
 from frontend.refused import Door, Refused, limit_sentences, limit_short, read_limit
 from frontend.why import Evidence, read_document, reasons
 from tests.browser.history import write_history
@@ -160,6 +161,14 @@ def test_a_limit_that_refused_is_told_with_its_figure_and_when_there_is_room(
     told = _told(record, refused=refused)
     assert words in told["Refused"] and "requests or tokens a minute" not in told["Refused"]
     assert told["Admitted"].endswith("was known, and the request was not let in.")
+
+
+def test_what_the_fleet_lacked_is_told_where_the_record_says_it() -> None:
+    assert set(LACKS) == set(get_args(NoRoomReason))
+    record = _record(status=503, error_code="server_is_overloaded", output_tokens=0, cost_nano=0)
+    assert "so was the queue for them." in _told(record, receipt={"lack": "full"})["Refused"]
+    for receipt in ({}, {"lack": "sleep"}, {"lack": ["full"]}):
+        assert "or every attempt failed." in _told(record, receipt=receipt)["Refused"]
 
 
 def test_a_receipt_without_a_readable_limit_names_none() -> None:

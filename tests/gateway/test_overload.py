@@ -53,6 +53,9 @@ async def test_full_room_sheds_at_once(bare: Serving, monkeypatch: pytest.Monkey
         assert len(under_test.world.waiting) == 2
         assert refused.json()["error"]["code"] == "server_is_overloaded"
         assert int(refused.headers["retry-after"]) > 0
+        await until(lambda: under_test.recorder.records)
+        (record,) = under_test.recorder.records
+        assert msgspec.json.decode(record.receipt)["lack"] == "full"
         for _ in range(3):
             await node.answer(job, "x", finish="length")
             job = await node.job() if node.jobs or len(under_test.world.waiting) else job
