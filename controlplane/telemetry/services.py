@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from django.db import connection
 
+from controlplane.core.bites import drop_in_bites
 from controlplane.kernel.histogram import Histogram
 
 EPOCH = datetime.fromtimestamp(0, UTC)
@@ -80,14 +81,11 @@ def drop_old_partitions(now: datetime | None = None) -> int:
 
 
 def _drop_rows(statement: str, *values: object) -> int:
-    """Bite by bite, each a short transaction, until nothing is left or the run's bound is met."""
-    gone = 0
-    for _ in range(BITES_MAX):
-        dropped: int = _scalar(statement, [*values, ROWS_DELETED_MAX])
-        gone += dropped
-        if dropped < ROWS_DELETED_MAX:
-            break
-    return gone
+    def bite(rows_max: int) -> int:
+        dropped: int = _scalar(statement, [*values, rows_max])
+        return dropped
+
+    return drop_in_bites(bite, rows_max=ROWS_DELETED_MAX, bites_max=BITES_MAX)
 
 
 def _roll_tier(tier: Tier, now: datetime) -> int:

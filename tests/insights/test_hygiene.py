@@ -12,6 +12,7 @@ import pytest
 from controlplane.bridge import hygiene as port_module
 from controlplane.bridge.hygiene import PostgresHygiene
 from controlplane.gateway.ports import Inspected
+from controlplane.insights import services
 from controlplane.insights.services import hygiene_forget
 from controlplane.kernel.hygiene import DEAD_JSON, KINDS, RETRY, Finding
 from controlplane.tenants.keys import apikey_create
@@ -96,6 +97,22 @@ async def test_old_counts_are_forgotten(port: PostgresHygiene) -> None:
     forget = orm(hygiene_forget)
     assert await forget(datetime.now(UTC) + timedelta(days=89)) == 0
     assert await forget(datetime.now(UTC) + timedelta(days=91)) == 1
+
+
+async def test_no_backlog_is_too_long_for_one_run(
+    port: PostgresHygiene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(services, "ROWS_DELETED_MAX", 2)
+    for number in range(7):
+        port.count(seen(model=f"model-{number}"))
+    assert await port.flush()
+    forget, later = orm(hygiene_forget), datetime.now(UTC) + timedelta(days=91)
+    with monkeypatch.context() as patch:
+        # A run has a bound, and what is left is the next one's.
+        patch.setattr(services, "BITES_MAX", 2)
+        assert await forget(later) == 4
+    assert await forget(later) == 3
+    assert counted() == {}
 
 
 async def test_the_api_names_keys_scales_and_shows_only_ones_own(port: PostgresHygiene) -> None:
