@@ -15,6 +15,7 @@ from frontend import formats
 US_PER_MS = 1_000
 # What an engine that computes nothing says.
 NO_DEVICE = "none"
+GIGA, TERA = 1e9, 1e12
 FACTS_SUMMED = ("running", "waiting")
 STATES = {
     "ready": ("ok", "ready"),
@@ -103,6 +104,24 @@ class NodeRow:
         return formats.MISSING if share is None else formats.percent(share, 1)
 
     @property
+    def roofline(self) -> list[tuple[str, str]]:
+        """How near it came to its device's ceilings, and what these are; empty where it told none.
+
+        Of the last seconds of steps of a kind, also where these are over for long.
+        """
+        ceilings = self.view.node.facts.get("ceilings")
+        if not isinstance(ceilings, dict):
+            return []
+        reading = f"{formats.significant(ceilings['read_bytes_s'] / GIGA)} GB/s"
+        computing = f"{formats.significant(ceilings['flop_s'] / TERA)} TFLOP/s"
+        return [
+            (_share_words("decode", "of bandwidth", self.view.share("decode_share")),
+             f"of {reading}; {ceilings['source']}"),
+            (_share_words("prefill", "of compute", self.view.share("prefill_share")),
+             f"of {computing}; {ceilings['source']}"),
+        ]  # fmt: skip
+
+    @property
     def breaker(self) -> tuple[str, str] | None:
         """Tone and word; None where no gateway has it."""
         return BREAKERS.get(self.view.breaker)
@@ -130,6 +149,12 @@ class NodeRow:
             "drained": UNDRAIN,
         }
         return [first.get(state, DRAIN), MODELS, REMOVE]
+
+
+def _share_words(phase: str, what: str, share: float | None) -> str:
+    if share is None:
+        return f"{phase}: none yet"
+    return f"{phase} {formats.percent(share, 1)} {what}"
 
 
 @dataclass(frozen=True)

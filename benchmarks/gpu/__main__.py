@@ -16,11 +16,12 @@ from typing import Any
 import torch
 
 from benchmarks.gpu.ceilings import ceilings
-from benchmarks.gpu.models import MODELS, Work, random_weights, write_config
+from benchmarks.gpu.models import MODELS, random_weights, write_config
 from benchmarks.gpu.serving import serve
 from benchmarks.gpu.steps import BATCHES, OPTIONS, PREFILLS, VARIANTS, decode, prefill, variant
 from inference.compact.models.shape import read_shape
 from inference.compact.placement import choose_placement
+from inference.compact.roofline import Work
 from inference.compact.runner import Runner
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,33 +40,6 @@ MODELS: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": False,
     },
 }
-
-
-@dataclass(frozen=True)
-class Work:
-    """What a model costs: bytes and multiplications that every token or step needs at least."""
-
-    shape: ModelShape
-
-    @property
-    def matrix_parameters(self) -> int:
-        """Of a layer's projections, all layers."""
-        shape = self.shape
-        attention = (2 * shape.heads + 2 * shape.kv_heads) * shape.head_dim
-        return shape.layers * shape.hidden_size * (attention + 3 * shape.intermediate_size)
-
-    def step_bytes(self, tokens: int) -> int:
-        """Read by a decode step whose sequences have so many tokens together, in bfloat16."""
-        shape = self.shape
-        head = shape.vocab_size * shape.hidden_size
-        cached = 2 * shape.layers * shape.kv_heads * shape.head_dim
-        return 2 * (self.matrix_parameters + head + cached * tokens)
-
-    def prefill_flop(self, tokens: int) -> int:
-        """Of a prompt, without the head, which only its last row needs; causal half counted."""
-        shape = self.shape
-        attention = 2 * shape.layers * shape.heads * shape.head_dim * tokens * tokens
-        return 2 * self.matrix_parameters * tokens + attention
 
 
 def write_config(folder: Path, name: str) -> Path:

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from statistics import median
 
-from benchmarks.gpu.models import Work
 from inference.compact.attention.sdpa import decode_fused, prefill_fused
 from inference.compact.blocks import BlockPool
 from inference.compact.eager import EagerModel
@@ -18,6 +17,7 @@ from inference.compact.graphs import RecordedModel
 from inference.compact.loop import StepLoop
 from inference.compact.options import CompactOptions
 from inference.compact.placement import Placement
+from inference.compact.roofline import Work
 from inference.compact.runner import Runner
 from inference.compact.scheduler import Scheduler
 from inference.contract.frames import Job, Sampling
@@ -81,7 +81,7 @@ def decode(
             times.append(time.perf_counter() - began)
             tokens += sum(each.computed for each in loop.scheduler.running)
     step_s = median(times)
-    floor_s = work.step_bytes(tokens // len(times)) / read_gb_s / 1e9
+    floor_s = work.step_bytes([tokens // len(times)]) / read_gb_s / 1e9
     return {
         "step_ms": round(step_s * 1e3, 3),
         "tok_s": round(batch / step_s, 1),

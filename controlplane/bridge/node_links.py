@@ -65,4 +65,6 @@ def link_facts(link: NodeLink) -> dict[str, object]:
             "kv_free_blocks": load.kv_free_blocks,
             "step_us": load.step_us,
         }
+        if load.shares is not None:
+            facts |= {"decode_share": load.shares.decode, "prefill_share": load.shares.prefill}
     return facts

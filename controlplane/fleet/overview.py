@@ -65,6 +65,11 @@ class NodeView:
         """A figure of the node's own, of which every gateway hears: running, kv_free_blocks."""
         return next((facts[fact] for facts in self.links.values() if fact in facts), None)
 
+    def share(self, fact: str) -> float | None:
+        """A part of a ceiling: decode_share, prefill_share; None where it told none."""
+        told = (facts.get(fact) for facts in self.links.values())
+        return next((float(share) for share in told if share is not None), None)
+
     @property
     def kv_share(self) -> float | None:
         """Used part of its KV cache; None where it has told none."""

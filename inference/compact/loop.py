@@ -9,6 +9,7 @@ from typing import Protocol
 from inference.compact.ending import Ending, Pick, output_of
 from inference.compact.mask import TokenMask
 from inference.compact.request import Request
+from inference.compact.roofline import Roofline
 from inference.compact.scheduler import Chunk, Counts, Scheduler
 from inference.contract.frames import Job, KvEvents, Output, Step
 
@@ -27,12 +28,18 @@ class StepLoop:
     """All requests of one engine, from `accept` to their last output."""
 
     def __init__(
-        self, model: Model, scheduler: Scheduler, ending: Ending, clock_us: Callable[[], int]
+        self,
+        model: Model,
+        scheduler: Scheduler,
+        ending: Ending,
+        clock_us: Callable[[], int],
+        roofline: Roofline | None = None,
     ) -> None:
         self.model = model
         self.scheduler = scheduler
         self.ending = ending
         self.clock_us = clock_us
+        self.roofline = roofline
         self.requests: dict[bytes, Request] = {}
         self._ended: list[Output] = []
         self._due_us = NEVER_US
@@ -90,7 +97,10 @@ class StepLoop:
         picks = self.model.run(chunks) if chunks else []
         self.scheduler.advance(chunks)
         outputs = self._publish(chunks, picks)
-        self.scheduler.learn(chunks, self.clock_us() - started_us)
+        took_us = self.clock_us() - started_us
+        self.scheduler.learn(chunks, took_us)
+        if self.roofline is not None:
+            self.roofline.note(chunks, took_us)
         return self._report(chunks, outputs, started_us, before), self._kv_events()
 
     def _report(
@@ -116,6 +126,7 @@ class StepLoop:
             accepted=counts.accepted - before.accepted,
             prefilled_tokens=sum(each.count for each in chunks if each.count > each.draws),
             kv_cached_blocks=self.scheduler.pool.idle,
+            shares=None if self.roofline is None else self.roofline.shares,
         )
 
     def _end_overdue(self, now_us: int) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import msgspec
 
+from inference.contract.roofline import Ceilings, Shares
+
 PROTOCOL_VERSION = 1
 FRAME_BYTES_MAX = 4 * 1024 * 1024
 ASSET_BYTES_MAX = 32 * 1024 * 1024
@@ -165,6 +167,7 @@ class Hello(Frame, tag="hello", frozen=True):
     `credits`: how many jobs the node takes at once from this gateway; others may hold all of them,
     then more follow in `Credits`. `kv_blocks`: pool size in blocks of `block_size` tokens.
     `cold_start_ms`: from the start of the process until its engine could serve; 0 where unknown.
+    `ceilings` is None where the engine cannot say.
     """
 
     protocol: int
@@ -181,6 +184,7 @@ class Hello(Frame, tag="hello", frozen=True):
     capabilities: list[str]
     models: list[ModelOffer]
     cold_start_ms: int = 0
+    ceilings: Ceilings | None = None
 
 
 class AssetPart(Frame, tag="asset", frozen=True):
@@ -203,8 +207,8 @@ class Step(Frame, tag="step", frozen=True):
     `prefilled_tokens` are prompt tokens that this step computed; an engine that tells them tells
     `waiting_tokens`, too. `kv_cached_blocks` are those of `kv_free_blocks` whose contents can still
     be found: taking them evicts. `others_active` and `others_queued_tokens` are what other gateways
-    have here: jobs, and their part of `waiting_tokens`. With `step_us` 0 and no outputs it is no
-    step: it tells the load alone.
+    have here: jobs, and their part of `waiting_tokens`. `shares` is None where the engine cannot
+    say. With `step_us` 0 and no outputs it is no step: it tells the load alone.
     """
 
     outputs: list[Output]
@@ -221,6 +225,7 @@ class Step(Frame, tag="step", frozen=True):
     kv_cached_blocks: int = 0
     others_active: int = 0
     others_queued_tokens: int = 0
+    shares: Shares | None = None
 
 
 class KvEvents(Frame, tag="kv", frozen=True):

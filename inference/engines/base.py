@@ -8,13 +8,15 @@ import msgspec
 
 from inference.contract.capabilities import Capability
 from inference.contract.frames import Job, KvEvents, Step
+from inference.contract.roofline import Ceilings
 
 
 class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What an engine declares about itself once it has loaded; sizes in tokens and blocks.
 
     What `capabilities` lists, the conformance suite asserts; `check_job` refuses the rest.
-    `dimensions` are the sizes of vectors that an engine which embeds can make, its own first.
+    `dimensions` are the sizes of vectors that an engine which embeds can make, its own first;
+    `ceilings` are known once it has started, where it can say them.
     """
 
     engine: str
@@ -28,6 +30,7 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
     credits: int
     capabilities: tuple[Capability, ...]
     dimensions: tuple[int, ...] = ()
+    ceilings: Ceilings | None = None
 
 
 class EngineEvents(Protocol):

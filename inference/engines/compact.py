@@ -16,7 +16,10 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
+import msgspec
+
 from inference.compact.blocks import BlockPool
+from inference.compact.ceilings import measure_ceilings
 from inference.compact.ending import Ending
 from inference.compact.grammar import CompiledGrammar, GrammarCompiler
 from inference.compact.loop import StepLoop
@@ -24,6 +27,7 @@ from inference.compact.models.shape import ModelShape, read_shape
 from inference.compact.models.vocabulary import check_vocabulary
 from inference.compact.options import CompactOptions
 from inference.compact.placement import Placement, choose_placement
+from inference.compact.roofline import Roofline, Work
 from inference.compact.runner import Runner
 from inference.compact.scheduler import Scheduler
 from inference.contract.blocks import split_hashes
@@ -160,19 +164,31 @@ class CompactEngine:
 
     def build(self) -> StepLoop:
         """Load the model and warm it up; runs in the engine's thread."""
+        # Before the weights are in memory, where there is room for it.
+        roofline = self._measure()
         runner = self.load(self._path, self._shape, self._placement)
         # With books of its own: blocks that it fills are nobody's, and no event tells of them.
-        _warm_up(self._step_loop(runner), self._facts)
-        return self._step_loop(runner)
+        _warm_up(self._step_loop(runner, None), self._facts)
+        return self._step_loop(runner, roofline)
 
     def load(self, folder: Path, shape: ModelShape, placement: Placement) -> Runner:
         """The model in memory; runs in the engine's thread."""
         return Runner.load(folder, shape, placement)
 
-    def _step_loop(self, runner: Runner) -> StepLoop:
+    def _measure(self) -> Roofline | None:
+        """None for what is not counted: which experts a step reads, and several devices."""
+        placement = self._placement
+        if self._shape.experts is not None or placement.tensor_parallel > 1:
+            return None
+        work = Work(self._shape, placement.torch_dtype.itemsize)
+        ceilings = measure_ceilings(placement.device, work.weight_bytes)
+        self._facts = msgspec.structs.replace(self._facts, ceilings=ceilings)
+        return Roofline(work, ceilings)
+
+    def _step_loop(self, runner: Runner, roofline: Roofline | None) -> StepLoop:
         pool = BlockPool(self._facts.kv_blocks, self._facts.block_size)
         ending = Ending(self._shape.eos, self._facts.context_window)
-        return StepLoop(runner, Scheduler(pool, self._options), ending, clock_us)
+        return StepLoop(runner, Scheduler(pool, self._options), ending, clock_us, roofline)
 
     def account(self, step: Step, kv: KvEvents | None) -> None:
         """Bring our own books up to a step; runs on the event loop."""

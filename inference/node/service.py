@@ -207,6 +207,7 @@ class Node:
             capabilities=list(facts.capabilities),
             models=[offer],
             cold_start_ms=self._cold_start_ms,
+            ceilings=facts.ceilings,
         )
 
     def on_welcome(self, link: GatewayLink, frame: Welcome, before: str) -> None:

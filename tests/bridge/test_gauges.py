@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import msgspec
 import pytest
@@ -10,15 +11,19 @@ import pytest
 from controlplane.bridge import gauges
 from controlplane.bridge import recorder as recorder_module
 from controlplane.bridge.gauges import WaitingSampler, queue_now, waiting_now
+from controlplane.bridge.metrics import metrics_page
+from controlplane.bridge.node_links import link_facts
 from controlplane.bridge.node_watch import NodeWatch
 from controlplane.bridge.recorder import PostgresRecorder
 from controlplane.bridge.series import Depth, Sample
 from controlplane.gateway.nodes.breaker import Cause
+from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.waiting import unmet
 from controlplane.gateway.world import World
 from controlplane.kernel.gauges import BATCH, CREDITS, GAUGES, KV_USED_PERMILLE, RUNNING
 from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.measures import BREAKER_OPENED, COLD_START
+from inference.contract.roofline import Shares
 from tests.support.fleet import MODEL, make_step, until
 from tests.support.money import dsn, eventually, rows
 from tests.support.nodes import hand_node
@@ -30,6 +35,10 @@ __all__ = ["bare", "model"]
 WAITING = 3
 SAMPLES = 5
 FAST_S = 0.01
+GAUGES_OF_ROOFLINE = (
+    "sluice_node_decode_bandwidth_ratio",
+    "sluice_node_prefill_compute_ratio",
+)
 
 
 def sampled(world: World) -> list[Depth]:
@@ -94,6 +103,32 @@ async def test_nodes_are_sampled_by_model_and_pool_and_their_events_counted_once
         measures = {sample.measure for sample in watch.samples()}
         assert measures == {RUNNING, BATCH, KV_USED_PERMILLE, CREDITS}
     assert list(watch.samples()) == []
+
+
+def has_told(link: NodeLink, shares: Shares | None) -> bool:
+    """Whether its last step said this of its shares."""
+    return link.load is not None and link.load.shares == shares
+
+
+async def test_roofline_use_is_told_to_pages_and_to_prometheus_by_pool(bare: Serving) -> None:
+    world = bare.under_test.world
+    recorder = PostgresRecorder("")
+    async with hand_node(bare.under_test, bare.model) as node:
+        link = world.fleet.nodes()["hand"]
+        for shares, pages in (
+            (None, {}),
+            (Shares(decode=0.5), {"decode_share": 0.5, "prefill_share": None}),
+            (Shares(decode=0.25, prefill=0.75), {"decode_share": 0.25, "prefill_share": 0.75}),
+        ):
+            await node.send(msgspec.structs.replace(make_step(), shares=shares))
+            await until(partial(has_told, link, shares))
+            facts = link_facts(link)
+            assert {name: facts[name] for name in facts if name.endswith("_share")} == pages
+            page = metrics_page(world, recorder, ()).to_bytes().decode().splitlines()
+            found = {line for line in page if line.startswith(GAUGES_OF_ROOFLINE)}
+            decode, prefill = (f'{name}{{pool="default"}} ' for name in GAUGES_OF_ROOFLINE)
+            expected = {decode: pages.get("decode_share"), prefill: pages.get("prefill_share")}
+            assert found == {f"{name}{value}" for name, value in expected.items() if value}
 
 
 def stored() -> dict[str, Histogram]:

@@ -208,6 +208,24 @@ def test_what_moves_is_asked_for_alone_and_says_how_fresh_it_is(cast: Cast) -> N
     assert 'data-poll="2000"' in whole and "3 lost in a row" in whole
 
 
+def test_roofline_use_is_told_in_words_and_not_known_of_engines_that_cannot_say(
+    cast: Cast,
+) -> None:
+    node, silent = _node(), node_credential_create(actor=OPERATOR, name="n2", pool="default")
+    node.facts = {"ceilings": {"read_bytes_s": 3.35e12, "flop_s": 9.9e14, "source": "torch"}}
+    node.save()
+    links = [
+        {"node": node.id.hex, "facts": {"decode_share": 0.412, "prefill_share": None}},
+        {"node": silent.credential.node.id.hex, "facts": {"running": 1}},
+    ]
+    told = ["gw", json.dumps(links), json.dumps({})]
+    rows("SELECT fleet_links(%s, %s::jsonb, %s::jsonb)", *told)
+    text = signed_in(cast.stella).get("/fleet", headers={"HX-Request": "true"}).content.decode()
+    assert 'title="of 3,350 GB/s; torch">decode 41.2 % of bandwidth<' in text
+    assert 'title="of 990 TFLOP/s; torch">prefill: none yet<' in text
+    assert text.count(">not known</span>") == 1
+
+
 def test_sheds_and_retries_are_told_by_pool_and_by_the_rule_that_sent_them_there(
     cast: Cast,
 ) -> None:

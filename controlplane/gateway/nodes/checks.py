@@ -31,6 +31,7 @@ from inference.contract.frames import (
     TokenLogprob,
     Usage,
 )
+from inference.contract.roofline import SHARE_MAX, Ceilings
 
 FINISHES = frozenset({"stop", "length", "cancelled", "error"})
 EMBED_FINISHES = FINISHES - {"length"}
@@ -46,6 +47,7 @@ COMPLETION_TOKENS_MAX = CHOICES_MAX * CONTEXT_WINDOW_MAX
 # A day: a node that needs longer has failed at something else.
 COLD_START_MS_MAX = 86_400_000
 DRAFTED_MAX = 1_048_576
+CEILING_MAX = 1e18
 # 36 minutes: what a span of the waterfall can hold.
 DURATION_US_MAX = 2**31 - 1
 
@@ -66,9 +68,21 @@ def hello_problem(hello: Hello) -> str | None:
     for field, value, low, high in ranges:
         if not low <= value <= high:
             return f"hello.{field}: {value} is not in {low}..{high}"
+    if hello.ceilings is not None and (problem := _ceilings_problem(hello.ceilings)):
+        return problem
     if len({offer.name for offer in hello.models}) != len(hello.models):
         return "hello.models: a name occurs twice"
     return next((problem for offer in hello.models if (problem := _offer_problem(offer))), None)
+
+
+def _ceilings_problem(ceilings: Ceilings) -> str | None:
+    for field in ("read_bytes_s", "flop_s"):
+        # No device is above it, and infinity is no number that JSON has.
+        if not 0 < getattr(ceilings, field) <= CEILING_MAX:
+            return f"hello.ceilings.{field}: not above 0 and at most {CEILING_MAX:g}"
+    if not _is_name(ceilings.source, NAME_CHARS_MAX):
+        return f"hello.ceilings.source: must have 1 to {NAME_CHARS_MAX} printable characters"
+    return None
 
 
 def _is_name(text: str, chars_max: int) -> bool:
@@ -104,6 +118,10 @@ def step_problem(step: Step) -> str | None:
         return "step: a load figure is negative"
     if math.isinf(step.oldest_block_s):
         return "step.oldest_block_s: not finite"
+    if step.shares is not None:
+        for share in (step.shares.decode, step.shares.prefill):
+            if share is not None and not 0 <= share <= SHARE_MAX:
+                return f"step.shares: {share} is not in 0..{SHARE_MAX:g}"
     if step.kv_cached_blocks > step.kv_free_blocks:
         return f"step.kv_cached_blocks: {step.kv_cached_blocks} of {step.kv_free_blocks} free ones"
     if step.drafted > DRAFTED_MAX:

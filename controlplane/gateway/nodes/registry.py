@@ -10,6 +10,8 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
+import msgspec
+
 from controlplane.gateway.nodes.assets import AssetStore
 from controlplane.gateway.nodes.breaker import BreakerState
 from controlplane.gateway.nodes.drafts import DraftCounts, Drafts
@@ -301,6 +303,7 @@ class Fleet:
                 "kv_blocks": hello.kv_blocks, "block_size": hello.block_size,
                 "credits": hello.credits, "models": [offer.name for offer in hello.models],
                 "cold_start_ms": hello.cold_start_ms,
+                "ceilings": hello.ceilings and msgspec.structs.asdict(hello.ceilings),
                 "offers": [{"model": each.name, "digest": each.digest} for each in hello.models],
             }  # fmt: skip
         self._port.observe(link.identity.id, state, facts)

@@ -80,6 +80,10 @@ async def test_greedy_tokens_and_the_index_follow_the_engine(
         again = world.fleet.dispatch(link, with_hashes(job_of(prompt, max_tokens=12)))
         assert await tokens_of(again) == continuation(oracle, prompt, 12)
         assert again.usage.cached_tokens == 64
+        # How near it came to what its device can do, of which it told as it came.
+        assert link.hello.ceilings is not None and link.hello.ceilings.read_bytes_s > 0
+        shares = link.load and link.load.shares
+        assert shares and shares.decode and shares.prefill
         foreign = chain_hashes(prompt, BLOCK_SIZE, b"salt-of-bob")
         assert index.cached_blocks(foreign) == {}
 
