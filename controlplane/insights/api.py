@@ -178,11 +178,15 @@ class ComparisonsView(ApiView):
 
 
 class CapacityJson(TypedDict):
-    """One pool: the figures reckoned with, and the worksheet; null where nothing was measured."""
+    """One pool: the figures reckoned with, and the worksheet; null where nothing was measured.
+
+    `fields.rate` is the peak of requests that ran, `asked_per_s` that of all that came.
+    """
 
     pool: str
     models: list[str]
     requests: int
+    asked_per_s: float
     nodes_ready: int
     fields: dict[str, float]
     sheet: Sheet | None
@@ -246,6 +250,7 @@ def _capacity_json(made: Worksheet) -> dict[str, object]:
         "pool": made.measured.pool.name,
         "models": made.measured.models,
         "requests": made.measured.requests,
+        "asked_per_s": made.measured.asked_per_s,
         "nodes_ready": made.measured.nodes,
         "fields": {field.name: field.value for field in made.fields},
         "sheet": msgspec.to_builtins(sheet),

@@ -9,7 +9,7 @@ from controlplane.catalog.models import Pool
 from controlplane.core.audit import Actor
 from controlplane.core.permissions import Action
 from controlplane.fleet.overview import PoolView, fleet_view
-from controlplane.insights.sampled import batching, merged_by, peaks
+from controlplane.insights.sampled import PREFILL, TOTAL, batching, merged_by, peaks
 from controlplane.kernel.capacity import Engine, Load
 from controlplane.kernel.histogram import Histogram
 from controlplane.telemetry.selectors import UsageSum
@@ -17,7 +17,7 @@ from controlplane.telemetry.selectors_usage import usage_by_model
 from controlplane.tenants.access import require
 from controlplane.tenants.selectors_staff import organization_names
 
-TOTAL, PREFILL, DECODE = "total", "prefill", "decode"
+DECODE = "decode"
 LOCAL = "local"
 
 
@@ -32,15 +32,17 @@ class Region:
 
 @dataclass(frozen=True)
 class Measured:
-    """One pool over a range: `requests` that came, `timed` whose prefill was.
+    """One pool over a range: `requests` that came, `timed` that ran, and of both the peak rate.
 
-    `load` and `engine` are None until there was a request to measure.
+    The load is of those that ran; `asked_per_s` counts those, too, that were refused or never got
+    to a node. `load` and `engine` are None until there was a request to measure.
     """
 
     pool: Pool
     models: list[str]
     requests: int
     timed: int
+    asked_per_s: float
     nodes: int
     load: Load | None
     engine: Engine | None
@@ -79,11 +81,12 @@ def _measured(
     for name in view.models:
         whole.add(used.get(name, UsageSum()))
     timed = times[PREFILL].count if PREFILL in times else 0
+    peak = peaks(view.models, *within)
     load = engine = None
     if timed and whole.uncached and whole.output and DECODE in times:
         prompt = whole.uncached + whole.cached
         load = Load(
-            per_s=peaks(view.models, *within),
+            per_s=peak.ran,
             tokens_in=prompt / timed,
             tokens_out=whole.output / timed,
             cached_share=whole.cached / prompt,
@@ -101,6 +104,7 @@ def _measured(
         models=view.models,
         requests=whole.requests,
         timed=timed,
+        asked_per_s=peak.asked,
         nodes=view.load.nodes_ready,
         load=load,
         engine=engine,

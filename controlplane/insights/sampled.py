@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from controlplane.kernel.gauges import BATCH
 from controlplane.kernel.histogram import Histogram, merge_all
@@ -17,10 +18,18 @@ from controlplane.telemetry.selectors import (
 )
 from controlplane.telemetry.tiers import HOUR_S, QUARTER_S, finest_kept
 
-TOTAL = "total"
+# Each request has the first; only one that a node began has the second.
+TOTAL, PREFILL = "total", "prefill"
 # Steps in which a peak is looked for: the finest of which a range has a readable number.
 PEAK_STEPS_S = (60, 300, 900, 3_600)
 PEAK_POINTS_MAX = 1_440
+
+
+class Peak(NamedTuple):
+    """Requests a second, each in its own busiest step: `asked` for, and `ran` on a node."""
+
+    asked: float
+    ran: float
 
 
 def merged_by(
@@ -37,20 +46,23 @@ def merged_by(
     return series_by(query, dimension)
 
 
-def peaks(models: Iterable[str], start: datetime, end: datetime) -> float:
-    """Requests a second in the busiest step, of these models together."""
+def peaks(models: Iterable[str], start: datetime, end: datetime) -> Peak:
+    """Of these models together."""
     step_s = _step_s(start, end)
-    counts: Counter[datetime] = Counter()
+    measures = (TOTAL, PREFILL)
+    counts: dict[str, Counter[datetime]] = {measure: Counter() for measure in measures}
     for model in models:
         for opens, closes in _stretches(start, end, step_s):
             query = SeriesQuery(
-                organization=EVERYONE, start=opens, end=closes, step_s=step_s, everyone=(TOTAL,),
+                organization=EVERYONE, start=opens, end=closes, step_s=step_s, everyone=measures,
                 model=model,
             )  # fmt: skip
             for at, point in series_read(query).items():
-                if TOTAL in point.everyone:
-                    counts[at] += point.everyone[TOTAL].count
-    return max(counts.values(), default=0) / step_s
+                for measure in measures:
+                    if measure in point.everyone:
+                        counts[measure][at] += point.everyone[measure].count
+    asked, ran = (max(counts[measure].values(), default=0) / step_s for measure in measures)
+    return Peak(asked, ran)
 
 
 def batching(models: Iterable[str], start: datetime, end: datetime) -> float:

@@ -120,6 +120,7 @@ def capacity(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "complaint": " ".join(filter(None, (complaint, _unread(made)))),
         "pools": pools,
         "made": made,
+        "asked": formats.significant(chosen.asked_per_s) if chosen else "",
         "query": request.GET.urlencode(),
         "now": timezone.now(),
         **(_rows(made) if made else {}),
@@ -140,6 +141,7 @@ def capacity_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         body = [[name, field.name, f"{field.value:.9g}"] for field in made.fields]
         body += [[name, f"used_{use.resource}", f"{use.used:.6g}"] for use in sheet.uses]
         body += [
+            [name, "asked_per_s", f"{chosen.asked_per_s:.6g}"],
             [name, "at_once", f"{sheet.at_once:.6g}"],
             [name, "nodes_needed", str(sheet.nodes_needed)],
             [name, "gpu_hours_day", f"{sheet.gpu_hours_day:g}"],

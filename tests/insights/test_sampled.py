@@ -12,18 +12,22 @@ from controlplane.insights.capacity import whole_hours
 from controlplane.kernel.histogram import Histogram
 from controlplane.telemetry.selectors import Point, SeriesQuery
 
+RAN = 900
+
 
 @pytest.fixture
 def asked(monkeypatch: MonkeyPatch) -> list[SeriesQuery]:
-    """What was asked for; every reading finds one step with 3,600 requests."""
+    """What was asked for; every reading finds one step with 3,600 requests, some of which ran."""
     found: list[SeriesQuery] = []
 
     def read(query: SeriesQuery) -> dict[datetime, Point]:
         found.append(query)
-        total = Histogram()
-        for _ in range(3_600):
+        total, prefill = Histogram(), Histogram()
+        for number in range(3_600):
             total.record(1)
-        return {query.start: Point(query.start, {"total": total})}
+            if number < RAN:
+                prefill.record(1)
+        return {query.start: Point(query.start, {"total": total, "prefill": prefill})}
 
     def by(query: SeriesQuery, dimension: str) -> dict[str, dict[str, Histogram]]:
         found.append(query)
@@ -45,5 +49,5 @@ def test_every_range_that_is_offered_can_be_asked_for(asked: list[SeriesQuery], 
 
 def test_a_peak_is_no_finer_than_what_is_kept(asked: list[SeriesQuery]) -> None:
     start, end = whole_hours(14, datetime.now(UTC))
-    assert sampled.peaks(["m"], start, end) == 1.0
+    assert sampled.peaks(["m"], start, end) == (1.0, RAN / 3_600)
     assert {query.step_s for query in asked} == {3_600}

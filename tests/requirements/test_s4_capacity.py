@@ -58,8 +58,9 @@ def test_it_is_filled_in_from_what_was_measured(cast: Cast) -> None:
         "SELECT count(*), count(*) FILTER (WHERE prompt_tokens > 0), sum(prompt_tokens)::float8,"
         " sum(cached_tokens)::float8, sum(output_tokens)::float8 FROM request_records"
     )
-    ((busiest,),) = rows(
-        "SELECT max(n)::float8 FROM (SELECT count(*) AS n FROM request_records"
+    ((asked, ran),) = rows(
+        "SELECT max(n)::float8, max(ran)::float8 FROM (SELECT count(*) AS n,"
+        " count(*) FILTER (WHERE prompt_tokens > 0) AS ran FROM request_records"
         " GROUP BY date_trunc('minute', started_at)) AS minutes"
     )
     fields, sheet = told["fields"], told["sheet"]
@@ -67,7 +68,10 @@ def test_it_is_filled_in_from_what_was_measured(cast: Cast) -> None:
     assert fields["in"] == pytest.approx(prompt / served)
     assert fields["out"] == pytest.approx(output / served)
     assert fields["cached"] == pytest.approx(100 * cached / prompt)
-    assert fields["rate"] == pytest.approx(busiest / 60)
+    # What is refused asks for room, and takes none.
+    assert count > served > 0
+    assert fields["rate"] == pytest.approx(ran / 60)
+    assert told["asked_per_s"] == pytest.approx(asked / 60)
     assert (fields["batch"], fields["nodes"]) == (1.0, 1.0)
     used = {use["resource"]: use["used"] for use in sheet["uses"]}
     assert sheet["at_once"] == pytest.approx(fields["rate"] * sheet["seconds"])
@@ -99,7 +103,10 @@ def test_the_page_shows_the_same_and_keeps_the_question_in_its_address(cast: Cas
     assert 'name="rate" inputmode="decimal" value="1000"' in text
     told = client.get("/insights/capacity.csv", {"days": 1, "rate": 1_000, "nodes": 3})
     lines = dict(line.split(",")[1:] for line in told.content.decode().splitlines())
-    sheet = ask(cast, rate=1_000, nodes=3)["sheet"]
+    pool = ask(cast, rate=1_000, nodes=3)
+    sheet = pool["sheet"]
+    assert "requests/s were asked for" in text
+    assert float(lines["asked_per_s"]) == pytest.approx(pool["asked_per_s"], rel=1e-4)
     assert lines["nodes_needed"] == str(sheet["nodes_needed"])
     assert float(lines["used_compute"]) == pytest.approx(
         next(use["used"] for use in sheet["uses"] if use["resource"] == "compute"), rel=1e-4
