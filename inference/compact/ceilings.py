@@ -1,7 +1,8 @@
 """What a device can do at most, measured by torch's own kernels: bytes read, products made.
 
-Takes well under a second and, for that long, as much memory as the model's weights, at most
-`READ_BYTES_MAX`. On a machine that is busy meanwhile the figures come out too low.
+Takes well under a second and, for that long, as much memory as the model's weights or at most
+`READ_BYTES_MAX`; on a GPU up to `GPU_READ_BYTES`. On a machine that is busy meanwhile the figures
+come out too low.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from inference.contract.roofline import Ceilings
 # More than fits into any cache; a smaller model lies in a cache, and so does what is read for it.
 READ_BYTES_MAX = 256 * MEBIBYTE
 READ_BYTES_MIN = 8 * MEBIBYTE
+# A GPU reads less than this in about the time of a launch.
+GPU_READ_BYTES = 1024 * MEBIBYTE
+GPU_FREE_DIVISOR = 4
 COLUMNS = 1024
 SIDES = {"cpu": 1024, "cuda": 4096}
 WARM = 1
@@ -35,8 +39,8 @@ def measure_ceilings(device: str, weight_bytes: int) -> Ceilings:
     # A CPU may have no bfloat16 products, and then its engine computes in float32.
     dtypes = [torch.bfloat16, torch.float32]
     if device == "cuda":
-        # Launches would be much of what a small read takes.
-        size, dtypes = READ_BYTES_MAX, [torch.bfloat16]
+        free, _ = torch.cuda.mem_get_info()
+        size, dtypes = min(GPU_READ_BYTES, free // GPU_FREE_DIVISOR), [torch.bfloat16]
     with torch.inference_mode():
         read_bytes_s = read_rate(device, size)
         flop_s = max(product_rate(device, dtype, SIDES[device]) for dtype in dtypes)
