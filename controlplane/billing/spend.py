@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
-from math import ceil
 from typing import Any
 
 from django.db import connection
@@ -75,10 +74,9 @@ def spend_read(*, actor: Actor, organization: uuid.UUID, start: datetime, end: d
                 organizations=[organization], start=start, end=end, by=("project", "key", "model")
             )
         ]
-        days = {
-            (start + number * DAY).astimezone(UTC).date(): 0
-            for number in range(ceil((end - start) / DAY))
-        }
+        # A stretch that does not begin at midnight has a part of one more day.
+        first, last = (at.astimezone(UTC).date() for at in (start, end - HOUR))
+        days = {first + number * DAY: 0 for number in range((last - first).days + 1)}
         for one in hours(organizations=[organization], start=start, end=end, by=("day",)):
             if one.day is not None:
                 days[one.day.astimezone(UTC).date()] = one.nano

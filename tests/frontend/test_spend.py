@@ -68,6 +68,20 @@ def test_half_sealed_counts_every_line_once(month: Month) -> None:
     assert spent.nano == sum(spent.days.values()) == month.charged(month.cast.acme.id)
 
 
+@pytest.mark.parametrize("sealed", [START, END])
+def test_hours_on_both_sides_of_midnight_are_of_two_days(month: Month, sealed: datetime) -> None:
+    seal_ledger(sealed)
+    midnight, hour = START + timedelta(days=9), timedelta(hours=12)
+    spent = spend_read(
+        actor=month.cast.alice,
+        organization=month.cast.acme.id,
+        start=midnight - hour,
+        end=midnight + hour,
+    )
+    assert list(spent.days) == [midnight.date() - timedelta(days=1), midnight.date()]
+    assert spent.nano == sum(spent.days.values()) and all(spent.days.values())
+
+
 def test_what_was_charged_just_now_is_there_at_once(month: Month) -> None:
     seal_month()
     cast, key = month.cast, month.payers[0].key
