@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from tests.support.servers import Servers, drop_database, make_database
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tests.browser.watch import Watch
 
 CHROMIUM = "/usr/bin/chromium"
+# How long a page takes on a busy machine is no defect of it.
+expect.set_options(timeout=60_000)
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",

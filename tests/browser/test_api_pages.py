@@ -38,6 +38,7 @@ def test_an_admin_key_is_made_shown_once_and_revoked(site: Site, watch: Watch) -
     )
     assert [one["name"] for one in answer.json()["data"]] == ["web"]
     page.get_by_role("link", name="Done, hide it").click()
+    expect(page.locator("#new-key")).to_have_count(0)
     assert secret not in page.content()
     page.get_by_role("button", name=re.compile("^Revoke")).first.click()
     page.get_by_role("button", name="Revoke the key").click()
@@ -53,11 +54,11 @@ def test_the_reference_is_drawn_within_the_policy_and_tries_an_operation(
 ) -> None:
     page = watch.sign_in(site)
     page.goto("/developers/api")
-    expect(page.locator(".opblock").first).to_be_visible(timeout=20_000)
+    expect(page.locator(".opblock").first).to_be_visible()
     operation = page.locator("#operations-organization-organization_projects_get")
     operation.scroll_into_view_if_needed()
     operation.locator(".opblock-summary").click()
     operation.get_by_role("button", name="Execute").click()
-    expect(operation.locator(".live-responses-table")).to_contain_text('"web"', timeout=10_000)
+    expect(operation.locator(".live-responses-table")).to_contain_text('"web"')
     page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
     assert wider_than_screen(page) <= 0

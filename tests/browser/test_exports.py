@@ -40,7 +40,7 @@ def test_an_export_is_made_watched_and_taken_away(
     assert wider_than_screen(page) <= 0
     elsewhere(_work)
     # The list asks again by itself.
-    expect(row).to_contain_text("Done", timeout=10_000)
+    expect(row).to_contain_text("Done")
     assert serious_findings(page) == []
     assert wider_than_screen(page) <= 0
     with page.expect_download() as file:

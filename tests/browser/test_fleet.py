@@ -20,8 +20,8 @@ from tests.browser.watch import DESK, PHONE, Watch, serious_findings, wider_than
 from tests.gateway.nodes.test_approval import foreign_model
 
 HISTORY = False
-STOP_S_MAX = 15.0
-LOOKS_MAX = 60
+STOP_S_MAX = 60.0
+LOOKS_MAX = 240
 LOOK_MS = 500
 
 

@@ -28,7 +28,7 @@ from tests.support.product import wait_for
 
 WASTE = json.dumps({"name": "Harbour", "note": None, "tags": [], "rooms": [1, 2]}, indent=8)
 STAFF = "stella@example.org"
-LOOKS_MAX, LOOK_MS = 20, 1_000
+LOOKS_MAX, LOOK_MS = 60, 1_000
 
 
 @pytest.fixture(scope="module")

@@ -56,6 +56,7 @@ def test_a_month_is_issued_and_credited(site: Site, watch: Watch) -> None:
     phone.goto("/invoices")
     _look(phone)
     phone.get_by_role("link", name="INV-000001", exact=True).click()
+    expect(phone.get_by_role("heading", level=1)).to_have_text("Invoice INV-000001")
     _look(phone)
 
 

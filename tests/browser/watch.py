@@ -9,6 +9,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, R
 
 from tests.browser.site import PASSWORD, Site
 
+WAIT_MS = 60_000
 DESK = (1440, 900)
 PHONE = (390, 844)
 SERIOUS = frozenset({"serious", "critical"})
@@ -35,6 +36,7 @@ class Watch:
             viewport={"width": size[0], "height": size[1]},
             color_scheme="dark" if dark else "light",
         )
+        context.set_default_timeout(WAIT_MS)
         context.add_init_script(VIOLATIONS)
         self._contexts.append(context)
         page = context.new_page()
