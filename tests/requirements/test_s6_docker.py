@@ -20,6 +20,7 @@ from django.core.management import get_commands, load_command_class
 from uvicorn.main import main as uvicorn
 
 from controlplane.core.embedded import stack
+from controlplane.core.management.commands.sluice import ELSEWHERE
 from inference.__main__ import parser as node_parser
 from tests.tidy.test_documents import read, told
 
@@ -113,6 +114,11 @@ def test_commands_of_the_control_plane_exist() -> None:
         words = services[name]["command"]
         assert words[:4] == ["celery", "-A", "controlplane.celery", name]
         celery.make_context(name, words[4:], resilient_parsing=True)
+        kind, python, manage, sluice, command, *options = services[name]["healthcheck"]["test"]
+        assert (kind, python, manage, sluice) == ("CMD", "python", "manage.py", "sluice")
+        assert command in ELSEWHERE
+        probe = load_command_class("controlplane.core", command)
+        assert probe.create_parser("manage.py", command).parse_args(options).process == name
 
 
 def test_every_variable_is_a_setting_and_every_secret_is_made() -> None:

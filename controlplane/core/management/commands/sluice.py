@@ -21,11 +21,12 @@ from controlplane.kernel.keyformat import redacted
 STOP_SECONDS_MAX = 90.0
 POLL_SECONDS = 0.2
 MIB = 2**20
-# Commands of other apps, found by their names: this app knows nothing of those.
+# Commands by themselves, found by their names; of other apps this one knows nothing.
 ELSEWHERE = {
     "config": "configuration as code",
     "preflight": "check a request before it is sent",
     "compare": "compare four ways to ask this deployment",
+    "probe": "exit with 0 where a worker or beat lives",
 }
 
 
