@@ -36,8 +36,8 @@ class Panel(Protocol):
 class Linked(Protocol):
     """A panel whose rows lead somewhere."""
 
-    def addresses(self) -> list[str]:
-        """One for each row, in their order; none at all where they lead nowhere."""
+    def addresses(self, most: int) -> list[str]:
+        """One for each of the last so many rows, in their order; none where they lead nowhere."""
 
 
 class Plot(Panel, Protocol):

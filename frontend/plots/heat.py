@@ -111,23 +111,22 @@ class HeatMap:
             ]
         return made
 
-    def addresses(self) -> list[str]:
-        """Where each line of the table leads; empty where they lead nowhere."""
+    def addresses(self, most: int) -> list[str]:
+        """Where the last so many lines of the table lead; none where they lead nowhere."""
         if self.links is None:
             return []
-        page, made = self.links.page, []
-        parts = [(row, *self._part(row)) for row in self.bands]
-        earlier = {early_s: timedelta(seconds=early_s) for _, early_s, _ in parts}
-        for at in sorted(self.counts):
-            rows = self.counts[at]
-            starts = {early_s: _url_time(at - before) for early_s, before in earlier.items()}
-            end = _url_time(at + timedelta(seconds=self.step_s))
+        page, made = self.links.page, list[str]()
+        parts = [(row, *self._part(row)) for row in reversed(self.bands)]
+        for at in sorted(self.counts, reverse=True):
+            if len(made) >= most:
+                break
+            rows, end = self.counts[at], _url_time(at + timedelta(seconds=self.step_s))
             made += [
-                f"{page}from={starts[early_s]}&to={end}&{query}"
+                f"{page}from={_url_time(at - timedelta(seconds=early_s))}&to={end}&{query}"
                 for row, early_s, query in parts
                 if row in rows
             ]
-        return made
+        return made[:most][::-1]
 
     def as_json(self) -> dict[str, Any]:
         """What the browser hands to Plotly: edges of cells, not their middles.

@@ -22,11 +22,10 @@ def panel_table(panel: Panel) -> SafeString:
         f'<th scope="col"{number if place else ""}>{escape(name)}</th>'
         for place, name in enumerate(panel.head)
     )
-    addresses = (panel.addresses() if isinstance(panel, Linked) else []) or [""] * len(rows)
-    body = "".join(
-        _row(texts, address)
-        for texts, address in zip(rows[-ROWS_MAX:], addresses[-ROWS_MAX:], strict=True)
-    )
+    shown = rows[-ROWS_MAX:]
+    addresses = panel.addresses(len(shown)) if isinstance(panel, Linked) else []
+    pairs = zip(shown, addresses or [""] * len(shown), strict=True)
+    body = "".join(_row(texts, address) for texts, address in pairs)
     if not rows:
         body = f'<tr><td colspan="{len(panel.head)}">No data in this range</td></tr>'
     more = ""

@@ -111,8 +111,9 @@ def test_a_cell_leads_to_its_step_and_to_the_values_between_its_edges() -> None:
     }
     links = cell_links("total", "tiny")
     heat = HeatMap("heat", "", list(found), 60, found, Axis("ms", True), links=links)
-    addresses, rows = heat.addresses(), heat.rows()
-    assert len(addresses) == len(rows) == 3
+    rows = heat.rows()
+    addresses = heat.addresses(len(rows))
+    assert len(addresses) == len(rows) == 3 and heat.addresses(2) == addresses[1:]
     opens = heat.as_json()["opens"]
     for address, (_, low, high, _) in zip(addresses, rows, strict=True):
         page, _, query = address.partition("?")
