@@ -4,6 +4,7 @@ Traffic goes to plain ASGI callables; only pages go through Django, so that no r
 Nothing is answered here but probes and, where there are no pages, `/metrics`.
 """
 
+import gc
 import os
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass
@@ -110,6 +111,9 @@ class Entrance:
         self.probes.pulse.start()
         if self.gateway is not None:
             await self.gateway.start()
+        # What is here now stays: looking through all of it again would hold the loop for too long.
+        gc.collect()
+        gc.freeze()
         await send({"type": "lifespan.startup.complete"})
         await receive()
         self.probes.stop()
