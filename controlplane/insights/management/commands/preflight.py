@@ -64,7 +64,10 @@ def lines(told: dict[str, Any]) -> list[str]:
             f" {limit['dimension']} left{' – binds' if limit['binds'] else ''}"
         )
     for one in told["hygiene"]:
-        found.append(f"{one['what']}: {one['tokens']:,} tokens. {one['fix']}")
+        found.append(
+            f"{one['kind']}: {one['what']}: {one['tokens']:,} tokens,"
+            f" about {usd_text(one['saves_nano'])} USD. {one['fix']}"
+        )
     return found
 
 
