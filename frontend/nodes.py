@@ -115,10 +115,10 @@ class NodeRow:
         reading = f"{formats.significant(ceilings['read_bytes_s'] / GIGA)} GB/s"
         computing = f"{formats.significant(ceilings['flop_s'] / TERA)} TFLOP/s"
         return [
-            (_share_words("decode", "of bandwidth", self.view.share("decode_share")),
-             f"of {reading}; {ceilings['source']}"),
-            (_share_words("prefill", "of compute", self.view.share("prefill_share")),
-             f"of {computing}; {ceilings['source']}"),
+            (_share_words("decode", "bandwidth", self.view.share("decode_share")),
+             f"decode, of {reading}; {ceilings['source']}"),
+            (_share_words("prefill", "compute", self.view.share("prefill_share")),
+             f"prefill, of {computing}; {ceilings['source']}"),
         ]  # fmt: skip
 
     @property
@@ -153,8 +153,8 @@ class NodeRow:
 
 def _share_words(phase: str, what: str, share: float | None) -> str:
     if share is None:
-        return f"{phase}: none yet"
-    return f"{phase} {formats.percent(share, 1)} {what}"
+        return f"no {phase} yet"
+    return f"{formats.percent(share, 1)} {what}"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from controlplane.kernel.spans import ABSENT, SPANS, STAGES
 from frontend.stages import LABELS
 
 BEFORE = "s1_admission.arrival"
-LINE = "client.line"
+LINE = "client_rtt"
 # A bar thinner than this share of the drawing could not be seen.
 WIDTH_LEAST = 0.4
 HUNDRED = 100.0

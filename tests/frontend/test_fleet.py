@@ -221,8 +221,8 @@ def test_roofline_use_is_told_in_words_and_not_known_of_engines_that_cannot_say(
     told = ["gw", json.dumps(links), json.dumps({})]
     rows("SELECT fleet_links(%s, %s::jsonb, %s::jsonb)", *told)
     text = signed_in(cast.stella).get("/fleet", headers={"HX-Request": "true"}).content.decode()
-    assert 'title="of 3,350 GB/s; torch">decode 41.2 % of bandwidth<' in text
-    assert 'title="of 990 TFLOP/s; torch">prefill: none yet<' in text
+    assert 'title="decode, of 3,350 GB/s; torch">41.2 % bandwidth<' in text
+    assert 'title="prefill, of 990 TFLOP/s; torch">no prefill yet<' in text
     assert text.count(">not known</span>") == 1
 
 
