@@ -20,6 +20,7 @@ from django.db import transaction
 from django.test import Client
 
 from controlplane.core.audit import OPERATOR
+from controlplane.fleet.enrolment import TokenDraft, token_create
 from controlplane.slos.models import EVERYONE
 from controlplane.slos.services import objective_create
 from tests.core.callers import STAFF
@@ -32,18 +33,20 @@ from tests.support.objectives import draft
 from tests.support.servers import Servers, drop_database, make_database
 
 JSON = "application/json"
-TAKEN_MIN, NAMED_MIN, FORM_FIELDS_MIN = 42, 8, 75
+TAKEN_MIN, NAMED_MIN, FORM_FIELDS_MIN = 44, 8, 75
 NAMED = {("email", EMAIL), ("shift_version", 2**31)}
-# What an operation takes beside its example and the line of the matrix.
+# Stands for the secret of a token that is made for the call.
+ENROLMENT = "enrolment"
 # Forms that differ by the thing alone are one.
 ANY_ID = re.compile(r"\b[0-9a-f]{32}\b|\bs\d_\w+")
+# What an operation takes beside its example and the line of the matrix.
 ALSO: Mapping[str, Mapping[str, Any]] = {
     "/api/organizations/{organization_id}/keys": {"project": "{project}"},
     "/api/slos/organizations/{organization_id}/objectives": {"threshold": 0},
     "/api/slos/organizations/{organization_id}/objectives/{objective_id}": {"threshold": 0},
     "/api/billing/organizations/{organization_id}/requests/{charge_id}/reversals": {"nano": 1},
-    "/api/billing/organizations/{organization_id}/invoices": {"period": "2025-10"},
-    "/api/routing/versions/{version}": {"rules": []},
+    "/api/routing/versions/{version}": {"rules": [], "revision": 1},
+    "/api/fleet/enrol": {"token": ENROLMENT, "name": "node-9", "pool": "default"},
 }
 
 
@@ -76,6 +79,9 @@ def body_of(route: Route, told: Mapping[str, Any], things: Things, least: Any) -
     )
     also = ALSO.get("/" + PARAMETER.sub(r"{\1}", route.path), {})
     own = {**example, **route.body, **also}
+    if own.get("token") == ENROLMENT:
+        token = token_create(actor=OPERATOR, draft=TokenDraft(pool="default")).secret
+        return {**own, "token": token}
     return {name: filled(value, things) for name, value in own.items()} or least
 
 
