@@ -97,7 +97,7 @@ class AllLimits(ApiView):
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """For every member."""
         rows = limit_list(actor=self.actor(), organization_id=organization_id)
-        return Response({"data": [_limits_json(r.subject_id, r.scope, vars(r)) for r in rows]})
+        return self.listed(rows, lambda r: _limits_json(r.subject_id, r.scope, vars(r)))
 
     @operation(body=LimitsBody, answer=LimitsJson)
     def put(self, request: Request, organization_id: uuid.UUID) -> Response:

@@ -8,7 +8,7 @@ holds this installation's operator token, who acts as the command line does. Cha
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from typing import IO, Any, TypeVar
 
@@ -180,6 +180,10 @@ class ApiView(APIView):
     def page(self, found: Page[Row], form: Callable[[Row], Mapping[str, Any]]) -> Response:
         """A page of a list, each row in its form."""
         return Response(page_json(found, form))
+
+    def listed(self, found: Iterable[Row], form: Callable[[Row], Mapping[str, Any]]) -> Response:
+        """A list that is short by its nature and comes whole, each row in its form."""
+        return Response({"data": [form(row) for row in found]})
 
     def handle_exception(self, exc: Exception) -> Response:
         """Errors of services as answers: {"error": {"message", "fields"}}."""

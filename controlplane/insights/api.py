@@ -18,7 +18,7 @@ from controlplane.core.api_schema import operation
 from controlplane.core.permissions import Action
 from controlplane.insights.capacity import capacity_read
 from controlplane.insights.compare import Outcome, Setup
-from controlplane.insights.comparisons import comparison_list
+from controlplane.insights.comparisons import Kept, comparison_list
 from controlplane.insights.hygiene import DAYS_DEFAULT, DAYS_MAX, KeyHygiene, Waste, hygiene_read
 from controlplane.insights.stage_map import MapRow, stage_map_read
 from controlplane.insights.worksheet import Worksheet, fill_in
@@ -156,7 +156,7 @@ class ComparisonJson(TypedDict):
 class ComparisonsJson(TypedDict):
     """The newest first."""
 
-    comparisons: list[ComparisonJson]
+    data: list[ComparisonJson]
 
 
 class ComparisonsView(ApiView):
@@ -166,15 +166,7 @@ class ComparisonsView(ApiView):
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """What `manage.py sluice compare` has measured here."""
         require(self.actor(), Action.ORGANIZATION_VIEW, organization_id)
-        found = [
-            {
-                "at": one.at.isoformat(),
-                "setup": msgspec.to_builtins(one.setup),
-                "ways": msgspec.to_builtins(one.ways),
-            }
-            for one in comparison_list()
-        ]
-        return Response({"comparisons": found})
+        return self.listed(comparison_list(), _comparison_json)
 
 
 class CapacityJson(TypedDict):
@@ -237,6 +229,14 @@ def _stage_json(row: MapRow) -> StageJson:
         "p50_us": row.p50_us,
         "p95_us": row.p95_us,
         "public_budget_us": row.budget_us,
+    }
+
+
+def _comparison_json(one: Kept) -> dict[str, object]:
+    return {
+        "at": one.at.isoformat(),
+        "setup": msgspec.to_builtins(one.setup),
+        "ways": msgspec.to_builtins(one.ways),
     }
 
 

@@ -24,7 +24,7 @@ class Objectives(ApiView):
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """With what is attained, the budget that is left, burn rates and alerts."""
         found = selectors.objective_standings(actor=self.actor(), organization=organization_id)
-        return Response({"data": [shapes.objective_json(one) for one in found]})
+        return self.listed(found, shapes.objective_json)
 
     @operation(
         body=shapes.ObjectiveBody,
@@ -93,7 +93,7 @@ class Alerts(ApiView):
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """Those that fire and those that recovered, newest first."""
         found = selectors.alert_list(actor=self.actor(), organization=organization_id)
-        return Response({"data": [shapes.alert_json(one) for one in found]})
+        return self.listed(found, shapes.alert_json)
 
 
 class Channels(ApiView):
@@ -104,7 +104,7 @@ class Channels(ApiView):
         """Where alerts are told."""
         with changing(self.actor(), organization_id):
             found = selectors.channel_list(actor=self.actor(), organization=organization_id)
-        return Response({"data": [shapes.channel_json(one) for one in found]})
+        return self.listed(found, shapes.channel_json)
 
     @operation(body=shapes.ChannelBody, answer=shapes.ChannelJson, status=CREATED)
     def post(self, request: Request, organization_id: uuid.UUID) -> Response:
@@ -160,7 +160,7 @@ class Stages(ApiView):
         """Who answers for which of the seven stages."""
         with seeing(self.actor(), organization_id):
             found = selectors.stage_owners()
-        return Response({"data": [shapes.stage_json(one) for one in found.values()]})
+        return self.listed(found.values(), shapes.stage_json)
 
 
 class OneStage(ApiView):

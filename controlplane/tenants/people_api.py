@@ -171,7 +171,7 @@ class Members(ApiView):
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """For those who manage them."""
         rows = member_list(actor=self.actor(), organization_id=organization_id)
-        return Response({"data": [member_json(row) for row in rows]})
+        return self.listed(rows, member_json)
 
 
 class OneMember(ApiView):
@@ -238,7 +238,7 @@ class Invitations(ApiView):
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """Without their links, which nobody can show again."""
         rows = invitation_list(actor=self.actor(), organization_id=organization_id)
-        return Response({"data": [invitation_json(row) for row in rows]})
+        return self.listed(rows, invitation_json)
 
     @operation(body=InvitationBody, answer=NewInvitationJson, status=CREATED)
     def post(self, request: Request, organization_id: uuid.UUID) -> Response:
@@ -279,7 +279,7 @@ class Projects(ApiView):
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """For every member."""
         rows = projects_of(actor=self.actor(), organization_id=organization_id)
-        return Response({"data": [project_json(row) for row in rows]})
+        return self.listed(rows, project_json)
 
     @operation(body=ProjectBody, answer=ProjectJson, status=CREATED)
     def post(self, request: Request, organization_id: uuid.UUID) -> Response:
