@@ -70,7 +70,7 @@ def _fields(
     measured: Measured, load: Load, engine: Engine, query: Mapping[str, str]
 ) -> tuple[Field, ...]:
     rows = (
-        ("rate", "Peak rate that ran", "requests/s", 0.0, 1e6, load.per_s),
+        ("rate", "Peak rate", "requests/s", 0.0, 1e6, load.per_s),
         ("in", "Tokens in", "a request", 1.0, 1e6, load.tokens_in),
         ("out", "Tokens out", "a request", 1.0, 1e6, load.tokens_out),
         ("cached", "Of the prompt cached", "%", 0.0, HUNDRED, HUNDRED * load.cached_share),
