@@ -99,14 +99,15 @@ async def test_who_gives_up_while_waiting_disturbs_nobody(
 async def test_a_late_answer_is_nobodys(
     client: SafetyClient, scorer: SlowScorer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scorer.wait_s = 0.3
+    scorer.wait_s = 1.0
     monkeypatch.setattr(safety, "SCORE_S_MAX", 0.1)
     began = time.monotonic()
     with pytest.raises(TimeoutError):
         await client.score("1")
-    assert time.monotonic() - began < 0.3
+    assert time.monotonic() - began < 1.0
     scorer.wait_s = 0.0
-    await asyncio.sleep(0.3)
+    monkeypatch.setattr(safety, "SCORE_S_MAX", 60.0)
+    await asyncio.sleep(1.0)
     assert await client.score("2") == 2
 
 

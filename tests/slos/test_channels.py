@@ -46,4 +46,5 @@ def test_a_server_that_drips_is_cut_off(monkeypatch: MonkeyPatch) -> None:
         began = time.monotonic()
         with pytest.raises(NotDelivered):
             post(f"http://127.0.0.1:{server.getsockname()[1]}/", b"{}", {})
-        assert time.monotonic() - began < 2.0
+        # All of it takes five seconds.
+        assert time.monotonic() - began < 4.5

@@ -127,7 +127,7 @@ def test_brackets_inside_text_are_no_nesting() -> None:
 def test_deep_bodies_are_refused_quickly() -> None:
     began = time.monotonic()
     refusal_of(b"[" * BODY_BYTES_MAX)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10
 
 
 @given(st.binary(max_size=60))
