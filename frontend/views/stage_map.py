@@ -137,7 +137,7 @@ class ShownWay:
         """Its latency beside the first way's, where their answers are about as long."""
         length = self.way.tokens_each / self.first.tokens_each if self.first.output_tokens else 0.0
         if not ALIKE_MIN <= length <= ALIKE_MAX:
-            return "answers of another length"
+            return "other length"
         times = self.first.latency_p50_us / self.way.latency_p50_us
         return f"{formats.significant(times, 2)}× as fast"
 

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Sequence
-from itertools import product
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from controlplane.kernel.gallop import last_true
 
 TOKEN_BYTES = 4
-# A place where two prompts agree again is looked for this far behind the one where they part: the
-# shortest difference first, so that a changed word is not told as a changed page.
-GAP_TOKENS_MAX = 24
+# A place where two prompts agree again is looked for this far behind the one where they part. A
+# UUID takes about 30 tokens of a vocabulary of 4,096.
+GAP_TOKENS_MAX = 48
 AGREE_TOKENS = 12
-GAPS = tuple(sorted(product(range(GAP_TOKENS_MAX + 1), repeat=2), key=sum))
 
 
 class Parting(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,15 +40,33 @@ def part(was: bytes, now: bytes) -> Parting:
     """Compare an earlier packed prompt with this one."""
     shared = _run(was, now, 0, 0)
     was_left, now_left = len(was) // TOKEN_BYTES - shared, len(now) // TOKEN_BYTES - shared
-    width = AGREE_TOKENS * TOKEN_BYTES
-    for behind_was, behind_now in GAPS:
-        if behind_was + AGREE_TOKENS > was_left or behind_now + AGREE_TOKENS > now_left:
-            continue
-        at_was, at_now = (shared + behind_was) * TOKEN_BYTES, (shared + behind_now) * TOKEN_BYTES
-        if was[at_was : at_was + width] == now[at_now : at_now + width]:
-            again = _run(was, now, shared + behind_was, shared + behind_now)
-            return Parting(shared=shared, was=behind_was, now=behind_now, again=again)
-    return Parting(shared=shared, was=was_left, now=now_left, again=0)
+    found = _gap(was, now, shared)
+    if found is None:
+        return Parting(shared=shared, was=was_left, now=now_left, again=0)
+    behind_was, behind_now = found
+    again = _run(was, now, shared + behind_was, shared + behind_now)
+    return Parting(shared=shared, was=behind_was, now=behind_now, again=again)
+
+
+def _gap(was: bytes, now: bytes, shared: int) -> tuple[int, int] | None:
+    """How many tokens of each stand before they agree again, the fewest of both together: a changed
+    word is not told as a changed page. None where they do not.
+    """
+    places: dict[bytes, int] = {}
+    for behind, window in _windows(was, shared):
+        places.setdefault(window, behind)
+    gaps = [
+        (places[window], behind) for behind, window in _windows(now, shared) if window in places
+    ]
+    return min(gaps, key=lambda gap: (sum(gap), gap), default=None)
+
+
+def _windows(packed: bytes, shared: int) -> Iterator[tuple[int, bytes]]:
+    """The next tokens at each place that may be where they agree again."""
+    most = min(GAP_TOKENS_MAX, len(packed) // TOKEN_BYTES - shared - AGREE_TOKENS)
+    for behind in range(most + 1):
+        at = (shared + behind) * TOKEN_BYTES
+        yield behind, packed[at : at + AGREE_TOKENS * TOKEN_BYTES]
 
 
 def _run(first: bytes, second: bytes, start_first: int, start_second: int) -> int:

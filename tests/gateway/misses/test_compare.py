@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import random
+import uuid
+
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer
 
 from controlplane.gateway.misses.compare import (
     AGREE_TOKENS,
@@ -12,6 +17,7 @@ from controlplane.gateway.misses.compare import (
     pack,
     part,
 )
+from tests.support.shipped import SHIPPED
 
 TOKENS = st.lists(st.integers(0, 3), max_size=80)
 
@@ -63,3 +69,16 @@ def test_kinds_of_changes_are_told_by_what_they_are_a_part_of() -> None:
     assert kind("You like ", "tea", "coffee") == "text"
     # The date stands elsewhere: it is not what changed.
     assert kind("2026-11-22. You like ", "tea", "coffee") == "text"
+
+
+def test_a_new_id_in_front_of_all_is_found_in_a_small_vocabulary_too() -> None:
+    tokenizer = Tokenizer.from_file(str(SHIPPED / "tokenizer.json"))
+    dice = random.Random(7)
+    rules = "Answer questions on hotels. Be short, be kind and never invent a price. " * 4
+    prompts = [
+        pack(tokenizer.encode(f"Request {uuid.UUID(int=dice.getrandbits(128))}. {rules}").ids)
+        for _ in range(20)
+    ]
+    after = len(tokenizer.encode(rules).ids) - 1
+    for was, now in itertools.pairwise(prompts):
+        assert part(was, now).again >= after
