@@ -93,7 +93,8 @@ async def test_sessions_commit_without_the_disk(lane: Lane, script: Script) -> N
 async def test_a_cut_connection_reports_the_call_lost(lane: Lane, script: Script) -> None:
     script.add(b"sleep", b"5")
     lane.wake()
-    await asyncio.sleep(0.1)
+    asleep = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
+    await eventually(lambda: bool(rows(asleep)))
     rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'sluice_gateway'")
     await eventually(lambda: script.connections == 2)
     assert script.outcomes == [("lost", None)]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import uuid
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from django.test import Client
 
 from controlplane.billing import accounts
+from controlplane.billing.periods import period_of
 from controlplane.kernel.money import usd_text
 from tests.support.money import rows
 from tests.support.month import Month, seal_month, seed_month
@@ -87,18 +89,20 @@ def test_entries_come_a_page_at_a_time(month: Month) -> None:
 
 def test_a_month_is_closed_from_the_page_and_shows_its_hash(month: Month) -> None:
     client = signed_in(month.cast.alice)
+    # One that the page tells of: the last that has ended.
+    ended = period_of(datetime.now(UTC)).before.name
     for path in ("ledger/close", "budgets/save", "budgets/stop"):
-        asked = unconfirmed(signed_in(month.cast.alice)).post(f"/{path}", {"period": "2025-11"})
+        asked = unconfirmed(signed_in(month.cast.alice)).post(f"/{path}", {"period": ended})
         assert "confirm" in asked.headers["Location"]
     assert rows("SELECT count(*) FROM period_closes") == [(0,)]
     wrong = client.post("/ledger/close", {"period": "2025-13"}, follow=True)
     assert "Must be a month like 2026-11" in wrong.content.decode()
-    page = client.post("/ledger/close", {"period": "2025-11"}, follow=True).content.decode()
-    assert "2025-11 is closed" in page
+    page = client.post("/ledger/close", {"period": ended}, follow=True).content.decode()
+    assert f"{ended} is closed" in page
     ((digest,),) = rows("SELECT encode(digest, 'hex') FROM period_closes")
     assert digest in page
     told = {one["period"]: one for one in client.get(api(month, "periods")).json()["data"]}
-    assert (told["2025-11"]["state"], told["2025-11"]["digest"]) == ("closed", digest)
+    assert (told[ended]["state"], told[ended]["digest"]) == ("closed", digest)
     compared = client.get(api(month, "reconciliations")).json()["data"]
     assert [one["unaccounted_tokens"] for one in compared] == [0]
 
