@@ -32,7 +32,7 @@ from tests.support.people import Cast, make_cast
 
 PASSWORD = "correct-horse-battery-staple"
 START_S_MAX = 180.0
-STOP_S_MAX = 15.0
+STOP_S_MAX = 60.0
 NODE = "node-1"
 TOKENS_PER_S = 40
 

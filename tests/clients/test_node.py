@@ -17,7 +17,7 @@ from tests.support.serving import Serving
 from tests.support.shipped import SHIPPED
 
 FOLDER = Path(__file__).parent / "node"
-NODE_S_MAX = 30
+NODE_S_MAX = 120
 
 
 async def run(script: str, serving: Serving, model: str = MODEL) -> Any:

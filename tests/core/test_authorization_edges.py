@@ -29,7 +29,7 @@ from tests.support.orm import orm
 from tests.support.ports import KEY
 
 FOLDER = Path(__file__).parents[2] / "controlplane"
-WAIT_S_MAX = 10.0
+WAIT_S_MAX = 60.0
 # asgiref gives its helpers for tests no types.
 COMMUNICATOR: Any = ApplicationCommunicator
 Headers = list[tuple[bytes, bytes]]

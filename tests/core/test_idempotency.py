@@ -20,7 +20,7 @@ from tests.support.people import Cast, make_cast, signed_in
 
 TOKENS = "/api/fleet/tokens"
 WANTED = {"pool": "small"}
-LOCK_POLLS_MAX = 500
+LOCK_POLLS_MAX = 5_000
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from tests.browser.history import write_history
 from tests.support.orm import orm, until
 from tests.support.people import Cast, make_cast
 
-WAIT_S_MAX = 10.0
+WAIT_S_MAX = 60.0
 FAST_S = 0.02
 # asgiref gives its helpers for tests no types.
 COMMUNICATOR: Any = ApplicationCommunicator

@@ -18,7 +18,7 @@ from tests.support.shipped import SHIPPED
 
 ROOT = Path(__file__).resolve().parents[2]
 START_S_MAX = 300.0
-STOP_S_MAX = 20.0
+STOP_S_MAX = 60.0
 POLL_S = 0.2
 LOG_CHARS_MAX = 6_000
 # Asks a process to end when the tests are killed, which else would leave it behind.
