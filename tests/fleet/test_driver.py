@@ -48,7 +48,9 @@ def driver(product: Product, tmp_path: Path) -> Iterator[Driver]:
 
 def _processes() -> list[str]:
     children = psutil.Process().children()
-    return [" ".join(child.cmdline()) for child in children if child.is_running()]
+    return [
+        " ".join(child.cmdline()) for child in children if child.status() != psutil.STATUS_ZOMBIE
+    ]
 
 
 def _until(driver: Driver, true: Callable[[], bool]) -> None:
