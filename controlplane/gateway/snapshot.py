@@ -125,8 +125,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     `prompts` are found by organization and name: `<id>/<name>`. Of `organizations` only those are
     here that have limits of their own. `tokens_from` tells of users whose earlier Playground tokens
-    are void, and `shed_until` until when an objective keeps which priorities out, both in seconds of
-    wall time.
+    are void, and `shed_until` until when an objective keeps which priorities out, both in seconds
+    of wall time.
     """
 
     version: int
