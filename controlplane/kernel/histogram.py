@@ -130,6 +130,9 @@ class Histogram:
         ]
 
     def _unpack(self) -> None:
+        if self._one_packed:
+            self._buckets = dict(_BUCKET.iter_unpack(self._packed.pop()))
+            return
         packed = np.frombuffer(b"".join(self._packed), _PACKED)
         least = int(packed["index"].min())
         # Sums of doubles are exact up to 2^53, and no count comes near.

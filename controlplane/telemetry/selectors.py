@@ -162,7 +162,7 @@ def series_by(query: SeriesQuery, dimension: str) -> dict[str, dict[str, Histogr
     with bounded_read([]):
         for part in parts_merged(query.start, query.end, query.step_s):
             rows = _rows(part, wanted).values_list(dimension, "measure", "data")
-            for value, measure, data in rows.iterator():
+            for value, measure, data in rows:
                 group = found.setdefault(str(value), {})
                 if measure not in group:
                     group[measure] = Histogram()
@@ -221,7 +221,7 @@ def _histograms(query: SeriesQuery, part: Part) -> Iterator[HistogramRow]:
                 "model": query.model,
             },
         )
-        yield from rows.values_list(at, "measure", "organization", "data").iterator()
+        yield from rows.values_list(at, "measure", "organization", "data")
 
 
 def _rows(part: Part, wanted: dict[str, Any]) -> QuerySet[Any]:

@@ -82,12 +82,15 @@ class HeatMap:
         """Whether there is nothing to draw."""
         return not self.bands
 
-    @property
+    @cached_property
     def finding(self) -> str:
         """Where most values lie."""
         if self.empty:
             return "Nothing was recorded in this range."
-        sums = {row: sum(rows.get(row, 0) for rows in self.counts.values()) for row in self.bands}
+        sums = dict.fromkeys(self.bands, 0)
+        for rows in self.counts.values():
+            for row in rows.keys() & sums.keys():
+                sums[row] += rows[row]
         fullest = max(sums, key=lambda row: sums[row])
         low, high = (f"{formats.significant(self._edge(row))}" for row in (fullest, fullest + 1))
         share = formats.percent(sums[fullest], sum(sums.values()))
@@ -106,8 +109,7 @@ class HeatMap:
             rows, time = self.counts[at], at.strftime("%Y-%m-%d %H:%M:%S")
             made += [
                 [time, texts[row], texts[row + 1], str(rows[row])]
-                for row in self.bands
-                if row in rows
+                for row in sorted(rows.keys() & texts.keys())
             ]
         return made
 
@@ -134,6 +136,11 @@ class HeatMap:
         `opens` is for a click: the parts that an address is made of.
         """
         heights = [self._edge(row) for row in (*self.bands, self.bands.stop)]
+        cells: list[list[int | None]] = [[None] * len(self.times) for _ in self.bands]
+        for column, at in enumerate(self.times):
+            for row, count in self.counts.get(at, {}).items():
+                if row in self.bands:
+                    cells[row - self.bands.start][column] = count
         edges = [*self.times, *(at + timedelta(seconds=self.step_s) for at in self.times[-1:])]
         level, upright = time_axis(edges), value_axis(self.axis, heights)
         layout = plain_layout(self.name, level=level, upright=upright)
@@ -142,7 +149,7 @@ class HeatMap:
             "type": "heatmap",
             "x": [at.strftime("%Y-%m-%dT%H:%M:%S") for at in edges],
             "y": heights,
-            "z": [[self.counts.get(at, {}).get(row) for at in self.times] for row in self.bands],
+            "z": cells,
             "colorscale": [list(stop) for stop in SCALE],
             "hoverongaps": False,
             "colorbar": {"title": {"text": "count", "side": "right"}, "thickness": 10},
