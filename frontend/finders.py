@@ -1,11 +1,10 @@
-"""A staticfiles finder that exposes one file of the plotly wheel, compressed, and nothing else.
+"""A staticfiles finder that exposes plotly's script, compressed, and nothing else.
 
 The file's address carries its version, so that browsers may keep it for ever.
 """
 
 import gzip
 from collections.abc import Iterable
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -14,20 +13,14 @@ from django.contrib.staticfiles.finders import BaseFinder
 from django.core.checks import CheckMessage, Error
 from django.core.files.storage import FileSystemStorage
 
-PLOTLY_FILE = "plotly.min.js"
-PLOTLY_PATH = f"vendor/plotly-{metadata.version('plotly')}.min.js"
-
-
-def wheel_file() -> Path:
-    """Where the installed wheel keeps the script; its Python package is not imported."""
-    distribution = metadata.distribution("plotly")
-    return Path(str(distribution.locate_file(f"plotly/package_data/{PLOTLY_FILE}")))
+PLOTLY_PATH = "vendor/plotly-cartesian-4.1.1.min.js"
+SCRIPT = Path(__file__).parent / PLOTLY_PATH
 
 
 def plotly_file() -> Path:
-    """The copy with its compressed twin beside it, which WhiteNoise serves; else the wheel's."""
+    """The copy with its compressed twin beside it, which WhiteNoise serves; else the script."""
     copy = settings.DATA_DIR / PLOTLY_PATH
-    return copy if copy.with_name(copy.name + ".gz").is_file() else wheel_file()
+    return copy if copy.with_name(copy.name + ".gz").is_file() else SCRIPT
 
 
 def known_files() -> dict[str, Path]:
@@ -43,7 +36,7 @@ def compress_plotly() -> Path:
     twin = copy.with_name(copy.name + ".gz")
     if not twin.is_file():
         copy.parent.mkdir(parents=True, exist_ok=True)
-        script = wheel_file().read_bytes()
+        script = SCRIPT.read_bytes()
         copy.write_bytes(script)
         # Written aside and moved, so that a half-written twin is never served.
         half = twin.with_suffix(".new")
@@ -71,12 +64,10 @@ class PlotlyFinder(BaseFinder):
     storage = OneFileStorage()
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:
-        """A wheel without its script would leave every chart empty."""
+        """Without its script every chart would stay empty."""
         if plotly_file().is_file():
             return []
-        return [
-            Error("The plotly wheel lacks its script.", hint="Install it again.", id="sluice.E1")
-        ]
+        return [Error("Plotly's script is missing.", hint="Install Sluice again.", id="sluice.E1")]
 
     @overload
     def find(self, path: str, find_all: Literal[False] = ...) -> str | None: ...

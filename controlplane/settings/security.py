@@ -65,8 +65,6 @@ AXES_LOCKOUT_TEMPLATE = "pages/locked.html"
 
 # The empty string: Plotly makes an empty style element and fills it by script.
 _EMPTY_STYLE = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
-# The map style sheet inside plotly.js 4.1.1; it changes with that version.
-_PLOTLY_STYLE = "'sha256-ji27qzEtxXZW+7dun6UwjHXJ18e6WAin1VvNtkzIE/o='"
 _UNSAFE_INLINE = "'unsafe-inline'"
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
@@ -77,7 +75,7 @@ CONTENT_SECURITY_POLICY = {
         "font-src": [SELF],
         # Read by old browsers only; new ones read the two lines below it.
         "style-src": [SELF, _UNSAFE_INLINE],
-        "style-src-elem": [SELF, _EMPTY_STYLE, _PLOTLY_STYLE],
+        "style-src-elem": [SELF, _EMPTY_STYLE],
         "style-src-attr": [_UNSAFE_INLINE],
         "base-uri": [NONE],
         "form-action": [SELF],
