@@ -8,11 +8,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from typing import Any
 
-from django.db.models import Max, QuerySet, Sum
+from django.db.models import BigIntegerField, Max, QuerySet, Sum
+from django.db.models.functions import Cast, Extract
 
 from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.measures import KNOWN
@@ -50,7 +51,9 @@ FIGURES = (
 DIMENSIONS = ("route", "pool", "region", "prompt_bucket", "status_class")
 CACHE_DIMENSIONS = ("model", "route", "project", "key")
 
-HistogramRow = tuple[datetime, str, uuid.UUID, memoryview]
+# Seconds since the epoch rather than a time: there are thousands of rows, and of times few.
+HistogramRow = tuple[int, str, uuid.UUID, memoryview]
+_SECOND = {name: Cast(Extract(name, "epoch"), BigIntegerField()) for name in ("minute", "at")}
 
 
 @dataclass
@@ -126,16 +129,15 @@ def series_read(query: SeriesQuery) -> dict[datetime, Point]:
     points: dict[datetime, Point] = {}
     with bounded_read([query.organization]):
         for part in parts_by_step(query.start, query.end, query.step_s):
-            # Many rows are of one moment.
-            floor = cache(partial(step_floor, step_s=query.step_s))
-            for at, measure, organization, data in _histograms(query, part):
-                point = _point(points, floor(at))
+            floor = cache(partial(_step_of, step_s=query.step_s))
+            for second, measure, organization, data in _histograms(query, part):
+                point = _point(points, floor(second))
                 series = point.everyone if organization == EVERYONE else point.own
                 if measure not in series:
                     series[measure] = Histogram()
                 series[measure].add_bytes(data)
             for at, usage in _usage(query, part):
-                _point(points, floor(at)).usage.add(usage)
+                _point(points, step_floor(at, query.step_s)).usage.add(usage)
     return points
 
 
@@ -205,6 +207,10 @@ def _point(points: dict[datetime, Point], at: datetime) -> Point:
     return points[at]
 
 
+def _step_of(second: int, *, step_s: int) -> datetime:
+    return datetime.fromtimestamp(second // step_s * step_s, UTC)
+
+
 def _histograms(query: SeriesQuery, part: Part) -> Iterator[HistogramRow]:
     at = "minute" if part.step_s == MINUTE_S else "at"
     for organization, project, measures in (
@@ -221,7 +227,8 @@ def _histograms(query: SeriesQuery, part: Part) -> Iterator[HistogramRow]:
                 "model": query.model,
             },
         )
-        yield from rows.values_list(at, "measure", "organization", "data")
+        rows = rows.annotate(second=_SECOND[at])
+        yield from rows.values_list("second", "measure", "organization", "data")
 
 
 def _rows(part: Part, wanted: dict[str, Any]) -> QuerySet[Any]:
