@@ -40,7 +40,7 @@ def merged_by(
         organization=EVERYONE,
         start=start,
         end=end,
-        step_s=_coarse_s(end - start),
+        step_s=coarse_s(end - start),
         everyone=measures,
     )
     return series_by(query, dimension)
@@ -70,7 +70,7 @@ def batching(models: Iterable[str], start: datetime, end: datetime) -> float:
     found = []
     for model in models:
         query = SeriesQuery(
-            organization=EVERYONE, start=start, end=end, step_s=_coarse_s(end - start),
+            organization=EVERYONE, start=start, end=end, step_s=coarse_s(end - start),
             gauges=(BATCH,), model=model,
         )  # fmt: skip
         found += [
@@ -92,7 +92,7 @@ def _step_s(start: datetime, end: datetime) -> int:
     )
 
 
-def _coarse_s(length: timedelta) -> int:
+def coarse_s(length: timedelta) -> int:
     """For sums over all of it, where the step says only where it may begin."""
     return HOUR_S if length / timedelta(seconds=HOUR_S) <= POINTS_MAX else QUARTER_S
 

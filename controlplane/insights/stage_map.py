@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from controlplane.kernel.histogram import Histogram, merge_all
+from controlplane.insights.sampled import coarse_s
+from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.measures import PHASES
 from controlplane.kernel.spans import SPANS, STAGES, Span
-from controlplane.telemetry.selectors import EVERYONE, SeriesQuery, series_read
+from controlplane.telemetry.selectors import EVERYONE, SeriesQuery, series_whole
 
 # Beside the stages: the whole, all of it outside inference, and time in no stage.
 WHOLES = {
@@ -16,7 +17,6 @@ WHOLES = {
     "overhead": "All but inference",
     "unattributed": "In none of the stages",
 }
-DAY_S, HOUR_S = 86_400, 3_600
 BUDGETS_US = {name: budget_us for name, _, budget_us in STAGES}
 
 
@@ -43,21 +43,16 @@ class MapRow:
 
 def stage_map_read(*, start: datetime, end: datetime, model: str = "") -> list[MapRow]:
     """All rows in the order of the pipeline, wholes last; raises TooMuchToRead."""
-    step_s = DAY_S if (end - start).days > 1 else HOUR_S
     measures = {span.name: PHASES.get(span.name, span.name) for span in SPANS}
     query = SeriesQuery(
         organization=EVERYONE,
         start=start,
         end=end,
-        step_s=step_s,
+        step_s=coarse_s(end - start),
         everyone=(*measures.values(), *WHOLES),
         model=model,
     )
-    parts: dict[str, list[Histogram]] = {}
-    for point in series_read(query).values():
-        for measure, histogram in point.everyone.items():
-            parts.setdefault(measure, []).append(histogram)
-    found = {measure: merge_all(each) for measure, each in parts.items()}
+    found = series_whole(query)
     rows = [_of_span(span, found.get(measures[span.name])) for span in SPANS]
     return rows + [_row(name, "", what, found.get(name)) for name, what in WHOLES.items()]
 

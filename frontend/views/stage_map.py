@@ -13,8 +13,10 @@ from django.views.decorators.http import require_GET
 from controlplane.core.permissions import Action
 from controlplane.insights.compare import Outcome
 from controlplane.insights.comparisons import comparison_list
+from controlplane.insights.sampled import coarse_s
 from controlplane.insights.stage_map import MapRow, stage_map_read
 from controlplane.telemetry.reading import TooMuchToRead
+from controlplane.telemetry.tiers import step_floor
 from frontend import formats
 from frontend.access import Viewer, page
 from frontend.days import DAYS, DaysAsked, change, days_asked
@@ -169,7 +171,9 @@ def _read_pairs(asked: DaysAsked) -> list[tuple[MapRow, MapRow | None]] | None:
         rows = stage_map_read(start=asked.start, end=asked.end)
         if not asked.compare:
             return [(row, None) for row in rows]
-        earlier = stage_map_read(start=asked.before, end=asked.start)
+        # The days begin on a whole step, so those before end there: no request is in both.
+        cut = step_floor(asked.start, coarse_s(asked.end - asked.start))
+        earlier = stage_map_read(start=cut - (asked.end - asked.start), end=cut)
     except TooMuchToRead:
         return None
     return list(zip(rows, earlier, strict=True))

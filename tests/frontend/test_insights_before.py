@@ -10,7 +10,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from controlplane.insights.hygiene import Hygiene, KeyHygiene, Waste
+from controlplane.insights.stage_map import stage_map_read
+from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.hygiene import DEAD_JSON, KINDS, RETRY
+from controlplane.telemetry.selectors import EVERYONE
+from controlplane.telemetry.tiers import DAY_S, HOUR_S, QUARTER_S
 from controlplane.tenants.keys import apikey_create
 from frontend.days import days_asked
 from frontend.waste_rows import key_rows
@@ -85,6 +89,27 @@ def test_stages_stand_beside_themselves_in_the_days_before(cast: Cast) -> None:
     total = told["total"]
     assert (total["requests"], total["requests_before"], total["p50_us_before"]) == ("1", "0", "")
     assert "p50_us_before" not in table(alice.get("/insights/stages.csv?days=1").content)[0]
+
+
+def test_a_day_that_is_cut_in_two_counts_for_both_sides_by_its_hours(database: str) -> None:
+    midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - 6 * DAY
+    cut = midnight + DAY / 2
+    for step_s, at, count in (
+        (HOUR_S, midnight, 1), (HOUR_S, cut, 2), (QUARTER_S, midnight, 1), (QUARTER_S, cut, 2),
+        (DAY_S, midnight, 3),
+    ):  # fmt: skip
+        recorded = Histogram({100: count}).to_bytes()
+        rows(
+            "INSERT INTO histogram_rollups (step_s, at, organization, project, measure, model,"
+            " route, pool, region, prompt_bucket, status_class, data)"
+            " VALUES (%s, %s, %s, %s, 'total', '', '', '', '', -1, -1, %s)",
+            step_s, at, EVERYONE, EVERYONE, recorded,
+        )  # fmt: skip
+    before, after = (
+        {row.name: row.count for row in stage_map_read(start=start, end=start + 3 * DAY)}["total"]
+        for start in (cut - 3 * DAY, cut)
+    )
+    assert (before, after) == (1, 2)
 
 
 def test_days_end_with_the_present_hour_and_those_before_end_where_they_begin() -> None:
