@@ -67,11 +67,15 @@ export function drawFigures(figures) {
 
 // Each in a task of its own, from the top: ten at once would hold the page still for a second.
 async function redrawAll() {
-  for (const holder of holders.keys()) {
-    draw(holder, holders.get(holder));
-    await new Promise((resolve) => setTimeout(resolve, 0));
+  if (!plotly) return;
+  try {
+    for (const holder of holders.keys()) {
+      draw(holder, holders.get(holder));
+      await new Promise((resolve) => setTimeout(resolve, 0));
+    }
+  } finally {
+    settle();
   }
-  settle();
 }
 
 function loadPlotly(url) {
