@@ -181,7 +181,12 @@ class CompactEngine:
         if self._shape.experts is not None or placement.tensor_parallel > 1:
             return None
         work = Work(self._shape, placement.torch_dtype.itemsize)
-        ceilings = measure_ceilings(placement.device, work.weight_bytes)
+        try:
+            ceilings = measure_ceilings(placement.device, work.weight_bytes)
+        except RuntimeError:
+            # Out of memory, or products that the device does not have: it can serve all the same.
+            log.warning("ceilings_not_measured", exc_info=True)
+            return None
         self._facts = msgspec.structs.replace(self._facts, ceilings=ceilings)
         return Roofline(work, ceilings)
 
