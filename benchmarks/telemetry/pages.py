@@ -1,6 +1,7 @@
 """Pages over the synthetic past: CPU of the web process, and how soon Chromium can be used.
 
-A page's CPU is the web process' own over several requests; PostgreSQL's part is shown beside it.
+A page's CPU is the web process' own, the mean of several requests in the least of some passes:
+other work on the machine only adds to it. How long the page took to answer is shown beside it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tests.support.people import demo_admin
 
 PAGES = ("/", "/latency", "/cache", "/spend", "/slos", "/insights", "/insights/stages")
 RANGES = ("30d", "1h")
-WARM, ASKED = 3, 12
+WARM, ASKED, PASSES = 3, 12, 4
 OPENED = 5
 MS = 1_000
 # Set once the page's own scripts run, and once every chart is drawn.
@@ -88,13 +89,18 @@ def _pages(port: int, pid: int, cookie: str, span: str) -> dict[str, float | Non
             continue
         for _ in range(WARM):
             _get(url, cookie)
-        before, began = cpu_s(pid), time.monotonic()
-        for _ in range(ASKED):
-            _get(url, cookie)
-        found[path] = round((cpu_s(pid) - before) * MS / ASKED, 1)
-        each_ms = (time.monotonic() - began) * MS / ASKED
+        cpu_ms, each_ms = min(_pass(pid, url, cookie) for _ in range(PASSES))
+        found[path] = round(cpu_ms, 1)
         print(f"{path:28} {found[path]:>11} {each_ms:>15.0f}")
     return found
+
+
+def _pass(pid: int, url: str, cookie: str) -> tuple[float, float]:
+    """Milliseconds of CPU and of waiting, for each of so many requests one after another."""
+    before, began = cpu_s(pid), time.monotonic()
+    for _ in range(ASKED):
+        _get(url, cookie)
+    return (cpu_s(pid) - before) * MS / ASKED, (time.monotonic() - began) * MS / ASKED
 
 
 def _get(url: str, cookie: str) -> int:
