@@ -15,6 +15,7 @@ from controlplane.telemetry.selectors import (
     SeriesQuery,
     series_by,
     series_read,
+    series_whole,
 )
 from controlplane.telemetry.tiers import HOUR_S, QUARTER_S, finest_kept
 
@@ -73,11 +74,8 @@ def batching(models: Iterable[str], start: datetime, end: datetime) -> float:
             organization=EVERYONE, start=start, end=end, step_s=coarse_s(end - start),
             gauges=(BATCH,), model=model,
         )  # fmt: skip
-        found += [
-            point.everyone[BATCH]
-            for point in series_read(query).values()
-            if BATCH in point.everyone
-        ]
+        if BATCH in (told := series_whole(query)):
+            found.append(told[BATCH])
     whole = merge_all(found)
     busy = whole.count - whole.zeros
     return max(1.0, whole.total / busy) if busy else 1.0

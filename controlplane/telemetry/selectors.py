@@ -142,7 +142,7 @@ def series_read(query: SeriesQuery) -> dict[datetime, Point]:
 
 
 def series_whole(query: SeriesQuery) -> dict[str, Histogram]:
-    """The installation's `query.everyone` over the whole time: one histogram of each, few rows.
+    """The installation's `query.everyone` and `query.gauges` over the whole time, in few rows.
 
     The step says only on what the time may begin; it ends where it is asked to.
     """

@@ -13,12 +13,12 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.core.permissions import Action
-from controlplane.kernel.histogram import Histogram, merge_all
+from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.objectives import STAGE
 from controlplane.slos import selectors, services
 from controlplane.slos.models import EVERYONE, Alert, StageOwner
 from controlplane.slos.runbooks import runbook_slugs, runbook_text
-from controlplane.telemetry.selectors import SeriesQuery, series_read
+from controlplane.telemetry.selectors import SeriesQuery, series_whole
 from frontend import formats
 from frontend.access import Viewer, page
 from frontend.markdown import title_of, to_html
@@ -149,11 +149,7 @@ def _times(viewer: Viewer) -> dict[str, Histogram]:
         own=(),
         gauges=(),
     )
-    lists: dict[str, list[Histogram]] = {}
-    for point in series_read(query).values():
-        for measure, histogram in point.everyone.items():
-            lists.setdefault(measure, []).append(histogram)
-    return {measure: merge_all(each) for measure, each in lists.items()}
+    return series_whole(query)
 
 
 def _microseconds(text: str) -> int:

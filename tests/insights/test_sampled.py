@@ -33,7 +33,11 @@ def asked(monkeypatch: MonkeyPatch) -> list[SeriesQuery]:
         found.append(query)
         return {}
 
+    def whole(query: SeriesQuery) -> dict[str, Histogram]:
+        return read(query)[query.start].everyone
+
     monkeypatch.setattr(sampled, "series_read", read)
+    monkeypatch.setattr(sampled, "series_whole", whole)
     monkeypatch.setattr(sampled, "series_by", by)
     return found
 
