@@ -1,8 +1,8 @@
 """The entrance: each role serves its own prefixes and answers plainly for the others."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import msgspec
@@ -105,22 +105,31 @@ def count_folds(gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch) -> lis
     return folds
 
 
-async def test_a_process_of_both_roles_tells_both_kinds_of_figures(
-    database: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    entrance = build("all")
+@asynccontextmanager
+async def scraped_by_strangers(
+    role: str, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[Entrance, list[None]]]:
+    """A gateway whose folds are counted, none of them for whoever has no token."""
+    entrance = build(role)
     assert isinstance(entrance.gateway, RunningGateway)
     await entrance.gateway.start()
     try:
         folds = count_folds(entrance.gateway, monkeypatch)
         assert (await scrape(entrance, "wrong"))[0] == 401
         assert folds == []
-        status, page = await scrape(entrance, settings.METRICS_TOKEN)
+        yield entrance, folds
     finally:
         await entrance.gateway.stop()
         entrance.probes.stop()
-        # On the thread where the view has run.
+        # On the thread where a view has run.
         await sync_to_async(connections.close_all)()
+
+
+async def test_a_process_of_both_roles_tells_both_kinds_of_figures(
+    database: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with scraped_by_strangers("all", monkeypatch) as (entrance, folds):
+        status, page = await scrape(entrance, settings.METRICS_TOKEN)
     assert (status, len(folds)) == (200, 1)
     assert {"sluice_gateway_ready", "sluice_pool_nodes_ready"} <= offered(page)
     assert "sluice_output_tokens_total{" in page
@@ -129,17 +138,8 @@ async def test_a_process_of_both_roles_tells_both_kinds_of_figures(
 async def test_a_gateway_adds_up_once_for_two_scrapes_and_never_for_strangers(
     database: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entrance = build("gateway")
-    assert isinstance(entrance.gateway, RunningGateway)
-    await entrance.gateway.start()
-    try:
-        folds = count_folds(entrance.gateway, monkeypatch)
-        assert (await scrape(entrance, "wrong"))[0] == 401
-        assert folds == []
+    async with scraped_by_strangers("gateway", monkeypatch) as (entrance, folds):
         both = await asyncio.gather(*(scrape(entrance, settings.METRICS_TOKEN) for _ in range(2)))
-    finally:
-        await entrance.gateway.stop()
-        entrance.probes.stop()
     assert (both[0], len(folds)) == (both[1], 1)
     assert "sluice_output_tokens_total{" in both[0][1]
 
