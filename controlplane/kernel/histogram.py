@@ -21,6 +21,7 @@ import numpy as np
 BUCKETS_PER_OCTAVE = 32
 _HEADER = struct.Struct("<IIQQ")
 _BUCKET = struct.Struct("<hI")
+_U32_MAX, _U64_MAX = 2**32 - 1, 2**64 - 1
 # The same bucket to numpy.
 _PACKED = np.dtype([("index", "<i2"), ("count", "<u4")])
 
@@ -64,6 +65,8 @@ class Histogram:
         if value <= 0:
             self.zeros += 1
             return
+        if value > _U64_MAX:
+            value = _U64_MAX
         index = ceil(log2(value) * BUCKETS_PER_OCTAVE)
         self._buckets[index] = self._buckets.get(index, 0) + 1
         self.total += value
@@ -145,10 +148,19 @@ class Histogram:
         self._packed = []
 
     def to_bytes(self) -> bytes:
-        """Compact form for storage; `from_bytes` restores it exactly."""
+        """Compact form for storage; `from_bytes` restores it exactly, up to what its fields hold:
+        a greater count, sum or maximum is stored as the greatest.
+        """
         buckets = self.buckets
-        head = _HEADER.pack(len(buckets), self.zeros, self.total, self.maximum)
-        return head + b"".join(_BUCKET.pack(index, buckets[index]) for index in sorted(buckets))
+        head = _HEADER.pack(
+            len(buckets),
+            min(self.zeros, _U32_MAX),
+            min(self.total, _U64_MAX),
+            min(self.maximum, _U64_MAX),
+        )
+        return head + b"".join(
+            _BUCKET.pack(index, min(buckets[index], _U32_MAX)) for index in sorted(buckets)
+        )
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview) -> Histogram:

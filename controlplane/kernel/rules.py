@@ -6,7 +6,7 @@ request that none matches goes to the model it names, in that model's own pool.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 import msgspec
 
@@ -28,6 +28,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What rules can see of a request; ids are 32 hex characters.
 
     `prompt_tokens` is what the size of the body promises, since rules run before the tokenizer.
+    `models` are those that the key is limited to; no condition looks at them.
     """
 
     alias: str
@@ -37,6 +38,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     tags: frozenset[str] = frozenset()
     prompt_tokens: int = 0
     priority: int = PRIORITY_NORMAL
+    models: frozenset[str] | None = None
 
 
 class Match(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -80,6 +82,7 @@ class RouteRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     to its first token on one node. `degrade_order`: under load, routes with a lower number are
     moved to their next step, or shed, before those with a higher one; None goes last.
     `continues_lost`: after a lost node another goes on from the tokens already delivered.
+    `widen`: also targets beyond the models that a key is limited to.
     """
 
     name: str
@@ -91,6 +94,7 @@ class RouteRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     first_token_s: float | None = None
     degrade_order: int | None = None
     continues_lost: bool = False
+    widen: bool = False
 
     @property
     def label(self) -> str:
@@ -171,6 +175,19 @@ def mismatch(match: Match, facts: Facts) -> str | None:
 def draw_of(request: bytes) -> float:
     """A number in [0, 1) from the random bits at the end of a request's id: the same every time."""
     return int.from_bytes(request[-DRAW_BYTES:], "big") / (1 << 8 * DRAW_BYTES)
+
+
+def open_targets(
+    rule: RouteRule, step: Step, facts: Facts, known: Container[str]
+) -> tuple[Target, ...]:
+    """The step's targets that the key's models leave; `known` are the names of all models, also of
+    those out of service.
+
+    A key that may name an alias of rules, no model itself, may use what the alias stands for.
+    """
+    if rule.widen or facts.models is None or facts.alias not in known:
+        return step.targets
+    return tuple(target for target in step.targets if target.model in facts.models)
 
 
 def pick_target(targets: Sequence[Target], draw: float) -> Target:
