@@ -40,7 +40,7 @@ from controlplane.core.idempotency import (
     attempt_keep,
 )
 from controlplane.core.paging import Page, PageAsk, Row, page_ask, page_json
-from controlplane.core.refusals import KeptRefusal
+from controlplane.core.refusals import KeptAbsence, KeptRefusal
 from controlplane.core.rights import rights_json, rights_noted, rights_require
 from controlplane.core.stepup import (
     FACTOR_CODE,
@@ -49,24 +49,18 @@ from controlplane.core.stepup import (
     StepUpRequired,
     recently_confirmed,
 )
+from controlplane.core.throttles import AddressThrottle, CallerThrottle
 
-BODY_BYTES_MAX = 1 << 20
 FAILED_FROM = 400
+TOO_MANY_CODE = "rate_limit_exceeded"
 CONFLICT = 409
 _PLACE = re.compile(r"(?P<told>.*?)(?: - at `\$\.(?P<path>.*)`)?", re.DOTALL)
 _FIELD_NAMED = re.compile(r"Object (?:missing required|contains unknown) field `(?P<name>[^`]*)`")
 Body = TypeVar("Body", bound=msgspec.Struct)
 
 
-class TooLarge(exceptions.APIException):
-    """A body beyond the bound."""
-
-    status_code = 413
-    default_detail = f"A body has at most {BODY_BYTES_MAX:,} bytes."
-
-
-class BoundedJson(BaseParser):
-    """JSON up to a bound, never read further."""
+class Json(BaseParser):
+    """JSON; `bounded_pages` has bounded it."""
 
     media_type = "application/json"
 
@@ -76,22 +70,20 @@ class BoundedJson(BaseParser):
         media_type: str | None = None,
         parser_context: Mapping[str, Any] | None = None,
     ) -> Any:
-        """The decoded body; raises TooLarge and ParseError."""
-        body = stream.read(BODY_BYTES_MAX + 1)
-        if len(body) > BODY_BYTES_MAX:
-            raise TooLarge
+        """The decoded body; raises ParseError."""
         try:
-            return msgspec.json.decode(body)
+            return msgspec.json.decode(stream.read())
         except (msgspec.DecodeError, RecursionError) as error:
             raise exceptions.ParseError(f"Not JSON: {error}.") from error
 
 
 class JsonOnly(BaseContentNegotiation):
-    """Whatever a client says it accepts, it gets JSON."""
+    """Whatever a client says it accepts, it gets JSON, and it may send nothing else."""
 
     def select_parser(self, request: Request, parsers: Any) -> Any:
-        """The one parser."""
-        return parsers[0]
+        """The one parser; None for a body that is said to be something else."""
+        kind = request.content_type.partition(";")[0].strip().lower()
+        return parsers[0] if kind in ("", parsers[0].media_type) else None
 
     def select_renderer(self, request: Request, renderers: Any, format_suffix: Any = None) -> Any:
         """The one renderer."""
@@ -106,11 +98,14 @@ class ApiView(APIView):
 
     attempt: Attempt | None = None
     replay: Replay | None = None
-    refusal: KeptRefusal | None = None
+    refusal: KeptRefusal | KeptAbsence | None = None
     # Methods for which a session must have been confirmed lately; a token confirms by itself.
     step_up_methods: frozenset[str] = frozenset()
     permission_classes = (AllowAny,)
-    parser_classes = (BoundedJson,)
+    throttle_classes = (CallerThrottle,)
+    # Asked before who it is, so that guesses count.
+    address_throttle: type[AddressThrottle] = AddressThrottle
+    parser_classes = (Json,)
     renderer_classes = (JSONRenderer,)
     content_negotiation_class = JsonOnly
 
@@ -132,6 +127,9 @@ class ApiView(APIView):
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Before any operation: nothing has a NUL in its name, and the database takes none."""
+        by_address = self.address_throttle()
+        if not by_address.allow_request(request, self):
+            self.throttled(request, by_address.wait())
         super().initial(request, *args, **kwargs)
         if any("\0" in value for value in kwargs.values() if isinstance(value, str)):
             raise Http404
@@ -187,6 +185,8 @@ class ApiView(APIView):
 
     def handle_exception(self, exc: Exception) -> Response:
         """Errors of services as answers: {"error": {"message", "fields"}}."""
+        if isinstance(exc, KeptRefusal | KeptAbsence):
+            self.refusal = exc
         if isinstance(exc, Replay):
             self.replay = exc
             return Response(status=exc.status)
@@ -202,13 +202,13 @@ class ApiView(APIView):
             return step_up_refused()
         if isinstance(exc, SecondFactorRequired):
             return _factor_refused()
-        if isinstance(exc, KeptRefusal):
-            self.refusal = exc
         if isinstance(exc, PermissionDenied):
             return failed(403, "You may not do this.")
         if isinstance(exc, exceptions.APIException):
             answer = super().handle_exception(exc)
             answer.data = failed(answer.status_code, str(exc.detail)).data
+            if isinstance(exc, exceptions.Throttled):
+                answer.data["error"]["code"] = TOO_MANY_CODE
             return answer
         raise exc
 

@@ -7,6 +7,7 @@ here once: errors, the idempotency key, pages of lists, and how callers say who 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Any, TypeVar
 
 import msgspec
@@ -37,6 +38,7 @@ ERRORS = {
     401: "Nobody is signed in, or the token opens nothing here.",
     403: "The caller may not do this, or must confirm first (`code` is `step_up_required`).",
     404: "There is no such thing for this caller.",
+    429: "Too many requests within a minute; `Retry-After` says when there is room again.",
 }
 ERRORS_OF_CHANGES = {
     409: "It is not as it was when the caller looked, or a twin of this request is under way.",
@@ -103,9 +105,10 @@ class ApiSchema(AutoSchema):
     """Adds to each operation what all of them share."""
 
     def get_operation_id(self) -> str:
-        """The path's words and the method; `one` where the path ends in a thing's name."""
-        words = [word for word in self.path.strip("/").split("/")[1:] if not word.startswith("{")]
-        one = ["one"] if self.path.endswith("}") else []
+        """The path's words and the method; `one` for each name of a thing that it ends in."""
+        parts = self.path.strip("/").split("/")[1:]
+        words = [word for part in parts if (word := part.rpartition("}")[2].lstrip("."))]
+        one = ["one" for _ in takewhile(lambda part: part.endswith("}"), reversed(parts))]
         return "_".join([*words, *one, self.method.lower()]).replace("-", "_")
 
     def get_summary(self) -> str | None:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from django.db import transaction
 
+from controlplane.core.changes import require_unhurried
 from controlplane.core.models import AuditEntry, BaseModel
 from controlplane.core.origin import origin_now
 from controlplane.kernel.keyformat import ID_CHARS, SECRET_CHARS
@@ -54,10 +55,14 @@ def audit_record(
 ) -> AuditEntry:
     """Add a row about `subject`; needs an open transaction.
 
-    `changed` are its values before and after, of which those are kept that differ.
+    `changed` are its values before and after, of which those are kept that differ. Raises
+    TooManyChanges where the actor changes too much at once.
     """
     if not transaction.get_connection().in_atomic_block:
         raise OutsideTransaction(action)
+    # The operator applies whole documents, also in a person's name: one request, many rows.
+    if actor.actor_id is not None and organization_id and not isinstance(actor, Operator):
+        require_unhurried(actor.actor_id, organization_id)
     before, after = _differences(*changed) if changed else (None, None)
     origin = origin_now()
     return AuditEntry.objects.create(

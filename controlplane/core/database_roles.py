@@ -17,6 +17,9 @@ LEDGER_ROLE = "sluice_ledger"
 # No transaction of ours on the primary may last longer: a long one slows every hold on a hot row.
 STATEMENT_SECONDS_MAX = "5s"
 CONNECT_SECONDS_MAX = 5
+# Of the server's connections; the rest is left to the gateways, whatever pages and jobs do.
+APP_CONNECTIONS_SHARE = 0.6
+NO_LIMIT = -1
 
 # What is missing, in words, and the statement that makes it.
 Step = tuple[str, sql.Composed]
@@ -29,6 +32,8 @@ class Role:
     name: str
     password: str | None
     settings: Mapping[str, str]
+    # None: as many connections as the server has.
+    connections_share: float | None = None
 
 
 @dataclass(frozen=True)
@@ -111,7 +116,7 @@ def _role_statements(
     connection: psycopg.Connection, role: Role, *, bounded: bool
 ) -> Iterator[Step]:
     row = connection.execute(
-        "SELECT rolsuper OR rolbypassrls, coalesce(rolconfig, '{}') FROM pg_roles"
+        "SELECT rolsuper OR rolbypassrls, coalesce(rolconfig, '{}'), rolconnlimit FROM pg_roles"
         " WHERE rolname = %s",
         [role.name],
     ).fetchone()
@@ -138,6 +143,19 @@ def _role_statements(
                     sql.Identifier(role.name), sql.Identifier(key), sql.Literal(value)
                 ),
             )
+    # An administrator's own limit stays.
+    if role.connections_share is not None and (row is None or row[2] == NO_LIMIT):
+        yield _limit_statement(connection, role.name, role.connections_share)
+
+
+def _limit_statement(connection: psycopg.Connection, name: str, share: float) -> Step:
+    row = connection.execute("SELECT current_setting('max_connections')::int").fetchone()
+    limit = int(share * row[0]) if row else NO_LIMIT
+    statement = sql.SQL("ALTER ROLE {} CONNECTION LIMIT {}")
+    return (
+        f"connection limit of {name}",
+        statement.format(sql.Identifier(name), sql.Literal(limit)),
+    )
 
 
 def _schema_statements(connection: psycopg.Connection, wanted: Wanted) -> Iterator[Step]:

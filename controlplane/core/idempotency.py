@@ -79,7 +79,7 @@ def attempt_begin(
     attempt = Attempt(
         uuid.UUID(bytes=place[:16]), payload, hmac.digest(root, b"seal\0" + scope, sha256)
     )
-    if not _claim(int.from_bytes(place[16:24], signed=True)):
+    if not _claim(int.from_bytes(place[16:24], signed=True), attempt.id):
         raise KeyRefused(409, "A request with this key is being answered just now.")
     kept = KeptAnswer.objects.filter(id=attempt.id).first()
     if kept is not None and kept.created_at > timezone.now() - KEPT_FOR:
@@ -106,15 +106,20 @@ def attempt_keep(
 
 def answers_forget() -> int:
     """Drop what is over a day old, a bounded number; returns how many."""
-    old = KeptAnswer.objects.filter(created_at__lt=timezone.now() - KEPT_FOR)
-    batch = list(old.order_by("created_at").values_list("id", flat=True)[:FORGOTTEN_MAX])
-    return KeptAnswer.objects.filter(id__in=batch).delete()[0]
-
-
-def _claim(lock: int) -> bool:
-    # Given back by PostgreSQL when the transaction ends, also where this process dies.
+    before = timezone.now() - KEPT_FOR
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [lock])
+        cursor.execute("SELECT kept_answers_forget(%s, %s)", [before, FORGOTTEN_MAX])
+        return int(cursor.fetchone()[0])
+
+
+def _claim(lock: int, attempt: uuid.UUID) -> bool:
+    # Given back by PostgreSQL when the transaction ends, also where this process dies; until then
+    # it sees the row of this attempt, and no other.
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_try_advisory_xact_lock(%s), set_config('app.attempt', %s, true)",
+            [lock, str(attempt)],
+        )
         return bool(cursor.fetchone()[0])
 
 

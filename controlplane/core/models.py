@@ -90,7 +90,8 @@ class ConfigVersion(models.Model):
 class KeptAnswer(models.Model):
     """What a change with an `Idempotency-Key` was answered; `core/idempotency.py` says how.
 
-    `id` and `body` are of no use without the caller's own key: no policy guards what nobody reads.
+    `id` and `body` are of no use without the caller's own key; a policy shows each row to its
+    request alone.
     """
 
     id = models.UUIDField(primary_key=True, editable=False)

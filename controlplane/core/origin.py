@@ -17,7 +17,7 @@ from hashlib import sha256
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 
-from controlplane.kernel.scopes import parse_address
+from controlplane.kernel.scopes import far_address, parse_address
 
 AGENT_CHARS_MAX = 200
 # Names and versions of clients are shorter, and secrets longer: links, tokens and keys.
@@ -95,17 +95,10 @@ def request_origin(request: HttpRequest) -> Origin:
 
 
 def client_address(request: HttpRequest) -> str:
-    """The client's address: the socket's, or where that is one of our proxies what it says.
-
-    Of a forwarded way the last address counts that is no proxy of ours: those before it may be
-    made up.
-    """
+    """The client's address; behind a trusted proxy the one that it forwards."""
     peer: str = request.META.get("REMOTE_ADDR") or ""
-    if peer not in settings.TRUSTED_PROXIES:
-        return _address(peer)
-    hops = [hop.strip() for hop in request.headers.get("X-Forwarded-For", "").split(",")]
-    far = (hop for hop in reversed(hops) if hop and hop not in settings.TRUSTED_PROXIES)
-    return _address(next(far, peer))
+    told = request.headers.get("X-Forwarded-For", "")
+    return _address(far_address(peer, told, settings.TRUSTED_PROXIES))
 
 
 def _address(text: str) -> str:

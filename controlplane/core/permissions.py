@@ -20,6 +20,7 @@ class Action(StrEnum):
     ORGANIZATION_UPDATE = "organization.update"
     MEMBER_VIEW = "member.view"
     MEMBER_MANAGE = "member.manage"
+    MEMBER_RECOVER = "member.recover"
     PROJECT_CREATE = "project.create"
     PROJECT_UPDATE = "project.update"
     KEY_VIEW = "key.view"
@@ -94,6 +95,7 @@ _RUN = frozenset(
         Action.ORGANIZATION_UPDATE,
         Action.MEMBER_VIEW,
         Action.MEMBER_MANAGE,
+        Action.MEMBER_RECOVER,
         Action.ADMIN_KEY_MANAGE,
         Action.PROJECT_CREATE,
         Action.PROJECT_UPDATE,

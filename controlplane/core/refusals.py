@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn
 
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
 
 
 class KeptRefusal(PermissionDenied):
     """The answer is no, and that somebody tried is what the log is for; `told` writes the row."""
+
+    def __init__(self, message: str, told: Callable[[], None]) -> None:
+        super().__init__(message)
+        self.told = told
+
+
+class KeptAbsence(ObjectDoesNotExist):
+    """The same where the answer is that there is no such thing."""
 
     def __init__(self, message: str, told: Callable[[], None]) -> None:
         super().__init__(message)

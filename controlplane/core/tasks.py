@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import structlog
 from celery import shared_task
+from django.contrib.sessions.backends.db import SessionStore
 
 from controlplane.core import audit_chain as chain
 from controlplane.core import idempotency
 
+DAY_S = 86_400.0
 log = structlog.get_logger(__name__)
 
 
@@ -26,6 +28,12 @@ def audit_chain() -> int:
     return linked
 
 
+@shared_task(name="core.sessions_forget")
+def sessions_forget() -> None:
+    """Sessions that ran out dropped."""
+    SessionStore.clear_expired()
+
+
 # A run that waited longer than its own period is stale: the next one does its work.
 BEAT_SCHEDULE = {
     "core.audit_chain": {
@@ -37,5 +45,10 @@ BEAT_SCHEDULE = {
         "task": "core.answers_forget",
         "schedule": 60.0,
         "options": {"expires": 60.0},
+    },
+    "core.sessions_forget": {
+        "task": "core.sessions_forget",
+        "schedule": DAY_S,
+        "options": {"expires": DAY_S},
     },
 }

@@ -25,6 +25,7 @@ class Demo(msgspec.Struct, frozen=True):
     node_name: str = "node-1"
     embed_credential: str | None = None
     embed_name: str = "node-embed"
+    admin_email: str = ""
 
 
 class DemoFiles:
@@ -86,6 +87,11 @@ def welcome(urls: Sequence[str], demo: Demo, files: DemoFiles) -> str:
         lines += ["  The API key was shown at the first start; make another on the page Keys."]
     if demo.setup_path is not None:
         lines += ["  Set the admin's password (one-time link):", f"    {url}{demo.setup_path}"]
+    else:
+        lines += [
+            f"  Sign in as {demo.admin_email}:  {url}/sign-in",
+            f"    (a lost password: manage.py setup_link {demo.admin_email})",
+        ]
     lines += [
         "  Try it:",
         f"    {curl(url, demo.api_key, files.env)}",
@@ -109,6 +115,7 @@ def curl(url: str, key: str | None, env: Path) -> str:
 
 def write_private(file: Path, content: str) -> None:
     """Replace a file of mode 0600 whole."""
+    file.parent.mkdir(mode=0o700, exist_ok=True)
     partial = file.with_name(f"{file.name}.partial")
     handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "w") as out:

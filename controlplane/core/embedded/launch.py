@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -18,6 +19,7 @@ from django.db import connections
 
 from controlplane.core.embedded import demo as demos
 from controlplane.core.embedded import stack
+from controlplane.core.embedded.kept import KeptServer, Server
 from controlplane.core.embedded.layout import Layout, embedded_layout, prepare
 from controlplane.core.embedded.ports import PORT_DEFAULT, choose_ports, serves
 from controlplane.core.embedded.postgres import Postgres
@@ -50,16 +52,19 @@ class Launch:
         self._write = write
         self._started = time.monotonic()
         self._stop = threading.Event()
+        self._noted = False
         self._data = Path(settings.DATA_DIR)
         self._data.mkdir(parents=True, exist_ok=True)
         self._runfile = RunFile(self._data)
-        self._servers: list[Postgres | RedisServer] = []
+        self._servers: list[KeptServer] = []
         logs = self._data / "log"
-        logs.mkdir(exist_ok=True)
+        logs.mkdir(mode=0o700, exist_ok=True)
         self._supervisor = Supervisor(folder=settings.BASE_DIR, logs=logs, say=self._say)
 
     def run(self) -> None:
         """Return after a signal asked to stop; raises where the start fails."""
+        if settings.SLUICE_ROLE != "all":
+            raise ServerError("`sluice run` starts every role: SLUICE_ROLE must be all, or unset.")
         if not self._runfile.acquire():
             run = self._runfile.read()
             where = f" at {run.url} (process {run.supervisor.pid})" if run else ""
@@ -113,10 +118,10 @@ class Launch:
         if layout.home != layout.data:
             self._say(f"that user cannot enter {layout.data}: databases lie in {layout.home}")
 
-    def _keep(self, server: Postgres | RedisServer) -> None:
-        self._servers.append(server)
-        server.start()
-        self._say(f"{server.name} answers")
+    def _keep(self, server: Server) -> None:
+        kept = KeptServer(server, self._say)
+        self._servers.append(kept)
+        kept.start()
 
     def _prepare_database(self) -> None:
         call_command("bootstrap_db", stdout=StringIO())
@@ -164,16 +169,17 @@ class Launch:
         return True
 
     def _look_after(self) -> None:
-        if self._supervisor.look():
-            self._note()
+        self._noted = not self._supervisor.look() and self._noted
+        if not self._noted:
+            # A full disk must not end what runs: the list is written once there is room again.
+            with suppress(OSError):
+                self._note()
         for server in self._servers:
-            if not server.alive:
-                self._say(f"{server.name} ended unexpectedly, starting it again")
-                server.start()
-                self._say(f"{server.name} answers again")
+            server.look()
 
     def _note(self) -> None:
         self._runfile.write(Run(self._urls[0], own_entry(), self._supervisor.entries))
+        self._noted = True
 
     def _end(self) -> None:
         self._say("stopping")
@@ -188,4 +194,5 @@ class Launch:
         self._stop.set()
 
     def _say(self, message: str) -> None:
-        self._write(f"{time.monotonic() - self._started:6.1f} s  {message}")
+        with suppress(OSError):
+            self._write(f"{time.monotonic() - self._started:6.1f} s  {message}")

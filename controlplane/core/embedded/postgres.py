@@ -28,6 +28,7 @@ SUPERUSER = "postgres"
 # A server that lives may be replaying its log; one that exits is retried only this long.
 START_SECONDS_MAX = 300.0
 RETRY_SECONDS_MAX = 15.0
+AGAIN_SECONDS_MAX = 3.0
 RETRY_PAUSE_SECONDS = 0.1
 STOP_SECONDS_MAX = 30.0
 QUIT_SECONDS_MAX = 5.0
@@ -71,13 +72,23 @@ class Postgres:
         self._log.parent.mkdir(parents=True, exist_ok=True)
         self._end_predecessor()
         self._initialize()
+        self._launch_until(RETRY_SECONDS_MAX)
+
+    def start_again(self) -> None:
+        """The same of a server that has run: a folder that is not there now is not made anew."""
+        if not (self._layout.postgres / "PG_VERSION").exists():
+            raise ServerError(f"{self._layout.postgres} holds no database now.")
+        self._end_predecessor()
+        self._launch_until(AGAIN_SECONDS_MAX)
+
+    def _launch_until(self, retry_seconds_max: float) -> None:
         started = time.monotonic()
         self._launch()
         while not self._accepts():
             waited = time.monotonic() - started
             if self.alive and waited < START_SECONDS_MAX:
                 time.sleep(RETRY_PAUSE_SECONDS)
-            elif waited < RETRY_SECONDS_MAX:
+            elif waited < retry_seconds_max:
                 # The children of a killed server hold its memory for a moment longer.
                 time.sleep(RETRY_PAUSE_SECONDS)
                 self._launch()

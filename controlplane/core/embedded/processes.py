@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import psutil
 
@@ -17,6 +18,8 @@ from controlplane.core.embedded.layout import Account
 Say = Callable[[str], None]
 POLL_SECONDS = 0.05
 KILL_SECONDS_MAX = 5.0
+LOG_BYTES_MAX = 20 * 2**20
+LOG_MODE = 0o600
 LOG_TAIL_LINES = 12
 LOG_TAIL_BYTES = 16_384
 LOG_LINE_CHARS_MAX = 300
@@ -26,11 +29,21 @@ class ServerError(Exception):
     """A server could not be started or stopped; the message says what to do."""
 
 
+def open_log(log: Path) -> BinaryIO:
+    """A log to append to; one that is full becomes the log before it.
+
+    A new one is its owner's alone: lines may hold values and addresses.
+    """
+    if log.exists() and log.stat().st_size > LOG_BYTES_MAX:
+        log.replace(log.with_suffix(".log.1"))
+    return os.fdopen(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, LOG_MODE), "ab")
+
+
 def spawn(
     argv: Sequence[str], *, log: Path, folder: Path, account: Account | None, stdin: bytes = b""
 ) -> subprocess.Popen[bytes]:
     """Start a server in a session of its own, as the account, with its output in `log`."""
-    with log.open("ab") as out:
+    with open_log(log) as out:
         process = subprocess.Popen(
             argv,
             stdin=subprocess.PIPE,

@@ -1,10 +1,11 @@
-"""Starter of the private Redis: a socket in a folder of ours, a password, nothing on disk.
+"""Starter of the private Redis: a socket in a folder of ours, a password, few commands, no disk.
 
 Redis holds no truth here, so it neither saves nor loads anything.
 """
 
 import signal
 import subprocess
+from pathlib import Path
 
 import redis
 from redis.backoff import NoBackoff
@@ -25,6 +26,9 @@ from controlplane.core.embedded.processes import (
 START_SECONDS_MAX = 10.0
 STOP_SECONDS_MAX = 5.0
 MEMORY_MIB_MAX = 256
+# Keys, channels and commands that our processes use, as `ACL SETUSER` takes them. What is not here
+# is refused also to who has the password: CONFIG, DEBUG, MODULE, EVAL, KEYS, FLUSHALL and others.
+RULES = (Path(__file__).parent / "redis_rules.txt").read_text(encoding="ascii").strip()
 
 
 class RedisServer:
@@ -65,6 +69,10 @@ class RedisServer:
             self.stop()
             raise ServerError(f"Redis does not start:\n{log_tail(self._log)}")
 
+    def start_again(self) -> None:
+        """The same: it keeps nothing between two starts."""
+        self.start()
+
     def stop(self) -> None:
         """End the server. Bounded."""
         if self._process is not None:
@@ -82,7 +90,7 @@ class RedisServer:
             "port 0",
             f'unixsocket "{self._layout.redis_socket}"',
             "unixsocketperm 700",
-            f"requirepass {self._password}",
+            f"user default on >{self._password} {RULES}",
             f'dir "{self._layout.redis}"',
             'save ""',
             "appendonly no",

@@ -12,6 +12,7 @@ GRACE_SECONDS = 10
 GATEWAY_STOP_SECONDS_MAX = 25.0
 CHILD_STOP_SECONDS_MAX = 10.0
 DRAIN_SECONDS = 5
+WORKERS = "2"
 EMBED_POOL = "embeddings"
 # The demo's Celery processes mostly sleep; fewer arenas keep them small.
 SMALL = {"MALLOC_ARENA_MAX": "2"}
@@ -52,16 +53,17 @@ def gateway(host: str, port: int, *, role: str = "all", name: str = "gateway") -
 
 
 def worker() -> Child:
-    """Jobs, one at a time."""
-    argv = _python("celery", "-A", "controlplane.celery", "worker", "--pool", "solo")
+    """Jobs, in processes of their own: only those can be ended when a job hangs."""
+    argv = _python("celery", "-A", "controlplane.celery", "worker", "--concurrency", WORKERS)
     argv += ["--loglevel", "warning", "--without-gossip", "--without-mingle"]
-    return Child("worker", argv, SMALL, 1, CHILD_STOP_SECONDS_MAX)
+    return Child("worker", argv, {"SLUICE_ROLE": "worker", **SMALL}, 1, CHILD_STOP_SECONDS_MAX)
 
 
 def beat() -> Child:
     """The clock of the jobs."""
     argv = _python("celery", "-A", "controlplane.celery", "beat", "--loglevel", "warning")
-    return Child("beat", [*argv, "--pidfile", ""], SMALL, 1, CHILD_STOP_SECONDS_MAX)
+    env = {"SLUICE_ROLE": "beat", **SMALL}
+    return Child("beat", [*argv, "--pidfile", ""], env, 1, CHILD_STOP_SECONDS_MAX)
 
 
 def node(host: str, ports: Sequence[int], *, model: Path, name: str, credential: str) -> Child:

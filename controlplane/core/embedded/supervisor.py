@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import indent
 
-from controlplane.core.embedded.processes import Say, end, log_tail
+from controlplane.core.embedded.processes import Say, end, log_tail, open_log
 from controlplane.core.embedded.runfile import Entry, entry
 
 BACKOFF_SECONDS_MIN = 0.5
 BACKOFF_SECONDS_MAX = 30.0
 # A child that lived this long has recovered, and its next death counts as the first.
 HEALTHY_SECONDS = 60.0
-LOG_BYTES_MAX = 20 * 2**20
 # Clear of the column that holds the time in front of the first line.
 LOG_INDENT = " " * 10
 
@@ -78,9 +77,7 @@ class Supervisor:
                 self._bury(slot, now)
                 changed = True
             elif slot.process is None and now >= slot.retry_at:
-                self._start(slot)
-                self._say(f"{slot.child.name} started again")
-                changed = True
+                changed |= self._start_again(slot, now)
         return changed
 
     def retire(self, name: str) -> None:
@@ -100,10 +97,7 @@ class Supervisor:
         self._running.clear()
 
     def _start(self, slot: _Running) -> None:
-        log = self._log(slot.child)
-        if log.exists() and log.stat().st_size > LOG_BYTES_MAX:
-            log.replace(log.with_suffix(".log.1"))
-        with log.open("ab") as out:
+        with open_log(self._log(slot.child)) as out:
             # A session of its own: Ctrl-C on the terminal reaches only the supervisor.
             slot.process = subprocess.Popen(
                 slot.child.argv,
@@ -116,6 +110,21 @@ class Supervisor:
             )
         slot.known = entry(slot.child.name, slot.process.pid, slot.child.argv)
         slot.started = time.monotonic()
+
+    def _start_again(self, slot: _Running, now: float) -> bool:
+        """False where there is no room even for that: it is tried again like any other."""
+        try:
+            self._start(slot)
+        except OSError as error:
+            self._say(f"{slot.child.name} cannot be started: {error}")
+            self._put_off(slot, now)
+            return False
+        self._say(f"{slot.child.name} started again")
+        return True
+
+    def _put_off(self, slot: _Running, now: float) -> None:
+        slot.retry_at = now + slot.backoff_seconds
+        slot.backoff_seconds = min(2 * slot.backoff_seconds, BACKOFF_SECONDS_MAX)
 
     def _bury(self, slot: _Running, now: float) -> None:
         assert slot.process is not None
@@ -130,8 +139,7 @@ class Supervisor:
         _end_family(slot.process.pid)
         slot.process, slot.known = None, None
         slot.deaths += 1
-        slot.retry_at = now + slot.backoff_seconds
-        slot.backoff_seconds = min(2 * slot.backoff_seconds, BACKOFF_SECONDS_MAX)
+        self._put_off(slot, now)
 
     def _see_off(self, slot: _Running, now: float) -> bool:
         """True once a retired child is gone."""

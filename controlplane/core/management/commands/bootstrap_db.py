@@ -5,8 +5,10 @@ from typing import Any
 import psycopg
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
+from django.db import connections
 
 from controlplane.core.database_roles import (
+    APP_CONNECTIONS_SHARE,
     CONNECT_SECONDS_MAX,
     LEDGER_ROLE,
     MissingRights,
@@ -58,20 +60,20 @@ def _wanted() -> Wanted:
     return Wanted(
         database=databases["default"]["NAME"],
         owner=_role("owner", {}),
-        app=_role("default", app_settings()),
+        app=_role("default", app_settings(), APP_CONNECTIONS_SHARE),
         gateway=_role("gateway", gateway_settings()),
         ledger=Role(LEDGER_ROLE, None, {}),
     )
 
 
-def _role(alias: str, role_settings: dict[str, str]) -> Role:
+def _role(alias: str, role_settings: dict[str, str], share: float | None = None) -> Role:
     connection = settings.DATABASES[alias]
-    return Role(connection["USER"], connection["PASSWORD"], role_settings)
+    return Role(connection["USER"], connection["PASSWORD"], role_settings, share)
 
 
 def _maintenance_dsn() -> str:
     """The private server's superuser, or the owner on a server of yours."""
-    owner = settings.DATABASES["owner"]
+    owner = connections["owner"].settings_dict
     if settings.EMBEDDED_DATABASE:
         login = {"user": SUPERUSER, "password": settings.SUPERUSER_PASSWORD, "dbname": "postgres"}
     else:

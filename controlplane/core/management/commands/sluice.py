@@ -101,10 +101,12 @@ class Command(BaseCommand):
 
     def _status(self, runfile: RunFile) -> None:
         run = runfile.read()
-        if run is None or living(run.supervisor) is None:
+        if run is None or not any(map(living, (run.supervisor, *run.children))):
             self._write("Sluice does not run here.")
             return
         self._write(f"Sluice runs at {run.url}")
+        if living(run.supervisor) is None:
+            self._write("Its supervisor was killed: nobody restarts what ends. Run it again.")
         for known in (run.supervisor, *run.children):
             process = living(known)
             state = f"{process.memory_info().rss // MIB:>6} MiB" if process else "ended"
