@@ -5,6 +5,7 @@ import sys
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import execute_from_command_line
+from django.utils.connection import ConnectionDoesNotExist
 
 from controlplane.core.origin import coming_from, command_origin
 
@@ -18,6 +19,8 @@ def main() -> None:
             execute_from_command_line(sys.argv)
     except ImproperlyConfigured as error:
         sys.exit(f"Wrong configuration: {error}")
+    except ConnectionDoesNotExist as error:
+        sys.exit(f"Wrong SLUICE_ROLE for {command}: {error}")
 
 
 if __name__ == "__main__":

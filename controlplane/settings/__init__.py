@@ -3,6 +3,7 @@
 from controlplane.settings.alerts import *
 from controlplane.settings.base import *
 from controlplane.settings.billing import *
+from controlplane.settings.bounds import *
 from controlplane.settings.database import *
 from controlplane.settings.gateway import *
 from controlplane.settings.logs import *

@@ -3,9 +3,15 @@
 from controlplane.settings import env
 from controlplane.settings.paths import BASE_DIR
 
-# What this process serves: everything, traffic only, or pages only.
-SLUICE_ROLE = env.choice("SLUICE_ROLE", "all", ("all", "gateway", "web"))
+# What this process is: everything, traffic only, pages only, one of the jobs' pair, or a command
+# that prepares the database. It reads the secrets of that alone.
+ROLES = ("all", "gateway", "web", "worker", "beat", "setup")
+SLUICE_ROLE = env.choice("SLUICE_ROLE", "all", ROLES)
 DEBUG = env.boolean("SLUICE_DEBUG", False)
+# Forms whose text is YAML are the longest; nothing is written to disk before a view has seen it.
+DATA_UPLOAD_MAX_MEMORY_SIZE = FILE_UPLOAD_MAX_MEMORY_SIZE = 3 << 20
+# Each request for a page or `/api` takes a thread and a connection to PostgreSQL.
+PAGES_AT_ONCE_MAX = env.integer("SLUICE_PAGES_AT_ONCE", 24, least=1, most=1_000)
 
 INSTALLED_APPS = [
     "controlplane.core",
@@ -34,7 +40,6 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "controlplane.core.origin.OriginMiddleware",
@@ -42,6 +47,7 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "frontend.signing.SessionsListed",
+    "frontend.hurried.TooManyChangesPage",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -76,6 +82,10 @@ REST_FRAMEWORK = {
     ],
     "DEFAULT_SCHEMA_CLASS": "controlplane.core.api_schema.ApiSchema",
 }
+# Requests to the API a minute: of one caller, from one address, and where strangers show secrets.
+API_CALLER_PER_MIN = env.integer("SLUICE_API_CALLER_PER_MIN", 600, least=1, most=1_000_000)
+API_ADDRESS_PER_MIN = env.integer("SLUICE_API_ADDRESS_PER_MIN", 3_000, least=1, most=1_000_000)
+API_DOOR_PER_MIN = env.integer("SLUICE_API_DOOR_PER_MIN", 60, least=1, most=1_000_000)
 SPECTACULAR_SETTINGS = {
     "TITLE": "Sluice control plane",
     "DESCRIPTION": "What the pages do, for programs; every change is audited.",
@@ -83,6 +93,7 @@ SPECTACULAR_SETTINGS = {
     "OAS_VERSION": "3.1.1",
     "SERVE_INCLUDE_SCHEMA": False,
     "SCHEMA_PATH_PREFIX": "/(api|v1)/",
+    "PATH_CONVERTER_OVERRIDES": {"hexid": {"type": "string", "format": "uuid"}},
     # A test asks of every operation what it would only print.
     "DISABLE_ERRORS_AND_WARNINGS": True,
     "POSTPROCESSING_HOOKS": ["controlplane.core.api_schema.components_add"],

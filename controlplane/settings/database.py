@@ -10,7 +10,7 @@ from controlplane.core.database_roles import APP_ROLE, GATEWAY_ROLE, OWNER_ROLE
 from controlplane.core.embedded.layout import embedded_layout
 from controlplane.settings import env
 from controlplane.settings.paths import DATA_DIR
-from controlplane.settings.secret_files import kept_secret
+from controlplane.settings.secret_files import SECRETS_GIVEN, kept_secret, needed
 
 DATABASE_NAME = "sluice"
 CONNECT_SECONDS_MAX = 5
@@ -56,9 +56,11 @@ def _connection(server: Server, user: str, password: str) -> dict[str, Any]:
 def _role(variable: str, role: str, file_name: str) -> dict[str, Any]:
     """A role's connection: its own URL where one is set, else a kept password on our server."""
     url = env.url(variable, SCHEMES)
-    if url is not None:
-        return _connection(_server(url), unquote(url.username or role), unquote(url.password or ""))
-    return _connection(_default_server(), role, kept_secret(file_name))
+    if url is None:
+        return _connection(_default_server(), role, kept_secret(file_name))
+    missing = SECRETS_GIVEN and url.password is None
+    password = kept_secret(file_name) if missing else unquote(url.password or "")
+    return _connection(_server(url), unquote(url.username or role), password)
 
 
 def _default_server() -> Server:
@@ -70,10 +72,13 @@ def _default_server() -> Server:
 
 # With no DATABASE_URL, `manage.py sluice run` starts a private server in the data folder.
 EMBEDDED_DATABASE = env.url("DATABASE_URL", SCHEMES) is None
-DATABASES = {
-    "default": _role("DATABASE_URL", APP_ROLE, "postgres-app"),
-    "owner": _role("DATABASE_OWNER_URL", OWNER_ROLE, "postgres-owner"),
-    "gateway": _role("DATABASE_GATEWAY_URL", GATEWAY_ROLE, "postgres-gateway"),
-}
+# Django asks for a default one; empty, it connects nowhere.
+DATABASES: dict[str, Any] = {"default": {}}
+if needed("web", "worker", "setup"):
+    DATABASES["default"] = _role("DATABASE_URL", APP_ROLE, "postgres-app")
+if needed("setup"):
+    DATABASES["owner"] = _role("DATABASE_OWNER_URL", OWNER_ROLE, "postgres-owner")
+if needed("gateway", "setup"):
+    DATABASES["gateway"] = _role("DATABASE_GATEWAY_URL", GATEWAY_ROLE, "postgres-gateway")
 # The private server's superuser; it makes the roles and serves nothing else.
-SUPERUSER_PASSWORD = kept_secret("postgres-superuser") if EMBEDDED_DATABASE else ""
+SUPERUSER_PASSWORD = kept_secret("postgres-superuser") if EMBEDDED_DATABASE and needed() else ""

@@ -120,6 +120,19 @@ def networks(name: str) -> tuple[tuple[IPv4Network | IPv6Network, str], ...]:
     return tuple(found.items())
 
 
+def network_list(name: str) -> tuple[str, ...]:
+    """Networks and single addresses, as `10.0.0.0/8, 192.0.2.7`."""
+    found = words(name)
+    for written in found:
+        try:
+            ip_network(written)
+        except ValueError as error:
+            raise ImproperlyConfigured(f"{name}: {error}.") from None
+    if len(found) > NETWORKS_MAX:
+        raise ImproperlyConfigured(f"{name} may have at most {NETWORKS_MAX} networks.")
+    return found
+
+
 def address(name: str, schemes: tuple[str, ...], *, chars_max: int) -> str:
     """A URL as it was given, with a host and one of the schemes; empty where it is unset."""
     parts = url(name, schemes)

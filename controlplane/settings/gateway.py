@@ -12,11 +12,25 @@ ADVERTISE_URL = env.address("SLUICE_ADVERTISE_URL", ("ws", "wss"), chars_max=200
 # How many gateway processes `manage.py sluice run` keeps: one for each core that serves traffic.
 GATEWAYS_MAX = 64
 GATEWAYS = env.integer("SLUICE_GATEWAYS", 1, least=1, most=GATEWAYS_MAX)
-# Addresses of the proxies in front, whose `X-Request-Start` is believed.
-TRUSTED_PROXIES = env.words("SLUICE_TRUSTED_PROXIES")
+# Networks of the proxies in front, whose `X-Forwarded-For` and `X-Request-Start` are believed.
+TRUSTED_PROXIES = env.network_list("SLUICE_TRUSTED_PROXIES")
+# Connections that a process has open at once: in all, and from one address that is no proxy's.
+CONNECTIONS_MAX = env.integer("SLUICE_CONNECTIONS_MAX", 8_192, least=16, most=1_000_000)
+ADDRESS_CONNECTIONS_MAX = env.integer(
+    "SLUICE_ADDRESS_CONNECTIONS_MAX", 1_024, least=1, most=1_000_000
+)
+# Whether members see latency, queues and counts of the whole installation, or staff alone.
+SHARED_FIGURES = env.boolean("SLUICE_SHARED_FIGURES", True)
+# Whether answers name their node to whoever asked; tenants are told of pools alone.
+NODE_HEADER = env.boolean("SLUICE_NODE_HEADER", False)
 # The first tokenizer and template offered for a model count as approved: on one's own machine,
 # where every node is one's own. Otherwise staff approve each.
 TRUST_FIRST_DIGEST = env.boolean("SLUICE_TRUST_FIRST_DIGEST", EMBEDDED_DATABASE)
+# A request that is not done by then ends with 504; its hold lasts for the grace longer, in which a
+# node may still report what it did.
+SECONDS_MAX = 3_600
+REQUEST_DEADLINE_S = env.integer("SLUICE_REQUEST_DEADLINE_S", 600, least=1, most=SECONDS_MAX)
+HOLD_GRACE_S = env.integer("SLUICE_HOLD_GRACE_S", 120, least=1, most=SECONDS_MAX)
 REGION = env.text("SLUICE_REGION", "local")
 # Where clients are: a header that those proxies set, or else the network of the client's address.
 REGION_HEADER = env.text("SLUICE_REGION_HEADER", "x-sluice-region").lower()

@@ -5,7 +5,7 @@ from urllib.parse import quote
 from controlplane.core.embedded.layout import embedded_layout
 from controlplane.settings import env
 from controlplane.settings.paths import DATA_DIR
-from controlplane.settings.secret_files import kept_secret
+from controlplane.settings.secret_files import SECRETS_GIVEN, kept_secret, needed
 
 # An idle receive blocks for 5 s in Redis; the client's own limit of 5 s would end it as an error.
 CHANNEL_SOCKET_SECONDS_MAX = 30
@@ -13,10 +13,16 @@ CELERY_TASK_SECONDS_MAX = 300
 
 _url = env.url("REDIS_URL", ("redis", "rediss", "unix"))
 EMBEDDED_REDIS = _url is None
-REDIS_PASSWORD = kept_secret("redis") if EMBEDDED_REDIS else ""
+_kept = EMBEDDED_REDIS or (SECRETS_GIVEN and _url is not None and _url.password is None)
+_connects = needed("gateway", "web", "worker", "beat")
+REDIS_PASSWORD = kept_secret("redis") if _kept and _connects else ""
 if _url is None:
     _socket = embedded_layout(DATA_DIR).redis_socket
     REDIS_URL = f"unix://:{quote(REDIS_PASSWORD, safe='')}@{_socket}"
+elif REDIS_PASSWORD:
+    _user, _, _place = _url.netloc.rpartition("@")
+    _login = f"{_user}:{quote(REDIS_PASSWORD, safe='')}@"
+    REDIS_URL = _url._replace(netloc=_login + _place).geturl()
 else:
     REDIS_URL = _url.geturl()
 

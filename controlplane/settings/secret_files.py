@@ -1,6 +1,8 @@
 """Secrets of this installation: from the environment, or made at first use and kept mode 0600.
 
-Several hosts that serve one database must share them, so each has its environment variable.
+Several hosts that serve one database must share them, so each has its environment variable; or a
+folder is named in which each process finds those that it needs, and none is made. What a process'
+role does not need is no setting there at all, so that using it is an error.
 """
 
 import os
@@ -11,10 +13,19 @@ from pathlib import Path
 from django.core.exceptions import ImproperlyConfigured
 
 from controlplane.settings import env
+from controlplane.settings.base import SLUICE_ROLE
 from controlplane.settings.paths import DATA_DIR
 
-SECRET_BYTES = 32
+# 64 characters: Django asks for 50 at least.
+SECRET_BYTES = 48
 SECRET_CHARS_MIN = 32
+# Filled by who starts the process.
+SECRETS_GIVEN = bool(env.text("SLUICE_SECRETS"))
+
+
+def needed(*roles: str) -> bool:
+    """Whether this process is one of these, or all of them."""
+    return SLUICE_ROLE in ("all", *roles)
 
 
 def secret(variable: str, file_name: str) -> str:
@@ -29,8 +40,10 @@ def secret(variable: str, file_name: str) -> str:
 
 def kept_secret(file_name: str) -> str:
     """Read a secret, making it first where it is missing; two processes get the same one."""
-    file = DATA_DIR / "secrets" / file_name
+    file = env.path("SLUICE_SECRETS", DATA_DIR / "secrets") / file_name
     if not file.exists():
+        if SECRETS_GIVEN:
+            raise ImproperlyConfigured(f"{file} is missing; where SLUICE_SECRETS is set, give it.")
         _make_folders(file.parent)
         _publish(file, secrets.token_urlsafe(SECRET_BYTES))
     value = file.read_text().strip()
@@ -41,9 +54,10 @@ def kept_secret(file_name: str) -> str:
 
 def _make_folders(folder: Path) -> None:
     if not DATA_DIR.exists():
-        # Whatever the umask: the databases' account must get through to its own folders.
+        # Whatever the umask. For root, the databases' account must get through to its own folders;
+        # nobody may list it. A folder that is there already stays as the operator made it.
         DATA_DIR.mkdir(parents=True)
-        DATA_DIR.chmod(0o755)
+        DATA_DIR.chmod(0o711 if os.geteuid() == 0 else 0o700)
     folder.mkdir(mode=0o700, exist_ok=True)
 
 

@@ -6,20 +6,24 @@ from csp.constants import NONE, SELF
 
 from controlplane.settings import env
 from controlplane.settings.gateway import GATEWAY_URL
-from controlplane.settings.secret_files import secret
+from controlplane.settings.secret_files import needed, secret
 
-SECRET_KEY = secret("SLUICE_SECRET_KEY", "django")
-# API keys are kept as HMAC-SHA256 under this pepper; changing it invalidates every key.
-KEY_PEPPER = secret("SLUICE_KEY_PEPPER", "key-pepper").encode()
-# Each tenant's prefix-cache salt is derived from this, so that tenants never share blocks.
-CACHE_SALT_SECRET = secret("SLUICE_CACHE_SALT_SECRET", "cache-salt").encode()
-# Opens /api/ as the command line does; whoever has it runs the installation.
-OPERATOR_TOKEN = secret("SLUICE_OPERATOR_TOKEN", "operator-token")
-# Reads /metrics and the autoscaling signals, and nothing else.
-METRICS_TOKEN = secret("SLUICE_METRICS_TOKEN", "metrics-token")
-# Seals the secrets of authenticator apps; under another one, those apps must be set up again.
-FACTOR_KEY = secret("SLUICE_FACTOR_KEY", "factor-key").encode()
-PLAYGROUND_TOKEN_KEY = secret("SLUICE_PLAYGROUND_TOKEN_KEY", "playground-token").encode()
+if needed("web"):
+    SECRET_KEY = secret("SLUICE_SECRET_KEY", "django")
+    # Opens /api/ as the command line does; whoever has it runs the installation.
+    OPERATOR_TOKEN = secret("SLUICE_OPERATOR_TOKEN", "operator-token")
+    # Seals the secrets of authenticator apps; under another one, those apps must be set up again.
+    FACTOR_KEY = secret("SLUICE_FACTOR_KEY", "factor-key").encode()
+if needed("gateway"):
+    # Each tenant's prefix-cache salt is derived from this, so that tenants never share blocks.
+    CACHE_SALT_SECRET = secret("SLUICE_CACHE_SALT_SECRET", "cache-salt").encode()
+if needed("gateway", "web"):
+    # API keys are kept as HMAC-SHA256 under this pepper; changing it invalidates every key. The key
+    # of the tickets that travel with nodes' jobs is derived from it.
+    KEY_PEPPER = secret("SLUICE_KEY_PEPPER", "key-pepper").encode()
+    # Reads /metrics and the autoscaling signals, and nothing else.
+    METRICS_TOKEN = secret("SLUICE_METRICS_TOKEN", "metrics-token")
+    PLAYGROUND_TOKEN_KEY = secret("SLUICE_PLAYGROUND_TOKEN_KEY", "playground-token").encode()
 
 ALLOWED_HOSTS = list(env.words("SLUICE_ALLOWED_HOSTS", ("localhost", "127.0.0.1", "[::1]")))
 CSRF_TRUSTED_ORIGINS = list(env.words("SLUICE_TRUSTED_ORIGINS"))
@@ -30,6 +34,14 @@ SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if HTTPS else None
 SECURE_HSTS_SECONDS = 31_536_000 if HTTPS else 0
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
+# What `check --deploy` asks for and is decided elsewhere.
+SILENCED_SYSTEM_CHECKS = [
+    # HSTS for subdomains and in browsers' lists: whoever owns the domain decides, at their proxy.
+    "security.W005",
+    "security.W021",
+    # Plain HTTP is turned into HTTPS by the proxy: behind it, scrapes and nodes' enrolment use it.
+    "security.W008",
+]
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_AGE = 60 * 60 * 12
