@@ -3,16 +3,21 @@
 import uuid
 from typing import NamedTuple
 
+from django.conf import settings
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
+from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 
-from controlplane.core.audit import Actor, Operator
+from controlplane.core.audit import Actor, Operator, audit_record
+from controlplane.core.counts import counts
 from controlplane.core.permissions import PLATFORM_ACTIONS, Action, Role, role_allows
+from controlplane.core.refusals import KeptAbsence
 from controlplane.core.rights import right_note
 from controlplane.core.scope import person_scope
 from controlplane.core.stepup import SecondFactorRequired
-from controlplane.tenants.models import AdminKey, Membership, SecondFactor, User
+from controlplane.tenants.models import AdminKey, Membership, Organization, SecondFactor, User
 
+ATTEMPTS_WINDOW_S = 60
 # Of a membership: whether its organization asks for a second factor that its user has not.
 LACKS_FACTOR = Q(organization__second_factor_required=True) & ~Exists(
     SecondFactor.objects.filter(user_id=OuterRef("user_id"))
@@ -47,17 +52,55 @@ def require(actor: Actor, action: Action, organization_id: uuid.UUID | None = No
     """Return if allowed; strangers get ObjectDoesNotExist (404), members PermissionDenied."""
     if isinstance(actor, Operator):
         return
-    _require(actor, action, organization_id)
+    try:
+        _require(actor, action, organization_id)
+    except ObjectDoesNotExist as error:
+        _attempt_note(actor, action, organization_id, error)
+        raise
     right_note(actor, action, organization_id)
+
+
+def sees_shared_figures(actor: Actor) -> bool:
+    """Whether latency, queues and counts of all tenants are shown to an actor: a setting's word."""
+    return settings.SHARED_FIGURES or allows(actor, Action.FLEET_VIEW)
 
 
 def allows(actor: Actor, action: Action, organization_id: uuid.UUID | None = None) -> bool:
     """Whether `require` would return."""
+    if isinstance(actor, Operator):
+        return True
     try:
-        require(actor, action, organization_id)
+        _require(actor, action, organization_id)
     except (ObjectDoesNotExist, PermissionDenied):
         return False
+    right_note(actor, action, organization_id)
     return True
+
+
+def _attempt_note(
+    actor: Actor, action: Action, organization_id: uuid.UUID | None, error: ObjectDoesNotExist
+) -> None:
+    """Leave a row, for staff, of who asked for another tenant's things; one a minute at most.
+
+    Raises KeptAbsence, so that whoever rolls back around it writes the row again.
+    """
+    found = Organization.objects.filter(id=organization_id).first() if organization_id else None
+    key = f"refused:{actor.actor_id or actor.actor_label}"
+    if found is None or counts.add(key, ATTEMPTS_WINDOW_S) > 1:
+        return
+
+    def told() -> None:
+        with transaction.atomic():
+            audit_record(
+                actor,
+                "access.refuse",
+                subject=found,
+                organization_id=None,
+                detail={"action": action.value},
+            )
+
+    told()
+    raise KeptAbsence(str(error), told) from error
 
 
 def _require(actor: Actor, action: Action, organization_id: uuid.UUID | None) -> None:

@@ -4,6 +4,7 @@ There is no default password and no sign-up.
 """
 
 import secrets
+import uuid
 from datetime import timedelta
 from hashlib import sha256
 
@@ -13,7 +14,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.core.audit import Actor, audit_record
-from controlplane.core.mail import NOT_EMAIL, is_email
+from controlplane.core.mail import NOT_EMAIL, is_email, mail_send
 from controlplane.core.permissions import Action
 from controlplane.tenants.access import require
 from controlplane.tenants.models import SetupLink, User
@@ -21,6 +22,7 @@ from controlplane.tenants.sessions import sessions_end
 
 SETUP_TOKEN_BYTES = 32
 SETUP_LIFETIME = timedelta(days=1)
+SETUP_PATH = "/setup/"
 
 
 class BadSetupLink(ValueError):
@@ -72,21 +74,59 @@ def account_of_invitation(*, email: str, password: str | None) -> User:
 def setup_link_create(*, actor: Actor, user: User) -> str:
     """A token that lets `user` set a password once; earlier ones stop working."""
     require(actor, Action.USER_CREATE)
-    token = secrets.token_urlsafe(SETUP_TOKEN_BYTES)
-    now = timezone.now()
     with transaction.atomic():
-        SetupLink.objects.filter(user=user, used_at=None).update(used_at=now)
-        made = SetupLink.objects.create(
-            user=user, digest=_digest(token), expires_at=now + SETUP_LIFETIME
-        )
-        audit_record(
-            actor,
-            "setup_link.create",
-            subject=made,
-            organization_id=None,
-            detail={"email": user.email},
-        )
+        SetupLink.objects.filter(user=user, used_at=None).update(used_at=timezone.now())
+        return setup_link_make(actor=actor, user=user, lifetime=SETUP_LIFETIME)
+
+
+def setup_link_make(
+    *,
+    actor: Actor,
+    user: User,
+    lifetime: timedelta,
+    organization_id: uuid.UUID | None = None,
+    by_member: bool = False,
+) -> str:
+    """The token of one more link, in the caller's transaction; who may is theirs to say."""
+    token = secrets.token_urlsafe(SETUP_TOKEN_BYTES)
+    made = SetupLink.objects.create(
+        user=user,
+        digest=_digest(token),
+        expires_at=timezone.now() + lifetime,
+        by_member=by_member,
+    )
+    audit_record(
+        actor,
+        "setup_link.create",
+        subject=made,
+        organization_id=organization_id,
+        detail={"email": user.email},
+    )
     return token
+
+
+def member_links_end(user: User) -> None:
+    """End the account's open links that members made, since it may do more now.
+
+    Call it in the transaction that gives a role. Its row is the lock: no link is made meanwhile by
+    rights that were checked before.
+    """
+    User.objects.select_for_update().get(id=user.id)
+    links = SetupLink.objects.filter(user=user, used_at=None, by_member=True)
+    links.update(used_at=timezone.now())
+
+
+def setup_link_tell(*, actor: Actor, user: User) -> bool:
+    """Mail the account's owner that somebody else has made a link; after the commit."""
+    if actor.actor_id == user.id:
+        return False
+    text = (
+        f"A one-time link that sets a new password of {user.email} on Sluice was made by "
+        f"{actor.actor_label}. It works once, within a day.\n\nIf you did not ask for it, tell "
+        "whoever runs this installation now.\n"
+    )
+    subject = "A link to set your password was made"
+    return mail_send(to=[user.email], subject=subject, text=text)
 
 
 def setup_link_user(*, token: str) -> User | None:
@@ -138,6 +178,7 @@ def password_check(password: str, user: User) -> None:
 
 def _password_save(user: User, *, keep: str | None) -> None:
     user.save(update_fields=["password"])
+    SetupLink.objects.filter(user=user, used_at=None).update(used_at=timezone.now())
     ended = sessions_end(actor=user, user=user, keep=keep)
     audit_record(
         user,

@@ -15,14 +15,16 @@ from django.db.models import Q
 from django.utils import timezone
 
 from controlplane.core.audit import Actor, audit_record
+from controlplane.core.once import once
 from controlplane.core.paging import FIRST_PAGE, Page, PageAsk, page_read
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
 from controlplane.kernel.keyformat import ADMIN_PREFIX, digest, new_credential, parse_credential
 from controlplane.kernel.keyformat import redacted as redacted_text
 from controlplane.tenants.access import allows, require
-from controlplane.tenants.models import AdminKey, Organization, User
-from controlplane.tenants.models_adminkeys import KEY_ACTIONS, LABEL_CHARS_MAX
+from controlplane.tenants.models import AdminKey, User
+from controlplane.tenants.models_adminkeys import KEY_ACTIONS, LABEL_CHARS_MAX, ONE_KEY_OF_A_FORM
+from controlplane.tenants.room import organization_lock
 
 LIFETIME_DAYS_DEFAULT = 90
 LIFETIME_DAYS_MAX = 365
@@ -39,6 +41,7 @@ class AdminKeyDraft:
     label: str
     actions: Iterable[str]
     lifetime_days: int | None = LIFETIME_DAYS_DEFAULT
+    form: uuid.UUID | None = None
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,8 @@ def adminkey_create(
 ) -> CreatedAdminKey:
     """A new key for some of what its maker may do; `lifetime_days` None never expires.
 
-    It may always see which organization it is of.
+    It may always see which organization it is of. Raises AlreadyCreated for a form that has
+    made one.
     """
     require(actor, Action.ADMIN_KEY_MANAGE, organization_id)
     actions = _clean_actions(actor, organization_id, draft.actions)
@@ -68,10 +72,11 @@ def adminkey_create(
         actions=actions,
         created_by=actor if isinstance(actor, User) else None,
         expires_at=_expiry(now, draft.lifetime_days),
+        form=draft.form,
     )
-    with organization_scope([organization_id]):
+    with once(ONE_KEY_OF_A_FORM), organization_scope([organization_id]):
         # The organization's row is the lock: two makers cannot pass the bound together.
-        Organization.objects.select_for_update().get(id=organization_id)
+        organization_lock(organization_id)
         living = Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=now))
         if AdminKey.objects.filter(living, organization_id=organization_id).count() >= KEYS_MAX:
             raise ValidationError({"label": f"There are {KEYS_MAX} keys already; revoke one."})

@@ -13,6 +13,7 @@ import pyotp
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from controlplane.core.audit import Actor, audit_record
@@ -112,11 +113,15 @@ def passkey_add(*, user: User, label: str, credential_id: bytes, material: bytes
         )
 
 
-def passkey_used(*, user: User, credential_id: bytes) -> None:
-    """Note when a passkey was used."""
-    SecondFactor.objects.filter(user=user, credential_id=credential_id).update(
-        last_used_at=timezone.now()
-    )
+def passkey_used(*, user: User, credential_id: bytes, counter: int) -> bool:
+    """Note a use of a passkey; False where its counter has not grown, as a copy's has not.
+
+    Those that are kept in several devices do not count: theirs is always 0.
+    """
+    rows = SecondFactor.objects.filter(user=user, credential_id=credential_id)
+    grown = Q(last_step__lt=counter) if counter else Q(last_step=0)
+    # The condition decides between two uses at once; losing it is a refusal.
+    return bool(rows.filter(grown).update(last_step=counter, last_used_at=timezone.now()))
 
 
 def factor_remove(*, user: User, factor_id: Any) -> bool:

@@ -8,6 +8,7 @@ the domain and role that the operator has set.
 import uuid
 
 from django.conf import settings
+from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from controlplane.core.audit import audit_record
@@ -17,6 +18,7 @@ from controlplane.core.scope import organization_scope
 from controlplane.tenants.accounts import account_of_invitation, user_find
 from controlplane.tenants.invitations import BadInvitation, invitation_accept, invitation_of
 from controlplane.tenants.models import Membership, OutsideIdentity, User
+from controlplane.tenants.room import member_room
 from controlplane.tenants.selectors import organization_list
 
 
@@ -80,9 +82,13 @@ def _of_domain(email: str) -> User:
     if not is_email(email) or user_find(email=email) is not None:
         # An account without an organization was taken out of it, or was never let in.
         raise NotInvited
-    user = account_of_invitation(email=email, password=None)
     organization_id = uuid.UUID(settings.OIDC_ORGANIZATION)
     with organization_scope([organization_id]):
+        try:
+            member_room(organization_id)
+        except ValidationError:
+            raise NotInvited from None
+        user = account_of_invitation(email=email, password=None)
         made = Membership.objects.create(
             organization_id=organization_id, user=user, role=Role(settings.OIDC_ROLE).value
         )

@@ -17,9 +17,15 @@ from controlplane.core.audit import Actor, audit_record
 from controlplane.core.permissions import Action, Role
 from controlplane.core.scope import organization_scope
 from controlplane.tenants.access import require
-from controlplane.tenants.accounts import account_of_invitation, email_clean, password_check
+from controlplane.tenants.accounts import (
+    account_of_invitation,
+    email_clean,
+    member_links_end,
+    password_check,
+)
 from controlplane.tenants.models import Invitation, Membership, Organization, User
 from controlplane.tenants.people import person_behind, require_grantable
+from controlplane.tenants.room import member_room, organization_lock
 
 LIFETIME = timedelta(days=7)
 OPEN_MAX = 100
@@ -41,8 +47,8 @@ def invitation_create(
     email = email_clean(email)
     token, now = f"{organization.id.hex}.{secrets.token_urlsafe(TOKEN_BYTES)}", timezone.now()
     with organization_scope([organization.id]):
-        # The organization's row is the lock: the bound holds however many invite at once.
-        Organization.objects.select_for_update().get(id=organization.id)
+        # Its row is the lock: the bounds hold however many invite at once.
+        organization_lock(organization.id)
         if Membership.objects.filter(organization=organization, user__email=email).exists():
             raise ValidationError({"email": "They are a member already."})
         mine = Invitation.objects.filter(
@@ -51,6 +57,7 @@ def invitation_create(
         mine.filter(email=email).update(withdrawn_at=now)
         if mine.filter(expires_at__gt=now).count() >= OPEN_MAX:
             raise ValidationError({"email": f"At most {OPEN_MAX} open invitations; withdraw some."})
+        member_room(organization.id)
         made = Invitation.objects.create(
             organization=organization,
             email=email,
@@ -135,6 +142,7 @@ def invitation_accept(*, token: str, user: User) -> Organization:
         Membership.objects.get_or_create(
             organization=organization, user=user, defaults={"role": invitation.role}
         )
+        member_links_end(user)
         _audit(user, "invitation.accept", invitation)
     return organization
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
-from django.db import IntegrityError
 from django.utils import timezone
-from psycopg.errors import UniqueViolation
 
 from controlplane.core.audit import Actor, Facts, audit_record
 from controlplane.core.conflict import Conflict
+from controlplane.core.once import once
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
 from controlplane.kernel.keyformat import digest, new_credential, redacted
@@ -29,12 +27,14 @@ from controlplane.tenants.key_terms import (
     terms_of,
 )
 from controlplane.tenants.models import ONE_KEY_OF_A_FORM, ApiKey, Project, User
+from controlplane.tenants.room import key_room
 from controlplane.tenants.services import REASON_CHARS_MAX, clean_name
 
 KEY_LIFETIME_DAYS_DEFAULT = 90
 KEY_LIFETIME_DAYS_MAX = 3_650
-OVERLAP_DAYS_DEFAULT = 1
-OVERLAP_DAYS_MAX = 7
+A_DAY_S = 24 * 60 * 60
+OVERLAP_S_DEFAULT = A_DAY_S
+OVERLAP_S_MAX = 7 * A_DAY_S
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,6 @@ class CreatedKey:
 
     key: ApiKey
     secret: str = field(repr=False)
-
-
-class AlreadyCreated(Exception):
-    """This form was sent before and has made its key."""
 
 
 def apikey_create(
@@ -73,7 +69,8 @@ def apikey_create(
     key.created_by = actor if isinstance(actor, User) else None
     key.ends_by = None if terms.within is None else _end_of(terms.within)
     key.form = form
-    with _once(), organization_scope([project.organization_id]):
+    with once(ONE_KEY_OF_A_FORM), organization_scope([project.organization_id]):
+        key_room(project)
         key.save(force_insert=True)
         audit_record(
             actor,
@@ -85,9 +82,7 @@ def apikey_create(
     return CreatedKey(key, secret)
 
 
-def apikey_rotate(
-    *, actor: Actor, key: ApiKey, overlap_days: int = OVERLAP_DAYS_DEFAULT
-) -> CreatedKey:
+def apikey_rotate(*, actor: Actor, key: ApiKey, overlap_s: int = OVERLAP_S_DEFAULT) -> CreatedKey:
     """A key on the same terms, limits and budget; the old one ends after the overlap.
 
     Both work until then. The new one lives as long as the old one was given, but no longer than
@@ -99,15 +94,16 @@ def apikey_rotate(
     if key.priority > PRIORITY_NORMAL:
         # Whoever rotates a key learns its secret, so they must be one who could have made it.
         require(actor, Action.LIMIT_SET, key.organization_id)
-    if not 0 <= overlap_days <= OVERLAP_DAYS_MAX:
-        raise ValidationError({"overlap_days": f"Must be 0 to {OVERLAP_DAYS_MAX}."})
+    if not 0 <= overlap_s <= OVERLAP_S_MAX:
+        raise ValidationError({"overlap_s": f"Must be 0 to {OVERLAP_S_MAX}."})
     now = timezone.now()
-    ends_at = now + timedelta(days=overlap_days)
+    ends_at = now + timedelta(seconds=overlap_s)
     with organization_scope([key.organization_id]):
         # Locked: of two rotations at once the second finds the first one's key.
         old = ApiKey.objects.select_for_update().select_related("project").get(id=key.id)
         if old.state(now) != "active" or ApiKey.objects.filter(replaces=old).exists():
             raise Conflict({"key": "Only an active key can be rotated, and only once."})
+        key_room(old.project, besides=None if overlap_s else old, field="overlap_s")
         lifetime = None if old.expires_at is None else old.expires_at - old.created_at
         expires_at = _earlier(None if lifetime is None else now + lifetime, old.ends_by)
         new, secret = _new_key(old.project, old.label, terms_of(old), expires_at)
@@ -215,17 +211,6 @@ def _end_of(within: ApiKey) -> datetime | None:
 
 def _earlier(one: datetime | None, other: datetime | None) -> datetime | None:
     return min((at for at in (one, other) if at is not None), default=None)
-
-
-@contextmanager
-def _once() -> Iterator[None]:
-    try:
-        yield
-    except IntegrityError as error:
-        cause = error.__cause__
-        if isinstance(cause, UniqueViolation) and cause.diag.constraint_name == ONE_KEY_OF_A_FORM:
-            raise AlreadyCreated from error
-        raise
 
 
 def _expiry(lifetime_days: int | None) -> datetime | None:

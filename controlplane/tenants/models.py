@@ -7,7 +7,7 @@ from typing import ClassVar
 from django.contrib.auth.models import AbstractBaseUser, BaseUserManager
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models.functions import Lower
+from django.db.models.functions import Least, Lower
 
 from controlplane.core.models import BaseModel
 from controlplane.core.permissions import Role
@@ -227,7 +227,10 @@ class ApiKey(BaseModel):
                 condition=models.Q(networks__len__lte=NETWORKS_MAX), name="api_key_networks_bound"
             ),
         ]
-        indexes = [models.Index(fields=["organization", "-id"], name="api_key_newest_first")]
+        indexes = [
+            models.Index(fields=["organization", "-id"], name="api_key_newest_first"),
+            models.Index(Least("revoked_at", "expires_at"), name="api_key_ended"),
+        ]
 
     def __str__(self) -> str:
         return self.redacted
@@ -258,6 +261,8 @@ class SetupLink(BaseModel):
     digest = models.BinaryField(max_length=DIGEST_BYTES, unique=True)
     expires_at = models.DateTimeField()
     used_at = models.DateTimeField(null=True, blank=True)
+    # Made by a member whose rights cover the account's: it ends once the account may do more.
+    by_member = models.BooleanField(default=False, db_default=False)
 
     class Meta:
         db_table = "setup_links"

@@ -14,7 +14,8 @@ from controlplane.core.permissions import PLATFORM_ACTIONS, Action
 LABEL_CHARS_MAX = 100
 ACTION_CHARS_MAX = 40
 # Made and ended by people only, who prove themselves again first.
-NEVER_OF_A_KEY = frozenset({Action.ADMIN_KEY_MANAGE, Action.SECURITY_SET})
+NEVER_OF_A_KEY = frozenset({Action.ADMIN_KEY_MANAGE, Action.SECURITY_SET, Action.MEMBER_RECOVER})
+ONE_KEY_OF_A_FORM = "one_admin_key_of_a_form"
 KEY_ACTIONS = frozenset(Action) - PLATFORM_ACTIONS - NEVER_OF_A_KEY
 
 
@@ -22,7 +23,7 @@ class AdminKey(BaseModel):
     """Opens /api/ and /v1/organization/ of one organization for `actions`; never inference.
 
     Only its HMAC is kept. It can no more than who made it can now; `created_by` is null where that
-    was the operator.
+    was the operator. `form` is the id of the form that asked for it.
     """
 
     is_authenticated = True
@@ -40,14 +41,16 @@ class AdminKey(BaseModel):
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)
+    form = models.UUIDField(null=True, blank=True, editable=False)
 
     class Meta:
         db_table = "admin_keys"
         indexes = [models.Index(fields=["organization", "-id"], name="admin_key_newest_first")]
         constraints = [
+            models.UniqueConstraint(fields=["created_by", "form"], name=ONE_KEY_OF_A_FORM),
             models.CheckConstraint(
                 condition=models.Q(actions__len__gte=1), name="admin_key_does_something"
-            )
+            ),
         ]
 
     def __str__(self) -> str:

@@ -93,7 +93,7 @@ class SecondFactor(BaseModel):
     """An authenticator app or a passkey of a user.
 
     `material` is an app's secret, sealed, or a passkey's public credential. `last_step` is the
-    newest 30 s step whose code was used: no code works twice.
+    newest 30 s step whose code was used, or a passkey's counter: neither works twice.
     """
 
     user = models.ForeignKey(

@@ -14,7 +14,9 @@ from controlplane.core.audit import Actor, Operator, audit_record
 from controlplane.core.permissions import GRANTABLE, MATRIX, Action, Role
 from controlplane.core.scope import organization_scope
 from controlplane.tenants.access import membership_of, require, role_of
+from controlplane.tenants.accounts import member_links_end
 from controlplane.tenants.models import AdminKey, ApiKey, Membership, Organization, User
+from controlplane.tenants.room import member_room
 from controlplane.tenants.sessions import sessions_end
 
 
@@ -28,9 +30,12 @@ def membership_set(
     require_grantable(actor, organization.id, {role, before} - {None})
     with organization_scope([organization.id]):
         _keep_an_owner(organization, user, role)
+        if before is None:
+            member_room(organization.id)
         made, _ = Membership.objects.update_or_create(
             organization=organization, user=user, defaults={"role": role.value}
         )
+        member_links_end(user)
         if before is not None:
             _end_tokens(user)
         audit_record(

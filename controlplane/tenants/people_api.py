@@ -7,7 +7,6 @@ from typing import TypedDict, TypeVar
 
 import msgspec
 from django.core.exceptions import ValidationError
-from django.db import transaction
 from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -16,29 +15,22 @@ from controlplane.core.api import ApiView
 from controlplane.core.api_schema import operation
 from controlplane.core.permissions import Action, Role
 from controlplane.tenants.access import require
+from controlplane.tenants.accounts import SETUP_PATH
 from controlplane.tenants.invitations import (
     invitation_create,
     invitation_get,
     invitation_list,
     invitation_withdraw,
 )
-from controlplane.tenants.models import Invitation, Project
+from controlplane.tenants.models import Invitation
 from controlplane.tenants.people import membership_end, membership_set
+from controlplane.tenants.recovery import member_for_link, member_link_create
 from controlplane.tenants.security import second_factor_require
 from controlplane.tenants.selectors_people import (
     Member,
     member_get,
     member_list,
     organization_of,
-    project_of,
-    projects_of,
-)
-from controlplane.tenants.selectors_staff import project_share
-from controlplane.tenants.services import (
-    project_create,
-    project_rename,
-    project_update,
-    project_weigh,
 )
 
 CREATED = 201
@@ -63,26 +55,6 @@ class SecurityBody(msgspec.Struct, forbid_unknown_fields=True):
     """Whether every member must have a second factor."""
 
     second_factor_required: bool
-
-
-class ProjectBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A new project."""
-
-    name: str
-
-
-class ProjectChange(msgspec.Struct, forbid_unknown_fields=True):
-    """What is left out keeps its value."""
-
-    name: str | msgspec.UnsetType = msgspec.UNSET
-    safety_mode: str | msgspec.UnsetType = msgspec.UNSET
-    allow_content_logging: bool | msgspec.UnsetType = msgspec.UNSET
-
-
-class WeightBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A project's share of full nodes, 1 to 100."""
-
-    weight: int
 
 
 class MemberJson(TypedDict):
@@ -147,21 +119,11 @@ class WithdrawnJson(TypedDict):
     changed: bool
 
 
-class ProjectJson(TypedDict):
-    """A project."""
+class PasswordLinkJson(TypedDict):
+    """Whose password the link sets, and its path at the address of the pages."""
 
-    id: str
-    object: str
-    name: str
-    safety_mode: str
-    allow_content_logging: bool
-    weight: int
-
-
-class ProjectsJson(TypedDict):
-    """All projects, by name."""
-
-    data: list[ProjectJson]
+    user_id: str
+    path: str
 
 
 class Members(ApiView):
@@ -197,6 +159,21 @@ class OneMember(ApiView):
         left = membership_end(actor=actor, membership=found)
         body = {"user_id": str(user_id), "keys_left": [key.redacted for key in left]}
         return Response(body)
+
+
+class PasswordLink(ApiView):
+    """`POST members/<user id>/password-link`: a way back in for who has lost their password."""
+
+    step_up_methods = frozenset({"POST"})
+
+    @operation(answer=PasswordLinkJson, status=CREATED)
+    def post(self, request: Request, organization_id: uuid.UUID, user_id: uuid.UUID) -> Response:
+        """The link sets a password once, within a day; it is in this one answer."""
+        actor = self.actor()
+        found = member_for_link(actor=actor, organization_id=organization_id, user_id=user_id)
+        token = member_link_create(actor=actor, membership=found)
+        body = {"user_id": str(user_id), "path": f"{SETUP_PATH}{token}"}
+        return Response(body, status=CREATED, headers={"Cache-Control": "no-store"})
 
 
 class Security(ApiView):
@@ -272,81 +249,12 @@ class OneInvitation(ApiView):
         return Response({"id": str(found.id), "changed": changed})
 
 
-class Projects(ApiView):
-    """`GET | POST projects`."""
-
-    @operation(answer=ProjectsJson)
-    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """For every member."""
-        rows = projects_of(actor=self.actor(), organization_id=organization_id)
-        return self.listed(rows, project_json)
-
-    @operation(body=ProjectBody, answer=ProjectJson, status=CREATED)
-    def post(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """Its safety layer and content logging start off."""
-        actor = self.actor()
-        organization = organization_of(actor=actor, organization_id=organization_id)
-        name = self.body(ProjectBody).name
-        made = project_create(actor=actor, organization=organization, name=name)
-        return Response(project_json(made), status=CREATED)
-
-
-class OneProject(ApiView):
-    """`GET | PATCH projects/<id>`."""
-
-    @operation(answer=ProjectJson)
-    def get(self, request: Request, organization_id: uuid.UUID, project_id: uuid.UUID) -> Response:
-        """For every member."""
-        return Response(project_json(self._found(organization_id, project_id)))
-
-    @operation(body=ProjectChange, answer=ProjectJson)
-    def patch(
-        self, request: Request, organization_id: uuid.UUID, project_id: uuid.UUID
-    ) -> Response:
-        """Gateways follow within two seconds."""
-        actor, project = self.actor(), self._found(organization_id, project_id)
-        change = self.body(ProjectChange)
-        mode, logging = project.safety_mode, project.allow_content_logging
-        with transaction.atomic():
-            project_update(
-                actor=actor,
-                project=project,
-                safety_mode=given(change.safety_mode, mode),
-                allow_content_logging=given(change.allow_content_logging, logging),
-            )
-            if change.name is not msgspec.UNSET:
-                project_rename(actor=actor, project=project, name=change.name)
-        return Response(project_json(project))
-
-    def _found(self, organization_id: uuid.UUID, project_id: uuid.UUID) -> Project:
-        return project_of(
-            actor=self.actor(), organization_id=organization_id, project_id=project_id
-        )
-
-
-class Weight(ApiView):
-    """`PUT projects/<id>/weight`: for staff, of any organization."""
-
-    @operation(body=WeightBody, answer=ProjectJson)
-    def put(self, request: Request, organization_id: uuid.UUID, project_id: uuid.UUID) -> Response:
-        """What one tenant gains here, the others lose."""
-        actor = self.actor()
-        project = project_share(actor=actor, organization_id=organization_id, project_id=project_id)
-        project_weigh(actor=actor, project=project, weight=self.body(WeightBody).weight)
-        return Response(project_json(project))
-
-
 def read_role(text: str) -> Role:
     """A role by its name; raises ValidationError (`role`)."""
     try:
         return Role(text)
     except ValueError as error:
         raise ValidationError({"role": f"Must be one of {', '.join(Role)}."}) from error
-
-
-def given(value: Value | msgspec.UnsetType, kept: Value) -> Value:
-    """A value that was sent, else the one that is kept."""
-    return kept if isinstance(value, msgspec.UnsetType) else value
 
 
 def member_json(row: Member) -> MemberJson:
@@ -372,16 +280,4 @@ def invitation_json(row: Invitation) -> InvitationJson:
         "state": row.state(timezone.now()),
         "invited_by": row.invited_by.email if row.invited_by else None,
         "expires_at": row.expires_at.isoformat(),
-    }
-
-
-def project_json(row: Project) -> ProjectJson:
-    """A project for programs."""
-    return {
-        "id": str(row.id),
-        "object": "project",
-        "name": row.name,
-        "safety_mode": row.safety_mode,
-        "allow_content_logging": row.allow_content_logging,
-        "weight": row.weight,
     }

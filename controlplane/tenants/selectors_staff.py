@@ -18,10 +18,11 @@ PROJECTS_SHOWN_MAX = 1_000
 
 
 class KeyFacts(NamedTuple):
-    """What a key is now, as routing rules see it."""
+    """What a key is now, as routing sees it; `models` None allows all."""
 
     tags: frozenset[str]
     priority: int
+    models: frozenset[str] | None = None
 
 
 def organization_names(
@@ -71,5 +72,10 @@ def key_facts(
     """Tags and priority of those of the keys asked for that there are."""
     require(actor, Action.ROUTING_MANAGE)
     with organization_scope(organizations):
-        rows = ApiKey.objects.filter(id__in=list(ids)).values_list("id", "tags", "priority")
-        return {key: KeyFacts(frozenset(tags), priority) for key, tags, priority in rows}
+        rows = ApiKey.objects.filter(id__in=list(ids))
+        return {
+            key: KeyFacts(frozenset(tags), priority, None if models is None else frozenset(models))
+            for key, tags, priority, models in rows.values_list(
+                "id", "tags", "priority", "allowed_models"
+            )
+        }

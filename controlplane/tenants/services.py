@@ -12,6 +12,7 @@ from controlplane.core.scope import organization_scope
 from controlplane.kernel.clock import wall_s
 from controlplane.kernel.playtoken import LIFETIME_S, PlayGrant, sign_grant
 from controlplane.tenants.access import require
+from controlplane.tenants.accounts import member_links_end
 from controlplane.tenants.models import (
     NAME_CHARS_MAX,
     WEIGHT_MAX,
@@ -23,19 +24,23 @@ from controlplane.tenants.models import (
     SafetyMode,
     User,
 )
+from controlplane.tenants.room import project_room
 
 ALLOWED_MODELS_MAX = 100
 PLAYGROUND_BUDGETS_MAX = 8
 REASON_CHARS_MAX = 200
+# What other products take for all of them.
+ANY = "*"
 
 
-def organization_create(*, actor: Actor, name: str, owner: User) -> Organization:
-    """A new organization with its first owner."""
+def organization_create(*, actor: Actor, name: str, owner: User, project: str = "") -> Organization:
+    """A new organization with its first owner, and a first project where that is named."""
     require(actor, Action.ORGANIZATION_CREATE)
     made = Organization(name=clean_name(name))
     with organization_scope([made.id]):
         made.save(force_insert=True)
         Membership.objects.create(organization=made, user=owner, role=Role.OWNER.value)
+        member_links_end(owner)
         audit_record(
             actor,
             "organization.create",
@@ -43,6 +48,8 @@ def organization_create(*, actor: Actor, name: str, owner: User) -> Organization
             organization_id=made.id,
             detail={"name": made.name, "owner": owner.email},
         )
+        if project:
+            _project_add(actor, Project(organization=made, name=clean_name(project)))
     return made
 
 
@@ -53,15 +60,20 @@ def project_create(*, actor: Actor, organization: Organization, name: str) -> Pr
     with organization_scope([organization.id]):
         if Project.objects.filter(organization=organization, name=made.name).exists():
             raise ValidationError({"name": "This organization has a project of that name."})
-        made.save(force_insert=True)
-        audit_record(
-            actor,
-            "project.create",
-            subject=made,
-            organization_id=organization.id,
-            detail={"name": made.name},
-        )
+        project_room(organization.id)
+        _project_add(actor, made)
     return made
+
+
+def _project_add(actor: Actor, project: Project) -> None:
+    project.save(force_insert=True)
+    audit_record(
+        actor,
+        "project.create",
+        subject=project,
+        organization_id=project.organization_id,
+        detail={"name": project.name},
+    )
 
 
 def project_rename(*, actor: Actor, project: Project, name: str) -> Project:
@@ -184,6 +196,8 @@ def clean_models(models: Iterable[str] | None) -> list[str] | None:
     if models is None:
         return None
     wanted = sorted({clean_name(name, field_name="models") for name in models})
+    if ANY in wanted:
+        raise ValidationError({"models": f"{ANY!r} is no model's name; none at all allow all."})
     if not 1 <= len(wanted) <= ALLOWED_MODELS_MAX:
         raise ValidationError(
             {"models": f"Name 1 to {ALLOWED_MODELS_MAX} models, or none for all."}

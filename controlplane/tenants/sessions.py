@@ -9,6 +9,7 @@ from datetime import timedelta
 from django.conf import settings
 from django.contrib.sessions.models import Session
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from controlplane.core.audit import Actor, audit_record
@@ -35,9 +36,10 @@ def session_open(*, user: User, session_key: str, device: str, address: str | No
 
 
 def session_seen(*, session_id: uuid.UUID, session_key: str, address: str | None) -> None:
-    """Note that a session was used, at most once a minute."""
+    """Note that a session was used: at most once a minute, and at once under a new key."""
     now = timezone.now()
-    UserSession.objects.filter(id=session_id, last_seen_at__lt=now - SEEN_STEP).update(
+    due = Q(last_seen_at__lt=now - SEEN_STEP) | ~Q(session_key=session_key)
+    UserSession.objects.filter(due, id=session_id).update(
         session_key=session_key, address=address, last_seen_at=now
     )
 

@@ -7,9 +7,13 @@ from django.db import transaction
 
 from controlplane.core.arguments import arguments_named
 from controlplane.core.audit import OPERATOR
-from controlplane.tenants.accounts import setup_link_create, user_create, user_find
-
-SETUP_PATH = "/setup/"
+from controlplane.tenants.accounts import (
+    SETUP_PATH,
+    setup_link_create,
+    setup_link_tell,
+    user_create,
+    user_find,
+)
 
 
 class Command(BaseCommand):
@@ -36,5 +40,7 @@ class Command(BaseCommand):
             else:
                 raise CommandError(f"EMAIL: there is no account {email!r}; --create makes one.")
             token = setup_link_create(actor=OPERATOR, user=user)
+        if not options["create"]:
+            setup_link_tell(actor=OPERATOR, user=user)
         self.stdout.write(f"{SETUP_PATH}{token}")
         self.stderr.write("Open this path at the address of the pages: once, and within a day.")

@@ -1,0 +1,146 @@
+"""Projects of an organization under /api/organizations/<id>/projects."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TypedDict, TypeVar
+
+import msgspec
+from django.db import transaction
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.core.api import ApiView
+from controlplane.core.api_schema import operation
+from controlplane.tenants.models import Project
+from controlplane.tenants.selectors_people import organization_of, project_of, projects_of
+from controlplane.tenants.selectors_staff import project_share
+from controlplane.tenants.services import (
+    project_create,
+    project_rename,
+    project_update,
+    project_weigh,
+)
+
+CREATED = 201
+Value = TypeVar("Value")
+
+
+class ProjectBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A new project."""
+
+    name: str
+
+
+class ProjectChange(msgspec.Struct, forbid_unknown_fields=True):
+    """What is left out keeps its value."""
+
+    name: str | msgspec.UnsetType = msgspec.UNSET
+    safety_mode: str | msgspec.UnsetType = msgspec.UNSET
+    allow_content_logging: bool | msgspec.UnsetType = msgspec.UNSET
+
+
+class WeightBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A project's share of full nodes, 1 to 100."""
+
+    weight: int
+
+
+class ProjectJson(TypedDict):
+    """A project."""
+
+    id: str
+    object: str
+    name: str
+    safety_mode: str
+    allow_content_logging: bool
+    weight: int
+
+
+class ProjectsJson(TypedDict):
+    """All projects, by name."""
+
+    data: list[ProjectJson]
+
+
+class Projects(ApiView):
+    """`GET | POST projects`."""
+
+    @operation(answer=ProjectsJson)
+    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+        """For every member."""
+        rows = projects_of(actor=self.actor(), organization_id=organization_id)
+        return self.listed(rows, project_json)
+
+    @operation(body=ProjectBody, answer=ProjectJson, status=CREATED)
+    def post(self, request: Request, organization_id: uuid.UUID) -> Response:
+        """Its safety layer and content logging start off."""
+        actor = self.actor()
+        organization = organization_of(actor=actor, organization_id=organization_id)
+        name = self.body(ProjectBody).name
+        made = project_create(actor=actor, organization=organization, name=name)
+        return Response(project_json(made), status=CREATED)
+
+
+class OneProject(ApiView):
+    """`GET | PATCH projects/<id>`."""
+
+    step_up_methods = frozenset({"PATCH"})
+
+    @operation(answer=ProjectJson)
+    def get(self, request: Request, organization_id: uuid.UUID, project_id: uuid.UUID) -> Response:
+        """For every member."""
+        return Response(project_json(self._found(organization_id, project_id)))
+
+    @operation(body=ProjectChange, answer=ProjectJson)
+    def patch(
+        self, request: Request, organization_id: uuid.UUID, project_id: uuid.UUID
+    ) -> Response:
+        """Gateways follow within two seconds."""
+        actor, project = self.actor(), self._found(organization_id, project_id)
+        change = self.body(ProjectChange)
+        mode, logging = project.safety_mode, project.allow_content_logging
+        with transaction.atomic():
+            project_update(
+                actor=actor,
+                project=project,
+                safety_mode=given(change.safety_mode, mode),
+                allow_content_logging=given(change.allow_content_logging, logging),
+            )
+            if change.name is not msgspec.UNSET:
+                project_rename(actor=actor, project=project, name=change.name)
+        return Response(project_json(project))
+
+    def _found(self, organization_id: uuid.UUID, project_id: uuid.UUID) -> Project:
+        return project_of(
+            actor=self.actor(), organization_id=organization_id, project_id=project_id
+        )
+
+
+class Weight(ApiView):
+    """`PUT projects/<id>/weight`: for staff, of any organization."""
+
+    @operation(body=WeightBody, answer=ProjectJson)
+    def put(self, request: Request, organization_id: uuid.UUID, project_id: uuid.UUID) -> Response:
+        """What one tenant gains here, the others lose."""
+        actor = self.actor()
+        project = project_share(actor=actor, organization_id=organization_id, project_id=project_id)
+        project_weigh(actor=actor, project=project, weight=self.body(WeightBody).weight)
+        return Response(project_json(project))
+
+
+def given(value: Value | msgspec.UnsetType, kept: Value) -> Value:
+    """A value that was sent, else the one that is kept."""
+    return kept if isinstance(value, msgspec.UnsetType) else value
+
+
+def project_json(row: Project) -> ProjectJson:
+    """A project for programs."""
+    return {
+        "id": str(row.id),
+        "object": "project",
+        "name": row.name,
+        "safety_mode": row.safety_mode,
+        "allow_content_logging": row.allow_content_logging,
+        "weight": row.weight,
+    }
