@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.catalog.models import Model, PriceVersion
-from controlplane.catalog.selectors import price_list
+from controlplane.catalog.selectors import price_list_all
 from controlplane.catalog.services import PriceDraft, price_override_end, price_publish
 from controlplane.core.api import ApiView
 from controlplane.core.api_schema import operation
@@ -96,7 +96,7 @@ class Prices(PriceView):
     @operation(answer=PricesJson)
     def get(self, request: Request, model: str) -> Response:
         """Those of single projects, too."""
-        found = price_list(model=Model.objects.get(name=model))
+        found = price_list_all(actor=self.actor(), model=Model.objects.get(name=model))
         body: PricesJson = {"data": [price_json(row, model) for row in found]}
         return Response(body)
 

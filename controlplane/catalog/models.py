@@ -54,7 +54,8 @@ class Pool(BaseModel):
 
     `warm_schedule` is read by `warm.windows_from`; `start_command` is what the local driver runs.
     Models, rules and nodes say a pool by its name, which never changes. `card_hour_micro` is what
-    one card costs an hour in micro-USD, 0 where nobody has said.
+    one card costs an hour in micro-USD, 0 where nobody has said. With `separate_caches` its nodes
+    get jobs only if no tenant can find out by timing what another has asked.
     """
 
     name = models.CharField(max_length=50, unique=True, validators=[POOL_NAME])
@@ -67,6 +68,7 @@ class Pool(BaseModel):
     start_command = models.CharField(max_length=START_COMMAND_CHARS_MAX, default="", blank=True)
     card_hour_micro = models.PositiveBigIntegerField(default=0)
     cards_per_node = models.PositiveSmallIntegerField(default=1)
+    separate_caches = models.BooleanField(default=False)
 
     class Meta:
         db_table = "pools"
@@ -187,6 +189,32 @@ class PriceVersion(BaseModel):
 
     def __str__(self) -> str:
         return f"{self.model_id} v{self.version}"
+
+
+class PurchasePrice(BaseModel):
+    """What tokens of a model cost to buy from a UTC day on, in pico-USD per token; never changed.
+
+    Of two of one day the later one counts.
+    """
+
+    model = models.ForeignKey(Model, on_delete=models.PROTECT, related_name="purchases")
+    from_day = models.DateField()
+    input_pico = models.PositiveBigIntegerField()
+    cached_pico = models.PositiveBigIntegerField()
+    output_pico = models.PositiveBigIntegerField()
+    created_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, blank=True)
+
+    class Meta:
+        db_table = "purchase_prices"
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(cached_pico__lte=models.F("input_pico")),
+                name="purchase_cached_at_most_input",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.model_id} from {self.from_day}"
 
 
 class PromptState(models.TextChoices):

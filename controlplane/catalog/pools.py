@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from hashlib import sha256
 from typing import Any
@@ -11,12 +11,17 @@ from typing import Any
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
 
-from controlplane.catalog.models import Model, Pool
-from controlplane.catalog.selectors import pool_list
+from controlplane.catalog.models import CARD_HOUR_MICRO_MAX, CARDS_PER_NODE_MAX, Model, Pool
+from controlplane.catalog.selectors import pool_find, pool_list
 from controlplane.catalog.warm import windows_from
 from controlplane.core.audit import Actor, Facts, Operator, audit_record
 from controlplane.core.permissions import Action
 from controlplane.tenants.access import require
+
+COST_BOUNDS = {
+    "card_hour_micro": (0, CARD_HOUR_MICRO_MAX),
+    "cards_per_node": (1, CARDS_PER_NODE_MAX),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +38,14 @@ class PoolDraft:
     start_command: str = ""
     card_hour_micro: int = 0
     cards_per_node: int = 1
+    separate_caches: bool = False
+
+
+def pool_draft(name: str, values: Mapping[str, Any]) -> PoolDraft:
+    """The pool of that name as it is, or a new one, with these values."""
+    known = pool_find(name=name)
+    before = {each.name: getattr(known, each.name) for each in fields(PoolDraft)} if known else {}
+    return PoolDraft(**{**before, **values, "name": name})
 
 
 def pool_known(name: str) -> Pool:
@@ -98,6 +111,9 @@ def _check(pool: Pool) -> None:
     most = max([pool.nodes_min, *(window.nodes_min for window in windows)])
     if most > pool.nodes_max:
         raise ValidationError({"nodes_max": f"{most} nodes are to be kept warm."})
+    for name, (least, bound) in COST_BOUNDS.items():
+        if not least <= getattr(pool, name) <= bound:
+            raise ValidationError({name: f"Must be {least} to {bound}."})
     try:
         shlex.split(pool.start_command)
     except ValueError as error:

@@ -5,14 +5,14 @@ from datetime import datetime
 from typing import NamedTuple
 
 from django.core.exceptions import ValidationError
-from django.db import transaction
-from django.db.models import Max
+from django.db import connection, transaction
 from django.utils import timezone
 
 from controlplane.catalog.models import PERMILLE_MAX, Model, PriceVersion, Task
 from controlplane.catalog.pools import serving_pool
 from controlplane.core.audit import Actor, audit_record
 from controlplane.core.permissions import Action
+from controlplane.core.scope import organization_scope
 from controlplane.kernel.price import PERMILLE, RATE_PICO_MAX
 from controlplane.tenants.access import require
 from controlplane.tenants.models import Project, User
@@ -101,7 +101,7 @@ def price_override_end(*, actor: Actor, model: Model, project: Project) -> Price
     """From now on the project pays what the others pay; raises ValidationError without override."""
     require(actor, Action.CATALOG_MANAGE)
     now = timezone.now()
-    with transaction.atomic():
+    with organization_scope([project.organization_id]):
         Model.objects.select_for_update().get(id=model.id)
         rows = PriceVersion.objects.filter(model=model, project=project)
         rows = rows.order_by("-effective_from", "-version")
@@ -133,14 +133,11 @@ class PriceSpan(NamedTuple):
 def _price_add(
     actor: Actor, model: Model, draft: PriceDraft, project: Project | None, span: PriceSpan
 ) -> PriceVersion:
-    with transaction.atomic():
-        # The model's row is the lock that makes versions count up without gaps.
-        Model.objects.select_for_update().get(id=model.id)
-        last = PriceVersion.objects.filter(model=model).aggregate(last=Max("version"))["last"]
+    with organization_scope([project.organization_id] if project else []):
         made = PriceVersion.objects.create(
             model=model,
             project_id=project.id if project else None,
-            version=(last or 0) + 1,
+            version=_next_version(model),
             effective_from=span.start,
             effective_until=span.until,
             created_by=actor if isinstance(actor, User) else None,
@@ -161,6 +158,17 @@ def _price_add(
             },
         )
     return made
+
+
+def _next_version(model: Model) -> int:
+    """The number after the last one, whoever pays that; no other is given until this commits."""
+    # The model's row is the lock that makes versions count up without gaps.
+    Model.objects.select_for_update().get(id=model.id)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT coalesce(max(version), 0) + 1 FROM price_versions_of(%s)", [model.id]
+        )
+        return int(cursor.fetchone()[0])
 
 
 def _check_price(model: Model, draft: PriceDraft) -> None:

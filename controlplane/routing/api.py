@@ -69,7 +69,7 @@ class DryRunBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class RollbackBody(msgspec.Struct, forbid_unknown_fields=True):
-    """To which version; left out, to the one in force before the present one."""
+    """To which version, 0 for no rules; left out, to the one in force before the present one."""
 
     version: int | None = None
 
@@ -174,6 +174,8 @@ class DryRunView(RulesView):
 class Publish(RulesView):
     """`POST versions/<n>/publish`: a draft put in force."""
 
+    step_up_methods = frozenset({"POST"})
+
     @operation(body=RevisionBody, answer=shapes.RuleSetJson)
     def post(self, request: Request, version: int) -> Response:
         """Gateways follow within two seconds; 409 if another was published since it began."""
@@ -183,6 +185,8 @@ class Publish(RulesView):
 
 class CanaryStart(RulesView):
     """`POST versions/<n>/canary`: a draft put on trial, or another share for the canary."""
+
+    step_up_methods = frozenset({"POST"})
 
     @operation(body=CanaryBody, answer=shapes.RuleSetJson)
     def post(self, request: Request, version: int) -> Response:
@@ -199,6 +203,8 @@ class CanaryStart(RulesView):
 
 class CanaryPromote(RulesView):
     """`POST versions/<n>/promote`: the canary put in force."""
+
+    step_up_methods = frozenset({"POST"})
 
     @operation(answer=shapes.RuleSetJson)
     def post(self, request: Request, version: int) -> Response:
@@ -234,9 +240,12 @@ class Canary(RulesView):
 class Rollback(RulesView):
     """`POST rollback`: the way back."""
 
+    step_up_methods = frozenset({"POST"})
+
     @operation(body=RollbackBody, answer=shapes.RuleSetJson)
     def post(self, request: Request) -> Response:
-        """Publish a copy of an earlier version under a new number; a canary ends with it."""
+        """Publish a copy of an earlier version under a new number; 0 is no rules. A canary ends."""
         version = self.body(RollbackBody).version
-        to = None if version is None else self.rule_set(version)
-        return self.answer(services.ruleset_rollback(actor=self.actor(), to=to))
+        to = self.rule_set(version) if version else None
+        made = services.ruleset_rollback(actor=self.actor(), to=to, to_no_rules=version == 0)
+        return self.answer(made)

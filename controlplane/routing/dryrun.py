@@ -22,6 +22,7 @@ from controlplane.kernel.rules import (
     Step,
     Target,
     draw_of,
+    open_targets,
     pick_target,
 )
 from controlplane.telemetry.selectors_traffic import TrafficRow
@@ -34,6 +35,10 @@ class Place(NamedTuple):
     pool: str
 
 
+# What the key may not use, and the rule does not widen.
+REFUSED = Place("refused", "")
+
+
 class Move(NamedTuple):
     """From one place to another."""
 
@@ -43,9 +48,12 @@ class Move(NamedTuple):
 
 @dataclass(frozen=True)
 class Fleet:
-    """What there is now: own pool and price of models in service, regions of pools."""
+    """What there is now: own pools of all models, those in service and their prices, regions of
+    pools.
+    """
 
     pools: Mapping[str, str]
+    served: frozenset[str]
     prices: Mapping[str, Price]
     regions: Mapping[str, frozenset[str]]
 
@@ -110,8 +118,11 @@ class Judge:
 
     def place(self, rule: RouteRule | None, facts: Facts, draw: float) -> Place:
         """Where the request goes first."""
-        target = pick_target(rule.steps[0].targets, draw) if rule else Target(model=facts.alias)
-        return self._place(target)
+        if rule is None:
+            return self._place(Target(model=facts.alias))
+        found = (open_targets(rule, step, facts, self._pools) for step in rule.steps)
+        targets = next(filter(None, found), None)
+        return self._place(pick_target(targets, draw)) if targets else REFUSED
 
     def treatment(self, rule: RouteRule | None, facts: Facts) -> Hashable:
         """All that a rule decides, apart from its name."""
@@ -171,7 +182,7 @@ def _count(
     if moved:
         change.cached_lost = row.cached_tokens
         tallies.append(outcome.moves.setdefault(move, Tally()))
-        outcome.out_of_service += move.after.model not in fleet.pools
+        outcome.out_of_service += move.after.model not in fleet.served
         outcome.leave_region += row.region not in fleet.regions.get(move.after.pool, frozenset())
     for tally in tallies:
         _add(tally, change)

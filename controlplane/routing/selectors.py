@@ -61,6 +61,12 @@ def rules_of(rule_set: RuleSet | None) -> tuple[RouteRule, ...]:
     return versioned(read_rules(rule_set.rules), rule_set.version) if rule_set else ()
 
 
+def aliases_known() -> frozenset[str]:
+    """Names that rules in force or on trial lead on from."""
+    sets = (rules_of(ruleset_in_force()), rules_of(ruleset_on_trial()))
+    return frozenset[str]().union(*(rule.match.aliases for rules in sets for rule in rules))
+
+
 def rule_problems(*, actor: Actor, rules: Sequence[RouteRule]) -> list[Problem]:
     """What is wrong with rules, held against what there is now."""
     require(actor, Action.ROUTING_MANAGE)

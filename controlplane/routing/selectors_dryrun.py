@@ -125,10 +125,12 @@ def _require_targets(rules: Sequence[RouteRule]) -> None:
 
 
 def _fleet(now: datetime) -> Fleet:
-    models = model_list(enabled_only=True)
-    prices = {model.name: price_in_force(model=model, at=now) for model in models}
+    models = model_list()
+    served = [model for model in models if model.enabled]
+    prices = {model.name: price_in_force(model=model, at=now) for model in served}
     return Fleet(
         pools={model.name: model.pool for model in models},
+        served=frozenset(model.name for model in served),
         prices={name: price for name, price in prices.items() if price is not None},
         regions=pool_regions(),
     )

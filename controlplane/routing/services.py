@@ -121,20 +121,28 @@ def ruleset_canary_stop(*, actor: Actor, rule_set: RuleSet, reason: str = "") ->
     return now
 
 
-def ruleset_rollback(*, actor: Actor, to: RuleSet | None = None) -> RuleSet:
-    """Publish a copy of the version before the present one, or of `to`; a canary ends with it."""
+def ruleset_rollback(
+    *, actor: Actor, to: RuleSet | None = None, to_no_rules: bool = False
+) -> RuleSet:
+    """Publish a copy of the version before the present one, or of `to`; a canary ends with it.
+
+    Before the first version there were no rules, so the way back from it, or `to_no_rules`, is a
+    version without any. Raises Conflict where nothing is published or no rules are in force.
+    """
     require(actor, Action.ROUTING_MANAGE)
     with _alone():
         current = ruleset_in_force()
-        target = to or (ruleset_before(current) if current else None)
-        if current is None or target is None or target.published_at is None:
+        target = to or (ruleset_before(current) if current and not to_no_rules else None)
+        if current is None or (target is not None and target.published_at is None):
             raise Conflict({"version": "There is no earlier version to go back to."})
+        if target is None and not current.rules:
+            raise Conflict({"version": "No rules are in force already."})
         canary = ruleset_on_trial()
         if canary is not None:
             _retire(canary)
-        read = read_rules(target.rules)
-        origin = target.copy_of or target
-        note = f"back to version {origin.version}"
+        read = read_rules(target.rules if target else [])
+        origin = (target.copy_of or target) if target else None
+        note = f"back to version {origin.version}" if origin else "back to no rules"
         made = _create(actor, read, note, based_on=current, copy_of=origin)
         _refuse_problems(actor, made)
         _put_in_force(made)

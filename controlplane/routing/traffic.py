@@ -81,6 +81,7 @@ def _facts(row: TrafficRow, key: KeyFacts) -> Facts | None:
         tags=key.tags,
         prompt_tokens=row.prompt_tokens,
         priority=key.priority,
+        models=key.models,
     )
 
 

@@ -1,13 +1,13 @@
 """`manage.py pool_set`: makes or changes a pool. A door to the service, no rules."""
 
 import json
-from argparse import ArgumentTypeError
+from argparse import ArgumentTypeError, BooleanOptionalAction
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
 from controlplane.catalog.models import PoolRole, SizeClass, Task
-from controlplane.catalog.pools import PoolDraft, pool_set
+from controlplane.catalog.pools import pool_draft, pool_set
 from controlplane.catalog.selectors import pool_find
 from controlplane.core.arguments import arguments_named
 from controlplane.core.audit import OPERATOR
@@ -23,6 +23,7 @@ FIELDS = {
     "start_command": "--start-command",
     "card_hour_micro": "--card-hour",
     "cards_per_node": "--cards",
+    "separate_caches": "--separate-caches",
 }
 
 
@@ -49,16 +50,15 @@ class Command(BaseCommand):
         add("--card-hour", dest="card_hour_micro", type=_micro, metavar="USD",
             help="what one card costs an hour, as 2.50")  # fmt: skip
         add("--cards", dest="cards_per_node", type=int, metavar="N", help="cards of one node")
+        add("--separate-caches", action=BooleanOptionalAction,
+            help="give jobs only to nodes that keep tenants' prefix caches apart")  # fmt: skip
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Make or change it."""
         known = pool_find(name=options["name"])
-        before = {name: getattr(known, name) for name in FIELDS} if known else {}
         given = {name: options[name] for name in FIELDS if options[name] is not None}
         with arguments_named(name="NAME", __all__="--min, --max", **FIELDS):
-            pool = pool_set(
-                actor=OPERATOR, draft=PoolDraft(name=options["name"], **{**before, **given})
-            )
+            pool = pool_set(actor=OPERATOR, draft=pool_draft(options["name"], given))
         made = "Changed" if known else "Made"
         self.stdout.write(
             f"{made} the pool {pool.name}: {pool.nodes_min} to {pool.nodes_max} nodes."

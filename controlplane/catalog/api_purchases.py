@@ -1,0 +1,84 @@
+"""What models' tokens cost to buy, under /api/catalog/; for staff."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+import msgspec
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.catalog.models import Model, PurchasePrice
+from controlplane.catalog.purchases import PurchaseDraft, purchase_list, purchase_set
+from controlplane.core.api import ApiView
+from controlplane.core.api_schema import operation
+from controlplane.core.permissions import Action
+from controlplane.tenants.access import require
+
+CREATED = 201
+EXAMPLE = {"input_pico": 100_000, "cached_pico": 20_000, "output_pico": 400_000}
+
+
+class PurchaseBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Rates in pico-USD per token (= micro-USD per million tokens); all 0: nothing is bought."""
+
+    input_pico: int
+    cached_pico: int
+    output_pico: int
+
+
+class PurchaseJson(TypedDict):
+    """A price and the UTC day from which it counts."""
+
+    id: str
+    object: str
+    model: str
+    from_day: str
+    input_pico: int
+    cached_pico: int
+    output_pico: int
+
+
+class PurchasesJson(TypedDict):
+    """Newest first."""
+
+    data: list[PurchaseJson]
+
+
+class Purchases(ApiView):
+    """`GET | POST models/<name>/purchases`: what was set, and another from today on."""
+
+    step_up_methods = frozenset({"POST"})
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Rights come before bodies."""
+        super().initial(request, *args, **kwargs)
+        require(self.actor(), Action.CATALOG_MANAGE)
+
+    @operation(answer=PurchasesJson)
+    def get(self, request: Request, model: str) -> Response:
+        """All of the model's."""
+        found = purchase_list(model=Model.objects.get(name=model))
+        body: PurchasesJson = {"data": [purchase_json(row, model) for row in found]}
+        return Response(body)
+
+    @operation(body=PurchaseBody, answer=PurchaseJson, status=CREATED, example=EXAMPLE)
+    def post(self, request: Request, model: str) -> Response:
+        """It changes no past day of the margin."""
+        wanted = PurchaseDraft(**msgspec.structs.asdict(self.body(PurchaseBody)))
+        found = Model.objects.get(name=model)
+        made = purchase_set(actor=self.actor(), model=found, draft=wanted)
+        return Response(purchase_json(made, model), status=CREATED)
+
+
+def purchase_json(row: PurchasePrice, model: str) -> PurchaseJson:
+    """A price for programs."""
+    return {
+        "id": str(row.id),
+        "object": "purchase_price",
+        "model": model,
+        "from_day": row.from_day.isoformat(),
+        "input_pico": row.input_pico,
+        "cached_pico": row.cached_pico,
+        "output_pico": row.output_pico,
+    }
