@@ -9,12 +9,13 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from zoneinfo import ZoneInfo, available_timezones
 
 import structlog
 from django.core.exceptions import ValidationError
 from django.core.mail import send_mail
-from django.db import DatabaseError, connection
+from django.db import connection
 
 from controlplane.billing.models import (
     UNLIMITED_NANO,
@@ -26,6 +27,7 @@ from controlplane.billing.models import (
 )
 from controlplane.billing.services import budget_put
 from controlplane.core.audit import OPERATOR, Actor, audit_record
+from controlplane.core.each import each_alone
 from controlplane.core.permissions import Action, Role, role_allows
 from controlplane.core.scope import organization_scope
 from controlplane.kernel.calendar import period_around
@@ -126,33 +128,34 @@ def turn_budgets() -> int:
         now: datetime = cursor.fetchone()[0].astimezone(UTC)
         rows = BudgetTerms.objects.filter(turns_at__lte=now).order_by("turns_at", "budget_id")
         due = list(rows[:TURNS_PER_RUN_MAX])
-    turned = 0
-    for terms in due:
-        began, turns = period_around(terms.period, ZoneInfo(terms.zone), now)
-        try:
-            with organization_scope([terms.organization]), connection.cursor() as cursor:
-                cursor.execute(
-                    "SELECT ledger_budget_turn(%s, %s, %s, %s)",
-                    [terms.budget_id, terms.turns_at, began, turns],
-                )
-                turned += cursor.fetchone()[0]
-        except DatabaseError as error:
-            log.error("budget_turn_failed", budget=terms.budget_id.hex, reason=str(error))
-    return turned
+    return sum(each_alone("turn_budgets", due, partial(_turn, now)))
+
+
+def _turn(now: datetime, terms: BudgetTerms) -> int:
+    began, turns = period_around(terms.period, ZoneInfo(terms.zone), now)
+    with organization_scope([terms.organization]), connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT ledger_budget_turn(%s, %s, %s, %s)",
+            [terms.budget_id, terms.turns_at, began, turns],
+        )
+        turned: int = cursor.fetchone()[0]
+        return turned
 
 
 def raise_alerts() -> int:
     """Note, and tell by mail, every share that a budget has newly reached; returns how many."""
     organizations = organization_ids(user=OPERATOR)
-    raised = 0
-    for budgets in _alert_pages(organizations):
-        for budget in budgets:
-            with organization_scope([budget.organization]):
-                new = [percent for percent in reached(budget) if _note(budget, percent)]
-            raised += len(new)
-            if new:
-                _tell(budget, max(new))
-    return raised
+    return sum(
+        sum(each_alone("raise_alerts", budgets, _raise)) for budgets in _alert_pages(organizations)
+    )
+
+
+def _raise(budget: Budget) -> int:
+    with organization_scope([budget.organization]):
+        new = [percent for percent in reached(budget) if _note(budget, percent)]
+    if new:
+        _tell(budget, max(new))
+    return len(new)
 
 
 def spent_nano(budget: Budget, terms: BudgetTerms) -> int:

@@ -21,7 +21,7 @@ from controlplane.billing.grants import Asker
 from controlplane.billing.hours import hours
 from controlplane.billing.models import PeriodClose
 from controlplane.billing.models_closes import ERROR_CHARS_MAX, CloseState, PeriodCloseJob
-from controlplane.billing.periods import Period, close_of
+from controlplane.billing.periods import Period, close_of, oldest_open
 from controlplane.core.audit import OPERATOR, Actor, audit_record
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
@@ -62,6 +62,11 @@ def period_close_ask(
     if (closed := close_of(organization, period)) is not None:
         return closed
     require_over(period)
+    first = oldest_open(organization)
+    if period < first:
+        raise ValidationError({"period": f"Nothing was booked before {first}."})
+    if period > first:
+        raise ValidationError({"period": f"Close {first} first: months are closed in order."})
     sums = hours(organizations=[organization], start=period.start, end=period.end, by=())
     if sum(one.requests for one in sums) <= CLOSE_AT_ONCE_REQUESTS:
         return period_close_now(actor=actor, organization=organization, period=period)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from controlplane.billing.accounts import PAYABLE_GPU, PLATFORM, cogs
 from controlplane.billing.journal import journal_book
 from controlplane.billing.models import EntryKind, JournalEntry
+from controlplane.core.each import each_alone
 from controlplane.core.scope import organization_scope
 from controlplane.fleet.hours import PoolDay, pool_days
 
@@ -38,19 +39,21 @@ def costs_book(now: datetime | None = None, *, days: int = DAYS_BACK) -> int:
         for each in pool_days(start=end - days * DAY, end=end)
         if each.cost_nano and _key(each) not in known
     ]
-    for each in due:
-        journal_book(
-            organization=PLATFORM,
-            kind=EntryKind.COGS,
-            debit=cogs(each.pool),
-            credit=PAYABLE_GPU,
-            nano=each.cost_nano,
-            reason=f"GPU time of pool {each.pool} on {each.day}",
-            reference=str(each.day),
-            idempotency=_key(each),
-            actor=CostJob(),
-        )
-    return len(due)
+    return len(each_alone("book_costs", due, _book))
+
+
+def _book(each: PoolDay) -> None:
+    journal_book(
+        organization=PLATFORM,
+        kind=EntryKind.COGS,
+        debit=cogs(each.pool),
+        credit=PAYABLE_GPU,
+        nano=each.cost_nano,
+        reason=f"GPU time of pool {each.pool} on {each.day}",
+        reference=str(each.day),
+        idempotency=_key(each),
+        actor=CostJob(),
+    )
 
 
 def _key(each: PoolDay) -> str:

@@ -20,6 +20,8 @@ from controlplane.core.scope import organization_scope
 from controlplane.tenants.access import require
 
 NOT_ALONE = "Whoever asked for it cannot also approve it."
+# Whoever holds the operator's token may have an account, too: it is nobody's word.
+NO_USER = "Only a user can approve it: the operator is no second person."
 BOOKS: dict[str, Callable[[WalletGrant], object]] = {
     GrantKind.TOPUP: wallet_book,
     GrantKind.CREDIT: wallet_book,
@@ -30,18 +32,18 @@ BOOKS: dict[str, Callable[[WalletGrant], object]] = {
 
 
 def grant_approve(*, actor: Actor, grant: WalletGrant) -> WalletGrant:
-    """Give what somebody else asked for; raises PermissionDenied to whoever asked.
+    """Give what somebody else asked for; raises PermissionDenied to who asked, and to no user.
 
     Raises ValidationError where it can be booked no more, such as usage that was given back since.
     """
     require(actor, Action.CREDIT_GRANT)
-    if _same_person(actor, grant):
+    if actor.actor_id is None or actor.actor_id == grant.asked_by:
 
         def told() -> None:
             with organization_scope([grant.organization]):
                 grant_audit(actor, grant, "grant_approve_refused")
 
-        refuse_kept(NOT_ALONE, told)
+        refuse_kept(NO_USER if actor.actor_id is None else NOT_ALONE, told)
     with organization_scope([grant.organization]):
         one_at_a_time(grant.organization)
         made = _decide(actor, grant, GrantState.BOOKED)
@@ -57,12 +59,6 @@ def grant_refuse(*, actor: Actor, grant: WalletGrant) -> WalletGrant:
         made = _decide(actor, grant, GrantState.REFUSED)
         grant_audit(actor, made, "grant_refuse")
     return made
-
-
-def _same_person(actor: Actor, grant: WalletGrant) -> bool:
-    return (actor.actor_id, actor.actor_label) == (grant.asked_by, grant.asked_label) or (
-        actor.actor_id is not None and actor.actor_id == grant.asked_by
-    )
 
 
 def _decide(actor: Actor, grant: WalletGrant, state: GrantState) -> WalletGrant:

@@ -174,10 +174,11 @@ def _note(invoice: Invoice, left: Left, wanted: Mapping[int, int]) -> Invoice:
     made.net_cents = half_even(made.subtotal_nano, NANO_PER_CENT)
     made.tax_cents = half_even(made.net_cents * invoice.tax_basis_points, BASIS_POINTS)
     # Cents of what was reversed are given back by the invoice on which the reversal stands.
-    if whole == left.pico and not left.reversed_pico:
+    if whole == left.pico and not left.reversed_pico and not left.kept_cents:
         made.net_cents, made.tax_cents = left.net_cents, left.tax_cents
-    made.net_cents = min(made.net_cents, left.net_cents)
-    made.tax_cents = min(made.tax_cents, left.tax_cents)
+    kept_tax_cents = -(-left.kept_cents * invoice.tax_basis_points // BASIS_POINTS)
+    made.net_cents = min(made.net_cents, left.net_cents + left.kept_cents)
+    made.tax_cents = min(made.tax_cents, left.tax_cents + kept_tax_cents)
     made.total_cents = made.net_cents + made.tax_cents
     made.tax_basis_points = invoice.tax_basis_points
     made.tax_jurisdiction = invoice.tax_jurisdiction

@@ -4,8 +4,8 @@ from django.urls import path
 
 from controlplane.billing import invoices_api, payments_api, wallets_api
 
-_MINE = "organizations/<uuid:organization_id>"
-_ONE = f"{_MINE}/invoices/<uuid:invoice_id>"
+_MINE = "organizations/<hexid:organization_id>"
+_ONE = f"{_MINE}/invoices/<hexid:invoice_id>"
 
 urlpatterns = [
     path("payments/stripe", payments_api.stripe_events),
@@ -27,7 +27,7 @@ urlpatterns = [
     path(f"{_MINE}/grants", wallets_api.Grants.as_view()),
     *(
         path(
-            f"{_MINE}/grants/<uuid:grant_id>/{word}",
+            f"{_MINE}/grants/<hexid:grant_id>/{word}",
             wallets_api.GrantDecision.as_view(),
             {"decision": word},
         )

@@ -19,7 +19,7 @@ from controlplane.billing.models import (
     Reconciliation,
 )
 from controlplane.billing.models_closes import PeriodCloseJob
-from controlplane.billing.periods import Period, PeriodState, period_of
+from controlplane.billing.periods import Period, PeriodState, first_period, period_of
 from controlplane.core.audit import Actor
 from controlplane.core.paging import FIRST_PAGE, Page, PageAsk, page_read
 from controlplane.core.permissions import Action
@@ -28,7 +28,7 @@ from controlplane.telemetry.reading import bounded_read
 from controlplane.tenants.access import require
 
 RECONCILIATIONS_SHOWN = 10
-MONTHS_SHOWN = 13
+MONTHS_MAX = 120
 # Those that were to close a month, tries that failed among them.
 JOBS_READ_MAX = 100
 HUNDRED = 100
@@ -160,10 +160,10 @@ def reconciliation_list(*, actor: Actor, organization: uuid.UUID) -> list[Reconc
 
 
 def month_list(*, actor: Actor, organization: uuid.UUID) -> list[Month]:
-    """The last months, newest first, each with its state."""
+    """The months that can have charges, at most `MONTHS_MAX`, newest first, with their states."""
     require(actor, Action.LEDGER_VIEW, organization)
-    periods = [period_of(datetime.now(UTC))]
-    while len(periods) < MONTHS_SHOWN:
+    first, periods = first_period(organization), [period_of(datetime.now(UTC))]
+    while len(periods) < MONTHS_MAX and periods[-1] > first:
         periods.append(periods[-1].before)
     return _months(organization, periods)
 

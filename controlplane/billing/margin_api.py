@@ -24,13 +24,17 @@ MONTH = OpenApiParameter("month", str, description="As 2026-11; the present one 
 
 
 class MarginLineJson(TypedDict):
-    """A pool, a model or a tenant; `cost_nano` is `served_nano` and `idle_nano` together."""
+    """A pool, a model or a tenant; `cost_nano` is served, idle and purchase together.
+
+    Revenue and tokens of a pool are those of requests that it served.
+    """
 
     name: str
     id: str
     revenue_nano: int
     served_nano: int
     idle_nano: int
+    purchase_nano: int
     cost_nano: int
     margin_nano: int
     uncached_tokens: int
@@ -104,6 +108,7 @@ def line_json(line: MarginLine) -> MarginLineJson:
         "revenue_nano": line.revenue_nano,
         "served_nano": line.served_nano,
         "idle_nano": line.idle_nano,
+        "purchase_nano": line.purchase_nano,
         "cost_nano": line.cost_nano,
         "margin_nano": line.margin_nano,
         "uncached_tokens": line.uncached,

@@ -178,7 +178,7 @@ class BudgetTerms(models.Model):
 class EntryKind(models.TextChoices):
     """Why something was booked that is no request."""
 
-    TOPUP = "topup"
+    TOPUP = "topup", "Top-up"
     CREDIT = "credit"
     ADJUSTMENT = "adjustment"
     REVERSAL = "reversal"
@@ -229,6 +229,7 @@ class LedgerSeal(models.Model):
     amount = models.DecimalField(max_digits=38, decimal_places=0)
     previous = models.BinaryField()
     digest = models.BinaryField()
+    tags = models.BinaryField(null=True)
 
     class Meta:
         """Append-only too."""

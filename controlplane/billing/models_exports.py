@@ -91,5 +91,10 @@ class Export(BaseModel):
             ),
         ]
 
+    @property
+    def complete(self) -> bool:
+        """Whether the ledger was sealed to the end of the range when the file was begun."""
+        return self.through is not None and self.through >= self.end
+
     def __str__(self) -> str:
         return f"{self.kind} {self.start:%Y-%m-%d} to {self.end:%Y-%m-%d}"

@@ -46,7 +46,12 @@ from controlplane.tenants.selectors import organization_ids
 
 HEADER = "OpenAI-Organization"
 SIGNS = ("gt", "gte", "lt", "lte")
-CODES = {401: "invalid_api_key", 403: "permission_denied", 404: "not_found"}
+CODES = {
+    401: "invalid_api_key",
+    403: "permission_denied",
+    404: "not_found",
+    429: "rate_limit_exceeded",
+}
 EVERY_MODEL = ModelsSeen(frozenset(), inside=False)
 _WHOSE = OpenApiParameter(
     HEADER, str, OpenApiParameter.HEADER, description="For callers of several organizations."

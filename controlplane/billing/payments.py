@@ -30,6 +30,7 @@ from controlplane.billing.invoices_selectors import open_invoices
 from controlplane.billing.journal import journal_book
 from controlplane.billing.models import EntryKind
 from controlplane.billing.payments_stripe import Paid
+from controlplane.billing.wallets import require_confirmed
 from controlplane.core.audit import Actor, audit_record
 from controlplane.core.conflict import Conflict
 from controlplane.core.models import uuid7
@@ -60,10 +61,12 @@ def payment_order_create(
     organization_id: uuid.UUID,
     amount_cents: int | None = None,
     invoice: Invoice | None = None,
+    becomes_prepaid: bool = False,
 ) -> PaymentOrder:
     """Expect a payment through Stripe: of what is open of an invoice, or a top-up of an amount.
 
-    Moves no money. Raises ValidationError that names the field.
+    Moves no money. The first top-up makes the organization prepaid: `becomes_prepaid` confirms it.
+    Raises ValidationError that names the field.
     """
     require(actor, Action.INVOICE_ISSUE, organization_id)
     if invoice is not None:
@@ -75,6 +78,8 @@ def payment_order_create(
     if amount_cents is None or not 1 <= amount_cents <= AMOUNT_CENTS_MAX:
         raise ValidationError({"amount": f"Must be 0.01 to {AMOUNT_CENTS_MAX // 100:,} USD."})
     with organization_scope([organization_id]):
+        if invoice is None:
+            require_confirmed(organization_id, becomes_prepaid)
         made = PaymentOrder.objects.create(
             organization=organization_id,
             invoice=invoice,

@@ -45,6 +45,7 @@ class OrderBody(msgspec.Struct, forbid_unknown_fields=True):
 
     invoice: uuid.UUID | None = None
     amount_cents: int | None = None
+    becomes_prepaid: bool = False
 
 
 class OrderJson(TypedDict):
@@ -92,6 +93,7 @@ class PaymentOrders(MoneyView):
             organization_id=organization_id,
             amount_cents=wanted.amount_cents,
             invoice=invoice,
+            becomes_prepaid=wanted.becomes_prepaid,
         )
         return Response(order_json(made), status=CREATED)
 

@@ -10,9 +10,11 @@ from enum import StrEnum
 
 from django.core.exceptions import ValidationError
 from django.db import connection
+from django.db.models import Min
 
-from controlplane.billing.models import PeriodClose
+from controlplane.billing.models import JournalEntry, LedgerHour, PeriodClose
 from controlplane.core.scope import organization_scope
+from controlplane.tenants.models import Organization
 
 _NAME = re.compile(r"([0-9]{4})-(0[1-9]|1[0-2])")
 MONTHS = 12
@@ -52,6 +54,11 @@ class Period:
         return datetime(year, month + 1, 1, tzinfo=UTC)
 
     @property
+    def after(self) -> Period:
+        """The next month."""
+        return period_of(self.end)
+
+    @property
     def before(self) -> Period:
         """The month before."""
         return period_of(self.start - timedelta(days=1))
@@ -60,6 +67,29 @@ class Period:
 def period_of(moment: datetime) -> Period:
     """The month in which an aware moment lies."""
     return Period(moment.astimezone(UTC).strftime("%Y-%m"))
+
+
+def first_period(organization: uuid.UUID) -> Period:
+    """The first month that can have charges: of the first booking, or of the organization."""
+    with organization_scope([organization]):
+        mine = {"organization": organization}
+        moments = (
+            Organization.objects.get(id=organization).created_at,
+            LedgerHour.objects.filter(**mine).aggregate(first=Min("hour"))["first"],
+            JournalEntry.objects.filter(**mine).aggregate(first=Min("booked_at"))["first"],
+        )
+    return period_of(min(moment for moment in moments if moment is not None))
+
+
+def oldest_open(organization: uuid.UUID) -> Period:
+    """The month that is closed next; months are closed in their order."""
+    with organization_scope([organization]):
+        rows = PeriodClose.objects.filter(organization=organization)
+        closed = set(rows.values_list("period", flat=True))
+    found = first_period(organization)
+    while found.name in closed:
+        found = found.after
+    return found
 
 
 def close_of(organization: uuid.UUID, period: Period) -> PeriodClose | None:

@@ -19,6 +19,7 @@ from controlplane.billing.models import LedgerHour, Reconciliation
 from controlplane.billing.services import BOOKED_DAYS_MAX
 from controlplane.billing.windows import windows
 from controlplane.core.audit import OPERATOR
+from controlplane.core.each import each_alone
 from controlplane.core.models import uuid7
 from controlplane.core.scope import organization_scope
 from controlplane.tenants.selectors import organization_ids
@@ -177,12 +178,12 @@ def reconcile_lately() -> list[Reconciliation]:
             one: Reconciliation.objects.filter(organization=one, ends__lte=ends).first()
             for one in active
         }
-    made = []
-    for organization, last in compared.items():
-        begins = max(earliest, last.ends) if last else earliest
-        if begins < ends:
-            made.append(reconcile_requests(organization, begins, ends))
-    return made
+    due = [
+        (organization, begins)
+        for organization, last in compared.items()
+        if (begins := max(earliest, last.ends) if last else earliest) < ends
+    ]
+    return each_alone("reconcile_lately", due, lambda one: reconcile_requests(*one, ends))
 
 
 def _compare(organization: uuid.UUID, opens: datetime, closes: datetime) -> tuple[int, list[Found]]:

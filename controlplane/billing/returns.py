@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import NamedTuple
 
 from django.db import connection
 
-from controlplane.billing.invoice_lines import Line, LineKind, lines_read
+from controlplane.billing import accounts
+from controlplane.billing.invoice_lines import NANO_PER_CENT, Line, LineKind, lines_read
 from controlplane.billing.invoice_models import DocumentKind, Invoice
 from controlplane.billing.models import POSTING_KINDS, EntryKind, JournalEntry, Transfer
 from controlplane.billing.periods import Period, period_of
@@ -24,6 +25,7 @@ from controlplane.kernel.money import PICO_PER_NANO
 from controlplane.telemetry.selectors_requests import id_floor
 
 READ_AT_ONCE = 1_000
+PICO_PER_CENT = NANO_PER_CENT * PICO_PER_NANO
 # A project's id in hex and a model: what lines of usage and requests have in common.
 Usage = tuple[str, str]
 
@@ -33,6 +35,8 @@ class Left(NamedTuple):
 
     `reversed_pico` of its usage went back by reversals that stand on no line of it; `lines` are
     less by that. `standing_pico` are those, by usage, that are lines of it, and given back with it.
+    `kept_cents` are of reversals on it of earlier months' usage: they stay given, so that more can
+    be given back of it than it asked for.
     """
 
     lines: dict[int, int]
@@ -40,6 +44,7 @@ class Left(NamedTuple):
     tax_cents: int
     reversed_pico: int
     standing_pico: Counter[Usage]
+    kept_cents: int
 
     @property
     def pico(self) -> int:
@@ -74,13 +79,15 @@ def credit_left(invoice: Invoice) -> Left:
     apart: Counter[Usage] = Counter()
     standing: Counter[Usage] = Counter()
     for entry, usage in _reversals(invoice):
-        if entry.id.hex in own:
-            standing[usage] -= lines[own[entry.id.hex]]
-        else:
+        position = own.pop(entry.id.hex, None)
+        if position is None:
             apart[usage] += entry.amount * PICO_PER_NANO
+        else:
+            standing[usage] -= lines[position]
     reversed_pico = apart.total()
     _take(lines, invoice, apart)
-    return Left(lines, net, tax, reversed_pico, standing)
+    kept = _keep(lines, invoice, own)
+    return Left(lines, net, tax, reversed_pico, standing, -(-kept // PICO_PER_CENT))
 
 
 def reversal_room_nano(charge: Transfer) -> int | None:
@@ -126,6 +133,41 @@ def _reversals(invoice: Invoice) -> Iterator[tuple[JournalEntry, Usage]]:
             charge = first.get(entry.reverses) if entry.reverses else None
             if charge is not None and period_of(charge.booked_at) == period:
                 yield entry, (charge.project.hex, charge.model)
+
+
+def _keep(lines: dict[int, int], invoice: Invoice, own: dict[str, int]) -> int:
+    """Leave out reversals of earlier months' usage among these lines: their own invoices count
+    them as given back. Returns pico-USD by which the invoice asked less for them.
+    """
+    kept = 0
+    wallet = accounts.wallet(invoice.organization)
+    paid = next((each for each in lines_read(invoice.lines) if each.kind == LineKind.PREPAID), None)
+    for entry in _of_requests(invoice, own):
+        position = own[entry.id.hex]
+        pico = -lines[position]
+        if entry.credit != wallet:
+            kept += pico
+        elif paid is not None:
+            # The same sum is in what the prepaid balance paid less.
+            lines[paid.position] -= pico
+        else:
+            continue
+        lines[position] = 0
+    return kept
+
+
+def _of_requests(invoice: Invoice, own: Iterable[str]) -> Iterator[JournalEntry]:
+    """Those of these entries that reverse requests."""
+    entries = list(JournalEntry.objects.filter(id__in=own, kind=EntryKind.REVERSAL))
+    for at in range(0, len(entries), READ_AT_ONCE):
+        some = entries[at : at + READ_AT_ONCE]
+        charged = Transfer.objects.filter(
+            request__in={entry.reverses for entry in some},
+            organization=invoice.organization,
+            kind__in=POSTING_KINDS,
+        )
+        requests = set(charged.values_list("request", flat=True))
+        yield from (entry for entry in some if entry.reverses in requests)
 
 
 def _take(lines: dict[int, int], invoice: Invoice, given: Counter[Usage]) -> None:

@@ -24,7 +24,8 @@ _ROWS = f"""
     WHERE request >= request_floor(%s) AND booked_at >= %s AND booked_at < %s
     ORDER BY booked_at, request, slot
 """
-_SEALS = "SELECT number, from_at, to_at, rows, amount, previous, digest FROM ledger_seals"
+_SEALS = "SELECT number, from_at, to_at, rows, amount, previous, digest, tags FROM ledger_seals"
+TAG_BYTES = 4
 
 
 def seal_breaches(cursor: CursorWrapper) -> Iterator[str]:
@@ -32,14 +33,17 @@ def seal_breaches(cursor: CursorWrapper) -> Iterator[str]:
     cursor.execute(_SEALS + " ORDER BY number")
     previous, sealed, end, first = sha256(b"").digest(), 0, None, None
     for place, seal in enumerate(cursor.fetchall(), start=1):
-        number, from_at, to_at, rows, amount, chained, digest = seal
+        number, from_at, to_at, rows, amount, chained, digest, tags = seal
         if number != place or bytes(chained) != previous or (end and from_at != end):
             yield f"seal {number} does not continue the chain"
-        found_rows, found_amount, found = _recompute(cursor, from_at, to_at, bytes(chained))
+        lines, found_amount = _lines(cursor, from_at, to_at)
+        found_rows = len(lines)
+        found = sha256(bytes(chained) + "\n".join(lines).encode()).digest()
         if (found_rows, found_amount, found) != (rows, amount, bytes(digest)):
             yield (
                 f"seal {number} ({from_at:%Y-%m-%d %H:%M:%S} to {to_at:%H:%M:%S}) does not match:"
                 f" {found_rows} rows of {rows}, {found_amount} nano-USD of {amount}"
+                f"{_first_difference(lines, tags)}"
             )
         previous, end, sealed = bytes(digest), to_at, sealed + found_rows
         first = first or from_at
@@ -50,16 +54,24 @@ def seal_breaches(cursor: CursorWrapper) -> Iterator[str]:
             yield f"{booked - sealed} rows older than the last seal lie outside every seal"
 
 
-def _recompute(
-    cursor: CursorWrapper, from_at: Any, to_at: Any, previous: bytes
-) -> tuple[int, int, bytes]:
+def _lines(cursor: CursorWrapper, from_at: Any, to_at: Any) -> tuple[list[str], int]:
+    """The lines of a seal as hashes read them, in their order, and what they amount to."""
     cursor.execute(_ROWS, [from_at - timedelta(days=BOOKED_DAYS_MAX), from_at, to_at])
-    lines = []
-    amount = 0
-    for row in cursor.fetchall():
-        lines.append(line_text(row))
-        amount += row[5]
-    return len(lines), amount, sha256(previous + "\n".join(lines).encode()).digest()
+    found = cursor.fetchall()
+    return [line_text(row) for row in found], sum(row[5] for row in found)
+
+
+def _first_difference(lines: list[str], tags: bytes | None) -> str:
+    """Which line is the first that is not as it was sealed; nothing for a seal without tags."""
+    if tags is None:
+        return ""
+    kept = bytes(tags)
+    for place, line in enumerate(lines):
+        at = place * TAG_BYTES
+        if sha256(line.encode()).digest()[:TAG_BYTES] != kept[at : at + TAG_BYTES]:
+            request, slot, *_ = line.split("|")
+            return f"; the first that differs is row {place + 1}: request {request}, slot {slot}"
+    return f"; what is missing follows row {len(lines)}"
 
 
 def line_text(row: tuple[Any, ...]) -> str:

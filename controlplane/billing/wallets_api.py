@@ -15,7 +15,7 @@ from controlplane.billing.decisions import grant_approve, grant_refuse
 from controlplane.billing.grants_json import GrantJson, grant_json
 from controlplane.billing.invoice_models import WALLET_KINDS, GrantKind, WalletGrant
 from controlplane.billing.invoices_api import MoneyView
-from controlplane.billing.wallets import wallet_grant
+from controlplane.billing.wallets import Gift, wallet_grant
 from controlplane.billing.wallets_selectors import (
     grant_get,
     grant_list,
@@ -36,12 +36,16 @@ DECISIONS: dict[str, Callable[..., WalletGrant]] = {
 
 
 class GrantBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Money paid in (`topup`) or given (`credit`), and why; `id` makes a repeat do nothing."""
+    """Money paid in (`topup`) or given (`credit`), and why; `id` makes a repeat do nothing.
+
+    `becomes_prepaid` confirms that the first top-up makes the organization prepaid.
+    """
 
     kind: str
     amount_nano: int
     reason: str
     id: uuid.UUID | None = None
+    becomes_prepaid: bool = False
 
 
 class WalletJson(TypedDict):
@@ -100,7 +104,7 @@ class Grants(MoneyView):
         body=GrantBody,
         answer=GrantJson,
         status=CREATED,
-        example={"kind": "topup", "amount_nano": 50_000_000_000, "reason": "bank transfer 17"},
+        example={"kind": "topup", "amount_nano": 50_000_000_000, "reason": "transfer 17"},
     )
     def post(self, request: Request, organization_id: uuid.UUID) -> Response:
         """Booked at once, or `pending` where it takes a second person."""
@@ -111,10 +115,11 @@ class Grants(MoneyView):
         made = wallet_grant(
             actor=self.actor(),
             organization_id=organization_id,
-            kind=GrantKind(wanted.kind),
-            amount_nano=wanted.amount_nano,
-            reason=wanted.reason,
+            gift=Gift(
+                kind=GrantKind(wanted.kind), amount_nano=wanted.amount_nano, reason=wanted.reason
+            ),
             form=wanted.id or uuid7(),
+            becomes_prepaid=wanted.becomes_prepaid,
         )
         return Response(grant_json(made), status=CREATED)
 

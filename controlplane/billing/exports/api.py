@@ -38,7 +38,10 @@ class ExportBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ExportJson(TypedDict):
-    """An export; `amount_usd` is exact, `done_permille` how far it is."""
+    """An export; `amount_usd` is exact, `done_permille` how far it is.
+
+    Lines booked from `through` on are not in the file; `complete` says whether that is its end.
+    """
 
     id: str
     object: str
@@ -49,6 +52,8 @@ class ExportJson(TypedDict):
     start: str
     end: str
     raw: bool
+    through: str | None
+    complete: bool
     state: str
     done_permille: int
     rows_done: int
@@ -139,6 +144,8 @@ def export_json(export: Export) -> ExportJson:
         "start": export.start.date().isoformat(),
         "end": export.end.date().isoformat(),
         "raw": export.raw,
+        "through": export.through.isoformat() if export.through else None,
+        "complete": export.complete,
         "state": export.state,
         "done_permille": export.permille,
         "rows_done": export.rows_done,

@@ -51,13 +51,13 @@ def scope_of(spec: ExportSpec, through: datetime) -> Scope:
 def through_of(spec: ExportSpec) -> datetime:
     """The whole hour up to which every line of the organization is sealed, within the range.
 
-    Up to there nothing can be added, so every reading finds the same. Where nothing was booked
-    since the last seal, that is a moment ago.
+    Up to there nothing can be added, so every reading finds the same. Where nothing of the range
+    was booked since the last seal, that is its end, or a moment ago.
     """
-    recent = datetime.now(UTC) - SEAL_LAG
-    sealed = sealed_through()
-    if sealed is None or _anything_booked(spec, sealed, recent):
-        recent = sealed or spec.start
+    recent = min(spec.end, datetime.now(UTC) - SEAL_LAG)
+    sealed = max(spec.start, sealed_through() or spec.start)
+    if sealed < recent and _anything_booked(spec, sealed, recent):
+        recent = sealed
     hour = recent.replace(minute=0, second=0, microsecond=0)
     return max(spec.start, min(spec.end, hour))
 

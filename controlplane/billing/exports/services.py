@@ -21,6 +21,7 @@ from controlplane.billing.exports.files import remove_export
 from controlplane.billing.exports.spec import ExportSpec
 from controlplane.billing.models_exports import ERROR_CHARS_MAX, Export, ExportState
 from controlplane.core.audit import Actor, audit_record
+from controlplane.core.each import each_alone
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
 from controlplane.tenants.access import require
@@ -139,12 +140,15 @@ def exports_due() -> list[Due]:
 def exports_prune() -> int:
     """Remove files that are too old, and the oldest where all take too much room."""
     query = "SELECT organization, export FROM exports_to_remove(%s, %s, %s)"
-    removed = 0
-    for due in _dues(query, KEEP_FOR, KEEP_BYTES_MAX, REMOVED_PER_RUN_MAX):
-        with organization_scope([due.organization]):
-            gone = Export.objects.filter(id=due.export, state=ExportState.DONE)
-            removed += gone.update(state=ExportState.GONE)
-        remove_export(due.export)
+    due = _dues(query, KEEP_FOR, KEEP_BYTES_MAX, REMOVED_PER_RUN_MAX)
+    return sum(each_alone("exports_prune", due, _prune))
+
+
+def _prune(due: Due) -> int:
+    with organization_scope([due.organization]):
+        gone = Export.objects.filter(id=due.export, state=ExportState.DONE)
+        removed = gone.update(state=ExportState.GONE)
+    remove_export(due.export)
     return removed
 
 

@@ -32,11 +32,11 @@ class ExportSpec:
     grain: ExportGrain
     raw: bool = False
 
-    @property
-    def name(self) -> str:
-        """What the file is called when it is saved."""
+    def file_name(self, through: datetime) -> str:
+        """What the file is called when it is saved; one that ends early names its last hour."""
         last = (self.end - timedelta(days=1)).date()
-        return f"sluice-{self.kind}-{self.start.date()}-to-{last}.csv"
+        ends = f"{last}" if through >= self.end else f"{through:%Y-%m-%dT%HZ}-incomplete"
+        return f"sluice-{self.kind}-{self.start.date()}-to-{ends}.csv"
 
 
 def spec_of(

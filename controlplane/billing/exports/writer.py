@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from datetime import datetime
 
 from controlplane.billing.exports.cells import head_line
 from controlplane.billing.exports.files import (
@@ -55,9 +56,9 @@ def export_write(due: Due) -> bool:
     return False
 
 
-def stream_lines(spec: ExportSpec) -> Iterator[str]:
+def stream_lines(spec: ExportSpec, through: datetime) -> Iterator[str]:
     """The same file without a job: a text for the head, then one for each page."""
-    return lines_of(pages_of(spec, scope_of(spec, through_of(spec))))
+    return lines_of(pages_of(spec, scope_of(spec, through)))
 
 
 def lines_of(pages: Pages) -> Iterator[str]:

@@ -45,6 +45,7 @@ DECLARE
     closes timestamptz;
     floor_id uuid;
     made ledger_seals;
+    line_tags bytea;
 BEGIN
     -- One sealer at a time; the loser of the race finds nothing left to do.
     PERFORM pg_advisory_xact_lock(hashtext('ledger_seal'));
@@ -68,13 +69,20 @@ BEGIN
     made.from_at := coalesce(last.to_at, opens);
     made.to_at := closes;
     made.previous := coalesce(last.digest, sha256(''));
-    SELECT count(*), sum(t.amount),
-           sha256(made.previous || convert_to(string_agg(ledger_line(t), E'\n'
-                                              ORDER BY t.booked_at, t.request, t.slot), 'UTF8'))
-    INTO made.rows, made.amount, made.digest
-    FROM transfers t
-    WHERE t.request >= floor_id AND t.booked_at >= opens AND t.booked_at < closes;
-    INSERT INTO ledger_seals SELECT made.*;
+    -- Beside the digest four bytes of each line's own, by which the first line that differs is found.
+    SELECT count(*), sum(l.amount),
+           sha256(made.previous || convert_to(string_agg(l.line, E'\n' ORDER BY l.place), 'UTF8')),
+           string_agg(substr(sha256(convert_to(l.line, 'UTF8')), 1, 4), '' ORDER BY l.place)
+    INTO made.rows, made.amount, made.digest, line_tags
+    FROM (
+        SELECT t.amount, ledger_line(t) AS line,
+               row_number() OVER (ORDER BY t.booked_at, t.request, t.slot) AS place
+        FROM transfers t
+        WHERE t.request >= floor_id AND t.booked_at >= opens AND t.booked_at < closes
+    ) AS l;
+    INSERT INTO ledger_seals (number, from_at, to_at, rows, amount, previous, digest, tags)
+    VALUES (made.number, made.from_at, made.to_at, made.rows, made.amount, made.previous,
+            made.digest, line_tags);
     -- In the seal's own transaction: a line is in the hours exactly when it is sealed.
     PERFORM ledger_hours_add(floor_id, opens, closes);
     RETURN made.rows;

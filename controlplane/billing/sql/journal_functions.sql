@@ -94,18 +94,24 @@ BEGIN
     END IF;
 END $$;
 
--- A reversed charge makes room again in what it was charged to; a wallet's is moved by its account.
+-- A reversed charge makes room again in what it was charged to, where the period in which it was
+-- booked still runs; a wallet's is moved by its account.
 CREATE OR REPLACE FUNCTION ledger_give_back(made journal_entries) RETURNS void
 LANGUAGE plpgsql SET search_path = public, pg_temp SET plan_cache_mode = force_custom_plan AS $$
 DECLARE
     mine uuid[];
+    v_charged_at timestamptz;
 BEGIN
     SELECT t.budgets INTO mine FROM transfers t WHERE t.request = made.reverses AND t.slot = 0;
+    SELECT min(t.booked_at) INTO v_charged_at FROM transfers t
+    WHERE t.request = made.reverses AND t.kind IN ('settle', 'overage', 'late');
     PERFORM 1 FROM budgets WHERE id = ANY (mine) ORDER BY id FOR UPDATE;
     WITH roomier AS (
         UPDATE budgets b SET lim = b.lim + made.amount,
                              over = greatest(0, b.posted + b.held - b.lim - made.amount)
         WHERE b.id = ANY (mine) AND b.scope <> 'wallet' AND b.lim < 4000000000000000000
+          AND NOT EXISTS (SELECT 1 FROM budget_terms t WHERE t.budget = b.id
+                          AND t.period <> 'none' AND t.began_at > v_charged_at)
         RETURNING b.id
     )
     UPDATE budget_terms SET given = given + made.amount

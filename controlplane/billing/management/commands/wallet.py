@@ -5,10 +5,9 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from controlplane.billing.decisions import grant_approve, grant_refuse
+from controlplane.billing.decisions import grant_refuse
 from controlplane.billing.invoice_models import (
     WALLET_KINDS,
     GrantKind,
@@ -16,7 +15,7 @@ from controlplane.billing.invoice_models import (
     WalletGrant,
 )
 from controlplane.billing.invoice_text import usd_read
-from controlplane.billing.wallets import wallet_grant
+from controlplane.billing.wallets import Gift, wallet_grant
 from controlplane.billing.wallets_selectors import grants_pending, wallet_get
 from controlplane.core.arguments import arguments_named
 from controlplane.core.audit import OPERATOR
@@ -24,11 +23,9 @@ from controlplane.core.models import uuid7
 from controlplane.kernel.money import usd_text
 from controlplane.tenants.selectors import organizations_named
 
-DECISIONS = {"approve": grant_approve, "refuse": grant_refuse}
-
 
 class Command(BaseCommand):
-    """The operator is one person: a large grant of theirs waits for staff, and the other way."""
+    """A large grant of the operator waits for a user of staff, who alone can approve grants."""
 
     help = "Show a wallet, put money or credit into it, decide on what waits for a second person."
 
@@ -42,18 +39,16 @@ class Command(BaseCommand):
         give.add_argument("--kind", choices=[*WALLET_KINDS], default=GrantKind.TOPUP.value)
         give.add_argument("--usd", required=True, metavar="25.00")
         give.add_argument("--reason", required=True)
+        give.add_argument(
+            "--becomes-prepaid", action="store_true", help="confirm an organization's first top-up"
+        )
         commands.add_parser("pending", help="what waits for a second person")
-        for word in DECISIONS:
-            decide = commands.add_parser(word, help=f"{word} a grant that waits")
-            decide.add_argument("grant", metavar="ID", type=uuid.UUID)
+        refuse = commands.add_parser("refuse", help="refuse a grant that waits")
+        refuse.add_argument("grant", metavar="ID", type=uuid.UUID)
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run the subcommand."""
-        command = options["command"]
-        if command in DECISIONS:
-            self._decide(command, options["grant"])
-        else:
-            getattr(self, f"_{command}")(options)
+        getattr(self, f"_{options['command']}")(options)
 
     def _show(self, options: dict[str, Any]) -> None:
         found = wallet_get(actor=OPERATOR, organization_id=_organization(options["organization"]))
@@ -66,14 +61,19 @@ class Command(BaseCommand):
         )
 
     def _give(self, options: dict[str, Any]) -> None:
-        with arguments_named(amount="--usd", reason="--reason"):
+        with arguments_named(
+            amount="--usd", reason="--reason", becomes_prepaid="--becomes-prepaid"
+        ):
             made = wallet_grant(
                 actor=OPERATOR,
                 organization_id=_organization(options["organization"]),
-                kind=GrantKind(options["kind"]),
-                amount_nano=_nano(options["usd"]),
-                reason=options["reason"],
+                gift=Gift(
+                    kind=GrantKind(options["kind"]),
+                    amount_nano=_nano(options["usd"]),
+                    reason=options["reason"],
+                ),
                 form=uuid7(),
+                becomes_prepaid=options["becomes_prepaid"],
             )
         self.stdout.write(_line(made))
 
@@ -81,15 +81,12 @@ class Command(BaseCommand):
         for grant in grants_pending(actor=OPERATOR):
             self.stdout.write(_line(grant))
 
-    def _decide(self, word: str, grant_id: uuid.UUID) -> None:
-        found = [grant for grant in grants_pending(actor=OPERATOR) if grant.id == grant_id]
+    def _refuse(self, options: dict[str, Any]) -> None:
+        found = [grant for grant in grants_pending(actor=OPERATOR) if grant.id == options["grant"]]
         if not found:
             raise CommandError("No such grant waits.")
-        try:
-            with arguments_named():
-                made = DECISIONS[word](actor=OPERATOR, grant=found[0])
-        except PermissionDenied as error:
-            raise CommandError(str(error)) from error
+        with arguments_named():
+            made = grant_refuse(actor=OPERATOR, grant=found[0])
         self.stdout.write(_line(made))
 
 
