@@ -147,7 +147,7 @@ class Exemplar(models.Model):
 
 
 class Usage(models.Model):
-    """Counters of one organization, project, key, model and route.
+    """Counters of one organization, project, key, model, route and pool that served.
 
     `gone` are requests whose client left before the end; they are no `errors`. Of the prompt
     tokens, `available` were cached at the best node, `captured` at the chosen one.
@@ -158,6 +158,7 @@ class Usage(models.Model):
     key = models.UUIDField()
     model = models.TextField()
     route = models.TextField()
+    pool = models.TextField()
     requests = models.BigIntegerField()
     errors = models.BigIntegerField()
     gone = models.BigIntegerField()
@@ -178,7 +179,7 @@ class UsageMinute(Usage):
     """One writer's counts of one minute; sum all writers' to read it."""
 
     pk = models.CompositePrimaryKey(
-        "minute", "organization", "project", "key", "model", "route", "writer"
+        "minute", "organization", "project", "key", "model", "route", "pool", "writer"
     )
     minute = models.DateTimeField()
     writer = models.UUIDField()
@@ -194,7 +195,7 @@ class UsageRollup(Usage):
     """All writers summed, over `step_s` seconds from `at`."""
 
     pk = models.CompositePrimaryKey(
-        "step_s", "at", "organization", "project", "key", "model", "route"
+        "step_s", "at", "organization", "project", "key", "model", "route", "pool"
     )
     step_s = models.IntegerField()
     at = models.DateTimeField()
@@ -204,3 +205,23 @@ class UsageRollup(Usage):
 
         managed = False
         db_table = "usage_rollups"
+
+
+class RollupRetry(models.Model):
+    """A window whose roll-up failed, or lacks one that was mended since, until it is whole.
+
+    With `lost` it never will be: its source is gone, or rows of it cannot be read.
+    """
+
+    pk = models.CompositePrimaryKey("step_s", "at")
+    step_s = models.IntegerField()
+    at = models.DateTimeField()
+    due_at = models.DateTimeField()
+    tries = models.IntegerField()
+    problem = models.TextField()
+    lost = models.BooleanField(default=False)
+
+    class Meta:
+        """Of the whole installation: it holds nothing of tenants."""
+
+        db_table = "rollup_retries"

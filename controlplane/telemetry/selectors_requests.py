@@ -1,6 +1,7 @@
 """Recorded requests as pages read them: a page of a filtered list, its volume, one request.
 
-All reads are cut by request id, which is time, so that only the days asked for are touched.
+All reads are cut by request id, which is time, so that only the days asked for are touched. Rows
+are as their tenant sees them; `nodes` names nodes, too, for those who may view the fleet.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from django.db.models import Count, DateTimeField, DurationField, F, Func, Q, Qu
 from controlplane.kernel.statuses import CLIENT_LEFT, FAILED_FROM
 from controlplane.telemetry.models import RequestRecord
 from controlplane.telemetry.reading import bounded_read
+from controlplane.telemetry.tenant_view import hide_nodes
 
 PAGE_ROWS = 50
 # What one reading of a whole list takes at once, and what all of them together may.
@@ -87,12 +89,13 @@ def request_page(
     with bounded_read([wanted.organization]):
         found = request_rows(wanted).defer("spans", "receipt")
         if after is not None:
-            rows = list(found.filter(request__gt=after).order_by("request")[: PAGE_ROWS + 1])
+            found = found.filter(request__gt=after).order_by("request")
+            rows = _seen(found[: PAGE_ROWS + 1])
             kept = rows[:PAGE_ROWS][::-1]
             return RequestPage(kept, newer=len(rows) > PAGE_ROWS, older=True)
         if before is not None:
             found = found.filter(request__lt=before)
-        rows = list(found.order_by("-request")[: PAGE_ROWS + 1])
+        rows = _seen(found.order_by("-request")[: PAGE_ROWS + 1])
         return RequestPage(rows[:PAGE_ROWS], newer=before is not None, older=len(rows) > PAGE_ROWS)
 
 
@@ -100,11 +103,11 @@ def request_top(wanted: RequestFilter, measure: Ranked) -> RequestPage:
     """The first rows by total time, time to the first token or cost; raises TooMuchToRead."""
     with bounded_read([wanted.organization]):
         rows = request_rows(wanted).filter(**{f"{measure}__gt": 0}).defer("spans", "receipt")
-        found = list(rows.order_by(f"-{measure}", "-request")[:PAGE_ROWS])
+        found = _seen(rows.order_by(f"-{measure}", "-request")[:PAGE_ROWS])
         return RequestPage(found, newer=False, older=False)
 
 
-def request_list(wanted: RequestFilter) -> tuple[list[RequestRecord], bool]:
+def request_list(wanted: RequestFilter, *, nodes: bool = False) -> tuple[list[RequestRecord], bool]:
     """Every row, newest first, and whether there are more than `LIST_ROWS_MAX`, which is the most.
 
     Page by page, each in a short transaction; raises TooMuchToRead.
@@ -115,7 +118,7 @@ def request_list(wanted: RequestFilter) -> tuple[list[RequestRecord], bool]:
             found = request_rows(wanted).defer("spans", "receipt").order_by("-request")
             if rows:
                 found = found.filter(request__lt=rows[-1].request)
-            page = list(found[:LIST_PAGE_ROWS])
+            page = _seen(found[:LIST_PAGE_ROWS], nodes)
         rows += page
         if len(page) < LIST_PAGE_ROWS:
             return rows, False
@@ -159,10 +162,13 @@ def request_volume(wanted: RequestFilter, step_s: int) -> list[Volume]:
         return [Volume(**row) for row in rows.order_by("at")]
 
 
-def request_get(organizations: Iterable[uuid.UUID], request_id: uuid.UUID) -> RequestRecord:
+def request_get(
+    organizations: Iterable[uuid.UUID], request_id: uuid.UUID, *, nodes: bool = False
+) -> RequestRecord:
     """One request of these organizations; raises DoesNotExist for all others."""
     with bounded_read(organizations):
-        return RequestRecord.objects.get(request=request_id)
+        record = RequestRecord.objects.get(request=request_id)
+    return record if nodes else hide_nodes(record)
 
 
 def request_neighbours(
@@ -174,6 +180,10 @@ def request_neighbours(
         newer = ids.filter(request__gt=request_id).order_by("request").first()
         older = ids.filter(request__lt=request_id).order_by("-request").first()
         return newer, older
+
+
+def _seen(rows: QuerySet[RequestRecord], nodes: bool = False) -> list[RequestRecord]:
+    return list(rows) if nodes else [hide_nodes(row) for row in rows]
 
 
 def request_rows(wanted: RequestFilter) -> QuerySet[RequestRecord]:

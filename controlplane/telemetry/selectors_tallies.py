@@ -14,7 +14,7 @@ from controlplane.telemetry.selectors_requests import RequestFilter, request_row
 
 TALLY_MS_MAX = 1_000
 GROUPS_MAX = 5_000
-DIMENSIONS = ("status", "error_code", "finish", "route", "pool", "region", "node", "model")
+DIMENSIONS = ("status", "error_code", "finish", "route", "pool", "region", "model")
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Group:
-    """Requests that are alike in every dimension."""
+    """Requests that are alike in every dimension; `node` is empty where nodes are not told."""
 
     status: int
     error_code: str
@@ -36,19 +36,23 @@ class Group:
     route: str
     pool: str
     region: str
-    node: str
     model: str
     requests: int
     nano: int
+    node: str = ""
 
 
-def request_groups(wanted: RequestFilter) -> list[Group]:
-    """The list in groups; raises TooMuchToRead rather than holding a page up."""
+def request_groups(wanted: RequestFilter, *, nodes: bool = False) -> list[Group]:
+    """The list in groups; raises TooMuchToRead rather than holding a page up.
+
+    By node, too, with `nodes`: for those who may view the fleet.
+    """
+    dimensions = (*DIMENSIONS, "node") if nodes else DIMENSIONS
     with bounded_read([wanted.organization], TALLY_MS_MAX):
         rows = (
             request_rows(wanted)
             .order_by()
-            .values(*DIMENSIONS)
+            .values(*dimensions)
             .annotate(requests=Count("request"), nano=Sum("cost_nano"))
         )
         found = list(rows[: GROUPS_MAX + 1])

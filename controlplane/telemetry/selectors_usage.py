@@ -23,8 +23,26 @@ def usage_by_model(
     found: dict[str, UsageSum] = {}
     with bounded_read(wanted):
         for part in parts_merged(start, end, HOUR_S):
-            for model, usage in _sums(part, {"organization__in": wanted}, "model"):
+            for (model,), usage in _sums(part, {"organization__in": wanted}, "model"):
                 found.setdefault(model, UsageSum()).add(usage)
+    return found
+
+
+def usage_by_pool(
+    organizations: Iterable[uuid.UUID], *, start: datetime, end: datetime
+) -> dict[tuple[uuid.UUID, str], dict[str, UsageSum]]:
+    """Sums of [start, end) by organization and model, in each pool that served; requests that no
+    pool served are left out. Raises TooMuchToRead.
+    """
+    ids = list(organizations)
+    wanted = {"organization__in": ids, "pool__gt": ""}
+    found: dict[tuple[uuid.UUID, str], dict[str, UsageSum]] = {}
+    with bounded_read(ids):
+        for part in parts_merged(start, end, HOUR_S):
+            for group, usage in _sums(part, wanted, "organization", "model", "pool"):
+                organization, model, pool = group
+                pools = found.setdefault((organization, model), {})
+                pools.setdefault(pool, UsageSum()).add(usage)
     return found
 
 
@@ -42,19 +60,20 @@ def cache_by_organization(
     found: dict[str, UsageSum] = {}
     with bounded_read(ids):
         for part in parts_merged(query.start, query.end, query.step_s):
-            for organization, usage in _sums(part, wanted, "organization"):
+            for (organization,), usage in _sums(part, wanted, "organization"):
                 found.setdefault(str(organization), UsageSum()).add(usage)
     return found
 
 
-def _sums(part: Part, wanted: dict[str, Any], column: str) -> Iterator[tuple[Any, UsageSum]]:
+def _sums(
+    part: Part, wanted: dict[str, Any], *columns: str
+) -> Iterator[tuple[tuple[Any, ...], UsageSum]]:
     rows: QuerySet[Any]
     if part.step_s == MINUTE_S:
         rows = UsageMinute.objects.filter(minute__gte=part.start, minute__lt=part.end)
     else:
         rows = UsageRollup.objects.filter(step_s=part.step_s, at__gte=part.start, at__lt=part.end)
-    for value, *figures in (
-        rows.filter(**wanted).order_by().values_list(column).annotate(*map(Sum, FIGURES))
-    ):
+    grouped = rows.filter(**wanted).order_by().values_list(*columns)
+    for row in grouped.annotate(*map(Sum, FIGURES)):
         # PostgreSQL sums bigint to numeric.
-        yield value, UsageSum(*map(int, figures))
+        yield row[: len(columns)], UsageSum(*map(int, row[len(columns) :]))

@@ -1,46 +1,22 @@
-"""Upkeep of telemetry: roll-ups from minutes to days, partitions ahead, retention behind.
-
-Every statement is its own short transaction. Histograms are merged here, bit for bit, in any order.
-"""
+"""Partitions ahead, retention behind; every statement is its own short transaction."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.db import connection
 
 from controlplane.core.bites import drop_in_bites
-from controlplane.kernel.histogram import Histogram
+from controlplane.telemetry.rollups import MINUTE_DAYS, TIERS
 
-EPOCH = datetime.fromtimestamp(0, UTC)
 DAYS_AHEAD = 7
-# Late rows and flushes land in a minute that is over: windows this young are rolled up again.
-REOPEN = timedelta(minutes=15)
-WINDOWS_MAX = 200
 RECORD_DAYS = 30
 EXEMPLAR_DAYS = 14
-MINUTE_DAYS = 3
 PARTITIONS_DROPPED_MAX = 3
 ROWS_DELETED_MAX = 5_000
 # Of so many rows, one after the other, in a run each hour.
 BITES_MAX = 200
-
-
-class Tier(NamedTuple):
-    """One step of the ladder: windows of `step_s` made from windows of `source_s`."""
-
-    source_s: int
-    step_s: int
-    keep_days: int
-
-
-TIERS = (
-    Tier(60, 300, 14),
-    Tier(300, 3_600, 396),
-    Tier(3_600, 21_600, 396),
-    Tier(21_600, 86_400, 1_826),
-)
 
 
 def make_partitions(today: datetime | None = None) -> int:
@@ -51,12 +27,6 @@ def make_partitions(today: datetime | None = None) -> int:
         [day - timedelta(days=1), day + timedelta(days=DAYS_AHEAD)],
     )
     return made
-
-
-def roll_up(now: datetime | None = None) -> int:
-    """Bring every tier up to date, within a bound of windows; returns the windows written."""
-    moment = now or datetime.now(UTC)
-    return sum(_roll_tier(tier, moment) for tier in TIERS)
 
 
 def drop_old_partitions(now: datetime | None = None) -> int:
@@ -86,52 +56,6 @@ def _drop_rows(statement: str, *values: object) -> int:
         return dropped
 
     return drop_in_bites(bite, rows_max=ROWS_DELETED_MAX, bites_max=BITES_MAX)
-
-
-def _roll_tier(tier: Tier, now: datetime) -> int:
-    last = _scalar("SELECT telemetry_rollup_last(%s)", [tier.step_s])
-    # An open window is rolled up too, with what is in it so far, and again at the next run.
-    cursor = EPOCH if last is None else min(last, now - REOPEN)
-    for count in range(WINDOWS_MAX):
-        found = _scalar(
-            "SELECT telemetry_rollup_next(%s, %s)", [tier.source_s, _floor(cursor, tier.step_s)]
-        )
-        if found is None:
-            return count
-        opens = _floor(found, tier.step_s)
-        cursor = opens + timedelta(seconds=tier.step_s)
-        _roll_window(tier, opens, cursor)
-    return WINDOWS_MAX
-
-
-def _roll_window(tier: Tier, opens: datetime, closes: datetime) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT * FROM telemetry_rollup_read(%s, %s, %s)", [tier.source_s, opens, closes]
-        )
-        merged: dict[tuple[Any, ...], Histogram] = {}
-        for *parts, data in cursor.fetchall():
-            key = tuple(parts)
-            if key not in merged:
-                merged[key] = Histogram()
-            merged[key].add_bytes(data)
-        if merged:
-            columns = [list(column) for column in zip(*merged, strict=True)]
-            blobs = [histogram.to_bytes() for histogram in merged.values()]
-            cursor.execute(
-                "SELECT telemetry_rollup_write(%s, %s, %s::uuid[], %s::uuid[], %s::text[],"
-                " %s::text[], %s::text[], %s::text[], %s::text[], %s::smallint[], %s::smallint[],"
-                " %s::bytea[])",
-                [tier.step_s, opens, *columns, blobs],
-            )
-        cursor.execute(
-            "SELECT telemetry_rollup_usage(%s, %s, %s, %s)",
-            [tier.source_s, tier.step_s, opens, closes],
-        )
-
-
-def _floor(moment: datetime, step_s: int) -> datetime:
-    return datetime.fromtimestamp(int(moment.timestamp()) // step_s * step_s, UTC)
 
 
 def _scalar(query: str, values: list[Any]) -> Any:

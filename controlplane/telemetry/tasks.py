@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from controlplane.telemetry import services
+from controlplane.telemetry import rollups, services
 
 
 @shared_task(name="telemetry.roll_up")
 def roll_up() -> int:
     """Windows written."""
-    return services.roll_up()
+    return rollups.roll_up()
 
 
 @shared_task(name="telemetry.make_partitions")

@@ -84,12 +84,18 @@ def _written_to() -> dict[int, datetime]:
     """By step, until when its roll-ups are complete, whoever's they are."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT step, telemetry_rollup_last(step) FROM unnest(%s::integer[]) AS step",
+            "SELECT step, telemetry_rollup_last(step),"
+            " (SELECT min(at) FROM rollup_retries WHERE step_s <= step AND NOT lost)"
+            " FROM unnest(%s::integer[]) AS step",
             [list(COARSEST_FIRST)],
         )
-        found: list[tuple[int, datetime | None]] = cursor.fetchall()
+        found: list[tuple[int, datetime | None, datetime | None]] = cursor.fetchall()
     settled = datetime.now(UTC) - SETTLED_AFTER
     return {
-        step_s: min((last or EPOCH) + timedelta(seconds=step_s), step_floor(settled, step_s))
-        for step_s, last in found
+        step_s: min(
+            (last or EPOCH) + timedelta(seconds=step_s),
+            step_floor(settled, step_s),
+            step_floor(failed or settled, step_s),
+        )
+        for step_s, last, failed in found
     }

@@ -60,23 +60,22 @@ END $$;
 
 CREATE OR REPLACE FUNCTION telemetry_count(
     p_writer uuid, p_minute_s bigint[], p_organization uuid[], p_project uuid[], p_key uuid[],
-    p_model text[], p_route text[], p_figures text[]
+    p_model text[], p_route text[], p_pool text[], p_figures text[]
 ) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
 SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     written integer;
 BEGIN
-    INSERT INTO usage_minutes (minute, writer, organization, project, key, model, route,
+    INSERT INTO usage_minutes (minute, writer, organization, project, key, model, route, pool,
                                requests, errors, gone, uncached, cached, output, nano,
                                available, captured)
     SELECT to_timestamp(u.minute_s), p_writer, u.organization, u.project, u.key, u.model, u.route,
-           n.f[1], n.f[2], n.f[3], n.f[4], n.f[5], n.f[6], n.f[7], n.f[8],
-           n.f[9]
-    FROM unnest(p_minute_s, p_organization, p_project, p_key, p_model, p_route, p_figures)
-             AS u(minute_s, organization, project, key, model, route, figures),
+           u.pool, n.f[1], n.f[2], n.f[3], n.f[4], n.f[5], n.f[6], n.f[7], n.f[8], n.f[9]
+    FROM unnest(p_minute_s, p_organization, p_project, p_key, p_model, p_route, p_pool, p_figures)
+             AS u(minute_s, organization, project, key, model, route, pool, figures),
          LATERAL (SELECT u.figures::bigint[] OFFSET 0) AS n(f)
-    ON CONFLICT (minute, organization, project, key, model, route, writer)
+    ON CONFLICT (minute, organization, project, key, model, route, pool, writer)
         DO UPDATE SET requests = excluded.requests, errors = excluded.errors,
                       gone = excluded.gone, uncached = excluded.uncached,
                       cached = excluded.cached, output = excluded.output, nano = excluded.nano,

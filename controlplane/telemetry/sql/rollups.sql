@@ -60,23 +60,23 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
     written integer;
 BEGIN
-    INSERT INTO usage_rollups AS r (step_s, at, organization, project, key, model, route,
+    INSERT INTO usage_rollups AS r (step_s, at, organization, project, key, model, route, pool,
                                     requests, errors, gone, uncached, cached, output, nano,
                                     available, captured)
-    SELECT step, opens, u.organization, u.project, u.key, u.model, u.route, sum(u.requests),
-           sum(u.errors), sum(u.gone), sum(u.uncached), sum(u.cached), sum(u.output), sum(u.nano),
+    SELECT step, opens, u.organization, u.project, u.key, u.model, u.route, u.pool,
+           sum(u.requests), sum(u.errors), sum(u.gone), sum(u.uncached), sum(u.cached), sum(u.output), sum(u.nano),
            sum(u.available), sum(u.captured)
     FROM (
-        SELECT organization, project, key, model, route, requests, errors, gone, uncached,
+        SELECT organization, project, key, model, route, pool, requests, errors, gone, uncached,
                cached, output, nano, available, captured
         FROM usage_minutes WHERE source_s = 60 AND minute >= opens AND minute < closes
         UNION ALL
-        SELECT organization, project, key, model, route, requests, errors, gone, uncached,
+        SELECT organization, project, key, model, route, pool, requests, errors, gone, uncached,
                cached, output, nano, available, captured
         FROM usage_rollups WHERE step_s = source_s AND at >= opens AND at < closes
     ) AS u
-    GROUP BY u.organization, u.project, u.key, u.model, u.route
-    ON CONFLICT (step_s, at, organization, project, key, model, route)
+    GROUP BY u.organization, u.project, u.key, u.model, u.route, u.pool
+    ON CONFLICT (step_s, at, organization, project, key, model, route, pool)
         DO UPDATE SET requests = excluded.requests, errors = excluded.errors,
                       gone = excluded.gone, uncached = excluded.uncached,
                       cached = excluded.cached, output = excluded.output, nano = excluded.nano,
