@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TypedDict
 
 import msgspec
-from django.core.exceptions import ValidationError
+from django.core.exceptions import PermissionDenied, ValidationError
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.exceptions import APIException
 from rest_framework.request import Request
@@ -24,7 +24,7 @@ from controlplane.insights.stage_map import MapRow, stage_map_read
 from controlplane.insights.worksheet import Worksheet, fill_in
 from controlplane.kernel.capacity import Sheet, Use
 from controlplane.telemetry.reading import TooMuchToRead
-from controlplane.tenants.access import require
+from controlplane.tenants.access import require, sees_shared_figures
 
 DAYS = OpenApiParameter("days", int, description=f"1 to {DAYS_MAX}; {DAYS_DEFAULT} if left out.")
 WHAT_IF = [
@@ -133,9 +133,11 @@ class StageMapView(ApiView):
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """Percentiles of stages and layers beside public budgets.
 
-        They are the installation's: all its members see the same.
+        They are the installation's: all who may see them see the same.
         """
         require(self.actor(), Action.ORGANIZATION_VIEW, organization_id)
+        if not sees_shared_figures(self.actor()):
+            raise PermissionDenied("Figures of the whole installation are for its staff.")
         start, end = days_of(request)
         try:
             rows = stage_map_read(start=start, end=end)

@@ -31,8 +31,12 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Answered:
-    """One chat completion. Without a stream the first token is seen when the last is."""
+    """One chat completion. Without a stream the first token is seen when the last is.
 
+    `model` is the one that served, whichever was asked for.
+    """
+
+    model: str
     latency_us: int
     ttft_us: int
     prompt_tokens: int
@@ -79,6 +83,7 @@ class Client:
         ended = monotonic_ns()
         usage = whole["usage"]
         return Answered(
+            model=answer.headers.get("x-sluice-model", whole["model"]),
             latency_us=(ended - began) // NS_PER_US,
             ttft_us=((first or ended) - began) // NS_PER_US,
             prompt_tokens=usage["prompt_tokens"],
@@ -106,11 +111,16 @@ def _streamed(answer: HTTPResponse) -> tuple[int, dict[str, Any]]:
         event = json.loads(data)
         if event.get("usage"):
             last = event
-        elif not first and any(c.get("delta", {}).get("content") for c in event.get("choices", [])):
+        elif not first and any(map(_tells, event.get("choices", []))):
             first = monotonic_ns()
     if last is None or not ended:
         raise ValueError("the stream ended before its end")
     return first, last
+
+
+def _tells(choice: dict[str, Any]) -> bool:
+    delta = choice.get("delta", {})
+    return bool(delta.get("content") or delta.get("reasoning_content"))
 
 
 def _told(answer: HTTPResponse) -> str:

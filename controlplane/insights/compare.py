@@ -107,7 +107,8 @@ MANNERS = (
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What one way took; times in microseconds. `nodes` is how many its pool had ready.
+    """What one way took; times in microseconds. `model` was asked for, `served` are those that
+    answered, empty for runs that did not note them.
 
     `under_way` is how many requests were on their way on the average, None of runs that did not
     count it; `card_nano` the time of the cards that it kept, None where their price is not known.
@@ -131,6 +132,13 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     card_nano: int | None
     told: tuple[str, ...] = ()
     under_way: float | None = None
+    served: tuple[str, ...] = ()
+
+    @property
+    def models(self) -> str:
+        """The models that answered, and the one asked for where that is another."""
+        served = ", ".join(self.served) or self.model
+        return served if served == self.model else f"{served} (asked for {self.model})"
 
     @property
     def tokens_each(self) -> float:
@@ -171,7 +179,7 @@ def compare(
     found = []
     for manner in MANNERS:
         model = setup.small if manner.small else setup.large
-        outcome = _ask_all(setup, manner, model, connect, cards.get(model))
+        outcome = _ask_all(setup, manner, model, connect, cards)
         done(outcome)
         found.append(outcome)
     return found
@@ -205,7 +213,11 @@ def _words() -> Iterator[str]:
 
 
 def _ask_all(
-    setup: Setup, manner: Manner, model: str, connect: Callable[[], Client], cards: Cards | None
+    setup: Setup,
+    manner: Manner,
+    model: str,
+    connect: Callable[[], Client],
+    cards: Mapping[str, Cards | None],
 ) -> Outcome:
     numbers = iter(range(1, setup.requests + 1))
     lock = threading.Lock()
@@ -250,9 +262,11 @@ def _outcome(
     model: str,
     answers: list[Answered],
     failures: list[str],
-    took: tuple[float, Cards | None],
+    took: tuple[float, Mapping[str, Cards | None]],
 ) -> Outcome:
-    seconds, cards = took
+    seconds, known = took
+    served = sorted({one.model for one in answers})
+    cards = known.get(served[0]) if len(served) == 1 else None
     latencies = sorted(one.latency_us for one in answers)
     firsts = sorted(one.ttft_us for one in answers)
     card_nano = None
@@ -277,6 +291,7 @@ def _outcome(
         charged_nano=sum(one.cost_nano for one in answers),
         card_nano=card_nano,
         told=tuple(sorted(set(failures))[:TOLD_MAX]),
+        served=tuple(served),
     )
 
 

@@ -99,6 +99,8 @@ class Alerts(ApiView):
 class Channels(ApiView):
     """`GET | POST organizations/<id>/channels`."""
 
+    step_up_methods = frozenset({"POST"})
+
     @operation(answer=shapes.ChannelsJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """Where alerts are told."""

@@ -12,6 +12,7 @@ import ipaddress
 import socket
 import ssl
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from hashlib import sha256
 from threading import Timer
@@ -22,15 +23,21 @@ from django.core.exceptions import ValidationError
 
 from controlplane.slos.checks import is_link
 
-TIMEOUT_S = 10.0
-# For the whole exchange once it is connected: a byte now and then must not hold a worker.
-EXCHANGE_S_MAX = 15.0
+LOOK_UP_S_MAX = 3.0
+# Names that their servers answer slowly hold threads of these alone, some 30 s each: the two
+# senders that one organization may have begin 20 in that time.
+LOOK_UPS_MAX = 32
+CONNECT_S_MAX = 5.0
+# From the connection's begin to the answer's end: a byte now and then must not hold a worker.
+EXCHANGE_S_MAX = 10.0
+DELIVERY_S_MAX = LOOK_UP_S_MAX + EXCHANGE_S_MAX
 ANSWER_BYTES_MAX = 4_096
 WEBHOOK, SLACK = "webhook", "slack"
 SIGNATURE = "Sluice-Signature"
 _PORTS = {"http": 80, "https": 443}
 # Addresses of IPv4 in IPv6: a translator, or an old stack, leads to the one inside.
 _NAT64, _COMPATIBLE = map(ipaddress.IPv6Network, ("64:ff9b::/96", "::/96"))
+_look_ups = ThreadPoolExecutor(LOOK_UPS_MAX, "look-up")
 
 
 class NotDelivered(Exception):
@@ -68,8 +75,8 @@ def post(address: str, body: bytes, headers: dict[str, str]) -> None:
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     bound = Timer(EXCHANGE_S_MAX, connection.cut)
     try:
-        connection.connect()
         bound.start()
+        connection.connect()
         connection.request("POST", path, body, {"Content-Type": "application/json", **headers})
         answer = connection.getresponse()
         answer.read(ANSWER_BYTES_MAX)
@@ -97,10 +104,12 @@ def _connection(parts: SplitResult) -> _Checked:
 
 def _public_address(host: str, port: int) -> str:
     """An address of the host; raises NotDelivered for one inside a network."""
+    looked_up = _look_ups.submit(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = looked_up.result(LOOK_UP_S_MAX)
     # A label that is too long is a UnicodeError.
     except (OSError, ValueError) as error:
+        looked_up.cancel()
         raise NotDelivered(f"{host} is not known: {error}") from error
     address = str(found[0][4][0])
     if not settings.WEBHOOKS_PRIVATE and not _is_public(address):
@@ -126,13 +135,14 @@ class _Checked(http.client.HTTPConnection):
     """Connects to the address that was checked."""
 
     def __init__(self, host: str, port: int, address: str) -> None:
-        super().__init__(host, port, timeout=TIMEOUT_S)
+        super().__init__(host, port, timeout=EXCHANGE_S_MAX)
         self._address = address
         self._wire: socket.socket | None = None
 
     def connect(self) -> None:
         """The name is not looked up again."""
-        self.sock = self._wire = socket.create_connection((self._address, self.port), TIMEOUT_S)
+        address = (self._address, self.port)
+        self.sock = self._wire = socket.create_connection(address, CONNECT_S_MAX)
 
     def cut(self) -> None:
         """End what is under way, from another thread; a connection that is over stays as it is."""
@@ -148,4 +158,8 @@ class _CheckedHttps(_Checked):
         """Connect, and let the other side prove its name."""
         super().connect()
         context = ssl.create_default_context()
-        self.sock = self._wire = context.wrap_socket(self.sock, server_hostname=self.host)
+        self.sock = self._wire = wire = context.wrap_socket(
+            self.sock, server_hostname=self.host, do_handshake_on_connect=False
+        )
+        # Where it can be cut: a handshake may drip as well as an answer.
+        wire.do_handshake()

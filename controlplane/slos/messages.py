@@ -6,21 +6,23 @@ One message per alert, event and channel or owner, which constraints see to.
 from __future__ import annotations
 
 import uuid
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 import structlog
-from django.db import connection
+from django.db import connection, connections
 from django.utils import timezone
 
 from controlplane.core.mail import mail_send
 from controlplane.core.scope import organization_scope
 from controlplane.core.seal import BrokenSeal
 from controlplane.kernel.burn import ABSENT, MILLION
-from controlplane.kernel.clock import wall_s
+from controlplane.kernel.clock import monotonic_s, wall_s
 from controlplane.slos.addresses import EMAIL, address_digest, address_of
 from controlplane.slos.channels import (
+    DELIVERY_S_MAX,
     SIGNATURE,
     SLACK,
     NotDelivered,
@@ -37,6 +39,10 @@ ATTEMPTS_MAX = 8
 RETRY_FIRST = timedelta(seconds=15)
 # 15 s, 30 s … 16 min: about half an hour in all.
 NEVER = timedelta(days=36_500)
+# One run, with all that it has begun; no other job waits longer for it.
+RUN_S_MAX = 20.0
+# At once, and how many of them for one organization: a receiver that hangs keeps out its own alone.
+SENDERS, SHARE = 4, 2
 DUE_MAX = 20
 # Another worker leaves a message alone for as long as one may take to send.
 CLAIM = timedelta(minutes=2)
@@ -63,11 +69,40 @@ def messages_queue(alert: Alert, event: str, now: datetime) -> None:
 
 
 def messages_send() -> int:
-    """Send what is due, at most a few; returns how many arrived."""
+    """Send what is due, in bounded time; returns how many arrived."""
+    end_s = monotonic_s() + RUN_S_MAX - DELIVERY_S_MAX
+    busy: dict[Future[bool], uuid.UUID] = {}
+    tried: set[uuid.UUID] = set()
+    arrived = 0
+    with ThreadPoolExecutor(SENDERS, "sender") as senders:
+        while monotonic_s() < end_s:
+            for organization, delivery in _due(tried):
+                if len(busy) < SENDERS and list(busy.values()).count(organization) < SHARE:
+                    busy[senders.submit(_send_alone, organization, delivery)] = organization
+                    tried.add(delivery)
+            if not busy:
+                break
+            done, _ = wait(busy, max(0.0, end_s - monotonic_s()), FIRST_COMPLETED)
+            arrived += sum(one.result() for one in done)
+            busy = {one: whose for one, whose in busy.items() if one not in done}
+    return arrived + sum(one.result() for one in busy)
+
+
+def _due(tried: set[uuid.UUID]) -> list[tuple[uuid.UUID, uuid.UUID]]:
+    """Organizations and messages that are due, a few of each organization."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT organization, delivery FROM slo_deliveries_due(%s)", [DUE_MAX])
-        due = cursor.fetchall()
-    return sum(_send(organization, delivery) for organization, delivery in due)
+        cursor.execute(
+            "SELECT organization, delivery FROM slo_deliveries_due(%s, %s)", [DUE_MAX, SHARE]
+        )
+        return [row for row in cursor.fetchall() if row[1] not in tried]
+
+
+def _send_alone(organization: uuid.UUID, delivery_id: uuid.UUID) -> bool:
+    """As `_send`, in a thread, which has connections of its own."""
+    try:
+        return _send(organization, delivery_id)
+    finally:
+        connections.close_all()
 
 
 def _send(organization: uuid.UUID, delivery_id: uuid.UUID) -> bool:

@@ -63,7 +63,8 @@ class Month(NamedTuple):
 class BurnDown:
     """The budget over one period, from whole to what is left, with what happened meanwhile.
 
-    `months` are the last year's and a bit, newest first.
+    It was whole at `opens`, where the period begins, or counting did within it. `months` are the
+    last year's and a bit, newest first.
     """
 
     standing: Standing
@@ -116,6 +117,7 @@ def burn_down(*, actor: Actor, organization: uuid.UUID, objective_id: uuid.UUID)
             for one in ruleset_list(actor=actor)
             if one.published_at is not None and one.published_at >= opens
         ]
+    opens = max(opens, _counted_from(objective, hours))
     return BurnDown(standing, opens, hours, sorted(marks), shown, months)
 
 
@@ -160,6 +162,14 @@ def _months(objective: Objective) -> list[Month]:
     months = days.annotate(month=TruncMonth("at", tzinfo=UTC)).values("month")
     sums = months.annotate(good=Sum("good"), total=Sum("total")).order_by("-month")
     return [Month(one["month"], Count(one["good"], one["total"])) for one in sums[:MONTHS_SHOWN]]
+
+
+def _counted_from(objective: Objective, hours: list[Spent]) -> datetime:
+    """When counting of this version began: before it, nothing was lost in a straight line."""
+    if not hours:
+        return objective.created_at
+    first = hours[0].at - timedelta(hours=1)
+    return objective.created_at if first < objective.created_at < hours[0].at else first
 
 
 def _hours(standing: Standing, opens: datetime) -> list[Spent]:

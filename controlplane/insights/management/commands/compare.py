@@ -80,7 +80,7 @@ class Command(BaseCommand):
         latency, first = way.latency_p50_us / US_PER_MS, way.ttft_p50_us / US_PER_MS
         cost = way.per_thousand_nano
         self.stdout.write(
-            f"{way.label}: {way.requests} answered, {way.failed} failed,"
+            f"{way.label} ({way.models}): {way.requests} answered, {way.failed} failed,"
             f" p50 {latency:,.0f} ms, first token {first:,.0f} ms,"
             f" {way.tokens_each:.0f} tokens each,"
             f" {'–' if cost is None else usd_text(cost)} USD per 1,000 output tokens"
