@@ -24,6 +24,7 @@ from controlplane.blueprint.things import (
     usd_plain,
 )
 from controlplane.catalog.models import Model, Pool, PriceVersion
+from controlplane.catalog.purchases import purchase_now
 from controlplane.catalog.selectors import model_list, pool_list, price_list
 from controlplane.catalog.selectors_prompts import prompt_list, prompt_version_get
 from controlplane.core.audit import Actor
@@ -66,8 +67,12 @@ def organization_of(name: str) -> Organization:
 
 def pool_fields(pool: Pool) -> Fields:
     """A pool without what the local driver runs."""
-    names = ("task", "size_class", "role", "nodes_min", "nodes_max", "warm_schedule")
-    return {name: getattr(pool, name) for name in names}
+    names = (
+        "task", "size_class", "role", "nodes_min", "nodes_max", "warm_schedule", "cards_per_node",
+        "separate_caches",
+    )  # fmt: skip
+    fields = {name: getattr(pool, name) for name in names}
+    return {**fields, "card_hour_usd": usd_from_micro(pool.card_hour_micro)}
 
 
 def model_fields(model: Model) -> Fields:
@@ -80,7 +85,15 @@ def model_fields(model: Model) -> Fields:
     price = _in_force(price_list(model=model), None)
     if price is not None:
         fields["price"] = price
+    fields["purchase"] = _purchase(model)
     return fields
+
+
+def _purchase(model: Model) -> Fields | None:
+    """What its tokens cost to buy; None where they are not bought."""
+    bought = purchase_now(model=model)
+    rates = {name: getattr(bought, f"{name}_pico", 0) for name in PRICED}
+    return {name: usd_from_micro(rates[name]) for name in PRICED} if any(rates.values()) else None
 
 
 def _in_force(versions: list[PriceVersion], project: Project | None) -> Fields | None:
@@ -103,6 +116,7 @@ def _tenant(actor: Actor, organization: Organization) -> dict[Key, Fields]:
     with organization_scope([organization.id]):
         ids = [organization.id, *(project.id for project in projects)]
         limits, budgets = limits_of(ids), budgets_with_terms(ids)
+        prices = {model.name: price_list(model=model) for model in model_list()}
     names = {project.id: project.name for project in projects}
 
     def money_and_limits(one: Organization | Project) -> Fields:
@@ -112,7 +126,6 @@ def _tenant(actor: Actor, organization: Organization) -> dict[Key, Fields]:
         }
 
     found[(ORGANIZATION, organization.name)] = money_and_limits(organization)
-    prices = {model.name: price_list(model=model) for model in model_list()}
     for project in projects:
         paid = {name: _in_force(versions, project) for name, versions in prices.items()}
         found[(PROJECT, organization.name, project.name)] = {

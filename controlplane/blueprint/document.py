@@ -33,6 +33,14 @@ class PriceSpec(Part):
     priority_permille: int = 1_000
 
 
+class PurchaseSpec(Part):
+    """What a hosted server charges for tokens: USD per million."""
+
+    input: Usd
+    cached: Usd
+    output: Usd
+
+
 class PoolSpec(Part):
     """A pool of nodes. What the local driver runs is not part of it: that is the operator's."""
 
@@ -43,10 +51,13 @@ class PoolSpec(Part):
     nodes_min: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
     nodes_max: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
     warm_schedule: list[dict[str, Any]] | UnsetType = UNSET
+    card_hour_usd: Usd | UnsetType = UNSET
+    cards_per_node: int | UnsetType = UNSET
+    separate_caches: bool | UnsetType = UNSET
 
 
 class ModelSpec(Part):
-    """A served model and its price in force."""
+    """A served model and its price in force; null as `purchase`: its tokens are not bought."""
 
     name: Name
     task: Literal["generate", "embed"] | UnsetType = UNSET
@@ -57,6 +68,7 @@ class ModelSpec(Part):
     owner: Name | UnsetType = UNSET
     enabled: bool | UnsetType = UNSET
     price: PriceSpec | UnsetType = UNSET
+    purchase: PurchaseSpec | None | UnsetType = UNSET
 
 
 class LimitsSpec(Part):

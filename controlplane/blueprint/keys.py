@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
 from controlplane.billing.budgets import BudgetDraft, budget_plan
 from controlplane.billing.hours import HourSum, hours
+from controlplane.catalog.selectors import models_unknown
 from controlplane.core.audit import Actor
 from controlplane.quotas.services import LimitSet, key_limits_begin
+from controlplane.routing.selectors import aliases_known
 from controlplane.telemetry.selectors import key_last_used
 from controlplane.telemetry.selectors_keys import KeyTouch, key_last_begun, key_touches
 from controlplane.tenants.key_terms import EVERY_MODEL, KeyTerms
@@ -66,6 +70,7 @@ class KeyReport:
 
 def key_make(*, actor: Actor, project: Project, order: KeyOrder) -> CreatedKey:
     """A key with its limits and its budget, or none of it; a budget takes the right to set one."""
+    _check_models(order.terms.models)
     with transaction.atomic():
         made = apikey_create(
             actor=actor,
@@ -79,6 +84,13 @@ def key_make(*, actor: Actor, project: Project, order: KeyOrder) -> CreatedKey:
         if order.budget is not None:
             budget_plan(actor=actor, subject=made.key, draft=order.budget)
     return made
+
+
+def _check_models(names: Iterable[str] | None) -> None:
+    """Raises ValidationError (`models`) for a name of neither a model nor an alias of rules."""
+    unknown = models_unknown(names or ())
+    if unknown and (left := set(unknown) - aliases_known()):
+        raise ValidationError({"models": f"There is no model {min(left)!r}."})
 
 
 def key_report(*, key: ApiKey) -> KeyReport:

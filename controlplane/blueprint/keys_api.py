@@ -23,7 +23,7 @@ from controlplane.tenants.access import require
 from controlplane.tenants.key_terms import KeyTerms
 from controlplane.tenants.keys import (
     KEY_LIFETIME_DAYS_DEFAULT,
-    OVERLAP_DAYS_DEFAULT,
+    OVERLAP_S_DEFAULT,
     CreatedKey,
     apikey_revoke,
     apikey_rotate,
@@ -55,9 +55,9 @@ class KeyBody(LimitsBody, kw_only=True):
 
 
 class RotateBody(msgspec.Struct, forbid_unknown_fields=True):
-    """For how many days the old key works on, 0 to 7."""
+    """For how many seconds the old key works on: 0 to 604,800, which is a week."""
 
-    overlap_days: int = OVERLAP_DAYS_DEFAULT
+    overlap_s: int = OVERLAP_S_DEFAULT
 
 
 class RevokeBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -170,8 +170,8 @@ class KeyRotation(KeyView):
     ) -> Response:
         """A key on the same terms, limits and budget; the old one ends after the overlap."""
         key = self.found(organization_id, inference_key)
-        days = self.body(RotateBody).overlap_days
-        return _shown(apikey_rotate(actor=self.actor(), key=key, overlap_days=days))
+        overlap_s = self.body(RotateBody).overlap_s
+        return _shown(apikey_rotate(actor=self.actor(), key=key, overlap_s=overlap_s))
 
 
 class KeyRevocation(KeyView):

@@ -5,7 +5,7 @@ from django.urls import path
 from controlplane.blueprint import keys_api as api
 from controlplane.blueprint import limits_api
 
-_KEY = "keys/<uuid:inference_key>"
+_KEY = "keys/<hexid:inference_key>"
 
 urlpatterns = [
     path("keys", api.Keys.as_view()),
@@ -16,5 +16,5 @@ urlpatterns = [
     path(f"{_KEY}/limits", limits_api.KeyLimits.as_view()),
     path(f"{_KEY}/effective", limits_api.EffectiveLimits.as_view()),
     path("limits", limits_api.AllLimits.as_view()),
-    path("projects/<uuid:project_id>/limits", limits_api.ProjectLimits.as_view()),
+    path("projects/<hexid:project_id>/limits", limits_api.ProjectLimits.as_view()),
 ]

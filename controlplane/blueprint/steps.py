@@ -22,9 +22,10 @@ from controlplane.blueprint.things import (
 )
 from controlplane.catalog.changes import model_change
 from controlplane.catalog.models import Model
-from controlplane.catalog.pools import PoolDraft, pool_set
+from controlplane.catalog.pools import pool_draft, pool_set
 from controlplane.catalog.prompts import prompt_create, prompt_draft_create, prompt_publish
-from controlplane.catalog.selectors import model_find, pool_find
+from controlplane.catalog.purchases import PurchaseDraft, purchase_set
+from controlplane.catalog.selectors import model_find
 from controlplane.catalog.selectors_prompts import prompt_get
 from controlplane.catalog.services import (
     ModelDraft,
@@ -61,16 +62,16 @@ class Step(NamedTuple):
 
 
 def _pool(step: Step) -> None:
-    name = step.key[-1]
-    had = pool_find(name=name)
-    command = had.start_command if had else ""
-    draft = PoolDraft(name=name, start_command=command, **step.after)
-    pool_set(actor=step.actor, draft=draft)
+    values = dict(step.after)
+    if "card_hour_usd" in values:
+        values["card_hour_micro"] = micro_from_usd(values.pop("card_hour_usd"))
+    pool_set(actor=step.actor, draft=pool_draft(step.key[-1], values))
 
 
 def _model(step: Step) -> None:
     fields = dict(step.after)
     price, enabled = fields.pop("price", None), fields.pop("enabled", True)
+    purchase = fields.pop("purchase", None)
     for name in _MODEL_NEEDS:
         if name not in fields:
             raise ValidationError({name: "A new model needs it."})
@@ -85,10 +86,17 @@ def _model(step: Step) -> None:
         model_enable(actor=step.actor, model=model, enabled=enabled)
     if price is not None and step.changed("price"):
         price_publish(actor=step.actor, model=model, draft=_price(price))
+    if step.changed("purchase"):
+        bought = PurchaseDraft(**_pico(purchase or dict.fromkeys(PRICED, "0")))
+        purchase_set(actor=step.actor, model=model, draft=bought)
+
+
+def _pico(fields: Fields) -> dict[str, int]:
+    return {f"{name}_pico": micro_from_usd(fields[name]) for name in PRICED}
 
 
 def _price(fields: Fields) -> PriceDraft:
-    pico = {f"{name}_pico": micro_from_usd(fields[name]) for name in PRICED}
+    pico = _pico(fields)
     rest = {name: value for name, value in fields.items() if name not in PRICED}
     return PriceDraft(**pico, **rest)
 

@@ -113,11 +113,26 @@ def _named(things: Mapping[Key, Fields], of: Key) -> list[Fields]:
 
 
 def _price(value: Fields, field: str = "price") -> Fields:
+    return _unusual({**value, **_rates(value, field)}, PriceSpec)
+
+
+def _rates(value: Fields, field: str) -> Fields:
+    return {name: _rate(value[name], field) for name in PRICED}
+
+
+def _rate(value: str | int | float, field: str) -> str:
     try:
-        told = {name: usd_from_micro(micro_from_usd(_usd(value[name]))) for name in PRICED}
+        return usd_from_micro(micro_from_usd(_usd(value)))
     except ValueError as error:
         raise ValidationError({field: f"{error}."}) from error
-    return _unusual({**value, **told}, PriceSpec)
+
+
+def _card_hour(value: str | int | float) -> str:
+    return _rate(value, "card_hour_usd")
+
+
+def _purchase(value: Fields | None) -> Fields | None:
+    return None if value is None else _rates(value, "purchase")
 
 
 def _prices(value: Mapping[str, Fields]) -> Fields:
@@ -173,6 +188,6 @@ def _same(value: Any) -> Any:
 
 
 _FORMS: dict[str, Callable[[Any], Any]] = {
-    "price": _price, "prices": _prices, "budget": _budget, "limits": _limits, "body": _body,
-    "rules": _rules,
+    "price": _price, "prices": _prices, "purchase": _purchase, "budget": _budget,
+    "limits": _limits, "body": _body, "rules": _rules, "card_hour_usd": _card_hour,
 }  # fmt: skip

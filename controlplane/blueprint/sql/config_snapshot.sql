@@ -1,75 +1,75 @@
--- The whole configuration that gateways read, as one JSON text in the shape of gateway/snapshot.py.
--- One statement reads everything, so version and content belong together. Run again by a migration
--- whenever it changes; on a fresh database the first of these comes before some of the columns.
+-- The configuration that gateways read: its number each second, and then only what has changed since
+-- the number that they have. Each change leaves a mark with the number it got; rows of which a tenant
+-- can have many (keys, projects, budgets, prompt templates) are read one by one and in pages, all
+-- else part by part. The shapes are those of bridge/snapshot.py. Run again by a migration whenever it
+-- changes; on a fresh database the first of these comes before some of the tables.
 SET LOCAL check_function_bodies = off;
+DROP FUNCTION IF EXISTS config_version_now(), config_snapshot();
+
+-- Which marks a changed row leaves: `key` is one line of keys, `keys` are all of a project or an
+-- organization; a part of the configuration has no subject of its own.
+CREATE OR REPLACE FUNCTION config_marks_of(changed_table text, r jsonb)
+RETURNS TABLE (kind text, subject uuid)
+LANGUAGE plpgsql STABLE SET search_path = public, pg_temp AS $$
+DECLARE
+    nobody CONSTANT uuid := '00000000-0000-0000-0000-000000000000';
+BEGIN
+    CASE changed_table
+    WHEN 'api_keys' THEN RETURN QUERY VALUES ('key', (r ->> 'id')::uuid);
+    WHEN 'projects' THEN RETURN QUERY VALUES ('project', (r ->> 'id')::uuid);
+    WHEN 'prompt_versions' THEN RETURN QUERY VALUES ('prompt', (r ->> 'template_id')::uuid);
+    WHEN 'budgets' THEN RETURN QUERY VALUES ('budget', (r ->> 'id')::uuid), (
+        CASE r ->> 'scope' WHEN 'key' THEN 'key' ELSE 'keys' END,
+        (CASE r ->> 'scope' WHEN 'wallet' THEN r ->> 'organization' ELSE r ->> 'id' END)::uuid);
+    WHEN 'rate_limits' THEN RETURN QUERY VALUES (
+        CASE r ->> 'scope' WHEN 'organization' THEN 'organizations' ELSE r ->> 'scope' END,
+        CASE r ->> 'scope' WHEN 'organization' THEN nobody ELSE (r ->> 'subject_id')::uuid END);
+    WHEN 'models', 'price_versions', 'model_digests' THEN RETURN QUERY VALUES ('models', nobody);
+    WHEN 'rule_sets' THEN RETURN QUERY VALUES ('rules', nobody);
+    WHEN 'slo_objectives', 'slo_holds' THEN
+        RETURN QUERY VALUES ('objectives', nobody);
+    WHEN 'users' THEN RETURN QUERY VALUES ('tokens_from', nobody);
+    END CASE;  -- any other table is an error: its changes would reach no gateway
+END $$;
+
+CREATE OR REPLACE FUNCTION config_changed() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = public, pg_temp AS $$
+DECLARE
+    now_version bigint;
+BEGIN
+    -- Once per transaction is enough, however many rows it touched.
+    IF nullif(current_setting('app.config_bumped', true), '') IS DISTINCT FROM
+            pg_current_xact_id()::text THEN
+        UPDATE config_version SET version = version + 1 WHERE id = 1;
+        PERFORM set_config('app.config_bumped', pg_current_xact_id()::text, true);
+        -- Only a nudge: gateways poll as well.
+        PERFORM pg_notify('sluice_config', '');
+    END IF;
+    SELECT version INTO now_version FROM config_version WHERE id = 1;
+    INSERT INTO config_marks AS kept (kind, subject, version)
+    SELECT m.kind, m.subject, now_version
+    FROM config_marks_of(TG_TABLE_NAME, to_jsonb(coalesce(NEW, OLD))) AS m
+    ON CONFLICT (kind, subject) DO UPDATE SET version = EXCLUDED.version
+        WHERE kept.version < EXCLUDED.version;
+    RETURN NULL;
+END $$;
 
 -- Prices come into force by the clock, without any change of a row: counting those that have is
--- what makes the number move then.
-CREATE OR REPLACE FUNCTION config_version_now() RETURNS bigint
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
+-- what makes the number move then. With it comes the clock by which keys expire, in seconds.
+CREATE OR REPLACE FUNCTION config_now(
+    OUT version bigint, OUT mark bigint, OUT now_s double precision
+) LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
     SELECT version + (SELECT count(*) FROM price_versions WHERE effective_from <= now())
-                   + (SELECT count(*) FROM price_versions WHERE effective_until <= now())
+                   + (SELECT count(*) FROM price_versions WHERE effective_until <= now()),
+           version, extract(epoch FROM clock_timestamp())::double precision
     FROM config_version WHERE id = 1
 $$;
 
-CREATE OR REPLACE FUNCTION config_snapshot() RETURNS text
+-- All else, part by part; a part is null where nothing of it has changed since a mark. Prices count as
+-- changed where others are in force than the number that a gateway knows of.
+CREATE OR REPLACE FUNCTION config_parts(p_since bigint, p_prices bigint) RETURNS text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
-WITH limited AS (
-    SELECT id, replace(id::text, '-', '') AS hex FROM budgets
-    -- A limit beyond this is none; its row only keeps what was spent.
-    WHERE lim < 4000000000000000000
-), limit_rows AS (
-    SELECT subject_id, scope, json_build_object(
-        'requests_per_min', requests_per_min,
-        'tokens_per_min', tokens_per_min,
-        'requests_per_day', requests_per_day,
-        'concurrency', concurrency
-    ) AS body
-    FROM rate_limits
-), key_rows AS (
-    SELECT k.key_id, json_build_object(
-        'key_id', k.key_id,
-        'id', replace(k.id::text, '-', ''),
-        'digest', encode(k.digest, 'base64'),
-        'organization', replace(k.organization_id::text, '-', ''),
-        'project', replace(k.project_id::text, '-', ''),
-        'label', k.label,
-        'expires_at_s', extract(epoch FROM k.expires_at),
-        'revoked', k.revoked_at IS NOT NULL,
-        'models', k.allowed_models,
-        'budgets', array_remove(ARRAY[bk.hex, bp.hex, bo.hex, bw.hex], NULL),
-        'limits_id', replace(coalesce(k.limits_of_id, k.id)::text, '-', ''),
-        'limits', coalesce(l.body, '{}'),
-        'endpoints', (
-            SELECT coalesce(json_agg(e), '[]')
-            FROM unnest(coalesce(k.allowed_endpoints, ARRAY['models', 'key'])) e
-            WHERE NOT k.read_only OR e IN ('models', 'key')
-            HAVING k.read_only OR k.allowed_endpoints IS NOT NULL
-        ),
-        'networks', k.networks,
-        'tags', k.tags,
-        'priority', k.priority
-    ) AS body
-    FROM api_keys k
-    LEFT JOIN limited bk ON bk.id = coalesce(k.limits_of_id, k.id)
-    LEFT JOIN limited bp ON bp.id = k.project_id
-    LEFT JOIN limited bo ON bo.id = k.organization_id
-    LEFT JOIN limited bw ON bw.id = ledger_wallet(k.organization_id)
-    LEFT JOIN limit_rows l ON l.subject_id = coalesce(k.limits_of_id, k.id)
-    -- Long after its end a key is simply unknown, so that the snapshot does not grow for ever.
-    WHERE coalesce(k.revoked_at, 'infinity') > now() - interval '30 days'
-      AND coalesce(k.expires_at, 'infinity') > now() - interval '30 days'
-), project_rows AS (
-    SELECT replace(p.id::text, '-', '') AS hex, json_build_object(
-        'id', replace(p.id::text, '-', ''),
-        'organization', replace(p.organization_id::text, '-', ''),
-        'safety', p.safety_mode,
-        'limits', coalesce(l.body, '{}'),
-        'weight', p.weight,
-        'content', p.allow_content_logging
-    ) AS body
-    FROM projects p LEFT JOIN limit_rows l ON l.subject_id = p.id
-), override_rows AS (
+WITH override_rows AS (
     SELECT v.model_id, replace(v.project_id::text, '-', '') AS project, json_build_object(
         'price', json_build_object(
             'version', v.version,
@@ -130,30 +130,6 @@ WITH limited AS (
     LEFT JOIN LATERAL jsonb_array_elements(s.rules) WITH ORDINALITY AS r(rule, place) ON true
     WHERE s.state IN ('published', 'canary')
     GROUP BY s.id
-), prompt_rows AS (
-    SELECT replace(t.organization_id::text, '-', '') || '/' || t.name AS name, json_build_object(
-        'name', t.name,
-        'project', replace(t.project_id::text, '-', ''),
-        'published', v.published,
-        'canary', v.canary,
-        'share_permille', v.share_permille,
-        'versions', v.bodies
-    ) AS body
-    FROM prompt_templates t
-    CROSS JOIN LATERAL (
-        SELECT max(s.version) FILTER (WHERE s.state = 'published') AS published,
-               max(s.version) FILTER (WHERE s.state = 'canary') AS canary,
-               coalesce(max(s.share_permille) FILTER (WHERE s.state = 'canary'), 0)
-                   AS share_permille,
-               json_object_agg(s.version, s.body) AS bodies
-        FROM (
-            SELECT * FROM prompt_versions
-            WHERE template_id = t.id AND (published_at IS NOT NULL OR state = 'canary')
-            -- Those that requests may name; `catalog/prompts.py` bounds their bytes by this number.
-            ORDER BY state = 'canary' DESC, published_at DESC LIMIT 5
-        ) s
-    ) v
-    WHERE v.published IS NOT NULL
 ), objective_rows AS (
     SELECT json_build_object(
         'id', replace(o.id::text, '-', ''),
@@ -173,37 +149,56 @@ WITH limited AS (
     WHERE h.released_at IS NULL AND h.until > now() AND o.shed_priority IS NOT NULL
       AND o.enabled AND o.ended_at IS NULL
     GROUP BY o.shed_priority
+), changed AS MATERIALIZED (
+    SELECT kind FROM config_marks WHERE version > p_since
+    UNION ALL
+    SELECT kind FROM unnest(ARRAY['models', 'rules', 'objectives', 'organizations', 'tokens_from'])
+        AS parts (kind) WHERE p_since = 0
+    UNION ALL
+    SELECT 'models' FROM config_now() n WHERE n.version - n.mark <> p_prices
 )
 SELECT json_build_object(
-    'version', config_version_now(),
-    'keys', (SELECT coalesce(json_object_agg(key_id, body), '{}') FROM key_rows),
-    'organizations', (
-        SELECT coalesce(json_object_agg(replace(subject_id::text, '-', ''), body), '{}')
-        FROM limit_rows WHERE scope = 'organization'
-    ),
-    'projects', (SELECT coalesce(json_object_agg(hex, body), '{}') FROM project_rows),
-    'models', (SELECT coalesce(json_object_agg(name, body), '{}') FROM model_rows),
-    'rules', coalesce((SELECT rules FROM rule_rows WHERE state = 'published'), '[]'),
-    'candidate', (
-        SELECT json_build_object('rules', rules, 'share_permille', share_permille)
-        FROM rule_rows WHERE state = 'canary'
-    ),
-    'budgets', (SELECT coalesce(json_agg(hex), '[]') FROM limited),
-    'tokens_from', (
+    'organizations', CASE WHEN 'organizations' IN (SELECT kind FROM changed) THEN (
+        SELECT coalesce(json_object_agg(
+            replace(subject_id::text, '-', ''), config_limits(subject_id)), '{}')
+        FROM rate_limits WHERE scope = 'organization'
+    ) END,
+    'models', CASE WHEN 'models' IN (SELECT kind FROM changed) THEN (
+        SELECT coalesce(json_object_agg(name, body), '{}') FROM model_rows
+    ) END,
+    'model_names', CASE WHEN 'models' IN (SELECT kind FROM changed) THEN (
+        SELECT coalesce(json_agg(name), '[]') FROM models
+    ) END,
+    'rules', CASE WHEN 'rules' IN (SELECT kind FROM changed) THEN json_build_object(
+        'rules', coalesce((SELECT rules FROM rule_rows WHERE state = 'published'), '[]'),
+        'candidate', (
+            SELECT json_build_object('rules', rules, 'share_permille', share_permille)
+            FROM rule_rows WHERE state = 'canary'
+        )
+    ) END,
+    'tokens_from', CASE WHEN 'tokens_from' IN (SELECT kind FROM changed) THEN (
         SELECT coalesce(json_object_agg(
             replace(id::text, '-', ''), extract(epoch FROM tokens_from)), '{}')
         -- Older tokens than these have ended by themselves.
         FROM users WHERE tokens_from > now() - interval '15 minutes'
-    ),
-    'prompts', (SELECT coalesce(json_object_agg(name, body), '{}') FROM prompt_rows),
-    'objectives', (SELECT coalesce(json_agg(body), '[]') FROM objective_rows),
-    'shed_until', (SELECT coalesce(json_object_agg(priority, until_s), '{}') FROM shed_rows)
+    ) END,
+    'objectives', CASE WHEN 'objectives' IN (SELECT kind FROM changed) THEN json_build_object(
+        'objectives', (SELECT coalesce(json_agg(body), '[]') FROM objective_rows),
+        'shed_until', (SELECT coalesce(json_object_agg(priority, until_s), '{}') FROM shed_rows)
+    ) END
 )::text
 $$;
 
 GRANT CREATE ON SCHEMA public TO sluice_ledger;
-ALTER FUNCTION config_version_now() OWNER TO sluice_ledger;
-ALTER FUNCTION config_snapshot() OWNER TO sluice_ledger;
+ALTER FUNCTION config_now() OWNER TO sluice_ledger;
+ALTER FUNCTION config_parts(bigint, bigint) OWNER TO sluice_ledger;
 REVOKE CREATE ON SCHEMA public FROM sluice_ledger;
-REVOKE ALL ON FUNCTION config_version_now(), config_snapshot() FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION config_version_now(), config_snapshot() TO sluice_gateway;
+REVOKE ALL ON FUNCTION config_changed(), config_marks_of(text, jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION
+    config_now(),
+    config_parts(bigint, bigint)
+    FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION
+    config_now(),
+    config_parts(bigint, bigint)
+    TO sluice_gateway;

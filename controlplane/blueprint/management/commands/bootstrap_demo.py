@@ -7,9 +7,9 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import transaction
 
-from controlplane.blueprint.demo import EMBED_NODE_NAME, NODE_NAME, demo_ensure
+from controlplane.blueprint.demo import ADMIN_EMAIL, EMBED_NODE_NAME, NODE_NAME, demo_ensure
 from controlplane.core.embedded.demo import EMBED_CREDENTIAL, NODE_CREDENTIAL, write_private
-from controlplane.tenants.management.commands.setup_link import SETUP_PATH
+from controlplane.tenants.accounts import SETUP_PATH
 
 
 class Command(BaseCommand):
@@ -45,5 +45,6 @@ class Command(BaseCommand):
             "node_name": NODE_NAME,
             "embed_credential": made.embed_credential,
             "embed_name": EMBED_NODE_NAME,
+            "admin_email": ADMIN_EMAIL,
         }
         self.stdout.write(msgspec.json.encode(answer).decode())

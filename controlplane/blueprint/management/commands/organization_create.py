@@ -4,18 +4,18 @@ from argparse import ArgumentTypeError
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import transaction
+from django.core.management.base import BaseCommand, CommandParser
 
-from controlplane.billing.models import UNLIMITED_NANO, BudgetScope
-from controlplane.billing.services import budget_set
-from controlplane.blueprint.demo import BUDGET_USD, PROJECT_NAME
+from controlplane.billing.models import UNLIMITED_NANO
+from controlplane.blueprint.organizations import (
+    FIRST_BUDGET_NANO,
+    FIRST_PROJECT,
+    organization_open,
+)
 from controlplane.core.arguments import arguments_named
 from controlplane.core.audit import OPERATOR
 from controlplane.kernel.money import NANO_PER_USD
-from controlplane.tenants.accounts import user_create, user_find
-from controlplane.tenants.selectors import organizations_named
-from controlplane.tenants.services import organization_create, project_create
+from controlplane.tenants.accounts import SETUP_PATH
 
 
 class Command(BaseCommand):
@@ -32,27 +32,24 @@ class Command(BaseCommand):
         parser.add_argument(
             "--budget-usd",
             type=_nano,
-            default=BUDGET_USD * NANO_PER_USD,
+            default=FIRST_BUDGET_NANO,
             metavar="N",
-            help=f"what it may spend in all, in USD (default: {BUDGET_USD})",
+            help=f"what it may spend in all, in USD (default: {FIRST_BUDGET_NANO // NANO_PER_USD})",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Make it in one transaction."""
-        email = options["owner"]
-        if organizations_named(name=options["name"].strip()):
-            raise CommandError(f"NAME: there is an organization {options['name']!r}.")
-        with transaction.atomic():
-            with arguments_named(email="--owner"):
-                owner = user_find(email=email) or user_create(actor=OPERATOR, email=email)
-            with arguments_named(name="NAME"):
-                made = organization_create(actor=OPERATOR, name=options["name"], owner=owner)
-            project_create(actor=OPERATOR, organization=made, name=PROJECT_NAME)
-            scope, limit_nano = BudgetScope.ORGANIZATION, options["budget_usd"]
-            budget_set(made.id, made.id, scope=scope, limit_nano=limit_nano)
-        self.stdout.write(f"Made {made.name} with the project {PROJECT_NAME!r}.")
-        if not owner.has_usable_password():
-            self.stdout.write(f"{owner.email} has no password yet: manage.py setup_link.")
+        with arguments_named(name="NAME", owner="--owner"):
+            made = organization_open(
+                actor=OPERATOR,
+                name=options["name"],
+                owner=options["owner"],
+                budget_nano=options["budget_usd"],
+            )
+        name = made.organization.name
+        self.stdout.write(f"Made {name} with the project {FIRST_PROJECT!r}.")
+        if made.token is not None:
+            self.stdout.write(f"{made.owner.email} sets a password at {SETUP_PATH}{made.token}")
 
 
 def _nano(text: str) -> int:
