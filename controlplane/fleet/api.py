@@ -10,13 +10,14 @@ from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.catalog.pools import PoolDraft, pool_set
+from controlplane.catalog.pools import pool_draft, pool_set
 from controlplane.catalog.selectors import pool_find
 from controlplane.core.api import ApiView, failed
 from controlplane.core.api_callers import bearer
 from controlplane.core.api_schema import operation
 from controlplane.core.audit import OPERATOR
 from controlplane.core.scrape import may_scrape
+from controlplane.core.throttles import DoorThrottle
 from controlplane.fleet import bodies
 from controlplane.fleet.bodies import digest_json, node_json, signal_json, token_json
 from controlplane.fleet.digests import digest_decide
@@ -93,6 +94,7 @@ class PoolBody(msgspec.Struct, forbid_unknown_fields=True):
     nodes_max: int | msgspec.UnsetType = msgspec.UNSET
     card_hour_micro: int | msgspec.UnsetType = msgspec.UNSET
     cards_per_node: int | msgspec.UnsetType = msgspec.UNSET
+    separate_caches: bool | msgspec.UnsetType = msgspec.UNSET
     warm_schedule: list[dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -108,6 +110,7 @@ class Pools(ApiView):
                 "pools": [
                     {
                         **signal_json(signal),
+                        "separate_caches": signal.pool.separate_caches,
                         "models": signal.view.models,
                         "nodes": [node_json(node) for node in signal.view.nodes],
                     }
@@ -125,11 +128,8 @@ class OnePool(ApiView):
         """For staff; the local driver's command is not among the values."""
         given = msgspec.structs.asdict(self.body(PoolBody))
         known = pool_find(name=name)
-        before = {field: getattr(known, field) for field in given} if known else {}
         values = {field: value for field, value in given.items() if value is not msgspec.UNSET}
-        command = known.start_command if known else ""
-        draft = PoolDraft(name=name, start_command=command, **{**before, **values})
-        pool = pool_set(actor=self.actor(), draft=draft)
+        pool = pool_set(actor=self.actor(), draft=pool_draft(name, values))
         return Response({"pool": pool.name}, status=200 if known else 201)
 
 
@@ -151,6 +151,8 @@ class Desired(ApiView):
 class NodeAction(ApiView):
     """`POST nodes/<name>/approve | drain | undrain | remove | forgive`."""
 
+    step_up_methods = frozenset({"POST"})
+
     @operation(body=DrainBody, answer=bodies.NodeChanged)
     def post(self, request: Request, name: str, action: str) -> Response:
         """`changed` is false where there was nothing to change."""
@@ -166,6 +168,8 @@ class NodeAction(ApiView):
 
 class NodeModels(ApiView):
     """`PUT nodes/<name>/models`: its allow-list."""
+
+    step_up_methods = frozenset({"PUT"})
 
     @operation(body=ModelsBody, answer=bodies.NodeModelsJson)
     def put(self, request: Request, name: str) -> Response:
@@ -187,6 +191,8 @@ class Digests(ApiView):
 class DigestDecision(ApiView):
     """`POST digests/<id>/approve | refuse`."""
 
+    step_up_methods = frozenset({"POST"})
+
     @operation(answer=bodies.Changed)
     def post(self, request: Request, digest_id: Any, decision: str) -> Response:
         """For staff."""
@@ -197,6 +203,8 @@ class DigestDecision(ApiView):
 
 class Tokens(ApiView):
     """`GET tokens`: those that are open. `POST tokens`: a new one, shown in this one answer."""
+
+    step_up_methods = frozenset({"POST"})
 
     @operation(answer=bodies.TokensJson)
     def get(self, request: Request) -> Response:
@@ -227,6 +235,7 @@ class Enrol(ApiView):
     """`POST enrol`: a node's own credential for a token, once; the token is the authentication."""
 
     authentication_classes = ()
+    address_throttle = DoorThrottle
 
     @operation(body=EnrolBody, answer=bodies.EnrolledJson, status=201)
     def post(self, request: Request) -> Response:

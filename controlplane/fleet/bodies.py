@@ -25,7 +25,11 @@ class SignalJson(TypedDict):
 
 
 class NodeJson(TypedDict):
-    """A node, with what it has told of itself."""
+    """A node, with what it has told of itself.
+
+    `separates_tenants` is false where tenants share its prefix cache: timing tells one of them
+    what another has asked.
+    """
 
     name: str
     state: str
@@ -33,6 +37,7 @@ class NodeJson(TypedDict):
     region: str
     engine: Any
     device: Any
+    separates_tenants: Any
     models: list[Any]
     allowed_models: list[str] | None
     undecided: dict[str, Any]
@@ -46,8 +51,9 @@ class NodeJson(TypedDict):
 
 
 class PoolJson(SignalJson):
-    """A pool with its models and nodes."""
+    """A pool with its models and nodes; `separate_caches` is what it demands of these."""
 
+    separate_caches: bool
     models: list[str]
     nodes: list[NodeJson]
 
@@ -158,6 +164,7 @@ def node_json(view: NodeView) -> NodeJson:
         "region": node.region,
         "engine": node.facts.get("engine"),
         "device": node.facts.get("device"),
+        "separates_tenants": node.facts.get("separates_tenants"),
         "models": node.facts.get("models", []),
         "allowed_models": view.allowed_models,
         "undecided": dict(view.undecided),

@@ -6,6 +6,7 @@ The token travels to whoever starts the node; the credential only to the node it
 from __future__ import annotations
 
 import hmac
+import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -17,8 +18,15 @@ from django.utils import timezone
 
 from controlplane.catalog.pools import pool_known
 from controlplane.core.audit import Actor, audit_record
+from controlplane.core.once import once
 from controlplane.core.permissions import Action
-from controlplane.fleet.models import EnrolmentToken, Node, NodeCredential, Standing
+from controlplane.fleet.models import (
+    ONE_TOKEN_OF_A_FORM,
+    EnrolmentToken,
+    Node,
+    NodeCredential,
+    Standing,
+)
 from controlplane.fleet.services import clean_node_name
 from controlplane.kernel.keyformat import (
     ENROL_PREFIX,
@@ -67,16 +75,17 @@ class TokenDraft:
     models: Iterable[str] | None = None
     approved: bool = False
     life_hours: int = LIFE_HOURS_DEFAULT
+    form: uuid.UUID | None = None
 
 
 def token_create(*, actor: Actor, draft: TokenDraft) -> CreatedToken:
-    """A token for one node."""
+    """A token for one node; raises AlreadyCreated for a form that has made one."""
     require(actor, Action.FLEET_MANAGE)
     pool_known(draft.pool)
     if not 1 <= draft.life_hours <= LIFE_HOURS_MAX:
         raise ValidationError({"life_hours": f"Must be 1 to {LIFE_HOURS_MAX}."})
     made = new_credential(ENROL_PREFIX)
-    with transaction.atomic():
+    with once(ONE_TOKEN_OF_A_FORM), transaction.atomic():
         row = EnrolmentToken.objects.create(
             key_id=made.key_id,
             digest=digest(made.text, settings.KEY_PEPPER),
@@ -86,6 +95,7 @@ def token_create(*, actor: Actor, draft: TokenDraft) -> CreatedToken:
             approved=draft.approved,
             expires_at=timezone.now() + timedelta(hours=draft.life_hours),
             created_by=actor if isinstance(actor, User) else None,
+            form=draft.form,
         )
         audit_record(
             actor,

@@ -7,6 +7,8 @@ from controlplane.catalog.models import POOL_NAME, Pool
 from controlplane.core.models import BaseModel
 from controlplane.tenants.models import DIGEST_BYTES, KEY_ID_CHARS, User
 
+ONE_TOKEN_OF_A_FORM = "one_enrolment_token_of_a_form"
+
 
 class NodeState(models.TextChoices):
     """Where a node is in its life, as gateways report it."""
@@ -102,7 +104,8 @@ class Gateway(models.Model):
 class EnrolmentToken(BaseModel):
     """Lets one node in, once, until it expires; only its HMAC is kept.
 
-    `approved` decides whether that node serves at once or waits for staff.
+    `approved` decides whether that node serves at once or waits for staff; `form` is the id of the
+    form that asked for it.
     """
 
     key_id = models.CharField(max_length=KEY_ID_CHARS, unique=True)
@@ -115,9 +118,13 @@ class EnrolmentToken(BaseModel):
     created_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, blank=True)
     used_at = models.DateTimeField(null=True, blank=True)
     node = models.ForeignKey(Node, on_delete=models.PROTECT, null=True, blank=True)
+    form = models.UUIDField(null=True, blank=True, editable=False)
 
     class Meta:
         db_table = "enrolment_tokens"
+        constraints = [
+            models.UniqueConstraint(fields=["created_by", "form"], name=ONE_TOKEN_OF_A_FORM)
+        ]
 
     def __str__(self) -> str:
         return self.redacted

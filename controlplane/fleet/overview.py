@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -33,6 +33,7 @@ from controlplane.tenants.access import require
 # A gateway tells every two seconds; after this its word counts for nothing.
 FRESH_S = 10.0
 MS_PER_S = 1000
+SHARES_CACHE = "its pool wants tenants' prefix caches kept apart, which it cannot do"
 FRESHNESS_COUNTS = ("rows_waiting", "rows_dropped", "series_dropped")
 
 
@@ -51,6 +52,11 @@ class NodeView:
     state: str
     reason: str
     seen_at: datetime | None
+
+    @property
+    def shares_cache(self) -> bool:
+        """It cannot keep tenants' prefix caches apart."""
+        return self.node.facts.get("separates_tenants") is False
 
     @property
     def ready(self) -> bool:
@@ -96,13 +102,14 @@ class PoolView:
 def fleet_view(*, actor: Actor, now: datetime) -> list[PoolView]:
     """All pools by name; a constant number of queries."""
     require(actor, Action.FLEET_VIEW)
-    served = model_list()
+    served, pools = model_list(), pool_list()
+    separate = {pool.name for pool in pools if pool.separate_caches}
     nodes: dict[str, list[NodeView]] = defaultdict(list)
-    for view in _nodes(now, {model.name for model in served}):
+    for view in _nodes(now, {model.name for model in served}, separate):
         nodes[view.node.pool].append(view)
     waiting, unmet = waiting_by_pool(now)
     views = []
-    for pool in pool_list():
+    for pool in pools:
         models = [model.name for model in served if model.pool == pool.name]
         load = _load(nodes[pool.name], waiting[pool.name], unmet=pool.name in unmet)
         views.append(PoolView(pool, nodes[pool.name], models, load))
@@ -137,6 +144,11 @@ def waiting_of(organization: uuid.UUID, now: datetime) -> tuple[int, float]:
     found = [queue.get("tenants", {}).get(organization.hex, (0, 0)) for queue in _queues(now)]
     oldest_ms = max((oldest_ms for _, oldest_ms in found), default=0)
     return sum(waiting for waiting, _ in found), oldest_ms / MS_PER_S
+
+
+def limits_alone(now: datetime) -> int:
+    """How many live gateways enforce their share of the limits alone, since Redis is away."""
+    return sum(queue.get("limits_shared") is False for queue in _queues(now))
 
 
 @dataclass(frozen=True)
@@ -175,7 +187,7 @@ def _queues(now: datetime) -> list[dict[str, Any]]:
     return list(GatewayQueue.objects.filter(seen_at__gt=fresh).values_list("waiting", flat=True))
 
 
-def _nodes(now: datetime, known_models: set[str]) -> list[NodeView]:
+def _nodes(now: datetime, known_models: set[str], separate: set[str]) -> list[NodeView]:
     rows = list(Node.objects.exclude(standing=Standing.REMOVED).order_by("name")[:NODES_SHOWN_MAX])
     digests = {(row.model, row.digest): DigestState(row.state) for row in ModelDigest.objects.all()}
     allowed = {
@@ -194,18 +206,14 @@ def _nodes(now: datetime, known_models: set[str]) -> list[NodeView]:
         undecided = _undecided(offers, known_models, digests)
         unknown = [each["model"] for each in offers if each["model"] not in known_models]
         state, reason = _state(node, links[node.id], [*undecided, *unknown], now)
-        views.append(
-            NodeView(
-                node,
-                allowed.get(node.id),
-                undecided,
-                unknown,
-                links[node.id],
-                state,
-                reason,
-                seen.get(node.id, node.last_seen_at),
-            )
+        last_seen = seen.get(node.id, node.last_seen_at)
+        view = NodeView(
+            node, allowed.get(node.id), undecided, unknown, links[node.id], state, reason, last_seen
         )
+        staying = view.state in ("leaving", "ready") and node.state != NodeState.DRAINING
+        if staying and view.shares_cache and node.pool in separate:
+            view = replace(view, state="held", reason=SHARES_CACHE)
+        views.append(view)
     return views
 
 

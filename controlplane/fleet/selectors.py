@@ -17,18 +17,11 @@ from controlplane.fleet.models import (
     NodeState,
 )
 from controlplane.tenants.access import require
-from controlplane.tenants.models import User
 
 NODES_SHOWN_MAX = 1_000
 DIGESTS_SHOWN_MAX = 500
 TOKENS_SHOWN_MAX = 100
 STARTS_READ_MAX = 1_000
-
-
-def node_list(*, user: User) -> list[Node]:
-    """Registered nodes by pool and name, for staff."""
-    require(user, Action.FLEET_VIEW)
-    return list(Node.objects.order_by("pool", "name")[:NODES_SHOWN_MAX])
 
 
 def node_get(*, user: Actor, name: str) -> Node:
@@ -37,8 +30,9 @@ def node_get(*, user: Actor, name: str) -> Node:
     return Node.objects.get(name=name)
 
 
-def node_hardware(*, name: str) -> dict[str, str]:
-    """Engine, device and number format of a node as it last said, for whoever it served."""
+def node_hardware(*, user: Actor, name: str) -> dict[str, str]:
+    """Engine, device and number format of a node as it last said, for staff."""
+    require(user, Action.FLEET_VIEW)
     facts = Node.objects.filter(name=name).values_list("facts", flat=True).first() or {}
     return {word: str(facts[word]) for word in ("engine", "device", "dtype") if facts.get(word)}
 
@@ -80,17 +74,6 @@ def cold_starts(*, pool: str) -> list[int]:
     """Milliseconds of the pool's newest starts, newest first."""
     rows = NodeStart.objects.filter(pool=pool).order_by("-created_at")
     return list(rows.values_list("cold_start_ms", flat=True)[:STARTS_READ_MAX])
-
-
-def node_credential_list(*, user: User, node: Node) -> list[NodeCredential]:
-    """A node's credentials, newest first, for staff."""
-    require(user, Action.FLEET_MANAGE)
-    return list(NodeCredential.objects.filter(node=node).order_by("-id"))
-
-
-def node_credential_find(*, key_id: str) -> NodeCredential | None:
-    """The credential of that public id."""
-    return NodeCredential.objects.select_related("node").filter(key_id=key_id).first()
 
 
 def node_credential_active(*, node_name: str) -> list[NodeCredential]:
