@@ -8,23 +8,29 @@ from typing import Protocol
 import msgspec
 
 from controlplane.kernel.price import TokenCounts
-from inference.contract.frames import TokenLogprob, ToolCallDelta, Usage, Vectors
+from inference.contract.frames import Usage
+from inference.contract.parts import TokenLogprob, ToolCallDelta, Vectors
 
 TokenText = Callable[[int], tuple[str, bytes]]
 """Text and bytes of one token id, for logprobs."""
 
 
 class Piece(msgspec.Struct, kw_only=True):
-    """Text and tool calls of one choice that may be shown now; `finish` closes the choice."""
+    """Thoughts, text and tool calls of one choice that may be shown now, in this order.
+
+    `finish` closes the choice.
+    """
 
     choice: int
     text: str
     logprobs: list[TokenLogprob]
     finish: str | None = None
     calls: list[ToolCallDelta] = []
+    reasoning: str = ""
 
     def join(self, later: Piece) -> None:
         """Take in what follows."""
+        self.reasoning += later.reasoning
         self.text += later.text
         self.logprobs += later.logprobs
         self.calls += later.calls

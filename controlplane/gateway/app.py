@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from controlplane.gateway.bounds import within
-from controlplane.gateway.call import Call
+from controlplane.gateway.call import Call, ClientGone
 from controlplane.gateway.cors import cors_headers, preflight_headers
 from controlplane.gateway.openai import chat
 from controlplane.gateway.openai.key import show_key
@@ -31,7 +31,6 @@ from controlplane.gateway.trip import Trip, made
 from controlplane.gateway.world import World
 from controlplane.kernel.spans import STAGES
 
-HEADER_BYTES_MAX = 64 * 1024
 SEND_S_MAX = 30.0
 STOPPING_RETRY_S = 1
 MODELS_PATH = "/v1/models"
@@ -66,6 +65,7 @@ class Gateway:
         call = Call(
             scope["headers"], peer=(scope["client"] or ("",))[0], round_trip=round_trip_of(scope)
         )
+        call.deadline_s = self.world.request_deadline_s
         out = HttpOut(call, send, cors_headers(call, self.world.pages_origins))
         self.serving += 1
         try:
@@ -74,8 +74,8 @@ class Gateway:
             await self._answer(scope, call, receive, out)
         except Refusal as refusal:
             await out.send_refusal(refusal, [])
-        except ConnectionError:
-            log.info("request %s: the client stopped reading", call.request.hex())
+        except (ClientGone, ConnectionError):
+            log.info("request %s: the client has gone, or reads no more", call.request.hex())
         except Exception:  # Process edge: a bug answers 500 and is logged, the process goes on.
             log.exception("request %s failed", call.request.hex())
             await out.send_refusal(internal_error("internal_error", "Something failed here."), [])
@@ -99,7 +99,6 @@ class Gateway:
     async def _answer(
         self, scope: MutableMapping[str, Any], call: Call, receive: Receive, out: HttpOut
     ) -> None:
-        _check_headers(call.headers)
         path, method = scope["path"], scope["method"]
         if method == "OPTIONS":
             await out.send_whole(OK, b"", preflight_headers(call, self.world.pages_origins))
@@ -237,8 +236,11 @@ def _trip_headers(trip: Trip) -> Headers:
     if trip.call.queued is not None:
         headers.append((b"x-sluice-queue-ms", str(trip.call.queued.wait_ms).encode()))
     if trip.placement is not None:
-        headers.append((b"x-sluice-node", trip.placement.link.identity.name.encode()))
         step = made(trip.step)
+        headers.append((b"x-sluice-model", step.model.name.encode()))
+        headers.append((b"x-sluice-pool", step.pool.encode()))
+        if trip.world.node_header:
+            headers.append((b"x-sluice-node", trip.placement.link.identity.name.encode()))
         if step.number > 1:
             headers.append((b"x-sluice-fallback", f"{step.number}:{step.model.name}".encode()))
     headers.append((b"server-timing", _server_timing(trip)))
@@ -260,12 +262,6 @@ def _stopping() -> Refusal:
     # A client that keeps its connection would only meet this gateway again.
     refusal.headers += (("connection", "close"),)
     return refusal
-
-
-def _check_headers(headers: Headers) -> None:
-    if sum(len(name) + len(value) for name, value in headers) > HEADER_BYTES_MAX:
-        message = f"The request headers are larger than {HEADER_BYTES_MAX} bytes."
-        raise Refusal(431, "headers_too_large", message, headers=NO_RETRY)
 
 
 def _check_method(method: str, wanted: str) -> None:

@@ -23,13 +23,15 @@ class ToolUse(msgspec.Struct, frozen=True):
 class Turn(msgspec.Struct, frozen=True):
     """One message of a chat, its parts joined to one text.
 
-    `calls` are the assistant's; `call_id` is the call that a tool's message answers.
+    `calls` are the assistant's, `reasoning` is what it thought before; `call_id` is the call that a
+    tool's message answers.
     """
 
     role: str
     content: str
     calls: tuple[ToolUse, ...] = ()
     call_id: str | None = None
+    reasoning: str | None = None
 
 
 class PromptUse(msgspec.Struct, frozen=True):

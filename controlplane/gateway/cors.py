@@ -10,8 +10,9 @@ from controlplane.gateway.call import Call
 PREFLIGHT_S = b"600"
 ALLOWED = b"authorization, content-type, idempotency-key, server-timing, traceparent, tracestate"
 EXPOSED = (
-    b"x-request-id, server-timing, openai-processing-ms, x-sluice-route, x-sluice-fallback,"
-    b" x-sluice-prompt, x-sluice-queue-ms, x-sluice-idempotent-replay"
+    b"x-request-id, server-timing, openai-processing-ms, x-sluice-route, x-sluice-model,"
+    b" x-sluice-pool, x-sluice-fallback, x-sluice-prompt, x-sluice-queue-ms,"
+    b" x-sluice-idempotent-replay"
 )
 
 

@@ -172,10 +172,13 @@ class Generation:
             await self._finisher.screened()
 
     def usage(self, stream: JobStream) -> Usage:
-        """Tokens that were generated, up to where this gateway ended a choice."""
+        """Tokens that were generated, up to where this gateway ended a choice, and their prompt.
+
+        Before the first token it is as much of the prompt as the node has computed.
+        """
         finisher, whole = self._finisher, self._continuation or Continuation()
         completion = whole.carried + stream.usage.completion_tokens
-        if finisher is None or not completion:
+        if finisher is None:
             return NOTHING
         if finisher.was_cut:
             completion -= whole.carried + stream.completion_tokens - finisher.cut_tokens
@@ -183,7 +186,9 @@ class Generation:
             return self._told(stream.usage)
         prompt_tokens, cached_tokens = whole.prompt_tokens, whole.cached_tokens
         if prompt_tokens is None:
-            prompt_tokens = len(made(self._trip.prompt).tokens)
+            prompt_tokens = stream.usage.prompt_tokens
+            if completion:
+                prompt_tokens = len(made(self._trip.prompt).tokens)
             cached_tokens = stream.usage.cached_tokens
         return Usage(
             prompt_tokens=prompt_tokens,
@@ -233,12 +238,14 @@ class Generation:
         admitted, _, step = self._now()
         prompt_tokens = min(usage.prompt_tokens, prompt_bound(admitted.ask, step.model))
         output_all = step.output_tokens * admitted.ask.sampling.n
+        completion_tokens = min(usage.completion_tokens, output_all)
         return Usage(
             prompt_tokens=prompt_tokens,
             cached_tokens=min(usage.cached_tokens, prompt_tokens),
-            completion_tokens=min(usage.completion_tokens, output_all),
+            completion_tokens=completion_tokens,
             # Whoever generates from text has counted: nobody here can.
             source=usage.source or "engine",
+            reasoning_tokens=min(usage.reasoning_tokens, completion_tokens),
         )
 
     def _collect(self, piece: Piece) -> None:

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 
 from controlplane.gateway.call import Call, ClientGone
+from controlplane.gateway.confirmation import confirmed, stop
 from controlplane.gateway.degraded import overloaded, reason_of, with_steps
 from controlplane.gateway.keeping import KeepingOut, end_claim, keep_answer
 from controlplane.gateway.nodes.retries import pause_s
@@ -118,13 +120,10 @@ async def _admit(trip: Trip, receive: Receive, shape: Shape) -> None:
         note_arrival(call, world.trusted_proxies)
         trip.key = authenticate(call, world.keys)
         check_scopes(call, trip.key, shape.endpoint, world.places)
-        snapshot = world.keys.snapshot()
-        trip.asked = await read_ask(call, receive, shape.parse, key=trip.key, snapshot=snapshot)
+        trip.asked = await read_ask(call, receive, shape.parse, world, key=trip.key)
         trip.begin_step(trip.asked.plan.steps[0])
         await _claim(trip)
-        trip.admitted = await admit(
-            call, trip.asked, world.limiter, world.ledger, count_prompt=trip.task.count
-        )
+        trip.admitted = await admit(call, trip.asked, world, count_prompt=trip.task.count)
         if trip.ticket is not None:
             await hold_claim(call, trip.ticket, world.claims)
         world.retries.deposit()
@@ -229,6 +228,9 @@ async def _infer(trip: Trip) -> None:
             message = "The client read too slowly, so generation was stopped."
             raise internal_error("slow_reader", message) from error
         tried.add(placement.link.identity.id)
+        if not trip.out.started:
+            # What it has computed went to nobody: nobody pays for it.
+            trip.stream = None
     raise overloaded(NoRoom("failed"))
 
 
@@ -268,11 +270,13 @@ async def _work(trip: Trip, placement: Placement) -> None:
     dispatched_us = call.elapsed_us()
     stream = trip.stream = trip.task.dispatch(placement)
     trip.dispatched_to = placement.link
-    call.on_gone = stream.cancel
-    if call.gone:
-        stream.cancel()
     loop = asyncio.get_running_loop()
-    timers = [loop.call_later(call.left_ms() / MS_PER_S, stream.cancel)]
+    timers: list[asyncio.TimerHandle] = []
+    end = partial(stop, stream, timers, placement.link.limits.cancel_confirm_s)
+    call.on_gone = end
+    if call.gone:
+        end()
+    timers.append(loop.call_later(call.left_ms() / MS_PER_S, end))
     rule = made(trip.admitted).plan.rule
     if rule is not None and rule.first_token_s is not None:
         give_up = placement.link.give_up
@@ -333,7 +337,8 @@ async def _settle(trip: Trip) -> None:
         model = made(trip.step).model
         await settle_charge(call, hold, made(trip.charge), world.ledger, model=model)
     except LedgerAway as error:
-        # The lane keeps the settlement and the node its report: either settles it later, once.
+        # The lane settles it later. Where its queue was full, or this process ends before, the
+        # node's report does.
         world.fleet.abandon(call.request)
         raise charge_delayed() from error
     finally:
@@ -346,8 +351,8 @@ async def _resolve(trip: Trip) -> None:
     """Settle or release what is still held, after an answer that was not a whole completion."""
     if trip.admitted is None or trip.resolved:
         return
-    if trip.stream is not None and trip.call.gone:
-        await trip.stream.settled()
+    if trip.stream is not None and (trip.call.gone or trip.cut):
+        await confirmed(trip, trip.stream)
     await trip.task.screened()
     _price(trip)
     try:
@@ -362,8 +367,7 @@ def _leave(trip: Trip) -> None:
         trip.watcher.cancel()
     if trip.stream is not None:
         trip.stream.cancel()
-    if trip.admitted is not None:
-        trip.world.limiter.release(trip.admitted.allowance)
+    trip.release()
     if trip.admitted is not None and not trip.resolved:
         trip.world.spawn(_resolve_cancelled(trip))
         return
@@ -373,7 +377,7 @@ def _leave(trip: Trip) -> None:
 async def _resolve_cancelled(trip: Trip) -> None:
     """The request's task was cancelled, or failed by a bug: nobody else will resolve its hold."""
     if trip.refusal is None:
-        trip.call.gone = True
+        trip.cut, trip.failed_whole = True, not trip.out.started
     await _resolve(trip)
     _record(trip)
 
@@ -382,11 +386,8 @@ def _record(trip: Trip) -> None:
     if trip.key is None:
         return
     if trip.admitted is not None and trip.charge is not None:
-        usage = trip.charge.usage
-        used = usage.prompt_tokens - usage.cached_tokens + usage.completion_tokens
-        unused = trip.admitted.estimated_tokens - used
-        if unused > 0:
-            trip.world.limiter.give_back(trip.key, unused)
+        used = trip.used_tokens(trip.charge.usage)
+        trip.world.limiter.correct(trip.key, used - trip.admitted.estimated_tokens)
     trip.call.round_trip.look()
     miss = find_miss(trip)
     trip.world.recorder.record(make_record(trip, miss))

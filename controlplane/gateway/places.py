@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from controlplane.gateway.call import Call
-from controlplane.kernel.scopes import Network, parse_address
+from controlplane.kernel.scopes import Network, caller_address, caller_within, parse_address
 
-FORWARDED = b"x-forwarded-for"
 # Addresses whose network is remembered; one costs about 3 us to find.
 REMEMBERED_MAX = 4096
 
@@ -16,7 +15,7 @@ REMEMBERED_MAX = 4096
 class Places:
     """Regions of clients; without a header and networks it knows none.
 
-    Headers are believed from `trusted_proxies` only. `header` is its name in lower case.
+    Headers are believed from `trusted_proxies` (networks) only. `header` is its name in lower case.
     """
 
     def __init__(
@@ -24,7 +23,7 @@ class Places:
         *,
         header: str = "",
         networks: Iterable[tuple[Network, str]] = (),
-        trusted_proxies: frozenset[str] = frozenset(),
+        trusted_proxies: tuple[str, ...] = (),
     ) -> None:
         self._header = header.encode("latin-1")
         self._trusted = trusted_proxies
@@ -40,22 +39,14 @@ class Places:
 
     def region_of(self, call: Call) -> str | None:
         """The client's region; None where nothing tells it."""
-        trusted = call.peer in self._trusted
-        if trusted and self._header and (named := call.header(self._header)):
+        named = call.header(self._header) if self._header else None
+        if named and caller_within(self._trusted, call.peer):
             return named.strip()
         return self._of_address(self.address_of(call)) if self._regions else None
 
     def address_of(self, call: Call) -> str:
-        """The client's address: the socket's, or where that is one of our proxies what it says.
-
-        Of a forwarded way the last address counts that is no proxy of ours: those before it may be
-        made up. Some proxies add a header of their own after the client's, so all are read as one.
-        """
-        if call.peer not in self._trusted:
-            return call.peer
-        told = (value.decode("latin-1") for name, value in call.headers if name == FORWARDED)
-        hops = [hop.strip() for hop in ",".join(told).split(",")]
-        return next((hop for hop in reversed(hops) if hop and hop not in self._trusted), call.peer)
+        """The client's address; behind a trusted proxy the one that it forwards."""
+        return caller_address(call.peer, call.headers, self._trusted)
 
     def _find(self, text: str) -> str | None:
         """The longest prefix wins."""

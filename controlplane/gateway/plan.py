@@ -9,19 +9,28 @@ from __future__ import annotations
 import msgspec
 
 from controlplane.gateway.ask import Ask
-from controlplane.gateway.refusal import Refusal, bad_field, model_not_allowed, unknown_model
+from controlplane.gateway.refusal import (
+    Refusal,
+    bad_field,
+    model_not_allowed,
+    rule_not_allowed,
+    unknown_model,
+)
 from controlplane.gateway.snapshot import KeyRecord, ModelRecord, Snapshot
 from controlplane.kernel.rules import (
     DIRECT,
     QUEUE_S_DEFAULT,
     Facts,
     RouteRule,
+    Step,
     Target,
     draw_of,
+    open_targets,
     pick_target,
 )
 from inference.contract.frames import BYTES_PER_TOKEN
 
+NOT_ALLOWED = "model_not_allowed"
 # What a model of each task does, and where that is asked for.
 _DOES = {
     "embed": ("turns text into vectors and generates none", "/v1/embeddings"),
@@ -68,12 +77,14 @@ class Plan(msgspec.Struct, frozen=True):
 def make_plan(request: bytes, ask: Ask, key: KeyRecord, snapshot: Snapshot) -> Plan:
     """Apply the first rule that matches; raises `Refusal`.
 
-    The key's models bound what a client may name, not where rules send it. The first step whose
-    model is in service must fit the request; later ones that do not are left out.
+    The key's models bound what a client may name, and where rules send it unless they widen it.
+    The first step whose model is in service must fit the request; later ones that do not are left
+    out.
     """
     if key.models is not None and ask.model not in key.models:
         raise model_not_allowed(ask.model)
-    rule, draw = _rule(request, ask, key, snapshot)
+    facts = _facts(ask, key)
+    rule, draw = _rule(request, facts, snapshot)
     if rule is None:
         target = Target(model=ask.model)
         only = _planned(1, target, QUEUE_S_DEFAULT, ask, snapshot)
@@ -81,7 +92,11 @@ def make_plan(request: bytes, ask: Ask, key: KeyRecord, snapshot: Snapshot) -> P
     steps: list[PlannedStep] = []
     unfit: list[PassedStep] = []
     for number, step in enumerate(rule.steps, start=1):
-        target = pick_target(step.targets, draw)
+        targets = open_targets(rule, step, facts, snapshot.model_names)
+        if not targets:
+            unfit.append(_not_allowed(number, step))
+            continue
+        target = pick_target(targets, draw)
         try:
             steps.append(_planned(number, target, step.queue_s, ask, snapshot))
         except Refusal as refusal:
@@ -90,18 +105,26 @@ def make_plan(request: bytes, ask: Ask, key: KeyRecord, snapshot: Snapshot) -> P
             reason = refusal.code or refusal.param or ""
             unfit.append(PassedStep(number, target.model, target.pool or "", reason))
     if not steps:
-        raise unknown_model(ask.model)
+        closed = any(each.reason == NOT_ALLOWED for each in unfit)
+        raise rule_not_allowed(ask.model) if closed else unknown_model(ask.model)
     priority = key.priority if rule.priority is None else rule.priority
     priced = tuple(_priced(step, key.project, priority) for step in steps)
     return Plan(rule, priority, priced, tuple(unfit))
 
 
-def _rule(
-    request: bytes, ask: Ask, key: KeyRecord, snapshot: Snapshot
-) -> tuple[RouteRule | None, float]:
+def _not_allowed(number: int, step: Step) -> PassedStep:
+    first = step.targets[0]
+    return PassedStep(number, first.model, first.pool or "", NOT_ALLOWED)
+
+
+def _rule(request: bytes, facts: Facts, snapshot: Snapshot) -> tuple[RouteRule | None, float]:
     if not snapshot.rules and snapshot.candidate is None:
         return None, 0.0
-    facts = Facts(
+    return snapshot.book.rule_for(facts, draw_of(request))
+
+
+def _facts(ask: Ask, key: KeyRecord) -> Facts:
+    return Facts(
         alias=ask.model,
         task=_task(ask),
         organization=key.organization,
@@ -109,8 +132,8 @@ def _rule(
         tags=key.tags,
         prompt_tokens=ask.bytes // BYTES_PER_TOKEN,
         priority=key.priority,
+        models=key.models,
     )
-    return snapshot.book.rule_for(facts, draw_of(request))
 
 
 def _planned(

@@ -134,11 +134,13 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     """What staff and the database say of a node now; a node takes jobs only while it is active.
 
     `lapsed` says why its credential opens nothing any more; `drain_s` is left to a draining node.
+    With `separate_caches` it takes them only if it keeps tenants' prefix caches apart.
     """
 
     standing: Literal["pending", "active", "draining"] = "active"
     drain_s: float = 0.0
     quarantined: bool = False
+    separate_caches: bool = False
     lapsed: str = ""
 
 
@@ -276,8 +278,8 @@ class Limiter(Protocol):
     def roomy(self, key: KeyRecord, tokens: int) -> bool:
         """Whether `take` will wait for an answer and most likely be allowed; no promise."""
 
-    def give_back(self, key: KeyRecord, tokens: int) -> None:
-        """Return tokens that were estimated but not used; never blocks."""
+    def correct(self, key: KeyRecord, tokens: int) -> None:
+        """Add what was used beyond the estimate, or give back (below 0) the rest; never blocks."""
 
 
 class Ledger(Protocol):
@@ -292,8 +294,11 @@ class Ledger(Protocol):
     async def settle(self, settlement: Settlement) -> None:
         """Charge or release exactly once, whoever repeats it; raises `LedgerAway`."""
 
-    async def settle_report(self, report: Report) -> bool:
-        """Settle from a node's report when no live call does; True once that is decided."""
+    async def settle_report(self, report: Report, *, served: bool = False) -> bool:
+        """Settle from a node's report when no live call does; True once that is decided.
+
+        While the request is `served` elsewhere nothing is settled here.
+        """
 
 
 class Claims(Protocol):
@@ -316,10 +321,13 @@ class Claims(Protocol):
 
 
 class Standings(Protocol):
-    """Money as the holder of a key may see it; not on the way of any request."""
+    """Money as the holder of a key may see it; asked by no request that is served."""
 
-    async def of(self, key: str) -> Standing:
-        """What the key of this id may spend and has spent; raises `LedgerAway`."""
+    async def of(self, key: str, *, waits: bool = True) -> Standing:
+        """What the key of this id may spend and has spent; raises `LedgerAway`.
+
+        Who does not wait gets that, too, where another key's question is being answered.
+        """
 
 
 class Recorder(Protocol):

@@ -11,7 +11,7 @@ import msgspec
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
 from controlplane.gateway.misses.explain import Miss, Offered
-from controlplane.gateway.misses.teller import Prompted
+from controlplane.gateway.misses.teller import Prompted, tenant_of
 from controlplane.gateway.plan import PlannedStep
 from controlplane.gateway.ports import LedgerAway, Room, Standing
 from controlplane.gateway.refusal import UNAVAILABLE, Refusal, over_budget
@@ -19,7 +19,7 @@ from controlplane.gateway.routing.sought import Sought
 from controlplane.gateway.s1_admission.admit import Asked, read_ask
 from controlplane.gateway.s1_admission.authenticate import authenticate, check_scopes
 from controlplane.gateway.s1_admission.body import Receive
-from controlplane.gateway.s1_admission.hold import ledger_away, make_hold, prompt_bound
+from controlplane.gateway.s1_admission.hold import bound_nano, ledger_away, prompt_bound
 from controlplane.gateway.s1_admission.limits import estimate_tokens
 from controlplane.gateway.s1_admission.schema import Parse
 from controlplane.gateway.s2_balance.balance import Cluster, balance
@@ -83,9 +83,8 @@ async def preflight(call: Call, receive: Receive, parse: Parse, world: World) ->
     """Look ahead; raises `Refusal` for a body that no request could have, and for a bad key."""
     key = authenticate(call, world.keys)
     check_scopes(call, key, "chat", world.places)
-    snapshot = world.keys.snapshot()
     # Before its turn: a body that comes slowly must not take everybody's.
-    asked = await read_ask(call, receive, parse, key=key, snapshot=snapshot)
+    asked = await read_ask(call, receive, parse, world, key=key)
     with world.preflights.turn(key.id):
         way, refusals = await _way(call, asked, world)
         try:
@@ -98,7 +97,7 @@ async def preflight(call: Call, receive: Receive, parse: Parse, world: World) ->
             standing,
             repeated=world.hygiene.has_come(key.id, asked.ask),
         )
-        return _forecast(call, asked, way, met)
+        return _forecast(asked, way, met)
 
 
 async def _way(call: Call, asked: Asked, world: World) -> tuple[Way | None, tuple[Refusal, ...]]:
@@ -151,7 +150,7 @@ async def _step(call: Call, asked: Asked, step: PlannedStep, world: World) -> Wa
     link, cached = cluster.nodes[place], overlap.cached[place]
     miss = world.misses.foresee(
         Prompted(
-            tenant=prompt.salt + cluster.served.digest.encode(),
+            tenant=tenant_of(prompt.salt, cluster.served.digest, step.model.name),
             tokens=tokens,
             chains=prompt.chains,
             tools=tuple(tool["function"]["name"] for tool in asked.ask.tools),
@@ -159,6 +158,7 @@ async def _step(call: Call, asked: Asked, step: PlannedStep, world: World) -> Wa
             content=False,
         ),
         Offered(
+            caches=link.caches_prefixes,
             block_size=link.hello.block_size,
             prompt=len(tokens),
             delivered=cached,
@@ -171,7 +171,7 @@ async def _step(call: Call, asked: Asked, step: PlannedStep, world: World) -> Wa
     return Way(step, cluster, prompt, cached, miss)
 
 
-def _forecast(call: Call, asked: Asked, way: Way | None, met: Met) -> Forecast:
+def _forecast(asked: Asked, way: Way | None, met: Met) -> Forecast:
     ask, plan = asked.ask, asked.plan
     step = plan.steps[0] if way is None else way.step
     prompt = None if way is None else way.prompt
@@ -180,7 +180,7 @@ def _forecast(call: Call, asked: Asked, way: Way | None, met: Met) -> Forecast:
     output = (step.output_tokens if prompt is None else prompt.output_tokens) * ask.sampling.n
     price = step.model.price
     exact = hold_nano(price, tokens, step.output_tokens * ask.sampling.n)
-    held = make_hold(call, asked.key, ask, plan).amount_nano
+    held = bound_nano(ask, plan)
     left = min((budget.left_nano for budget in met.standing.budgets), default=None)
     if left is not None and held > left:
         # As stage 1 does: the bound first, then what was counted.

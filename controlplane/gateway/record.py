@@ -6,7 +6,7 @@ import msgspec
 
 from controlplane.gateway.degraded import reason_of
 from controlplane.gateway.misses.explain import Miss, Offered
-from controlplane.gateway.misses.teller import Prompted
+from controlplane.gateway.misses.teller import Prompted, tenant_of
 from controlplane.gateway.plan import PassedStep, Plan, PlannedStep
 from controlplane.gateway.ports import RequestRecord
 from controlplane.gateway.refusal import Refusal
@@ -14,6 +14,7 @@ from controlplane.gateway.s4_route.node import Placement
 from controlplane.gateway.trip import NOTHING, Trip, made
 from controlplane.kernel.clock import MICROSECOND_NS
 from controlplane.kernel.rules import DIRECT
+from controlplane.kernel.scopes import caller_within
 from controlplane.kernel.servertiming import read_server_timing
 from controlplane.kernel.statuses import CLIENT_LEFT
 from inference.contract.frames import Usage
@@ -71,7 +72,7 @@ def make_record(trip: Trip, miss: Miss | None) -> RequestRecord:
 
 def _is_proxied(trip: Trip) -> bool:
     """Whether the connection is that of a proxy that the operator named."""
-    return trip.call.peer in trip.world.trusted_proxies
+    return caller_within(trip.world.trusted_proxies, trip.call.peer)
 
 
 def _reuse(placement: Placement | None) -> tuple[int, int]:
@@ -86,6 +87,8 @@ def _receipt(trip: Trip, usage: Usage, miss: Miss | None) -> bytes:
     told: dict[str, object] = {}
     if source := USAGE_WORDS.get(usage.source):
         told["usage"] = source
+    if usage.reasoning_tokens:
+        told["reasoning_tokens"] = usage.reasoning_tokens
     if trip.plan is not None and trip.plan.rule is not None:
         asked = made(trip.asked).ask.model
         told |= {"rule": trip.plan.label, "asked": asked, "steps": _steps(trip, trip.plan)}
@@ -137,7 +140,7 @@ def find_miss(trip: Trip) -> Miss | None:
         return None
     return trip.world.misses.tell(
         Prompted(
-            tenant=prompt.salt + cluster.served.digest.encode(),
+            tenant=tenant_of(prompt.salt, cluster.served.digest, made(trip.step).model.name),
             tokens=prompt.tokens,
             chains=prompt.chains,
             tools=tuple(tool["function"]["name"] for tool in admitted.ask.tools),
@@ -145,6 +148,7 @@ def find_miss(trip: Trip) -> Miss | None:
             content=admitted.snapshot.projects[admitted.key.project].content,
         ),
         Offered(
+            caches=placement.link.caches_prefixes,
             block_size=placement.link.hello.block_size,
             prompt=len(prompt.tokens),
             delivered=usage.cached_tokens,
@@ -172,4 +176,4 @@ def _passed(trip: Trip, step: PlannedStep) -> bool:
 def _status(trip: Trip) -> int:
     if trip.refusal is not None:
         return trip.refusal.status
-    return CLIENT_LEFT if trip.call.gone and not trip.ended else OK
+    return CLIENT_LEFT if (trip.call.gone or trip.cut) and not trip.ended else OK

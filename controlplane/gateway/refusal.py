@@ -12,6 +12,7 @@ from controlplane.kernel.limits import ReachedLimit
 
 NO_RETRY = (("x-should-retry", "false"),)
 NODE_RETRY_S = 5
+BAD_REQUEST = 400
 UNAVAILABLE = 503
 DENIED = "permission_error"
 
@@ -55,7 +56,7 @@ class Refusal(Exception):
 
 def bad_field(param: str | None, message: str, code: str | None = None) -> Refusal:
     """400: one field is wrong."""
-    return Refusal(400, code, message, param=param, headers=NO_RETRY)
+    return Refusal(BAD_REQUEST, code, message, param=param, headers=NO_RETRY)
 
 
 def bad_key(message: str, code: str = "invalid_api_key") -> Refusal:
@@ -72,6 +73,12 @@ def unknown_model(name: str) -> Refusal:
 def model_not_allowed(name: str) -> Refusal:
     """403: the key is for other models, whether there is one of this name or not."""
     message = f"This key may not use the model '{name}'. GET /v1/models lists those it may."
+    return Refusal(403, "model_not_allowed", message, kind=DENIED, param="model", headers=NO_RETRY)
+
+
+def rule_not_allowed(name: str) -> Refusal:
+    """403: a rule sends the name to models that the key is not for, and does not widen it."""
+    message = f"A routing rule sends '{name}' to models that this key may not use."
     return Refusal(403, "model_not_allowed", message, kind=DENIED, param="model", headers=NO_RETRY)
 
 
@@ -98,6 +105,13 @@ def unavailable(code: str, message: str, *, retry_after_s: int) -> Refusal:
     headers = (("retry-after", str(retry_after_s)),)
     kind = "service_unavailable_error"
     return Refusal(UNAVAILABLE, code, message, kind=kind, headers=headers)
+
+
+def over_share(what: str, *, retry_after_s: int) -> Refusal:
+    """429: as many as one organization may have under way beside others."""
+    message = f"Your organization has too many {what} under way. Try again in {retry_after_s} s."
+    headers = (("retry-after", str(retry_after_s)),)
+    return Refusal(429, "rate_limit_exceeded", message, kind="requests", headers=headers)
 
 
 def no_node(model: str) -> Refusal:

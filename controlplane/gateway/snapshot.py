@@ -1,4 +1,4 @@
-"""The configuration that the hot path reads: immutable, replaced whole when its version changes."""
+"""The configuration that the hot path reads: immutable, replaced when its version changes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 NO_LIMITS = Limits()
 
 
-class KeyRecord(msgspec.Struct, frozen=True, kw_only=True):
+class KeyRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One API key. `digest` is its HMAC; `budgets` are the limited scopes it spends from, as hex.
 
     Ids are 32 hex characters; `limits_id` names its counters, which a rotated key shares with the
@@ -123,6 +123,7 @@ class PromptRecord(msgspec.Struct, frozen=True, kw_only=True):
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Everything at one version. `budgets` are the ids of all that has one.
 
+    `models` are those in service, `model_names` the names of all that there are.
     `prompts` are found by organization and name: `<id>/<name>`. Of `organizations` only those are
     here that have limits of their own. `tokens_from` tells of users whose earlier Playground tokens
     are void, and `shed_until` until when an objective keeps which priorities out, both in seconds
@@ -133,6 +134,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     keys: dict[str, KeyRecord]
     projects: dict[str, ProjectRecord]
     models: dict[str, ModelRecord]
+    model_names: frozenset[str] = frozenset()
     rules: tuple[RouteRule, ...]
     candidate: Candidate | None = None
     budgets: frozenset[str] = frozenset()

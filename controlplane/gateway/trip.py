@@ -21,7 +21,7 @@ from controlplane.gateway.s3_tokenize.tokenize import Prompt
 from controlplane.gateway.s4_route.node import Placement
 from controlplane.gateway.snapshot import KeyRecord, ModelRecord
 from controlplane.gateway.world import World
-from inference.contract.frames import Output, Usage
+from inference.contract.frames import BYTES_PER_TOKEN, Output, Usage
 
 NOTHING = Usage(prompt_tokens=0, cached_tokens=0, completion_tokens=0)
 Made = TypeVar("Made")
@@ -105,7 +105,8 @@ class Trip:
 
     `step` is the plan's step under way, `passed` are those that could not serve. `dispatched_to` is
     the last node that had the job, in whichever step: its report is to be acknowledged. `ticket`
-    is its claim on an `Idempotency-Key`, until `claim_told` what became of it.
+    is its claim on an `Idempotency-Key`, until `claim_told` what became of it. `cut`: its own task
+    was cancelled, as when the gateway ends.
     """
 
     def __init__(
@@ -132,6 +133,8 @@ class Trip:
         self.ticket: Ticket | None = None
         self.claim_told = False
         self.resolved = False
+        self.released = False
+        self.cut = False
         self.ended = False
         self.task = make_task(self)
 
@@ -155,6 +158,22 @@ class Trip:
         if self.stream is None or (self.failed_whole and not self.call.gone):
             return NOTHING
         return self.task.usage(self.stream)
+
+    def release(self) -> None:
+        """Give the limiter's allowance back, once."""
+        if self.admitted is not None and not self.released:
+            self.released = True
+            self.world.limiter.release(self.admitted.allowance)
+
+    def used_tokens(self, usage: Usage) -> int:
+        """What counts against the limit of tokens. A client that left is counted the prompt that a
+        node was given for it, also where that node cannot tell how much of it it has computed.
+        """
+        given = 0
+        if self.call.gone and self.stream is not None and not usage.prompt_tokens:
+            prompt = made(self.prompt)
+            given = len(prompt.tokens) or len(prompt.text) // BYTES_PER_TOKEN
+        return max(given, usage.prompt_tokens - usage.cached_tokens) + usage.completion_tokens
 
 
 def made(value: Made | None) -> Made:

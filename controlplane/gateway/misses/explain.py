@@ -1,9 +1,10 @@
 """The likely cause of a miss, what it cost, and where the prompt left the one before it.
 
 Causes, in the order in which they are tried:
-`below_block_size` nothing in so short a prompt can be cached; `not_kept` the chosen node was
-believed to have it, and did not; `other_node` another node had more of it, but cost more; `evicted`
-it was computed lately and no node has it any more; `first_seen` nothing like it was seen lately;
+`no_cache` the engine keeps no prefixes; `below_block_size` nothing in so short a prompt can be
+cached; `not_kept` the chosen node was believed to have it, and did not; `other_node` another node
+had more of it, but cost more; `evicted` it was computed lately and no node has it any more;
+`first_seen` nothing like it was seen lately;
 `tools_reordered` the same tools came in another order; `new_text` the prompt has text that no
 earlier one had; `timestamp`, `identifier`, `number`, `text` such a thing changed, and what follows
 it is as before.
@@ -22,9 +23,11 @@ AROUND_TOKENS = 24
 
 class Offered(msgspec.Struct, frozen=True, kw_only=True):
     """What the cache was asked for and gave, in tokens: `delivered` by the engine, `predicted` at
-    the chosen node and `available` at the best one when the request was routed.
+    the chosen node and `available` at the best one when the request was routed. `caches`: the
+    engine keeps prefixes at all.
     """
 
+    caches: bool
     block_size: int
     prompt: int
     delivered: int

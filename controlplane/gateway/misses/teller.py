@@ -16,7 +16,7 @@ MS_PER_S = 1000
 
 
 class Prompted(msgspec.Struct, frozen=True, kw_only=True):
-    """One answered prompt. `tenant` separates what may be compared: salt and tokenizer digest.
+    """One answered prompt. `tenant` separates what may be compared: salt, tokenizer and model.
 
     `content`: the project lets text of its prompts be kept; without it only causes are told.
     """
@@ -42,7 +42,7 @@ class MissTeller:
         miss = self.foresee(
             prompted, offered, price=price, prefill_tokens_per_s=prefill_tokens_per_s
         )
-        if offered.prompt > offered.block_size:
+        if offered.caches and offered.prompt > offered.block_size:
             now = _seen(prompted)
             head = now.tokens[: offered.block_size * TOKEN_BYTES]
             self._history.add(prompted.tenant, now, head)
@@ -53,6 +53,8 @@ class MissTeller:
     ) -> Miss | None:
         """The same of a prompt that is not to be remembered, since it was not computed."""
         size = offered.block_size
+        if not offered.caches:
+            return Miss(cause="no_cache", missed_tokens=0)
         if offered.prompt <= size:
             return Miss(cause="below_block_size", missed_tokens=0)
         if not offered.missed:
@@ -76,6 +78,11 @@ class MissTeller:
             cost_nano=_saved_nano(price, miss.avoidable_tokens),
             prefill_ms=round(miss.avoidable_tokens / prefill_tokens_per_s * MS_PER_S, 1),
         )
+
+
+def tenant_of(salt: bytes, digest: str, model: str) -> bytes:
+    """What separates prompts that may be compared."""
+    return salt + f"{digest}:{model}".encode()
 
 
 def _seen(prompted: Prompted) -> Seen:

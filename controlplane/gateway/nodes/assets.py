@@ -13,11 +13,14 @@ from typing import Protocol, TypeVar
 
 from controlplane.gateway.nodes.limits import ASSET_TIMEOUT_S, ASSETS_KEPT_MAX, CLOSE_LOST
 from controlplane.kernel.clock import monotonic_s
-from inference.contract.assets import ASSET_FILES, asset_digest
+from inference.contract.assets import ASSET_FILES, TEMPLATE_FILES, asset_digest
 from inference.contract.frames import ASSET_BYTES_MAX, ASSET_PART_BYTES, AssetPart
 from inference.text.model_text import ModelText
 
 log = logging.getLogger(__name__)
+
+# Of what a parser or a template says of itself.
+FAULT_CHARS_MAX = 300
 
 Value = TypeVar("Value")
 
@@ -39,10 +42,11 @@ class AssetSource(Protocol):
 class Fetch:
     """One digest on its way from one node."""
 
-    __slots__ = ("asked_s", "files", "size_bytes", "source")
+    __slots__ = ("asked_s", "files", "model", "size_bytes", "source")
 
-    def __init__(self, source: AssetSource) -> None:
+    def __init__(self, source: AssetSource, model: str) -> None:
         self.asked_s = monotonic_s()
+        self.model = model
         self.source = source
         self.size_bytes = 0
         self.files: dict[str, bytearray] = {}
@@ -65,8 +69,11 @@ class AssetStore:
             self._kept.move_to_end(digest)
         return text
 
-    def want(self, digest: str, source: AssetSource) -> None:
-        """Fetch a digest from this node, unless it is here, on its way or known to be bad."""
+    def want(self, digest: str, source: AssetSource, *, model: str) -> None:
+        """Fetch a digest from this node, unless it is here, on its way or known to be bad.
+
+        `model` is the first that was offered with it.
+        """
         if (
             digest in self._kept
             or digest in self._fetches
@@ -74,7 +81,7 @@ class AssetStore:
             or digest in self._refused
         ):
             return
-        self._fetches[digest] = Fetch(source)
+        self._fetches[digest] = Fetch(source, model)
         source.request_asset(digest)
 
     def source_lost(self, source: AssetSource) -> None:
@@ -112,19 +119,30 @@ class AssetStore:
         if problem is not None:
             raise BadAssets(problem)
         del self._fetches[digest]
-        self._parsing[digest] = asyncio.get_running_loop().create_task(self._keep(digest, files))
+        keeping = self._keep(digest, files, fetch.model)
+        self._parsing[digest] = asyncio.get_running_loop().create_task(keeping)
 
-    async def _keep(self, digest: str, files: Mapping[str, bytes]) -> None:
+    async def _keep(self, digest: str, files: Mapping[str, bytes], model: str) -> None:
         try:
-            text = await asyncio.to_thread(ModelText.from_files, files)
+            text, fault = await asyncio.to_thread(_read, files)
         except Exception as error:  # The parser reads foreign bytes: any failure is theirs.
-            log.error("assets %s cannot be parsed: %s", digest[:12], type(error).__name__)
+            said = f"{type(error).__name__}: {error}"[:FAULT_CHARS_MAX]
+            log.error("model %s cannot be served digest=%s: %r", model, digest[:12], said)
             _bounded_put(self._refused, digest, None)
         else:
+            if fault:
+                log.warning("model %s cannot render a greeting digest=%s: %r",
+                            model, digest[:12], fault[:FAULT_CHARS_MAX])  # fmt: skip
             _bounded_put(self._kept, digest, text)
         del self._parsing[digest]
         if digest in self._kept:
             self._arrived(digest)
+
+
+def _read(files: Mapping[str, bytes]) -> tuple[ModelText, str]:
+    """The parsed files, and what a trial of the chat template says."""
+    text = ModelText.from_files(files)
+    return text, text.templates.fault()
 
 
 def _bounded_put(table: OrderedDict[str, Value], key: str, value: Value) -> None:
@@ -134,7 +152,7 @@ def _bounded_put(table: OrderedDict[str, Value], key: str, value: Value) -> None
 
 
 def _part_problem(fetch: Fetch, part: AssetPart) -> str | None:
-    if part.name not in ASSET_FILES:
+    if part.name not in ASSET_FILES + TEMPLATE_FILES:
         return "asset.name: not a file of a digest"
     if len(part.data) > ASSET_PART_BYTES:
         return f"asset.data: a part of more than {ASSET_PART_BYTES} bytes"
@@ -144,7 +162,7 @@ def _part_problem(fetch: Fetch, part: AssetPart) -> str | None:
 
 
 def _digest_problem(digest: str, files: Mapping[str, bytes]) -> str | None:
-    if files.keys() != set(ASSET_FILES):
+    if not files.keys() >= set(ASSET_FILES):
         return "asset.last: a file is missing"
     if asset_digest(files) != digest:
         return "asset.digest: the bytes do not hash to it"

@@ -5,10 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+import msgspec
+
+from controlplane.gateway.nodes.figures import (
+    CONTEXT_WINDOW_MAX,
+    DURATION_US_MAX,
+    figure_problem,
+)
 from controlplane.gateway.nodes.limits import (
-    BLOCK_SIZE_MAX,
-    CREDITS_MAX,
-    KV_BLOCKS_MAX,
+    CAPABILITIES_MAX,
     MODELS_MAX,
     NAME_CHARS_MAX,
     PLACE_CHARS_MAX,
@@ -20,6 +25,7 @@ from inference.contract.frames import (
     OUTPUT_TOKENS_PER_FRAME_MAX,
     REQUEST_ID_BYTES,
     USAGE_SOURCES,
+    FromNode,
     Hello,
     Job,
     ModelOffer,
@@ -28,10 +34,10 @@ from inference.contract.frames import (
     Sampling,
     Step,
     Timing,
-    TokenLogprob,
     Usage,
 )
-from inference.contract.roofline import SHARE_MAX, Ceilings
+from inference.contract.parts import TokenLogprob
+from inference.contract.roofline import Ceilings
 
 FINISHES = frozenset({"stop", "length", "cancelled", "error"})
 EMBED_FINISHES = FINISHES - {"length"}
@@ -39,17 +45,20 @@ TEXT_FINISHES = FINISHES | {"tool_calls", "content_filter"}
 TOOL_CALLS_MAX = 128
 DIGEST_CHARS = 64
 HEX_DIGITS = frozenset("0123456789abcdef")
-CONTEXT_WINDOW_MAX = 16_777_216
-VOCAB_SIZE_MAX = 4_194_304
 DIMENSIONS_MAX = 65_536
 FLOAT_BYTES = 4
 COMPLETION_TOKENS_MAX = CHOICES_MAX * CONTEXT_WINDOW_MAX
-# A day: a node that needs longer has failed at something else.
-COLD_START_MS_MAX = 86_400_000
-DRAFTED_MAX = 1_048_576
-CEILING_MAX = 1e18
-# 36 minutes: what a span of the waterfall can hold.
-DURATION_US_MAX = 2**31 - 1
+# Beyond any that a model can have, also in half precision.
+LOGPROB_ABS_MAX = 1e6
+
+
+def claim_problem(frame: FromNode) -> str | None:
+    """Why a frame cannot be true, whatever came before it; a hello is checked by itself."""
+    if isinstance(frame, Step):
+        return step_problem(frame)
+    if isinstance(frame, Report):
+        return report_problem(frame)
+    return None if isinstance(frame, Hello) else figure_problem(frame)
 
 
 def hello_problem(hello: Hello) -> str | None:
@@ -58,16 +67,16 @@ def hello_problem(hello: Hello) -> str | None:
         chars_max = PLACE_CHARS_MAX if field in ("pool", "region") else NAME_CHARS_MAX
         if not _is_name(getattr(hello, field), chars_max):
             return f"hello.{field}: must have 1 to {chars_max} printable characters"
-    ranges = (
-        ("credits", hello.credits, 0, CREDITS_MAX),
-        ("block_size", hello.block_size, 1, BLOCK_SIZE_MAX),
-        ("kv_blocks", hello.kv_blocks, 0, KV_BLOCKS_MAX),
-        ("models", len(hello.models), 1, MODELS_MAX),
-        ("cold_start_ms", hello.cold_start_ms, 0, COLD_START_MS_MAX),
-    )
-    for field, value, low, high in ranges:
-        if not low <= value <= high:
-            return f"hello.{field}: {value} is not in {low}..{high}"
+    if hello.session and not _is_name(hello.session, NAME_CHARS_MAX):
+        return f"hello.session: must have at most {NAME_CHARS_MAX} printable characters"
+    if (problem := figure_problem(hello)) is not None:
+        return problem
+    if len(hello.capabilities) > CAPABILITIES_MAX or not all(
+        _is_name(each, NAME_CHARS_MAX) for each in hello.capabilities
+    ):
+        return f"hello.capabilities: not at most {CAPABILITIES_MAX} names"
+    if not 1 <= len(hello.models) <= MODELS_MAX:
+        return f"hello.models: {len(hello.models)} is not in 1..{MODELS_MAX}"
     if hello.ceilings is not None and (problem := _ceilings_problem(hello.ceilings)):
         return problem
     if len({offer.name for offer in hello.models}) != len(hello.models):
@@ -76,13 +85,9 @@ def hello_problem(hello: Hello) -> str | None:
 
 
 def _ceilings_problem(ceilings: Ceilings) -> str | None:
-    for field in ("read_bytes_s", "flop_s"):
-        # No device is above it, and infinity is no number that JSON has.
-        if not 0 < getattr(ceilings, field) <= CEILING_MAX:
-            return f"hello.ceilings.{field}: not above 0 and at most {CEILING_MAX:g}"
     if not _is_name(ceilings.source, NAME_CHARS_MAX):
         return f"hello.ceilings.source: must have 1 to {NAME_CHARS_MAX} printable characters"
-    return None
+    return figure_problem(ceilings)
 
 
 def _is_name(text: str, chars_max: int) -> bool:
@@ -93,39 +98,28 @@ def _is_name(text: str, chars_max: int) -> bool:
 def _offer_problem(offer: ModelOffer) -> str | None:
     if not _is_name(offer.name, NAME_CHARS_MAX):
         return f"hello.models.name: must have 1 to {NAME_CHARS_MAX} printable characters"
-    if not 1 <= offer.context_window <= CONTEXT_WINDOW_MAX:
-        return f"hello.models.context_window: {offer.context_window} is out of range"
+    if (problem := figure_problem(offer)) is not None:
+        return problem
     if any(not 1 <= size <= DIMENSIONS_MAX for size in offer.dimensions):
         return f"hello.models.dimensions: not in 1..{DIMENSIONS_MAX}"
     if not offer.digest and not offer.vocab_size and not offer.dimensions:
         return None
     if len(offer.digest) != DIGEST_CHARS or not HEX_DIGITS.issuperset(offer.digest):
         return "hello.models.digest: must be 64 lower-case hex digits"
-    if not 1 <= offer.vocab_size <= VOCAB_SIZE_MAX:
-        return f"hello.models.vocab_size: {offer.vocab_size} is out of range"
+    if not offer.vocab_size:
+        return "hello.models.vocab_size: 0 beside a digest"
     return None
 
 
 def step_problem(step: Step) -> str | None:
     """A load figure that cannot be."""
-    least = min(
-        step.running, step.waiting, step.waiting_tokens, step.kv_free_blocks,
-        step.step_us, step.preemptions, step.accepted, step.prefilled_tokens,
-        step.kv_cached_blocks, step.others_active, step.others_queued_tokens,
-    )  # fmt: skip
-    # `not >= 0` also refuses NaN, which `< 0` would let pass.
-    if least < 0 or not step.oldest_block_s >= 0:
-        return "step: a load figure is negative"
-    if math.isinf(step.oldest_block_s):
-        return "step.oldest_block_s: not finite"
+    parts: list[msgspec.Struct] = [step, *step.processing]
     if step.shares is not None:
-        for share in (step.shares.decode, step.shares.prefill):
-            if share is not None and not 0 <= share <= SHARE_MAX:
-                return f"step.shares: {share} is not in 0..{SHARE_MAX:g}"
+        parts.append(step.shares)
+    if problem := next(filter(None, map(figure_problem, parts)), None):
+        return problem
     if step.kv_cached_blocks > step.kv_free_blocks:
         return f"step.kv_cached_blocks: {step.kv_cached_blocks} of {step.kv_free_blocks} free ones"
-    if step.drafted > DRAFTED_MAX:
-        return f"step.drafted: over {DRAFTED_MAX}"
     if step.accepted > step.drafted:
         return f"step.accepted: {step.accepted} of {step.drafted} drafts"
     return None
@@ -138,7 +132,7 @@ def output_problem(output: Output, *, sampling: Sampling, vocab_size: int) -> st
         return f"output.choice: {output.choice} of {sampling.n}"
     if output.finish is not None and output.finish not in FINISHES:
         return "output.finish: unknown reason"
-    if output.text is not None or output.tool_calls is not None:
+    if any(text is not None for text in (output.text, output.reasoning, output.tool_calls)):
         return "output.text: this model was offered with a tokenizer"
     if len(tokens) > OUTPUT_TOKENS_PER_FRAME_MAX:
         return f"output.tokens: {len(tokens)} in one frame"
@@ -162,14 +156,17 @@ def text_output_problem(output: Output, *, choices: int) -> str | None:
     if len(calls) > TOOL_CALLS_MAX or any(not 0 <= c.index < TOOL_CALLS_MAX for c in calls):
         return f"output.tool_calls: more than {TOOL_CALLS_MAX}"
     parts = (part for c in calls for part in (c.id, c.name, c.arguments))
-    if sum(len(part or "") for part in (output.text, *parts)) > OUTPUT_TEXT_CHARS_MAX:
+    texts = (output.text, output.reasoning, *parts)
+    if sum(len(part or "") for part in texts) > OUTPUT_TEXT_CHARS_MAX:
         return f"output.text: more than {OUTPUT_TEXT_CHARS_MAX} characters"
     return usage_problem(output.usage) or timing_problem(output.timing)
 
 
 def vectors_problem(output: Output, job: Job, *, missing: set[int], dimensions: int) -> str | None:
     """The same of an engine that embeds; `missing` are the inputs without a vector so far."""
-    foreign = (output.tokens, output.logprobs, output.text, output.tool_calls)
+    foreign = (
+        output.tokens, output.logprobs, output.text, output.reasoning, output.tool_calls
+    )  # fmt: skip
     if output.choice or any(foreign):
         return "output: holds more than vectors"
     if output.finish is not None and output.finish not in EMBED_FINISHES:
@@ -198,8 +195,8 @@ def _logprobs_problem(logprobs: list[TokenLogprob], *, tokens: int, vocab_size: 
     for token, logprob in _pairs(logprobs):
         if not 0 <= token < vocab_size:
             return "output.logprobs: id outside the vocabulary"
-        if not math.isfinite(logprob):
-            return "output.logprobs: not a finite number"
+        if not abs(logprob) <= LOGPROB_ABS_MAX:
+            return f"output.logprobs: not within {LOGPROB_ABS_MAX:g} of 0"
     return None
 
 
@@ -217,6 +214,8 @@ def usage_problem(usage: Usage) -> str | None:
         return f"usage.prompt_tokens: over {CONTEXT_WINDOW_MAX}"
     if not 0 <= usage.completion_tokens <= COMPLETION_TOKENS_MAX:
         return f"usage.completion_tokens: not in 0..{COMPLETION_TOKENS_MAX}"
+    if not 0 <= usage.reasoning_tokens <= usage.completion_tokens:
+        return "usage.reasoning_tokens: not within completion_tokens"
     if usage.source not in USAGE_SOURCES:
         return "usage.source: unknown"
     return None

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from controlplane.gateway.nodes.drafts import Drafts
-from inference.contract.frames import AssetPart, GatewayAddress, Hello, KvEvents, Report
+from inference.contract.frames import (
+    AssetPart,
+    GatewayAddress,
+    Hello,
+    KvEvents,
+    Report,
+)
+from inference.contract.replay import Resume
 
 if TYPE_CHECKING:
     from controlplane.gateway.nodes.link import NodeLink
@@ -20,6 +27,10 @@ class LinkRefused(Exception):
         self.reason = reason
 
 
+class BadClaim(ValueError):
+    """A frame that decodes but cannot be true: one strike; the message names the field."""
+
+
 class LinkHost(Protocol):
     """What a link needs of the fleet that holds it."""
 
@@ -28,6 +39,15 @@ class LinkHost(Protocol):
 
     def admit(self, link: NodeLink, hello: Hello) -> None:
         """Take a node in, fencing an older one of its name; raises `LinkRefused`."""
+
+    def resume(self, link: NodeLink, frame: Resume) -> bool:
+        """Hand the socket of a new link to the one whose session this is; False if there is none.
+
+        Raises `BadClaim`.
+        """
+
+    def broken(self, link: NodeLink, reason: str) -> None:
+        """The link has lost its socket and waits for another; until then it takes no jobs."""
 
     def leave(self, link: NodeLink, reason: str) -> None:
         """The link is closed."""
@@ -48,9 +68,9 @@ class LinkHost(Protocol):
         """Index events; False asks for a snapshot. Raises `BadEvents`."""
 
     def on_report(self, link: NodeLink, report: Report) -> None:
-        """A final usage that no output of this link settles."""
+        """A final usage that no output of this link settles. Raises `BadClaim`."""
 
-    def on_drafts(self, drafts: Drafts) -> None:
+    def on_drafts(self, link: NodeLink, drafts: Drafts) -> None:
         """A step had drafts, or preempted."""
 
     def on_asset(self, link: NodeLink, part: AssetPart) -> str | None:

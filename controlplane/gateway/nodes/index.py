@@ -56,7 +56,7 @@ class PrefixIndex:
 
     @property
     def unknown(self) -> Collection[str]:
-        """Nodes whose snapshot is still to come: nothing is known of their caches."""
+        """Nodes whose snapshot is still to come, or never comes: their caches are not known."""
         return self._unknown
 
     def join(self, node: str, blocks_max: int) -> None:
@@ -85,6 +85,11 @@ class PrefixIndex:
         """
         entry = self._nodes[node]
         stored, removed = _hashes("kv.stored", events.stored), _hashes("kv.removed", events.removed)
+        if events.unknown:
+            self._remove(entry, entry.hashes)
+            entry.seq = None
+            self._unknown.add(node)
+            return True
         if events.snapshot:
             self._replace(entry, set(stored))
             self._unknown.discard(node)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from math import inf
 
 from controlplane.gateway.nodes.account import Account, Booking
 from controlplane.gateway.nodes.checks import (
@@ -33,14 +34,15 @@ from inference.contract.frames import (
 )
 
 MICROSECONDS_PER_S = 1_000_000
+MS_PER_S = 1000
 
 
 class OpenJob:
     """One job between dispatch and its last output."""
 
     __slots__ = (
-        "answered", "booking", "cancelled_s", "dispatched_s", "finished", "job", "longest_gap_s",
-        "missing", "moved_s", "offer", "stream", "waiting_tokens",
+        "answered", "booking", "cancelled_s", "dispatched_s", "finished", "job", "kept_s",
+        "longest_gap_s", "missing", "moved_s", "offer", "stream", "waiting_tokens",
     )  # fmt: skip
 
     def __init__(
@@ -59,6 +61,7 @@ class OpenJob:
         self.missing = set(range(len(job.inputs)))
         self.waiting_tokens = waiting_tokens
         self.dispatched_s = self.moved_s = monotonic_s()
+        self.kept_s = -inf
         self.longest_gap_s = 0.0
         self.answered = False
         self.cancelled_s: float | None = None
@@ -70,6 +73,14 @@ class OpenJob:
         if gap_s > self.longest_gap_s:
             self.longest_gap_s = gap_s
         self.moved_s = now_s
+
+    def pause(self, seconds: float) -> None:
+        """A pause that counts for nothing."""
+        self.dispatched_s += seconds
+        self.moved_s += seconds
+        self.kept_s += seconds
+        if self.cancelled_s is not None:
+            self.cancelled_s += seconds
 
     def problem(self, output: Output) -> str | None:
         """Why this output cannot be true, given all that came before it."""
@@ -106,6 +117,8 @@ class LinkJobs:
         released: Callable[[], None],
     ) -> None:
         self.busy_since_s = 0.0
+        # When the node last said that a step computes, and how long it lets one.
+        self._computed_s, self._silence_s = -inf, 0.0
         self._account = account
         self._known = known
         self._breaker = known.breaker
@@ -165,6 +178,26 @@ class LinkJobs:
             self._deliver(entry, output, now_s)
         return problems
 
+    def keep(self, step: Step, *, silence_s: float) -> bool:
+        """Note which jobs live although they bring nothing, and whether a step computes jobs of any
+        gateway; False where there is neither.
+
+        A server that is silent for longer than its node allows counts as dead, and so does a step.
+        """
+        now_s, bound_ms = monotonic_s(), silence_s * MS_PER_S
+        named = [(self._open.get(each.request), each.silent_ms) for each in step.processing]
+        kept = [entry for entry, ms in named if entry and ms <= bound_ms]
+        for entry in kept:
+            entry.kept_s = now_s
+        computes = 0 < step.computing_ms <= bound_ms
+        if computes:
+            self._computed_s, self._silence_s = now_s, silence_s
+        return computes or bool(kept)
+
+    def computes(self, now_s: float, limits: LinkLimits) -> bool:
+        """The node has said lately that a step computes."""
+        return now_s - self._computed_s <= limits.kept_s
+
     def on_rejected(self, frame: Rejected) -> str | None:
         """End a job that the node did not take; returns a reason when there is no such job."""
         entry = self._open.get(frame.request)
@@ -191,7 +224,7 @@ class LinkJobs:
         bounds: dict[str, tuple[float, float]] = {}
         late = []
         for entry in self._open.values():
-            if entry.cancelled_s is not None:
+            if entry.cancelled_s is not None or now_s - entry.kept_s <= limits.kept_s:
                 continue
             model = entry.job.model
             if model not in bounds:
@@ -199,10 +232,8 @@ class LinkJobs:
                 gap_s = limits.inter_token.of(times.longest_gap)
                 bounds[model] = (limits.first_token.of(times.first), gap_s)
             first_s, gap_s = bounds[model]
-            if entry.answered:
-                # A server behind the node may think for long between two pieces of text.
-                bound_s = limits.inter_token.cap_s if entry.job.request_json else gap_s
-            else:
+            bound_s = gap_s
+            if not entry.answered:
                 bound_s = min(first_s + self._ahead_s(entry), limits.first_token.cap_s)
             if now_s - entry.moved_s > bound_s:
                 late.append(entry)
@@ -217,9 +248,20 @@ class LinkJobs:
         if not entry.answered:
             # Kept as a sample, or a bound that is too short could never grow.
             self._note_first(entry, monotonic_s())
+        self.hand_over(entry, reason)
+
+    def hand_over(self, entry: OpenJob, reason: str) -> None:
+        """The same where the time that it took says nothing of the node."""
         self.cancel(entry.job.request)
         self._forget(entry)
         entry.stream.lose(reason)
+
+    def paused(self, seconds: float) -> None:
+        """Nothing could be heard of any job for so long, which counts for none as a wait."""
+        self.busy_since_s += seconds
+        self._computed_s += seconds
+        for entry in self._open.values():
+            entry.pause(seconds)
 
     def unanswered(self) -> list[str]:
         """Models of the jobs without any token yet: they wait on the node or are prefilled."""
@@ -227,12 +269,18 @@ class LinkJobs:
             entry.job.model for entry in self._open.values() if not entry.stream.completion_tokens
         ]
 
-    def overdue_cancels(self, now_s: float, bound_s: float) -> int:
-        """Give up on cancels that were not confirmed in time; returns how many."""
+    def overdue_cancels(self, now_s: float, limits: LinkLimits) -> int:
+        """Give up on cancels that were not confirmed in time; returns how many.
+
+        An engine confirms none within a step: while one computes, the time does not begin.
+        """
+        bound_s = limits.cancel_confirm_s
+        longest_s = max(bound_s, self._silence_s)
         late = [
             entry
             for entry in self._open.values()
-            if entry.cancelled_s is not None and now_s - entry.cancelled_s > bound_s
+            if (since_s := entry.cancelled_s) is not None
+            and (now_s - max(since_s, self._computed_s) > bound_s or now_s - since_s > longest_s)
         ]
         for entry in late:
             self._forget(entry)

@@ -19,9 +19,13 @@ QUARANTINE_S = 300.0
 QUIET = Bound(floor_s=2.0, cap_s=15.0)
 FIRST_TOKEN = Bound(floor_s=3.0, cap_s=60.0)
 INTER_TOKEN = Bound(floor_s=10.0, cap_s=60.0)
+# A job that the node says is worked on is not late for so long after it was said.
+KEPT_S = 5.0
 # It answers no ping either, from the moment that it was noticed to stand still: it is lost.
 FROZEN_S = 4.0
 EJECT_S = 10.0
+# How long the jobs of a broken link wait for its node to dial again.
+RESUME_S = 5.0
 
 STRIKES_MAX = 5
 STREAM_OUTPUTS_MAX = 2048
@@ -32,6 +36,7 @@ CREDITS_MAX = 4096
 KV_BLOCKS_MAX = 4_194_304
 BLOCK_SIZE_MAX = 4096
 MODELS_MAX = 64
+CAPABILITIES_MAX = 64
 NAME_CHARS_MAX = 100
 PLACE_CHARS_MAX = 50
 ASSETS_KEPT_MAX = 32
@@ -64,7 +69,9 @@ class LinkLimits(msgspec.Struct, frozen=True, kw_only=True):
     quiet: Bound = QUIET
     first_token: Bound = FIRST_TOKEN
     inter_token: Bound = INTER_TOKEN
+    kept_s: float = KEPT_S
     frozen_s: float = FROZEN_S
     eject_s: float = EJECT_S
+    resume_s: float = RESUME_S
     strikes_max: int = STRIKES_MAX
     stream_outputs_max: int = STREAM_OUTPUTS_MAX

@@ -6,34 +6,31 @@ It owns no socket and no task. `Fleet` admits it and ticks it; `bridge/socket.py
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
 from functools import partial
 from typing import Any
 
-from controlplane.gateway.nodes.account import Account
 from controlplane.gateway.nodes.assets import BadAssets
-from controlplane.gateway.nodes.breaker import Breaker, Cause
-from controlplane.gateway.nodes.checks import hello_problem, report_problem, step_problem
+from controlplane.gateway.nodes.breaker import Cause
+from controlplane.gateway.nodes.checks import claim_problem
 from controlplane.gateway.nodes.drafts import Drafts
-from controlplane.gateway.nodes.host import LinkHost, LinkRefused
+from controlplane.gateway.nodes.facts import LinkFacts, LinkState
+from controlplane.gateway.nodes.greeting import check_hello
+from controlplane.gateway.nodes.host import BadClaim, LinkHost, LinkRefused
 from controlplane.gateway.nodes.index import BadEvents
 from controlplane.gateway.nodes.jobs import LinkJobs
 from controlplane.gateway.nodes.known import Known
 from controlplane.gateway.nodes.limits import (
-    CLOSE_FORBIDDEN,
     CLOSE_LOST,
     CLOSE_POLICY,
     CLOSE_PROTOCOL,
     CLOSE_TOO_BIG,
-    CLOSE_VERSION,
-    CREDITS_MAX,
     LinkLimits,
 )
 from controlplane.gateway.nodes.liveness import LOST, Liveness, Verdict
+from controlplane.gateway.nodes.resume import LinkSocket, Session
 from controlplane.gateway.nodes.stream import JobStream
 from controlplane.gateway.ports import NodeIdentity, Orders
 from controlplane.kernel.clock import monotonic_s
-from inference.contract.capabilities import Capability
 from inference.contract.codec import BadFrame, decode_from_node, encode
 from inference.contract.frames import (
     BYTES_PER_TOKEN,
@@ -58,23 +55,11 @@ from inference.contract.frames import (
     Undrain,
     Welcome,
 )
+from inference.contract.replay import Resume, Resumed
 
 
-class LinkState(Enum):
-    """Where a link is in its life; it only moves down this list."""
-
-    CONNECTED = "connected"
-    READY = "ready"
-    DRAINING = "draining"
-    CLOSED = "closed"
-
-
-class BadClaim(ValueError):
-    """A frame that decodes but cannot be true: one strike; the message names the field."""
-
-
-class NodeLink:
-    """A node on this gateway. `send` and `close` belong to the socket and never block."""
+class NodeLink(LinkFacts):
+    """A node on this gateway. Its `session` outlasts a socket that breaks, for a while."""
 
     def __init__(
         self,
@@ -86,53 +71,15 @@ class NodeLink:
         limits: LinkLimits,
         known: Known,
     ) -> None:
-        self.identity = identity
+        super().__init__(identity, known, Session(LinkSocket(self, send=send, close=close)))
         self.limits = limits
-        self.known = known
-        self.state = LinkState.CONNECTED
-        self.orders = identity.orders
-        self.account = Account(0)
         self.load: Step | None = None
         released = partial(host.freed, self)
         self.jobs = LinkJobs(self.account, known, send=self.send_bytes, released=released)
         self._host = host
-        self._socket = (send, close)
-        self._hello: Hello | None = None
         self._liveness = Liveness(known.quiet)
         self._strikes = 0
         self._snapshot_asked = False
-
-    @property
-    def breaker(self) -> Breaker:
-        """Whether the node gets work."""
-        return self.known.breaker
-
-    @property
-    def hello(self) -> Hello:
-        """What the node said of itself; only after it was admitted."""
-        if self._hello is None:
-            raise LookupError("the node has not said hello")
-        return self._hello
-
-    @property
-    def takes_jobs(self) -> bool:
-        """New jobs may be dispatched here, credits permitting."""
-        return self.state is LinkState.READY and self.orders.standing == "active"
-
-    @property
-    def drains(self) -> bool:
-        """It finishes what it has, by its own will or by staff's."""
-        return self.state is LinkState.DRAINING or self.orders.standing == "draining"
-
-    @property
-    def seen_s(self) -> float:
-        """When the node last answered or stepped, on the monotonic clock."""
-        return self._liveness.seen_s
-
-    @property
-    def follows_grammars(self) -> bool:
-        """It holds outputs to a grammar, or a server behind it does that, from the request."""
-        return not {Capability.GRAMMAR, Capability.TEXT}.isdisjoint(self.hello.capabilities)
 
     def dispatch(self, job: Job, *, cached_tokens: int = 0) -> JobStream:
         """Book a credit and send a job; raises `NoCredit`, or LookupError for a foreign model."""
@@ -171,7 +118,7 @@ class NodeLink:
     def send_bytes(self, data: bytes) -> None:
         """Send an encoded frame, unless the link is closed."""
         if self.state is not LinkState.CLOSED:
-            self._socket[0](data)
+            self.session.send(data)
 
     def on_bytes(self, data: bytes) -> None:
         """Take one message of the socket. Whatever it holds, this returns and raises nothing."""
@@ -185,10 +132,14 @@ class NodeLink:
         except BadFrame as error:
             self.expel(CLOSE_PROTOCOL, f"undecodable frame: {error}")
             return
-        if self._hello is None and not isinstance(frame, Hello):
+        if self._hello is not None:
+            self.session.received += 1
+        elif not isinstance(frame, Hello | Resume):
             self.expel(CLOSE_PROTOCOL, "the first frame was not hello")
             return
         try:
+            if (problem := claim_problem(frame)) is not None:
+                raise BadClaim(problem)
             _HANDLERS[type(frame)](self, frame)
         except (BadClaim, BadEvents) as error:
             self._strike(str(error))
@@ -199,28 +150,56 @@ class NodeLink:
             self.close(refused.code, refused.reason)
 
     def on_close(self, reason: str = "the node closed the link") -> None:
-        """The socket is gone: every job of the node ends now, all credits come back."""
+        """The link is over: every job of the node ends now, all credits come back."""
         if self.state is LinkState.CLOSED:
             return
         self.state = LinkState.CLOSED
-        if self.jobs:
+        if self.jobs or not self.reachable:
             self.breaker.failed()
         self._host.leave(self, reason)
         self.jobs.fail_all(reason)
+
+    def on_break(self, reason: str) -> None:
+        """The socket is gone without a word: the node may be back soon, and have gone on.
+
+        What has no first token need not wait for that, where another node has room.
+        """
+        if not (self.session.resumable and self.jobs):
+            self.on_close(reason)
+            return
+        self.session.lose_socket()
+        self._host.broken(self, reason)
+        for entry in self.jobs.waiting():
+            if self._host.spare(self, entry.job.model):
+                self.jobs.hand_over(entry, reason)
+
+    def resume(self, socket: LinkSocket, frame: Resume) -> bool:
+        """Go on over another socket with what either end lacks; False where that is gone."""
+        away_s = self.session.resume(socket, frame, seen_s=self.seen_s)
+        if away_s is None:
+            return False
+        socket.link = self
+        self._liveness.paused(away_s)
+        self.jobs.paused(away_s)
+        self._host.changed(self)
+        return True
 
     def close(self, code: int, reason: str) -> None:
         """Close the socket from our side."""
         if self.state is LinkState.CLOSED:
             return
-        self._socket[1](code, reason)
+        self.session.socket.close(code, reason)
         self.on_close(reason)
 
     def obey(self, orders: Orders) -> None:
         """Follow what staff have decided; the node is told where that concerns it."""
-        before, self.orders = self.orders.standing, orders
-        if orders.standing == before or self._hello is None or self.state is LinkState.CLOSED:
+        before, took_jobs = self.orders.standing, self._hello is not None and self.takes_jobs
+        self.orders = orders
+        if self._hello is None or self.state is LinkState.CLOSED:
             return
-        if "draining" in (before, orders.standing):
+        if (before, took_jobs) == (orders.standing, self.takes_jobs):
+            return
+        if before != orders.standing and "draining" in (before, orders.standing):
             self._tell_rest()
         self._host.changed(self)
 
@@ -236,6 +215,10 @@ class NodeLink:
         live, limits = self._liveness, self.limits
         if live.overslept(limits.tick_s):
             return
+        if self.session.broken_s is not None:
+            if monotonic_s() - self.session.broken_s > limits.resume_s:
+                self.on_close("the link broke, and the node did not resume it")
+            return
         verdict = self._verdict()
         if verdict is Verdict.MUTE:
             self.close(CLOSE_POLICY, verdict.value)
@@ -247,8 +230,13 @@ class NodeLink:
             if live.ping_due(limits.ping_interval_s):
                 self.ping()
             self._give_up_late()
-            if self.jobs.overdue_cancels(monotonic_s(), limits.cancel_confirm_s):
+            if self.jobs.overdue_cancels(monotonic_s(), limits):
                 self._strike("a cancel was not confirmed")
+
+    @property
+    def seen_s(self) -> float:
+        """When the node last answered or stepped, on the monotonic clock."""
+        return self._liveness.seen_s
 
     @property
     def suspect(self) -> bool:
@@ -257,7 +245,8 @@ class NodeLink:
 
     def ping(self) -> None:
         """Ask the node for a sign of life."""
-        self.send_bytes(encode(Ping(number=self._liveness.pinged())))
+        number = self._liveness.pinged()
+        self.send_bytes(encode(Ping(number=number, received=self.session.received)))
 
     def _verdict(self) -> Verdict:
         if self._hello is None:
@@ -279,9 +268,18 @@ class NodeLink:
                 self.jobs.give_up(entry, reason)
 
     def _give_up_late(self) -> None:
-        """A wait for the first token may last where no other node could do better."""
-        for entry in self.jobs.late(monotonic_s(), self.limits):
-            if entry.answered or self._host.spare(self, entry.job.model):
+        """A wait for the first token may last where no other node could do better.
+
+        What waits for a step that computes goes elsewhere, too, and says nothing of the node.
+        """
+        now_s = monotonic_s()
+        computes = self.jobs.computes(now_s, self.limits)
+        for entry in self.jobs.late(now_s, self.limits):
+            spare = not entry.answered and self._host.spare(self, entry.job.model)
+            if computes:
+                if spare:
+                    self.jobs.hand_over(entry, "the node's step takes long")
+            elif entry.answered or spare:
                 self.jobs.give_up(entry, "it takes longer than this node ever did")
                 self.breaker.failed()
 
@@ -293,20 +291,7 @@ class NodeLink:
     def _on_hello(self, hello: Hello) -> None:
         if self._hello is not None:
             raise BadClaim("hello: said twice")
-        if hello.protocol != PROTOCOL_VERSION:
-            reason = f"protocol {hello.protocol}, this gateway speaks {PROTOCOL_VERSION}"
-            raise LinkRefused(CLOSE_VERSION, reason)
-        problem = hello_problem(hello)
-        if problem is not None:
-            raise LinkRefused(CLOSE_POLICY, problem)
-        if hello.node != self.identity.name:
-            raise LinkRefused(CLOSE_FORBIDDEN, "hello.node: the credential names another node")
-        allowed = self.identity.models
-        if allowed is not None and not allowed.issuperset(offer.name for offer in hello.models):
-            raise LinkRefused(CLOSE_FORBIDDEN, "hello.models: a model this node may not serve")
-        pool = self.identity.pool
-        if pool is not None and hello.pool != pool:
-            raise LinkRefused(CLOSE_FORBIDDEN, "hello.pool: the node is registered in another")
+        check_hello(hello, self.identity)
         self.account.credits = hello.credits
         self.account.block_size = hello.block_size
         self.account.kv_blocks = hello.kv_blocks
@@ -318,30 +303,36 @@ class NodeLink:
             gateway=self._host.gateway,
             ping_interval_s=self.limits.ping_interval_s,
             gateways=list(self._host.gateways),
+            resume_s=self.limits.resume_s,
         )
         self.send_bytes(encode(welcome))
+        if hello.session:
+            self.session.begin()
         # A node that rests may have missed that staff took it back while no link was up.
         self._tell_rest()
         self._host.changed(self)
 
+    def _on_resume(self, frame: Resume) -> None:
+        if self._hello is not None:
+            raise BadClaim("resume: said after hello")
+        if not self._host.resume(self, frame):
+            self.send_bytes(encode(Resumed(received=None)))
+
     def _on_step(self, step: Step) -> None:
-        problem = step_problem(step)
-        if problem is not None:
-            raise BadClaim(problem)
-        moved = bool(step.outputs or step.step_us)
+        kept = self.jobs.keep(step, silence_s=self.hello.silence_s)
+        moved = bool(step.outputs or step.step_us or kept)
         if moved and self._liveness.stepped(self.jobs.busy_since_s if self.jobs else None):
             self.breaker.probe()
         self.load = step
         if step.drafted or step.preemptions:
             # A step names no model, and a node has one engine.
             model = self.hello.models[0].name
-            self._host.on_drafts(Drafts(model, step.drafted, step.accepted, step.preemptions))
+            drafts = Drafts(model, step.drafted, step.accepted, step.preemptions)
+            self._host.on_drafts(self, drafts)
         for reason in self.jobs.on_step(step):
             self._strike(reason)
 
     def _on_credits(self, frame: Credits) -> None:
-        if not 0 <= frame.credits <= CREDITS_MAX:
-            raise BadClaim(f"credits.credits: {frame.credits} is not in 0..{CREDITS_MAX}")
         self.account.credits = frame.credits
         self.send_bytes(encode(CreditsTaken(number=frame.number)))
         self._host.freed(self)
@@ -354,11 +345,6 @@ class NodeLink:
             self.send_bytes(encode(KvSnapshotRequest()))
 
     def _on_report(self, report: Report) -> None:
-        problem = report_problem(report)
-        if problem is not None:
-            raise BadClaim(problem)
-        if all(offer.name != report.model for offer in self.hello.models):
-            raise BadClaim("report.model: not a model of this node")
         self._host.on_report(self, report)
 
     def _on_rejected(self, frame: Rejected) -> None:
@@ -374,6 +360,8 @@ class NodeLink:
     def _on_pong(self, frame: Pong) -> None:
         if not 0 < frame.number <= self._liveness.ping_number:
             raise BadClaim("pong.number: never sent")
+        if not self.session.confirm(frame.received):
+            raise BadClaim("pong.received: never sent")
         if self._liveness.ponged(idle=not self.jobs):
             self.breaker.probe()
 
@@ -385,6 +373,7 @@ class NodeLink:
 
 _HANDLERS: dict[type, Callable[[NodeLink, Any], None]] = {
     Hello: NodeLink._on_hello,
+    Resume: NodeLink._on_resume,
     Credits: NodeLink._on_credits,
     Step: NodeLink._on_step,
     KvEvents: NodeLink._on_kv,

@@ -72,9 +72,13 @@ class Liveness:
         self._ticked_s = now
         if late_s <= tick_s:
             return False
-        self._pong_s += late_s
-        self._step_s += late_s
+        self.paused(late_s)
         return True
+
+    def paused(self, seconds: float) -> None:
+        """Nothing could be heard for so long, which is no silence of the node."""
+        self._pong_s += seconds
+        self._step_s += seconds
 
     def before_hello(self, limits: LinkLimits) -> Verdict:
         """For a link whose node has not said who it is."""

@@ -28,40 +28,69 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[NodeLink, ...]
 
 
+class Approval(msgspec.Struct, frozen=True, kw_only=True):
+    """What staff decided on a model: its digests, of which None allows any, and its window in
+    tokens, of which None demands none.
+    """
+
+    digests: frozenset[str] | None = None
+    context_window: int | None = None
+
+    def admits(self, offer: ModelOffer) -> bool:
+        """Whether its assets may be fetched and used."""
+        return self.digests is None or offer.digest in self.digests
+
+    def counted(self, offer: ModelOffer) -> ModelOffer:
+        """The offer as far as requests can use it: no window beyond the configured one."""
+        window = min(offer.context_window, self.context_window or offer.context_window)
+        return msgspec.structs.replace(offer, context_window=window)
+
+
+# An offer without its name, comparable: window, vocabulary, dimensions, digest.
+_Claim = tuple[int, int, tuple[int, ...], str]
+
+
 def served_models(
     links: Iterable[NodeLink],
     *,
     text_of: Callable[[str], ModelText | None],
-    approved: Callable[[ModelOffer], bool],
+    approval_of: Callable[[str], Approval],
 ) -> dict[str, ServedModel]:
     """Models by name. A prompt is tokenized once, so all nodes of a model share one offer.
 
-    Where nodes differ, the offer that was connected first stands: a late or rogue node cannot
-    push the others out.
+    Where nodes differ, the offer of most nodes stands; of two with as many, the one with more of
+    the window that staff configured. Which node connected first decides nothing, so that one which
+    lies about its model cannot push the others out by coming early.
     """
-    chosen: dict[str, tuple[ModelOffer, ModelText | None]] = {}
-    nodes: dict[str, list[NodeLink]] = {}
+    offered: dict[str, dict[_Claim, list[NodeLink]]] = {}
     for link in links:
         if not link.takes_jobs:
             continue
         for offer in link.hello.models:
-            if not approved(offer):
-                continue
-            text = text_of(offer.digest) if offer.digest else None
-            if text is None and offer.digest:
-                continue
-            first, _ = chosen.setdefault(offer.name, (offer, text))
-            if first == offer:
-                nodes.setdefault(offer.name, []).append(link)
-    return {
-        name: ServedModel(
-            name=name,
-            digest=offer.digest,
-            context_window=offer.context_window,
-            vocab_size=offer.vocab_size,
-            text=text,
-            dimensions=tuple(offer.dimensions),
-            nodes=serving(nodes[name]),
-        )
-        for name, (offer, text) in chosen.items()
-    }
+            approval = approval_of(offer.name)
+            if approval.admits(offer) and (not offer.digest or text_of(offer.digest)):
+                claims = offered.setdefault(offer.name, {})
+                claims.setdefault(_claim(approval.counted(offer)), []).append(link)
+    return {name: _served(name, claims, text_of) for name, claims in offered.items()}
+
+
+def _claim(offer: ModelOffer) -> _Claim:
+    return offer.context_window, offer.vocab_size, tuple(offer.dimensions), offer.digest
+
+
+def _served(
+    name: str,
+    claims: dict[_Claim, list[NodeLink]],
+    text_of: Callable[[str], ModelText | None],
+) -> ServedModel:
+    claim = max(claims, key=lambda each: (len(claims[each]), each))
+    window, vocab_size, dimensions, digest = claim
+    return ServedModel(
+        name=name,
+        digest=digest,
+        context_window=window,
+        vocab_size=vocab_size,
+        text=text_of(digest) if digest else None,
+        dimensions=dimensions,
+        nodes=serving(claims[claim]),
+    )

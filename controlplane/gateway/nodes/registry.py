@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -15,7 +14,9 @@ import msgspec
 from controlplane.gateway.nodes.assets import AssetStore
 from controlplane.gateway.nodes.breaker import BreakerState
 from controlplane.gateway.nodes.drafts import DraftCounts, Drafts
-from controlplane.gateway.nodes.host import LinkRefused
+from controlplane.gateway.nodes.epochs import Epochs
+from controlplane.gateway.nodes.facts import LinkState
+from controlplane.gateway.nodes.host import BadClaim, LinkRefused
 from controlplane.gateway.nodes.index import PrefixIndex
 from controlplane.gateway.nodes.known import KnownNodes
 from controlplane.gateway.nodes.limits import (
@@ -25,15 +26,15 @@ from controlplane.gateway.nodes.limits import (
     CLOSE_OVERLOADED,
     CLOSE_REPLACED,
     CLOSE_UNAUTHORIZED,
-    FENCED_EPOCHS_MAX,
     NODES_MAX,
     LinkLimits,
 )
 from controlplane.gateway.nodes.link import NodeLink
-from controlplane.gateway.nodes.models import ServedModel, served_models
+from controlplane.gateway.nodes.models import Approval, ServedModel, served_models
 from controlplane.gateway.nodes.peers import cap_probing, eject_slow
 from controlplane.gateway.nodes.reports import LateReports, OnReport
 from controlplane.gateway.nodes.stream import JobStream
+from controlplane.gateway.nodes.tickets import JobTickets
 from controlplane.gateway.ports import FleetPort, LedgerAway, NodeIdentity, Orders
 from inference.contract.frames import (
     AssetPart,
@@ -44,6 +45,7 @@ from inference.contract.frames import (
     ModelOffer,
     Report,
 )
+from inference.contract.replay import Resume
 
 log = logging.getLogger(__name__)
 
@@ -52,25 +54,8 @@ CONNECTED, DRAINING, DISCONNECTED, QUARANTINED = (
     "connected", "draining", "disconnected", "quarantined",
 )  # fmt: skip
 
-
-class Epochs:
-    """The epoch in force of every node, and those that it has fenced."""
-
-    def __init__(self) -> None:
-        self._current: dict[str, str] = {}
-        self._fenced: OrderedDict[tuple[str, str], None] = OrderedDict()
-
-    def take(self, node: str, epoch: str) -> bool:
-        """Make an epoch current; False when a newer one has replaced it before."""
-        if (node, epoch) in self._fenced:
-            return False
-        old = self._current.get(node)
-        if old is not None and old != epoch:
-            self._fenced[node, old] = None
-            if len(self._fenced) > FENCED_EPOCHS_MAX * NODES_MAX:
-                self._fenced.popitem(last=False)
-        self._current[node] = epoch
-        return True
+# Of a model that is not configured.
+NOTHING = Approval(digests=frozenset())
 
 
 class Fleet:
@@ -80,6 +65,7 @@ class Fleet:
         self,
         gateway: str,
         *,
+        ticket_key: bytes,
         on_report: OnReport,
         port: FleetPort | None = None,
         limits: LinkLimits | None = None,
@@ -93,13 +79,14 @@ class Fleet:
         self.on_change: list[Callable[[], None]] = []
         self.on_credit: list[Callable[[NodeLink], None]] = []
         self._port = port
+        self._tickets = JobTickets(ticket_key, gateway)
         self._links: dict[str, NodeLink] = {}
         self._joining: set[NodeLink] = set()
         self._models: dict[str, ServedModel] = {}
         self._indexes: dict[int, PrefixIndex] = {}
         self._epochs = Epochs()
         self._known = KnownNodes(eject_s=self.limits.eject_s, changed=self._refresh)
-        self._digests: Mapping[str, frozenset[str] | None] | None = None
+        self._approvals: Mapping[str, Approval] | None = None
         self._ticker: asyncio.TimerHandle | None = None
         self._checking: asyncio.Task[None] | None = None
 
@@ -114,20 +101,36 @@ class Fleet:
         served = self._models.get(model)
         return () if served is None else served.nodes
 
-    def approve(self, digests: Mapping[str, frozenset[str] | None]) -> None:
-        """From now on fetch and serve these digests of each model alone; None allows any."""
-        self._digests = digests
+    def approve(self, approvals: Mapping[str, Approval]) -> None:
+        """From now on fetch and serve these models alone, each as staff approved it."""
+        self._approvals = approvals
         self._refresh()
 
+    def _approval(self, model: str) -> Approval:
+        if self._approvals is None:
+            return Approval()
+        return self._approvals.get(model, NOTHING)
+
     def _approved(self, offer: ModelOffer) -> bool:
-        if self._digests is None:
-            return True
-        allowed = self._digests.get(offer.name, frozenset())
-        return allowed is None or offer.digest in allowed
+        return self._approval(offer.name).admits(offer)
+
+    def _offers(self, link: NodeLink, model: str) -> bool:
+        offers = link.hello.models
+        return any(offer.name == model and self._approved(offer) for offer in offers)
 
     def nodes(self) -> Mapping[str, NodeLink]:
-        """Every admitted node by name, draining ones included."""
+        """Every admitted node by name, draining and pending ones included."""
         return self._links
+
+    def approved_nodes(self) -> list[NodeLink]:
+        """Nodes whose figures count for the installation: staff let them in, and something that
+        they serve.
+        """
+        return [link for link in self._links.values() if self._counts(link)]
+
+    def _counts(self, link: NodeLink) -> bool:
+        approved = any(map(self._approved, link.hello.models))
+        return approved and link.orders.standing != "pending"
 
     @property
     def ejected(self) -> int:
@@ -144,6 +147,8 @@ class Fleet:
 
         From here on the caller owes `acknowledge` after its commit, or `abandon` without one.
         """
+        ticket = self._tickets.issue(job, node=link.identity.id, epoch=link.hello.epoch)
+        job = msgspec.structs.replace(job, ticket=ticket)
         stream = link.dispatch(job, cached_tokens=cached_tokens)
         self.reports.call_began(job.request)
         return stream
@@ -154,7 +159,7 @@ class Fleet:
         self.reports.acknowledge(link, request)
 
     def abandon(self, request: bytes) -> None:
-        """The call ends without a committed charge: the node's report will settle it."""
+        """The call ends without a committed charge: the ledger decides what its report does."""
         self.reports.call_ended(request)
 
     def tell_gateways(self, gateways: tuple[GatewayAddress, ...]) -> None:
@@ -212,6 +217,27 @@ class Fleet:
         self._known.join(hello.node, link.known)
         self.index(hello.block_size).join(hello.node, hello.kv_blocks)
 
+    def resume(self, link: NodeLink, frame: Resume) -> bool:
+        """Hand the socket of a new link to the one whose session this is; False if there is none.
+
+        A node whose registration has changed since must say hello, which is checked against it.
+        """
+        old = self._links.get(link.identity.name)
+        if old is None or not frame.session or frame.session != old.hello.session:
+            return False
+        identity = msgspec.structs.replace(link.identity, orders=old.identity.orders)
+        if identity != old.identity or not old.resume(link.session.socket, frame):
+            return False
+        self._joining.discard(link)
+        return True
+
+    def broken(self, link: NodeLink, reason: str) -> None:
+        """The link has lost its socket and waits for another; until then it takes no jobs."""
+        log.warning(
+            "link broken name=%s reason=%r jobs=%d", link.identity.name, reason, len(link.jobs)
+        )
+        self._refresh()
+
     def leave(self, link: NodeLink, reason: str) -> None:
         """The link is closed."""
         self._joining.discard(link)
@@ -263,12 +289,20 @@ class Fleet:
         return self.index(link.hello.block_size).apply(link.identity.name, events)
 
     def on_report(self, link: NodeLink, report: Report) -> None:
-        """A final usage that no output of this link settles."""
-        self.reports.offer(link, report)
+        """A final usage that no output of this link settles. Raises `BadClaim`.
 
-    def on_drafts(self, drafts: Drafts) -> None:
+        That of a node that staff do not trust at present waits on the node.
+        """
+        giver = self._tickets.giver(report, node=link.identity.id, epoch=link.hello.epoch)
+        if giver is None:
+            raise BadClaim("report.ticket: no job that this node was given")
+        if link.orders.standing != "pending" and self._offers(link, report.model):
+            self.reports.offer(link, report, giver)
+
+    def on_drafts(self, link: NodeLink, drafts: Drafts) -> None:
         """A step had drafts, or preempted."""
-        self.drafts.add(drafts)
+        if self._counts(link):
+            self.drafts.add(drafts)
 
     def on_asset(self, link: NodeLink, part: AssetPart) -> str | None:
         """One part of a tokenizer; why it is uncalled for, if so. Raises `BadAssets`."""
@@ -281,11 +315,13 @@ class Fleet:
     def _refresh(self) -> None:
         """Work out anew what can be served, and ask for assets that are missing."""
         for link in self._links.values():
+            if link.state is LinkState.CONNECTED:
+                continue  # Asked once it has its welcome, which nothing may precede.
             for offer in link.hello.models:
                 if offer.digest and self._approved(offer):
-                    self.assets.want(offer.digest, link)
+                    self.assets.want(offer.digest, link, model=offer.name)
         self._models = served_models(
-            self._links.values(), text_of=self.assets.get, approved=self._approved
+            self._links.values(), text_of=self.assets.get, approval_of=self._approval
         )
         for served in self._models.values():
             cap_probing(served.nodes)
@@ -302,7 +338,7 @@ class Fleet:
                 "engine": hello.engine, "device": hello.device, "dtype": hello.dtype,
                 "kv_blocks": hello.kv_blocks, "block_size": hello.block_size,
                 "credits": hello.credits, "models": [offer.name for offer in hello.models],
-                "cold_start_ms": hello.cold_start_ms,
+                "cold_start_ms": hello.cold_start_ms, "separates_tenants": link.separates_tenants,
                 "ceilings": hello.ceilings and msgspec.structs.asdict(hello.ceilings),
                 "offers": [{"model": each.name, "digest": each.digest} for each in hello.models],
             }  # fmt: skip

@@ -17,7 +17,8 @@ from inference.contract.frames import Ack, Report
 
 log = logging.getLogger(__name__)
 
-OnReport = Callable[[Report, NodeIdentity], Awaitable[bool]]
+# Of a report and the instance of the gateway that gave out its job: whether it is decided.
+OnReport = Callable[[Report, str], Awaitable[bool]]
 
 
 class ReportSource(Protocol):
@@ -52,14 +53,19 @@ class LateReports:
         """The pipeline is done with it; a report that still comes goes to the ledger."""
         self._live.discard(request)
 
-    def offer(self, link: ReportSource, report: Report) -> None:
-        """Take a node's report; left to be repeated when a call lives or too many are asked."""
+    def offer(self, link: ReportSource, report: Report, gateway: str) -> None:
+        """Take a node's report of a job of this gateway or another.
+
+        Left to be repeated when a call lives or too many are asked.
+        """
         request = report.request
         if request in self._live or request in self._asking:
             return
         if len(self._asking) >= LATE_REPORTS_AT_ONCE:
             return
-        self._asking[request] = asyncio.get_running_loop().create_task(self._ask(link, report))
+        self._asking[request] = asyncio.get_running_loop().create_task(
+            self._ask(link, report, gateway)
+        )
 
     def acknowledge(self, link: ReportSource, request: bytes) -> None:
         """The charge is committed: the node may forget its report."""
@@ -81,9 +87,9 @@ class LateReports:
             link.send_bytes(encode(Ack(requests=requests)))
         self._acks.clear()
 
-    async def _ask(self, link: ReportSource, report: Report) -> None:
+    async def _ask(self, link: ReportSource, report: Report, gateway: str) -> None:
         try:
-            if await self._on_report(report, link.identity):
+            if await self._on_report(report, gateway):
                 self.acknowledge(link, report.request)
         except (
             Exception

@@ -37,9 +37,9 @@ class JobStream:
     """The outputs of one job in batches, first to last."""
 
     __slots__ = (
-        "_broken", "_buffer", "_cancel", "_dispatched_ns", "_done", "_outputs_max", "_waiter",
-        "cancelled", "choices_open", "completion_tokens", "network_us", "node", "request",
-        "timing", "usage",
+        "_broken", "_buffer", "_cancel", "_dispatched_ns", "_done", "_left", "_outputs_max",
+        "_waiter", "cancelled", "choices_open", "completion_tokens", "network_us", "node",
+        "request", "timing", "usage",
     )  # fmt: skip
 
     def __init__(
@@ -62,7 +62,7 @@ class JobStream:
         self._outputs_max = outputs_max
         self._buffer: deque[Output] = deque()
         self._broken: Exception | None = None
-        self._done = False
+        self._done = self._left = False
         self._waiter: asyncio.Future[None] | None = None
         self._dispatched_ns = monotonic_ns()
 
@@ -79,6 +79,11 @@ class JobStream:
         self._buffer.clear()
         self._cancel(self.request)
 
+    def leave(self) -> None:
+        """End the batches of a cancelled job although its node has not confirmed that yet."""
+        self._left = True
+        self._wake()
+
     async def batch(self) -> list[Output]:
         """All outputs that have come since the last call, at least one; empty at the end.
 
@@ -87,7 +92,7 @@ class JobStream:
         while not self._buffer:
             if self._broken is not None:
                 raise self._broken
-            if self._done:
+            if self._done or self._left:
                 return []
             await self._wait()
         outputs = list(self._buffer)

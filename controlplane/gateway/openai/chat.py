@@ -73,6 +73,7 @@ class Message(msgspec.Struct, forbid_unknown_fields=True):
     content: Content | None | UnsetType = UNSET
     name: ShortText | None = None
     refusal: str | None = None
+    reasoning_content: str | None = None
     tool_calls: ToolCalls | None = None
     tool_call_id: CallId | None = None
 
@@ -102,7 +103,10 @@ class ChatRequest(Common, kw_only=True):
 
 
 # Fields that only messages of one role may have.
-_OF_ROLE = (("tool_calls", "assistant"), ("refusal", "assistant"), ("tool_call_id", "tool"))
+_OF_ROLE = (
+    ("tool_calls", "assistant"), ("refusal", "assistant"), ("reasoning_content", "assistant"),
+    ("tool_call_id", "tool"),
+)  # fmt: skip
 _decoder = msgspec.json.Decoder(ChatRequest)
 
 
@@ -185,7 +189,9 @@ def _turns(messages: list[Message]) -> tuple[Turn, ...]:
         calls = tool_uses(message.tool_calls or (), f"{at}.tool_calls")
         called.update(call.id for call in calls)
         role = "system" if message.role == "developer" else message.role
-        turns.append(Turn(role, _text(message, at), calls, message.tool_call_id))
+        turns.append(
+            Turn(role, _text(message, at), calls, message.tool_call_id, message.reasoning_content)
+        )
     return tuple(turns)
 
 

@@ -16,7 +16,7 @@ from controlplane.gateway.openai.fields import (
     sampling_of,
     stop_strings,
 )
-from controlplane.gateway.openai.parse import parse_body
+from controlplane.gateway.openai.parse import VALUES_MAX, parse_body
 from controlplane.gateway.openai.structured import wanted_format
 from controlplane.gateway.refusal import bad_field
 
@@ -39,7 +39,7 @@ _decoder = msgspec.json.Decoder(CompletionRequest)
 
 def parse(data: bytes) -> Ask:
     """Body bytes to an `Ask`; raises `Refusal`."""
-    request = parse_body(data, _decoder)
+    request = parse_body(data, _decoder, values_max=PROMPT_TOKENS_MAX + VALUES_MAX)
     check_common(request)
     if request.echo:
         raise bad_field("echo", "'echo' is not supported.", "unsupported_parameter")

@@ -16,10 +16,13 @@ from controlplane.gateway.openai.fields import Name, ShortText
 from controlplane.gateway.openai.parse import parse_body
 from controlplane.gateway.openai.render import charge_json
 from controlplane.gateway.refusal import Refusal, bad_field
-from inference.contract.frames import INPUTS_MAX, INPUTS_TOKENS_MAX, Sampling, Vectors
+from inference.contract.frames import INPUTS_MAX, INPUTS_TOKENS_MAX, Sampling
+from inference.contract.parts import Vectors
 
 TOKEN_ID_MAX = 2**31
 FLOAT_BYTES = 4
+# Token ids of all inputs, and the other fields.
+VALUES_MAX = INPUTS_TOKENS_MAX + 16
 _encode = msgspec.json.encode
 
 Tokens = Annotated[list[int], Meta(min_length=1, max_length=INPUTS_TOKENS_MAX)]
@@ -42,7 +45,7 @@ _decoder = msgspec.json.Decoder(EmbeddingRequest)
 
 def parse(data: bytes) -> Ask:
     """Body bytes to an `Ask`; raises `Refusal`."""
-    request = parse_body(data, _decoder)
+    request = parse_body(data, _decoder, values_max=VALUES_MAX)
     return Ask(
         operation="embedding",
         model=request.model,

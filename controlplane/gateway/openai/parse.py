@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import json
 import re
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
+from controlplane.gateway.offload import is_large
 from controlplane.gateway.openai.wording import in_words
 from controlplane.gateway.refusal import Refusal, bad_field
 
 DEPTH_MAX = 32
-LARGE_BYTES = 262_144
+# Of large bodies: objects and lists in all, texts with the names of fields, and values of any kind.
+CONTAINERS_MAX = 32_768
+STRINGS_MAX = 262_144
+VALUES_MAX = 262_144
+# Digits of a number; more are none that a field could take.
+NUMBER_CHARS_MAX = 4_300
 # Parameters of the API that nothing here offers yet: said so, rather than called unknown.
 KNOWN_UNSUPPORTED = frozenset(
     {
@@ -25,6 +31,8 @@ KNOWN_UNSUPPORTED = frozenset(
         "suffix", "tool_choice", "tools", "verbosity", "web_search_options",
     }
 )  # fmt: skip
+_SQUARE = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKET = bytes(set(range(256)) - set(b"[]{}"))
 _DECODER_SAYS = "JSON is malformed: "
 _PATH = re.compile(r" - at `(?:key in )?\$\.?(?P<path>[^`]*)`$")
 _UNKNOWN = re.compile(r"unknown field `(?P<field>[^`]*)`")
@@ -33,11 +41,15 @@ _MISSING = re.compile(r"missing required field `(?P<field>[^`]*)`")
 Body = TypeVar("Body", bound=msgspec.Struct)
 
 
-def parse_body(data: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
+def parse_body(
+    data: bytes, decoder: msgspec.json.Decoder[Body], *, values_max: int = VALUES_MAX
+) -> Body:
     """Decode and check a request body; raises `Refusal` (400) with `param` set."""
-    large = len(data) > LARGE_BYTES
-    if not large:
-        _check_json(data)
+    large = is_large(data)
+    if large:
+        check_counts(data, None, values_max=values_max)
+    else:
+        _check_json(data, {})
     try:
         body = decoder.decode(data)
     except msgspec.ValidationError as error:
@@ -48,17 +60,39 @@ def parse_body(data: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
         raise _too_deep() from error
     if large:
         # Only now: the typed decoder is quick to refuse a body that is large for no good reason.
-        _check_json(data)
+        _check_json(data, {"parse_int": _number, "parse_float": _number})
     return body
 
 
-def _check_json(data: bytes) -> None:
+def check_counts(data: bytes, field: str | None, *, values_max: int = VALUES_MAX) -> None:
+    """Return if few enough things would be made of it: millions hold the interpreter for seconds.
+
+    Raises `Refusal` (400) for the field.
+    """
+    data = _without_escapes(data)
+    strings = data.count(b'"') // 2
+    containers = data.count(b"[") + data.count(b"{")
+    if containers > CONTAINERS_MAX and strings <= STRINGS_MAX:
+        containers = len(_opened_and_closed(data)) // 2
+    values = data.count(b",")
+    if values > values_max and strings <= STRINGS_MAX:
+        values = _outside(data).count(b",")
+    if containers > CONTAINERS_MAX or strings > STRINGS_MAX or values > values_max:
+        what = f"'{field}'" if field else "The body"
+        message = (
+            f"{what} has more than {CONTAINERS_MAX} objects and lists, {STRINGS_MAX} names and"
+            f" texts, or {values_max} values. Join messages and parts, or send fewer."
+        )
+        raise bad_field(field, message, "too_many_values")
+
+
+def _check_json(data: bytes, hooks: dict[str, Any]) -> None:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise bad_field(None, f"The body is not valid UTF-8: {error.reason}.") from error
     try:
-        parsed = _loaded(text)
+        parsed = _loaded(text, hooks)
     except RecursionError as error:
         raise _too_deep() from error
     except json.JSONDecodeError as error:
@@ -72,10 +106,10 @@ def _check_json(data: bytes) -> None:
         raise _too_deep()
 
 
-def _loaded(text: str) -> object:
+def _loaded(text: str, hooks: dict[str, Any]) -> object:
     """The body; a field given twice is searched for only once there is one."""
     try:
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, **hooks)
     except _GivenTwice:
         path = _encodable(_path_given_twice(json.loads(text, object_pairs_hook=_Pairs)) or "")
     raise bad_field(path, f"The field '{path}' is given twice.")
@@ -85,12 +119,35 @@ def nests_too_deep(text: str) -> bool:
     """Whether JSON nests deeper than `DEPTH_MAX`, not counting brackets inside strings."""
     if text.count("[") + text.count("{") <= DEPTH_MAX:
         return False
-    depth = 0
-    for mark in re.findall(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', text):
-        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(mark, 0)
-        if depth > DEPTH_MAX:
-            return True
-    return False
+    marks = _opened_and_closed(_without_escapes(text.encode("utf-8", "surrogatepass")))
+    for _ in range(DEPTH_MAX):
+        # The innermost level goes each time.
+        marks = marks.replace(b"[]", b"")
+    return bool(marks)
+
+
+def _without_escapes(data: bytes) -> bytes:
+    """JSON in which each quotation mark begins or ends a string."""
+    return data.replace(b"\\\\", b"").replace(b'\\"', b"")
+
+
+def _opened_and_closed(data: bytes) -> bytes:
+    """The brackets outside strings, all of them square; `data` has no escapes."""
+    return _outside(data).translate(_SQUARE, _NO_BRACKET)
+
+
+def _outside(data: bytes) -> bytes:
+    """What is not inside strings; `data` has no escapes."""
+    return b"".join(data.split(b'"')[::2])
+
+
+def _number(text: str) -> int:
+    """In the place of a number whose value does not matter: between two calls other threads run,
+    whereas the parser alone would hold the interpreter for all numbers of a body.
+    """
+    if len(text) > NUMBER_CHARS_MAX:
+        raise ValueError
+    return 0
 
 
 class _GivenTwice(Exception):

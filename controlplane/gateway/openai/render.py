@@ -8,7 +8,8 @@ from controlplane.gateway.answer import Charge, Piece, TokenText
 from controlplane.gateway.ask import Ask
 from controlplane.kernel.ids import id_time_ms
 from controlplane.kernel.money import usd_text
-from inference.contract.frames import TokenLogprob, ToolCallDelta, Usage
+from inference.contract.frames import Usage
+from inference.contract.parts import TokenLogprob, ToolCallDelta
 
 DONE = b"data: [DONE]\n\n"
 # JSON has no infinity; the OpenAI API writes this for what has no chance at all.
@@ -29,7 +30,7 @@ def usage_json(usage: Usage) -> dict[str, object]:
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens, "audio_tokens": 0},
         "completion_tokens_details": {
-            "reasoning_tokens": 0,
+            "reasoning_tokens": usage.reasoning_tokens,
             "audio_tokens": 0,
             "accepted_prediction_tokens": 0,
             "rejected_prediction_tokens": 0,
@@ -80,6 +81,8 @@ class ChatWriter:
             if piece.choice not in self._opened:
                 self._opened.add(piece.choice)
                 events.append(self._opening(piece.choice))
+            if piece.reasoning:
+                events.append(self._thinking(piece))
             if piece.text or piece.logprobs:
                 events.append(self._delta(piece))
             if piece.calls:
@@ -124,6 +127,12 @@ class ChatWriter:
             self._logprobs_bytes(piece),
         )
 
+    def _thinking(self, piece: Piece) -> bytes:
+        return (
+            b'{"index":%d,"delta":{"reasoning_content":%b},"logprobs":null,"finish_reason":null}'
+            % (piece.choice, _encode(piece.reasoning))
+        )
+
     def _calling(self, piece: Piece) -> bytes:
         return b'{"index":%d,"delta":{"tool_calls":%b},"logprobs":null,"finish_reason":null}' % (
             piece.choice,
@@ -138,6 +147,8 @@ class ChatWriter:
 
     def _choice(self, piece: Piece) -> dict[str, object]:
         message: dict[str, object] = {"role": "assistant", "content": piece.text, "refusal": None}
+        if piece.reasoning:
+            message["reasoning_content"] = piece.reasoning
         if piece.calls:
             message["content"] = piece.text or None
             message["tool_calls"] = _whole_calls(piece.calls)
@@ -181,6 +192,9 @@ class CompletionWriter(ChatWriter):
         self._offsets = [0] * ask.sampling.n
 
     def _opening(self, choice: int) -> bytes:
+        return b""
+
+    def _thinking(self, piece: Piece) -> bytes:
         return b""
 
     def _delta(self, piece: Piece) -> bytes:

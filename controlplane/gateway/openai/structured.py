@@ -12,7 +12,7 @@ from controlplane.gateway.openai.schemas import check_schema
 from controlplane.gateway.openai.wording import NAME_PATTERN
 from controlplane.gateway.refusal import bad_field
 from controlplane.gateway.toolform import choice_grammar
-from inference.contract.frames import GRAMMAR_BYTES_MAX, Grammar
+from inference.contract.grammar import GRAMMAR_BYTES_MAX, Grammar
 
 CHOICES_MAX = 1024
 SCHEMA_FIELD = "response_format.json_schema.schema"

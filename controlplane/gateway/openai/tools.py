@@ -10,13 +10,14 @@ import msgspec
 from msgspec import Meta
 
 from controlplane.gateway.ask import ToolUse
-from controlplane.gateway.openai.parse import DEPTH_MAX, nests_too_deep
+from controlplane.gateway.offload import LARGE_BYTES
+from controlplane.gateway.openai.parse import DEPTH_MAX, check_counts, nests_too_deep
 from controlplane.gateway.openai.schemas import check_schema
 from controlplane.gateway.openai.structured import Wanted, bounded
 from controlplane.gateway.openai.wording import NAME_PATTERN
 from controlplane.gateway.refusal import bad_field
 from controlplane.gateway.toolform import calls_grammar, json_rule
-from inference.contract.frames import JSON_WHITESPACE
+from inference.contract.grammar import JSON_WHITESPACE
 
 TOOLS_MAX = 128
 CALLS_MAX = 128
@@ -159,7 +160,9 @@ def _shown(tool: Tool) -> dict[str, Any]:
 
 
 def _arguments(text: str, field: str) -> dict[str, Any]:
-    # It came inside a string, where the body's own bound does not see it.
+    # It came inside a string, where the body's own bounds do not see it.
+    if len(text) > LARGE_BYTES:
+        check_counts(text.encode("utf-8", "replace"), field)
     if nests_too_deep(text):
         raise bad_field(field, f"'{field}' nests deeper than {DEPTH_MAX} levels.")
     try:

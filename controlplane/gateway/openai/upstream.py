@@ -39,6 +39,8 @@ def _not_offered(ask: Ask, field: str) -> Refusal:
 
 def _message(turn: Turn) -> dict[str, object]:
     message: dict[str, object] = {"role": turn.role, "content": turn.content}
+    if turn.reasoning is not None:
+        message["reasoning_content"] = turn.reasoning
     if turn.calls:
         message["tool_calls"] = [_call(use) for use in turn.calls]
     if turn.call_id is not None:

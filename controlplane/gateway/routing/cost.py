@@ -57,9 +57,9 @@ def choose(
 ) -> Choice:
     """The cheapest of `nodes`, of which one must have a credit; `draw` in [0, 1) breaks ties.
 
-    `cached` are the tokens of this prompt that each node has, below `prompt_tokens`.
+    `cached` are the tokens of this prompt that each node has, below `prompt_tokens`; `means` have
+    observed all nodes of the model, also those that are full and not among `nodes`.
     """
-    means.observe(nodes, now_s)
     costs = _costs(nodes, cached, prompt_tokens, means, now_s=now_s)
     bound = min(costs)
     if bound == inf:

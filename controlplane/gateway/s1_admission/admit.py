@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from typing import Protocol
 
 import msgspec
 
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
+from controlplane.gateway.offload import Offload, is_large
 from controlplane.gateway.plan import Plan
-from controlplane.gateway.ports import Allowance, Hold, Ledger, Limiter, Ticket
-from controlplane.gateway.s1_admission.body import Receive, read_body
+from controlplane.gateway.ports import Allowance, Hold, Keys, Ledger, Limiter, Standings, Ticket
+from controlplane.gateway.refusal import BAD_REQUEST, Refusal
+from controlplane.gateway.s1_admission.body import LimitsCheck, Receive, read_body
 from controlplane.gateway.s1_admission.claim import make_ticket
 from controlplane.gateway.s1_admission.hold import CountPrompt, exact_nano, make_hold, take_hold
-from controlplane.gateway.s1_admission.limits import estimate_tokens, take_limits
-from controlplane.gateway.s1_admission.schema import Parse, check_schema
+from controlplane.gateway.s1_admission.limits import (
+    check_requests,
+    count_request,
+    estimate_tokens,
+    take_limits,
+)
+from controlplane.gateway.s1_admission.schema import (
+    Parse,
+    plan_schema,
+    read_schema,
+    read_schema_beside,
+)
 from controlplane.gateway.snapshot import KeyRecord, Snapshot
+from controlplane.kernel.bytes_budget import BytesBudget
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -47,42 +61,75 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True):
     hold: Hold
 
 
+class Reads(Protocol):
+    """What reading a request needs of everything outside it."""
+
+    keys: Keys
+    limiter: Limiter
+    offload: Offload
+    bodies: BytesBudget
+
+
+class Counts(Protocol):
+    """What counting a request and holding its cost need."""
+
+    limiter: Limiter
+    ledger: Ledger
+    standings: Standings
+    hold_grace_s: int
+
+
 async def read_ask(
-    call: Call, receive: Receive, parse: Parse, *, key: KeyRecord, snapshot: Snapshot
+    call: Call, receive: Receive, parse: Parse, world: Reads, *, key: KeyRecord
 ) -> Asked:
     """Body and schema; raises `Refusal`."""
-    body = await read_body(call, receive)
-    ask, plan = check_schema(call, body, parse, key=key, snapshot=snapshot)
-    ticket = make_ticket(call, body, key, route=ask.operation)
-    return Asked(key, snapshot, ask, plan, ticket)
+    snapshot = world.keys.snapshot()
+    portion = world.bodies.portion(key.organization)
+    try:
+        check = LimitsCheck(partial(check_requests, key, world.limiter))
+        body = await read_body(call, receive, portion, check)
+        if is_large(body):
+            await check()
+            ask = await _read_large(call, body, parse, world, key)
+        else:
+            ask = read_schema(call, body, parse)
+        ask, plan = plan_schema(call, ask, key=key, snapshot=snapshot)
+        ticket = make_ticket(call, body, key, route=ask.operation)
+        return Asked(key, snapshot, ask, plan, ticket)
+    finally:
+        portion.free()
 
 
-async def admit(
-    call: Call,
-    asked: Asked,
-    limiter: Limiter,
-    ledger: Ledger,
-    *,
-    count_prompt: CountPrompt,
-) -> Admitted:
+async def _read_large(call: Call, body: bytes, parse: Parse, world: Reads, key: KeyRecord) -> Ask:
+    """A large body that was read in vain counts as a request; one that nobody read does not."""
+    try:
+        return await read_schema_beside(call, body, parse, world.offload, tenant=key.organization)
+    except Refusal as refusal:
+        if refusal.status == BAD_REQUEST:
+            await count_request(key, world.limiter)
+        raise
+
+
+async def admit(call: Call, asked: Asked, world: Counts, *, count_prompt: CountPrompt) -> Admitted:
     """Limits and the hold; raises `Refusal` with nothing left reserved.
 
     Far from its limits a request is most likely allowed: its hold is asked for meanwhile, and given
     back if it is not. Near them the hold comes after, so that refusals cost the ledger nothing.
     """
     ask, plan = asked.ask, asked.plan
+    limiter, ledger = world.limiter, world.ledger
     output_all = max([step.output_tokens for step in plan.steps]) * ask.sampling.n
     estimated = estimate_tokens(ask.bytes, output_all)
-    hold = make_hold(call, asked.key, ask, plan)
+    hold = make_hold(call, asked.key, ask, plan, grace_s=world.hold_grace_s)
     exact = partial(exact_nano, ask, plan, count_prompt)
-    take = partial(take_hold, call, hold, ledger, exact_nano=exact)
+    take = partial(take_hold, call, hold, ledger, world.standings, exact_nano=exact)
     early = asyncio.ensure_future(take()) if limiter.roomy(asked.key, estimated) else None
     try:
         allowance = await take_limits(call, asked.key, limiter, tokens=estimated)
         try:
             hold = await (early or take())
         except BaseException:
-            limiter.give_back(asked.key, estimated)
+            limiter.correct(asked.key, -estimated)
             limiter.release(allowance)
             raise
     except BaseException:

@@ -7,6 +7,7 @@ It is another machine's clock: a value in the future, or older than `WAIT_S_MAX`
 from __future__ import annotations
 
 from controlplane.gateway.call import Call
+from controlplane.kernel.scopes import caller_within
 from controlplane.kernel.spans import INDEX
 
 ARRIVAL = INDEX["s1_admission.arrival"]
@@ -17,12 +18,12 @@ _MILLISECONDS_FROM = 1e11
 _MICROSECONDS_FROM = 1e14
 
 
-def note_arrival(call: Call, trusted_proxies: frozenset[str]) -> None:
+def note_arrival(call: Call, trusted_proxies: tuple[str, ...]) -> None:
     """Write the span of the time between the proxy and this process, if it is credible.
 
     Only a proxy that the operator named is believed: anybody can send a header.
     """
-    if call.peer not in trusted_proxies:
+    if not caller_within(trusted_proxies, call.peer):
         return
     text = call.header(HEADER)
     if text is None:

@@ -7,23 +7,55 @@ from typing import Any
 
 from controlplane.gateway.bounds import within
 from controlplane.gateway.call import Call, ClientGone
-from controlplane.gateway.refusal import NO_RETRY, Refusal, bad_field
+from controlplane.gateway.refusal import NO_RETRY, Refusal, bad_field, over_share, unavailable
+from controlplane.kernel.bytes_budget import BytesBudget, Portion
 from controlplane.kernel.spans import INDEX
 
 BODY = INDEX["s1_admission.body"]
 BODY_BYTES_MAX = 8 * 1024 * 1024
 BODY_READ_S_MAX = 30.0
+TYPE_CHARS_MAX = 100
+# Of all bodies that are being read, without the first part of each.
+BODIES_BYTES_MAX = 256 * 1024 * 1024
+SMALL_BYTES = 256 * 1024
+RETRY_S = 1
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
-async def read_body(call: Call, receive: Receive) -> bytes:
-    """The whole body; raises `Refusal` (413, 408) or `ClientGone`."""
+class LimitsCheck:
+    """Whether the key has a request left, asked at most once for a request."""
+
+    def __init__(self, check: Callable[[], Awaitable[None]]) -> None:
+        self._check = check
+        self._asked = False
+
+    async def __call__(self) -> None:
+        """Raises `Refusal` (429)."""
+        if not self._asked:
+            self._asked = True
+            await self._check()
+
+
+def bodies_budget() -> BytesBudget:
+    """For the bodies that one process reads at the same time."""
+    return BytesBudget(bytes_max=BODIES_BYTES_MAX, small_bytes=SMALL_BYTES)
+
+
+async def read_body(
+    call: Call, receive: Receive, portion: Portion, check_limits: LimitsCheck
+) -> bytes:
+    """The whole body; raises `Refusal` (400, 408, 413, 415, 429, 503) or `ClientGone`.
+
+    `check_limits` raises it too: it is asked before more is read than a small body has. The body
+    stays counted until the caller frees its portion.
+    """
     began = call.spans.clock()
     try:
+        _check_type(call.header(b"content-type"))
         _check_encoding(call.header(b"content-encoding"))
-        _check_length(call.header(b"content-length"))
-        return await within(BODY_READ_S_MAX, _collect(receive))
+        told = _told_length(call.header(b"content-length"))
+        return await within(BODY_READ_S_MAX, _collect(receive, portion, check_limits, told))
     except TimeoutError as error:
         message = f"The body did not arrive within {BODY_READ_S_MAX:.0f} s."
         raise Refusal(408, "request_timeout", message) from error
@@ -31,20 +63,33 @@ async def read_body(call: Call, receive: Receive) -> bytes:
         call.spans.add(BODY, began)
 
 
-async def _collect(receive: Receive) -> bytes:
+async def _collect(
+    receive: Receive, portion: Portion, check_limits: LimitsCheck, told: int
+) -> bytes:
     parts: list[bytes] = []
-    size = 0
     while True:
+        if max(told, portion.size) > SMALL_BYTES:
+            await check_limits()
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientGone
         part = message.get("body", b"")
-        size += len(part)
-        if size > BODY_BYTES_MAX:
+        fits = portion.grow(len(part))
+        if portion.size > BODY_BYTES_MAX:
             raise too_large()
+        if not fits:
+            raise _no_room(portion)
         parts.append(part)
         if not message.get("more_body", False):
             return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _check_type(header: str | None) -> None:
+    """Return for JSON, and for a body that is not said to be anything."""
+    if not header or header.partition(";")[0].strip().lower() == "application/json":
+        return
+    message = f"Content-Type '{header[:TYPE_CHARS_MAX]}' is not accepted; send application/json."
+    raise Refusal(415, "unsupported_content_type", message, param="content-type", headers=NO_RETRY)
 
 
 def _check_encoding(header: str | None) -> None:
@@ -53,19 +98,29 @@ def _check_encoding(header: str | None) -> None:
         raise Refusal(415, "unsupported_encoding", message, headers=NO_RETRY)
 
 
-def _check_length(header: str | None) -> None:
+def _told_length(header: str | None) -> int:
+    """0 where nothing is told."""
     if header is None:
-        return
+        return 0
     if not header.isdecimal():
         raise bad_field("content-length", "The Content-Length header is not a number.")
-    if int(header) > BODY_BYTES_MAX:
+    length = int(header)
+    if length > BODY_BYTES_MAX:
         raise too_large()
+    return length
 
 
 def too_large() -> Refusal:
     """413 with the bound in its text."""
     message = f"The body is larger than {BODY_BYTES_MAX} bytes."
     return Refusal(413, "request_too_large", message, headers=NO_RETRY)
+
+
+def _no_room(portion: Portion) -> Refusal:
+    if portion.is_over_share:
+        return over_share("large bodies", retry_after_s=RETRY_S)
+    message = f"Too many large bodies are being read. Try again in {RETRY_S} s."
+    return unavailable("server_is_overloaded", message, retry_after_s=RETRY_S)
 
 
 async def watch_client(call: Call, receive: Receive) -> None:

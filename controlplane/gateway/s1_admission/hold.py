@@ -7,14 +7,23 @@ Where a plan has several models, the dearest of them is held for.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 
 import msgspec
 
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
 from controlplane.gateway.plan import Plan, PlannedStep
-from controlplane.gateway.ports import BudgetExceeded, Hold, Ledger, LedgerAway
+from controlplane.gateway.ports import (
+    BudgetExceeded,
+    BudgetRoom,
+    Hold,
+    Ledger,
+    LedgerAway,
+    Standings,
+)
 from controlplane.gateway.refusal import Refusal, over_budget, unavailable
 from controlplane.gateway.snapshot import KeyRecord, ModelRecord
 from controlplane.kernel.limits import ReachedLimit
@@ -29,6 +38,8 @@ TEMPLATE_TOKENS = 16
 SPECIAL_TOKENS_PER_INPUT = 4
 HOLD_GRACE_S = 120
 LEDGER_RETRY_S = 1
+# A refusal waits this long for the figures of the key's budget, then goes out without them.
+STANDING_S_MAX = 1.0
 
 ExactNano = Callable[[], Awaitable[int]]
 CountPrompt = Callable[[ModelRecord], Awaitable[int]]
@@ -50,32 +61,64 @@ def prompt_bound(ask: Ask, model: ModelRecord) -> int:
     return min(ask.bytes + allowance, model.context_window)
 
 
-async def take_hold(call: Call, hold: Hold, ledger: Ledger, *, exact_nano: ExactNano) -> Hold:
+async def take_hold(
+    call: Call, hold: Hold, ledger: Ledger, standings: Standings, *, exact_nano: ExactNano
+) -> Hold:
     """Hold the bound, or else the exact amount; returns what was held. Raises `Refusal`."""
     began = call.spans.clock()
     try:
         return await _hold_or_recount(hold, ledger, exact_nano)
     except BudgetExceeded as error:
-        raise _over_budget(error, hold.amount_nano) from error
+        raise await _over_budget(error, hold, standings) from error
     except LedgerAway as error:
         raise ledger_away() from error
     finally:
         call.spans.add(HOLD, began)
 
 
-def _over_budget(error: BudgetExceeded, nano: int) -> Refusal:
-    refusal = over_budget(_no_room(error.scope, nano))
+async def _over_budget(error: BudgetExceeded, hold: Hold, standings: Standings) -> Refusal:
+    """Figures are told of the key's own budget alone: whoever calls has the key, and maybe no right
+    to see what its project and organization may spend.
+    """
+    nano = hold.amount_nano
+    figures = await _own_figures(hold.key, nano, standings) if error.scope == "key" else ""
+    refusal = over_budget(_no_room(error.scope, nano, figures))
     refusal.limit = ReachedLimit(kind="budget", scope=error.scope, budget=error.budget, asked=nano)
     return refusal
 
 
-def _no_room(scope: str, nano: int) -> str:
+async def _own_figures(key: str, nano: int, standings: Standings) -> str:
+    """What the key's budget has left, of what, and when it resets; "" where that is not known."""
+    try:
+        async with asyncio.timeout(STANDING_S_MAX):
+            standing = await standings.of(key, waits=False)
+    except (LedgerAway, TimeoutError):
+        return ""
+    own = next((each for each in standing.budgets if each.scope == "key"), None)
+    # A little later there may be room again.
+    return "" if own is None or own.left_nano >= nano else _figures(own)
+
+
+def _figures(own: BudgetRoom) -> str:
+    limit = f"{usd_text(own.limit_nano)} USD"
+    if own.period != "none":
+        limit = f"{limit} a {own.period}"
+    told = (
+        f" {usd_text(own.left_nano)} USD of {limit} are left: {usd_text(own.spent_nano)} are spent"
+        f" and {usd_text(own.held_nano)} held for requests under way."
+    )
+    if own.turns_at_s is None:
+        return told
+    return f"{told} It resets at {datetime.fromtimestamp(own.turns_at_s, UTC):%Y-%m-%dT%H:%M:%SZ}."
+
+
+def _no_room(scope: str, nano: int, figures: str) -> str:
     what, cure = f"The {scope}'s budget", "raise the budget"
     if scope == "wallet":
         what, cure = "The organization's prepaid wallet", "top it up"
     return (
         f"{what} has no room for this request: it could cost up to {usd_text(nano)} USD."
-        f" Lower max_tokens or {cure}."
+        f"{figures} Lower max_tokens or {cure}."
     )
 
 
@@ -91,24 +134,28 @@ async def _hold_or_recount(hold: Hold, ledger: Ledger, exact_nano: ExactNano) ->
     return hold
 
 
-def make_hold(call: Call, key: KeyRecord, ask: Ask, plan: Plan) -> Hold:
+def make_hold(call: Call, key: KeyRecord, ask: Ask, plan: Plan, *, grace_s: int) -> Hold:
     """The hold for the most that any step of the plan can cost."""
     first = plan.steps[0].model
     models = {step.model.name: step.model.price for step in plan.steps[1:]}
     models.pop(first.name, None)
-    bounds = [_nano(step, ask, prompt_bound(ask, step.model)) for step in plan.steps]
     return Hold(
         request=call.request,
         organization=key.organization,
         project=key.project,
         key=key.id,
         budgets=key.budgets,
-        amount_nano=max(bounds),
+        amount_nano=bound_nano(ask, plan),
         model=first.name,
         price=first.price,
         others=models,
-        expires_s=call.deadline_s + HOLD_GRACE_S,
+        expires_s=call.deadline_s + grace_s,
     )
+
+
+def bound_nano(ask: Ask, plan: Plan) -> int:
+    """The most that any step of the plan can cost, without counting tokens."""
+    return max(_nano(step, ask, prompt_bound(ask, step.model)) for step in plan.steps)
 
 
 async def exact_nano(ask: Ask, plan: Plan, count_prompt: CountPrompt) -> int:

@@ -13,6 +13,8 @@ from controlplane.kernel.spans import INDEX
 from inference.contract.frames import BYTES_PER_TOKEN
 
 LIMITS = INDEX["s1_admission.limits"]
+# Sooner is not worth a try, and what Redis tells is rounded.
+RETRY_WAIT_S_MIN = 0.1
 RETRY_WAIT_S_MAX = 120
 _MS_PER_S = 1000
 # The error's type, and the limit in words.
@@ -41,6 +43,23 @@ async def take_limits(call: Call, key: KeyRecord, limiter: Limiter, *, tokens: i
     return allowance
 
 
+async def check_requests(key: KeyRecord, limiter: Limiter) -> None:
+    """Return while the key has a request left; counts nothing. Raises `Refusal` (429)."""
+    rooms = await limiter.look(key)
+    for room in rooms:
+        if room.dimension in ("requests", "requests-day") and room.remaining < 1:
+            wait_s = room.reset_s / room.limit
+            allowance = Allowance(allowed=False, rooms=rooms, refused_by=room, retry_after_s=wait_s)
+            raise _over_limit(allowance, 0)
+
+
+async def count_request(key: KeyRecord, limiter: Limiter) -> None:
+    """Count a request that ended before its limits were asked."""
+    allowance = await limiter.take(key, 0)
+    if allowance.allowed:
+        limiter.release(allowance)
+
+
 def limit_headers(allowance: Allowance) -> list[tuple[bytes, bytes]]:
     """The `x-ratelimit-*` headers, in OpenAI's names and duration format."""
     headers = []
@@ -66,7 +85,7 @@ def duration_text(seconds: float) -> str:
 
 
 def _over_limit(allowance: Allowance, tokens: int) -> Refusal:
-    room, wait_s = allowance.refused_by, allowance.retry_after_s
+    room, wait_s = allowance.refused_by, max(RETRY_WAIT_S_MIN, allowance.retry_after_s)
     again = f"Try again in {duration_text(wait_s)}."
     if room is None:
         kind, message = "requests", f"Limits cannot be counted at the moment. {again}"
@@ -75,18 +94,18 @@ def _over_limit(allowance: Allowance, tokens: int) -> Refusal:
         message = f"Rate limit reached: {room.limit} {what} for this {room.scope}. {again}"
     headers = [
         ("retry-after", str(max(1, ceil(wait_s)))),
-        ("retry-after-ms", str(max(1, ceil(wait_s * _MS_PER_S)))),
+        ("retry-after-ms", str(ceil(wait_s * _MS_PER_S))),
     ]
     if wait_s > RETRY_WAIT_S_MAX:
         headers.append(("x-should-retry", "false"))
     headers += [(name.decode(), value.decode()) for name, value in limit_headers(allowance)]
     refusal = Refusal(429, "rate_limit_exceeded", message, kind=kind, headers=tuple(headers))
-    refusal.limit = _reached(allowance, tokens)
+    refusal.limit = _reached(allowance, tokens, wait_s)
     return refusal
 
 
-def _reached(allowance: Allowance, tokens: int) -> ReachedLimit:
-    room, wait_ms = allowance.refused_by, round(allowance.retry_after_s * _MS_PER_S)
+def _reached(allowance: Allowance, tokens: int, wait_s: float) -> ReachedLimit:
+    room, wait_ms = allowance.refused_by, ceil(wait_s * _MS_PER_S)
     if room is None:
         return ReachedLimit(kind="uncounted", retry_after_ms=wait_ms)
     timed = room.dimension != "concurrency"

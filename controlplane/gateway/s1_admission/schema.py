@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
+from controlplane.gateway.offload import Offload
 from controlplane.gateway.plan import Plan, make_plan
 from controlplane.gateway.prompts import find_prompt
 from controlplane.gateway.snapshot import KeyRecord, Snapshot
@@ -16,13 +17,34 @@ SCHEMA = INDEX["s1_admission.schema"]
 Parse = Callable[[bytes], Ask]
 
 
-def check_schema(
-    call: Call, body: bytes, parse: Parse, *, key: KeyRecord, snapshot: Snapshot
-) -> tuple[Ask, Plan]:
-    """Return the request and its plan; raises `Refusal`. A rule may shorten the deadline."""
+def read_schema(call: Call, body: bytes, parse: Parse) -> Ask:
+    """Return the request; raises `Refusal`."""
     began = call.spans.clock()
     try:
-        ask = find_prompt(call.request, parse(body), key, snapshot)
+        return parse(body)
+    finally:
+        call.spans.add(SCHEMA, began)
+
+
+async def read_schema_beside(
+    call: Call, body: bytes, parse: Parse, offload: Offload, *, tenant: str
+) -> Ask:
+    """The same for a large body, beside the loop."""
+    began = call.spans.clock()
+    try:
+        return await offload.run(parse, body, tenant=tenant)
+    finally:
+        call.spans.add(SCHEMA, began)
+
+
+def plan_schema(call: Call, ask: Ask, *, key: KeyRecord, snapshot: Snapshot) -> tuple[Ask, Plan]:
+    """Return the request with its stored prompt, and its plan; raises `Refusal`.
+
+    A rule may shorten the deadline.
+    """
+    began = call.spans.clock()
+    try:
+        ask = find_prompt(call.request, ask, key, snapshot)
         plan = make_plan(call.request, ask, key, snapshot)
         if plan.rule is not None and plan.rule.deadline_s is not None:
             call.deadline_s = min(call.deadline_s, plan.rule.deadline_s)

@@ -34,6 +34,8 @@ def prompt_text(call: Call, ask: Ask, text: ModelText) -> str:
 
 def _message(turn: Turn) -> ChatMessage:
     message = ChatMessage(role=turn.role, content=turn.content)
+    if turn.reasoning is not None:
+        message["reasoning_content"] = turn.reasoning
     if turn.calls:
         message["tool_calls"] = [_call(use) for use in turn.calls]
     if turn.call_id is not None:

@@ -47,6 +47,8 @@ def pick_node(
     began = call.spans.clock()
     now_s = monotonic_s()
     means = memory.means(sought.model)
+    # Those without a credit, too: what is busy counts most when most are.
+    means.observe(memory.roster(fleet.candidates(sought.model) or nodes).accounts, now_s)
     choice = choose(
         roster.accounts, overlap.cached, sought.tokens, means, now_s=now_s, draw=random.random()
     )

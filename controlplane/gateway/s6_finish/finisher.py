@@ -16,7 +16,8 @@ from controlplane.gateway.s6_finish.stop import StopFinder
 from controlplane.gateway.s6_finish.tools import CallFinder, CallSpeller
 from controlplane.gateway.snapshot import SafetyMode
 from controlplane.kernel.spans import INDEX
-from inference.contract.frames import Output, TokenLogprob
+from inference.contract.frames import Output
+from inference.contract.parts import TokenLogprob
 from inference.text.model_text import ModelText
 
 STOP = INDEX["s6_finish.stop"]
@@ -59,7 +60,8 @@ class Choice:
     """One choice between its first token and its finish reason."""
 
     __slots__ = (
-        "calls", "decoder", "finish", "logprobs", "safety", "speller", "stop", "tokens",
+        "calls", "decoder", "finish", "logprobs", "safety", "speller", "stop", "thinks", "thoughts",
+        "tokens",
     )  # fmt: skip
 
     def __init__(
@@ -68,11 +70,14 @@ class Choice:
         stops: tuple[str, ...],
         *,
         safety: SafetyFilter | None,
+        thoughts: SafetyFilter | None,
         calls: CallFinder | None,
     ) -> None:
         self.decoder = text.decoder() if text else None
         self.stop = StopFinder(stops)
         self.safety = safety
+        self.thoughts = thoughts
+        self.thinks = False
         self.calls = calls
         self.speller = CallSpeller()
         self.logprobs = HeldLogprobs()
@@ -80,9 +85,14 @@ class Choice:
         self.finish: str | None = None
 
     @property
+    def screens(self) -> list[SafetyFilter]:
+        """What looks at its answer, and at its thoughts."""
+        return [screen for screen in (self.safety, self.thoughts) if screen is not None]
+
+    @property
     def blocked(self) -> bool:
         """The safety layer ended it."""
-        return self.safety is not None and self.safety.blocked
+        return any(screen.blocked for screen in self.screens)
 
 
 class Finisher:
@@ -99,11 +109,16 @@ class Finisher:
         self._call = call
         # A stop string can end a choice inside an output: tokens behind it are not charged.
         self._singly = bool(ask.stop) or ask.sampling.logprobs is not None
+
+        def screen() -> SafetyFilter | None:
+            return None if mode == "off" else SafetyFilter(mode, safety)
+
         self.choices = [
             Choice(
                 text,
                 ask.stop,
-                safety=None if mode == "off" else SafetyFilter(mode, safety),
+                safety=screen(),
+                thoughts=None if text else screen(),
                 calls=CallFinder(f"call_{call.request.hex()}_{place}") if ask.tools else None,
             )
             for place in range(ask.sampling.n)
@@ -132,7 +147,7 @@ class Finisher:
     @property
     def verdict(self) -> str:
         """What the safety layer found, in any choice."""
-        found = (choice.safety.verdict for choice in self.choices if choice.safety is not None)
+        found = (screen.verdict for choice in self.choices for screen in choice.screens)
         return next(filter(None, found), "")
 
     async def feed(self, outputs: list[Output]) -> list[Piece]:
@@ -152,8 +167,8 @@ class Finisher:
     async def screened(self) -> None:
         """Wait until `verdict` is final."""
         for choice in self.choices:
-            if choice.safety is not None:
-                await choice.safety.settled()
+            for screen in choice.screens:
+                await screen.settled()
 
     async def _piece(self, choice: Choice, output: Output) -> Piece:
         piece = Piece(choice=output.choice, text="", logprobs=[])
@@ -164,11 +179,16 @@ class Finisher:
         return piece
 
     async def _add(self, choice: Choice, output: Output, piece: Piece) -> None:
+        choice.tokens += output.delivered
+        if output.reasoning or choice.thinks:
+            piece.reasoning += await self._think(choice, output)
+            if choice.blocked:
+                choice.finish = piece.finish = CONTENT_FILTER
+                return
         text = detokenize(self._call, choice.decoder, output)
         if choice.calls is not None and choice.decoder is None:
             text += choice.speller.feed(output.tool_calls or [])
             text += choice.speller.close() if output.finish in WHOLE else ""
-        choice.tokens += output.delivered
         choice.logprobs.add(len(text), output.logprobs or [])
         text, reason = self._stops(choice, text, output.finish)
         if choice.safety is not None:
@@ -182,6 +202,22 @@ class Finisher:
         piece.text += text
         if reason is not None and not choice.blocked:
             piece.logprobs += choice.logprobs.close(cut=choice.stop.stopped)
+
+    async def _think(self, choice: Choice, output: Output) -> str:
+        """Thoughts that may be shown now; all of them before the answer goes on.
+
+        Stop strings, tools and formats are of the answer alone.
+        """
+        text, screen = output.reasoning or "", choice.thoughts
+        if screen is None:
+            return text
+        began = self._call.spans.clock()
+        text = await screen.feed(text)
+        choice.thinks = not (output.text or output.tool_calls or output.finish)
+        if not choice.thinks:
+            text += await screen.close()
+        self._call.spans.add(SAFETY, began)
+        return text
 
     def _stops(self, choice: Choice, text: str, reason: str | None) -> tuple[str, str | None]:
         began = self._call.spans.clock()

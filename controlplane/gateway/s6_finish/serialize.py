@@ -5,7 +5,7 @@ from __future__ import annotations
 from controlplane.gateway.answer import Charge, Piece, VectorWriter, Writer
 from controlplane.gateway.call import Call
 from controlplane.kernel.spans import INDEX
-from inference.contract.frames import Vectors
+from inference.contract.parts import Vectors
 
 SERIALIZE = INDEX["s6_finish.serialize"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from controlplane.gateway.toolform import CLOSE, HEAD, MIDDLE, OPEN, TAIL
-from inference.contract.frames import ToolCallDelta
+from inference.contract.parts import ToolCallDelta
 
 # From the tag to the arguments, with the blanks that a model may put in.
 HEADER = re.compile(r'\s*\{\s*"name"\s*:\s*"([a-zA-Z0-9_-]{1,64})"\s*,\s*"arguments"\s*:\s*(?=\S)')

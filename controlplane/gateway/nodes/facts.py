@@ -1,0 +1,79 @@
+"""What others read of one connected node, whatever became of its socket."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from controlplane.gateway.nodes.account import Account
+from controlplane.gateway.nodes.breaker import Breaker
+from controlplane.gateway.nodes.known import Known
+from controlplane.gateway.nodes.resume import Session
+from controlplane.gateway.ports import NodeIdentity
+from inference.contract.capabilities import Capability
+from inference.contract.frames import Hello
+
+
+class LinkState(Enum):
+    """Where a link is in its life; it only moves down this list."""
+
+    CONNECTED = "connected"
+    READY = "ready"
+    DRAINING = "draining"
+    CLOSED = "closed"
+
+
+class LinkFacts:
+    """Who the node is, what it said of itself, and whether it takes jobs."""
+
+    def __init__(self, identity: NodeIdentity, known: Known, session: Session) -> None:
+        self.identity = identity
+        self.known = known
+        self.session = session
+        self.state = LinkState.CONNECTED
+        self.orders = identity.orders
+        self.account = Account(0)
+        self._hello: Hello | None = None
+
+    @property
+    def breaker(self) -> Breaker:
+        """Whether the node gets work."""
+        return self.known.breaker
+
+    @property
+    def hello(self) -> Hello:
+        """What the node said of itself; only after it was admitted."""
+        if self._hello is None:
+            raise LookupError("the node has not said hello")
+        return self._hello
+
+    @property
+    def takes_jobs(self) -> bool:
+        """New jobs may be dispatched here, credits permitting."""
+        ready = self.state is LinkState.READY and self.reachable
+        fit = self.separates_tenants or not self.orders.separate_caches
+        return ready and fit and self.orders.standing == "active"
+
+    @property
+    def reachable(self) -> bool:
+        """It has a socket; else it waits for its node to resume."""
+        return self.session.broken_s is None
+
+    @property
+    def drains(self) -> bool:
+        """It finishes what it has, by its own will or by staff's."""
+        return self.state is LinkState.DRAINING or self.orders.standing == "draining"
+
+    @property
+    def follows_grammars(self) -> bool:
+        """It holds outputs to a grammar, or a server behind it does that, from the request."""
+        return not {Capability.GRAMMAR, Capability.TEXT}.isdisjoint(self.hello.capabilities)
+
+    @property
+    def caches_prefixes(self) -> bool:
+        """It keeps prefixes and reports hits; without it nothing can be cached."""
+        return Capability.PREFIX_CACHE in self.hello.capabilities
+
+    @property
+    def separates_tenants(self) -> bool:
+        """No tenant finds another's prefixes in its cache, nor by timing that they are there."""
+        return Capability.SALT in self.hello.capabilities or not self.caches_prefixes

@@ -1,0 +1,124 @@
+"""A link outlasts its socket: what a node needs to go on with it over another one.
+
+Both ends count frames from the welcome on and keep those that the other may lack, so that after a
+break each sends exactly what did not arrive, and everything else stays as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from controlplane.gateway.nodes.host import BadClaim
+from controlplane.gateway.nodes.limits import CLOSE_REPLACED
+from controlplane.kernel.clock import monotonic_s
+from inference.contract.codec import encode
+from inference.contract.replay import Replay, Resume, Resumed
+
+if TYPE_CHECKING:
+    from controlplane.gateway.nodes.link import NodeLink
+
+
+class LinkSocket:
+    """One socket of a node; what comes over it once its link has another is not heard.
+
+    `send` and `close` belong to the socket and never block.
+    """
+
+    __slots__ = ("_over", "close", "link", "send")
+
+    def __init__(
+        self,
+        link: NodeLink,
+        *,
+        send: Callable[[bytes], None],
+        close: Callable[[int, str], None],
+    ) -> None:
+        self.link = link
+        self.send = send
+        self.close = close
+        self._over = False
+
+    def on_bytes(self, data: bytes) -> None:
+        """One message has come."""
+        if self._carries:
+            self.link.on_bytes(data)
+
+    def on_close(self, reason: str) -> None:
+        """It was closed in good order, and the link with it."""
+        if self._carries:
+            self.link.on_close(reason)
+        self._over = True
+
+    def on_break(self, reason: str) -> None:
+        """It is gone without a word."""
+        if self._carries:
+            self.link.on_break(reason)
+        self._over = True
+
+    def expel(self, code: int, reason: str) -> None:
+        """The node sent something that is no frame."""
+        if self._carries:
+            self.link.expel(code, reason)
+
+    @property
+    def _carries(self) -> bool:
+        return not self._over and self.link.session.socket is self
+
+
+class Session:
+    """What was sent and received since the welcome; `broken_s` is when the socket was lost."""
+
+    __slots__ = ("_replay", "broken_s", "received", "socket")
+
+    def __init__(self, socket: LinkSocket) -> None:
+        self.socket = socket
+        self.received = 0
+        self.broken_s: float | None = None
+        self._replay: Replay | None = None
+
+    @property
+    def resumable(self) -> bool:
+        """The node can go on with it over another socket."""
+        return self._replay is not None
+
+    def begin(self) -> None:
+        """From here on frames are kept for a node that says it would ask for them."""
+        self._replay = Replay()
+
+    def send(self, data: bytes) -> None:
+        """Send a frame, or keep it until there is a socket again."""
+        if self._replay is not None:
+            self._replay.add(data)
+        if self.broken_s is None:
+            self.socket.send(data)
+
+    def confirm(self, received: int) -> bool:
+        """The node has so many of our frames; False if there never were as many."""
+        replay = self._replay
+        if replay is None:
+            return not received
+        replay.forget(received)
+        return received <= replay.sent
+
+    def resume(self, socket: LinkSocket, frame: Resume, *, seen_s: float) -> float | None:
+        """Go on over this socket; returns the seconds for which nothing could be heard, None where
+        either end lacks what the other has forgotten. Raises `BadClaim`.
+        """
+        if not self.confirm(frame.received):
+            raise BadClaim(f"resume.received: {frame.received} were never sent")
+        replay = self._replay
+        if replay is None or not replay.reaches(frame.received) or frame.held > self.received:
+            return None
+        if self.broken_s is None:
+            self.socket.close(CLOSE_REPLACED, "the node goes on over another socket")
+        # A break that was not noticed began after the node was last heard.
+        away_s = monotonic_s() - (seen_s if self.broken_s is None else self.broken_s)
+        self.socket, self.broken_s = socket, None
+        for data in (encode(Resumed(received=self.received)), *replay.since(frame.received)):
+            socket.send(data)
+        return away_s
+
+    def lose_socket(self) -> None:
+        """Keep what is sent from now on."""
+        self.broken_s = monotonic_s()
