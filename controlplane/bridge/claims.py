@@ -22,9 +22,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from controlplane.bridge.session import Connection, keep_session
-from controlplane.gateway.call import REQUEST_DEADLINE_S
 from controlplane.gateway.ports import ClaimRefused, KeptAnswer, LedgerAway, Ticket
-from controlplane.gateway.s1_admission.hold import HOLD_GRACE_S
 
 QUERY_S_MAX = 2.0
 PENDING_MAX = 256
@@ -32,13 +30,12 @@ IDLE_CHECK_S = 5.0
 KEPT_S = 86_400
 # A claim that got no hold within this time has lost its gateway.
 UNHELD_S = 30
-OPEN_S = REQUEST_DEADLINE_S + HOLD_GRACE_S
 # How soon after the charge its gateway keeps the answer.
 SETTLED_S = 5
 NONCE_BYTES = 12
 _CLAIM = (
     "SELECT verdict, first, answer FROM inference_claim(%s, %s, %s, %s,"
-    f" {UNHELD_S}, {OPEN_S}, {SETTLED_S}, {KEPT_S})"
+    f" {UNHELD_S}, %s, {SETTLED_S}, {KEPT_S})"
 )
 _HOLD = "SELECT inference_claim_hold(%s, %s)"
 _KEEP = "SELECT inference_claim_keep(%s, %s, %s)"
@@ -49,10 +46,11 @@ _log = structlog.get_logger(__name__)
 
 
 class PostgresClaims:
-    """Implements `ports.Claims`; one per event loop."""
+    """Implements `ports.Claims`; one per event loop. No hold is open for longer than `open_s`."""
 
-    def __init__(self, conninfo: str) -> None:
+    def __init__(self, conninfo: str, *, open_s: int) -> None:
         self._conninfo = conninfo
+        self._open_s = open_s
         self._connection: Connection | None = None
         self._lock = asyncio.Lock()
         self._pending = 0
@@ -81,7 +79,13 @@ class PostgresClaims:
         payload = _derived(ticket, b"payload", ticket.body_digest)
         row = await self._ask(
             _CLAIM,
-            [ticket.id, UUID(ticket.organization), payload, UUID(bytes=ticket.request)],
+            [
+                ticket.id,
+                UUID(ticket.organization),
+                payload,
+                UUID(bytes=ticket.request),
+                self._open_s,
+            ],  # fmt: skip
         )
         verdict, first, sealed = row
         if verdict == "mine":

@@ -12,19 +12,22 @@ from django.conf import settings
 from django.utils.module_loading import import_string
 
 from controlplane.bridge.claims import PostgresClaims
+from controlplane.bridge.connection import DOORS
 from controlplane.bridge.counting import Gateways
 from controlplane.bridge.drain import DrainFirst
 from controlplane.bridge.fleet import FleetStore
 from controlplane.bridge.gateways import GatewayList
 from controlplane.bridge.gauges import WaitingSampler
+from controlplane.bridge.handshakes import Handshakes
 from controlplane.bridge.hygiene import PostgresHygiene
-from controlplane.bridge.keys import SnapshotKeys
+from controlplane.bridge.keys import SNAPSHOT_AGE_S_MAX, SnapshotKeys
 from controlplane.bridge.ledger import PostgresLedger
 from controlplane.bridge.limiter import RedisLimiter
 from controlplane.bridge.metrics import metrics_page
 from controlplane.bridge.node_links import LinkReporter
 from controlplane.bridge.own_figures import (
     Figure,
+    connection_figures,
     process_figures,
     readiness_figures,
     trace_figures,
@@ -37,9 +40,10 @@ from controlplane.bridge.snapshot import SnapshotSource
 from controlplane.bridge.standing import PostgresStandings
 from controlplane.bridge.traces import TraceQueue
 from controlplane.gateway.app import Gateway, Send
+from controlplane.gateway.nodes.models import Approval
 from controlplane.gateway.nodes.registry import Fleet
+from controlplane.gateway.nodes.tickets import ticket_key
 from controlplane.gateway.places import Places
-from controlplane.gateway.ports import NodeIdentity
 from controlplane.gateway.s1_admission.body import Receive
 from controlplane.gateway.snapshot import Snapshot
 from controlplane.gateway.world import World
@@ -49,6 +53,7 @@ OTLP = "controlplane.bridge.otlp.make_export"
 SHARED_S_MAX = 1.0
 # Below what a supervisor waits before it kills.
 DRAIN_S_MAX = 8.0
+LIMITS_ALONE = "Redis cannot be reached: each gateway enforces its share of the limits by itself"
 
 log = structlog.get_logger(__name__)
 
@@ -62,7 +67,9 @@ class RunningGateway:
             conninfo, salt_secret=settings.CACHE_SALT_SECRET, changed=self._configured
         )
         self.ledger = PostgresLedger(conninfo)
-        self.claims = PostgresClaims(conninfo)
+        self.claims = PostgresClaims(
+            conninfo, open_s=settings.REQUEST_DEADLINE_S + settings.HOLD_GRACE_S
+        )
         self.traces = _traces(instance)
         self.recorder = PostgresRecorder(conninfo, self.traces)
         self.hygiene = PostgresHygiene(conninfo)
@@ -72,7 +79,13 @@ class RunningGateway:
             pepper=settings.KEY_PEPPER,
             trust_first_digest=settings.TRUST_FIRST_DIGEST,
         )
-        self.fleet = Fleet(instance, on_report=self._on_report, port=self.fleet_port)
+        self.handshakes = Handshakes(settings.TRUSTED_PROXIES)
+        self.fleet = Fleet(
+            instance,
+            ticket_key=ticket_key(settings.KEY_PEPPER),
+            on_report=self._on_report,
+            port=self.fleet_port,
+        )
         self.standings = PostgresStandings(conninfo)
         self._stores = (
             self.ledger, self.claims, self.standings, self.recorder, self.hygiene,
@@ -134,16 +147,21 @@ class RunningGateway:
             places=Places(
                 header=settings.REGION_HEADER,
                 networks=settings.REGION_NETWORKS,
-                trusted_proxies=frozenset(settings.TRUSTED_PROXIES),
+                trusted_proxies=settings.TRUSTED_PROXIES,
             ),
-            trusted_proxies=frozenset(settings.TRUSTED_PROXIES),
+            trusted_proxies=settings.TRUSTED_PROXIES,
             pages_origins=frozenset(settings.PAGES_ORIGINS),
             trace_ratio=settings.TRACES_RATIO if self.traces is not None else None,
+            node_header=settings.NODE_HEADER,
+            request_deadline_s=settings.REQUEST_DEADLINE_S,
+            hold_grace_s=settings.HOLD_GRACE_S,
         )
         self._app = Gateway(world)
         self._sampler = WaitingSampler(world, self.recorder)
         self._sampler.start()
-        self._reporter = LinkReporter(world, self.fleet_port, self.recorder)
+        self._reporter = LinkReporter(
+            world, self.fleet_port, self.recorder, limits_shared=lambda: limiter.shared
+        )
         self._reporter.start()
         self._drain_first.install()
         await limiter.wait_shared(SHARED_S_MAX)
@@ -166,7 +184,8 @@ class RunningGateway:
             await self.traces.close()
 
     def readiness(self) -> dict[str, Any]:
-        """Facts about this gateway; `ready` while it has its configuration and its ledger.
+        """Facts about this gateway; `ready` while it has its configuration, not too old to check
+        keys by, and its ledger. `degraded` says what works less well.
 
         Without a node it is ready all the same: a pool at rest is woken by a request.
         """
@@ -175,13 +194,15 @@ class RunningGateway:
             "ready": not problems,
             "configuration_version": self.source.current.version,
             "ledger": not self.ledger.away,
-            "nodes": len(self.fleet.nodes()),
+            "nodes": sum(link.reachable for link in self.fleet.nodes().values()),
             "nodes_ejected": self.fleet.ejected,
             "jobs": sum(link.account.active for link in self.fleet.nodes().values()),
             "models": sorted(models),
             "gateways": len(self.gateways.current),
-            "limits_shared": self._limiter is not None and self._limiter.shared,
+            "limits_shared": self._limits_shared,
+            "configuration_age_s": round(self.source.age_s, 1) if self.source.loaded else None,
             "problems": problems,
+            "degraded": [] if self._limits_shared else [LIMITS_ALONE],
         }
 
     async def metrics(self, *, late_s: float) -> bytes:
@@ -214,9 +235,14 @@ class RunningGateway:
                 late_s,
             ),
             *trace_figures(self.traces),
+            *connection_figures(DOORS, self.handshakes),
             *process_figures(),
         )
         return metrics_page(app.world, self.recorder, own).to_bytes()
+
+    @property
+    def _limits_shared(self) -> bool:
+        return self._limiter is not None and self._limiter.shared
 
     def _problems(self) -> list[str]:
         found = []
@@ -224,6 +250,8 @@ class RunningGateway:
             found.append("the gateway is starting or stopping")
         if not self.source.current.version:
             found.append("there is no configuration yet")
+        elif self.source.age_s > SNAPSHOT_AGE_S_MAX:
+            found.append("the configuration is too old to check keys by: it cannot be read")
         if self.ledger.away:
             found.append("PostgreSQL cannot be reached")
         return found
@@ -235,13 +263,19 @@ class RunningGateway:
         self.fleet.reports.send_acks()
 
     def _configured(self, snapshot: Snapshot) -> None:
-        self.fleet.approve({model.name: model.digests for model in snapshot.models.values()})
+        self.fleet.approve(
+            {
+                model.name: Approval(digests=model.digests, context_window=model.context_window)
+                for model in snapshot.models.values()
+            }
+        )
         self.recorder.objectives.configure(snapshot.objectives)
         if any(project.safety != "off" for project in snapshot.projects.values()):
             self.safety.start_process()
 
-    async def _on_report(self, report: Report, node: NodeIdentity) -> bool:
-        return await self.ledger.settle_report(report)
+    async def _on_report(self, report: Report, gateway: str) -> bool:
+        served = gateway != self.instance and self.gateways.may_live(gateway)
+        return await self.ledger.settle_report(report, served=served)
 
 
 def _traces(instance: str) -> TraceQueue | None:

@@ -6,6 +6,7 @@ import asyncio
 import hmac
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -16,13 +17,16 @@ from controlplane.bridge.session import Connection, keep_session
 from controlplane.gateway.ports import LedgerAway, NodeIdentity, Orders
 from controlplane.kernel.keyformat import NODE_PREFIX, digest, parse_credential
 
+HANDSHAKES_MAX = 10_000
+HANDSHAKES_A_QUERY = 500
 QUERY_S_MAX = 2.0
 NODES_PENDING_MAX = 4_096
 IDLE_CHECK_S = 5.0
 _CREDENTIALS = (
-    "SELECT key_id, node, name, pool, digest, models, standing, drain_s, quarantined"
-    " FROM fleet_credentials(%s)"
+    "SELECT key_id, node, name, pool, digest, models, standing, drain_s, quarantined,"
+    " separate_caches FROM fleet_credentials(%s)"
 )
+UNCHECKED = "node credentials cannot be checked now"
 REVOKED = "the node's credential was revoked"
 CHANGED = "the node's registration has changed: connect again"
 _OBSERVE = "SELECT fleet_observe(%s, %s, %s::jsonb, %s)"
@@ -43,6 +47,7 @@ class CredentialRow(NamedTuple):
     standing: Literal["pending", "active", "draining"]
     drain_s: float
     quarantined: bool
+    separate_caches: bool
 
 
 class FleetStore:
@@ -59,6 +64,10 @@ class FleetStore:
         self._trust_first_digest = trust_first_digest
         self._connection: Connection | None = None
         self._lock = asyncio.Lock()
+        # Handshakes that wait, by key id; one query asks for many of them, so that a flood of
+        # unknown credentials keeps neither nodes nor orders waiting.
+        self._asked: dict[str, asyncio.Future[CredentialRow | None]] = {}
+        self._asking: asyncio.Task[None] | None = None
         self._pending: dict[str, tuple[str, dict[str, object]]] = {}
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -75,20 +84,53 @@ class FleetStore:
         with suppress(psycopg.Error, TimeoutError):
             if self._connection is not None:
                 await self._write_pending(self._connection)
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        for task in (self._task, self._asking):
+            if task is not None:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+        _refuse(self._asked)
+        self._asked.clear()
 
     async def authenticate(self, credential: str) -> NodeIdentity | None:
         """The node behind a credential; raises LedgerAway when it cannot be asked for now."""
         parsed = parse_credential(credential, NODE_PREFIX)
         if parsed is None:
             return None
-        row = (await self._valid([parsed.key_id])).get(parsed.key_id)
+        row = await self._row_of(parsed.key_id)
         if row is None or not hmac.compare_digest(digest(parsed.text, self._pepper), row.digest):
             return None
         return msgspec.structs.replace(_identity(row), orders=self._orders(row))
+
+    async def _row_of(self, key_id: str) -> CredentialRow | None:
+        if key_id not in self._asked:
+            if len(self._asked) >= HANDSHAKES_MAX:
+                raise LedgerAway("too many handshakes wait")
+            self._asked[key_id] = asyncio.get_running_loop().create_future()
+        found = self._asked[key_id]
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._ask(), name="handshakes")
+        # Another who presents the same key may wait for it still.
+        return await asyncio.shield(found)
+
+    async def _ask(self) -> None:
+        while self._asked:
+            batch = dict(islice(self._asked.items(), HANDSHAKES_A_QUERY))
+            for key_id in batch:
+                del self._asked[key_id]
+            try:
+                rows = await self._valid(list(batch))
+            except LedgerAway:
+                _refuse(batch)
+            except asyncio.CancelledError:
+                _refuse(batch)
+                raise
+            except Exception:  # the edge of the task: whoever waits would wait for ever
+                _log.exception("node credentials could not be checked")
+                _refuse(batch)
+            else:
+                for key_id, waiting in batch.items():
+                    waiting.set_result(rows.get(key_id))
 
     async def orders(self, identities: Collection[NodeIdentity]) -> Mapping[NodeIdentity, Orders]:
         """What is said of each of them now; raises LedgerAway."""
@@ -126,18 +168,19 @@ class FleetStore:
             standing=row.standing,
             drain_s=row.drain_s,
             quarantined=row.quarantined or noted == QUARANTINED,
+            separate_caches=row.separate_caches,
         )
 
     async def _valid(self, key_ids: list[str]) -> dict[str, CredentialRow]:
         """The credentials in force among these, by key id."""
         if self._connection is None:
-            raise LedgerAway("node credentials cannot be checked now")
+            raise LedgerAway(UNCHECKED)
         try:
             async with asyncio.timeout(QUERY_S_MAX), self._lock:
                 cursor = await self._connection.execute(_CREDENTIALS, [key_ids])
                 return {row[0]: CredentialRow(*row) for row in await cursor.fetchall()}
         except (psycopg.Error, TimeoutError) as error:
-            raise LedgerAway("node credentials cannot be checked now") from error
+            raise LedgerAway(UNCHECKED) from error
 
     def observe(self, node: str, state: str, facts: dict[str, object]) -> None:
         """Note a node's state, by its id or name; the newest wins, facts are merged."""
@@ -190,6 +233,13 @@ class FleetStore:
             return
         if row is None or not row[0]:
             _log.warning("observed node is not registered", node=node)
+
+
+def _refuse(handshakes: Mapping[str, asyncio.Future[CredentialRow | None]]) -> None:
+    for waiting in handshakes.values():
+        waiting.set_exception(LedgerAway(UNCHECKED))
+        # Whoever asked may have hung up: then nobody looks at it.
+        waiting.exception()
 
 
 def _identity(row: CredentialRow) -> NodeIdentity:

@@ -53,6 +53,16 @@ class GatewayList:
         """How limits are divided now; no share while this gateway may count as dead."""
         return self._share if monotonic_s() < self._lease_ends_s else NO_SHARE
 
+    def may_live(self, instance: str) -> bool:
+        """Whether another gateway is not known to be gone; one at this one's own address is.
+
+        Without a list that is up to date nobody is.
+        """
+        if monotonic_s() >= self._lease_ends_s:
+            return True
+        urls = [each.url for each in self.current if each.instance == instance]
+        return bool(urls) and (not self._url or urls != [self._url])
+
     def start(self) -> None:
         """Begin to say that this gateway lives; returns at once."""
         self._task = asyncio.create_task(

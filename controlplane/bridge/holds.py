@@ -106,12 +106,10 @@ class Holds:
         return self._call(batch, exact=False) if batch else None
 
     def _call(self, batch: list[WaitingHold], *, exact: bool) -> Call:
-        parameters = _parameters([waiting.hold for waiting in batch])
-        if exact:
-            parameters.append(b"false")
+        flags = [b"false"] if exact else []
         return Call(
             statement=EXACT if exact else FAST,
-            parameters=parameters,
+            parameters=lambda: [*_parameters([waiting.hold for waiting in batch]), *flags],
             answered=partial(self._answered, batch),
             failed=partial(self._failed, batch),
             lost=partial(self._repeats.appendleft, batch),
@@ -163,7 +161,7 @@ class Holds:
         live = [hold for hold in holds if hold.request in self._open]
         return Call(
             statement=EXACT,
-            parameters=[*_parameters(live), b"true"],
+            parameters=lambda: [*_parameters(live), b"true"],
             answered=self._replayed,
             failed=self._replay_failed,
             lost=_nothing,

@@ -104,7 +104,7 @@ class PostgresHygiene:
         rows = [self._dirty.pop() for _ in range(min(len(self._dirty), ROWS_PER_CALL_MAX))]
         return Call(
             statement=b"count",
-            parameters=[
+            parameters=lambda: [
                 self._writer,
                 int_array([row[0] for row in rows]),
                 nested_array([row[1:4] for row in rows]),

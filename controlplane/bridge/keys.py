@@ -9,7 +9,6 @@ from uuid import UUID
 from controlplane.billing.accounts import wallet_id
 from controlplane.gateway.refusal import Refusal, bad_key, unavailable
 from controlplane.gateway.snapshot import KeyRecord, Limits, Snapshot
-from controlplane.kernel.clock import wall_s
 from controlplane.kernel.keyformat import ADMIN_PREFIX, digest, parse_credential
 from controlplane.kernel.playtoken import LIFETIME_S, PLAY_PREFIX, BadPlayToken, open_grant
 
@@ -34,6 +33,8 @@ class Configuration(Protocol):
     def current(self) -> Snapshot: ...
     @property
     def age_s(self) -> float: ...
+    @property
+    def now_s(self) -> float: ...
 
 
 class SnapshotKeys:
@@ -65,7 +66,7 @@ class SnapshotKeys:
             raise bad_key(UNKNOWN)
         if record.revoked:
             raise bad_key(REVOKED)
-        if record.expires_at_s is not None and record.expires_at_s <= wall_s():
+        if record.expires_at_s is not None and record.expires_at_s <= self._source.now_s:
             raise bad_key(EXPIRED)
         return record
 
@@ -78,7 +79,7 @@ class SnapshotKeys:
             grant = open_grant(presented, self._play_secret)
         except BadPlayToken:
             raise bad_key(MALFORMED) from None
-        if grant.expires_at_s <= wall_s():
+        if grant.expires_at_s <= self._source.now_s:
             raise bad_key(PLAY_ENDED)
         self._require_fresh()
         snapshot = self._source.current

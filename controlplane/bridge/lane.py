@@ -31,6 +31,9 @@ BARRIER_SQL = (
     b" pg_logical_emit_message(true, 'sluice', '')"
 )
 SHUTTING_DOWN = "57P"
+# PostgreSQL's internal_error, for a call that never came to it, and when the next is tried.
+UNSENDABLE = "XX000"
+UNSENT_RETRY_S = 0.2
 
 log = structlog.get_logger(__name__)
 
@@ -38,11 +41,12 @@ log = structlog.get_logger(__name__)
 class Call(msgspec.Struct, kw_only=True):
     """One call of a prepared statement; exactly one of the three ends is told how it went.
 
+    It has failed, too, where its parameters cannot be made: they are when it is sent.
     `lost` means that the connection broke and the outcome is unknown: repeat what is idempotent.
     """
 
     statement: bytes
-    parameters: list[bytes | None]
+    parameters: Callable[[], list[bytes | None]]
     answered: Callable[[bytes | None], None]
     failed: Callable[[str, str], None]
     lost: Callable[[], None]
@@ -172,7 +176,16 @@ class Wire:
         self._waking = False
         if self._call is not None or self._broken.done():
             return
-        call = self._source.next_call()
+        call = None
+        try:
+            call = self._source.next_call()
+            parameters = call.parameters() if call else []
+        except Exception as error:  # Process edge: what cannot be sent must not keep the rest.
+            log.exception("call_not_made", statement=call and call.statement)
+            if call is not None:
+                call.failed(UNSENDABLE, repr(error))
+            self._loop.call_later(UNSENT_RETRY_S, self.wake)
+            return
         if call is None:
             return
         self._call = call
@@ -182,7 +195,7 @@ class Wire:
         self._sent_at = monotonic_s()
         connection = self._connection
         try:
-            connection.send_query_prepared(call.statement, call.parameters)
+            connection.send_query_prepared(call.statement, parameters)
             connection.pipeline_sync()
             self._syncs = 1
             if call.durable:
@@ -238,14 +251,16 @@ class Wire:
         call, self._call = self._call, None
         if call is None:
             return
-        if self._error is None:
-            call.answered(self._value)
-        elif self._error[0].startswith(SHUTTING_DOWN):
-            call.lost()
-            self._break()
-        else:
-            call.failed(*self._error)
-        self._send_next()
+        try:
+            if self._error is None:
+                call.answered(self._value)
+            elif self._error[0].startswith(SHUTTING_DOWN):
+                call.lost()
+                self._break()
+            else:
+                call.failed(*self._error)
+        finally:
+            self._send_next()
 
     def _break(self) -> None:
         """Let go of the socket at once: libpq has closed it, and its number is free for others."""

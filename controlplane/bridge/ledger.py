@@ -11,6 +11,7 @@ from controlplane.bridge import holds, settlements
 from controlplane.bridge.holds import Holds
 from controlplane.bridge.lane import Lane
 from controlplane.bridge.settlements import Settlements
+from controlplane.gateway.nodes.stream import NO_USAGE
 from controlplane.gateway.ports import Hold, LedgerAway, Settlement
 from controlplane.kernel.clock import wall_s
 from controlplane.kernel.ids import id_time_ms
@@ -23,6 +24,7 @@ DRAIN_S = 10.0
 # Lines are booked within this time of their request's id; seals rely on it.
 LATE_DAYS_MAX = 7
 _DAY_MS = 86_400_000
+UNFINISHED = frozenset({"cancelled", "error"})
 
 log = structlog.get_logger(__name__)
 
@@ -45,11 +47,8 @@ class Terms(msgspec.Struct):
 
     def price_of(self, model: str) -> Price | None:
         """What was agreed on for a model; None where nothing was."""
-        return self.held_price if model == self.model else (self.others or {}).get(model)
-
-    @property
-    def held_price(self) -> Price:
-        """That of `model`."""
+        if model != self.model:
+            return (self.others or {}).get(model)
         return Price(
             version=self.version,
             input_pico=self.input_pico,
@@ -136,7 +135,10 @@ class PostgresLedger:
             log.error("hold_left_to_expire", request=hold.request.hex())
 
     async def settle(self, settlement: Settlement) -> None:
-        """Durable on return. Raises `LedgerAway` after a bound; the settlement stays queued."""
+        """Durable on return; raises `LedgerAway`.
+
+        After the bound of time the settlement stays queued; where the queue is full it is not kept.
+        """
         if settlement.held_nano == 0 and settlement.amount_nano == 0:
             return
         done = self._settlements.add(settlement)
@@ -146,27 +148,35 @@ class PostgresLedger:
         except TimeoutError:
             raise LedgerAway(f"not durable within {SETTLE_WAIT_S:g} s") from None
 
-    async def settle_report(self, report: Report) -> bool:
+    async def settle_report(self, report: Report, *, served: bool = False) -> bool:
         """Price a node's count by the hold's own terms and book it, late if it must be.
 
         The price is that of the model that served. Never more than was held: the gateway that
-        knew better is gone, and a node may claim much.
+        knew better is gone, and a node may claim much. While that gateway lives it is `served`,
+        and nothing is booked, since it will settle by its own count; nor is anything while a
+        settlement of this process is on its way. A job that was ended before its first token is
+        released: only its gateway knew whether the client had left.
         True once the ledger has an answer, also "nothing is known of it"; False when it is away.
         Raises ValueError on counts that cannot be.
         """
-        usage = report.usage
-        counts = TokenCounts.from_usage(
-            usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens
-        )
+        counts = reported_counts(report)
+        if self._settlements.has(report.request):
+            return False
         if wall_s() * 1000 - id_time_ms(report.request) > LATE_DAYS_MAX * _DAY_MS:
             log.error("report_too_old", request=report.request.hex(), days_max=LATE_DAYS_MAX)
             return True
         try:
             terms = await self._terms(report.request)
+            if terms is not None and terms.resolution not in (None, "expire"):
+                return True
+            if served:
+                return False
             if terms is None:
                 log.warning("report_without_hold", request=report.request.hex())
-            elif terms.resolution in (None, "expire"):
-                await self.settle(_reported(report, terms, counts))
+            elif (price := terms.price_of(report.model)) is None:
+                log.error("report_of_other_model", request=report.request.hex(), held=terms.model)
+            else:
+                await self.settle(_reported(report, terms, price, counts))
         except LedgerAway:
             return False
         return True
@@ -180,23 +190,26 @@ class PostgresLedger:
         return msgspec.json.decode(answer, type=Terms) if answer else None
 
 
-def _reported(report: Report, terms: Terms, counts: TokenCounts) -> Settlement:
-    request, model = report.request, report.model
-    price = terms.price_of(model)
-    if price is None:
-        log.error("report_of_other_model", request=request.hex(), model=model, held=terms.model)
-        model, price = terms.model, terms.held_price
+def reported_counts(report: Report) -> TokenCounts:
+    """What a node's report charges; nothing where its job was ended before the first token."""
+    usage = report.usage
+    if report.finish in UNFINISHED and not usage.completion_tokens:
+        usage = NO_USAGE
+    return TokenCounts.from_usage(usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens)
+
+
+def _reported(report: Report, terms: Terms, price: Price, counts: TokenCounts) -> Settlement:
     claimed_nano = charge_nano(price, counts)
     if claimed_nano > terms.amount:
         log.error(
             "report_over_hold",
-            request=request.hex(),
+            request=report.request.hex(),
             claimed_nano=claimed_nano,
             held_nano=terms.amount,
         )
         counts = counts_within(price, counts, terms.amount)
     return Settlement(
-        request=request,
+        request=report.request,
         organization=terms.organization.replace("-", ""),
         project=terms.project.replace("-", ""),
         key=terms.key.replace("-", ""),
@@ -204,7 +217,7 @@ def _reported(report: Report, terms: Terms, counts: TokenCounts) -> Settlement:
         held_nano=terms.amount,
         amount_nano=charge_nano(price, counts),
         counts=counts,
-        model=model,
+        model=report.model,
         price=price,
         source="estimate" if report.usage.source == "estimate" else "node",
     )

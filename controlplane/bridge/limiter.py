@@ -169,11 +169,14 @@ class RedisLimiter:
         """At least how many are, as far as this gateway can know."""
         return self._flights.own(bucket) * max(1, self._gateways.living())
 
-    def give_back(self, key: KeyRecord, tokens: int) -> None:
-        """Return tokens; they travel with the next batch."""
+    def correct(self, key: KeyRecord, tokens: int) -> None:
+        """Add tokens or give them back; they travel with the next batch.
+
+        A bucket may hold more than its limit then: nothing is admitted until that has leaked.
+        """
         for bucket in self._plan(key).buckets:
-            if bucket.dimension == "tokens" and tokens > 0:
-                self._adjust(Adjustment(bucket, float(-tokens), 0.0))
+            if bucket.dimension == "tokens" and tokens:
+                self._adjust(Adjustment(bucket, float(tokens), 0.0))
 
     def _adjust(self, change: Adjustment) -> None:
         if self._link is None:

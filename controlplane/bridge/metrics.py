@@ -66,7 +66,7 @@ def metrics_page(world: World, recorder: PostgresRecorder, own: Iterable[Figure]
     _latencies(page, sums)
     _standard(page, totals.standard)
     _waiting(page, world, totals.models)
-    _nodes(page, world.fleet.nodes().values(), totals.pools)
+    _nodes(page, world.fleet.approved_nodes(), totals.pools)
     for figure in own:
         page.one(*figure)
     page.one(

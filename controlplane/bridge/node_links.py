@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from controlplane.bridge.fleet import FleetStore
 from controlplane.bridge.gauges import queue_now
@@ -16,7 +17,15 @@ REPORT_S = 2.0
 class LinkReporter:
     """Tells the database until it is closed; a view that cannot be told is not kept."""
 
-    def __init__(self, world: World, store: FleetStore, recorder: PostgresRecorder) -> None:
+    def __init__(
+        self,
+        world: World,
+        store: FleetStore,
+        recorder: PostgresRecorder,
+        *,
+        limits_shared: Callable[[], bool],
+    ) -> None:
+        self._limits_shared = limits_shared
         self._world = world
         self._store = store
         self._recorder = recorder
@@ -40,7 +49,10 @@ class LinkReporter:
                 {"node": link.identity.id, "facts": link_facts(link)}
                 for link in fleet.nodes().values()
             ]
-            told = queue_now(self._world) | {"recorder": self._recorder.facts()}
+            told = queue_now(self._world) | {
+                "recorder": self._recorder.facts(),
+                "limits_shared": self._limits_shared(),
+            }
             await self._store.links(fleet.gateway, links, told)
             await asyncio.sleep(REPORT_S)
 

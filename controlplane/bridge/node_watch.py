@@ -27,7 +27,7 @@ class NodeWatch:
 
     def samples(self) -> Iterator[Sample]:
         """Of all models, of each model and of each of its pools."""
-        links = list(self._world.fleet.nodes().values())
+        links = self._world.fleet.approved_nodes()
         sums: Counter[tuple[Place, str]] = Counter()
         for link in links:
             for place in _places(link):

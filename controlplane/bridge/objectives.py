@@ -70,7 +70,7 @@ class ObjectiveCounts:
         counts = [self._counts[key] for key in keys]
         return Call(
             statement=b"objectives",
-            parameters=[
+            parameters=lambda: [
                 writer,
                 int_array([key[0] for key in keys]),
                 plain_array([key[1] for key in keys]),

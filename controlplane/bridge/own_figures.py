@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from controlplane.bridge.doors import Doors
 from controlplane.bridge.exposition import Kind
+from controlplane.bridge.handshakes import Handshakes
 from controlplane.bridge.traces import TraceQueue
 
 _STARTED_S = time.time()
@@ -49,6 +51,15 @@ def trace_figures(traces: TraceQueue | None) -> Iterator[Figure]:
         ("sluice_traces_dropped_total", "Requests whose trace was lost", traces.dropped),
     ):
         yield Figure(name, "counter", text, value)
+
+
+def connection_figures(doors: Doors, handshakes: Handshakes) -> Iterator[Figure]:
+    """What became of connections."""
+    for name, text, value in (
+        ("connections", "Connections refused, since too many were open", doors.refused_total),
+        ("handshakes", "Handshakes refused, since too many waited", handshakes.refused_total),
+    ):
+        yield Figure(f"sluice_{name}_refused_total", "counter", text, value)
 
 
 def process_figures() -> Iterator[Figure]:

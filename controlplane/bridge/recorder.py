@@ -7,9 +7,10 @@ counts what it dropped.
 from __future__ import annotations
 
 import asyncio
+import struct
 import uuid
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import count
 
@@ -60,9 +61,10 @@ STATEMENTS = {
     b"$6::text[],$7::smallint[],$8::smallint[],$9::text[])",
     b"show": b"SELECT telemetry_exemplars($1::text[],$2::text[],$3::text[],$4::text[])",
     b"count": b"SELECT telemetry_count($1::uuid,$2::bigint[],$3::uuid[],$4::uuid[],$5::uuid[],"
-    b"$6::text[],$7::text[],$8::text[])",
+    b"$6::text[],$7::text[],$8::text[],$9::text[])",
     b"objectives": COUNT_OBJECTIVES,
 }
+
 
 log = structlog.get_logger(__name__)
 
@@ -217,7 +219,7 @@ class PostgresRecorder:
     def _record_call(self, rows: list[RequestRecord]) -> Call:
         return Call(
             statement=b"record",
-            parameters=_row_parameters(rows),
+            parameters=partial(_row_parameters, rows),
             answered=_nothing,
             failed=partial(self._rows_failed, rows),
             lost=partial(self._repeats.append, rows),
@@ -234,6 +236,9 @@ class PostgresRecorder:
     def _series_failed(self, count: int, state: str, message: str) -> None:
         self._series_refused += count
         self._log_refused("series", state, message)
+
+    def _unencodable(self, key: SeriesKey, error: Exception) -> None:
+        self._series_failed(1, "", f"{key}: {error}")
 
     def _log_refused(self, what: str, state: str, message: str) -> None:
         now = monotonic_s()
@@ -262,7 +267,7 @@ class PostgresRecorder:
         keys = [minute.dirty.pop() for _ in range(size)]
         return Call(
             statement=b"merge",
-            parameters=[self._writer, *_series_parameters(minute, keys)],
+            parameters=lambda: [self._writer, *_series_parameters(minute, keys, self._unencodable)],
             answered=self._series_written,
             failed=partial(self._series_failed, len(keys)),
             lost=partial(minute.dirty.update, keys),
@@ -273,7 +278,7 @@ class PostgresRecorder:
         keys = [minute.dirty_usage.pop() for _ in range(size)]
         return Call(
             statement=b"count",
-            parameters=[self._writer, *_usage_parameters(minute, keys)],
+            parameters=lambda: [self._writer, *_usage_parameters(minute, keys)],
             answered=self._series_written,
             failed=partial(self._series_failed, len(keys)),
             lost=partial(minute.dirty_usage.update, keys),
@@ -285,7 +290,7 @@ class PostgresRecorder:
         del minute.exemplars[:EXEMPLARS_PER_CALL_MAX]
         return Call(
             statement=b"show",
-            parameters=_exemplar_parameters(minute.start_s, shown),
+            parameters=partial(_exemplar_parameters, minute.start_s, shown),
             answered=self._series_written,
             failed=partial(self._series_failed, len(shown)),
             lost=partial(minute.exemplars.extend, shown),
@@ -342,12 +347,16 @@ def _figures(r: RequestRecord) -> map[str]:
     )
 
 
-def _series_parameters(minute: Minute, keys: Sequence[SeriesKey]) -> list[bytes | None]:
-    rows = [
-        (key, measure, histogram.to_bytes().hex())
-        for key in keys
-        for measure, histogram in minute.rows(key)
-    ]
+def _series_parameters(
+    minute: Minute, keys: Iterable[SeriesKey], unencodable: Callable[[SeriesKey, Exception], None]
+) -> list[bytes | None]:
+    """One that cannot be encoded is told, and keeps back no other."""
+    rows: list[tuple[SeriesKey, str, str]] = []
+    for key in keys:
+        try:
+            rows += [(key, name, made.to_bytes().hex()) for name, made in minute.rows(key)]
+        except (struct.error, ArithmeticError, ValueError) as error:
+            unencodable(key, error)
     return [
         int_array([minute.start_s] * len(rows)),
         plain_array([key.organization for key, _, _ in rows]),
@@ -377,5 +386,6 @@ def _usage_parameters(minute: Minute, keys: Sequence[UsageKey]) -> list[bytes | 
         plain_array([key[2] for key in keys]),
         text_array([key[3] for key in keys]),
         text_array([key[4] for key in keys]),
+        text_array([key[5] for key in keys]),
         nested_array([map(str, minute.usage[key]) for key in keys]),
     ]

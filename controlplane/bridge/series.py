@@ -43,7 +43,8 @@ USAGE_COUNTS = 9
 WIDTHS = {WIDE: 2, OWN: 4, NARROW: 5}
 
 NarrowKey = tuple[str, str, str, str, int, int]
-UsageKey = tuple[str, str, str, str, str]
+# Organization, project, API key, model, route and pool.
+UsageKey = tuple[str, str, str, str, str, str]
 
 
 class SeriesKey(NamedTuple):
@@ -283,12 +284,13 @@ class Minute:
         return sheet.row
 
     def _add_usage(self, record: RequestRecord) -> None:
-        key = (record.organization, record.project, record.key, record.model, record.route)
+        owner = (record.organization, record.project, record.key)
+        key = (*owner, record.model, record.route, record.pool)
         counts = self.usage.get(key)
         if counts is None:
             if len(self.usage) >= COUNTERS_MAX:
                 self.overflowed += 1
-                key = (record.organization, EVERYONE, EVERYONE, OTHER, OTHER)
+                key = (record.organization, EVERYONE, EVERYONE, OTHER, OTHER, "")
             counts = self.usage.setdefault(key, [0] * USAGE_COUNTS)
         self.dirty_usage.add(key)
         gone = record.status == CLIENT_LEFT

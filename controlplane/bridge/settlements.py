@@ -73,6 +73,7 @@ class Settlements:
         self._waiting: deque[Settling] = deque()
         self._repeats: deque[list[Settling]] = deque()
         self._asks: deque[tuple[bytes, asyncio.Future[bytes | None]]] = deque()
+        self._requests: set[bytes] = set()
         self._drained = asyncio.Event()
         self._drained.set()
         self.pending = 0
@@ -84,6 +85,7 @@ class Settlements:
             raise LedgerAway("too many settlements are waiting")
         settling = Settling(settlement, asyncio.get_running_loop().create_future())
         self.pending += 1
+        self._requests.add(settlement.request)
         self._drained.clear()
         self._waiting.append(settling)
         self._wake()
@@ -97,6 +99,10 @@ class Settlements:
         self._asks.append((request, answer))
         self._wake()
         return answer
+
+    def has(self, request: bytes) -> bool:
+        """Whether a settlement of this request is on its way."""
+        return request in self._requests
 
     async def drained(self) -> None:
         """Returns when every settlement so far is durable."""
@@ -122,7 +128,7 @@ class Settlements:
     def _call(self, batch: list[Settling], statement: bytes) -> Call:
         return Call(
             statement=statement,
-            parameters=_parameters([settling.settlement for settling in batch]),
+            parameters=lambda: _parameters([settling.settlement for settling in batch]),
             answered=partial(self._answered, batch),
             failed=partial(self._failed, batch),
             lost=partial(self._repeats.appendleft, batch),
@@ -136,6 +142,7 @@ class Settlements:
         if value:
             self.late += value.split(b"\n").count(b"late")
         for settling in batch:
+            self._requests.discard(settling.settlement.request)
             self._resolved(settling.settlement.request)
             if not settling.done.done():
                 settling.done.set_result(None)
@@ -168,7 +175,7 @@ class Settlements:
 
         return Call(
             statement=OPEN,
-            parameters=[request.hex().encode()],
+            parameters=lambda: [request.hex().encode()],
             answered=answered,
             failed=failed,
             lost=lambda: self._asks.appendleft((request, answer)),

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from channels.consumer import AsyncConsumer
 
+from controlplane.bridge.handshakes import Handshakes, TooManyHandshakes
 from controlplane.gateway.nodes.host import LinkRefused
 from controlplane.gateway.nodes.limits import (
     CLOSE_OVERLOADED,
@@ -20,17 +21,21 @@ from controlplane.gateway.nodes.limits import (
     CLOSE_UNAUTHORIZED,
     CLOSE_UNSUPPORTED,
 )
-from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.registry import Fleet
-from controlplane.gateway.ports import FleetPort, LedgerAway, NodeIdentity
+from controlplane.gateway.nodes.resume import LinkSocket
+from controlplane.gateway.ports import FleetPort, LedgerAway
 
 BEARER = b"Bearer "
 CREDENTIAL_PREFIX = "node_sluice_"
 CREDENTIAL_CHARS_MAX = 256
 OUTBOUND_BYTES_MAX = 64 * 1024 * 1024
 REASON_BYTES_MAX = 120
+# What the server says of a socket that was lost without a close frame, or with an empty one.
+CODES_OF_BREAKS = frozenset({1005, 1006})
 HTTP_UNAUTHORIZED = 401
+HTTP_TOO_MANY = 429
 HTTP_UNAVAILABLE = 503
+RETRY_S = 1
 
 Message = dict[str, Any]
 
@@ -45,6 +50,10 @@ class NodeGateway(Protocol):
     @property
     def fleet_port(self) -> FleetPort:
         """Who a credential belongs to."""
+
+    @property
+    def handshakes(self) -> Handshakes:
+        """Whose turn it is to ask that."""
 
 
 class Outbox:
@@ -111,12 +120,19 @@ class NodeConsumer(AsyncConsumer):  # type: ignore[misc]  # Channels ships no ty
         """Serve one connection from handshake to disconnect."""
         gateway = self._gateway()
         await receive()  # websocket.connect
+        credential, headers = _credential(scope["headers"]), scope["headers"]
+        peer = (scope.get("client") or ("",))[0]
         try:
-            identity = await _identity(gateway.fleet_port, scope["headers"])
-        except LedgerAway:
-            await _refuse(scope, send, HTTP_UNAVAILABLE)
+            identity = credential and await gateway.handshakes.identify(
+                gateway.fleet_port, credential, peer=peer, headers=headers
+            )
+        except TooManyHandshakes:
+            await _refuse(scope, send, HTTP_TOO_MANY, retry_after_s=RETRY_S)
             return
-        if identity is None:
+        except LedgerAway:
+            await _refuse(scope, send, HTTP_UNAVAILABLE, retry_after_s=RETRY_S)
+            return
+        if not identity:
             await _refuse(scope, send, HTTP_UNAUTHORIZED)
             return
         await send({"type": "websocket.accept"})
@@ -124,7 +140,7 @@ class NodeConsumer(AsyncConsumer):  # type: ignore[misc]  # Channels ships no ty
         writer = asyncio.create_task(outbox.write())
         try:
             link = gateway.fleet.connect(identity, send=outbox.put, close=outbox.close)
-            await self._pump(link, receive)
+            await self._pump(link.session.socket, receive)
         except LinkRefused as refused:
             outbox.close(refused.code, refused.reason)
             await writer
@@ -132,44 +148,52 @@ class NodeConsumer(AsyncConsumer):  # type: ignore[misc]  # Channels ships no ty
             writer.cancel()
             await asyncio.wait([writer])
 
-    async def _pump(self, link: NodeLink, receive: Callable[[], Awaitable[Message]]) -> None:
+    async def _pump(self, socket: LinkSocket, receive: Callable[[], Awaitable[Message]]) -> None:
         try:
             while True:
                 message = await receive()
                 if message["type"] == "websocket.disconnect":
-                    _on_disconnect(link, message.get("code"))
+                    _on_disconnect(socket, message.get("code"))
                     return
-                await self.dispatch(message, link)
+                await self.dispatch(message, socket)
         finally:
-            link.on_close()
+            socket.on_close("the gateway ended the connection")
 
-    async def dispatch(self, message: Message, link: NodeLink) -> None:
+    async def dispatch(self, message: Message, socket: LinkSocket) -> None:
         """Hand one message to the link; nothing is awaited, so the next disconnect is seen."""
         data = message.get("bytes")
         if data is None:
-            link.expel(CLOSE_UNSUPPORTED, "a text message is not a frame")
+            socket.expel(CLOSE_UNSUPPORTED, "a text message is not a frame")
         else:
-            link.on_bytes(data)
+            socket.on_bytes(data)
 
 
-async def _refuse(scope: Message, send: Callable[[Message], Awaitable[None]], status: int) -> None:
+async def _refuse(
+    scope: Message,
+    send: Callable[[Message], Awaitable[None]],
+    status: int,
+    *,
+    retry_after_s: int | None = None,
+) -> None:
     """Answer the handshake with a status where the server can, else with a mere refusal."""
     if "websocket.http.response" not in scope.get("extensions", {}):
         await send({"type": "websocket.close", "code": CLOSE_UNAUTHORIZED})
         return
-    await send({"type": "websocket.http.response.start", "status": status, "headers": []})
+    headers = [(b"retry-after", b"%d" % retry_after_s)] if retry_after_s is not None else []
+    await send({"type": "websocket.http.response.start", "status": status, "headers": headers})
     await send({"type": "websocket.http.response.body", "body": b""})
 
 
-def _on_disconnect(link: NodeLink, code: int | None) -> None:
+def _on_disconnect(socket: LinkSocket, code: int | None) -> None:
     # The server itself closes with this code when a message exceeds its own bound.
     if code == CLOSE_TOO_BIG:
-        link.expel(CLOSE_TOO_BIG, "a message over the size bound")
-    link.on_close(f"the socket closed with {code}")
+        socket.expel(CLOSE_TOO_BIG, "a message over the size bound")
+    end = socket.on_break if code in CODES_OF_BREAKS else socket.on_close
+    end(f"the socket closed with {code}")
 
 
-async def _identity(port: FleetPort, headers: list[tuple[bytes, bytes]]) -> NodeIdentity | None:
-    """Whose credential the handshake carries; browsers, which send an origin, have none."""
+def _credential(headers: list[tuple[bytes, bytes]]) -> str | None:
+    """What the handshake carries, if it can be one; browsers, which send an origin, have none."""
     values = dict(headers)
     authorization = values.get(b"authorization", b"")
     if b"origin" in values or not authorization.startswith(BEARER):
@@ -177,4 +201,4 @@ async def _identity(port: FleetPort, headers: list[tuple[bytes, bytes]]) -> Node
     credential = authorization[len(BEARER) :].decode("latin-1")
     if not credential.startswith(CREDENTIAL_PREFIX) or len(credential) > CREDENTIAL_CHARS_MAX:
         return None
-    return await port.authenticate(credential)
+    return credential

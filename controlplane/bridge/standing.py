@@ -47,17 +47,24 @@ class PostgresStandings:
             with suppress(asyncio.CancelledError):
                 await self._task
 
-    async def of(self, key: str) -> Standing:
+    async def of(self, key: str, *, waits: bool = True) -> Standing:
         """What a key may spend and has spent, as it was at most a second ago; raises LedgerAway."""
+        if (known := self._known(key)) is not None:
+            return known
+        if self._lock.locked() and not waits:
+            raise LedgerAway("another question is being answered")
         async with self._lock:
-            known = self._remembered.get(key)
-            if known is not None and monotonic_s() - known[0] < REMEMBERED_S:
-                return known[1]
+            if (known := self._known(key)) is not None:
+                return known
             found = await self._read(key)
             if len(self._remembered) >= REMEMBERED_MAX:
                 self._remembered.clear()
             self._remembered[key] = (monotonic_s(), found)
             return found
+
+    def _known(self, key: str) -> Standing | None:
+        read_s, standing = self._remembered.get(key, (0.0, None))
+        return standing if monotonic_s() - read_s < REMEMBERED_S else None
 
     async def _read(self, key: str) -> Standing:
         if self._connection is None:

@@ -1,0 +1,15 @@
+"""The transport of a connection as one answer sees it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+
+class Ending:
+    """A transport whose `close` is the protocol's, which leaves the client time to read."""
+
+    def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
+        self.write = transport.write
+        self.is_closing = transport.is_closing
+        self.close = close
