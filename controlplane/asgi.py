@@ -9,6 +9,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass
 from functools import partial
+from posixpath import normpath
 from typing import Any, Protocol
 
 import django
@@ -18,11 +19,16 @@ from channels.routing import URLRouter
 from channels.security.websocket import AllowedHostsOriginValidator
 from django.conf import settings
 from django.core.asgi import get_asgi_application
+from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
+from controlplane.bounded_pages import BoundedPages
+from controlplane.bridge.connection import DOORS
 from controlplane.core.scrape import CONTENT_TYPE, OWN_METRICS, REFUSED, may_scrape
 from controlplane.probes import PATHS as PROBES
 from controlplane.probes import Probes
+from controlplane.security_headers import SecurityHeaders
+from controlplane.static_files import StaticFiles
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -31,6 +37,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 ASGIApp = Callable[..., Awaitable[None]]
 Headers = Iterable[tuple[bytes, bytes]]
 
+SERVING = ("all", "gateway", "web")
 GATEWAY_FACTORY = "controlplane.bridge.compose.build_gateway"
 NODE_CONSUMER = "controlplane.bridge.socket.NodeConsumer"
 LIVE_ROUTES = "frontend.live.websocket_urlpatterns"
@@ -74,19 +81,22 @@ class Entrance:
         if kind == "http":
             await self._http(scope, receive, send)
         elif kind == "websocket":
-            target = self.fleet if scope["path"] == "/fleet" else self.live
+            target = {"/fleet": self.fleet, "/live": self.live}.get(scope["path"])
             await (target or refuse_websocket)(scope, receive, send)
         else:
             await self._lifespan(receive, send)
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
-        if path.startswith("/v1/") and not path.startswith("/v1/organization/"):
+        organization = path.startswith("/v1/organization/")
+        if path.startswith("/v1/") and not organization:
             await (self.gateway or not_found)(scope, receive, send)
         elif path in PROBES:
             await answer(send, *await self.probes.answer(path))
         elif path == "/metrics" and self.gateway is not None:
             await self._metrics(self.gateway, scope, receive, send)
+        elif not organization and means_models(path):
+            await (self.gateway or not_found)(scope, receive, send)
         else:
             await (self.pages or not_found)(scope, receive, send)
 
@@ -122,10 +132,19 @@ class Entrance:
         await send({"type": "lifespan.shutdown.complete"})
 
 
+def means_models(path: str) -> bool:
+    """Whether a client wanted the API of models, however it wrote the path.
+
+    Such a path is unknown, and the answer one that the client can read.
+    """
+    return (normpath("/" + path.lower().lstrip("/")) + "/").startswith("/v1/")
+
+
 async def not_found(scope: Scope, receive: Receive, send: Send) -> None:
     """A prefix that this process' role does not serve."""
     message = f"This process does not serve {scope['path']}."
-    error = {"message": message, "type": "invalid_request_error", "param": None, "code": None}
+    error = {"message": message, "type": "invalid_request_error", "param": None}
+    error["code"] = "unknown_url"
     await answer(send, 404, {"error": error})
 
 
@@ -164,15 +183,27 @@ async def answer_bytes(
 
 def build(role: str) -> Entrance:
     """The applications of a role: all, gateway or web; parts of other roles are never imported."""
+    if role not in SERVING:
+        raise ImproperlyConfigured(f"SLUICE_ROLE={role} serves nothing over HTTP.")
     serves_pages = role != "gateway"
+    DOORS.set_bounds(
+        open_max=settings.CONNECTIONS_MAX,
+        per_address_max=settings.ADDRESS_CONNECTIONS_MAX,
+        trusted=settings.TRUSTED_PROXIES,
+    )
     gateway = None if role == "web" else import_string(GATEWAY_FACTORY)()
     return Entrance(
         gateway=gateway,
         fleet=import_string(NODE_CONSUMER).as_asgi(gateway=lambda: gateway) if gateway else None,
-        pages=get_asgi_application() if serves_pages else None,
+        pages=_pages() if serves_pages else None,
         live=_live() if serves_pages else None,
         probes=Probes(gateway, has_pages=serves_pages),
     )
+
+
+def _pages() -> ASGIApp:
+    pages = BoundedPages(get_asgi_application(), at_once_max=settings.PAGES_AT_ONCE_MAX)
+    return SecurityHeaders(StaticFiles(pages))
 
 
 def _live() -> ASGIApp:

@@ -1,0 +1,61 @@
+"""Static files, before the pages: they take no thread of Django's and no place among requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from whitenoise.middleware import WhiteNoiseMiddleware
+
+from controlplane.slow_readers import ClientGone, Message, PacedSend, Send
+
+PIECE_BYTES = 64 << 10
+
+
+class StaticFiles:
+    """An ASGI application before another one, which gets all that is no file."""
+
+    def __init__(self, app: Callable[..., Awaitable[None]]) -> None:
+        self._app = app
+        self._files = WhiteNoiseMiddleware()
+
+    async def __call__(self, scope: Message, receive: Any, send: Send) -> None:
+        """Answer one request."""
+        found = self._find(scope["path"]) if scope["method"] in ("GET", "HEAD") else None
+        if found is None:
+            await self._app(scope, receive, send)
+            return
+        asked = {
+            f"HTTP_{name.decode('latin-1').upper().replace('-', '_')}": value.decode("latin-1")
+            for name, value in scope["headers"]
+        }
+        try:
+            await _answer(found.get_response(scope["method"], asked), PacedSend(send))
+        except ClientGone:
+            return
+
+    def _find(self, path: str) -> Any:
+        if self._files.autorefresh:
+            return self._files.find_file(path)
+        return self._files.files.get(path)
+
+
+async def _answer(response: Any, send: PacedSend) -> None:
+    """Send a file piece by piece, so that no more than one is in memory."""
+    headers = [
+        (name.lower().encode("latin-1"), value.encode("latin-1"))
+        for name, value in response.headers
+    ]
+    try:
+        start = {"type": "http.response.start", "status": int(response.status)}
+        await send(start | {"headers": headers})
+        while response.file is not None:
+            piece = await asyncio.to_thread(response.file.read, PIECE_BYTES)
+            if not piece:
+                break
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+    finally:
+        if response.file is not None:
+            response.file.close()
