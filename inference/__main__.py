@@ -44,8 +44,9 @@ EXIT_USAGE = 2
 LOUD_LOGGERS = ("websockets", "httpx2", "httpcore2")
 
 MODEL_HELP = """\
-checkpoint folder: config.json, tokenizer.json, tokenizer_config.json, weights. The embed engine has
-a packaged one; the remote engine has none"""
+checkpoint folder: config.json, tokenizer.json, tokenizer_config.json, weights, and
+chat_template.jinja where it has one. The embed engine has a packaged folder; the remote engine has
+none"""
 
 DESCRIPTION = """\
 Start one inference node. It loads a model, proves it with one token, dials out to every
@@ -87,7 +88,7 @@ def parser() -> argparse.ArgumentParser:
     add("--engine", choices=tuple(ENGINES), default="compact", help=f"{engines} (default: compact)")
     add("--model", type=Path, metavar="PATH", help=MODEL_HELP)
     add("--check", action="store_true",
-        help="load the model, make one token, print what it is, and end")  # fmt: skip
+        help="load a model, try its template, make one token, print what it is, end")  # fmt: skip
     add("--log-level", choices=("DEBUG", "INFO", "WARNING", "ERROR"), default="INFO",
         help="logs go to standard error (default: INFO)")  # fmt: skip
     add("--log-format", choices=logs.FORMATS, default="plain",

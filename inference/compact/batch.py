@@ -3,44 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
-
-
-class Blocks(Protocol):
-    """A sequence, as far as its place in the cache goes."""
-
-    @property
-    def blocks(self) -> list[int]:
-        """Blocks in the order of its tokens."""
-
-
-class Rows(Protocol):
-    """Tokens `start` to `start + count` of a sequence, the last `draws` of which are drawn from;
-    a `Chunk` is one.
-    """
-
-    @property
-    def sequence(self) -> Blocks:
-        """Whose rows they are."""
-
-    @property
-    def tokens(self) -> list[int]:
-        """One id per row."""
-
-    @property
-    def start(self) -> int:
-        """Position of the first row."""
-
-    @property
-    def count(self) -> int:
-        """How many rows."""
-
-    @property
-    def draws(self) -> int:
-        """Rows at the end whose logits are wanted."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

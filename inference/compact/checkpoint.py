@@ -13,7 +13,6 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from inference.compact.parallel import Share
 from inference.compact.progress import ReadingProgress
 from inference.engines.base import ModelError
 
@@ -30,18 +29,17 @@ class Checkpoint:
     Files stay open and mapped as long as the object lives; only what is taken is read.
     """
 
-    def __init__(self, folder: Path, dtype: torch.dtype, device: str, share: Share) -> None:
+    def __init__(self, folder: Path, dtype: torch.dtype, device: str) -> None:
         self.folder = folder
         self.dtype = dtype
         self.device = device
-        self.share = share
         self._opened: dict[str, Any] = {}
         self._files = self._files_of_tensors()
         self._taken: set[str] = set()
         self._progress = ReadingProgress(self._size_bytes())
 
-    def take(self, name: str, *size: int, split: int | None = None) -> Tensor:
-        """Read one tensor, check it, and keep this process's share of dimension `split`."""
+    def take(self, name: str, *size: int) -> Tensor:
+        """Read one tensor and check it."""
         if name not in self._files:
             raise ModelError(f"{self.folder}: no weights for {name}")
         path = self.folder / self._files[name]
@@ -50,7 +48,7 @@ class Checkpoint:
             found = tuple(stored.get_shape())
             if found != size:
                 raise ModelError(f"{path}: {name}: is {found}, must be {size}")
-            tensor: Tensor = stored[self._part(size, split)]
+            tensor: Tensor = stored[:]
         except (OSError, SafetensorError) as error:
             raise ModelError(f"{path}: {name}: {error}") from error
         if tensor.dtype not in STORED_DTYPES:
@@ -72,12 +70,6 @@ class Checkpoint:
     def _size_bytes(self) -> int:
         paths = [self.folder / file for file in set(self._files.values())]
         return sum(path.stat().st_size for path in paths if path.exists())
-
-    def _part(self, size: tuple[int, ...], split: int | None) -> tuple[slice, ...]:
-        return tuple(
-            self.share.of(length) if dimension == split else slice(0, length)
-            for dimension, length in enumerate(size)
-        )
 
     def _open(self, path: Path) -> Any:
         if path.name not in self._opened:

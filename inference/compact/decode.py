@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 
-from inference.compact.batch import DecodeGroup, Rows, Uploader
+from inference.compact.batch import DecodeGroup, Uploader
 from inference.compact.rounding import KEYS_STEP, round_up
+from inference.compact.scheduler import Chunk
 
 MINUS_INFINITY = float("-inf")
 # Sequences that attend in one call. On a CPU their gathered keys should stay in the cache between
@@ -17,7 +16,7 @@ GROUP_ROWS_CUDA = 256
 
 
 def plan_decodes(
-    chunks: Sequence[Rows],
+    chunks: list[Chunk],
     block_size: int,
     upload: Uploader,
     mask_dtype: torch.dtype | None,
@@ -72,7 +71,7 @@ def decode_mask(
     return mask.masked_fill_(hidden, MINUS_INFINITY)[:, None, None, :]
 
 
-def _padded(chunk: Rows, first: int, count: int, block_size: int) -> list[int]:
+def _padded(chunk: Chunk, first: int, count: int, block_size: int) -> list[int]:
     """A block table filled up with its own last block, so that no foreign data is ever read."""
     blocks = chunk.sequence.blocks[first : -(-(chunk.start + 1) // block_size)]
     return blocks + blocks[-1:] * (count - len(blocks))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from torch import Tensor
 
-from inference.compact.batch import AttentionPlan, Batch, Rows, Uploader
+from inference.compact.batch import AttentionPlan, Batch, Uploader
 from inference.compact.decode import plan_decodes
 from inference.compact.models.decoder import Decoder
 from inference.compact.prefill import plan_prefills
 from inference.compact.rounding import round_up_rows
+from inference.compact.scheduler import Chunk
 
 
 class EagerModel:
@@ -20,12 +19,12 @@ class EagerModel:
         self.decoder = decoder
         self.upload = upload
 
-    def forward(self, chunks: Sequence[Rows]) -> Tensor:
+    def forward(self, chunks: list[Chunk]) -> Tensor:
         """Logits `[drawn rows, vocabulary]`, float32, in the order of the chunks."""
         rows = sum(chunk.draws for chunk in chunks)
         return self.decoder.forward(self._batch(chunks))[:rows]
 
-    def _batch(self, chunks: Sequence[Rows]) -> Batch:
+    def _batch(self, chunks: list[Chunk]) -> Batch:
         cache = self.decoder.cache
         size = cache.block_size
         decodes = sorted((c for c in chunks if c.count == 1), key=lambda chunk: chunk.start)
@@ -58,7 +57,9 @@ class EagerModel:
             },
         )
 
-    def _plan(self, decodes: list[Rows], prefills: list[Rows], window: int | None) -> AttentionPlan:
+    def _plan(
+        self, decodes: list[Chunk], prefills: list[Chunk], window: int | None
+    ) -> AttentionPlan:
         cache, kernels = self.decoder.cache, self.decoder.kernels
         decode_masks = cache.blocks.dtype if kernels.decode_masks else None
         prefill_masks = cache.blocks.dtype if kernels.prefill_masks else None

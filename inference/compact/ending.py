@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from inference.compact.request import Request, Sequence
-from inference.contract.frames import Job, Output, Timing, TokenLogprob, Usage
+from inference.contract.frames import Job, Output, Timing, Usage
+from inference.contract.parts import TokenLogprob
 
 
 class Pick(msgspec.Struct, frozen=True):
@@ -49,8 +50,8 @@ def usage_of(request: Request) -> Usage:
     was computed, although it is not part of any output's tokens.
     """
     return Usage(
-        prompt_tokens=len(request.job.tokens),
-        cached_tokens=request.cached_tokens or 0,
+        prompt_tokens=request.prefilled_tokens,
+        cached_tokens=min(request.cached_tokens or 0, request.prefilled_tokens),
         completion_tokens=request.completion_tokens,
     )
 

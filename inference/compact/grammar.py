@@ -7,22 +7,18 @@ and everything it does is limited: what a client sends must end in a refusal, ne
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Collection
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
+from time import thread_time
 
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
+from inference.compact.grammar_queue import GrammarQueue
 from inference.compact.mask import WORD_BITS
-from inference.contract.frames import JSON_WHITESPACE, Grammar
+from inference.contract.grammar import JSON_WHITESPACE, Grammar
 from inference.engines.base import JobRefused
 
-THREADS = 1
-QUEUE_MAX = 64
-CACHE_MAX = 64
 COMPILE_S_MAX = 5.0
 REASON_CHARS_MAX = 300
 # Steps tried before a grammar is taken, since some faults show only when it is first walked.
@@ -36,6 +32,11 @@ LIMITS = LLParserLimits(
     step_max_items=20_000,
     verbose_errors=False,
 )
+# CPU time in the step loop: what a choice has at first and at most, and what each mask adds. Usual
+# masks take 0.1 ms and a first one 10 ms; of ambiguous grammars within `LIMITS` each took 25 ms and
+# up to 110, during which every other choice waits.
+CHOICE_CPU_S = 0.5
+MASK_CPU_S = 0.002
 NOTHING_MATCHES = "NoExtension"
 
 
@@ -46,13 +47,18 @@ class GrammarMask:
         self._matcher = matcher
         self._eos = eos
         self._ended = False
+        self._left_s = CHOICE_CPU_S
 
     def fill(self, bits: bytearray) -> None:
         """Bits of the tokens that may come next; none when a limit was reached."""
         row = np.frombuffer(bits, np.uint8)
-        if not self._ended:
+        spent = self._left_s < 0
+        if not self._ended and not spent:
+            began_s = thread_time()
             self._matcher.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
-        if self._ended or self._matcher.is_error():
+            self._left_s += MASK_CPU_S - (thread_time() - began_s)
+            self._left_s = min(self._left_s, CHOICE_CPU_S)
+        if self._ended or spent or self._matcher.is_error():
             row.fill(0)
 
     def accept(self, token: int) -> bool:
@@ -61,7 +67,12 @@ class GrammarMask:
             # Not told to the matcher: one that has nothing left to match does not record it.
             self._ended = not self._ended and self._matcher.is_accepting()
             return self._ended
-        return not self._ended and self._matcher.try_consume_tokens([token]) == 1
+        if self._ended:
+            return False
+        began_s = thread_time()
+        taken: int = self._matcher.try_consume_tokens([token])
+        self._left_s -= thread_time() - began_s
+        return taken == 1
 
     def rollback(self, count: int) -> None:
         """Take back accepted tokens."""
@@ -85,7 +96,7 @@ class CompiledGrammar:
 
 
 class GrammarCompiler:
-    """Compiles for one model, each grammar once at a time; keeps what was used last, refusals too.
+    """Compiles for one model; keeps what was used last, refusals too, whoever brought it.
 
     Raises ValueError for a tokenizer that llguidance cannot read.
     """
@@ -95,54 +106,35 @@ class GrammarCompiler:
             tokenizer.read_text(encoding="utf-8"), n_vocab=vocab_size, eos_token=sorted(eos)
         )
         self._eos = frozenset(eos)
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="grammar")
-        self._cache: OrderedDict[Grammar, CompiledGrammar | str] = OrderedDict()
-        self._underway: dict[Grammar, asyncio.Future[CompiledGrammar | str]] = {}
-        self._begun: Grammar | None = None
+        self._queue = GrammarQueue(self._build)
 
-    async def compile(self, grammar: Grammar) -> CompiledGrammar:
-        """Raises `JobRefused`: `bad_grammar` with the reason, or `full`."""
-        made = self._cache.get(grammar)
+    async def compile(self, grammar: Grammar, *, tenant: bytes) -> CompiledGrammar:
+        """`tenant` is whose turn it takes. Raises `JobRefused`: `bad_grammar` with the reason, or
+        `full`.
+        """
+        made = self._queue.find(grammar)
         if made is None:
-            made = await self._made(grammar)
+            made = await self._made(grammar, tenant)
         if isinstance(made, str):
             raise JobRefused("bad_grammar", made)
-        self._cache.move_to_end(grammar)
         return made
 
     def close(self) -> None:
         """Compile nothing more."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._queue.close()
 
-    async def _made(self, grammar: Grammar) -> CompiledGrammar | str:
-        work = self._underway.get(grammar)
-        if work is None:
-            if len(self._underway) >= QUEUE_MAX:
-                raise JobRefused("full", f"{QUEUE_MAX} grammars wait to be compiled")
-            loop = asyncio.get_running_loop()
-            work = loop.run_in_executor(self._threads, self._build, grammar)
-            self._underway[grammar] = work
-            work.add_done_callback(partial(self._keep, grammar))
+    async def _made(self, grammar: Grammar, tenant: bytes) -> CompiledGrammar | str:
         try:
             async with asyncio.timeout(COMPILE_S_MAX):
-                # Others may wait for the same grammar, so one that leaves does not end the work.
-                return await asyncio.shield(work)
+                return await self._queue.make(tenant, grammar)
         except TimeoutError:
-            if grammar != self._begun:
-                # Held up by others' grammars, which says nothing about this one.
+            if grammar != self._queue.begun:
+                # Held up by others, which says nothing about this one.
                 raise JobRefused("full", "other grammars are being compiled") from None
             return f"it was not compiled within {COMPILE_S_MAX:g} s"
 
-    def _keep(self, grammar: Grammar, work: asyncio.Future[CompiledGrammar | str]) -> None:
-        del self._underway[grammar]
-        if not work.cancelled() and work.exception() is None:
-            self._cache[grammar] = work.result()
-            if len(self._cache) > CACHE_MAX:
-                self._cache.popitem(last=False)
-
     def _build(self, grammar: Grammar) -> CompiledGrammar | str:
         """The compiled grammar, or why there is none; runs in a thread."""
-        self._begun = grammar
         try:
             source = _source(grammar)
         except ValueError as error:

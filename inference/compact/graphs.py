@@ -8,16 +8,17 @@ are replayed, all others are computed operator by operator.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from inference.compact.batch import AttentionPlan, Batch, DecodeGroup, Rows
+from inference.compact.batch import AttentionPlan, Batch, DecodeGroup
 from inference.compact.decode import decode_mask, first_block
 from inference.compact.eager import EagerModel
 from inference.compact.models.decoder import Decoder
 from inference.compact.rounding import round_up_rows
+from inference.compact.scheduler import Chunk
 
 log = logging.getLogger("inference.compact")
 
@@ -87,7 +88,7 @@ class RecordedModel:
         # The largest first, so that smaller ones find their memory already there.
         self._recordings = {rows: Recording(eager, rows, record) for rows in sizes}
 
-    def forward(self, chunks: Sequence[Rows]) -> Tensor:
+    def forward(self, chunks: list[Chunk]) -> Tensor:
         """Logits `[drawn rows, vocabulary]`, float32, in the order of the chunks."""
         if all(chunk.count == 1 and chunk.draws == 1 for chunk in chunks):
             recording = self._recordings.get(round_up_rows(len(chunks)))
@@ -116,12 +117,12 @@ class Recording:
         self._fill([])
         self._replay = record(self._step)
 
-    def forward(self, chunks: Sequence[Rows]) -> Tensor:
+    def forward(self, chunks: list[Chunk]) -> Tensor:
         """Logits of one row per chunk."""
         self._fill(chunks)
         return self._replay()[: len(chunks)]
 
-    def _fill(self, chunks: Sequence[Rows]) -> None:
+    def _fill(self, chunks: list[Chunk]) -> None:
         size, extra = self.cache.block_size, self.rows - len(chunks)
         spare = self.cache.spare_slot
         slots = [

@@ -41,6 +41,8 @@ class StepLoop:
         self.clock_us = clock_us
         self.roofline = roofline
         self.requests: dict[bytes, Request] = {}
+        # When the step under way began, and what it computes; read by other threads.
+        self.under_way: tuple[int, list[Chunk]] | None = None
         self._ended: list[Output] = []
         self._due_us = NEVER_US
         self._kv_seq = 0
@@ -94,7 +96,9 @@ class StepLoop:
         before = self.scheduler.counts
         self._end_overdue(started_us)
         chunks = self.scheduler.schedule(started_us)
+        self.under_way = started_us, chunks
         picks = self.model.run(chunks) if chunks else []
+        self.under_way = None
         self.scheduler.advance(chunks)
         outputs = self._publish(chunks, picks)
         took_us = self.clock_us() - started_us

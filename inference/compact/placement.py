@@ -11,7 +11,6 @@ import torch
 from inference.compact.models.shape import ModelShape
 from inference.compact.native.probe import reason_against
 from inference.compact.options import CompactOptions
-from inference.compact.parallel import shape_of_share
 from inference.engines.base import ModelError
 
 log = logging.getLogger("inference.compact")
@@ -33,7 +32,6 @@ class Placement:
     kv_blocks: int
     threads: int | None
     kernels: str = "torch"
-    tensor_parallel: int = 1
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -50,19 +48,13 @@ def choose_placement(shape: ModelShape, options: CompactOptions) -> Placement:
         raise ModelError("device: cuda was asked for, but torch sees no CUDA device")
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    local = shape_of_share(shape, options.tensor_parallel)
-    if device == "cuda" and options.tensor_parallel > torch.cuda.device_count():
-        raise ModelError(
-            f"tensor_parallel: {options.tensor_parallel} GPUs were asked for, but torch sees "
-            f"{torch.cuda.device_count()}"
-        )
     kernels = _choose_kernels(shape, options, device)
     dtype = options.dtype
     if dtype == "auto":
         narrow = kernels == "native" or device == "cuda" or _bfloat16_pays(shape)
         dtype = "bfloat16" if narrow else "float32"
     item = DTYPES[dtype].itemsize
-    token_bytes = local.layers * 2 * local.kv_heads * local.head_dim * item
+    token_bytes = shape.layers * 2 * shape.kv_heads * shape.head_dim * item
     kv_blocks = options.kv_blocks or options.kv_bytes // (token_bytes * options.block_size)
     if kv_blocks < 1:
         raise ModelError(f"kv_bytes: {options.kv_bytes} hold not even one block of this model")
@@ -73,7 +65,6 @@ def choose_placement(shape: ModelShape, options: CompactOptions) -> Placement:
         kv_blocks=kv_blocks,
         threads=options.threads,
         kernels=kernels,
-        tensor_parallel=options.tensor_parallel,
     )
 
 
@@ -86,8 +77,6 @@ def _choose_kernels(shape: ModelShape, options: CompactOptions, device: str) -> 
         reason = "torch was asked for"
     elif device != "cpu":
         reason = f"the device is {device}"
-    elif options.tensor_parallel > 1:
-        reason = "it computes in one process"
     elif options.dtype == "float32":
         reason = "it computes in bfloat16 and float32 was asked for"
     else:

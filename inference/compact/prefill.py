@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 
-from inference.compact.batch import PrefillSpan, Rows, Uploader
+from inference.compact.batch import PrefillSpan, Uploader
 from inference.compact.decode import first_block
 from inference.compact.rounding import KEYS_STEP, round_up
+from inference.compact.scheduler import Chunk
 
 
 def plan_prefills(
-    chunks: Sequence[Rows],
+    chunks: list[Chunk],
     first_row: int,
     block_size: int,
     upload: Uploader,

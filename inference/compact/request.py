@@ -16,7 +16,11 @@ ACCEPTANCE_AT_FIRST = 0.25
 
 
 class Request:
-    """One job with everything that its choices share. Times are microseconds of one clock."""
+    """One job with everything that its choices share. Times are microseconds of one clock.
+
+    `prefilled_tokens` of the prompt have been computed once or were found, whatever preemption has
+    thrown away since.
+    """
 
     def __init__(self, job: Job, *, block_size: int, received_us: int, seed: int) -> None:
         self.job = job
@@ -28,6 +32,7 @@ class Request:
         self.scheduled_us: int | None = None
         self.first_token_us: int | None = None
         self.cached_tokens: int | None = None
+        self.prefilled_tokens = 0
         self.completion_tokens = 0
         self.sequences = [Sequence(self, choice) for choice in range(job.sampling.n)]
 

@@ -21,7 +21,6 @@ from inference.compact.native.decoder import load_native
 from inference.compact.placement import Placement
 from inference.compact.sampler import Sampler
 from inference.compact.scheduler import Chunk
-from inference.compact.team import TeamModel
 from inference.compact.weights import Weights, load_weights
 
 
@@ -47,8 +46,6 @@ class Runner:
         if placement.threads is not None:
             torch.set_num_threads(placement.threads)
         with torch.inference_mode():
-            if placement.tensor_parallel > 1:
-                return cls(TeamModel(folder, shape, placement), placement)
             return cls.over(load_weights(folder, shape, placement), shape, placement)
 
     @classmethod

@@ -27,7 +27,7 @@ from inference.compact.mask import WORD_BITS
 from inference.compact.request import Sequence
 from inference.compact.rows import RowPlan
 from inference.compact.scheduler import Chunk
-from inference.contract.frames import TokenLogprob
+from inference.contract.parts import TokenLogprob
 
 # What an alternative without any probability is reported as: JSON knows no infinity.
 LOGPROB_MIN = -9999.0

@@ -6,6 +6,7 @@ each step hands out a budget of tokens, first to running sequences, then to wait
 
 from __future__ import annotations
 
+from bisect import insort
 from typing import NamedTuple
 
 import msgspec
@@ -110,17 +111,19 @@ class Scheduler:
                 budget -= chunks[-1].count
         # Whoever was preempted a moment ago must not come straight back and push others out.
         calm = self.preemptions == preemptions_before
-        while calm and budget and self._admit(now_us):
-            sequence = self.running[-1]
-            lacking = len(sequence.tokens) - sequence.computed
-            chunks.append(self._take(sequence, min(lacking, budget)))
+        while calm and budget and (admitted := self._admit(now_us)) is not None:
+            lacking = len(admitted.tokens) - admitted.computed
+            chunks.append(self._take(admitted, min(lacking, budget)))
             budget -= chunks[-1].count
         return chunks
 
     def advance(self, chunks: list[Chunk]) -> None:
         """Record that these chunks have been computed, drafts aside."""
         for chunk in chunks:
-            chunk.sequence.computed = chunk.start + chunk.count - len(chunk.drafts)
+            sequence, request = chunk.sequence, chunk.sequence.request
+            sequence.computed = chunk.start + chunk.count - len(chunk.drafts)
+            if request.first_token_us is None:
+                request.prefilled_tokens = max(request.prefilled_tokens, sequence.computed)
 
     def accept(self, chunk: Chunk, count: int) -> None:
         """Record that the first `count` drafts turned out right; they have been appended."""
@@ -138,7 +141,7 @@ class Scheduler:
             self.speculator.measure(len(chunks), drafted, step_us)
 
     def _decodes(self, now_us: int) -> list[Chunk]:
-        """One token for each sequence that lacks one, preempting last-in where blocks run out."""
+        """One token for each sequence that lacks one; where blocks run out others yield theirs."""
         chunks = []
         for sequence in list(self.running):
             if sequence.computed + 1 != len(sequence.tokens) or not sequence.blocks:
@@ -165,7 +168,8 @@ class Scheduler:
     def _grow(self, sequence: Sequence, now_us: int) -> bool:
         """See to a block for the next token; False when the sequence itself had to yield.
 
-        Victims come from the end of the running list, so none has been scheduled in this step.
+        Victims come from the end of the running list, of the lowest priority the last admitted, so
+        none has been scheduled in this step.
         """
         if sequence.computed < len(sequence.blocks) * self.pool.block_size:
             return True
@@ -183,25 +187,28 @@ class Scheduler:
         self.finish(sequence, now_us)
         self.add(sequence)
 
-    def _admit(self, now_us: int) -> bool:
-        """Move the first waiting sequence to the running list if all its tokens find room."""
+    def _admit(self, now_us: int) -> Sequence | None:
+        """Move the first waiting sequence to the running list if all its tokens find room.
+
+        The list has higher priorities first, so that they are the last to give up their blocks.
+        """
         if not self.queue or len(self.running) >= self.options.running_max:
-            return False
+            return None
         sequence = self.queue.peek()
         cached = self.pool.match(sequence)
         size = self.pool.block_size
         wanted = -(-len(sequence.tokens) // size) - len(cached)
         held_back = self.pool.size // HELD_BACK_DIVISOR if self.running else 0
         if wanted + held_back > self.pool.available - self.pool.idle_among(cached):
-            return False
+            return None
         self.queue.pop()
         self.pool.share(cached)
         sequence.blocks = cached + self.pool.allocate(wanted)
         sequence.computed = len(cached) * size
         sequence.registered = len(cached)
-        self.running.append(sequence)
+        insort(self.running, sequence, key=lambda each: -each.request.job.priority)
         self._note_first_schedule(sequence, now_us)
-        return True
+        return sequence
 
     def _note_first_schedule(self, sequence: Sequence, now_us: int) -> None:
         """Only the first admission of a request says how much of its prompt was cached before."""

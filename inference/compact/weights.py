@@ -14,13 +14,7 @@ from torch import Tensor
 from inference.compact.checkpoint import Checkpoint
 from inference.compact.models.layers import ExpertShape
 from inference.compact.models.shape import ModelShape
-from inference.compact.parallel import WHOLE, Share
 from inference.compact.placement import Placement
-
-# Which dimension of a matrix is divided among processes: a layer's first projections by output,
-# its last ones by input, so that only their sum has to be exchanged.
-BY_OUTPUT = 0
-BY_INPUT = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,13 +50,9 @@ class Weights:
     head: Tensor
 
 
-def load_weights(
-    folder: Path, shape: ModelShape, placement: Placement, share: Share = WHOLE
-) -> Weights:
-    """Read all tensors the shape asks for, in the placement's dtype and on its device; of heads
-    and feed-forward columns only this process's share.
-    """
-    checkpoint = Checkpoint(folder, placement.torch_dtype, placement.device, share)
+def load_weights(folder: Path, shape: ModelShape, placement: Placement) -> Weights:
+    """Read all tensors the shape asks for, in the placement's dtype and on its device."""
+    checkpoint = Checkpoint(folder, placement.torch_dtype, placement.device)
     loader = _Loader(checkpoint, shape)
     take = checkpoint.take
     embedding = take("model.embed_tokens.weight", shape.vocab_size, shape.hidden_size)
@@ -105,8 +95,8 @@ class _Loader:
             router = None
             gate_up = self._fused(names, (inner, inner))
             gate_up_bias = self._fused_bias(names, (inner, inner)) if shape.mlp_bias else None
-            down = self.take(f"{mlp}down_proj.weight", hidden, inner, split=BY_INPUT)
-            down_bias = self._last_bias(f"{mlp}down_proj") if shape.mlp_bias else None
+            down = self.take(f"{mlp}down_proj.weight", hidden, inner)
+            down_bias = self.take(f"{mlp}down_proj.bias", hidden) if shape.mlp_bias else None
         norms = {
             name: self.take(f"{attention}{name}.weight", shape.head_dim) if shape.qk_norm else None
             for name in ("q_norm", "k_norm")
@@ -117,8 +107,8 @@ class _Loader:
             qkv_bias=self._fused_bias(qkv, rows) if shape.qkv_bias else None,
             q_norm=norms["q_norm"],
             k_norm=norms["k_norm"],
-            out=self.take(f"{attention}o_proj.weight", hidden, queries, split=BY_INPUT),
-            out_bias=self._last_bias(f"{attention}o_proj") if shape.out_bias else None,
+            out=self.take(f"{attention}o_proj.weight", hidden, queries),
+            out_bias=self.take(f"{attention}o_proj.bias", hidden) if shape.out_bias else None,
             mlp_norm=self.take(f"{prefix}post_attention_layernorm.weight", hidden),
             gate_up=gate_up,
             gate_up_bias=gate_up_bias,
@@ -130,34 +120,22 @@ class _Loader:
     def _fused(self, names: list[str], rows: tuple[int, ...]) -> Tensor:
         hidden = self.shape.hidden_size
         parts = zip(names, rows, strict=True)
-        return torch.cat(
-            [self.take(f"{name}.weight", count, hidden, split=BY_OUTPUT) for name, count in parts]
-        )
+        return torch.cat([self.take(f"{name}.weight", count, hidden) for name, count in parts])
 
     def _fused_bias(self, names: list[str], rows: tuple[int, ...]) -> Tensor:
         parts = zip(names, rows, strict=True)
-        return torch.cat(
-            [self.take(f"{name}.bias", count, split=BY_OUTPUT) for name, count in parts]
-        )
-
-    def _last_bias(self, name: str) -> Tensor | None:
-        """Of a projection whose results are summed over processes: it must be added only once."""
-        bias = self.take(f"{name}.bias", self.shape.hidden_size)
-        return bias if self.checkpoint.share.rank == 0 else None
+        return torch.cat([self.take(f"{name}.bias", count) for name, count in parts])
 
     def _experts(self, prefix: str, experts: ExpertShape) -> tuple[Tensor, Tensor, Tensor]:
         """Router, gate-and-up and down. Copied expert by expert: no second copy of all exists."""
         hidden, names = self.shape.hidden_size, experts.names
         module = f"{prefix}{names.module}."
         router = self.take(f"{module}gate.weight", experts.count, hidden)
-        width = experts.width // self.checkpoint.share.size
-        gate_up = router.new_empty(experts.count, 2 * width, hidden)
-        down = router.new_empty(experts.count, hidden, width)
+        gate_up = router.new_empty(experts.count, 2 * experts.width, hidden)
+        down = router.new_empty(experts.count, hidden, experts.width)
         for number in range(experts.count):
             expert = f"{module}experts.{number}."
             gate_and_up = [f"{expert}{names.gate}", f"{expert}{names.up}"]
             gate_up[number] = self._fused(gate_and_up, (experts.width, experts.width))
-            down[number] = self.take(
-                f"{expert}{names.down}.weight", hidden, experts.width, split=BY_INPUT
-            )
+            down[number] = self.take(f"{expert}{names.down}.weight", hidden, experts.width)
         return router, gate_up, down

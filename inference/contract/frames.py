@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import msgspec
 
+from inference.contract.grammar import Grammar
+from inference.contract.parts import TokenLogprob, ToolCallDelta, Vectors
+from inference.contract.replay import Resume, Resumed
 from inference.contract.roofline import Ceilings, Shares
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 FRAME_BYTES_MAX = 4 * 1024 * 1024
 ASSET_BYTES_MAX = 32 * 1024 * 1024
 ASSET_PART_BYTES = 1024 * 1024
@@ -30,10 +33,6 @@ INPUTS_MAX = 2048
 INPUTS_TOKENS_MAX = 300_000
 # Written as text such a frame keeps a gateway's loop for some milliseconds.
 VECTOR_BYTES_PER_FRAME_MAX = 128 * 1024
-GRAMMAR_BYTES_MAX = 64 * 1024
-GRAMMAR_KINDS = ("json_object", "json_schema", "regex", "lark")
-# Between the parts of JSON text: room to indent, and no room to write blanks for ever.
-JSON_WHITESPACE = r"[ \n\r\t]{0,24}"
 
 
 class Frame(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -43,13 +42,17 @@ class Frame(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 class Usage(Frame, frozen=True):
     """Cumulative token counts of one request; `cached_tokens` lies inside `prompt_tokens`.
 
+    Before the first token `prompt_tokens` are those that were computed or found in the cache so
+    far, 0 from an engine that cannot tell; from then on all of them.
     `source` says whose count it is where token ids do not tell: one of `USAGE_SOURCES`.
+    `reasoning_tokens` lie inside `completion_tokens`.
     """
 
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
     source: str = ""
+    reasoning_tokens: int = 0
 
 
 class Timing(Frame, frozen=True):
@@ -59,16 +62,6 @@ class Timing(Frame, frozen=True):
     prefill_us: int
     decode_us: int
     held_us: int
-
-
-class Grammar(Frame, frozen=True):
-    """What the output has to match. `kind` is one of `GRAMMAR_KINDS`, `source` its text.
-
-    `json_object` has no source; `lark` is the dialect of llguidance.
-    """
-
-    kind: str
-    source: str = ""
 
 
 class Sampling(Frame, frozen=True):
@@ -93,40 +86,13 @@ class Sampling(Frame, frozen=True):
     grammar: Grammar | None = None
 
 
-class TokenLogprob(Frame, frozen=True):
-    """Log probability of the chosen token and of the alternatives, highest first."""
-
-    token: int
-    logprob: float
-    top: list[tuple[int, float]]
-
-
-class ToolCallDelta(Frame, frozen=True):
-    """A piece of one tool call; `id` and `name` come with its first, `arguments` in fragments."""
-
-    index: int
-    id: str | None = None
-    name: str | None = None
-    arguments: str = ""
-
-
-class Vectors(Frame, frozen=True):
-    """Finished vectors of an embedding job: `data` is float32, little-endian, one after another.
-
-    `places` says which inputs they belong to: inputs of like length run together, so they are
-    finished in any order.
-    """
-
-    places: list[int]
-    data: bytes
-
-
 class Output(Frame, frozen=True):
     """What one engine step made for one choice of one request.
 
     `usage` is cumulative over all choices, so that any cut stream can be billed exactly.
     `finish` is one of stop, length, cancelled, error, and set once per choice; engines that take
-    only text may also say tool_calls or content_filter, and fill `text` and `tool_calls`.
+    only text may also say tool_calls or content_filter, and fill `text`, `tool_calls` and
+    `reasoning`, which is what a model thought before its text.
     """
 
     request: bytes
@@ -139,11 +105,13 @@ class Output(Frame, frozen=True):
     text: str | None = None
     tool_calls: list[ToolCallDelta] | None = None
     vectors: Vectors | None = None
+    reasoning: str | None = None
 
     @property
     def delivered(self) -> int:
         """Tokens in it; text, whose tokens only its engine knows, and vectors count as one."""
-        return len(self.tokens) or bool(self.text or self.tool_calls or self.vectors)
+        shown = self.text or self.reasoning or self.tool_calls or self.vectors
+        return len(self.tokens) or bool(shown)
 
 
 class ModelOffer(Frame, frozen=True):
@@ -166,8 +134,10 @@ class Hello(Frame, tag="hello", frozen=True):
 
     `credits`: how many jobs the node takes at once from this gateway; others may hold all of them,
     then more follow in `Credits`. `kv_blocks`: pool size in blocks of `block_size` tokens.
+    `silence_s`: how long a server behind the node, or a step of its engine, may bring nothing.
     `cold_start_ms`: from the start of the process until its engine could serve; 0 where unknown.
-    `ceilings` is None where the engine cannot say.
+    `ceilings` is None where the engine cannot say. `session` names this link for a `Resume` after
+    a break; empty from a node that never asks for one.
     """
 
     protocol: int
@@ -185,6 +155,8 @@ class Hello(Frame, tag="hello", frozen=True):
     models: list[ModelOffer]
     cold_start_ms: int = 0
     ceilings: Ceilings | None = None
+    silence_s: float = 0.0
+    session: str = ""
 
 
 class AssetPart(Frame, tag="asset", frozen=True):
@@ -194,6 +166,15 @@ class AssetPart(Frame, tag="asset", frozen=True):
     name: str
     data: bytes
     last: bool
+
+
+class Processing(Frame, frozen=True):
+    """A job that is worked on, by a server behind the node or in a step that computes; nothing has
+    come of it for `silent_ms`.
+    """
+
+    request: bytes
+    silent_ms: int
 
 
 class Step(Frame, tag="step", frozen=True):
@@ -208,7 +189,10 @@ class Step(Frame, tag="step", frozen=True):
     `waiting_tokens`, too. `kv_cached_blocks` are those of `kv_free_blocks` whose contents can still
     be found: taking them evicts. `others_active` and `others_queued_tokens` are what other gateways
     have here: jobs, and their part of `waiting_tokens`. `shares` is None where the engine cannot
-    say. With `step_us` 0 and no outputs it is no step: it tells the load alone.
+    say. With `step_us` 0 and no outputs it is no step: it tells the load alone. `processing` names
+    jobs that live although nothing of them can be shown; unless it is named again soon, a job has
+    no more than its usual time. For `computing_ms` the step under way has computed, whosever jobs
+    those are; 0 between steps, and where the node cannot tell.
     """
 
     outputs: list[Output]
@@ -226,28 +210,36 @@ class Step(Frame, tag="step", frozen=True):
     others_active: int = 0
     others_queued_tokens: int = 0
     shares: Shares | None = None
+    processing: list[Processing] = msgspec.field(default_factory=list)
+    computing_ms: int = 0
 
 
 class KvEvents(Frame, tag="kv", frozen=True):
     """Blocks that became findable or were evicted, as 16-byte hashes back to back.
 
     `seq` grows by one; a gap makes the gateway ask for a snapshot. `snapshot` replaces everything.
+    `unknown`: the cache cannot be followed, so from here on nothing is known of it.
     """
 
     seq: int
     stored: bytes
     removed: bytes
     snapshot: bool = False
+    unknown: bool = False
 
 
 class Report(Frame, tag="report", frozen=True):
-    """Final usage of a request; the node keeps it until the gateway acknowledges it."""
+    """Final usage of a request; the node keeps it until the gateway acknowledges it.
+
+    `ticket` is the job's: without it no gateway believes that this node had the request.
+    """
 
     request: bytes
     model: str
     usage: Usage
     timing: Timing
     finish: str
+    ticket: bytes
 
 
 class Rejected(Frame, tag="rejected", frozen=True):
@@ -280,9 +272,10 @@ class Draining(Frame, tag="draining", frozen=True):
 
 
 class Pong(Frame, tag="pong", frozen=True):
-    """Answer to `Ping`, with the same number."""
+    """Answer to `Ping`, with the same number; `received` frames have come since the welcome."""
 
     number: int
+    received: int = 0
 
 
 class GatewayAddress(Frame, frozen=True):
@@ -293,12 +286,16 @@ class GatewayAddress(Frame, frozen=True):
 
 
 class Welcome(Frame, tag="welcome", frozen=True):
-    """The gateway accepted the link; `gateway` is its instance id, `gateways` are all that live."""
+    """The gateway accepted the link; `gateway` is its instance id, `gateways` are all that live.
+
+    For `resume_s` after a break it can go on with the session; 0 if it never does.
+    """
 
     protocol: int
     gateway: str
     ping_interval_s: float
     gateways: list[GatewayAddress] = msgspec.field(default_factory=list)
+    resume_s: float = 0.0
 
 
 class Gateways(Frame, tag="gateways", frozen=True):
@@ -326,6 +323,7 @@ class Job(Frame, tag="job", frozen=True):
     does not hold, as an OpenAI request body without the identity of its user. An engine that
     embeds gets no tokens but `inputs`, the token ids of each text, and answers with `Vectors`.
     `traceparent` and `tracestate` are headers for a server behind the node; empty without a trace.
+    `ticket` proves to every gateway that this node was given the job; it goes into its `Report`.
     """
 
     request: bytes
@@ -341,6 +339,7 @@ class Job(Frame, tag="job", frozen=True):
     inputs: list[list[int]] = msgspec.field(default_factory=list)
     traceparent: str = ""
     tracestate: str = ""
+    ticket: bytes = b""
 
 
 class Cancel(Frame, tag="cancel", frozen=True):
@@ -366,9 +365,10 @@ class KvSnapshotRequest(Frame, tag="kv_request", frozen=True):
 
 
 class Ping(Frame, tag="ping", frozen=True):
-    """Liveness probe of the application, not of the socket."""
+    """Liveness probe of the application, not of the socket; `received` as in `Pong`."""
 
     number: int
+    received: int = 0
 
 
 class Drain(Frame, tag="drain", frozen=True):
@@ -381,9 +381,12 @@ class Undrain(Frame, tag="undrain", frozen=True):
     """Take jobs again."""
 
 
-FromNode = Hello | Credits | AssetPart | Step | KvEvents | Report | Rejected | Draining | Pong
+FromNode = (
+    Hello | Resume | Credits | AssetPart | Step | KvEvents | Report | Rejected | Draining | Pong
+)
 FromGateway = (
     Welcome
+    | Resumed
     | Gateways
     | CreditsTaken
     | Drain

@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from inference.compact.checkpoint import Checkpoint
-from inference.compact.parallel import Share
 from inference.embed.shape import EncoderShape
 
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
@@ -46,7 +45,7 @@ class Encoder:
     def __init__(self, folder: Path, shape: EncoderShape, *, dtype: str, device: str) -> None:
         self.shape = shape
         self.device = device
-        tensors = _Tensors(Checkpoint(folder, DTYPES[dtype], device, Share()), shape)
+        tensors = _Tensors(Checkpoint(folder, DTYPES[dtype], device), shape)
         self.words = tensors.table("word_embeddings", shape.vocab_size)
         # Every input is one text, so all its tokens are of the first type.
         kinds = tensors.table("token_type_embeddings", shape.token_types)

@@ -8,14 +8,12 @@ from typing import Any
 from inference.contract.capabilities import Capability
 from inference.contract.frames import (
     CHOICES_MAX,
-    GRAMMAR_BYTES_MAX,
-    GRAMMAR_KINDS,
     LOGPROBS_MAX,
     REQUEST_JSON_BYTES_MAX,
-    Grammar,
     Job,
     Sampling,
 )
+from inference.contract.grammar import GRAMMAR_BYTES_MAX, GRAMMAR_KINDS, Grammar
 from inference.engines.base import EngineFacts, JobRefused
 
 TEMPERATURE_MAX = 100.0

@@ -9,6 +9,7 @@ import msgspec
 from inference.contract.capabilities import Capability
 from inference.contract.frames import Job, KvEvents, Step
 from inference.contract.roofline import Ceilings
+from inference.engines.computing import Computing
 
 
 class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -16,7 +17,8 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     What `capabilities` lists, the conformance suite asserts; `check_job` refuses the rest.
     `dimensions` are the sizes of vectors that an engine which embeds can make, its own first;
-    `ceilings` are known once it has started, where it can say them.
+    `ceilings` are known once it has started, where it can say them. `silence_s` is how long a
+    server behind the engine may send nothing, 0 where there is none.
     """
 
     engine: str
@@ -31,6 +33,12 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
     capabilities: tuple[Capability, ...]
     dimensions: tuple[int, ...] = ()
     ceilings: Ceilings | None = None
+    silence_s: float = 0.0
+
+    @property
+    def tells_steps(self) -> bool:
+        """It can say which step is under way and how much CPU time that has used."""
+        return self.device == "cpu"
 
 
 class EngineEvents(Protocol):
@@ -83,6 +91,11 @@ class Engine(Protocol):
 
     def kv_snapshot(self) -> KvEvents:
         """All blocks that can be found now, with the sequence number that they stand for."""
+
+    def computing(self) -> Computing | None:
+        """The step under way; None between steps, and where CPU time says nothing of it: on a GPU,
+        or behind a server.
+        """
 
     async def close(self) -> None:
         """Stop stepping and give memory back."""

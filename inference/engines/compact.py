@@ -32,9 +32,11 @@ from inference.compact.runner import Runner
 from inference.compact.scheduler import Scheduler
 from inference.contract.blocks import split_hashes
 from inference.contract.capabilities import Capability
-from inference.contract.frames import Grammar, Job, KvEvents, Sampling, Step
+from inference.contract.frames import Job, KvEvents, Sampling, Step
+from inference.contract.grammar import Grammar
 from inference.engines.admission import check_job
 from inference.engines.base import EngineEvents, EngineFacts, JobRefused
+from inference.engines.computing import Computing, thread_cpu_s
 
 CAPABILITIES = tuple(
     Capability(name)
@@ -48,6 +50,7 @@ CLOSE_WAIT_S = 30.0
 WARM_UP_REQUEST = b"\0" * 16
 WARM_UP_TOKENS = 2
 WARM_UP_DEADLINE_MS = 600_000
+MICROSECONDS_PER_S = 1_000_000
 
 log = logging.getLogger(__name__)
 
@@ -129,6 +132,12 @@ class CompactEngine:
         stored = b"".join(self._findable)
         return KvEvents(seq=self._kv_seq, stored=stored, removed=b"", snapshot=True)
 
+    def computing(self) -> Computing | None:
+        """The step under way on a CPU."""
+        if self._thread is None or not self._facts.tells_steps:
+            return None
+        return self._thread.computing()
+
     async def close(self) -> None:
         """End what runs as cancelled, stop stepping and give memory back."""
         if self._grammars is not None:
@@ -144,7 +153,7 @@ class CompactEngine:
         self._thread = None
 
     def _compile(self, grammars: GrammarCompiler, job: Job, grammar: Grammar) -> None:
-        task = asyncio.create_task(grammars.compile(grammar))
+        task = asyncio.create_task(grammars.compile(grammar, tenant=job.salt))
         self._compiling[job.request] = task
         task.add_done_callback(partial(self._compiled, job, clock_us()))
 
@@ -176,9 +185,9 @@ class CompactEngine:
         return Runner.load(folder, shape, placement)
 
     def _measure(self) -> Roofline | None:
-        """None for what is not counted: which experts a step reads, and several devices."""
+        """None for what is not counted: which experts a step reads."""
         placement = self._placement
-        if self._shape.experts is not None or placement.tensor_parallel > 1:
+        if self._shape.experts is not None:
             return None
         work = Work(self._shape, placement.torch_dtype.itemsize)
         try:
@@ -221,15 +230,26 @@ class _StepThread(threading.Thread):
         self.inbox = inbox
         self.event_loop = asyncio.get_running_loop()
         self.ready: asyncio.Future[None] = self.event_loop.create_future()
+        self.step_loop: StepLoop | None = None
 
     def run(self) -> None:
         """Load, then step until closed."""
         try:
-            step_loop = self.engine.build()
+            self.step_loop = self.engine.build()
             self.event_loop.call_soon_threadsafe(self._loaded)
-            self._serve(step_loop)
+            self._serve(self.step_loop)
         except Exception as error:  # the edge of the engine: whatever broke, the node must hear it
             self.event_loop.call_soon_threadsafe(self._died, error)
+
+    def computing(self) -> Computing | None:
+        """The step under way, as another thread sees it."""
+        under_way = None if self.step_loop is None else self.step_loop.under_way
+        if under_way is None or self.native_id is None:
+            return None
+        began_us, chunks = under_way
+        requests = {chunk.sequence.request.job.request for chunk in chunks}
+        cpu_s = partial(thread_cpu_s, self.native_id)
+        return Computing(list(requests), began_us / MICROSECONDS_PER_S, cpu_s)
 
     def _serve(self, step_loop: StepLoop) -> None:
         while self._take_messages(step_loop):

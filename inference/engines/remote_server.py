@@ -86,12 +86,14 @@ class Server:
         path: str,
         body: bytes,
         *,
+        heard: Callable[[], None],
         take: Callable[[bytes], bool],
         end_s: float,
         headers: dict[str, str],
     ) -> None:
         """Send a request and hand each event's data to `take` until it returns False.
 
+        `heard` is called whenever bytes have come, be they an event or not.
         Returns early where the server ends the stream; raises `JobRefused`, `UpstreamBroken`,
         TimeoutError (silence, or `end_s` on the loop's clock) or an error of the connection.
         """
@@ -104,6 +106,7 @@ class Server:
             ) as response:
                 await self._check(response)
                 async for data in response.aiter_raw():
+                    heard()
                     for event in reader.feed(data):
                         wanted = wanted and take(event)
                     wait_s = self._options.idle_timeout_s if wanted else TAIL_WAIT_S

@@ -117,7 +117,7 @@ ENGINE_OPTIONS = (
     EngineOption("--drafts", "drafts_max", int, "N", ("compact",),
         "tokens drafted per stream and step when speculating"),
     EngineOption("--tensor-parallel", "tensor_parallel", int, "N", ("compact",),
-        "GPUs of this host that share the model, one process each (default: 1)"),
+        "1: it runs on one device; a model on several GPUs is for the vllm engine"),
     EngineOption("--vllm-args", "args", json_object, "JSON", ("vllm",),
         'vLLM\'s own engine arguments, such as {"tensor_parallel_size": 2}'),
     EngineOption("--url", "url", str, "URL", ("remote",),

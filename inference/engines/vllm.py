@@ -30,18 +30,19 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
 
 from inference.contract.capabilities import Capability
-from inference.contract.frames import Grammar, Job, KvEvents, Output, Step
+from inference.contract.frames import Job, KvEvents, Output, Step
+from inference.contract.grammar import Grammar
 from inference.engines.admission import check_job
 from inference.engines.base import EngineEvents, EngineFacts, JobRefused, ModelError
+from inference.engines.computing import Computing
 from inference.engines.vllm_index import BlockIndex
-from inference.engines.vllm_load import LoadLogger, clock_us
+from inference.engines.vllm_load import LoadLogger, PromptProgress, clock_us
 from inference.engines.vllm_options import CAPABILITIES, VllmOptions
 from inference.engines.vllm_request import LiveRequest
 
 log = logging.getLogger(__name__)
 
-CPU_KV_BYTES = 256 * 2**20
-CPU_BLOCK_SIZE = 32
+CPU_SIZES = {"kv_cache_memory_bytes": 256 * 2**20, "block_size": 32}
 # vLLM wants top_p above 0, where it means the same: the likeliest token alone.
 TOP_P_MIN = 1e-9
 WARM_UP = "warm-up"
@@ -74,6 +75,7 @@ class VllmEngine:
         self._live: dict[bytes, LiveRequest] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._load = LoadLogger(self._on_load)
+        self._progress = PromptProgress()
         self._engine: AsyncLLM | None = None
         self._loading: asyncio.Task[AsyncLLM] | None = None
         self._events: EngineEvents | None = None
@@ -93,7 +95,9 @@ class VllmEngine:
         if self._follows_cache:
             self._keep(self._follow_cache(events))
         try:
-            self._loading = asyncio.create_task(asyncio.to_thread(self._start_process))
+            make, loggers = AsyncLLM.from_vllm_config, [self._load.made_by]
+            loading = asyncio.to_thread(make, self._config, stat_loggers=loggers)
+            self._loading = asyncio.create_task(loading)
             # Not cut off when the node is told to stop: `close` ends it, or what it has made.
             self._engine = await asyncio.shield(self._loading)
             # One block is vLLM's own, to point at where there is none.
@@ -116,6 +120,7 @@ class VllmEngine:
             raise JobRefused("bad_job", f"sampling: {error}") from error
         if not self._live:
             self._load.begin()
+        self._index.touch(job.hashes)
         live = self._live[job.request] = LiveRequest(job, clock_us())
         loop = asyncio.get_running_loop()
         live.deadline = loop.call_later(job.deadline_ms / 1000, self.cancel, job.request)
@@ -133,6 +138,10 @@ class VllmEngine:
     def kv_snapshot(self) -> KvEvents:
         """The cache as of the last `on_kv`, so that the next one follows without a gap."""
         return self._index.snapshot()
+
+    def computing(self) -> Computing | None:
+        """The step under way on a CPU."""
+        return self._load.computing(self._live.values()) if self._facts.tells_steps else None
 
     async def close(self) -> None:
         """End what runs as cancelled, stop vLLM's process and remove the socket's folder."""
@@ -156,14 +165,19 @@ class VllmEngine:
             self._engine = None
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _start_process(self) -> AsyncLLM:
-        return AsyncLLM.from_vllm_config(self._config, stat_loggers=[self._load.made_by])
-
     def _on_load(self, load: Step, free: float | None) -> None:
         """vLLM has made a step; this share of its blocks is free."""
         if free is not None:
             blocks = round(self._facts.kv_blocks * free)
-            load = self._load.step = msgspec.structs.replace(load, kv_free_blocks=blocks)
+            load = self._load.step = msgspec.structs.replace(
+                load,
+                kv_free_blocks=blocks,
+                kv_cached_blocks=self._index.idle(
+                    blocks, in_use=self._facts.kv_blocks - blocks, running=load.running
+                ),
+                oldest_block_s=self._index.oldest_s(),
+            )
+        self._progress.prefilled(load.prefilled_tokens)
         self._publish(load)
 
     def _publish(self, load: Step) -> None:
@@ -172,13 +186,16 @@ class VllmEngine:
             return
         outputs: list[Output] = []
         for live in list(self._live.values()):
+            waited = not live.started
             outputs += live.collect(clock_us())
+            if waited and live.started:
+                self._progress.waits_no_more(live.uncached_tokens)
             if not live.choices_open:
                 self._forget(live)
         # How much of a waiting prompt is cached is not known, so all of it counts.
-        waiting = sum(len(each.job.tokens) for each in self._live.values() if not each.started)
-        step = msgspec.structs.replace(load, outputs=outputs, waiting_tokens=waiting)
-        self._events.on_step(step)
+        waiting = sum(each.uncached_tokens for each in self._live.values() if not each.started)
+        left = self._progress.left(waiting)
+        self._events.on_step(msgspec.structs.replace(load, outputs=outputs, waiting_tokens=left))
 
     @property
     def _endpoint(self) -> str:
@@ -227,16 +244,18 @@ class VllmEngine:
         self._publish(self._load.between_steps())
 
     async def _follow_cache(self, events: EngineEvents) -> None:
-        """Read vLLM's cache events until cancelled. It listens before vLLM speaks."""
+        """Read vLLM's cache events as long as they can be. It listens before vLLM speaks."""
         with zmq.asyncio.Context() as context, context.socket(zmq.SUB) as socket:
             socket.setsockopt(zmq.RECONNECT_IVL, KV_RECONNECT_MS)
             socket.setsockopt(zmq.SUBSCRIBE, b"")
             socket.connect(self._endpoint)
-            while True:
-                _, number, batch = await socket.recv_multipart()
-                changed = self._index.apply(int.from_bytes(number, "big"), batch)
+            while not self._index.lost:
+                changed = self._index.take(await socket.recv_multipart())
                 if changed is not None:
                     events.on_kv(changed)
+        self._facts = msgspec.structs.replace(
+            self._facts, capabilities=tuple({*self._facts.capabilities} - {Capability.KV_EVENTS})
+        )
 
     async def _warm_up(self, engine: AsyncLLM) -> None:
         """One short answer, so that the first request does not pay for lazy set-up.
@@ -257,6 +276,9 @@ class VllmEngine:
 
     def _forget(self, live: LiveRequest) -> None:
         live.end()
+        if not live.started:
+            self._progress.waits_no_more(live.uncached_tokens)
+        self._index.touch(live.job.hashes)
         self._live.pop(live.job.request, None)
 
     def _keep(self, work: Any) -> None:
@@ -305,21 +327,20 @@ def _configure(path: Path, options: VllmOptions, endpoint: str) -> Any:
         "max_num_seqs": options.running_max,
         "scheduling_policy": "priority",
         "disable_log_stats": True,
+        # How many prompt tokens a step computes; it is told, and nothing is logged.
+        "enable_logging_iteration_details": True,
         # Its grammars are those of the contract, and it needs no triton.
         "structured_outputs_config": {"backend": "guidance", "disable_any_whitespace": True},
         "kv_events_config": {
             "enable_kv_cache_events": True, "publisher": "zmq", "endpoint": endpoint,
         },
     }  # fmt: skip
-    kv_bytes, block_size = options.kv_bytes, options.block_size
+    sizes = {"kv_cache_memory_bytes": options.kv_bytes, "block_size": options.block_size}
     if current_platform.is_cpu():
-        kv_bytes, block_size = kv_bytes or CPU_KV_BYTES, block_size or CPU_BLOCK_SIZE
+        sizes = {name: size or CPU_SIZES[name] for name, size in sizes.items()}
         # A seed kills the CPU engine when a prompt is prefilled in parts (vLLM 0.32.0).
         chosen["enable_chunked_prefill"] = False
-    if kv_bytes is not None:
-        chosen["kv_cache_memory_bytes"] = kv_bytes
-    if block_size is not None:
-        chosen["block_size"] = block_size
+    chosen |= {name: size for name, size in sizes.items() if size is not None}
     return AsyncEngineArgs(**{**chosen, **options.args}).create_engine_config()
 
 
@@ -346,15 +367,14 @@ def _facts_of(path: Path, options: VllmOptions, config: Any) -> EngineFacts:
 def _parameters(job: Job, facts: EngineFacts) -> SamplingParams:
     """How vLLM says it; raises ValueError for what it refuses."""
     sampling = job.sampling
-    shape = {"temperature": sampling.temperature, "top_p": max(sampling.top_p, TOP_P_MIN)}
-    top_k = sampling.top_k
+    top_p = max(sampling.top_p, TOP_P_MIN)
+    shape = {"temperature": sampling.temperature, "top_p": top_p, "top_k": sampling.top_k}
     if sampling.temperature == 0.0 and sampling.n > 1:
         # vLLM has no several greedy choices, but the likeliest token of one is the same thing.
-        shape, top_k = {"temperature": 1.0, "top_p": 1.0}, 1
+        shape = {"temperature": 1.0, "top_p": 1.0, "top_k": 1}
     return SamplingParams(
         n=sampling.n,
         **shape,
-        top_k=top_k,
         min_p=sampling.min_p,
         frequency_penalty=sampling.frequency_penalty,
         presence_penalty=sampling.presence_penalty,

@@ -41,6 +41,7 @@ RESERVED = {
     "kv_events_config": "the node follows the cache itself",
     "scheduling_policy": "jobs carry priorities",
     "disable_log_stats": "the load of a node is read from them",
+    "enable_logging_iteration_details": "the load of a node is read from them",
     "skip_tokenizer_init": "grammars need the tokenizer",
 }
 

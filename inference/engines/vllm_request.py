@@ -6,7 +6,8 @@ import asyncio
 import math
 from typing import Any
 
-from inference.contract.frames import Job, Output, Timing, TokenLogprob, Usage
+from inference.contract.frames import Job, Output, Timing, Usage
+from inference.contract.parts import TokenLogprob
 
 FINISHES = {"stop": "stop", "length": "length", "abort": "cancelled"}
 # What an alternative without any probability is reported as: JSON knows no infinity.
@@ -41,6 +42,11 @@ class LiveRequest:
         return self._first_us is not None
 
     @property
+    def uncached_tokens(self) -> int:
+        """What of its prompt has to be computed, as far as is known."""
+        return len(self.job.tokens) - self._cached
+
+    @property
     def has_output(self) -> bool:
         """Whether vLLM has made something that was not collected yet."""
         return self.collector is not None and self.collector.output is not None
@@ -64,8 +70,8 @@ class LiveRequest:
             self._prefill_us = min(_prefill_us(made.metrics), now_us - self.received_us)
         self._completion += sum(len(each.token_ids) for each in made.outputs)
         usage = Usage(
-            prompt_tokens=len(self.job.tokens),
-            cached_tokens=self._cached,
+            prompt_tokens=len(self.job.tokens) if self._completion else 0,
+            cached_tokens=self._cached if self._completion else 0,
             completion_tokens=self._completion,
         )
         timing = self._timing(now_us, self._first_us)

@@ -5,19 +5,27 @@ An engine that takes only text has `NoAssets`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from inference.contract.assets import ASSET_FILES, asset_digest
+from inference.contract.assets import ASSET_FILES, TEMPLATE_FILES, asset_digest
 from inference.contract.frames import ASSET_BYTES_MAX, ASSET_PART_BYTES, AssetPart
 from inference.engines.base import ModelError
+from inference.text.chat import TemplateFailed
+from inference.text.templates import TextFilesBroken, chat_templates
+
+FAULT_CHARS_MAX = 300
+
+log = logging.getLogger(__name__)
 
 
 class Assets(Protocol):
-    """What a node offers beside the model itself."""
+    """What a node offers beside the model itself; `template` says how its chat template does."""
 
     digest: str
+    template: str
 
     def parts(self, digest: str) -> Iterator[AssetPart]:
         """All parts behind a digest; none when it is not ours."""
@@ -27,6 +35,7 @@ class NoAssets:
     """The tokenizer is the business of a server behind the engine."""
 
     digest = ""
+    template = "the server's own"
 
     def parts(self, digest: str) -> Iterator[AssetPart]:
         """Nothing."""
@@ -34,14 +43,16 @@ class NoAssets:
 
 
 class ModelAssets:
-    """Tokenizer and configuration of one checkpoint folder; raises `ModelError`."""
+    """Tokenizer, configuration and templates of one checkpoint folder; raises `ModelError`."""
 
     def __init__(self, model_path: Path) -> None:
-        self._files = {name: _read(model_path / name) for name in ASSET_FILES}
+        present = [name for name in TEMPLATE_FILES if (model_path / name).exists()]
+        self._files = {name: _read(model_path / name) for name in (*ASSET_FILES, *present)}
         size_bytes = sum(map(len, self._files.values()))
         if size_bytes > ASSET_BYTES_MAX:
             raise ModelError(f"{model_path}: tokenizer files of {size_bytes} bytes are too large")
         self.digest = asset_digest(self._files)
+        self.template = _state_of_template(model_path, self._files)
 
     def parts(self, digest: str) -> Iterator[AssetPart]:
         """All parts behind a digest; none when it is not ours."""
@@ -54,6 +65,20 @@ class ModelAssets:
         ]
         for position, (name, data) in enumerate(pieces, start=1):
             yield AssetPart(digest=digest, name=name, data=data, last=position == len(pieces))
+
+
+def _state_of_template(model_path: Path, files: Mapping[str, bytes]) -> str:
+    """For people. No gateway would serve a model whose template is none: raises `ModelError`."""
+    try:
+        templates = chat_templates(files)
+    except (TextFilesBroken, TemplateFailed) as error:
+        raise ModelError(f"{model_path}: {error}") from error
+    if not templates.chats:
+        return "none: the model does not chat"
+    if fault := templates.fault():
+        log.warning("%s: a greeting cannot be rendered: %s", model_path, fault[:FAULT_CHARS_MAX])
+        return f"does not render a greeting: {fault[:FAULT_CHARS_MAX]}"
+    return "renders, with tools" if templates.shows_tools else "renders, without tools"
 
 
 def _read(path: Path) -> bytes:

@@ -7,8 +7,8 @@ import time
 from inference.contract.frames import KvEvents, Step
 from inference.engines.base import Engine, JobRefused
 from inference.node.assets import Assets
+from inference.node.loading import start_engine
 from inference.node.probe import Probe
-from inference.node.service import start_engine
 
 
 class _Listener:
@@ -52,6 +52,7 @@ async def check(engine: Engine, assets: Assets) -> list[str]:
         "credits": facts.credits,
         "capabilities": " ".join(facts.capabilities),
         "tokenizer": assets.digest or "the server's own",
+        "chat_template": assets.template,
         "load_s": f"{loaded_s:.2f}",
         "probe_ms": f"{probe_s * 1000:.1f}",
     }

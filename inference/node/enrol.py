@@ -20,12 +20,13 @@ from inference.node.options import (
     CREDENTIAL_PREFIX,
     CREDENTIAL_VARIABLE,
     ENROL_VARIABLE,
-    OPEN_TIMEOUT_S,
     BadOption,
 )
 
 ENROL_PATH = "/api/fleet/enrol"
 ANSWER_BYTES_MAX = 64 * 1024
+# Long, since a token is used up by a request whose answer is not waited for.
+ANSWER_S_MAX = 60.0
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 FILE_OPTION = "--credential-file"
 
@@ -82,7 +83,7 @@ def _redeem(token: str, enrolment: Enrolment) -> str:
     direct = [urllib.request.ProxyHandler({})] if address.hostname in LOCAL_HOSTS else []
     opener = urllib.request.build_opener(*direct)
     try:
-        with opener.open(request, timeout=OPEN_TIMEOUT_S) as answer:
+        with opener.open(request, timeout=ANSWER_S_MAX) as answer:
             told = _decoded(answer.read(ANSWER_BYTES_MAX))
     except urllib.error.HTTPError as error:
         with error:

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from inference.contract.frames import BYTES_PER_TOKEN, Job, Output, Report
+import msgspec
+
+from inference.contract.frames import BYTES_PER_TOKEN, Job, Output, Report, Usage
 from inference.engines.base import JobRefused
 from inference.node.options import REPORT_REPEAT_S, REPORTS_HELD_MAX
 
 LOST = ""
 ANYONE = ""
+NO_USAGE = Usage(prompt_tokens=0, cached_tokens=0, completion_tokens=0)
 
 
 class HeldJob:
@@ -22,33 +25,50 @@ class HeldJob:
 
     `settled` is set when the gateway has charged it before its end, as after a stop string.
     `delivered`: some of its answer is out, or a choice has ended, so nobody can start it anew
-    unseen. Until then its `queued_tokens` count as waiting.
+    unseen. Until then its `queued_tokens` count as waiting. `usage` is that of its last
+    output; while its link is broken, `read` is that of the last before: it is not charged for more
+    unless the gateway is reached again.
     """
 
     __slots__ = (
-        "choices_open", "delivered", "gateway", "model", "owner", "queued_tokens", "settled",
+        "choices_open", "delivered", "gateway", "model", "owner", "queued_tokens", "read",
+        "settled", "ticket", "usage",
     )  # fmt: skip
 
     def __init__(self, job: Job, owner: str, gateway: str) -> None:
         self.owner = owner
         self.gateway = gateway
         self.model = job.model
+        self.ticket = job.ticket
         self.choices_open = job.sampling.n
         self.delivered = False
         self.settled = False
+        self.usage = NO_USAGE
+        self.read: Usage | None = None
         tokens = len(job.tokens) or len(job.request_json) // BYTES_PER_TOKEN
         self.queued_tokens = tokens + sum(map(len, job.inputs))
 
 
 class HeldReport:
-    """A report and when it is to be sent next; `gateway` is `ANYONE` when its own is dead."""
+    """A report and when it is to be sent next; `gateway` is `ANYONE` when its own is dead.
 
-    __slots__ = ("due_s", "gateway", "report")
+    `read` is what its `owner` had got when the link broke, None unless the job ended after that.
+    """
 
-    def __init__(self, gateway: str, report: Report, due_s: float) -> None:
-        self.gateway = gateway
+    __slots__ = ("due_s", "gateway", "owner", "read", "report")
+
+    def __init__(self, job: HeldJob, report: Report, due_s: float) -> None:
+        self.gateway = job.gateway
+        self.owner = job.owner
+        self.read = job.read
         self.report = report
         self.due_s = due_s
+
+    def lose(self) -> None:
+        """What came after the break was never read, so it is not charged."""
+        if self.read is not None:
+            self.report = msgspec.structs.replace(self.report, usage=self.read, finish="cancelled")
+            self.read = None
 
 
 class Held:
@@ -133,11 +153,25 @@ class JobTable:
                 continue
             if not held.delivered and (output.delivered or output.finish is not None):
                 self._deliver(held)
+            held.usage = output.usage
             if held.owner != LOST:
                 groups.setdefault(held.owner, []).append(output)
             if output.finish is not None:
                 self._finish(held, output, now_s)
         return groups
+
+    def suspend(self, owner: str) -> None:
+        """The link broke: whether its outputs from now on are read is not known yet."""
+        for held in self._jobs.values():
+            if held.owner == owner:
+                held.read = held.usage
+
+    def resume(self, owner: str) -> None:
+        """It goes on, and has got all outputs."""
+        suspended: list[HeldJob | HeldReport] = [*self._jobs.values(), *self._reports.values()]
+        for held in suspended:
+            if held.owner == owner:
+                held.read = None
 
     def disconnect(self, owner: str) -> list[bytes]:
         """The link is lost: returns the jobs to cancel, whose outputs nobody gets."""
@@ -147,6 +181,9 @@ class JobTable:
             self._count(held, owner, -1)
             held.owner = LOST
             self._count(held, LOST, 1)
+        for report in self._reports.values():
+            if report.owner == owner:
+                report.lose()
         return lost
 
     def connect(self, gateway: str) -> None:
@@ -214,7 +251,11 @@ class JobTable:
             usage=output.usage,
             timing=output.timing,
             finish=output.finish or "",
+            ticket=held.ticket,
         )
         # The last output carries the same figures, so a connected gateway needs no second frame
         # unless it fails to acknowledge.
-        self._reports[output.request] = HeldReport(held.gateway, report, now_s + REPORT_REPEAT_S)
+        kept = HeldReport(held, report, now_s + REPORT_REPEAT_S)
+        if held.owner == LOST:
+            kept.lose()
+        self._reports[output.request] = kept

@@ -9,12 +9,14 @@ import asyncio
 import contextlib
 import logging
 import random
+import secrets
 import socket
 import time
 from collections import deque
 from typing import Protocol
 from urllib.parse import urlsplit
 
+import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
@@ -30,6 +32,7 @@ from inference.contract.frames import (
     Step,
     Welcome,
 )
+from inference.contract.replay import Resume, Resumed
 from inference.node.options import (
     BACKOFF_MAX_S,
     BACKOFF_MIN_S,
@@ -38,8 +41,10 @@ from inference.node.options import (
     LOAD_INTERVAL_S,
     OPEN_TIMEOUT_S,
     OUTBOUND_BYTES_MAX,
+    RETRY_AFTER_MAX_S,
     SILENT_PINGS_MAX,
 )
+from inference.node.session import Session
 
 log = logging.getLogger(__name__)
 
@@ -49,10 +54,12 @@ CLOSE_FENCED = 4409
 CLOSE_REPLACED = 4410
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 BACKOFF_DOUBLINGS_MAX = 10
+SESSION_BYTES = 16
 _REFUSALS = {
     401: "the gateway refused the credential (HTTP 401)",
     403: "the gateway refused the credential (HTTP 403)",
     404: "no gateway answers at this address (HTTP 404)",
+    429: "too many nodes of this address dial the gateway at once (HTTP 429)",
     503: "the gateway cannot check credentials now (HTTP 503)",
 }
 
@@ -73,15 +80,21 @@ class LinkHub(Protocol):
     def on_frame(self, link: GatewayLink, frame: FromGateway) -> None:
         """Any other frame but a ping."""
 
+    def on_break(self, link: GatewayLink) -> None:
+        """The connection is gone, and may be resumed; frames sent meanwhile are kept."""
+
+    def on_resumed(self, link: GatewayLink) -> None:
+        """The link goes on as if its connection had not broken."""
+
     def on_lost(self, link: GatewayLink) -> None:
-        """The connection is gone, or was refused after our hello."""
+        """The link is over, or was refused after our hello."""
 
     def reached_otherwise(self, link: GatewayLink) -> bool:
         """Another link is up to the gateway that this one led to last."""
 
 
 class GatewayLink:
-    """The node's side of one link; `connected` from welcome to loss.
+    """The node's side of one link; `connected` from welcome to loss, but for a break.
 
     `gateway` is the instance id of the process that it led to last.
     """
@@ -92,6 +105,8 @@ class GatewayLink:
         self.gateway = ""
         self._credential = credential
         self._hub = hub
+        self._session: Session | None = None
+        self._session_name = ""
         self._outbound: deque[bytes] = deque()
         self._outbound_bytes = 0
         self._wake = asyncio.Event()
@@ -104,10 +119,18 @@ class GatewayLink:
 
     async def run(self) -> None:
         """Keep the link up until cancelled or hung up; raises `Fenced`."""
+        try:
+            await self._dial_on()
+        finally:
+            self._end_session()
+
+    async def _dial_on(self) -> None:
         while not self._leaving.is_set():
+            pause_s = 0.0
             try:
                 await self._connect_once()
             except InvalidStatus as error:
+                pause_s = _retry_after_s(error)
                 status = error.response.status_code
                 self._warn(_REFUSALS.get(status, f"refused with HTTP {status}"))
             except ConnectionClosed as error:
@@ -120,7 +143,7 @@ class GatewayLink:
                     await self._rest()
             except (OSError, TimeoutError, WebSocketException, BadFrame) as error:
                 self._warn(f"{type(error).__name__}: {error}")
-            await asyncio.sleep(self._backoff_s())
+            await asyncio.sleep(pause_s + self._backoff_s())
 
     async def hang_up(self) -> None:
         """Send what is queued and close in good order, within a bound; `run` ends with it."""
@@ -134,10 +157,15 @@ class GatewayLink:
         await connection.close()
 
     def send(self, frame: FromNode) -> None:
-        """Queue a frame; dropped when not connected, and a gateway that reads none is left."""
-        if not self.connected:
+        """Queue a frame; dropped without a session, and a gateway that reads none is left."""
+        if self._session is None:
             return
         data = encode(frame)
+        self._session.keep(data)
+        if self.connected:
+            self._queue(data)
+
+    def _queue(self, data: bytes) -> None:
         self._outbound.append(data)
         self._outbound_bytes += len(data)
         self._wake.set()
@@ -191,47 +219,110 @@ class GatewayLink:
         try:
             if self._leaving.is_set():
                 return
-            await connection.send(encode(self._hub.hello(self)))
+            self._queue(encode(self._greeting()))
             while True:
                 self._on_bytes(await connection.recv())
         except BadFrame:
+            self._end_session()
             await connection.close(CLOSE_PROTOCOL)
+            raise
+        except ConnectionClosed as error:
+            # Whoever says that it closes has given up the session with it.
+            if error.rcvd is not None or error.sent is not None:
+                self._end_session()
             raise
         finally:
             for helper in helpers:
                 helper.cancel()
             await asyncio.gather(*helpers, return_exceptions=True)
-            self._lost()
+            self._disconnected()
+
+    def _greeting(self) -> Hello | Resume:
+        """The first frame: go on with the session, or begin one."""
+        if self._session is not None:
+            return self._session.request
+        self._session_name = secrets.token_hex(SESSION_BYTES)
+        return msgspec.structs.replace(self._hub.hello(self), session=self._session_name)
 
     def _on_bytes(self, data: bytes | str) -> None:
         if isinstance(data, str):
             raise BadFrame("a text message is not a frame")
         frame = decode_from_gateway(data)
         self._heard_s = time.monotonic()
+        session = self._session
         if isinstance(frame, Welcome):
             self._on_welcome(frame)
-        elif not self.connected:
+        elif isinstance(frame, Resumed):
+            self._on_resumed(frame)
+        elif session is None or not self.connected:
             raise BadFrame("the first frame was not welcome")
-        elif isinstance(frame, Ping):
-            self.send(Pong(number=frame.number))
+        else:
+            session.received += 1
+            self._on_frame(session, frame)
+
+    def _on_frame(self, session: Session, frame: FromGateway) -> None:
+        if isinstance(frame, Ping):
+            session.replay.forget(frame.received)
+            self.send(Pong(number=frame.number, received=session.received))
         else:
             self._hub.on_frame(self, frame)
 
     def _on_welcome(self, frame: Welcome) -> None:
         if frame.protocol != PROTOCOL_VERSION or frame.ping_interval_s <= 0:
             raise BadFrame(f"welcome.protocol: {frame.protocol} is not {PROTOCOL_VERSION}")
-        self.connected = True
+        if self._session is not None:
+            raise BadFrame("welcome: there was no hello")
+        self._session = Session(self._session_name, frame)
         before, self.gateway = self.gateway, frame.gateway
-        self._failures = 0
-        self._silence_max_s = SILENT_PINGS_MAX * frame.ping_interval_s
+        self._connected(self._session)
         log.info("link up gateway=%s url=%s", frame.gateway, self.url)
         self._hub.on_welcome(self, frame, before)
 
-    def _lost(self) -> None:
+    def _on_resumed(self, frame: Resumed) -> None:
+        session = self._session
+        if session is None or self.connected:
+            raise BadFrame("resumed: it was not asked for")
+        if frame.received is None:
+            self._end_session()
+            self._queue(encode(self._greeting()))
+            return
+        if not session.replay.reaches(frame.received):
+            raise BadFrame(f"resumed.received: {frame.received} frames cannot be gone on from")
+        for data in session.replay.since(frame.received):
+            self._queue(data)
+        self._connected(session)
+        log.info("link resumed gateway=%s url=%s", self.gateway, self.url)
+        self._hub.on_resumed(self)
+
+    def _connected(self, session: Session) -> None:
+        session.go_on()
+        self.connected = True
+        self._failures = 0
+        self._silence_max_s = session.silence_max_s
+
+    def _disconnected(self) -> None:
         self._outbound.clear()
         self._outbound_bytes = 0
-        self.connected = False
-        self._hub.on_lost(self)
+        was_connected, self.connected = self.connected, False
+        if self._session is None:
+            self._hub.on_lost(self)
+        elif self._leaving.is_set() or not self._session.resumable:
+            self._end_session()
+        elif was_connected:
+            self._session.expire_later(self._expire)
+            self._hub.on_break(self)
+
+    def _expire(self) -> None:
+        self._warn("the gateway was not reached again in time")
+        self._end_session()
+
+    def _end_session(self) -> None:
+        """Give it up: nobody reads what its jobs make."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.go_on()
+            self.connected = False
+            self._hub.on_lost(self)
 
     async def _write(self, connection: ClientConnection) -> None:
         """Send what is queued, in order; ends with the connection."""
@@ -263,3 +354,9 @@ class GatewayLink:
 
     def _warn(self, reason: str) -> None:
         log.warning("link down url=%s reason=%r", self.url, reason)
+
+
+def _retry_after_s(error: InvalidStatus) -> float:
+    """How long the gateway asks to wait, within a bound; 0 where it says nothing."""
+    told = error.response.headers.get_all("Retry-After")
+    return min(float(told[0]), RETRY_AFTER_MAX_S) if told and told[0].isdecimal() else 0.0

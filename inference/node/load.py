@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
-from inference.contract.frames import Step
+from inference.contract.frames import Processing, Step
 from inference.node.jobs import JobTable
 
 
@@ -24,18 +26,25 @@ class Load:
         """A prompt was handed to the engine."""
         self._arrived_tokens += tokens
 
-    def between_steps(self) -> Step | None:
-        """The load now, which is no step; None before the first."""
+    def between_steps(self, processing: Sequence[Processing] = ()) -> Step | None:
+        """The load now, which is no step; None before the first.
+
+        `processing` are the jobs of a step that computes.
+        """
         if self._step is None:
             return None
         waiting = self._step.waiting_tokens + self._arrived_tokens
         return msgspec.structs.replace(
             self._step, outputs=[], waiting_tokens=waiting, step_us=0, preemptions=0,
-            prefilled_tokens=0, drafted=0, accepted=0,
+            prefilled_tokens=0, drafted=0, accepted=0, processing=list(processing),
+            computing_ms=max((each.silent_ms for each in processing), default=0),
         )  # fmt: skip
 
     def told(self, step: Step, owner: str) -> Step:
         """The step with what all but this gateway have here; jobs count that nobody reads."""
+        if step.processing:
+            own = [each for each in step.processing if self._jobs.owned_by(each.request, owner)]
+            step = msgspec.structs.replace(step, processing=own)
         active, tokens = self._jobs.others(owner)
         if not active:
             return step

@@ -13,13 +13,19 @@ CREDENTIAL_PREFIX = "node_sluice_"
 
 BACKOFF_MIN_S = 0.2
 BACKOFF_MAX_S = 2.0
+# The longest that a gateway's Retry-After is heeded.
+RETRY_AFTER_MAX_S = 30.0
 OPEN_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 2.0
 SILENT_PINGS_MAX = 3
+# How long the jobs of a broken link run on until its gateway is reached again.
+RESUME_S = 5.0
 OUTBOUND_BYTES_MAX = 64 * 1024 * 1024
 REPORTS_HELD_MAX = 10_000
 REPORT_REPEAT_S = 5.0
 LOAD_INTERVAL_S = 0.05
+# The longest that a step may compute; no request lives longer.
+STEP_S_MAX = 600.0
 # What all gateways together can tell a node to dial.
 GATEWAYS_MAX = 256
 # A link to a gateway that left the list is kept so long: it may only have lost its database.

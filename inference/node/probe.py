@@ -26,6 +26,8 @@ class Probe:
     def __init__(self, facts: EngineFacts) -> None:
         takes_text = Capability.TEXT in facts.capabilities
         embeds = Capability.EMBEDDINGS in facts.capabilities
+        # A server that loads its model first has as long as for any other answer.
+        self._timeout_s = max(PROBE_TIMEOUT_S, facts.silence_s)
         self._job = Job(
             request=secrets.token_bytes(REQUEST_ID_BYTES),
             model=facts.model,
@@ -34,7 +36,7 @@ class Probe:
             hashes=b"",
             sampling=Sampling(max_tokens=1, temperature=0.0, ignore_eos=not takes_text),
             stop_tokens=[],
-            deadline_ms=int(PROBE_TIMEOUT_S * MILLISECONDS_PER_S),
+            deadline_ms=int(self._timeout_s * MILLISECONDS_PER_S),
             request_json=TEXT_PROMPT if takes_text else b"",
             inputs=[[0]] if embeds else [],
         )
@@ -68,13 +70,13 @@ class Probe:
         began_s = time.monotonic()
         try:
             engine.submit(self._job)
-            async with asyncio.timeout(PROBE_TIMEOUT_S):
+            async with asyncio.timeout(self._timeout_s):
                 finish = await self._finish
         except JobRefused as error:
             raise ModelError(f"probe: the engine refused one token: {error}") from error
         except TimeoutError as error:
             engine.cancel(self._job.request)
-            raise ModelError(f"probe: no token within {PROBE_TIMEOUT_S:.0f} s") from error
+            raise ModelError(f"probe: no token within {self._timeout_s:.0f} s") from error
         if not self._tokens or finish not in ENDS:
             raise ModelError(f"probe: the engine ended with {finish!r} and {self._tokens} tokens")
         return time.monotonic() - began_s

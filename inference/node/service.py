@@ -33,12 +33,13 @@ from inference.contract.frames import (
     KvEvents,
     KvSnapshotRequest,
     ModelOffer,
+    Processing,
     Rejected,
     Step,
     Undrain,
     Welcome,
 )
-from inference.engines.base import Engine, EngineEvents, JobRefused, ModelError
+from inference.engines.base import Engine, JobRefused, ModelError
 from inference.node.age import process_age_s
 from inference.node.assets import Assets
 from inference.node.credits import GREETING, CreditShares
@@ -47,8 +48,10 @@ from inference.node.gateways import GatewayLinks
 from inference.node.jobs import JobTable
 from inference.node.link import Fenced, GatewayLink
 from inference.node.load import Load
-from inference.node.options import HOUSEKEEPING_S, LOAD_INTERVAL_S, LOADING_LOG_S, NodeOptions
+from inference.node.loading import start_engine
+from inference.node.options import HOUSEKEEPING_S, LOAD_INTERVAL_S, STEP_S_MAX, NodeOptions
 from inference.node.probe import Probe
+from inference.node.pulse import Pulse
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +85,7 @@ class Node:
         self._probe: Probe | None = None
         self._worked_s = 0.0
         self._load = Load(self.jobs)
+        self._pulse = Pulse(engine)
         self._serving = False
         self._tasks: set[asyncio.Task[None]] = set()
         facts = engine.facts
@@ -146,7 +150,7 @@ class Node:
         for link in self.links:
             outputs = groups.get(link.url)
             if outputs is None:
-                if idle or link.load_due(now):
+                if idle or step.processing or link.load_due(now):
                     bare = msgspec.structs.replace(
                         step, outputs=[], drafted=0, accepted=0, preemptions=0
                     )
@@ -208,6 +212,7 @@ class Node:
             models=[offer],
             cold_start_ms=self._cold_start_ms,
             ceilings=facts.ceilings,
+            silence_s=STEP_S_MAX if facts.tells_steps else facts.silence_s,
         )
 
     def on_welcome(self, link: GatewayLink, frame: Welcome, before: str) -> None:
@@ -221,6 +226,14 @@ class Node:
             self.jobs.bequeath(before)
         self.jobs.connect(link.gateway)
         self._send_reports(link)
+
+    def on_break(self, link: GatewayLink) -> None:
+        """Its jobs run on for a while, since the gateway may be reached again."""
+        self.jobs.suspend(link.url)
+
+    def on_resumed(self, link: GatewayLink) -> None:
+        """Nothing was lost."""
+        self.jobs.resume(link.url)
 
     def on_lost(self, link: GatewayLink) -> None:
         """Nobody reads the outputs of these jobs any more."""
@@ -320,7 +333,7 @@ class Node:
                 self._send_reports(link)
 
     async def _share(self) -> None:
-        """Divide the credits anew, and tell gateways without outputs what others do here."""
+        """Divide the credits anew, and tell gateways what lasts, or what others do here."""
         busy = False
         while True:
             await asyncio.sleep(LOAD_INTERVAL_S)
@@ -328,7 +341,9 @@ class Node:
             self._credits.share(self.jobs.held(), now, self._tell_credits)
             links = self.links.connected()
             busy, was_busy = self.jobs.jobs_count > 0, busy
-            if len(links) > 1 and (busy or was_busy):
+            if processing := self._pulse.look(now):
+                self._tell_load(links, now, processing)
+            elif len(links) > 1 and (busy or was_busy):
                 self._tell_load(links, now)
 
     def _tell_credits(self, url: str, number: int, credits: int) -> None:
@@ -336,10 +351,12 @@ class Node:
         if link is not None:
             link.send(Credits(number=number, credits=credits))
 
-    def _tell_load(self, links: Sequence[GatewayLink], now: float) -> None:
-        load = self._load.between_steps()
+    def _tell_load(
+        self, links: Sequence[GatewayLink], now: float, processing: Sequence[Processing] = ()
+    ) -> None:
+        load = self._load.between_steps(processing)
         for link in links:
-            if load is not None and link.load_due(now):
+            if load is not None and (processing or link.load_due(now)):
                 link.send_step(self._load.told(load, link.url), now)
 
     def _dial(self, url: str) -> GatewayLink:
@@ -376,20 +393,3 @@ class Node:
     def _stop(self, reason: Stop) -> None:
         if not self.stopped.done():
             self.stopped.set_result(reason)
-
-
-async def start_engine(engine: Engine, events: EngineEvents) -> None:
-    """Start an engine, saying at intervals that it still loads; raises `ModelError`."""
-    began_s = time.monotonic()
-
-    async def say() -> None:
-        while True:
-            await asyncio.sleep(LOADING_LOG_S)
-            elapsed_s = time.monotonic() - began_s
-            log.info("loading model=%s elapsed_s=%.0f", engine.facts.model, elapsed_s)
-
-    telling = asyncio.create_task(say())
-    try:
-        await engine.start(events)
-    finally:
-        telling.cancel()

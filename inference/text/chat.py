@@ -3,7 +3,8 @@
 A template comes from a node. Nobody reads it first: what protects is that a node needs a credential
 that names its models, and that its template runs in a sandbox with bounded steps, time and sizes.
 Beside plain Jinja it offers what published templates use: `raise_exception`, break and continue,
-and a `tojson` that writes JSON rather than HTML.
+`{% generation %}`, `strftime_now`, which tells the day alone, and a `tojson` that writes JSON and
+no HTML.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class ChatMessage(TypedDict):
     content: str
     tool_calls: NotRequired[list[dict[str, Any]]]
     tool_call_id: NotRequired[str]
+    reasoning_content: NotRequired[str]
 
 
 class ChatTemplate:

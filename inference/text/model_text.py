@@ -1,32 +1,27 @@
-"""A model's tokenizer and chat template together, as parsed from its two files."""
+"""A model's tokenizer and chat templates together, as parsed from its files."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tokenizers import Tokenizer
 
-from inference.contract.assets import ASSET_FILES
-from inference.text.chat import ChatMessage, ChatTemplate
+from inference.contract.assets import TOKENIZER_FILE
+from inference.text.chat import ChatMessage
 from inference.text.decode import TokenDecoder
 from inference.text.marks import MARK, SpecialNames
+from inference.text.templates import ChatTemplates, TextFilesBroken, chat_templates
 
-TOKENIZER_FILE, CONFIG_FILE = ASSET_FILES
 _BYTE_LEVEL_SHIFT = 0x100
-
-
-class TextFilesBroken(ValueError):
-    """A tokenizer file that cannot be used; the message names it."""
 
 
 class ModelText:
     """Encode, decode and render for one model."""
 
-    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate | None) -> None:
+    def __init__(self, tokenizer: Tokenizer, templates: ChatTemplates) -> None:
+        self.templates = templates
         self._tokenizer = tokenizer
-        self._template = template
         added = tokenizer.get_added_tokens_decoder().values()
         self._special = SpecialNames(token.content for token in added if token.special)
         self._bytes = {char: byte for byte, char in enumerate(_byte_alphabet())}
@@ -36,30 +31,24 @@ class ModelText:
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes]) -> ModelText:
-        """Parse both files; raises `TextFilesBroken`."""
+        """Parse the files; raises `TextFilesBroken`, `chat.TemplateFailed`."""
         try:
             tokenizer = Tokenizer.from_buffer(files[TOKENIZER_FILE])
         except Exception as error:  # The library raises bare Exception on every parse failure.
             raise TextFilesBroken(f"{TOKENIZER_FILE}: {error}") from error
-        try:
-            config = json.loads(files[CONFIG_FILE])
-        except ValueError as error:
-            raise TextFilesBroken(f"{CONFIG_FILE}: {error}") from error
-        if not isinstance(config, dict):
-            raise TextFilesBroken(f"{CONFIG_FILE}: not an object")
         tokenizer.no_padding()
         tokenizer.no_truncation()
-        return cls(tokenizer, _template(config))
+        return cls(tokenizer, chat_templates(files))
 
     @property
     def chats(self) -> bool:
         """Whether the model has a chat template."""
-        return self._template is not None
+        return self.templates.chats
 
     @property
     def shows_tools(self) -> bool:
         """Whether the template tells the model of tools, and in which form to call them."""
-        return self._template is not None and self._template.shows_tools
+        return self.templates.shows_tools
 
     def render(
         self, messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]] = ()
@@ -68,9 +57,7 @@ class ModelText:
 
         Raises `chat.TemplateFailed`, LookupError without a template.
         """
-        if self._template is None:
-            raise LookupError("the model has no chat template")
-        return self._template.render(
+        return self.templates.render(
             self._special.broken(list(messages)), self._special.broken(list(tools))
         )
 
@@ -99,26 +86,6 @@ class ModelText:
         else:
             data = piece.encode()
         return data.decode("utf-8", "replace"), data
-
-
-def _template(config: Mapping[str, object]) -> ChatTemplate | None:
-    source = config.get("chat_template")
-    if source is None:
-        return None
-    if not isinstance(source, str):
-        raise TextFilesBroken(f"{CONFIG_FILE}: chat_template is not a text")
-    return ChatTemplate(
-        source,
-        bos_token=_token(config, "bos_token"),
-        eos_token=_token(config, "eos_token"),
-    )
-
-
-def _token(config: Mapping[str, object], name: str) -> str:
-    value = config.get(name) or ""
-    if isinstance(value, dict):
-        value = value.get("content", "")
-    return value if isinstance(value, str) else ""
 
 
 def _byte_alphabet() -> list[str]:

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, date, datetime, time
 from types import BuiltinMethodType
 from typing import Any, NoReturn
 
 from jinja2 import TemplateAssertionError, TemplateRuntimeError, nodes, pass_context
+from jinja2.ext import Extension
 from jinja2.filters import FILTERS, do_indent
+from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment, safe_range
 from jinja2.tests import TESTS
@@ -35,6 +39,11 @@ LISTED_FILTERS = (
 )  # fmt: skip
 TEXT_FILTERS = ("capitalize", "lower", "title", "trim", "upper")
 INDENT_MAX = 16
+SEPARATOR_CHARS_MAX = 8
+# Directives of `strftime`, none with a width, which could be any.
+TIME_FORMAT = re.compile(r"(?:[^%]|%-?[aAbBcdDeFHIjmMpRSTuUwWxXyYZz%]){0,100}")
+# `\\uXXXX` once or, beyond the basic plane, twice.
+ASCII_GROWTH_MAX = 12
 # An upper-case or split text is no longer than this many times itself.
 GROWTH_MAX = 4
 # Names with a space: no template can say them.
@@ -50,7 +59,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         super().__init__(
             trim_blocks=True,
             lstrip_blocks=True,
-            extensions=["jinja2.ext.loopcontrols"],
+            extensions=["jinja2.ext.loopcontrols", _Generation],
             finalize=_finalize,
         )
         self.globals = {
@@ -58,6 +67,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             "namespace": Namespace,
             "raise_exception": _raise,
             "range": safe_range,
+            "strftime_now": _strftime_today,
         }
         self.tests = {name: _stepping(test) for name, test in TESTS.items()}
         self.filters = {name: _stepping(function) for name, function in _filters().items()}
@@ -103,6 +113,17 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         if isinstance(result, dict):
             current.take_value(result)
         return result
+
+
+class _Generation(Extension):
+    """`{% generation %}` marks what a model is trained on; in a prompt it is its content."""
+
+    tags = {"generation"}
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        lineno = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body, lineno=lineno)
 
 
 class _Counting(NodeTransformer):
@@ -164,6 +185,17 @@ def _finalize(context: Context, value: Any) -> str:
 
 def _raise(message: object) -> NoReturn:
     raise TemplateRuntimeError(allowance().text(message))
+
+
+def _strftime_today(format: Any) -> str:
+    """Today's midnight, UTC, for now: a prompt changes, and its cached prefix ends, once a day."""
+    if not isinstance(format, str) or not TIME_FORMAT.fullmatch(format):
+        raise TemplateRuntimeError("strftime_now: a format that is not offered")
+    return datetime.combine(_today(), time(), UTC).strftime(format)
+
+
+def _today() -> date:
+    return datetime.now(UTC).date()
 
 
 def _filters() -> Mapping[str, Callable[..., Any]]:
@@ -230,14 +262,27 @@ def _replace(value: Any, old: Any, new: Any) -> str:
     return text.replace(old, new)
 
 
-def _to_json(value: Any, indent: Any = None) -> str:
+def _to_json(
+    value: Any, ensure_ascii: Any = False, indent: Any = None, separators: Any = None,
+    sort_keys: Any = False,
+) -> str:  # fmt: skip
+    """As `transformers` has it, which has another order of arguments than Jinja."""
     current = allowance()
-    current.take_value(value)
-    if indent is None:
-        return json.dumps(value, ensure_ascii=False)
-    if not isinstance(indent, int) or not 0 <= indent <= INDENT_MAX:
+    units = current.take_value(value)
+    if ensure_ascii:
+        current.take(ASCII_GROWTH_MAX * units)
+    if indent is not None and not (isinstance(indent, int) and 0 <= indent <= INDENT_MAX):
         raise TemplateRuntimeError(f"tojson: indent is not in 0..{INDENT_MAX}")
-    encoder = json.JSONEncoder(ensure_ascii=False, indent=indent)
+    if separators is not None:
+        separators = tuple(map(_text, separators))
+        if len(separators) != 2 or max(map(len, separators)) > SEPARATOR_CHARS_MAX:
+            raise TemplateRuntimeError("tojson: separators are not two short texts")
+    encoder = json.JSONEncoder(
+        ensure_ascii=bool(ensure_ascii), indent=indent, separators=separators,
+        sort_keys=bool(sort_keys),
+    )  # fmt: skip
+    if indent is None:
+        return encoder.encode(value)
     return "".join(current.text(part) for part in encoder.iterencode(value))
 
 

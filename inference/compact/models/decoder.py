@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from torch import Tensor
 from torch.nn.functional import embedding, linear
 
@@ -19,26 +17,11 @@ from inference.compact.placement import Placement
 from inference.compact.weights import Weights
 
 
-def alone(x: Tensor) -> Tensor:
-    """The sum over all processes, where there is one."""
-    return x
-
-
 class Decoder:
-    """Holds weights and cache; `forward` writes keys and values of every row it computes.
+    """Holds weights and cache; `forward` writes keys and values of every row it computes."""
 
-    Shape and weights may be a share of the model; then `summed` adds up what its layers make.
-    """
-
-    def __init__(
-        self,
-        shape: ModelShape,
-        weights: Weights,
-        placement: Placement,
-        summed: Callable[[Tensor], Tensor] = alone,
-    ) -> None:
+    def __init__(self, shape: ModelShape, weights: Weights, placement: Placement) -> None:
         self.shape = shape
-        self.summed = summed
         self.weights = weights
         self.sizes = HeadSizes(shape.heads, shape.kv_heads, shape.head_dim, shape.norm_eps)
         self.kernels = choose_kernels(shape, placement)
@@ -59,10 +42,9 @@ class Decoder:
                 # Beyond the last attention only the rows that are drawn from matter.
                 x = x.index_select(0, batch.sampled)
                 attended = attended.index_select(0, batch.sampled)
-            added = self.summed(linear(attended, layer.out, layer.out_bias))
+            added = linear(attended, layer.out, layer.out_bias)
             normed = self._norm(x, added, layer.mlp_norm)
-            mixed = feed_forward(normed, layer, self.shape.experts, self.between.gate)
-            added = self.summed(mixed)
+            added = feed_forward(normed, layer, self.shape.experts, self.between.gate)
         return linear(self._norm(x, added, self.weights.norm), self.weights.head).float()
 
     def _attention(self, normed: Tensor, index: int, turn: Tensor, batch: Batch) -> Tensor:

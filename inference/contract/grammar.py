@@ -1,0 +1,20 @@
+"""What an output may be held to."""
+
+from __future__ import annotations
+
+import msgspec
+
+GRAMMAR_BYTES_MAX = 64 * 1024
+GRAMMAR_KINDS = ("json_object", "json_schema", "regex", "lark")
+# Between the parts of JSON text: room to indent, and no room to write blanks for ever.
+JSON_WHITESPACE = r"[ \n\r\t]{0,24}"
+
+
+class Grammar(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """What the output has to match. `kind` is one of `GRAMMAR_KINDS`, `source` its text.
+
+    `json_object` has no source; `lark` is the dialect of llguidance.
+    """
+
+    kind: str
+    source: str = ""
