@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Concatenate, NamedTuple, ParamSpec
 
+from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
@@ -18,18 +19,28 @@ from django.shortcuts import redirect, render
 from django.views.decorators.cache import cache_control
 
 from controlplane.core.permissions import MATRIX, PLATFORM_ACTIONS, Action
+from controlplane.tenants.access import sees_shared_figures
 from controlplane.tenants.models import Organization, Project, User
 from controlplane.tenants.selectors import organization_list, organization_role, project_list
 
 SESSION_KEY = "organization"
+# What a form of a page says of the organization it was shown for; `pages.js` adds it.
+SHOWN_FIELD = "organization_shown"
+SHOWN_HEADER = "X-Organization-Shown"
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+LEFT = "You are no longer a member of the organization that was open."
 
 
 class NavigationEntry(NamedTuple):
-    """One link of the side bar: the URL's name, its words, and the right it needs."""
+    """One link of the side bar: the URL's name, its words, and the right it needs.
+
+    `shared`: the page shows figures of all tenants.
+    """
 
     name: str
     label: str
     action: Action
+    shared: bool = False
 
 
 class NavigationSection(NamedTuple):
@@ -44,11 +55,11 @@ NAVIGATION = (
         "",
         (
             NavigationEntry("overview", "Overview", Action.ORGANIZATION_VIEW),
-            NavigationEntry("latency", "Latency", Action.ORGANIZATION_VIEW),
+            NavigationEntry("latency", "Latency", Action.ORGANIZATION_VIEW, shared=True),
             NavigationEntry("cache", "Cache", Action.ORGANIZATION_VIEW),
             NavigationEntry("requests", "Requests", Action.REQUEST_VIEW),
             NavigationEntry("slos", "SLOs", Action.SLO_VIEW),
-            NavigationEntry("stages", "Stages", Action.SLO_VIEW),
+            NavigationEntry("stages", "Stages", Action.SLO_VIEW, shared=True),
             NavigationEntry("insights", "Insights", Action.REQUEST_VIEW),
             NavigationEntry("keys", "Keys", Action.KEY_VIEW),
             NavigationEntry("playground", "Playground", Action.PLAYGROUND_USE),
@@ -80,6 +91,7 @@ NAVIGATION = (
     NavigationSection(
         "Installation",
         (
+            NavigationEntry("organizations", "Organizations", Action.ORGANIZATION_CREATE),
             NavigationEntry("fleet", "Fleet", Action.FLEET_VIEW),
             NavigationEntry("routing", "Routing", Action.ROUTING_MANAGE),
             NavigationEntry("shares", "Shares", Action.ROUTING_MANAGE),
@@ -123,13 +135,21 @@ class Viewer:
         return action in self.actions
 
     @property
+    def sees_shared(self) -> bool:
+        """Whether figures of all tenants are shown to them."""
+        return sees_shared_figures(self.user)
+
+    @property
     def navigation(self) -> list[NavigationSection]:
         """Links that lead somewhere for this role; a section of none is left out."""
         allowed = (
-            NavigationSection(title, tuple(one for one in entries if self.may(one.action)))
+            NavigationSection(title, tuple(one for one in entries if self._opens(one)))
             for title, entries in NAVIGATION
         )
         return [section for section in allowed if section.entries]
+
+    def _opens(self, entry: NavigationEntry) -> bool:
+        return self.may(entry.action) and (self.sees_shared or not entry.shared)
 
     def projects(self) -> list[Project]:
         """Projects of the organization shown, by name."""
@@ -143,7 +163,7 @@ class Viewer:
 
     @property
     def sees_fleet(self) -> bool:
-        """Whether nodes are more than names to them."""
+        """Whether nodes are told to them; tenants see pools alone."""
         return self.may(Action.FLEET_VIEW)
 
     @property
@@ -179,10 +199,12 @@ def find_viewer(user: User, wanted: str | None) -> Viewer:
     return Viewer(user, chosen, organizations, actions, lacks_factor)
 
 
-def page(action: Action | None) -> Callable[[View[P]], Callable[..., HttpResponseBase]]:
+def page(
+    action: Action | None, *, shared: bool = False
+) -> Callable[[View[P]], Callable[..., HttpResponseBase]]:
     """A page for signed-in members whose role allows `action`; to strangers it does not exist.
 
-    None is for what everybody may do about themselves.
+    None is for what everybody may do about themselves. `shared`: it shows figures of all tenants.
     """
 
     def wrap(view: View[P]) -> Callable[..., HttpResponseBase]:
@@ -194,8 +216,11 @@ def page(action: Action | None) -> Callable[[View[P]], Callable[..., HttpRespons
             if not isinstance(user, User):
                 raise PermissionDenied
             viewer = find_viewer(user, request.session.get(SESSION_KEY))
+            moved = _stay(request, viewer)
+            if moved is not None:
+                return moved
             try:
-                if action is None or viewer.may(action):
+                if action is None or (viewer.may(action) and (viewer.sees_shared or not shared)):
                     return view(request, viewer, *args, **kwargs)
             except NoOrganization:
                 return _no_organization(request, viewer)
@@ -210,6 +235,35 @@ def page(action: Action | None) -> Callable[[View[P]], Callable[..., HttpRespons
         return door
 
     return wrap
+
+
+def _stay(request: HttpRequest, viewer: Viewer) -> HttpResponse | None:
+    """Keep the session in its organization; the answer where a form was meant for another.
+
+    The first page of a session decides, so that a new membership never changes what is shown. A
+    form is refused when its page showed an organization that another tab has left since.
+    """
+    now = str(viewer.chosen.id) if viewer.chosen else ""
+    before = request.session.get(SESSION_KEY, "")
+    if now != before:
+        request.session[SESSION_KEY] = now
+    reads = request.method in SAFE_METHODS
+    if before and now != before and reads:
+        messages.warning(request, f"{LEFT} {_showing(viewer)}")
+    shown = request.headers.get(SHOWN_HEADER) or request.POST.get(SHOWN_FIELD) or before
+    if reads or not shown or shown == now:
+        return None
+    context = {
+        "title": "Nothing was changed",
+        "text": f"That page showed another organization. {_showing(viewer)}",
+        "link": "/",
+        "link_text": "Continue",
+    }
+    return render(request, "pages/notice.html", context, status=409)
+
+
+def _showing(viewer: Viewer) -> str:
+    return f"You are in {viewer.chosen.name} now." if viewer.chosen else "You are in none now."
 
 
 def _no_organization(request: HttpRequest, viewer: Viewer) -> HttpResponse:

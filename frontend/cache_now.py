@@ -80,7 +80,8 @@ def _names(viewer: Viewer, dimension: str) -> Mapping[str, str]:
     if dimension == "project":
         return {str(project.id): project.name for project in viewer.projects()}
     if dimension == "key":
-        return {str(key.id): key.label for key in apikey_list(user=viewer.user)}
+        keys = apikey_list(user=viewer.user, organization_id=viewer.organization.id)
+        return {str(key.id): key.label for key in keys}
     return {}
 
 

@@ -29,27 +29,32 @@ def _query(
     asked: Asked,
     start: datetime,
     end: datetime,
+    *,
+    shared: bool,
     gauges: tuple[str, ...] = SAMPLES,
 ) -> SeriesQuery:
+    """`shared` reads figures of all tenants, too."""
     return SeriesQuery(
         organization=organization,
         start=start,
         end=end,
         step_s=asked.within.step_s,
-        everyone=EVERYONE,
+        everyone=EVERYONE if shared else (),
         own=OWN,
-        gauges=gauges,
+        gauges=gauges if shared else (),
         model=asked.segment.model,
         project=asked.segment.project_id,
     )
 
 
-def _before(organization: uuid.UUID, asked: Asked) -> dict[datetime, Point] | None:
+def _before(organization: uuid.UUID, asked: Asked, *, shared: bool) -> dict[datetime, Point] | None:
     """The period before by the times of this one, if it is to be compared with."""
     if not asked.compare:
         return None
     shift, first = asked.within.shift, asked.within.steps[0]
-    points = series_read(_query(organization, asked, first - shift, first, gauges=()))
+    points = series_read(
+        _query(organization, asked, first - shift, first, shared=shared, gauges=())
+    )
     return {at + shift: point for at, point in points.items()}
 
 
@@ -66,11 +71,13 @@ def _spend(organization: uuid.UUID, segment: Segment, within: TimeRange) -> int 
         return None
 
 
-def read_overview(organization: uuid.UUID, asked: Asked, now: datetime) -> Overview:
-    """Everything read anew."""
+def read_overview(
+    organization: uuid.UUID, asked: Asked, now: datetime, *, shared: bool
+) -> Overview:
+    """Everything read anew; `shared` with figures of all tenants."""
     within = asked.within
     return make_overview(
-        series_read(_query(organization, asked, within.start, within.end)),
+        series_read(_query(organization, asked, within.start, within.end, shared=shared)),
         asked,
         now,
         beside=Beside(
@@ -78,15 +85,16 @@ def read_overview(organization: uuid.UUID, asked: Asked, now: datetime) -> Overv
             waits=Waits(*waiting_of(organization, now)),
             owners=owners_now(),
         ),
-        before=_before(organization, asked),
+        before=_before(organization, asked, shared=shared),
     )
 
 
 class RollingOverview:
     """The same for one viewer who stays: only the newest steps are read again each time."""
 
-    def __init__(self, organization: uuid.UUID) -> None:
+    def __init__(self, organization: uuid.UUID, *, shared: bool) -> None:
         self._organization = organization
+        self._shared = shared
         self._points: dict[datetime, Point] = {}
         self._read_to: datetime | None = None
         self._spend: int | None = None
@@ -102,7 +110,8 @@ class RollingOverview:
         start = within.start
         if self._read_to is not None:
             start = max(first, step_floor(self._read_to - REREAD, within.step_s))
-        fresh = series_read(_query(self._organization, asked, start, within.end))
+        query = _query(self._organization, asked, start, within.end, shared=self._shared)
+        fresh = series_read(query)
         kept = {at: point for at, point in self._points.items() if first <= at < start}
         self._points = {**kept, **fresh}
         self._read_to = now
@@ -122,5 +131,5 @@ class RollingOverview:
             self._owners = owners_now()
             self._spend_at = now
         if self._before_of != asked.within.steps[0]:
-            self._before = _before(self._organization, asked)
+            self._before = _before(self._organization, asked, shared=self._shared)
             self._before_of = asked.within.steps[0]

@@ -48,6 +48,7 @@ class Watched(NamedTuple):
 
     user: uuid.UUID
     organization: uuid.UUID
+    shared: bool
 
 
 class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
@@ -112,7 +113,7 @@ class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
     async def _send_figures(self, watched: Watched) -> int:
         """Send whatever changes until the right to see it ends; returns the code to close with."""
         loop = asyncio.get_running_loop()
-        rolling = RollingOverview(watched.organization)
+        rolling = RollingOverview(watched.organization, shared=watched.shared)
         checked = loop.time()
         sent = ""
         while True:
@@ -140,7 +141,7 @@ class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         viewer = find_viewer(user, wanted)
         if not viewer.may(Action.ORGANIZATION_VIEW):
             return None
-        return Watched(user.id, viewer.organization.id)
+        return Watched(user.id, viewer.organization.id, viewer.sees_shared)
 
     def _figures(self, rolling: RollingOverview, asked: Asked) -> str:
         try:

@@ -12,6 +12,10 @@ from frontend import formats
 
 # What happened, and what can be done about it.
 CAUSES = {
+    "no_cache": (
+        "The engine that served it keeps no prefixes.",
+        "Nothing could be cached; serve the model by an engine with a prefix cache.",
+    ),
     "below_block_size": (
         "The prompt is shorter than one block of the cache.",
         "Nothing of it can be reused; there is nothing to do.",

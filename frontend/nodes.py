@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from math import ceil
 from typing import NamedTuple
 
 from controlplane.fleet.models import DigestState
@@ -215,6 +216,7 @@ def pool_panel(signal: Signal) -> PoolPanel:
 
 
 def _nearest(sorted_ms: list[int], share: float) -> str:
+    """The nearest-rank percentile: the least value that `share` of all do not exceed."""
     if not sorted_ms:
         return formats.MISSING
-    return formats.duration(sorted_ms[int(share * (len(sorted_ms) - 1))] * US_PER_MS)
+    return formats.duration(sorted_ms[ceil(share * len(sorted_ms)) - 1] * US_PER_MS)

@@ -120,7 +120,7 @@ def left_words(left: float | None) -> str:
         return formats.MISSING
     if 0 < left < SHOWN_LEAST:
         return f"< {HUNDRED * SHOWN_LEAST:g} %"
-    return "0.0 %" if -SHOWN_LEAST < left <= 0 else f"{HUNDRED * left:.1f} %"
+    return "0.0 %" if -SHOWN_LEAST < left <= 0 else f"{HUNDRED * left:,.1f} %".replace("-", "−")
 
 
 def promise(objective: Objective) -> str:

@@ -14,6 +14,7 @@ from django.http import HttpRequest
 from fido2.server import Fido2Server
 from fido2.webauthn import (
     AttestedCredentialData,
+    AuthenticationResponse,
     PublicKeyCredentialRpEntity,
     PublicKeyCredentialUserEntity,
     ResidentKeyRequirement,
@@ -86,11 +87,12 @@ def passkey_register(request: HttpRequest, user: User, *, label: str, answer: st
 def _passkey_right(request: HttpRequest, user: User, answer: str) -> bool:
     state = request.session.pop(STATE, None)
     try:
-        used = _server(request).authenticate_complete(state, _credentials(user), _read(answer))
+        given = AuthenticationResponse.from_dict(_read(answer))
+        used = _server(request).authenticate_complete(state, _credentials(user), given)
     except (ValueError, TypeError, KeyError):
         return False
-    passkey_used(user=user, credential_id=used.credential_id)
-    return True
+    counter = given.response.authenticator_data.counter
+    return passkey_used(user=user, credential_id=used.credential_id, counter=counter)
 
 
 def _read(answer: str) -> Any:

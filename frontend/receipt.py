@@ -13,7 +13,7 @@ WORDS = {
     "asked": "Model asked for",
     "available_tokens": "Cached tokens at the best node",
     "busy_ms": "Those behind it, ms",
-    "cost_ms": "Cost, ms",
+    "cost_ms": "Cost in all, ms",
     "dur_ms": "Duration, ms",
     "delivered_cached_tokens": "Delivered cached tokens",
     "evict_ms": "Evicted cache, ms",
@@ -33,7 +33,7 @@ CAPTIONS = {
     "before": "What the client did before the call, as it says",
     "steps": "Steps of the rule, in their order",
     "attempts": "Attempts, in their order",
-    "candidates": "Nodes that were weighed, cheapest first; a cost is the sum of its parts",
+    "candidates": "Nodes that were weighed, cheapest first",
 }
 
 
@@ -69,6 +69,7 @@ def read_receipt(data: bytes) -> Receipt | None:
     if not document:
         return None
     why = _text(document.pop("why", ""))
+    _mark_chosen(document)
     tables = [_table(caption, document.pop(name, None)) for name, caption in CAPTIONS.items()]
     queue = document.pop("queue", None)
     if isinstance(queue, dict):
@@ -81,6 +82,13 @@ def read_receipt(data: bytes) -> Receipt | None:
         facts=[(_words(name), _text(value)) for name, value in document.items()],
         tables=[table for table in tables if table is not None],
     )
+
+
+def _mark_chosen(document: dict[str, Any]) -> None:
+    rows = document.get("candidates")
+    for row in rows if isinstance(rows, list) else ():
+        if isinstance(row, dict) and row.get("node") and row["node"] == document.get("node"):
+            row["node"] = f"{row['node']} (chosen)"
 
 
 def _table(caption: str, value: object) -> Table | None:

@@ -25,6 +25,17 @@ REFUSALS = {
     "unsupported_encoding": "Its body came with a Content-Encoding.",
     "request_too_large": "Its body was over the bound.",
     "headers_too_large": "Its headers were over the bound.",
+    "url_too_long": "Its URL was over the bound.",
+    "too_many_values": "Its body had more objects, lists or texts than are read.",
+    "invalid_header": "A header that counts once was missing, wrong or sent with two values.",
+    "unsupported_content_type": "Its body was said to be something other than JSON.",
+    "unsupported_transfer_encoding": "Its body was coded otherwise than chunked.",
+    "unsupported_http_version": "It was neither HTTP/1.1 nor HTTP/1.0.",
+    "malformed_request": "Its bytes were not one clear HTTP request.",
+    "upgrade_refused": "It asked for another protocol and had a body.",
+    "too_many_pipelined": "Too many requests waited in its connection.",
+    "too_many_connections": "Too many connections were open.",
+    "database_unavailable": "PostgreSQL could not be reached at that moment.",
     "rate_limit_exceeded": (
         "A limit of its key, project or organization was used up: requests or tokens a minute,"
         " requests a day, or requests at once."

@@ -134,11 +134,12 @@ def budget_words(viewer: Viewer, record: RequestRecord, receipt: bytes) -> list[
 
 def _terms(row: BudgetRow, at: datetime) -> str:
     may = f"As it is set now, that budget may spend {usd_short(row.available)}"
+    left = f"{usd_short(row.room)} of it are left now"
     _, end = period_around(row.period, ZoneInfo(row.zone), at)
     words = PERIOD_WORDS[row.period]
     if end is None:
-        return f"{may} {words}."
-    return f"{may} {words}; the period of this request ends {formats.moment(end)} UTC."
+        return f"{may} {words}; {left}."
+    return f"{may} {words}; {left}, and the period of this request ends {formats.moment(end)} UTC."
 
 
 def _after(wait_ms: int | None) -> str:

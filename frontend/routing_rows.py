@@ -91,7 +91,8 @@ def _figure_row(finding: Finding) -> FigureRow:
         MISSING if value is None else show(value) for value in (finding.control, finding.trial)
     )
     counts = " / ".join(map(count, finding.counts))
-    return FigureRow(label, control, trial, counts, *verdict_words(finding.verdict))
+    told = verdict_words(finding.verdict) if any(finding.counts) else ("off", "no values yet")
+    return FigureRow(label, control, trial, counts, *told)
 
 
 def _move_words(move: Move) -> str:

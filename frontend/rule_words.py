@@ -106,6 +106,8 @@ def _more(rule: RouteRule) -> list[str]:
         told.append(f"degrades in place {rule.degrade_order}")
     if rule.continues_lost:
         told.append("goes on after a lost node")
+    if rule.widen:
+        told.append("also to models beyond those of the key")
     return told
 
 

@@ -44,13 +44,14 @@ class Share:
 def make_shares(groups: list[Group], filters: Filters, within: TimeRange) -> list[Share]:
     """The tables, the most requests first in each."""
     total = sum(group.requests for group in groups)
-    parts = (
+    parts: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ("outcome", "Outcome", ("status", "error_code")),
         ("finish", "Ending", ("finish",)),
         ("route", "Rule", ("route",)),
         ("pool", "Pool and region", ("pool", "region")),
-        ("node", "Node", ("node",)),
     )
+    if any(group.node for group in groups):
+        parts += (("node", "Node", ("node",)),)
     return [
         Share(
             name,
@@ -74,7 +75,11 @@ def _rows(
         for one in found[:ROWS_SHOWN]
     ]
     if rest := found[ROWS_SHOWN:]:
-        others = Tally((f"{len(rest):,} others",), _sum(rest), sum(one.nano for one in rest))
+        others = Tally(
+            ("1 other" if len(rest) == 1 else f"{len(rest):,} others",),
+            _sum(rest),
+            sum(one.nano for one in rest),
+        )
         rows.append(_row(others, "", total))
     return rows
 

@@ -17,12 +17,13 @@ from django.shortcuts import redirect, resolve_url
 from django.utils.http import url_has_allowed_host_and_scheme
 
 from controlplane.core.origin import client_address
-from controlplane.core.stepup import session_confirm
+from controlplane.core.stepup import begin_note
 from controlplane.kernel.clock import wall_s
 from controlplane.tenants.factors import code_use, has_factors
 from controlplane.tenants.models import User
 from controlplane.tenants.sessions import session_open, session_seen
 from frontend.devices import device_words
+from frontend.stepup import confirm_note
 
 # Axes decides before a sign-in which backend may answer; what is shown here was checked before.
 BACKEND = "django.contrib.auth.backends.ModelBackend"
@@ -31,21 +32,29 @@ PENDING_S_MAX = 300
 LISTED = "listed"
 
 
-def first_shown(request: HttpRequest, user: User, next_path: str = "") -> HttpResponse:
-    """Begin the session, or ask for the second factor first; to where the user was going."""
+def first_shown(
+    request: HttpRequest, user: User, next_path: str = "", *, at_s: float | None = None
+) -> HttpResponse:
+    """Begin the session, or ask for the second factor first; to where the user was going.
+
+    `at_s` is when the first factor was shown, in Unix seconds: now unless said.
+    """
     if not has_factors(user=user):
-        return session_begin(request, user, next_path)
+        return session_begin(request, user, next_path, at_s=at_s)
     # The key changes, so that nobody who planted a session learns what becomes of it.
     request.session.flush()
     request.session[PENDING] = {"user": user.id.hex, "at_s": wall_s(), "next": next_path}
     return redirect("second_factor")
 
 
-def session_begin(request: HttpRequest, user: User, next_path: str = "") -> HttpResponse:
+def session_begin(
+    request: HttpRequest, user: User, next_path: str = "", *, at_s: float | None = None
+) -> HttpResponse:
     """Sign in: called when all that the account asks for was shown, and nowhere else."""
     login(request, user, backend=BACKEND)
     request.session.pop(PENDING, None)
-    session_confirm(request.session)
+    begin_note(request.session)
+    confirm_note(request, at_s)
     return redirect(safe_path(request, next_path))
 
 

@@ -216,7 +216,7 @@ def _ahead(row: BudgetRow, rate_nano: int, now: datetime) -> tuple[str, str]:
         return "nothing was spent lately", "off"
     days = row.room / rate_nano
     if row.turns_at is not None and now + min(days, DAYS_TOLD_MAX) * DAY >= row.turns_at:
-        return "not before it begins anew", "ok"
+        return "not before it resets", "ok"
     if days > DAYS_TOLD_MAX:
         return "in over a year", "ok"
     if days < 1:

@@ -1,8 +1,7 @@
 """Addresses of the pages. A page's address is its view: range, filters and open item are in it."""
 
-from django.urls import path, register_converter
+from django.urls import path
 
-from frontend.converters import HexId
 from frontend.views import (
     account,
     admin_keys,
@@ -22,12 +21,14 @@ from frontend.views import (
     limits,
     margin,
     members,
+    organizations,
     overview,
     playground,
     prices,
     projects,
     prompts,
     provider,
+    recovery,
     request_links,
     requests,
     routing,
@@ -39,8 +40,6 @@ from frontend.views import (
     stages,
     wallet,
 )
-
-register_converter(HexId, "hexid")
 
 urlpatterns = [
     path("", overview.overview, name="overview"),
@@ -127,6 +126,7 @@ urlpatterns = [
     path("members/second-factor", members.second_factor, name="members_second_factor"),
     path("members/invite", members.invite, name="invite"),
     path("members/<hexid:user_id>/role", members.member_role, name="member_role"),
+    path("members/<hexid:user_id>/link", members.member_link, name="member_link"),
     path("members/<hexid:user_id>/remove", members.member_remove, name="member_remove"),
     path("invitations/<hexid:invitation_id>", members.invitation_end, name="invitation_end"),
     path("invitation/<str:token>", members.invitation, name="invitation"),
@@ -170,14 +170,23 @@ urlpatterns = [
     ),
     path("margin", margin.margin_index, name="margin"),
     path("margin.csv", margin.margin_csv, name="margin_csv"),
+    path("organizations", organizations.organization_index, name="organizations"),
+    path("organizations/new", organizations.organization_new, name="organization_new"),
+    path(
+        "organizations/<hexid:organization_id>/links/<hexid:user_id>",
+        organizations.organization_link,
+        name="organization_link",
+    ),
     path("organization", account.organization_choose, name="organization_choose"),
     path("sign-in", account.sign_in, name="sign_in"),
+    path("sign-in/forgot", recovery.forgot, name="forgot"),
     path("sign-in/second", account.second_factor, name="second_factor"),
     path("sign-in/passkey", security.passkey_ask, name="passkey_ask"),
     path("sign-in/provider", provider.provider_begin, name="provider_begin"),
     path("sign-in/provider/done", provider.provider_done, name="provider_done"),
     path("sign-out", account.sign_out, name="sign_out"),
     path("confirm", security.confirm, name="confirm"),
+    path("confirm/form", security.confirmed, name="confirmed"),
     path("account", security.account, name="account"),
     path("account/password", security.password, name="password"),
     path("account/sessions/others", security.sessions_close, name="sessions_close"),

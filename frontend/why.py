@@ -148,9 +148,11 @@ def _placed(known: Evidence) -> Iterator[str]:
 def _retried(known: Evidence) -> Iterator[str]:
     attempts = _rows(known.receipt.get("attempts"))
     for attempt in attempts:
-        yield f"{attempt.get('node', '')} did not finish it: {attempt.get('reason', '')}."
+        why = f": {attempt['reason']}" if attempt.get("reason") else ""
+        yield f"{attempt.get('node', '')} did not finish it{why}."
     if attempts and known.record.status < FAILED_FROM:
-        yield f"It was tried again, and {known.record.node} served it; only that is charged."
+        served = known.receipt.get("node") or "another"
+        yield f"It was tried again, and {served} served it; only that is charged."
 
 
 def _ended(known: Evidence) -> Reason:

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from controlplane.slos.selectors import BurnDown
+from frontend.objectives import left_words
 from frontend.plots.axes import Axis
 from frontend.plots.figure import Figure, Line
 
@@ -64,7 +65,7 @@ def burn_down_figure(found: BurnDown, now: datetime) -> BurnDownFigure:
     finding = "Nothing was counted in this period yet."
     if left is not None:
         finding = (
-            f"{HUNDRED * left:.1f} % of the error budget of {objective.period_days} days is left;"
+            f"{left_words(left)} of the error budget of {objective.period_days} days is left;"
             f" {found.standing.period.bad:,} of {found.standing.period.total:,} requests spent it."
         )
     return BurnDownFigure(

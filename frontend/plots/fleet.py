@@ -91,7 +91,7 @@ def _events(steps: Mapping[datetime, Mapping[str, Histogram]], times: list[datet
     told = [f"{_total(line):,} {line.name}" for line in lines if _total(line)]
     finding = f"{', '.join(told)}." if told else "None of these happened in this range."
     axis = Axis("times in a step")
-    return Figure("events", "What got in the way", finding, times, lines, axis)
+    return Figure("events", "Incidents", finding, times, lines, axis)
 
 
 def _finishes(steps: Mapping[datetime, Mapping[str, Histogram]], times: list[datetime]) -> Figure:

@@ -20,6 +20,7 @@ register = template.Library()
 register.filter("milliseconds", formats.milliseconds)
 register.filter("duration", formats.duration)
 register.filter("count", formats.count)
+register.filter("share_of", formats.percent)
 register.filter("moment", formats.moment)
 register.simple_tag(panel_table)
 

@@ -37,7 +37,8 @@ class SignIn(LoginView):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         """The form, and where else one may sign in."""
-        return super().get_context_data(provider=settings.OIDC_NAME, **kwargs)
+        mails = bool(settings.EMAIL_HOST)
+        return super().get_context_data(provider=settings.OIDC_NAME, mails=mails, **kwargs)
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
         """The password was right."""
@@ -133,8 +134,8 @@ def setup(request: HttpRequest, token: str) -> HttpResponse:
 def _spent(request: HttpRequest) -> HttpResponse:
     context = {
         "title": "This link does not work any more",
-        "text": "It was used already, it is older than a day, or it was copied incompletely. "
-        "Ask an administrator for a new one.",
+        "text": "It was used already, it is too old, or it was copied incompletely. Ask for a new "
+        "one.",
         "link": reverse_lazy("sign_in"),
         "link_text": "Go to sign-in",
     }

@@ -14,6 +14,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from controlplane.core.once import AlreadyCreated
 from controlplane.core.paging import LIMIT_MAX, PageAsk
 from controlplane.core.permissions import Action
 from controlplane.tenants.adminkeys import (
@@ -42,8 +43,9 @@ TONES = {"active": "ok", "expired": "warn"}
 
 
 class AdminKeyForm(forms.Form):
-    """A new key; offers what the viewer's own role allows."""
+    """A new key, once for each form; offers what the viewer's own role allows."""
 
+    form_id = forms.UUIDField()
     label = forms.CharField(max_length=LABEL_CHARS_MAX)
     lifetime = forms.ChoiceField(
         choices=LIFETIMES, required=False, initial=str(LIFETIME_DAYS_DEFAULT)
@@ -72,6 +74,7 @@ def _index(
         "cut_off": found.has_more,
         "rows_max": LIMIT_MAX,
         "form": form,
+        "form_id": uuid.uuid4().hex,
         "secret": secret,
         "base": page_url(request),
     }
@@ -103,8 +106,11 @@ def admin_key_create(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         made = adminkey_create(
             actor=viewer.user,
             organization_id=viewer.organization.id,
-            draft=AdminKeyDraft(wanted["label"], wanted["actions"], days),
+            draft=AdminKeyDraft(wanted["label"], wanted["actions"], days, wanted["form_id"]),
         )
+    except AlreadyCreated:
+        messages.info(request, "This key was already created; its secret is not shown again.")
+        return redirect(HERE)
     except ValidationError as error:
         form.add_error(None, error)
         return _index(request, viewer, form)

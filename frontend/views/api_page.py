@@ -57,10 +57,8 @@ def api_page(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     model = models[0] if models else MODEL_UNKNOWN
     own = [
         key
-        for key in apikey_list(user=viewer.user)
-        if key.organization_id == viewer.organization.id
-        and key.created_by_id == viewer.user.id
-        and key.state(now) == "active"
+        for key in apikey_list(user=viewer.user, organization_id=viewer.organization.id)
+        if key.created_by_id == viewer.user.id and key.state(now) == "active"
     ]
     context = {
         "viewer": viewer,

@@ -10,7 +10,7 @@ from itertools import chain
 from urllib.parse import urlencode
 
 from django.core.exceptions import ValidationError
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
@@ -19,6 +19,7 @@ from controlplane.core.audit_chain import chain_head
 from controlplane.core.models import AuditEntry
 from controlplane.core.paging import Page, PageAsk
 from controlplane.core.permissions import Action
+from controlplane.core.streaming import csv_answer
 from controlplane.telemetry.reading import TooMuchToRead
 from controlplane.tenants.audit import (
     EVERYTHING,
@@ -145,11 +146,8 @@ def _csv(request: HttpRequest, viewer: Viewer, organization: uuid.UUID | None) -
     if complaint:
         return HttpResponse(complaint, status=400, content_type="text/plain; charset=utf-8")
     pages = audit_pages(actor=viewer.user, organization_id=organization, wanted=wanted)
-    response = StreamingHttpResponse(
-        chain([head_line(COLUMNS)], _lines(pages)), content_type="text/csv; charset=utf-8"
-    )
-    response["Content-Disposition"] = 'attachment; filename="sluice-audit.csv"'
-    return response
+    lines = chain([head_line(COLUMNS)], _lines(pages))
+    return csv_answer(request, "sluice-audit.csv", (text.encode() for text in lines))
 
 
 def _asked(request: HttpRequest) -> tuple[AuditFilter, PageAsk, str]:

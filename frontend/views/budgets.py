@@ -105,7 +105,7 @@ def _names(viewer: Viewer) -> dict[uuid.UUID, str]:
     organization = viewer.organization
     names = {organization.id: f"{organization.name} as a whole"}
     names |= {one.id: f"Project {one.name}" for one in viewer.projects()}
-    keys = [one for one in apikey_list(user=viewer.user) if one.organization_id == organization.id]
+    keys = apikey_list(user=viewer.user, organization_id=organization.id)
     return names | {one.limits_id: f"Key {one.label}" for one in reversed(keys)}
 
 

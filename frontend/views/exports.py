@@ -18,7 +18,6 @@ from controlplane.billing.exports.selectors import export_get, export_page
 from controlplane.billing.exports.services import AT_WORK, KEEP_FOR, export_create
 from controlplane.billing.exports.spec import ExportSpec, days_of_period, spec_of
 from controlplane.billing.exports.tasks import export_enqueue
-from controlplane.billing.exports.writer import spec_from
 from controlplane.billing.models_exports import Export, ExportGrain, ExportKind, ExportState
 from controlplane.core.paging import PageAsk
 from controlplane.core.permissions import Action
@@ -34,7 +33,7 @@ KINDS = (
 )
 WORDS = dict(KINDS)
 GRAINS = (
-    ("", "the usual"),
+    ("", "default"),
     (ExportGrain.DAY, "a day"),
     (ExportGrain.HOUR, "an hour"),
     (ExportGrain.ENTRY, "each line"),
@@ -66,9 +65,19 @@ class ExportRow:
 
     @property
     def state(self) -> tuple[str, str]:
-        """Tone and word."""
+        """Tone and word; a file that ends before its range is not simply done."""
         state = ExportState(self.export.state)
-        return TONES[state], state.label
+        return ("warn", "Incomplete") if self.partial else (TONES[state], state.label)
+
+    @property
+    def partial(self) -> bool:
+        """Whether there is a file, and the ledger was not sealed to the end of its range."""
+        return self.done and not self.export.complete
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing of the range was sealed when the file was written."""
+        return self.partial and self.export.through == self.export.start
 
     @property
     def done(self) -> bool:
@@ -184,7 +193,7 @@ def export_manifest(request: HttpRequest, viewer: Viewer, export_id: uuid.UUID) 
     export = _get(viewer, export_id)
     if export.manifest is None:
         raise Http404
-    name = manifest_name(spec_from(export))
+    name = manifest_name(export)
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return JsonResponse(export.manifest, headers=headers, json_dumps_params={"indent": 2})
 

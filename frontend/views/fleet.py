@@ -20,8 +20,9 @@ from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from controlplane.catalog.models import PoolRole, SizeClass, Task
-from controlplane.catalog.pools import PoolDraft, pool_set
+from controlplane.catalog.pools import pool_draft, pool_set
 from controlplane.catalog.selectors import model_list, pool_find, pool_list
+from controlplane.core.once import AlreadyCreated
 from controlplane.core.permissions import Action
 from controlplane.fleet.digests import digest_decide
 from controlplane.fleet.enrolment import LIFE_HOURS_MAX, TokenDraft, token_create, token_revoke
@@ -36,7 +37,7 @@ from controlplane.fleet.lives import (
     node_undrain,
 )
 from controlplane.fleet.models import DigestState
-from controlplane.fleet.overview import freshness
+from controlplane.fleet.overview import freshness, limits_alone
 from controlplane.fleet.selectors import digest_get, digest_list, node_find, token_get, token_list
 from controlplane.fleet.signals import signals
 from controlplane.kernel.money import micro_from_usd
@@ -48,6 +49,7 @@ from frontend.nodes import pool_panel, source_row
 from frontend.panels import panel_csv
 from frontend.ranges import RELATIVE, TimeRange, range_from
 from frontend.snippets import enrol_command
+from frontend.stepup import stepped_up
 from frontend.views.playground import gateway_url, page_url
 
 S_PER_MIN = 60
@@ -68,8 +70,9 @@ USD_CHARS_MAX = 20
 
 
 class TokenForm(forms.Form):
-    """A new enrolment token; the name only goes into the command to paste."""
+    """A new enrolment token, once for each form; the name only goes into the command to paste."""
 
+    form_id = forms.UUIDField()
     name = forms.CharField(max_length=100)
     approved = forms.BooleanField(required=False)
     life_hours = forms.IntegerField(min_value=1, max_value=LIFE_HOURS_MAX, initial=1)
@@ -93,6 +96,7 @@ class PoolForm(forms.Form):
     warm_schedule = forms.CharField(max_length=SCHEDULE_CHARS_MAX, required=False)
     card_hour_micro = forms.CharField(max_length=USD_CHARS_MAX, required=False)
     cards_per_node = forms.IntegerField(min_value=1, required=False)
+    separate_caches = forms.BooleanField(required=False)
 
     def clean_card_hour_micro(self) -> int:
         """Dollars as micro-USD."""
@@ -127,6 +131,7 @@ def _now(viewer: Viewer) -> dict[str, object]:
         "panels": panels,
         "nodes_count": sum(len(panel.rows) for panel in panels),
         "ready_count": sum(panel.signal.load.nodes_ready for panel in panels),
+        "limits_alone": limits_alone(now),
         "sources": [source_row(one, now) for one in freshness(actor=viewer.user)],
     }
 
@@ -164,6 +169,7 @@ def _index(
         "poll_ms": POLL_MS,
         "digests": waiting,
         "token": token,
+        "form_id": uuid.uuid4().hex,
         "tokens": token_list(user=viewer.user, now=timezone.now()),
         "command": command,
         "models": _models(),
@@ -204,6 +210,7 @@ def fleet_csv(request: HttpRequest, viewer: Viewer, chart: str) -> HttpResponse:
 
 @never_cache
 @page(Action.FLEET_MANAGE)
+@stepped_up
 @sensitive_variables()
 @require_http_methods(["GET", "POST"])
 def token_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
@@ -219,9 +226,13 @@ def token_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         models=wanted["models"] or None,
         approved=wanted["approved"],
         life_hours=wanted["life_hours"],
+        form=wanted["form_id"],
     )
     try:
         made = token_create(actor=viewer.user, draft=draft)
+    except AlreadyCreated:
+        messages.info(request, "This token was already created; its command is not shown again.")
+        return redirect("fleet")
     except ValidationError as error:
         form.add_error(None, error)
         return _index(request, viewer, form)
@@ -256,9 +267,8 @@ def pool_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         return _failed(request, form.errors.get_json_data())
     values = form.cleaned_data
     known = pool_find(name=values["name"])
-    command = known.start_command if known else ""
     try:
-        pool = pool_set(actor=viewer.user, draft=PoolDraft(**values, start_command=command))
+        pool = pool_set(actor=viewer.user, draft=pool_draft(values["name"], values))
     except ValidationError as error:
         return _failed(request, error.message_dict)
     messages.success(request, f"Pool “{pool.name}” is {'changed' if known else 'made'}.")
@@ -266,6 +276,7 @@ def pool_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 
 
 @page(Action.FLEET_MANAGE)
+@stepped_up
 @require_POST
 def node_act(request: HttpRequest, viewer: Viewer, node_id: uuid.UUID, action: str) -> HttpResponse:
     """Approve, drain, undrain, forgive or remove a node."""
@@ -287,6 +298,7 @@ def node_act(request: HttpRequest, viewer: Viewer, node_id: uuid.UUID, action: s
 
 
 @page(Action.FLEET_MANAGE)
+@stepped_up
 @require_POST
 def node_models(request: HttpRequest, viewer: Viewer, node_id: uuid.UUID) -> HttpResponse:
     """Replace a node's allow-list; none chosen allows any."""
@@ -300,6 +312,7 @@ def node_models(request: HttpRequest, viewer: Viewer, node_id: uuid.UUID) -> Htt
 
 
 @page(Action.FLEET_MANAGE)
+@stepped_up
 @require_POST
 def digest_act(
     request: HttpRequest, viewer: Viewer, digest_id: uuid.UUID, decision: str

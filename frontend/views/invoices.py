@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from django import forms
 from django.conf import settings
@@ -34,7 +34,7 @@ from controlplane.billing.invoices_selectors import (
     open_invoices,
 )
 from controlplane.billing.payments import payment_order_create, payment_record
-from controlplane.billing.periods import Period, period_of
+from controlplane.billing.periods import Period, first_period, period_of
 from controlplane.core.models import uuid7
 from controlplane.core.paging import page_ask
 from controlplane.core.permissions import Action
@@ -69,7 +69,7 @@ def invoice_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         raise Http404 from error
     found = invoice_list(actor=viewer.user, organization_id=organization, ask=ask)
     still_open = open_invoices(actor=viewer.user, organization_id=organization)
-    months = _ended_months()
+    months = _ended_months(organization)
     issued = {one.invoice.period for one in found.rows}
     context = {
         "viewer": viewer,
@@ -214,6 +214,7 @@ def invoice_pay(request: HttpRequest, viewer: Viewer, invoice_id: uuid.UUID) -> 
 
 
 @page(Action.INVOICE_ISSUE)
+@stepped_up
 @require_POST
 def invoice_profile(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Set to whom documents go; terms and tax stay as they are unless staff send them."""
@@ -259,7 +260,7 @@ def _document(
         "others": [line for line in lines if line.kind != LineKind.USAGE],
         "tax_words": tax_words(document),
         "due": due_words(document),
-        "ended": document.period in _ended_months(),
+        "ended": document.period in _ended_months(viewer.organization.id),
         "issues": viewer.may(Action.INVOICE_ISSUE),
         "grants": viewer.may(Action.CREDIT_GRANT) and document.number,
         "pays": bool(settings.STRIPE_LINK) and viewer.may(Action.INVOICE_ISSUE),
@@ -268,11 +269,11 @@ def _document(
     return render(request, "pages/invoice.html", context)
 
 
-def _ended_months() -> list[str]:
-    """The newest months that are over, newest first."""
-    found, start = [], period_of(datetime.now(UTC)).start
-    for _ in range(MONTHS_SHOWN):
-        month = period_of(start - timedelta(days=1))
+def _ended_months(organization: uuid.UUID) -> list[str]:
+    """The newest months that are over and can have charges, newest first."""
+    first, month = first_period(organization), period_of(datetime.now(UTC)).before
+    found: list[str] = []
+    while len(found) < MONTHS_SHOWN and month >= first:
         found.append(month.name)
-        start = month.start
+        month = month.before
     return found

@@ -22,6 +22,7 @@ from controlplane.billing.selectors_pages import budget_map
 from controlplane.blueprint.keys import KeyOrder, key_make, key_report, keys_missed_soon
 from controlplane.blueprint.limits import effective_limits
 from controlplane.catalog.selectors import model_list
+from controlplane.core.once import AlreadyCreated
 from controlplane.core.permissions import Action
 from controlplane.kernel.money import MICRO_PER_USD, NANO_PER_USD, micro_from_usd
 from controlplane.kernel.rules import PRIORITY_HIGH, PRIORITY_LOW, PRIORITY_NORMAL
@@ -32,10 +33,10 @@ from controlplane.quotas.services import LimitSet
 from controlplane.telemetry.selectors import key_last_used
 from controlplane.tenants.key_terms import KeyTerms, endpoints_of, terms_of
 from controlplane.tenants.keys import (
+    A_DAY_S,
     KEY_LIFETIME_DAYS_DEFAULT,
-    OVERLAP_DAYS_DEFAULT,
-    OVERLAP_DAYS_MAX,
-    AlreadyCreated,
+    OVERLAP_S_DEFAULT,
+    OVERLAP_S_MAX,
     apikey_revoke,
     apikey_rotate,
 )
@@ -81,7 +82,13 @@ ENDPOINT_WORDS = (
     ("models", "List of models"),
     ("key", "What the key may do"),
 )
-OVERLAPS = tuple(range(OVERLAP_DAYS_MAX + 1))
+OVERLAPS = (
+    (0, "no time: at once"),
+    (A_DAY_S // 24, "1 hour"),
+    (OVERLAP_S_DEFAULT, "1 day"),
+    (3 * A_DAY_S, "3 days"),
+    (OVERLAP_S_MAX, "7 days"),
+)
 
 
 @dataclass(frozen=True)
@@ -188,7 +195,7 @@ class KeyForm(forms.Form):
 def _rows(viewer: Viewer) -> list[KeyRow]:
     now, organization = timezone.now(), viewer.organization.id
     limits = rate_limit_map(user=viewer.user)
-    keys = [key for key in apikey_list(user=viewer.user) if key.organization_id == organization]
+    keys = apikey_list(user=viewer.user, organization_id=organization)
     budgets = budget_map(organization=organization, subjects=[key.limits_id for key in keys])
     used, missed = (
         key_last_used(organization),
@@ -280,11 +287,11 @@ def key_revoke(request: HttpRequest, viewer: Viewer, apikey_id: uuid.UUID) -> Ht
 def key_rotate(request: HttpRequest, viewer: Viewer, apikey_id: uuid.UUID) -> HttpResponse:
     """Let a new key take over, and show its secret in this one answer."""
     key = apikey_get(user=viewer.user, apikey_id=apikey_id)
-    days = request.POST.get("overlap", "")
+    asked = request.POST.get("overlap", "")
     try:
-        known = days in {str(each) for each in OVERLAPS}
-        overlap = int(days) if known else OVERLAP_DAYS_DEFAULT
-        made = apikey_rotate(actor=viewer.user, key=key, overlap_days=overlap)
+        known = asked in {str(seconds) for seconds, _ in OVERLAPS}
+        overlap_s = int(asked) if known else OVERLAP_S_DEFAULT
+        made = apikey_rotate(actor=viewer.user, key=key, overlap_s=overlap_s)
     except ValidationError as error:
         messages.error(request, " ".join(error.messages))
         return redirect("keys")

@@ -24,7 +24,7 @@ def _read(viewer: Viewer, asked: Asked) -> Latency | None:
         return None
 
 
-@page(Action.ORGANIZATION_VIEW)
+@page(Action.ORGANIZATION_VIEW, shared=True)
 @require_GET
 def latency(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Where the time of all tenants' requests goes; a project's own is on the Overview."""
@@ -40,7 +40,7 @@ def latency(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return render(request, "pages/latency.html", context)
 
 
-@page(Action.ORGANIZATION_VIEW)
+@page(Action.ORGANIZATION_VIEW, shared=True)
 @require_GET
 def latency_csv(request: HttpRequest, viewer: Viewer, chart: str) -> HttpResponse:
     """The figures of one panel in the range on screen."""

@@ -90,9 +90,9 @@ def ledger_close(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 
 
 def _closing(months: list[Month]) -> dict[str, object]:
-    """Which may be closed, and whether one is being closed just now."""
+    """Which is closed next, the oldest that is over; and whether one is being closed just now."""
     over = [one for one in months if one.state == PeriodState.CLOSING]
     return {
-        "closable": [one for one in over if one.job is None or not one.job.at_work],
+        "closable": [one for one in over[-1:] if one.job is None or not one.job.at_work],
         "closing": any(one.job is not None and one.job.at_work for one in over),
     }

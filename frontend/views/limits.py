@@ -103,7 +103,7 @@ def _rows(viewer: Viewer) -> list[LimitRow]:
     rows = [LimitRow("organization", own.id, own.name, limits.get(own.id))]
     rows += [LimitRow("project", one.id, one.name, limits.get(one.id)) for one in viewer.projects()]
     # A rotated key's limits are those of its line: the newest of it stands for all.
-    keys = [key for key in apikey_list(user=viewer.user) if key.organization_id == own.id]
+    keys = apikey_list(user=viewer.user, organization_id=own.id)
     return rows + [
         LimitRow("key", key.id, key.label, limits.get(key.limits_id))
         for key in keys

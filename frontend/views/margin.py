@@ -1,4 +1,4 @@
-"""Margin: a month's revenue and GPU cost by pool, model and tenant, and the same as CSV; staff."""
+"""Margin: a month's revenue and cost by pool, model and tenant, and the same as CSV; staff."""
 
 from __future__ import annotations
 
@@ -34,10 +34,13 @@ COLUMNS = (
     Column("kind", Cell.TEXT, "pool, model or tenant."),
     Column("name", Cell.FREE, "Its name."),
     Column("id", Cell.TEXT, "A tenant's id."),
-    Column("revenue_usd", Cell.NUMBER, "What requests were charged."),
+    Column(
+        "revenue_usd", Cell.NUMBER, "What requests were charged; a pool has those that it served."
+    ),
     Column("served_usd", Cell.NUMBER, "GPU time with requests under way."),
     Column("idle_usd", Cell.NUMBER, "GPU time without; of pools alone."),
-    Column("margin_usd", Cell.NUMBER, "Revenue less both."),
+    Column("purchase_usd", Cell.NUMBER, "What tokens of hosted models cost to buy."),
+    Column("margin_usd", Cell.NUMBER, "Revenue less all three."),
     Column("uncached_tokens", Cell.NUMBER, "Input computed."),
     Column("cached_tokens", Cell.NUMBER, "Input read from the cache."),
     Column("output_tokens", Cell.NUMBER, "Output."),
@@ -140,7 +143,13 @@ def _guessed(found: Margin, line: MarginLine) -> bool:
 
 
 def _values(kind: str, line: MarginLine) -> list[str | int | None]:
-    amounts = (line.revenue_nano, line.served_nano, line.idle_nano, line.margin_nano)
+    amounts = (
+        line.revenue_nano,
+        line.served_nano,
+        line.idle_nano,
+        line.purchase_nano,
+        line.margin_nano,
+    )
     return [
         kind,
         line.name,

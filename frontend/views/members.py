@@ -7,7 +7,7 @@ import uuid
 from django import forms
 from django.conf import settings
 from django.contrib import messages
-from django.core.exceptions import ValidationError
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -29,8 +29,9 @@ from controlplane.tenants.invitations import (
     invitation_sign_up,
     invitation_withdraw,
 )
-from controlplane.tenants.models import ApiKey, Invitation, User
+from controlplane.tenants.models import Invitation, User
 from controlplane.tenants.people import membership_end, membership_set
+from controlplane.tenants.recovery import member_link_create
 from controlplane.tenants.security import second_factor_require
 from controlplane.tenants.selectors import organization_role
 from controlplane.tenants.selectors_people import member_get, member_list
@@ -68,13 +69,7 @@ def _roles(viewer: Viewer) -> list[tuple[str, str]]:
 
 
 def _index(
-    request: HttpRequest,
-    viewer: Viewer,
-    form: InviteForm | None = None,
-    *,
-    link: str = "",
-    mailed: bool = False,
-    left: list[ApiKey] | None = None,
+    request: HttpRequest, viewer: Viewer, form: InviteForm | None = None, **shown_once: object
 ) -> HttpResponse:
     roles, now, organization = _roles(viewer), timezone.now(), viewer.organization.id
     form = form or InviteForm(roles)
@@ -88,9 +83,7 @@ def _index(
         "secures": viewer.may(Action.SECURITY_SET),
         "givable": {role for role, _ in roles},
         "form": form,
-        "link": link,
-        "mailed": mailed,
-        "left": left,
+        **shown_once,
     }
     return render(request, "pages/members.html", context, status=422 if form.errors else 200)
 
@@ -115,8 +108,8 @@ def second_factor(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     except ValidationError as error:
         messages.error(request, " ".join(error.messages))
     else:
-        words = "must have" if required else "need no"
-        messages.success(request, f"Members {words} a second factor from now on.")
+        words = "must have a" if required else "no longer need a"
+        messages.success(request, f"Members {words} second factor.")
     return redirect(HERE)
 
 
@@ -173,6 +166,27 @@ def member_role(request: HttpRequest, viewer: Viewer, user_id: uuid.UUID) -> Htt
     else:
         messages.success(request, f"{found.user.email} is {given} from now on.")
     return redirect(HERE)
+
+
+@never_cache
+@page(Action.MEMBER_RECOVER)
+@stepped_up
+@sensitive_variables()
+@require_POST
+def member_link(request: HttpRequest, viewer: Viewer, user_id: uuid.UUID) -> HttpResponse:
+    """Make a link that sets a member's password, and show it in this one answer."""
+    found = member_get(actor=viewer.user, organization_id=viewer.organization.id, user_id=user_id)
+    try:
+        token = member_link_create(actor=viewer.user, membership=found)
+    except PermissionDenied:
+        whom = "operator" if found.user.is_staff else "staff"
+        messages.error(
+            request,
+            f"{found.user.email} can do more than you manage. Ask the {whom} of this installation.",
+        )
+        return redirect(HERE)
+    link = f"{page_url(request)}{reverse('setup', args=[token])}"
+    return _index(request, viewer, recovered=found.user.email, password_link=link)
 
 
 @page(Action.MEMBER_MANAGE)

@@ -1,5 +1,5 @@
-"""`/metrics` of the web role: what the database knows of pools, ledger and objectives, and before
-that what this process has counted itself where it is a gateway, too.
+"""`/metrics` of the web role: what the database knows of pools, ledger, objectives and roll-ups,
+and before it what this process has counted itself where it is a gateway, too.
 
 Read by whoever sends the metrics token (`SLUICE_METRICS_TOKEN`, or the file `metrics-token` among
 the installation's secrets) or the operator's as a bearer token, or is signed in as staff.
@@ -17,8 +17,9 @@ from controlplane.core.scrape import OWN_METRICS, REFUSED
 from controlplane.fleet.api import may_read_metrics
 from controlplane.fleet.metrics import FleetCollector
 from controlplane.slos.metrics import SloCollector
+from controlplane.telemetry.metrics import TelemetryCollector
 
-COLLECTORS = (FleetCollector, LedgerCollector, SloCollector)
+COLLECTORS = (FleetCollector, LedgerCollector, SloCollector, TelemetryCollector)
 
 
 @require_GET

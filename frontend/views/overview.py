@@ -11,6 +11,7 @@ from django.views.decorators.http import require_GET
 
 from controlplane.catalog.selectors import model_list
 from controlplane.core.permissions import Action
+from controlplane.fleet.overview import limits_alone
 from controlplane.telemetry.reading import TooMuchToRead
 from frontend.access import Viewer, page
 from frontend.asked import Asked, asked_from
@@ -42,7 +43,9 @@ def asked_context(viewer: Viewer, asked: Asked, here: str) -> dict[str, Any]:
 
 def _read(viewer: Viewer, asked: Asked) -> Overview | None:
     try:
-        return read_overview(viewer.organization.id, asked, timezone.now())
+        return read_overview(
+            viewer.organization.id, asked, timezone.now(), shared=viewer.sees_shared
+        )
     except TooMuchToRead:
         return None
 
@@ -59,6 +62,7 @@ def overview(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         **asked_context(viewer, asked, "overview"),
         "projects": choices(projects, asked.segment.project),
         "found": found,
+        "limits_alone": limits_alone(timezone.now()),
         "figures": {one.name: one.as_json() for one in found.figures} if found else {},
         "curl": first_curl(gateway_url(request), served),
     }

@@ -11,7 +11,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_POST
 
-from controlplane.catalog.selectors import model_find, model_list, price_list
+from controlplane.catalog.selectors import model_find, model_list, price_list_all
 from controlplane.catalog.services import PriceDraft, price_publish
 from controlplane.core.permissions import Action
 from controlplane.tenants.models import Project
@@ -33,7 +33,10 @@ def price_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     context = {
         "viewer": viewer,
         "here": "prices",
-        "models": [(model, price_list(model=model)[:VERSIONS_SHOWN]) for model in model_list()],
+        "models": [
+            (model, price_list_all(actor=viewer.user, model=model)[:VERSIONS_SHOWN])
+            for model in model_list()
+        ],
         "projects": projects,
     }
     return render(request, "pages/prices.html", context)

@@ -25,6 +25,7 @@ from controlplane.tenants.services import (
     project_weigh,
 )
 from frontend.access import Viewer, page
+from frontend.stepup import stepped_up
 
 HERE = "projects"
 SAFETY_WORDS = (
@@ -68,6 +69,7 @@ def project_add(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 
 
 @page(Action.PROJECT_UPDATE)
+@stepped_up
 @require_POST
 def project_save(request: HttpRequest, viewer: Viewer, project_id: uuid.UUID) -> HttpResponse:
     """Change a project's name and what it decides about its requests."""

@@ -44,7 +44,7 @@ COLUMNS = (
     Column("route", Cell.FREE, "Rule and version; direct where none matched."),
     Column("pool", Cell.FREE, "Pool."),
     Column("region", Cell.FREE, "Region."),
-    Column("node", Cell.FREE, "Node."),
+    Column("node", Cell.FREE, "Node; for staff alone."),
     Column("project", Cell.TEXT, "Project's id."),
     Column("key", Cell.FREE, "Label of the key."),
     Column("operation", Cell.TEXT, "chat, completion or embedding."),
@@ -75,17 +75,23 @@ def request_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     if complaint := " ".join(filter(None, (*complaints, unread))):
         return _refused(complaint)
     try:
-        rows, more = request_list(request_filter(filters, viewer.organization.id, within))
+        rows, more = request_list(
+            request_filter(filters, viewer.organization.id, within), nodes=viewer.sees_fleet
+        )
         receipts = limit_receipts(viewer.organization.id, rows)
     except TooMuchToRead:
         return _refused("The list could not be read in time; choose a shorter range.")
-    labels = key_labels(viewer)
+    labels = key_labels(viewer, viewer.organization.id)
     cells = (
         [*_cells(row, key_label(labels, row.key)), *_limit_cells(receipts.get(row.request, b""))]
         for row in rows
     )
     name = f"sluice-requests{f'-newest-{LIST_ROWS_MAX}' if more else ''}"
-    return columns_csv(COLUMNS, cells, name)
+    if viewer.sees_fleet:
+        return columns_csv(COLUMNS, cells, name)
+    kept = [place for place, column in enumerate(COLUMNS) if column.name != "node"]
+    cells = ([row[place] for place in kept] for row in cells)
+    return columns_csv([COLUMNS[place] for place in kept], cells, name)
 
 
 @page(Action.REQUEST_VIEW)

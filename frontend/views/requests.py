@@ -79,9 +79,10 @@ class RequestRow:
         return self.record.ttft_us if self.record.ttft_us >= 0 else None
 
 
-def key_labels(viewer: Viewer) -> dict[uuid.UUID, str]:
-    """Names of the keys that the viewer may see."""
-    return {key.id: key.label for key in apikey_list(user=viewer.user)}
+def key_labels(viewer: Viewer, organization_id: uuid.UUID) -> dict[uuid.UUID, str]:
+    """Names of the organization's keys that the viewer may see."""
+    keys = apikey_list(user=viewer.user, organization_id=organization_id)
+    return {key.id: key.label for key in keys}
 
 
 def payer_names(viewer: Viewer, record: RequestRecord) -> dict[str, str]:
@@ -140,9 +141,11 @@ def _volume(wanted: RequestFilter, within: TimeRange) -> VolumeBars | None:
         return None
 
 
-def _shares(wanted: RequestFilter, filters: Filters, within: TimeRange) -> list[Share]:
+def _shares(
+    wanted: RequestFilter, filters: Filters, within: TimeRange, *, nodes: bool
+) -> list[Share]:
     try:
-        return make_shares(request_groups(wanted), filters, within)
+        return make_shares(request_groups(wanted, nodes=nodes), filters, within)
     except TooMuchToRead:
         return []
 
@@ -156,7 +159,10 @@ def request_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     place, lost = place_from(request.GET)
     wanted = request_filter(filters, viewer.organization.id, within)
     found = _read(wanted, place, filters.sort)
-    labels = key_labels(viewer)
+    shares = (
+        _shares(wanted, filters, within, nodes=viewer.sees_fleet) if found and found.rows else []
+    )
+    labels = key_labels(viewer, viewer.organization.id)
     keys = choices([(one.hex, label) for one, label in labels.items()], filters.key)
     projects = [(one.id.hex, one.name) for one in viewer.projects()]
     context = {
@@ -170,7 +176,7 @@ def request_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "found": found,
         "rows": _rows(viewer, labels, found) if found else [],
         "volume": _volume(wanted, within) if found and found.rows else None,
-        "shares": _shares(wanted, filters, within) if found and found.rows else [],
+        "shares": shares,
         "list_rows_max": LIST_ROWS_MAX,
         "keys": keys if labels else [],
         "models": choices([(one.name, one.name) for one in model_list()], filters.model),
@@ -193,7 +199,18 @@ def request_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 def _price(transfers: Iterable[Transfer]) -> PriceVersion | None:
     """The version that the charge names; None where nothing was charged."""
     charge = next((line for line in transfers if line.kind in POSTING_KINDS), None)
-    return price_find(model=charge.model, version=charge.price_version) if charge else None
+    if charge is None:
+        return None
+    return price_find(
+        model=charge.model, version=charge.price_version, organization_id=charge.organization
+    )
+
+
+def _elsewhere(viewer: Viewer, record: RequestRecord) -> str:
+    """The organization of a request that is not the one shown; empty where it is."""
+    if viewer.chosen is not None and viewer.chosen.id == record.organization:
+        return ""
+    return next((one.name for one in viewer.organizations if one.id == record.organization), "")
 
 
 def _reversals(viewer: Viewer, record: RequestRecord) -> list[JournalEntry]:
@@ -210,13 +227,13 @@ def _reversals(viewer: Viewer, record: RequestRecord) -> list[JournalEntry]:
 def request_detail(request: HttpRequest, viewer: Viewer, request_id: uuid.UUID) -> HttpResponse:
     """Everything kept of one request of any organization the user may look into."""
     seen = organization_ids(user=viewer.user, action=Action.REQUEST_VIEW)
-    record = request_get(seen, request_id)
+    record = request_get(seen, request_id, nodes=viewer.sees_fleet)
     within, _ = range_from(request.GET, timezone.now())
     filters, _ = filters_from(request.GET)
     newer, older = request_neighbours(
         request_filter(filters, record.organization, within), request_id
     )
-    labels = key_labels(viewer)
+    labels = key_labels(viewer, record.organization)
     transfers = request_lines(organizations=seen, request=request_id)
     reversals = _reversals(viewer, record)
     names = payer_names(viewer, record)
@@ -231,6 +248,7 @@ def request_detail(request: HttpRequest, viewer: Viewer, request_id: uuid.UUID) 
         "here": "requests",
         "row": RequestRow(record, label),
         "record": record,
+        "elsewhere": _elsewhere(viewer, record),
         "waterfall": waterfall,
         "line": line,
         "queue_us": waterfall.find("s5_infer.queue"),
@@ -253,7 +271,7 @@ def request_detail(request: HttpRequest, viewer: Viewer, request_id: uuid.UUID) 
                 budget=budget_words(viewer, record, bytes(record.receipt)),
             )
         ),
-        "hardware": node_hardware(name=record.node) if record.node else {},
+        "hardware": node_hardware(user=viewer.user, name=record.node) if record.node else {},
         "lines": lines,
         "reversals": reversals,
         "accounts": account_names(lines),

@@ -29,11 +29,14 @@ from controlplane.routing.services import (
     ruleset_rollback,
 )
 from frontend.access import Viewer, page
+from frontend.stepup import stepped_up
 from frontend.views.routing import version_page
 
 TEXT_CHARS_MAX = 1_000_000
 SHARE_STEP = PERMILLE // 100
 WRONG, LATE = 422, 409
+# Instead of a version: what was in force before the first.
+NO_RULES = "0"
 
 
 class DraftForm(forms.Form):
@@ -98,6 +101,7 @@ def routing_save(request: HttpRequest, viewer: Viewer, version: int) -> HttpResp
 
 
 @page(Action.ROUTING_MANAGE)
+@stepped_up
 @require_POST
 def routing_publish(request: HttpRequest, viewer: Viewer, version: int) -> HttpResponse:
     """Put a draft in force."""
@@ -111,6 +115,7 @@ def routing_publish(request: HttpRequest, viewer: Viewer, version: int) -> HttpR
 
 
 @page(Action.ROUTING_MANAGE)
+@stepped_up
 @require_POST
 def routing_canary(request: HttpRequest, viewer: Viewer, version: int) -> HttpResponse:
     """Put a draft on trial."""
@@ -130,6 +135,7 @@ def routing_canary(request: HttpRequest, viewer: Viewer, version: int) -> HttpRe
 
 
 @page(Action.ROUTING_MANAGE)
+@stepped_up
 @require_POST
 def routing_promote(request: HttpRequest, viewer: Viewer, version: int) -> HttpResponse:
     """Put the canary in force."""
@@ -167,19 +173,19 @@ def routing_discard(request: HttpRequest, viewer: Viewer, version: int) -> HttpR
 
 
 @page(Action.ROUTING_MANAGE)
+@stepped_up
 @require_POST
 def routing_rollback(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Go back to the version that the page has named: sent twice, it leads no further back."""
-    target = _named(viewer, request.POST.get("version", ""))
+    named = request.POST.get("version", "")
+    target = None if named == NO_RULES else _named(viewer, named)
     try:
-        made = ruleset_rollback(actor=viewer.user, to=target)
+        made = ruleset_rollback(actor=viewer.user, to=target, to_no_rules=target is None)
     except ValidationError as error:
         messages.error(request, _told(error))
         return redirect("routing")
-    origin = made.copy_of.version if made.copy_of else None
-    messages.success(
-        request, f"Version {made.version} is in force: a copy of version {origin}, as it was."
-    )
+    what = f"a copy of version {made.copy_of.version}" if made.copy_of else "it has no rules"
+    messages.success(request, f"Version {made.version} is in force: {what}.")
     return redirect("routing")
 
 

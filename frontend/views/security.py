@@ -18,7 +18,6 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from controlplane.core.stepup import session_confirm
 from controlplane.tenants.accounts import password_change
 from controlplane.tenants.factors import (
     app_add,
@@ -41,11 +40,12 @@ from frontend.passkeys import (
     passkey_register,
 )
 from frontend.signing import LISTED, password_shown, pending_user, safe_path
-from frontend.stepup import stepped_up
+from frontend.stepup import confirm_note, form_take, stepped_up, stepped_up_or_first
 from frontend.views.account import PASSWORD_CHARS_MAX, PasswordForm
 
 HERE = "account"
 APP_SECRET = "app_secret"
+GONE = "This form is no longer kept. Check whether it was already sent."
 
 
 class ChangeForm(PasswordForm):
@@ -116,7 +116,7 @@ def password(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         form.add_error(None, error)
         return _account(request, viewer, form)
     update_session_auth_hash(request, viewer.user)
-    session_confirm(request.session)
+    confirm_note(request)
     messages.success(request, "Your password is changed. All other sessions have ended.")
     return redirect(HERE)
 
@@ -145,7 +145,7 @@ def sessions_close(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @never_cache
 @sensitive_post_parameters()
 @page(None)
-@stepped_up
+@stepped_up_or_first
 @sensitive_variables()
 @require_http_methods(["GET", "POST"])
 def app_setup(request: HttpRequest, viewer: Viewer) -> HttpResponse:
@@ -178,7 +178,7 @@ def app_setup(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 
 
 @page(None)
-@stepped_up
+@stepped_up_or_first
 @require_POST
 def passkey_new(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """What the browser needs to make a passkey."""
@@ -187,7 +187,7 @@ def passkey_new(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 
 @never_cache
 @page(None)
-@stepped_up
+@stepped_up_or_first
 @require_POST
 def passkey_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Add the passkey that the browser has made."""
@@ -260,7 +260,7 @@ def confirm(request: HttpRequest, viewer: Viewer) -> HttpResponse:
             else password_shown(request, viewer.user, request.POST.get("password", ""))
         )
         if not failed:
-            session_confirm(request.session)
+            confirm_note(request)
             return redirect(safe_path(request, next_path))
     context = {
         "viewer": viewer,
@@ -271,3 +271,17 @@ def confirm(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "provider": settings.OIDC_NAME,
     }
     return render(request, "pages/confirm.html", context, status=422 if failed else 200)
+
+
+@never_cache
+@page(None)
+@stepped_up
+@sensitive_variables()
+@require_GET
+def confirmed(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """Send again, once and by the browser, the form that had to wait for the confirmation."""
+    form = form_take(request, request.GET.get("form", ""))
+    if form is None:
+        messages.warning(request, GONE)
+        return redirect("overview")
+    return render(request, "pages/confirmed.html", {"viewer": viewer, "form": form})

@@ -35,6 +35,7 @@ from frontend.objectives import (
 )
 from frontend.panels import TablePanel, panel_csv
 from frontend.plots.burndown import burn_down_figure
+from frontend.stepup import stepped_up
 
 INSTALLATION = "installation"
 HEAD = [
@@ -211,6 +212,7 @@ def slo_change(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) ->
 
 
 @page(Action.SLO_VIEW)
+@stepped_up
 @require_POST
 def slo_channel_add(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Tell one more address; a webhook's secret is shown on the next page, and only there."""

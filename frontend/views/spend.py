@@ -214,7 +214,7 @@ def _names(viewer: Viewer, panel: str) -> dict[object, str]:
 
 def _keys(viewer: Viewer) -> list[ApiKey]:
     organization = viewer.organization.id
-    return [one for one in apikey_list(user=viewer.user) if one.organization_id == organization]
+    return apikey_list(user=viewer.user, organization_id=organization)
 
 
 def _unknown(of: object, panel: str) -> str:

@@ -78,7 +78,7 @@ class ShownRow:
         return p95_us > budget_us
 
 
-@page(Action.ORGANIZATION_VIEW)
+@page(Action.ORGANIZATION_VIEW, shared=True)
 @require_GET
 def stage_map(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """All requests of the installation, as on the Overview."""
@@ -100,7 +100,7 @@ def stage_map(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return render(request, "pages/stage_map.html", context)
 
 
-@page(Action.ORGANIZATION_VIEW)
+@page(Action.ORGANIZATION_VIEW, shared=True)
 @require_GET
 def stage_map_file(request: HttpRequest, viewer: Viewer, form: str) -> HttpResponse:
     """The same as `md`, `pdf` or `csv`."""
@@ -155,7 +155,7 @@ class ShownWay:
         return formats.percent(self.way.cached_tokens, self.way.prompt_tokens)
 
 
-@page(Action.ORGANIZATION_VIEW)
+@page(Action.ORGANIZATION_VIEW, shared=True)
 @require_GET
 def comparison(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """The newest of the four-way comparisons, and those before."""

@@ -50,7 +50,7 @@ class OwnedStage:
     alerts: list[Alert]
 
 
-@page(Action.SLO_VIEW)
+@page(Action.SLO_VIEW, shared=True)
 @require_GET
 def stage_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """All seven, in the order in which a request passes them."""

@@ -22,7 +22,7 @@ from controlplane.billing.invoice_models import (
     WalletGrant,
 )
 from controlplane.billing.payments import payment_order_create
-from controlplane.billing.wallets import wallet_grant
+from controlplane.billing.wallets import Gift, wallet_grant
 from controlplane.billing.wallets_selectors import (
     grant_get,
     grant_list,
@@ -33,6 +33,7 @@ from controlplane.billing.wallets_selectors import (
 from controlplane.core.models import uuid7
 from controlplane.core.paging import page_ask
 from controlplane.core.permissions import Action
+from controlplane.kernel.money import usd_text
 from controlplane.tenants.selectors_staff import organization_names
 from frontend.access import Viewer, page
 from frontend.money import NO_LINK, cents_of, id_of, nano_of, pay_page, say_wrong
@@ -80,6 +81,7 @@ def wallet_pay(request: HttpRequest, viewer: Viewer) -> HttpResponse:
             actor=viewer.user,
             organization_id=viewer.organization.id,
             amount_cents=cents_of(request.POST.get("amount", ""), "amount"),
+            becomes_prepaid="becomes_prepaid" in request.POST,
         )
     except ValidationError as error:
         say_wrong(request, error)
@@ -91,6 +93,11 @@ def wallet_pay(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @require_GET
 def grant_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """What waits for a second person in all organizations, and the form for a new grant."""
+    return _grants(request, viewer, {})
+
+
+def _grants(request: HttpRequest, viewer: Viewer, wrong: dict[str, list[str]]) -> HttpResponse:
+    """The page, with what was typed where something of it is wrong."""
     names = organization_names(actor=viewer.user)
     pending = grants_pending(actor=viewer.user)
     context = {
@@ -103,13 +110,14 @@ def grant_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "organizations": sorted(
             ((str(key), name) for key, name in names.items()), key=lambda pair: pair[1].casefold()
         ),
-        "chosen": str(viewer.chosen.id) if viewer.chosen else "",
+        "given": request.POST,
+        "wrong": wrong,
         "kinds": [(kind.value, kind.label) for kind in WALLET_KINDS],
-        "form_id": uuid7().hex,
+        "form_id": request.POST.get("form_id") or uuid7().hex,
         "alone_usd": settings.GRANT_ALONE_USD,
         "reason_chars_max": REASON_CHARS_MAX,
     }
-    return render(request, "pages/grants.html", context)
+    return render(request, "pages/grants.html", context, status=422 if wrong else 200)
 
 
 @page(Action.CREDIT_GRANT)
@@ -118,21 +126,26 @@ def grant_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 def grant_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Give, or ask for a second person."""
     try:
+        organization = id_of(request.POST.get("organization", ""), "organization")
         made = wallet_grant(
             actor=viewer.user,
-            organization_id=id_of(request.POST.get("organization", ""), "organization"),
-            kind=_kind(request.POST.get("kind", "")),
-            amount_nano=nano_of(request.POST.get("amount", ""), "amount"),
-            reason=request.POST.get("reason", ""),
+            organization_id=organization,
+            gift=Gift(
+                kind=_kind(request.POST.get("kind", "")),
+                amount_nano=nano_of(request.POST.get("amount", ""), "amount"),
+                reason=request.POST.get("reason", ""),
+            ),
             form=id_of(request.POST.get("form_id", ""), "form"),
+            becomes_prepaid="becomes_prepaid" in request.POST,
         )
     except ValidationError as error:
-        say_wrong(request, error)
-        return redirect("grants")
+        return _grants(request, viewer, error.message_dict)
+    amount = f"{made.get_kind_display()} of ${usd_text(made.amount_nano)}"
+    name = organization_names(actor=viewer.user, ids=[organization])[organization]
     if made.state == GrantState.PENDING:
-        messages.info(request, "It waits for the approval of another person.")
+        messages.info(request, f"{amount} for {name}: another person must approve it.")
     else:
-        messages.success(request, "It is booked.")
+        messages.success(request, f"{amount} booked for {name}.")
     return redirect("grants")
 
 

@@ -1,8 +1,15 @@
-// What every page shares: dialogs, copy buttons, forms sent once, keys to neighbours.
+// What every page shares: dialogs, copy buttons, forms sent once, keys to neighbours. It is read
+// before the first button is drawn, so that none is pressed in vain.
+"use strict";
 
 const COPIED_MS = 2000;
 
+function whenRead(work) {
+  document.addEventListener("DOMContentLoaded", work, { once: true });
+}
+
 function openDialog(button) {
+  if (document.readyState === "loading") { whenRead(() => openDialog(button)); return; }
   const dialog = document.getElementById(button.dataset.opens);
   // What came up since the page was made has its dialog on a new one.
   if (!dialog) { location.reload(); return; }
@@ -60,6 +67,12 @@ document.addEventListener("submit", (event) => {
   form.dataset.sent = "yes";
 });
 
+// A form tells which organization its page showed: another tab may have switched since.
+document.addEventListener("formdata", (event) => {
+  const shown = document.body.dataset.organization;
+  if (shown && event.target.method === "post") event.formData.set("organization_shown", shown);
+});
+
 addEventListener("pageshow", () => {
   for (const form of document.querySelectorAll("[data-sent]")) delete form.dataset.sent;
 });
@@ -76,6 +89,9 @@ document.addEventListener("keydown", (event) => {
   link.click();
 });
 
-showHere();
-document.querySelector("dialog[data-open]")?.showModal();
-document.querySelector("[data-focus]")?.focus();
+whenRead(() => {
+  showHere();
+  document.querySelector("form[data-goes-on]")?.requestSubmit();
+  document.querySelector("dialog[data-open]")?.showModal();
+  document.querySelector("[data-focus]")?.focus();
+});

@@ -33,7 +33,8 @@ function show(id, text) { byId(id).textContent = text; }
 function reset() {
   for (const id of ["ask-ttft", "ask-total", "ask-tokens", "ask-rate", "ask-cost", "ask-request"]) show(id, "–");
   byId("ask-error").hidden = true;
-  byId("answer").textContent = "";
+  byId("thoughts").hidden = true;
+  for (const id of ["thoughts", "answer"]) show(id, "");
   byId("answer").dataset.empty = "false";
 }
 
@@ -93,10 +94,11 @@ async function send() {
     const stream = chatStream(`${form.dataset.gateway}/v1/chat/completions`, bearer, body(), running.signal);
     for await (const event of stream) {
       if (event.requestId) { id = event.requestId; linkRequest(id); }
-      if (event.text) {
+      if (event.text || event.thought) {
         lastAt = performance.now();
         if (firstAt === null) { firstAt = lastAt; show("ask-ttft", milliseconds(firstAt - began)); show("ask-state", "Streaming"); }
-        byId("answer").append(event.text);
+        byId("thoughts").hidden &&= !event.thought;
+        byId(event.thought ? "thoughts" : "answer").append(event.thought ?? event.text);
       }
       if (event.usage) showUsage(event.usage, firstAt, lastAt);
     }

@@ -3,6 +3,8 @@
 const root = document.documentElement;
 const holders = new Map();
 const NARROW_PX = 400;
+const NO_DATA = "No data in this range";
+const PNG_TOP_PX = 80;
 const COLORED = ["line", "marker", "fillcolor", "colorscale", "colorbar"];
 let plotly = null;
 let settle;
@@ -29,8 +31,20 @@ function colors(trace, probe) {
   return Object.fromEntries(named.map((name) => [name, resolveTokens(trace[name], probe)]));
 }
 
+const hasValue = (values) => values.some((one) => (Array.isArray(one) ? hasValue(one) : one !== null));
+
+// Axes alone would show a range that nothing was measured in.
+function drawNothing(holder) {
+  if (plotly) plotly.purge(holder);
+  const words = document.createElement("p");
+  words.className = "plot-wait";
+  words.textContent = NO_DATA;
+  holder.replaceChildren(words);
+}
+
 function draw(holder, figure) {
   holders.set(holder, figure);
+  if (!figure.data.some((trace) => hasValue(trace.z ?? trace.y ?? []))) { drawNothing(holder); return; }
   if (!plotly) return;
   const probe = document.createElement("span");
   holder.append(probe);
@@ -98,9 +112,39 @@ if (source) {
   settle();
 }
 
+// A picture leaves its page: it takes along the ground, the title, and what the page says of range.
+function picture(holder) {
+  const panel = holder.closest("figure");
+  const [title, range] = [panel.querySelector("h2"), document.querySelector(".page-head p")].map(
+    (one) => one?.textContent.trim().replace(/\s+/g, " ") ?? "",
+  );
+  const ground = getComputedStyle(panel).backgroundColor;
+  const layout = {
+    ...holder.layout,
+    paper_bgcolor: ground,
+    plot_bgcolor: ground,
+    margin: { ...holder.layout.margin, t: holder.layout.margin.t + PNG_TOP_PX },
+    title: {
+      text: title,
+      font: { size: 16 },
+      subtitle: { text: range, font: { size: 12 } },
+      x: 0.01,
+      xanchor: "left",
+      y: 1,
+      yanchor: "top",
+      yref: "container",
+      pad: { t: 12 },
+    },
+    height: holder.clientHeight + PNG_TOP_PX,
+    width: holder.clientWidth,
+  };
+  return { data: holder.data, layout };
+}
+
 document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-png]");
   if (!button || !plotly) return;
   const holder = document.getElementById(`plot-${button.dataset.png}`);
-  plotly.downloadImage(holder, { format: "png", scale: 2, filename: `sluice-${button.dataset.png}` });
+  if (!holder.data) return;
+  plotly.downloadImage(picture(holder), { format: "png", scale: 2, filename: `sluice-${button.dataset.png}` });
 });

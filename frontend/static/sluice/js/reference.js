@@ -2,6 +2,12 @@
 
 const place = document.getElementById("reference");
 const SAFE = new Set(["GET", "HEAD"]);
+const dark = matchMedia("(prefers-color-scheme: dark)");
+
+// Swagger UI has a dark theme too, which a class of the root switches on.
+function followTheme() {
+  document.documentElement.classList.toggle("dark-mode", dark.matches);
+}
 
 function withToken(request) {
   const own = new URL(request.url, location.href).origin === location.origin;
@@ -11,6 +17,8 @@ function withToken(request) {
   return request;
 }
 
+followTheme();
+dark.addEventListener("change", followTheme);
 if (globalThis.SwaggerUIBundle) {
   globalThis.SwaggerUIBundle({
     domNode: place,

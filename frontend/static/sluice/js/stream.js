@@ -1,4 +1,5 @@
-// Reads a streamed chat completion: yields {requestId}, {text} and {usage}; throws the server's words.
+// Reads a streamed chat completion: yields {requestId}, {thought}, {text} and {usage}; throws the
+// server's words.
 
 const END_MARK = "[DONE]";
 
@@ -15,8 +16,9 @@ function* frames(lines) {
     if (data === END_MARK) { yield { ended: true }; continue; }
     const event = JSON.parse(data);
     if (event.error) throw new Error(event.error.message);
-    const text = event.choices?.[0]?.delta?.content;
-    if (text) yield { text };
+    const delta = event.choices?.[0]?.delta;
+    if (delta?.reasoning_content) yield { thought: delta.reasoning_content };
+    if (delta?.content) yield { text: delta.content };
     if (event.usage) yield { usage: event.usage };
   }
 }
