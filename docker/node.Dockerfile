@@ -1,16 +1,22 @@
 # One node with the compact engine. Build it from the repository's root:
 #   docker build -f docker/node.Dockerfile -t sluice-node .
-# For GPUs name the index of CUDA builds: --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu128
-FROM python:3.11-slim
+# Without TORCH_LOCKS it takes torch's build for CPUs: of x86-64 from that index, else the public one.
+# For GPUs take the public index' own build, and the libraries that it needs:
+#   --build-arg TORCH_INDEX= --build-arg "TORCH_LOCKS=torch.txt torch-cuda.txt"
+FROM python:3.11.13-slim-bookworm
 
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+ARG TORCH_LOCKS=
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/data
 # The engine's kernels are C code that the machine's own compiler builds at the first start.
 RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /srv/sluice
-COPY requirements/node.txt requirements/torch.txt requirements/
-RUN pip install --no-cache-dir -r requirements/torch.txt --index-url "$TORCH_INDEX" \
+COPY requirements/node.txt requirements/torch.txt requirements/torch-cpu.txt \
+     requirements/torch-cuda.txt requirements/
+RUN if [ -z "$TORCH_LOCKS" ] && [ "$(uname -m)" != x86_64 ]; then TORCH_LOCKS=torch.txt TORCH_INDEX=; fi; \
+    for lock in ${TORCH_LOCKS:-torch-cpu.txt}; do pip install --no-cache-dir --require-hashes --no-deps \
+        -r "requirements/$lock" ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} || exit 1; done \
     && pip install --no-cache-dir --require-hashes -r requirements/node.txt
 COPY inference inference
 RUN useradd --system --uid 10001 --home-dir /data sluice \
