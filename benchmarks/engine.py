@@ -8,7 +8,6 @@ than engines differ. vLLM runs at its best setting (`sides.vllm_best`).
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import subprocess
 import sys
@@ -23,7 +22,8 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from benchmarks.checkpoint import write_checkpoint
-from benchmarks.machine import describe
+from benchmarks.machine import cpu_flags, describe
+from benchmarks.recorder import Recorder, spread
 from benchmarks.sides.protocol import Side, Timed
 from benchmarks.workloads import (
     OFFLINE_REQUESTS,
@@ -51,6 +51,7 @@ KV_MIB = 1024
 CANCELLED_REQUESTS = 10_000
 BANDWIDTH_TOKENS = 200
 BUSY_WIDTH = 8
+UNMEASURED = ("llama_cpp", "short_beside_long_p95_ratio")
 SPIN = "while True: pass"
 BEGAN_S = time.monotonic()
 
@@ -80,25 +81,25 @@ def transformers(model: Path) -> Iterator[Side]:
 
 
 def side_by_side(
-    sides: list[Side], vocabulary: int, *, passes_max: int = PASSES
+    recorder: Recorder, sides: list[Side], vocabulary: int, *, passes_max: int = PASSES
 ) -> dict[str, dict[str, dict[str, float]]]:
     """The reference workload: every side at every width in every pass, in turns."""
     for side in sides:
         for width in WIDTHS:
             work = reference(vocabulary, width, width, run=f"warm {width}")
             run(side, replace(work, outputs=[WARM_TOKENS] * width))
-    passes: dict[tuple[str, int], list[dict[str, float]]] = {}
     for number in range(passes_max):
         for width, count in WIDTHS.items():
             work = reference(vocabulary, count, width, run=f"{number} {width}")
             for side in sides[number % len(sides) :] + sides[: number % len(sides)]:
-                passes.setdefault((side.name, width), []).append(run(side, work).figures())
+                recorder.keep(f"{side.name}, width {width}", run(side, work).figures())
                 note(f"pass {number + 1}, width {width}, {side.name}")
-    medians: dict[str, dict[str, dict[str, float]]] = {}
-    for (name, width), rows in passes.items():
-        row = {key: round(median(each[key] for each in rows), 2) for key in rows[0]}
-        medians.setdefault(name, {})[str(width)] = row
-    return medians
+    return {
+        side.name: {
+            str(width): recorder.medians(f"{side.name}, width {width}", 2) for width in WIDTHS
+        }
+        for side in sides
+    }
 
 
 def run(side: Side, work: Workload) -> Timed:
@@ -129,7 +130,7 @@ def second_ttft(side: Side, vocabulary: int) -> dict[str, Any]:
     }
 
 
-def bandwidth(vocabulary: int) -> dict[str, float]:
+def bandwidth(recorder: Recorder, vocabulary: int) -> dict[str, Any]:
     """Batch 1 decode of 100 M parameters against the read bandwidth of the same process."""
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
         model = Path(folder) / "random-100m"
@@ -137,18 +138,15 @@ def bandwidth(vocabulary: int) -> dict[str, float]:
         with compact(model, width=1, kv_mib=256) as side:
             work = Workload([[300] * 32], [BANDWIDTH_TOKENS], 1)
             run(side, work)
-            shares, reads = [], []
             for _ in range(PASSES):
                 read = side.call("read_gb_s")
-                step_s = median(run(side, work).gap_s)
-                shares.append(weights / step_s / 1e9 / read)
-                reads.append(read)
-    return {"bandwidth_share_100m": round(median(shares), 3), "read_gb_s": round(median(reads), 1)}
+                share = weights / median(run(side, work).gap_s) / 1e9 / read
+                recorder.keep("bandwidth", {"bandwidth_share_100m": share, "read_gb_s": read})
+    return recorder.medians("bandwidth")
 
 
-def busy_neighbour(side: Side, vocabulary: int) -> dict[str, float]:
+def busy_neighbour(recorder: Recorder, side: Side, vocabulary: int) -> dict[str, Any]:
     """Eight streams with another process spinning on one core, against the same without."""
-    shares, ratios = [], []
     for number in range(PASSES):
         work = reference(vocabulary, 16, BUSY_WIDTH, run=f"busy {number}")
         alone = run(side, work).figures()
@@ -159,9 +157,10 @@ def busy_neighbour(side: Side, vocabulary: int) -> dict[str, float]:
         finally:
             neighbour.kill()
             neighbour.wait()
-        shares.append(beside["out_tok_s"] / alone["out_tok_s"])
-        ratios.append(beside["itl_p99_ms"] / alone["itl_p99_ms"])
-    return {"out_tok_s_share": round(median(shares), 3), "itl_p99_ratio": round(median(ratios), 2)}
+        share = beside["out_tok_s"] / alone["out_tok_s"]
+        ratio = beside["itl_p99_ms"] / alone["itl_p99_ms"]
+        recorder.keep("busy neighbour", {"out_tok_s_share": share, "itl_p99_ratio": ratio})
+    return recorder.medians("busy neighbour")
 
 
 def note(what: str) -> None:
@@ -169,34 +168,39 @@ def note(what: str) -> None:
     sys.stderr.write(f"{time.monotonic() - BEGAN_S:6.0f} s  {what}\n")
 
 
-def measure() -> dict[str, Any]:
+def measure(recorder: Recorder) -> dict[str, Any]:
     """Everything, in about the order of the table."""
     vocabulary = Tokenizer.from_file(str(MODEL / "tokenizer.json")).get_vocab_size()
-    figures: dict[str, Any] = {"model": MODEL.name, "cores": os.cpu_count()}
+    figures: dict[str, Any] = {"model": MODEL.name, "cores": os.cpu_count(), "isa": cpu_flags()}
+    for key in UNMEASURED:
+        figures |= {key: None, f"why_{key}": "this command does not measure it"}
     with contextlib.ExitStack() as stack:
         ours = stack.enter_context(compact(MODEL, width=64))
         theirs = stack.enter_context(vllm(MODEL, width=OFFLINE_WIDTH))
         note("engines are loaded")
-        figures["reference"] = side_by_side([ours, theirs], vocabulary)
+        figures["reference"] = side_by_side(recorder, [ours, theirs], vocabulary)
         many = offline(vocabulary, OFFLINE_REQUESTS, 64)
         wide = offline(vocabulary, OFFLINE_REQUESTS, OFFLINE_WIDTH)
+        for _ in range(PASSES):
+            for side, work in ((ours, many), (theirs, wide)):
+                recorder.keep(f"offline {side.name}", run(side, work).figures()["out_tok_s"])
         figures["offline_256"] = {
-            "compact": run(ours, many).figures()["out_tok_s"],
-            "vllm": run(theirs, wide).figures()["out_tok_s"],
+            **spread("compact", recorder.passes["offline compact"], 1),
+            **spread("vllm", recorder.passes["offline vllm"], 1),
         }
         note("offline set")
         figures |= second_ttft(ours, vocabulary)
-        figures["busy_neighbour"] = busy_neighbour(ours, vocabulary)
+        figures["busy_neighbour"] = busy_neighbour(recorder, ours, vocabulary)
         after = ours.call("cancels", requests=CANCELLED_REQUESTS)
         figures["leaked_blocks"] = after["leaked"]
         figures["cancelled_requests"] = after["cancelled"]
         figures["kv_pool_exceeded_bytes"] = ours.call("kv_exceeded")
         if figures["kv_pool_exceeded_bytes"] is None:
             figures["why_kv_pool_exceeded_bytes"] = "torch keeps the cache, native code cannot run"
-    figures |= bandwidth(vocabulary)
+    figures |= bandwidth(recorder, vocabulary)
     note("bandwidth")
     with transformers(MODEL) as oracle:
-        figures["reference"] |= side_by_side([oracle], vocabulary, passes_max=1)
+        figures["reference"] |= side_by_side(recorder, [oracle], vocabulary, passes_max=1)
         few = offline(vocabulary, TRANSFORMERS_REQUESTS, TRANSFORMERS_REQUESTS)
         figures["offline_256"]["transformers"] = run(oracle, few).figures()["out_tok_s"]
     figures["offline_256_requests_of_transformers"] = TRANSFORMERS_REQUESTS
@@ -225,9 +229,10 @@ def table(figures: dict[str, Any]) -> None:
 def main() -> int:
     """Print the table and, last, the JSON line."""
     print(f"bench-engine: {describe()}")
-    figures = measure()
+    recorder = Recorder("engine", passes=PASSES, widths=list(WIDTHS), offline=OFFLINE_WIDTH)
+    figures = measure(recorder)
     table(figures)
-    print(json.dumps(figures))
+    recorder.finish(figures)
     return 0
 
 

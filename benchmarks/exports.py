@@ -27,13 +27,13 @@ from django.core.management import call_command
 from django.utils.module_loading import import_string
 
 from benchmarks.machine import describe
+from benchmarks.recorder import Recorder
 from controlplane.core.embedded.layout import embedded_layout, prepare
 from controlplane.core.embedded.postgres import Postgres
 
 START, END = datetime(2025, 10, 1, tzinfo=UTC), datetime(2025, 11, 1, tzinfo=UTC)
 PART_DAYS = 3
 REQUESTS = 1_000_000
-MONTH_REQUESTS = 10_000_000
 SEAL_ROWS = 250_000
 FILES = (("detail", "entry"), ("focus", "hour"), ("usage", "hour"), ("journal", "entry"))
 MIB = 1 << 20
@@ -76,6 +76,7 @@ def main() -> None:
         days_of = (first, first + timedelta(days=int(days)))
         print(json.dumps(write(uuid.UUID(organization), kind, grain, days_of)))
         return
+    recorder = Recorder("exports", requests=given.requests, kinds=given.kinds)
     with _postgres() as postgres:
         filled = _fill(postgres, given.requests)
         print(f"{describe()}\n{given.requests:,} requests booked and sealed in {filled[1]:.0f} s")
@@ -86,7 +87,8 @@ def main() -> None:
             if kind in given.kinds
             for days in (PART_DAYS, (END - START).days)
         ]
-    _conclude(given.requests, results)
+    recorder.passes = {"files": results}
+    recorder.finish({"requests": given.requests, "files": results})
 
 
 @contextmanager
@@ -150,17 +152,6 @@ def _measure(organization: uuid.UUID, kind: str, grain: str, days: int) -> dict[
         flush=True,
     )
     return found
-
-
-def _conclude(requests: int, results: list[dict[str, Any]]) -> None:
-    for one in results:
-        if one["kind"] == "detail" and one["days"] > PART_DAYS:
-            factor = MONTH_REQUESTS / one["rows"]
-            print(
-                f"a month of {MONTH_REQUESTS:,} requests at this rate: {one['s'] * factor / 60:.0f}"
-                f" min, {one['bytes'] * factor / MIB / 1024:.1f} GiB (not measured)"
-            )
-    print(json.dumps({"requests": requests, "machine": describe(), "files": results}))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,9 @@ from pathlib import Path
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 MIB = 1024 * 1024
+ISA_FLAGS = (
+    "f16c", "fma", "avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8",
+)  # fmt: skip
 PACKAGES = ("Django", "uvicorn", "uvloop", "msgspec", "psycopg", "tokenizers", "torch")
 
 
@@ -32,9 +35,31 @@ def pin(pid: int, *cores: int) -> None:
         os.sched_setaffinity(int(thread.name), every.intersection(cores) or every)
 
 
+def cpu_model() -> str:
+    """The name that the CPU gives itself; empty where nobody tells."""
+    return _cpuinfo("model name")
+
+
+def cpu_flags() -> list[str]:
+    """Which of the instruction sets that engines choose among it has."""
+    told = set(_cpuinfo("flags").split())
+    return [flag for flag in ISA_FLAGS if flag in told]
+
+
+def _cpuinfo(field: str) -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        name, _, text = line.partition(":")
+        if name.strip() == field:
+            return text.strip()
+    return ""
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of what the figures depend on most."""
+    return {"Python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
+
+
 def describe() -> str:
     """One line: machine, load and versions."""
-    versions = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
-    load = os.getloadavg()[0]
-    cores = os.cpu_count()
-    return f"{cores} cores, load {load:.1f}, Python {platform.python_version()}, {versions}"
+    told = ", ".join(f"{name} {number}" for name, number in versions().items())
+    return f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {told}"

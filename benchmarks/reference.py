@@ -7,7 +7,6 @@ Each agent sends 1,025 prompt tokens (200 of them shared by all) and takes 150 t
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import time
 from typing import Any
@@ -16,11 +15,13 @@ from tokenizers import Tokenizer
 
 from benchmarks.load import Connection, Tally, percentile, request_bytes
 from benchmarks.machine import describe, rss_mib
+from benchmarks.recorder import Recorder
 from benchmarks.stack import Stack, node, serve, stack
 from benchmarks.workloads import OUTPUT_TOKENS, reference_prompts
 
 WIDTHS = (1, 8, 50)
 WARM_WIDTH = 50
+PASSES = 3
 RUN_S_MAX = 300.0
 END_TOKEN = "<|end|>"
 
@@ -64,12 +65,12 @@ def figures(tally: Tally, wall_s: float) -> dict[str, float | int]:
     return made
 
 
-def run(made: Stack) -> dict[str, Any]:
-    """All widths on one node, after a warm-up."""
+def run(made: Stack, recorder: Recorder) -> dict[str, Any]:
+    """All widths on one node, in turns after a warm-up: medians of the passes."""
     tokenizer = Tokenizer.from_file(str(made.model / "tokenizer.json"))
     vocabulary, end = tokenizer.get_vocab_size(), tokenizer.token_to_id(END_TOKEN)
     assert end is not None, "the shipped tokenizer has no end token"
-    widths: dict[str, dict[str, float | int]] = {}
+    widths: dict[str, dict[str, Any]] = {}
     with (
         serve("controlplane.asgi:application", pinned=False) as (port, gateway_pid),
         node(made, port, "--engine", "compact") as node_pid,
@@ -78,10 +79,15 @@ def run(made: Stack) -> dict[str, Any]:
         asyncio.run(
             agents(port, made.key, reference_prompts(vocabulary, WARM_WIDTH, run=0), end_token=end)
         )
-        for width in WIDTHS:
-            batch = reference_prompts(vocabulary, width, run=width)
-            tally, wall_s = asyncio.run(agents(port, made.key, batch, end_token=end))
-            widths[str(width)] = figures(tally, wall_s)
+        for number in range(PASSES):
+            for width in WIDTHS:
+                batch = reference_prompts(vocabulary, width, run=f"{number} {width}")
+                tally, wall_s = asyncio.run(agents(port, made.key, batch, end_token=end))
+                recorder.keep(str(width), figures(tally, wall_s))
+    for width in WIDTHS:
+        row = recorder.medians(str(width), 2)
+        row["errors"] = sum(each["errors"] for each in recorder.passes[str(width)])
+        widths[str(width)] = row
     return {
         "model": "sluice-5m",
         "engine": "compact",
@@ -93,13 +99,14 @@ def run(made: Stack) -> dict[str, Any]:
 def main() -> int:
     """Print the table and, last, the JSON line; 1 when a request failed."""
     print(f"bench-reference: {describe()}")
+    recorder = Recorder("reference", widths=WIDTHS, passes=PASSES)
     with stack() as made:
-        result = run(made)
-    names = list(next(iter(result["widths"].values())))
+        result = run(made, recorder)
+    names = list(recorder.passes[str(WIDTHS[0])][0])
     print("".join(f"{name:>14}" for name in ["width", *names]))
     for width, row in result["widths"].items():
         print(f"{width:>14}" + "".join(f"{row[name]:>14}" for name in names))
-    print(json.dumps(result))
+    recorder.finish(result)
     return 1 if any(row["errors"] for row in result["widths"].values()) else 0
 
 

@@ -17,8 +17,6 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from django.core.management import call_command
@@ -26,6 +24,7 @@ from tokenizers import Tokenizer
 
 from benchmarks.load import Connection, Tally, percentile, request_bytes
 from benchmarks.machine import describe
+from benchmarks.recorder import Recorder
 from benchmarks.reference import END_TOKEN
 from benchmarks.stack import Stack, node, serve, stack, wait_for
 from benchmarks.workloads import VOCABULARY_FROM
@@ -34,7 +33,6 @@ APPS = {
     "sluice": "controlplane.asgi:application",
     "random": "benchmarks.random_nodes:application",
 }
-RESULTS = Path(__file__).parent / "results"
 NODES = 4
 GROUPS = 16
 ROUNDS = 10
@@ -171,13 +169,12 @@ def measure() -> dict[str, Any]:
 
 
 def main() -> int:
-    """Print every run and, last, the JSON line, which is also kept; 1 when a bar was missed."""
-    machine = describe()
-    print(f"bench-routing: {machine}")
-    result = {"machine": machine, **measure()}
-    day = datetime.now(UTC).date().isoformat()
-    (RESULTS / f"routing-{day}.json").write_text(json.dumps(result, indent=1) + "\n")
-    print(json.dumps(result))
+    """Print every run and, last, the JSON line; 1 when a bar was missed."""
+    print(f"bench-routing: {describe()}")
+    recorder = Recorder("routing", seeds=SEEDS)
+    result = measure()
+    recorder.passes = result["runs"]
+    recorder.finish(result)
     return 0 if result["met"] else 1
 
 

@@ -50,10 +50,11 @@ def stack() -> Iterator[Stack]:
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
         Path(folder).chmod(0o755)
         os.environ["SLUICE_DATA"] = folder
-        os.environ["SLUICE_ROLE"] = "gateway"
         os.environ["SLUICE_LOG_LEVEL"] = "WARNING"
         os.environ["DJANGO_SETTINGS_MODULE"] = "controlplane.settings"
         django.setup()
+        # Of the processes that are started here, not of this one.
+        os.environ["SLUICE_ROLE"] = "gateway"
         layout = embedded_layout(settings.DATA_DIR)
         prepare(layout)
         postgres = Postgres(layout, password=settings.SUPERUSER_PASSWORD, say=note)

@@ -21,7 +21,6 @@ from benchmarks.faults.ground import (
     Ground,
     until,
 )
-from controlplane.gateway.nodes.limits import FROZEN_S, QUIET, TICK_S
 from tests.product.traffic import Answer
 from tests.support.product import Child
 
@@ -29,14 +28,20 @@ AT_ONCE = NODES // 2
 # Half of the nodes minus one, so that the quick ones are the rule.
 SLOW_AT_ONCE = NODES // 2 - 1
 GATEWAYS_AT_ONCE = GATEWAYS - 1
-# What is promised of a node that stands still, and what two busy cores may add to it.
-BUSY_S = 2.0
-OUT_S_MAX = QUIET.floor_s + 2 * TICK_S + BUSY_S
-LOST_S_MAX = OUT_S_MAX + FROZEN_S + TICK_S + BUSY_S
+# What is promised of a node that stands still (docs/fleet.md, "Nodes that fail"): new work goes
+# elsewhere within 4 s, and its streams end within 9 s. Beyond that and the slack, which is for the
+# processes of a whole installation on two cores, an answer is late.
+SLACK_S = 2.0
+OUT_S = 4.0
+LOST_S = 9.0
 SHORT = 2
+# Well within the time for which both ends keep a broken link (docs/fleet.md).
+BROKEN_S = 1.0
 SLOW_STOP_S, SLOW_GO_S = 0.9, 0.05
 SLOW_CLIENTS = 2 * REQUESTS
-SLOW_S_MAX = 60.0
+SLOW_S_MAX = 30.0
+# How long before its gateway dies a request may have come, and perhaps not reached a node.
+FRESH_S_MAX = 0.05
 # Jobs that may prove a node again while these are counted.
 SLOW_SHARE_MAX = 0.1
 # Steps of every node to every gateway, more than make it known.
@@ -57,7 +62,7 @@ async def node_killed_before_first_token(ground: Ground) -> Count:
     signal_all(victims, signal.SIGSTOP)
     asked = ground.ask(REQUESTS, tokens=SHORT, streams=(True, False))
     enough = REQUESTS * (NODES - AT_ONCE) // NODES // 2
-    await until(lambda: asked.ended >= enough, OUT_S_MAX)
+    await until(lambda: asked.ended >= enough, OUT_S + SLACK_S)
     waiting = REQUESTS - asked.ended
     kill_and_start(victims)
     await asked.done()
@@ -82,7 +87,7 @@ async def node_killed_after_first_token(ground: Ground) -> Count:
 
 
 async def node_frozen(ground: Ground) -> Count:
-    """SIGSTOP: no new work within `OUT_S_MAX`, its streams end within `LOST_S_MAX`."""
+    """SIGSTOP: no new work within `OUT_S`, its streams end within `LOST_S`."""
     victims = ground.victims(AT_ONCE)
     return await _stand_still(
         ground,
@@ -101,6 +106,22 @@ async def network_cut(ground: Ground) -> Count:
         stop=lambda node: ground.network.cut(node.name),
         go=lambda node: ground.network.mend(node.name),
     )
+
+
+async def link_broken(ground: Ground) -> Count:
+    """Connections break for a second: every request is answered in full, and no stream ends."""
+    victims = ground.victims(AT_ONCE)
+    asked = ground.ask(REQUESTS, streams=(True, True, False))
+    await asked.seen(SEEN_MIN)
+    for node in victims:
+        ground.network.sever(node.name)
+    try:
+        await asyncio.sleep(BROKEN_S)
+    finally:
+        for node in victims:
+            ground.network.mend(node.name)
+    await asked.done()
+    return await ground.check(asked, tried=len(victims), whole=everyone)
 
 
 async def _stand_still(
@@ -125,9 +146,9 @@ async def _stand_still(
         later = ground.ask(REQUESTS, tokens=SHORT, streams=(True, False))
         await later.done()
         waiting.join(later)
-        late = sum(answer.ended_s - answer.began_s > OUT_S_MAX for answer in waiting.answers)
+        late = ground.late(waiting.answers, OUT_S + SLACK_S)
         await streams.done()
-        late += sum(answer.ended_s - began_s > LOST_S_MAX for answer in streams.answers)
+        late += ground.late(streams.answers, LOST_S + SLACK_S, since_s=began_s)
     finally:
         for node in victims:
             go(node)
@@ -164,8 +185,7 @@ async def node_slow(ground: Ground) -> Count:
         slowing.cancel()
         await asyncio.wait([slowing])
     moved = share(last, names) <= SLOW_SHARE_MAX
-    # A new process is a new chance, so that the next fault does not find these nodes out.
-    kill_and_start(victims)
+    ground.notes.append(f"traffic left slow nodes within {time.monotonic() - began_s:.1f} s")
     count = await ground.check(asked, tried=len(victims), whole=everyone)
     count.late += 0 if moved else len(victims)
     return count
@@ -183,22 +203,27 @@ async def _slow_down(nodes: list[Child]) -> None:
 
 
 async def gateway_killed(ground: Ground) -> Count:
-    """What others serve goes on; what the dead one had is charged once, from the nodes' reports."""
+    """What others serve goes on; what the dead one had is charged once, from the nodes' reports.
+    Only a request that came to it just before can have reached no node: its hold expires.
+    """
     victims = ground.chance.sample(range(GATEWAYS), GATEWAYS_AT_ONCE)
     asked = ground.ask(REQUESTS, streams=(True, True, False))
     await asked.seen(SEEN_MIN)
+    await until(lambda: ground.jobs() >= len(asked.answers) - asked.ended, OUT_S + SLACK_S)
+    fresh = ground.ask(REQUESTS, streams=(True, False))
+    await asyncio.sleep(ground.chance.uniform(0.0, FRESH_S_MAX))
     for number in victims:
         ground.product.gateways[number].kill()
         ground.product.gateways[number].start()
+    unsent = len(ground.answers_of(fresh, victims))
+    asked.join(fresh)
     await asked.done()
-    await ground.wait_whole()
-    cut = [a for n, a in enumerate(asked.answers) if n % GATEWAYS in victims]
+    cut = ground.answers_of(asked, victims)
 
     def whole(answer: Answer) -> bool:
         return not (answer in cut and answer.broken)
 
-    await ground.reported()
-    return await ground.check(asked, tried=len(victims), whole=whole)
+    return await ground.check(asked, tried=len(victims), whole=whole, unsent=unsent)
 
 
 def share(answers: list[Answer], names: set[str]) -> float:
@@ -227,6 +252,7 @@ KINDS: dict[str, Round] = {
     "node killed after first token": node_killed_after_first_token,
     "node frozen": node_frozen,
     "network cut": network_cut,
+    "link broken": link_broken,
     "node slow": node_slow,
     "gateway killed": gateway_killed,
 }

@@ -1,7 +1,8 @@
 """The network between nodes and gateways, as loopback proxies that can stop to forward.
 
-A cut says nothing to either end: connections stay open, bytes wait, new connections hang. It runs
-in a thread with a loop of its own, so that whoever uses it may block.
+A cut says nothing to either end: connections stay open, bytes wait, new connections hang. Where a
+line is severed its connections break, and what was under way is lost. It runs in a thread with a
+loop of its own, so that whoever uses it may block.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class Network:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="network")
         self._open: dict[str, asyncio.Event] = {}
+        self._lines: dict[str, set[asyncio.WriteTransport]] = {}
         self._servers: list[asyncio.Server] = []
         self._pumps: set[asyncio.Task[None]] = set()
 
@@ -53,13 +55,23 @@ class Network:
         """Forward nothing more of this node's, either way."""
         self._loop.call_soon_threadsafe(self._open[node].clear)
 
+    def sever(self, node: str) -> None:
+        """Break all connections of this node, and let new ones hang."""
+        self._loop.call_soon_threadsafe(self._sever, node)
+
     def mend(self, node: str) -> None:
         """Forward again, what has waited first."""
         self._loop.call_soon_threadsafe(self._open[node].set)
 
+    def _sever(self, node: str) -> None:
+        self._open[node].clear()
+        for line in list(self._lines.get(node, ())):
+            line.abort()
+
     async def _serve(self, node: str, port: int, listener: socket.socket) -> None:
         gate = self._open.setdefault(node, asyncio.Event())
         gate.set()
+        lines = self._lines.setdefault(node, set())
 
         async def join(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = asyncio.current_task()
@@ -68,7 +80,7 @@ class Network:
                 task.add_done_callback(self._pumps.discard)
             await gate.wait()
             with contextlib.closing(writer), contextlib.suppress(OSError):
-                await _join(reader, writer, port, gate)
+                await _join(reader, writer, port, gate, lines)
 
         self._servers.append(await asyncio.start_server(join, sock=listener))
 
@@ -81,10 +93,16 @@ class Network:
 
 
 async def _join(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int, gate: asyncio.Event
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    port: int,
+    gate: asyncio.Event,
+    lines: set[asyncio.WriteTransport],
 ) -> None:
-    """Forward both ways until either end closes."""
+    """Forward both ways until either end closes; meanwhile both connections are among the lines."""
     far_reader, far_writer = await asyncio.open_connection(HOST, port)
+    both = {writer.transport, far_writer.transport}
+    lines |= both
     ways = [
         asyncio.create_task(_pump(reader, far_writer, gate)),
         asyncio.create_task(_pump(far_reader, writer, gate)),
@@ -95,6 +113,7 @@ async def _join(
         for way in ways:
             way.cancel()
         await asyncio.gather(*ways, return_exceptions=True)
+        lines -= both
         far_writer.close()
 
 

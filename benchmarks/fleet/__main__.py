@@ -7,7 +7,6 @@ means, the choice and the queue. Blocks hold 64 tokens instead of 16; all else i
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from pathlib import Path
@@ -20,6 +19,7 @@ from benchmarks.fleet.journal import Journal, journal_path
 from benchmarks.fleet.policies.registry import OURS
 from benchmarks.fleet.workloads import WORKLOADS
 from benchmarks.machine import describe
+from benchmarks.recorder import Recorder
 
 DECISION_NODES = (64, 1000)
 
@@ -28,6 +28,7 @@ def main() -> int:
     """Print the tables and, last, the JSON line."""
     options = arguments()
     print(f"bench-fleet: {describe()}")
+    recorder = Recorder("fleet", full=options.full, workers=options.workers)
     timed = {str(nodes): decision_us(nodes) for nodes in DECISION_NODES}
     every = plans(full=options.full)
     journal = Journal(options.journal)
@@ -39,7 +40,11 @@ def main() -> int:
     figures["decision_us"] = {nodes: each["p50"] for nodes, each in timed.items()}
     figures["decision_p99_us"] = {nodes: each["p99"] for nodes, each in timed.items()}
     print(f"decision, microseconds: {timed}")
-    print(json.dumps(figures))
+    recorder.passes = {
+        key: [{"hit_rate": round(run.hit_rate, 4), "ttft_p95_ms": round(run.ttft_ms(95), 1)}]
+        for key, run in journal.runs.items()
+    }
+    recorder.finish(figures)
     journal.forget()
     return 0
 

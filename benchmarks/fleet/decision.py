@@ -65,6 +65,7 @@ def decider(nodes: int, random: Random) -> Callable[[int], int]:
             cached[places[name]] = blocks * BLOCK_SIZE
         prompt = CHAIN_BLOCKS * BLOCK_SIZE + NEW_TOKENS
         now_s = 1.0 + number * 0.001
+        means.observe(accounts, now_s)
         return choose(accounts, cached, prompt, means, now_s=now_s, draw=0.5).place
 
     return decide

@@ -5,7 +5,6 @@ Weights are random, since speed does not depend on them; the sizes are those of 
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 import time
@@ -19,6 +18,7 @@ from benchmarks.gpu.ceilings import ceilings
 from benchmarks.gpu.models import MODELS, random_weights, write_config
 from benchmarks.gpu.serving import serve
 from benchmarks.gpu.steps import BATCHES, OPTIONS, PREFILLS, VARIANTS, decode, prefill, variant
+from benchmarks.recorder import Recorder
 from inference.compact.models.shape import read_shape
 from inference.compact.placement import choose_placement
 from inference.compact.roofline import Work
@@ -101,12 +101,13 @@ def main() -> int:
     if not torch.cuda.is_available():
         sys.stderr.write("bench-gpu: torch sees no CUDA device\n")
         return 1
+    recorder = Recorder("gpu")
     figures = measure()
     ceiling = ("read_gb_s", "copy_gb_s", "matmul_tflop_s", "ready_s")
     print(f"bench-gpu: {figures['device']}, torch {figures['torch']}, triton {figures['triton']}")
     print(", ".join(f"{name} {figures[name]}" for name in ceiling))
     table(figures)
-    print(json.dumps(figures))
+    recorder.finish(figures)
     return 0
 
 

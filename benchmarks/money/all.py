@@ -8,7 +8,8 @@ from typing import Any
 
 from benchmarks.money.kills import State, campaign
 from benchmarks.money.race import races
-from benchmarks.money.speed import describe_disk, on_slow_disk, recovery_s, speeds
+from benchmarks.money.speed import describe_disk, on_slow_disk, recovery, speeds
+from benchmarks.recorder import Recorder
 from tests.support.product import fresh_data
 from tests.support.servers import start_servers
 
@@ -27,16 +28,17 @@ TABLE = (
 )
 
 
-def run(*, kills: int, until_s: float, rounds: int, state: Path) -> dict[str, Any]:
+def run(
+    recorder: Recorder, *, kills: int, until_s: float, rounds: int, state: Path
+) -> dict[str, Any]:
     """The figures of the last line; prints the table on the way."""
     servers = start_servers(SETTINGS)
     try:
         with fresh_data(servers):
-            found = speeds() | on_slow_disk()
-            found["recovery_after_kill_s"] = asyncio.run(recovery_s(servers.postgres))
-        print(
-            f"{'':52}{'measured':>12}  wanted   (log on {describe_disk(str(servers.layout.data))})"
-        )
+            found = speeds(recorder) | on_slow_disk(recorder)
+            found |= asyncio.run(recovery(recorder, servers.postgres))
+            found["log_on"] = describe_disk(str(servers.layout.data))
+        print(f"{'':52}{'measured':>12}  wanted   (log on {found['log_on']})")
         for key, name, wanted in TABLE:
             print(f"{name:52}{found[key]:12,}  {wanted}")
         with fresh_data(servers):
@@ -51,7 +53,10 @@ def run(*, kills: int, until_s: float, rounds: int, state: Path) -> dict[str, An
         "answers": killed.answers,
         "missing": killed.missing,
         "doubled": killed.doubled,
+        "expired": killed.expired,
         "difference_nano_usd": killed.difference_nano_usd,
+        "points": killed.points,
+        "losses": killed.told(),
         "aimed_at": kills,
     }
     return found

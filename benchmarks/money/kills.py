@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import random
 import tempfile
 import time
@@ -18,13 +17,12 @@ from pathlib import Path
 import msgspec
 from django.conf import settings
 
+from benchmarks.kept import Kept, load, save
 from benchmarks.money.tap import POINTS, Tap
-from controlplane.billing.services import sweep_holds
 from controlplane.kernel.price import Price, TokenCounts, charge_nano
-from tests.product.books import bills, open_holds
+from tests.product.books import Bill, bills, expired, made_max, swept, wrong_bill
 from tests.product.traffic import Answer, Load
-from tests.support.money import eventually, rows
-from tests.support.orm import orm
+from tests.support.money import rows
 from tests.support.product import Plan, Product, running_product, verify_ledger, wait_for
 from tests.support.servers import Servers
 
@@ -36,13 +34,13 @@ SEED = 20261122
 ROUND = 18
 FIRES_S_MAX = 20.0
 READY_S_MAX = 60.0
-REPORTED_S_MAX = 12.0
 
 
-class State(msgspec.Struct):
-    """What all rounds have counted. `missing` answers were complete and are not on the ledger,
-    `doubled` are there more than once; the difference is between what clients were told to have
-    used, priced, and what was charged for it.
+class State(Kept, kw_only=True):
+    """What all rounds have counted. `missing` answers showed tokens that are not on the ledger,
+    `doubled` are there more than once or with more than was delivered; the difference is between
+    what clients were told to have used, priced, and what was charged for it. `expired` holds were
+    of requests that no node had.
     """
 
     tried: int = 0
@@ -50,7 +48,14 @@ class State(msgspec.Struct):
     missing: int = 0
     doubled: int = 0
     difference_nano_usd: int = 0
+    expired: int = 0
     points: dict[str, int] = msgspec.field(default_factory=dict)
+
+    @property
+    def wrong(self) -> dict[str, int]:
+        """What has to be nothing."""
+        difference = self.difference_nano_usd
+        return {"missing": self.missing, "doubled": self.doubled, "nano-USD": difference}
 
 
 @dataclass
@@ -78,45 +83,54 @@ class Ground:
 
     async def round(self, state: State, kills: int) -> None:
         """So many kills under load, then all books."""
-        product = self.product
+        product, before, tried = self.product, expired(), state.tried
         async with Load(product.urls, product.key, seed=self.chance.randrange(2**30)) as load:
             for number in range(kills):
                 point = POINTS[state.tried % len(POINTS)]
                 if await self.kill(number % GATEWAYS, point):
                     state.tried += 1
                     state.points[point] = state.points.get(point, 0) + 1
-        await self._settled()
-        compare(load.answers, state)
+        assert state.tried > tried, "no gateway came to any of its points"
+        state.expired += await swept(load.answers, before)
+        counted = state.wrong
+        told = compare(load.answers, state)
+        for what, number in state.wrong.items():
+            state.lose(f"gateway killed: {what}", number - counted[what], told)
         await verify_ledger()
 
-    async def _settled(self) -> None:
-        """Nodes report what they did for a dead gateway; what no node had expires when due."""
-        with contextlib.suppress(AssertionError):
-            await eventually(lambda: not open_holds(), REPORTED_S_MAX)
-        rows("UPDATE open_holds SET expires_at = now() - interval '1 s'")
-        await orm(sweep_holds)()
 
-
-def compare(answers: list[Answer], state: State) -> None:
-    """Every complete answer beside its charge."""
+def compare(answers: list[Answer], state: State) -> list[str]:
+    """Every answer beside its charge; a complete one to the nano-USD. Says what was wrong."""
+    told: list[str] = []
     booked = bills()
-    price = _price()
+    price = price_charged()
     for answer in answers:
         bill = booked.get(answer.request)
-        state.doubled += bill is not None and bill.charges != 1
+        state.missing += (0 if bill is None else bill.output) < answer.tokens
+        wrong = wrong_bill(answer, bill, most=made_max(answer, TOKENS_PER_S))
+        state.doubled += bill is not None and bool(bill.charges != 1 or wrong)
+        if wrong:
+            told.append(f"{wrong}: {answer.request} {answer.broken}")
+            print(told[-1])
         if not answer.whole:
             continue
         state.answers += 1
         if bill is None:
-            state.missing += 1
             continue
-        usage = answer.usage or {}
-        cached = usage.get("prompt_tokens_details", {}).get("cached_tokens", 0)
-        counts = TokenCounts.from_usage(usage["prompt_tokens"], cached, usage["completion_tokens"])
-        state.difference_nano_usd += abs(bill.nano - charge_nano(price, counts))
+        state.difference_nano_usd += difference_nano(price, answer, bill)
+    return told
 
 
-def _price() -> Price:
+def difference_nano(price: Price, answer: Answer, bill: Bill) -> int:
+    """Between what a client was told to have used, priced, and what was charged for it."""
+    usage = answer.usage or {}
+    cached = usage.get("prompt_tokens_details", {}).get("cached_tokens", 0)
+    counts = TokenCounts.from_usage(usage["prompt_tokens"], cached, usage["completion_tokens"])
+    return abs(bill.nano - charge_nano(price, counts))
+
+
+def price_charged() -> Price:
+    """The only price that anything was charged at."""
     (row,) = rows(
         "SELECT DISTINCT price_version, input_pico, cached_pico, output_pico FROM transfers"
     )
@@ -139,6 +153,7 @@ def running_ground(servers: Servers, *, seed: int) -> Iterator[Ground]:
             nodes=NODES,
             tokens_per_s=TOKENS_PER_S,
             started=False,
+            sweeps=True,
             gateway_env=lambda number: _through(folders[number]),
         )
         product = stack.enter_context(running_product(servers, plan))
@@ -160,7 +175,7 @@ def _through(folder: Path) -> Mapping[str, str]:
 
 def campaign(servers: Servers, kills: int, until_s: float, path: Path) -> State:
     """Go on until there are so many kills, or until the clock says so."""
-    state = load(path)
+    state = load(path, State)
     if state.tried >= kills:
         return state
     with running_ground(servers, seed=SEED + state.tried) as ground:
@@ -169,16 +184,3 @@ def campaign(servers: Servers, kills: int, until_s: float, path: Path) -> State:
             save(state, path)
             print(f"gateways killed {state.tried}/{kills}, complete answers {state.answers}")
     return state
-
-
-def load(path: Path) -> State:
-    """What earlier runs have counted."""
-    return msgspec.json.decode(path.read_bytes(), type=State) if path.exists() else State()
-
-
-def save(state: State, path: Path) -> None:
-    """Whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_suffix(".new")
-    fresh.write_bytes(msgspec.json.encode(state))
-    os.replace(fresh, path)

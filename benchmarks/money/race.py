@@ -1,4 +1,6 @@
-"""Money for exactly seven, asked for by many gateways at once, round after round.
+"""Money for exactly seven, asked for by many processes at once, round after round.
+
+The processes have the ledger and limiter of a gateway, and nothing else of it: no HTTP, no node.
 
 The short level moves from key to project to organization. From the middle of the rounds on Redis is
 dead: it is killed while a round runs.
@@ -55,6 +57,7 @@ def races(rounds: int, redis: RedisServer) -> dict[str, Any]:
     redis.start()
     return {
         "rounds": rounds,
+        "asked_by": f"{GATEWAYS} processes with a gateway's ledger and limiter, {PARALLEL} each",
         "served_per_round": sorted(served),
         "overspend_nano_usd": overspend,
         "wrongly_refused": refused,

@@ -6,7 +6,6 @@ read by a real web process, and looked at by a real Chromium.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable
@@ -15,9 +14,10 @@ from typing import Any
 from django.utils.module_loading import import_string
 
 from benchmarks.machine import describe
+from benchmarks.recorder import Recorder
 from benchmarks.stack import stack
 
-Run = Callable[[], dict[str, Any]]
+Run = Callable[[Recorder], dict[str, Any]]
 RECORDING = "record_cpu_us", "mib_10k_series", "max_relative_error"
 PAGES = "page_30d_cpu_ms", "page_1h_cpu_ms", "interactive_s", "charts_first_s", "charts_repeat_s"
 
@@ -25,14 +25,16 @@ PAGES = "page_30d_cpu_ms", "page_1h_cpu_ms", "interactive_s", "charts_first_s", 
 def main() -> int:
     """Print the table and, last, the JSON line; 1 where a bar is missed."""
     print(f"bench-telemetry: {describe()}")
+    recorder = Recorder("telemetry")
     # Not on a memory disk alone: `stack` flushes as the product does.
     with stack():
         os.environ["SLUICE_ROLE"] = "web"
         # Imported late, since they need the applications that `stack` sets up.
-        figures = import_string("benchmarks.telemetry.recording.run")()
-        figures |= import_string("benchmarks.telemetry.pages.run")()
+        recording: Run = import_string("benchmarks.telemetry.recording.run")
+        pages: Run = import_string("benchmarks.telemetry.pages.run")
+        figures = recording(recorder) | pages(recorder)
     missed = show(figures)
-    print(json.dumps(figures))
+    recorder.finish(figures)
     return 1 if missed else 0
 
 

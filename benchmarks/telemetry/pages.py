@@ -1,12 +1,11 @@
 """Pages over the synthetic past: CPU of the web process, and how soon Chromium can be used.
 
-A page's CPU is the web process' own, the mean of several requests in the least of some passes:
-other work on the machine only adds to it. How long the page took to answer is shown beside it.
+A page's CPU is the web process' own, the mean of several requests in the median of some passes, in
+which pages take turns. How long the page took to answer is shown beside it.
 """
 
 from __future__ import annotations
 
-import statistics
 import sys
 import time
 import urllib.error
@@ -20,6 +19,7 @@ from django.test import Client
 from playwright.sync_api import Browser, sync_playwright
 
 from benchmarks.machine import cpu_s
+from benchmarks.recorder import Recorder, spread
 from benchmarks.stack import free_port, listening, process, wait_for
 from benchmarks.telemetry.past import write_past
 from tests.browser.conftest import CHROMIUM, FLAGS
@@ -43,7 +43,7 @@ USABLE = (
 )
 
 
-def run() -> dict[str, Any]:
+def run(recorder: Recorder) -> dict[str, Any]:
     """All figures of pages."""
     (organization, project), *_ = rows("SELECT organization_id, id FROM projects ORDER BY id")
     began = time.monotonic()
@@ -52,13 +52,14 @@ def run() -> dict[str, Any]:
     client = demo_admin()
     cookie = f"{settings.SESSION_COOKIE_NAME}={_session(client)}"
     with _web() as (port, pid):
-        measured = {span: _pages(port, pid, cookie, span) for span in RANGES}
-        browser = _browser(port, _session(client))
+        measured = {span: _pages(recorder, (port, pid), cookie, span) for span in RANGES}
+        browser = _browser(recorder, port, _session(client))
     figures: dict[str, Any] = {"requests_in_past": 100_000_000, "rows_in_past": written}
     for span, pages in measured.items():
         known = {path: ms for path, ms in pages.items() if ms is not None}
         slowest = max(known, key=lambda path: known[path])
-        figures[f"page_{span}_cpu_ms"] = known[slowest]
+        passes = [row["cpu_ms"] for row in recorder.passes[f"{slowest} over {span}"]]
+        figures |= spread(f"page_{span}_cpu_ms", passes, 1)
         figures[f"page_{span}_slowest"] = slowest
         figures[f"pages_{span}_cpu_ms"] = pages
     return {**figures, **browser}
@@ -77,30 +78,39 @@ def _web() -> Iterator[tuple[int, int]]:
         yield port, pid
 
 
-def _pages(port: int, pid: int, cookie: str, span: str) -> dict[str, float | None]:
+def _pages(
+    recorder: Recorder, web: tuple[int, int], cookie: str, span: str
+) -> dict[str, float | None]:
     """CPU milliseconds by page; None where the page does not answer."""
+    port, pid = web
+    urls = {path: f"http://127.0.0.1:{port}{path}?range={span}" for path in PAGES}
+    there = {path: url for path, url in urls.items() if _get(url, cookie) == 200}
+    for url in there.values():
+        for _ in range(WARM):
+            _get(url, cookie)
+    for _ in range(PASSES):
+        for path, url in there.items():
+            recorder.keep(f"{path} over {span}", _pass(pid, url, cookie))
     print(f"\n{'page over ' + span:28} {'web CPU ms':>11} {'answered in ms':>15}")
     found: dict[str, float | None] = {}
     for path in PAGES:
-        url = f"http://127.0.0.1:{port}{path}?range={span}"
-        if _get(url, cookie) != 200:
+        if path not in there:
             found[path] = None
             print(f"{path:28} {'no answer':>11}")
             continue
-        for _ in range(WARM):
-            _get(url, cookie)
-        cpu_ms, each_ms = min(_pass(pid, url, cookie) for _ in range(PASSES))
-        found[path] = round(cpu_ms, 1)
-        print(f"{path:28} {found[path]:>11} {each_ms:>15.0f}")
+        row = recorder.medians(f"{path} over {span}", 1)
+        found[path] = row["cpu_ms"]
+        print(f"{path:28} {row['cpu_ms']:>11} {row['answered_ms']:>15.0f}")
     return found
 
 
-def _pass(pid: int, url: str, cookie: str) -> tuple[float, float]:
+def _pass(pid: int, url: str, cookie: str) -> dict[str, float]:
     """Milliseconds of CPU and of waiting, for each of so many requests one after another."""
     before, began = cpu_s(pid), time.monotonic()
     for _ in range(ASKED):
         _get(url, cookie)
-    return (cpu_s(pid) - before) * MS / ASKED, (time.monotonic() - began) * MS / ASKED
+    answered_ms = (time.monotonic() - began) * MS / ASKED
+    return {"cpu_ms": (cpu_s(pid) - before) * MS / ASKED, "answered_ms": answered_ms}
 
 
 def _get(url: str, cookie: str) -> int:
@@ -113,24 +123,16 @@ def _get(url: str, cookie: str) -> int:
         return error.code
 
 
-def _browser(port: int, session: str) -> dict[str, float]:
+def _browser(recorder: Recorder, port: int, session: str) -> dict[str, Any]:
     """Seconds from the start of navigation, on the Overview over 30 days; medians."""
-    first: list[float] = []
-    repeat: list[float] = []
-    usable: list[float] = []
     with sync_playwright() as driver:
         chromium = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         for _ in range(OPENED):
             seen = _open(chromium, f"http://127.0.0.1:{port}", session)
-            usable.append(seen[0])
-            first.append(seen[1])
-            repeat.append(seen[2])
+            names = ("interactive_s", "charts_first_s", "charts_repeat_s")
+            recorder.keep("browser", dict(zip(names, seen, strict=True)))
         chromium.close()
-    return {
-        "interactive_s": round(statistics.median(usable), 3),
-        "charts_first_s": round(statistics.median(first), 3),
-        "charts_repeat_s": round(statistics.median(repeat), 3),
-    }
+    return recorder.medians("browser")
 
 
 def _open(chromium: Browser, origin: str, session: str) -> tuple[float, float, float]:

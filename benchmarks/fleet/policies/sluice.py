@@ -74,6 +74,7 @@ class Sluice:
 
     def _choose(self, request: Request, now: float) -> int:
         cached = self.cached(request)
+        self.means.observe(self.accounts, now)
         chosen = choose(
             self.accounts,
             cached,
