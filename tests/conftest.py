@@ -10,7 +10,6 @@ from tempfile import TemporaryDirectory
 
 import django
 import pytest
-import redis
 from django.conf import settings
 from django.test import Client
 from django.test.utils import setup_test_environment, teardown_test_environment
@@ -22,6 +21,7 @@ from tests.support.servers import (
     drop_database,
     make_data_folder,
     make_database,
+    redis_door,
     start_servers,
 )
 
@@ -42,6 +42,9 @@ def pytest_configure(config: pytest.Config) -> None:
         del os.environ[name]
     os.environ.pop("REDIS_URL", None)
     os.environ["SLUICE_DATA"] = folder.name
+    # All tests call from one address, and many as one person.
+    for name in ("CALLER", "ADDRESS", "DOOR"):
+        os.environ[f"SLUICE_API_{name}_PER_MIN"] = "1000000"
     os.environ["DJANGO_SETTINGS_MODULE"] = "controlplane.settings"
     django.setup()
     setup_test_environment(debug=False)
@@ -72,10 +75,9 @@ def database(servers: Servers) -> Iterator[str]:
 @pytest.fixture
 def redis_url(servers: Servers) -> str:
     """An empty Redis."""
-    url = str(settings.REDIS_URL)
-    with redis.Redis.from_url(url) as connection:
-        connection.flushall()
-    return url
+    with redis_door() as door:
+        door.flushall()
+    return str(settings.REDIS_URL)
 
 
 @pytest.fixture

@@ -122,6 +122,9 @@ class ChildEngine:
         assert isinstance(answer, KvEvents)
         return answer
 
+    def computing(self) -> None:
+        """Its own process would have to tell."""
+
     async def close(self) -> None:
         """End this test's requests, so that the next one finds an idle engine."""
         for request in list(self._open):

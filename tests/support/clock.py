@@ -7,7 +7,7 @@ from importlib import import_module
 import pytest
 
 NODES = "controlplane.gateway.nodes"
-READERS = ("breaker", "jobs", "known", "link", "liveness", "retries")
+READERS = ("breaker", "jobs", "known", "link", "liveness", "resume", "retries")
 
 
 class Clock:

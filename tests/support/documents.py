@@ -15,7 +15,7 @@ from controlplane.billing.invoice_models import (
     WalletGrant,
 )
 from controlplane.billing.invoices import document_keep
-from controlplane.billing.wallets import wallet_grant
+from controlplane.billing.wallets import Gift, wallet_grant
 from controlplane.core.audit import OPERATOR
 from controlplane.core.models import uuid7
 from controlplane.core.scope import organization_scope
@@ -65,8 +65,7 @@ def make_pending_grant(organization_id: uuid.UUID) -> WalletGrant:
     return wallet_grant(
         actor=steve,
         organization_id=organization_id,
-        kind=GrantKind.TOPUP,
-        amount_nano=1_000_000 * USD_NANO,
-        reason="a large one",
+        gift=Gift(kind=GrantKind.TOPUP, amount_nano=1_000_000 * USD_NANO, reason="a large one"),
         form=uuid7(),
+        becomes_prepaid=True,
     )

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from datetime import date
 
 from controlplane.billing.exports.files import read_export
+from controlplane.billing.exports.kinds import through_of
 from controlplane.billing.exports.services import Due, export_create
 from controlplane.billing.exports.spec import ExportSpec, spec_of
 from controlplane.billing.exports.writer import export_write, stream_lines
@@ -57,7 +58,7 @@ def made_by_job(cast: Cast, spec: ExportSpec) -> tuple[Export, bytes]:
 
 def streamed(spec: ExportSpec) -> bytes:
     """The file without a job."""
-    return "".join(stream_lines(spec)).encode()
+    return "".join(stream_lines(spec, through_of(spec))).encode()
 
 
 def rows_of(data: bytes) -> Rows:

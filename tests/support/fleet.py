@@ -16,10 +16,12 @@ import msgspec
 import uvicorn
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+from controlplane.bridge.handshakes import Handshakes
 from controlplane.bridge.socket import NodeConsumer
 from controlplane.gateway.nodes.limits import LinkLimits
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.nodes.stream import JobStream
+from controlplane.gateway.nodes.tickets import JobTickets
 from controlplane.gateway.ports import LedgerAway, NodeIdentity, Orders
 from inference.contract.frames import (
     FRAME_BYTES_MAX,
@@ -46,6 +48,10 @@ VOCAB_SIZE = 256
 MODEL = "tiny"
 NODE = "node-1"
 CREDENTIAL = "node_sluice_test"
+NODE_ID = "0" * 32
+EPOCH = "epoch-1"
+GATEWAY = "gateway-1"
+TICKET_KEY = b"the key of tickets"
 TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
 QUICK = LinkLimits(ping_interval_s=0.2, pong_timeout_s=2.0, tick_s=0.1)
 
@@ -71,7 +77,7 @@ class MemoryPort:
     """A fleet port whose table is a dict."""
 
     identities: dict[str, NodeIdentity] = field(
-        default_factory=lambda: {CREDENTIAL: NodeIdentity(id="0" * 32, name=NODE, models=None)}
+        default_factory=lambda: {CREDENTIAL: NodeIdentity(id=NODE_ID, name=NODE, models=None)}
     )
     seen: list[tuple[str, str]] = field(default_factory=list)
     revoked: set[str] = field(default_factory=set)
@@ -84,7 +90,9 @@ class MemoryPort:
         if self.away:
             raise LedgerAway("away")
         known = self.identities.get(credential)
-        return None if known is None else self.with_orders(known)
+        if known is None or known.id in self.revoked:
+            return None
+        return self.with_orders(known)
 
     async def orders(self, identities: Collection[NodeIdentity]) -> Mapping[NodeIdentity, Orders]:
         """What is `said` of a node, unless it is in `revoked` or quarantined."""
@@ -115,12 +123,21 @@ class World:
 
     def __init__(self, limits: LinkLimits = QUICK) -> None:
         self.fleet_port = MemoryPort()
+        self.handshakes = Handshakes()
         self.reports: list[Report] = []
         self.settles = True
-        self.fleet = Fleet("gateway-1", on_report=self._settle, port=self.fleet_port, limits=limits)
+        self.givers: list[str] = []
+        self.fleet = Fleet(
+            GATEWAY,
+            ticket_key=TICKET_KEY,
+            on_report=self._settle,
+            port=self.fleet_port,
+            limits=limits,
+        )
 
-    async def _settle(self, report: Report, node: NodeIdentity) -> bool:
+    async def _settle(self, report: Report, gateway: str) -> bool:
         self.reports.append(report)
+        self.givers.append(gateway)
         return self.settles
 
 
@@ -185,9 +202,9 @@ async def echo_node(url: str, model: Path, **options: float) -> AsyncIterator[No
 
 
 @contextlib.asynccontextmanager
-async def running_node(engine: Engine, url: str, model: Path) -> AsyncIterator[Node]:
-    """A node around an engine."""
-    options = NodeOptions(gateways=(url,), name=NODE, credential=CREDENTIAL)
+async def running_node(engine: Engine, url: str, model: Path, *others: str) -> AsyncIterator[Node]:
+    """A node around an engine; `others` are more gateways to dial."""
+    options = NodeOptions(gateways=(url, *others), name=NODE, credential=CREDENTIAL)
     node = Node(engine, ModelAssets(model), options)
     await node.start()
     try:
@@ -240,7 +257,7 @@ def make_hello(**changes: object) -> Hello:
     hello = Hello(
         protocol=PROTOCOL_VERSION,
         node=NODE,
-        epoch="epoch-1",
+        epoch=EPOCH,
         pool="default",
         region="local",
         engine="hand",
@@ -286,7 +303,23 @@ def make_step(*outputs: Output) -> Step:
     )
 
 
-def make_report(request: bytes, *, model: str = MODEL) -> Report:
-    """A final report."""
-    timing = Timing(queue_us=1, prefill_us=1, decode_us=1, held_us=1)
-    return Report(request=request, model=model, usage=make_usage(), timing=timing, finish="stop")
+def make_report(request: bytes, **changes: object) -> Report:
+    """A final report, without a ticket."""
+    report = Report(
+        request=request,
+        model=MODEL,
+        usage=make_usage(),
+        timing=Timing(queue_us=1, prefill_us=1, decode_us=1, held_us=1),
+        finish="stop",
+        ticket=b"",
+    )
+    return msgspec.structs.replace(report, **changes)
+
+
+def with_ticket(
+    report: Report, *, node: str = NODE_ID, gateway: str = GATEWAY, epoch: str = EPOCH
+) -> Report:
+    """The report as a node sends it that was given the job by this gateway."""
+    job = msgspec.structs.replace(make_job(), request=report.request, model=report.model)
+    ticket = JobTickets(TICKET_KEY, gateway).issue(job, node=node, epoch=epoch)
+    return msgspec.structs.replace(report, ticket=ticket)

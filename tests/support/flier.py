@@ -36,7 +36,7 @@ async def fly(url: str, limit: int, wanted: int, living: int) -> tuple[int, int]
             return
         seen.append(int(await oracle.incr(COUNT)))
         await asyncio.sleep(random.uniform(0, UNDER_WAY_S_MAX))
-        await oracle.decr(COUNT)
+        await oracle.incr(COUNT, -1)
         limiter.release(allowance)
 
     async def all_are(where: str) -> None:

@@ -11,21 +11,21 @@ from typing import Any
 import httpx2
 import uvicorn
 
+from controlplane.bridge.handshakes import Handshakes
 from controlplane.bridge.socket import NodeConsumer
 from controlplane.gateway.app import Gateway, Send
 from controlplane.gateway.nodes.limits import LinkLimits
 from controlplane.gateway.nodes.registry import Fleet
-from controlplane.gateway.ports import NodeIdentity
 from controlplane.gateway.s1_admission.body import Receive
 from controlplane.gateway.world import World
 from inference.contract.frames import FRAME_BYTES_MAX, Report
-from tests.support.fleet import MODEL, QUICK, MemoryPort, until
+from tests.support.fleet import MODEL, QUICK, TICKET_KEY, MemoryPort, until
+from tests.support.memory_ledger import MemoryLedger
 from tests.support.ports import (
     KEY,
     MemoryClaims,
     MemoryHygiene,
     MemoryKeys,
-    MemoryLedger,
     MemoryLimiter,
     MemoryRecorder,
     MemoryStandings,
@@ -53,7 +53,14 @@ class GatewayUnderTest:
         self.safety = WordSafety()
         self.waste = MemoryHygiene()
         self.fleet_port = MemoryPort()
-        self.fleet = Fleet("test", on_report=self._settle, port=self.fleet_port, limits=limits)
+        self.handshakes = Handshakes()
+        self.fleet = Fleet(
+            "test",
+            ticket_key=TICKET_KEY,
+            on_report=self._settle,
+            port=self.fleet_port,
+            limits=limits,
+        )
         self.world = World(
             keys=self.keys,
             limiter=self.limiter,
@@ -65,6 +72,7 @@ class GatewayUnderTest:
             waste=self.waste,
             fleet=self.fleet,
             region="local",
+            node_header=True,
         )
         self._gateway = Gateway(self.world)
         self._consumer = NodeConsumer.as_asgi(gateway=lambda: self)
@@ -86,7 +94,7 @@ class GatewayUnderTest:
         else:
             await self._gateway(scope, receive, send)
 
-    async def _settle(self, report: Report, node: NodeIdentity) -> bool:
+    async def _settle(self, report: Report, gateway: str) -> bool:
         return await self.ledger.settle_report(report)
 
     async def served(self) -> None:

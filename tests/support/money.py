@@ -11,7 +11,7 @@ import psycopg
 from django.conf import settings
 from psycopg.conninfo import make_conninfo
 
-from controlplane.gateway.ports import Hold, Settlement
+from controlplane.gateway.ports import Hold, Settlement, Ticket
 from controlplane.kernel.ids import new_request_id
 from controlplane.kernel.price import Price, TokenCounts
 
@@ -131,6 +131,18 @@ def settlement_of(hold: Hold, amount: int, counts: TokenCounts | None = None) ->
         price=hold.price,
         source="gateway",
     )
+
+
+def ticket(**changes: object) -> Ticket:
+    """Alice's claim on a key; always the same one, of another request."""
+    fields: dict[str, object] = {
+        "id": b"i" * 32,
+        "organization": ORG_A.hex,
+        "request": new_request_id(),
+        "body_digest": b"d" * 32,
+        "secret": b"sk_alice",
+    }
+    return Ticket(**{**fields, **changes})  # type: ignore[arg-type]
 
 
 def scope_of(ids: Iterable[uuid.UUID]) -> str:

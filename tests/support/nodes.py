@@ -14,6 +14,7 @@ from websockets.exceptions import ConnectionClosed
 from controlplane.gateway.ports import NodeIdentity
 from inference.contract.codec import decode_from_gateway, encode
 from inference.contract.frames import (
+    Ack,
     AssetRequest,
     Cancel,
     FromGateway,
@@ -24,9 +25,9 @@ from inference.contract.frames import (
     Ping,
     Pong,
     Timing,
-    TokenLogprob,
     Usage,
 )
+from inference.contract.parts import TokenLogprob
 from inference.engines.echo import EchoEngine, EchoOptions
 from inference.node.assets import ModelAssets
 from inference.node.options import NodeOptions
@@ -87,6 +88,7 @@ class HandNode:
         self.socket = socket
         self.jobs: list[Job] = []
         self.cancelled: list[bytes] = []
+        self.acknowledged: list[bytes] = []
         self.sent: dict[bytes, int] = {}
         self.frozen = False
         self._assets = ModelAssets(model)
@@ -108,16 +110,20 @@ class HandNode:
         finish: str | None = None,
         choice: int = 0,
         logprobs: list[TokenLogprob] | None = None,
+        prefilled: int = 0,
     ) -> None:
-        """One step with the tokens of a text, one byte each."""
+        """One step with the tokens of a text, one byte each; before the first one as much of the
+        prompt is computed as is `prefilled`.
+        """
         tokens = list(text.encode())
         self.sent[job.request] = self.sent.get(job.request, 0) + len(tokens)
+        prompt_tokens = len(job.tokens) if self.sent[job.request] else prefilled
         output = Output(
             request=job.request,
             choice=choice,
             tokens=tokens,
             usage=Usage(
-                prompt_tokens=len(job.tokens),
+                prompt_tokens=prompt_tokens,
                 cached_tokens=0,
                 completion_tokens=self.sent[job.request],
             ),
@@ -147,6 +153,8 @@ class HandNode:
             self.jobs.append(frame)
         elif isinstance(frame, Cancel):
             self.cancelled.append(frame.request)
+        elif isinstance(frame, Ack):
+            self.acknowledged += frame.requests
 
 
 def hello_of(model: Path, *, window: int = 4096, **changes: object) -> Hello:

@@ -8,7 +8,12 @@ from controlplane.blueprint.demo import ADMIN_EMAIL
 from controlplane.core.audit import OPERATOR
 from controlplane.core.permissions import Role
 from controlplane.core.stepup import session_confirm
-from controlplane.tenants.accounts import user_create, user_find
+from controlplane.tenants.accounts import (
+    setup_link_consume,
+    setup_link_create,
+    user_create,
+    user_find,
+)
 from controlplane.tenants.models import Organization, Project, User
 from controlplane.tenants.people import membership_set
 from controlplane.tenants.services import organization_create, project_create
@@ -47,6 +52,17 @@ def make_cast() -> Cast:
         project=project_create(actor=alice, organization=acme, name="web"),
         other_project=project_create(actor=charlie, organization=other, name="secret"),
     )
+
+
+def make_steve() -> User:
+    """A second person of staff, whom the cast does without."""
+    return user_create(actor=OPERATOR, email="steve@example.org", is_staff=True)
+
+
+def give_password(user: User, password: str) -> None:
+    """Through a setup link, as people get theirs."""
+    setup_link_consume(token=setup_link_create(actor=OPERATOR, user=user), password=password)
+    user.refresh_from_db()
 
 
 def sign_in(client: Client, user: User) -> None:

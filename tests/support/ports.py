@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from controlplane.bridge.buckets import Plan, allowance_of, make_plan, rooms_of
 from controlplane.gateway.ports import (
     Allowance,
-    BudgetExceeded,
     ClaimRefused,
-    Hold,
     Inspected,
     KeptAnswer,
     LedgerAway,
     RequestRecord,
     Room,
-    Settlement,
     Standing,
     Ticket,
 )
 from controlplane.gateway.refusal import bad_key
-from controlplane.gateway.snapshot import KeyRecord, ModelRecord, ProjectRecord, Snapshot
+from controlplane.gateway.snapshot import EMPTY, KeyRecord, ModelRecord, ProjectRecord, Snapshot
+from controlplane.kernel.clock import wall_s
 from controlplane.kernel.price import Price
-from inference.contract.frames import Report
 
 KEY = "sk_test"
 KEY_ID = "k" * 32
@@ -70,7 +68,12 @@ def make_snapshot(
         salt=b"salt",
     )
     return Snapshot(
-        version=1, keys={}, projects={PROJECT: project}, models={model: record}, rules=()
+        version=1,
+        keys={},
+        projects={PROJECT: project},
+        models={model: record},
+        model_names=frozenset({model}),
+        rules=(),
     )
 
 
@@ -83,9 +86,14 @@ class MemoryKeys:
 
     def check(self, presented: str) -> KeyRecord:
         """The key, or 401."""
-        if presented not in self.keys:
+        record = self.keys.get(presented)
+        if record is None:
             raise bad_key("Incorrect API key provided.")
-        return self.keys[presented]
+        if record.revoked:
+            raise bad_key("This API key has been revoked.")
+        if record.expires_at_s is not None and record.expires_at_s <= wall_s():
+            raise bad_key("This API key has expired.")
+        return record
 
     def snapshot(self) -> Snapshot:
         """The configuration in force."""
@@ -94,88 +102,73 @@ class MemoryKeys:
 
 @dataclass
 class MemoryLimiter:
-    """Lets everything pass unless told otherwise."""
+    """Counts what a key's own limits allow, with time standing still; or answers as it is told."""
 
-    answer: Allowance = field(default_factory=lambda: Allowance(allowed=True))
+    answer: Allowance | None = None
     taken: list[int] = field(default_factory=list)
-    given_back: list[int] = field(default_factory=list)
+    corrections: list[int] = field(default_factory=list)
     under_way: int = 0
     far: bool = False
+    levels: dict[bytes, int] = field(default_factory=dict)
 
     def roomy(self, key: KeyRecord, tokens: int) -> bool:
         """As told."""
         return self.far
 
     async def take(self, key: KeyRecord, tokens: int) -> Allowance:
-        """Note and answer."""
+        """Note, and count in all limits or in none."""
         self.taken.append(tokens)
-        self.under_way += self.answer.allowed
-        return self.answer
+        allowance = self.answer or self._count(make_plan(key, EMPTY), tokens)
+        self.under_way += allowance.allowed
+        return allowance
 
     async def look(self, key: KeyRecord) -> tuple[Room, ...]:
-        """What the answer leaves."""
-        return self.answer.rooms
+        """What the limits, or the answer, leave."""
+        if self.answer is not None:
+            return self.answer.rooms
+        plan = make_plan(key, EMPTY)
+        return rooms_of(plan, self._levels(plan))
 
     def release(self, allowance: Allowance) -> None:
-        """Note."""
+        """It is under way no longer."""
         self.under_way -= 1
+        for name in allowance.flights:
+            self.levels[name] -= 1
 
-    def give_back(self, key: KeyRecord, tokens: int) -> None:
-        """Note."""
-        self.given_back.append(tokens)
+    def correct(self, key: KeyRecord, tokens: int) -> None:
+        """Note, and count more or less."""
+        self.corrections.append(tokens)
+        for bucket in make_plan(key, EMPTY).buckets:
+            if bucket.dimension == "tokens":
+                self.levels[bucket.name] = max(0, self.levels.get(bucket.name, 0) + tokens)
+
+    def _levels(self, plan: Plan) -> list[int]:
+        return [self.levels.get(bucket.name, 0) for bucket in plan.buckets]
+
+    def _count(self, plan: Plan, tokens: int) -> Allowance:
+        costs = [bucket.cost(tokens) for bucket in plan.buckets]
+        for place, bucket in enumerate(plan.buckets):
+            if self.levels.get(bucket.name, 0) + costs[place] > bucket.limit:
+                return allowance_of(plan, tokens, place + 1, self._levels(plan))
+        for bucket, cost in zip(plan.buckets, costs, strict=True):
+            self.levels[bucket.name] = self.levels.get(bucket.name, 0) + cost
+        return allowance_of(plan, tokens, 0, self._levels(plan))
 
 
 @dataclass
 class MemoryStandings:
-    """One standing for all keys."""
+    """The standing of one key; others have none."""
 
     standing: Standing = Standing()
+    key: str = KEY_ID
     away: bool = False
+    busy: bool = False
 
-    async def of(self, key: str) -> Standing:
+    async def of(self, key: str, *, waits: bool = True) -> Standing:
         """As told."""
-        if self.away:
+        if self.away or self.busy and not waits:
             raise LedgerAway
-        return self.standing
-
-
-@dataclass
-class MemoryLedger:
-    """One balance. Every hold is resolved once or the test fails."""
-
-    room_nano: int = 10**12
-    away: bool = False
-    away_at_settle: bool = False
-    held: dict[bytes, Hold] = field(default_factory=dict)
-    open: dict[bytes, Hold] = field(default_factory=dict)
-    settled: dict[bytes, Settlement] = field(default_factory=dict)
-    reports: list[Report] = field(default_factory=list)
-
-    async def hold(self, hold: Hold) -> None:
-        """Reserve."""
-        if self.away:
-            raise LedgerAway
-        if hold.amount_nano > self.room_nano:
-            raise BudgetExceeded("organization", hold.budgets[0])
-        assert hold.request not in self.held, "held twice"
-        self.held[hold.request] = self.open[hold.request] = hold
-
-    def release(self, hold: Hold) -> None:
-        """Resolve at no charge."""
-        del self.open[hold.request]
-
-    async def settle(self, settlement: Settlement) -> None:
-        """Resolve."""
-        if self.away or self.away_at_settle:
-            raise LedgerAway
-        assert settlement.request not in self.settled, "settled twice"
-        assert self.open.pop(settlement.request).amount_nano == settlement.held_nano
-        self.settled[settlement.request] = settlement
-
-    async def settle_report(self, report: Report) -> bool:
-        """Note."""
-        self.reports.append(report)
-        return True
+        return self.standing if key == self.key else Standing()
 
 
 @dataclass
@@ -194,7 +187,7 @@ class MemoryClaims:
         first = self.taken.setdefault(ticket.id, ticket)
         if first is ticket:
             return None
-        if first.body_digest != ticket.body_digest:
+        if (first.body_digest, first.secret) != (ticket.body_digest, ticket.secret):
             raise ClaimRefused("mismatch", first.request)
         if ticket.id not in self.done:
             raise ClaimRefused("running", first.request)
@@ -204,17 +197,24 @@ class MemoryClaims:
         return kept
 
     async def hold(self, ticket: Ticket) -> bool:
-        """As told."""
-        return not self.stolen
+        """Whether it is still its own, and nobody has `stolen` it."""
+        if self.away:
+            raise LedgerAway
+        return self._owns(ticket) and not self.stolen
 
     async def keep(self, ticket: Ticket, answer: KeptAnswer | None) -> None:
         """Note."""
-        assert self.taken[ticket.id] is ticket and ticket.id not in self.done
-        self.done[ticket.id] = answer
+        if self._owns(ticket) and not self.away:
+            self.done[ticket.id] = answer
 
     async def free(self, ticket: Ticket) -> None:
-        """Forget."""
-        assert self.taken.pop(ticket.id) is ticket
+        """Forget, unless it is done."""
+        if self._owns(ticket) and not self.away and ticket.id not in self.done:
+            del self.taken[ticket.id]
+
+    def _owns(self, ticket: Ticket) -> bool:
+        owner = self.taken.get(ticket.id)
+        return owner is not None and owner.request == ticket.request
 
 
 @dataclass
@@ -244,9 +244,12 @@ class WordSafety:
     """Scores 1.0 for texts that hold one word."""
 
     word: str = "idiot"
+    away: bool = False
     asked: list[str] = field(default_factory=list)
 
     async def score(self, text: str) -> float:
         """The score."""
+        if self.away:
+            raise TimeoutError
         self.asked.append(text)
         return 1.0 if self.word in text else 0.0

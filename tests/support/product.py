@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import redis
 from django.conf import settings
 from django.core.management import call_command
 
@@ -34,7 +33,7 @@ from controlplane.tenants.models import ApiKey
 from tests.support.loopback import HOST, free_port
 from tests.support.money import rows
 from tests.support.orm import orm
-from tests.support.servers import Servers, drop_database, make_database
+from tests.support.servers import Servers, drop_database, make_database, redis_door
 
 # Eleven processes start together on two cores, which others may use, too.
 WAIT_S_MAX = 90.0
@@ -42,6 +41,15 @@ STOP_S_MAX = 60.0
 LIMITS = {"requests_per_min": 1_000_000, "tokens_per_min": 1_000_000_000}
 POLL_S = 0.03
 LOG_CHARS_MAX = 6_000
+# Longer than any request of these tests takes, so that what hangs is seen to hang.
+DEADLINE_S, GRACE_S = 30, 5
+SHORT_HOLDS = {
+    "SLUICE_REQUEST_DEADLINE_S": str(DEADLINE_S),
+    "SLUICE_HOLD_GRACE_S": str(GRACE_S),
+}
+# Its time, the sweeper's period, and a worker that is busy with other jobs.
+SWEEP_S = 10.0
+EXPIRED_S_MAX = DEADLINE_S + GRACE_S + SWEEP_S + 15.0
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,9 @@ class Plan:
     With `started` False the processes are made, and started by the test. Nodes are told of the
     first `seeds` gateways only, and find the others. `dial` gives the port that a node of this name
     dials instead of a gateway's, `gateway_env` what the environment of a gateway has besides.
+
+    With `sweeps` a worker with its clock runs, too, and holds end soon enough to wait for it: what
+    nobody has resolved is expired within `EXPIRED_S_MAX`, by the product itself.
     """
 
     gateways: int = 1
@@ -63,10 +74,14 @@ class Plan:
     seeds: int | None = None
     dial: Callable[[str, int], int] | None = None
     gateway_env: Callable[[int], Mapping[str, str]] | None = None
+    sweeps: bool = False
 
 
 class Child:
-    """One process that can be killed and started again; its output is kept."""
+    """One process that can be killed and started again; its output is kept.
+
+    `killed_s` are the moments at which it was, on the monotonic clock.
+    """
 
     def __init__(self, name: str, argv: Sequence[str], env: Mapping[str, str], log: Path) -> None:
         self.name = name
@@ -74,11 +89,18 @@ class Child:
         self._env = env
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
+        self.killed_s: list[float] = []
 
     @property
     def alive(self) -> bool:
         """Whether it runs."""
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Of the process that was started last."""
+        assert self._process is not None
+        return self._process.pid
 
     @property
     def log(self) -> str:
@@ -104,6 +126,7 @@ class Child:
     def kill(self) -> None:
         """End it as a crash would."""
         assert self._process is not None
+        self.killed_s.append(time.monotonic())
         self._process.kill()
         self._process.wait()
 
@@ -138,6 +161,7 @@ class Product:
     gateways: list[Child] = field(default_factory=list)
     ports: list[int] = field(default_factory=list)
     nodes: list[Child] = field(default_factory=list)
+    jobs: list[Child] = field(default_factory=list)
 
     @property
     def urls(self) -> list[str]:
@@ -146,7 +170,7 @@ class Product:
 
     def start(self) -> None:
         """Begin to start every process."""
-        for child in (*self.gateways, *self.nodes):
+        for child in (*self.gateways, *self.nodes, *self.jobs):
             child.start()
 
     def readiness(self, number: int = 0) -> dict[str, Any]:
@@ -185,7 +209,7 @@ class Product:
 
     def print_logs(self) -> None:
         """The end of every log, for whoever reads a failure."""
-        for child in (*self.gateways, *self.nodes):
+        for child in (*self.gateways, *self.nodes, *self.jobs):
             print(f"--- {child.name}\n{child.log[-LOG_CHARS_MAX:]}")
 
 
@@ -204,7 +228,7 @@ def running_product(servers: Servers, plan: Plan | None = None) -> Iterator[Prod
                 product.wait_ready()
             yield product
         finally:
-            for child in (*product.nodes, *product.gateways):
+            for child in (*product.nodes, *product.gateways, *product.jobs):
                 child.stop()
             product.print_logs()
 
@@ -212,8 +236,8 @@ def running_product(servers: Servers, plan: Plan | None = None) -> Iterator[Prod
 @contextlib.contextmanager
 def fresh_data(servers: Servers) -> Iterator[None]:
     """An empty Redis and a new database, both there again at the end."""
-    with redis.Redis.from_url(str(settings.REDIS_URL)) as connection:
-        connection.flushall()
+    with redis_door() as door:
+        door.flushall()
     make_database(servers.postgres)
     try:
         yield
@@ -256,14 +280,19 @@ def _make(servers: Servers, plan: Plan, folder: Path) -> Product:
         port = free_port()
         child = stack.gateway(HOST, port)
         env = {**child.env, "SLUICE_ROLE": "gateway", "SLUICE_LOG_LEVEL": "INFO"}
+        env["SLUICE_NODE_HEADER"] = "true"
         if plan.dial is not None:
             # Nodes would learn of gateways' own addresses, and dial those, too.
             env["SLUICE_ADVERTISE_URL"] = ""
+        if plan.sweeps:
+            env |= SHORT_HOLDS
         if plan.gateway_env is not None:
             env |= plan.gateway_env(number - 1)
         name = f"gateway-{number}"
         product.gateways.append(Child(name, child.argv, env, folder / f"{name}.log"))
         product.ports.append(port)
+    if plan.sweeps:
+        product.jobs.append(_worker(folder))
     credentials = {made["node_name"]: made["node_credential"]}
     for number in range(2, plan.nodes + 1):
         name = f"node-{number}"
@@ -275,6 +304,13 @@ def _make(servers: Servers, plan: Plan, folder: Path) -> Product:
         argv = _node_argv(name, [dial(name, port) for port in product.ports[: plan.seeds]], plan)
         product.nodes.append(Child(name, argv, env, folder / f"{name}.log"))
     return product
+
+
+def _worker(folder: Path) -> Child:
+    """A worker with the clock inside, which makes one process of two."""
+    child = stack.worker()
+    argv = [*child.argv, "--beat", "--schedule", str(folder / "schedule")]
+    return Child(child.name, argv, child.env, folder / "worker.log")
 
 
 def _node_argv(name: str, ports: Sequence[int], plan: Plan) -> list[str]:

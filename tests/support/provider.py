@@ -11,21 +11,25 @@ from threading import Thread
 from typing import Any
 from urllib.parse import parse_qs
 
-import jwt
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generate_private_key
-from jwt.algorithms import RSAAlgorithm
+from joserfc import jwt
+from joserfc.jwk import OctKey, RSAKey
 
 CLIENT_ID, CLIENT_SECRET = "sluice", "s" * 40
 KEY_ID = "one"
+IN_BODY = "client_secret_post"
 
 
 class Provider:
     """Issues whatever token is set next; `forms` are what it was sent for them."""
 
     def __init__(self) -> None:
-        self.key: RSAPrivateKey = generate_private_key(65_537, 2_048)
+        self.key = RSAKey.generate_key(2_048, {"kid": KEY_ID})
         self.token = ""
         self.forms: list[dict[str, list[str]]] = []
+        # What was asked for, in order; what discovery says beside addresses; what is broken.
+        self.asked: list[str] = []
+        self.says: dict[str, Any] = {"token_endpoint_auth_methods_supported": [IN_BODY]}
+        self.status = 200
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.issuer = f"http://127.0.0.1:{self.server.server_port}"
 
@@ -43,21 +47,29 @@ class Provider:
             "email_verified": True,
         } | changes
 
-    def sign(self, claims: dict[str, Any], *, key: Any = None, algorithm: str = "RS256") -> str:
+    def sign(
+        self,
+        claims: dict[str, Any],
+        *,
+        key: RSAKey | OctKey | None = None,
+        algorithm: str = "RS256",
+    ) -> str:
         """A token; with another key or algorithm a bad one."""
-        return jwt.encode(claims, key or self.key, algorithm, headers={"kid": KEY_ID})
+        signing = key or self.key
+        return jwt.encode({"alg": algorithm, "kid": signing.kid}, claims, signing, [algorithm])
 
     def _answers(self) -> dict[str, Any]:
-        public = json.loads(RSAAlgorithm.to_jwk(self.key.public_key()))
+        public = self.key.as_dict(private=False)
         return {
             "/.well-known/openid-configuration": {
                 "issuer": self.issuer,
                 "authorization_endpoint": f"{self.issuer}/authorize",
                 "token_endpoint": f"{self.issuer}/token",
                 "jwks_uri": f"{self.issuer}/keys",
+                **self.says,
             },
-            "/keys": {"keys": [public | {"kid": KEY_ID, "alg": "RS256", "use": "sig"}]},
-            "/token": {"id_token": self.token},
+            "/keys": {"keys": [public | {"alg": "RS256", "use": "sig"}]},
+            "/token": {"id_token": self.token, "access_token": "a", "token_type": "Bearer"},
         }
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
@@ -77,8 +89,9 @@ class Provider:
                 self._answer()
 
             def _answer(self) -> None:
+                provider.asked.append(self.path)
                 content = json.dumps(provider._answers()[self.path]).encode()
-                self.send_response(200)
+                self.send_response(provider.status)
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
                 self.wfile.write(content)

@@ -1,6 +1,7 @@
 """One gateway's limiter as a process of its own: `python -m tests.support.racer URL LIMIT TAKES`.
 
-Prints how many of its requests were admitted.
+It says "ready", begins on a line from standard input, and prints how many of its requests were
+admitted.
 """
 
 import asyncio
@@ -59,6 +60,8 @@ async def race(url: str, limit: int, takes: int) -> int:
     if not await limiter.wait_shared(10):
         raise RuntimeError("no Redis")
     key = limited_key(requests=limit)
+    print("ready", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
     admitted = 0
     for _ in range(takes // AT_ONCE):
         answers = await asyncio.gather(*(limiter.take(key, 0) for _ in range(AT_ONCE)))

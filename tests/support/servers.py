@@ -20,6 +20,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import connections
 from psycopg import sql
+from redis import Redis
 
 from controlplane.core.database_roles import OWNER_ROLE
 from controlplane.core.embedded.layout import Layout, embedded_layout, prepare
@@ -87,6 +88,18 @@ class Servers:
         self.watchdog.stop()
 
 
+class OpenRedis(RedisServer):
+    """The private Redis, and a user who may do everything: what tests bring about."""
+
+    def _configuration(self) -> str:
+        return f"{super()._configuration()}user tests on >{self._password} ~* &* +@all\n"
+
+
+def redis_door() -> Redis:
+    """A connection of that user."""
+    return Redis.from_url(str(settings.REDIS_URL).replace("unix://:", "unix://tests:", 1))
+
+
 def start_servers(server_settings: Mapping[str, str] = FAST) -> Servers:
     """Start both for the data folder that the settings name, with a migrated template."""
     layout = embedded_layout(settings.DATA_DIR)
@@ -95,11 +108,11 @@ def start_servers(server_settings: Mapping[str, str] = FAST) -> Servers:
     postgres = Postgres(
         layout, password=settings.SUPERUSER_PASSWORD, say=notes.append, settings=server_settings
     )
-    redis = RedisServer(layout, password=settings.REDIS_PASSWORD, say=notes.append)
-    servers = Servers(layout, postgres, redis, Watchdog(layout.data))
+    private = OpenRedis(layout, password=settings.REDIS_PASSWORD, say=notes.append)
+    servers = Servers(layout, postgres, private, Watchdog(layout.data))
     try:
         postgres.start()
-        redis.start()
+        private.start()
         call_command("bootstrap_db", verbosity=0)
         call_command("migrate", verbosity=0)
         _make_template(postgres)

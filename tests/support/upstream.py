@@ -21,11 +21,20 @@ def text_chunk(text: str, *, finish: str | None = None, choice: int = 0) -> dict
     return {"choices": [{"index": choice, "delta": delta, "finish_reason": finish}]}
 
 
-def usage_chunk(prompt: int, completion: int, *, cached: int | None = None) -> dict[str, Any]:
+def thought_chunk(text: str, *, field: str = "reasoning_content") -> dict[str, Any]:
+    """A chunk of what a model thinks before it answers."""
+    return {"choices": [{"index": 0, "delta": {field: text}, "finish_reason": None}]}
+
+
+def usage_chunk(
+    prompt: int, completion: int, *, cached: int | None = None, reasoning: int | None = None
+) -> dict[str, Any]:
     """The chunk that carries the count."""
     details = None if cached is None else {"cached_tokens": cached}
+    thought = None if reasoning is None else {"reasoning_tokens": reasoning}
     usage = {"prompt_tokens": prompt, "completion_tokens": completion}
-    return {"choices": [], "usage": {**usage, "prompt_tokens_details": details}}
+    more = {"prompt_tokens_details": details, "completion_tokens_details": thought}
+    return {"choices": [], "usage": {**usage, **more}}
 
 
 @dataclass
