@@ -7,23 +7,20 @@ import asyncio
 import httpx2
 import pytest
 
-from controlplane.billing.services import sweep_holds
-from tests.product.books import bills, check_books, open_holds
+from tests.product.books import bills, check_books, open_holds, swept
 from tests.product.traffic import Answer, Load, ask, make_body, open_client
-from tests.support.money import eventually, rows
-from tests.support.orm import orm
+from tests.support.money import eventually
 from tests.support.product import Plan, Product
 
 KILLS = 3
 ANSWERS_BEFORE = 15
-REPORTS_QUIET_S = 1.0
 CREDITS = 8
 # Its heartbeats cease to count, and nodes have heard nothing else for a while.
 LONG_TOKENS = 120
 STREAMS_CUT = 4
 
 
-@pytest.mark.parametrize("product", [Plan(nodes=2, tokens_per_s=60.0)], indirect=True)
+@pytest.mark.parametrize("product", [Plan(nodes=2, tokens_per_s=60.0, sweeps=True)], indirect=True)
 async def test_a_killed_gateway_loses_and_doubles_nothing(product: Product) -> None:
     (gateway,) = product.gateways
     async with Load(product.urls, product.key, seed=5) as load:
@@ -37,8 +34,7 @@ async def test_a_killed_gateway_loses_and_doubles_nothing(product: Product) -> N
         await load.until(ANSWERS_BEFORE)
     broken = [answer for answer in load.answers if answer.broken]
     assert broken
-    await asyncio.sleep(REPORTS_QUIET_S)
-    await expire_what_is_left()
+    await swept(load.answers)
     await check_books(load.answers)
     sources = {source for bill in bills().values() for source in bill.sources}
     assert sources == {"gateway", "node"}
@@ -46,7 +42,7 @@ async def test_a_killed_gateway_loses_and_doubles_nothing(product: Product) -> N
 
 @pytest.mark.parametrize(
     "product",
-    [Plan(gateways=2, nodes=2, seeds=1, tokens_per_s=60.0, credits=CREDITS)],
+    [Plan(gateways=2, nodes=2, seeds=1, tokens_per_s=60.0, credits=CREDITS, sweeps=True)],
     indirect=True,
 )
 async def test_of_two_gateways_one_dies_and_the_other_serves_on_and_settles_its_requests(
@@ -69,9 +65,9 @@ async def test_of_two_gateways_one_dies_and_the_other_serves_on_and_settles_its_
     begun = {answer.request for answer in cut.answers}
     await eventually(lambda: begun <= bills().keys())
     assert {source for name in begun for source in bills()[name].sources} == {"node"}
-    await asyncio.sleep(REPORTS_QUIET_S)
-    await expire_what_is_left()
-    await check_books([*steady.answers, *doomed.answers, *cut.answers])
+    answers = [*steady.answers, *doomed.answers, *cut.answers]
+    await swept(answers)
+    await check_books(answers)
     await check_credits(product)
 
 
@@ -99,11 +95,3 @@ async def check_credits(product: Product) -> None:
         assert not any(answer.ended_s for answer in full.answers)
         await full.done()
     assert all(answer.whole for answer in full.answers), full.answers
-
-
-async def expire_what_is_left() -> None:
-    """Holds of requests that reached no node have no report: the sweeper's work, when due."""
-    rows("UPDATE open_holds SET expires_at = now() - interval '1 s'")
-    swept = await orm(sweep_holds)()
-    print(f"{swept.holds} holds expired")
-    assert open_holds() == 0

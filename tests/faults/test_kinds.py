@@ -1,11 +1,13 @@
-"""Twenty faults of each kind between gateways and nodes, under load, on one stack (P7, P9).
+"""A round of each kind of fault between gateways and nodes, under load, on one stack (P7, P9).
 
-The same rounds as `make bench-faults` runs, with its counts: nothing lost, doubled, hung or leaked.
+The same rounds as `make bench-faults` runs by the hundred, with its counts, which have to be zero:
+lost, doubled, hung, leaked, late beyond the stated slack, unbilled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -16,13 +18,15 @@ from tests.support.servers import Servers
 if TYPE_CHECKING:
     from benchmarks.faults.ground import Ground
 
-FAULTS = 20
 SEED = 4
+# Other work on the machine makes answers late, too: what the product delays is late every time.
+ROUNDS_MAX = 3
 KINDS = (
     "node killed before first token",
     "node killed after first token",
     "node frozen",
     "network cut",
+    "link broken",
     "node slow",
     "gateway killed",
 )
@@ -41,13 +45,14 @@ def test_every_kind_is_here() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_p7_twenty_faults_lose_double_hang_and_leak_nothing(
-    ground: Ground, kind: str
-) -> None:
+async def test_p7_a_round_of_faults_breaks_no_promise(ground: Ground, kind: str) -> None:
     """P7: breakers, adaptive timeouts and retries before the first token."""
     campaign = import_module("benchmarks.faults.campaign")
-    total = import_module("benchmarks.faults.ground").Count()
-    while total.tried < FAULTS:
-        total.add(await campaign.one_round(ground, kind))
-        print(kind, total, *ground.notes, sep="\n  ")
-        assert total.clean
+    for _ in range(ROUNDS_MAX):
+        count = await campaign.one_round(ground, kind)
+        print(kind, count, *ground.notes, sep="\n  ")
+        ground.notes.clear()
+        assert replace(count, late=0).clean, count
+        if not count.late:
+            break
+    assert not count.late, count

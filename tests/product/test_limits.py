@@ -10,6 +10,7 @@ import pytest
 
 from controlplane.billing.models import BudgetScope
 from controlplane.billing.services import budget_set
+from controlplane.bridge.standing import REMEMBERED_S
 from controlplane.core.audit import OPERATOR
 from controlplane.quotas.services import rate_limit_set
 from tests.product.books import check_books, open_holds
@@ -26,6 +27,8 @@ BURST = 40
 AFFORDABLE = 7
 TOKENS = 20
 TOKENS_PER_S = 10.0
+# A refusal goes out without figures that take too long.
+FIGURES_TRIES_MAX = 20
 
 
 @pytest.fixture
@@ -106,3 +109,13 @@ async def test_c3_a_burst_on_the_last_credit_admits_exactly_what_it_affords(
     await check_books(answers)
     ((posted, lim),) = rows("SELECT posted, lim FROM budgets WHERE id = %s", key.id)
     assert posted <= lim == limit_nano
+    await orm(budget_set)(key.organization_id, key.id, scope=BudgetScope.KEY, limit_nano=1)
+    # Figures that an earlier refusal asked for are forgotten.
+    await asyncio.sleep(REMEMBERED_S)
+    async with open_client(product.urls[0]) as client:
+        for _ in range(FIGURES_TRIES_MAX):
+            refused = await ask(client, product.key, make_body(tokens=TOKENS))
+            assert (refused.status, refused.error["code"]) == (429, "insufficient_quota")
+            if "are left" in refused.error["message"]:
+                break
+    assert "0.000000000 USD of 0.000000001 USD are left" in refused.error["message"]

@@ -10,7 +10,7 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,9 +53,13 @@ def make_body(*, tokens: int = 5, stream: bool = True) -> dict[str, Any]:
 
 @dataclass
 class Answer:
-    """What a client got; `broken` names the transport's error where the answer was cut."""
+    """What a client got; `broken` names the transport's error where the answer was cut.
+
+    A slow reader pauses for `pause_s` after each line of a stream.
+    """
 
     streamed: bool
+    pause_s: float = 0.0
     began_s: float = field(default_factory=time.monotonic)
     ended_s: float = 0.0
     status: int = 0
@@ -106,7 +110,6 @@ class Answer:
 
     def close(self) -> None:
         """Nothing more comes."""
-        self.ended_s = time.monotonic()
         if self.body:
             self.events.append(json.loads(self.body))
             self.done = self.status == 200
@@ -119,13 +122,14 @@ async def ask(
     *,
     path: str = PATH,
     answer: Answer | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> Answer:
     """Send one request and read all of its answer; transport errors become part of it.
 
     An `answer` that is passed in fills while it comes.
     """
     answer = answer or Answer(streamed=body["stream"])
-    headers = {"authorization": f"Bearer {key}"}
+    headers = {"authorization": f"Bearer {key}", **(headers or {})}
     try:
         async with client.stream("POST", path, json=body, headers=headers) as response:
             answer.status = response.status_code
@@ -133,11 +137,16 @@ async def ask(
             if response.headers["content-type"].startswith("text/event-stream"):
                 async for line in response.aiter_lines():
                     answer.take(line)
+                    if answer.pause_s:
+                        await asyncio.sleep(answer.pause_s)
             else:
                 answer.body = await response.aread()
     except httpx2.TransportError as error:
         answer.broken = type(error).__name__
         answer.body = b""
+    finally:
+        # Also of a client that leaves.
+        answer.ended_s = time.monotonic()
     answer.close()
     return answer
 
