@@ -3,17 +3,22 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
+import psycopg
 import pytest
 from asgiref.sync import sync_to_async
 from django.conf import settings
-from django.db import connections
+from django.db import OperationalError, connections
 
+from controlplane import probes
 from controlplane.asgi import Entrance, build
 from controlplane.bridge.compose import RunningGateway
+from controlplane.telemetry import rollups
 from tests.support.dashboards import offered
+from tests.support.money import rows, superuser_dsn
 from tests.support.records import make_record
 
 Message = dict[str, Any]
@@ -75,10 +80,60 @@ async def test_a_gateway_without_configuration_is_not_ready() -> None:
     assert (await get(build("gateway"), "/startupz"))[0] == 503
 
 
-async def test_pages_are_ready_with_their_database(database: str) -> None:
+async def test_pages_are_ready_with_their_database(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     entrance = build("web")
-    assert await get(entrance, "/readyz") == (200, {"ready": True, "problems": []})
+    well = {"ready": True, "problems": [], "degraded": [], "rollups_behind_s": 0.0}
+    assert await get(entrance, "/readyz") == (200, well)
+    lately = datetime.now(UTC) - timedelta(hours=2)
+    rows("SELECT telemetry_make_partitions(%s, %s)", lately.date(), lately.date())
+    rows(
+        "INSERT INTO histogram_minutes (minute, writer, organization, project, measure, model,"
+        " route, pool, region, prompt_bucket, status_class, data) SELECT %s, id, id, id, 'total',"
+        " '', '', '', '', -1, -1, '' FROM gen_random_uuid() AS id",
+        lately,
+    )
+    # Kept for a while, whoever asks.
+    assert await get(entrance, "/readyz") == (200, well)
+    monkeypatch.setattr(probes, "ROLLUPS_KEPT_S", 0.0)
+    status, facts = await get(entrance, "/readyz")
+    assert (status, facts["degraded"]) == (200, [probes.ROLLUPS_BEHIND])
+    assert facts["rollups_behind_s"] > 6_000
     assert await get(entrance, "/startupz") == (200, {"started": True})
+    entrance.probes.stop()
+
+
+@contextmanager
+def telemetry_locked() -> Iterator[None]:
+    """Somebody changes the table that tells what is rolled up: who reads it waits."""
+    with psycopg.connect(superuser_dsn()) as other:
+        other.execute("LOCK TABLE rollup_retries")
+        yield
+
+
+async def test_pages_are_ready_while_telemetry_is_slow(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probes, "ROLLUPS_S_MAX", 0.2)
+    entrance = build("web")
+    with telemetry_locked():
+        status, facts = await get(entrance, "/readyz")
+    assert (status, facts["ready"], facts["problems"]) == (200, True, [])
+    assert (facts["rollups_behind_s"], facts["degraded"]) == (None, [probes.ROLLUPS_UNKNOWN])
+    entrance.probes.stop()
+
+
+async def test_pages_are_ready_while_telemetry_fails(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails() -> float:
+        raise OperationalError
+
+    monkeypatch.setattr(rollups, "rollups_behind", fails)
+    entrance = build("web")
+    status, facts = await get(entrance, "/readyz")
+    assert (status, facts["degraded"]) == (200, [probes.ROLLUPS_UNKNOWN])
     entrance.probes.stop()
 
 
@@ -155,8 +210,10 @@ async def test_a_prefix_of_another_role_is_a_plain_404(role: str, path: str) -> 
     assert path in body["error"]["message"]
 
 
-@pytest.mark.parametrize(("role", "path"), [("web", "/fleet"), ("gateway", "/live")])
-async def test_a_socket_of_another_role_is_closed(role: str, path: str) -> None:
+@pytest.mark.parametrize(
+    ("role", "path"), [("web", "/fleet"), ("gateway", "/live"), ("all", "/v1/x")]
+)
+async def test_a_socket_that_is_not_served_is_closed(role: str, path: str) -> None:
     scope = {"type": "websocket", "path": path, "headers": []}
     sent = await call(build(role), scope, {"type": "websocket.connect"})
     assert [message["type"] for message in sent] == ["websocket.close"]

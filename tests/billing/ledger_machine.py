@@ -53,6 +53,8 @@ class Entry:
         self.budgets = budgets
         self.lines = [(0, "hold", hold.amount_nano)]
         self.reversed = 0
+        # Turns of the key's budget before its charge; none while nothing is charged.
+        self.charged_in: int | None = None
 
     @property
     def state(self) -> str:
@@ -79,6 +81,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.limits = {**LIMITS, WALLET: 0}
         # What this period began with, and what was given back in it, of the key's budget.
         self.base = self.given = 0
+        self.turns = 0
         for budget, limit in LIMITS.items():
             self.scoped(
                 "ledger_budget_set(%s, %s, %s, %s, 'none', 'UTC', false, '{}', now(), NULL)",
@@ -146,11 +149,13 @@ class LedgerMachine(RuleBasedStateMachine):
             )
             if amount > held:
                 entry.lines.append((2, "overage", amount - held))
+            entry.charged_in = self.turns
             for budget in entry.budgets:
                 self.held[budget] -= held
                 self.posted[budget] += amount
         elif entry.state == "expire" and amount > 0:
             entry.lines.append((2, "late", amount))
+            entry.charged_in = self.turns
             for budget in entry.budgets:
                 self.posted[budget] += amount
 
@@ -178,7 +183,8 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(request=requests, nano=st.integers(1, 150))
     def reverse(self, request: bytes, nano: int) -> None:
-        """Part of a charge goes back, and makes room; never more than was charged."""
+        """Part of a charge goes back, never more than was charged; it makes room, but not in a
+        period that began after the charge."""
         entry = self.entries[request]
         debit = accounts.revenue(entry.hold.model)
         key = uuid.uuid4().hex
@@ -189,9 +195,11 @@ class LedgerMachine(RuleBasedStateMachine):
             return
         assert entry.reversed + nano <= entry.charged
         entry.reversed += nano
+        past = entry.charged_in != self.turns
         for budget in entry.budgets:
-            self.limits[budget] += nano
-        if ALICE_KEY in entry.budgets:
+            if not (budget == ALICE_KEY and past):
+                self.limits[budget] += nano
+        if ALICE_KEY in entry.budgets and not past:
             self.given += nano
 
     @rule(allowance=st.integers(0, 200))
@@ -218,6 +226,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert self.scoped(call, ALICE_KEY, now, now, now) is True
         assert self.scoped(call, ALICE_KEY, now, now, now) is False
         self.base, self.given = self.posted[ALICE_KEY], 0
+        self.turns += 1
         self.limits[ALICE_KEY] = self.base + allowance
 
     @rule()

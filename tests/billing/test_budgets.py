@@ -67,6 +67,19 @@ def room(cast: Cast) -> int:
     return left
 
 
+async def test_a_budget_that_cannot_turn_keeps_no_other_back(cast: Cast) -> None:
+    await orm(plan)(cast, 100, period="day", zone=noon_zone())
+    zone = BudgetDraft(allowance_nano=5, period="day", zone=noon_zone())
+    await orm(budget_plan)(actor=cast.alice, subject=cast.project, draft=zone)
+    await orm(yesterday)(cast)
+    rows(
+        "UPDATE budget_terms SET zone = 'Mars/Base', turns_at = turns_at - interval '1 hour'"
+        " WHERE budget = %s",
+        cast.acme.id,
+    )
+    assert await orm(tasks.turn_budgets)() == 1
+
+
 async def test_a_turn_gives_the_allowance_anew(ledger: PostgresLedger, cast: Cast) -> None:
     await orm(plan)(cast, 100, period="day", zone=noon_zone())
     await spend(ledger, cast, 100)
@@ -162,6 +175,19 @@ async def test_a_reversal_makes_room_in_the_period_that_runs(
     await orm(yesterday)(cast)
     await orm(tasks.turn_budgets)()
     assert room(cast) == 100
+    assert "BREACHES" not in await orm(verified)()
+
+
+async def test_a_reversal_of_an_earlier_period_makes_no_room_in_this_one(
+    ledger: PostgresLedger, cast: Cast
+) -> None:
+    await orm(plan)(cast, 100, period="day", zone=noon_zone())
+    hold = await spend(ledger, cast, 90)
+    await orm(yesterday)(cast)
+    await orm(tasks.turn_budgets)()
+    await spend(ledger, cast, 20)
+    await orm(reverse)(hold, 50, organization=cast.acme.id, credit=f"receivable:{cast.acme.id}")
+    assert room(cast) == 80
     assert "BREACHES" not in await orm(verified)()
 
 

@@ -37,7 +37,7 @@ from controlplane.core.models import uuid7
 from controlplane.core.scope import organization_scope
 from tests.support.documents import booked, make_invoice
 from tests.support.money import rows
-from tests.support.people import Cast, make_cast, signed_in
+from tests.support.people import Cast, make_cast, make_steve, signed_in
 
 USD = 1_000_000_000
 
@@ -98,7 +98,7 @@ def test_a_large_credit_note_waits_and_is_issued_in_both_names(cast: Cast) -> No
         )
     )
     with pytest.raises(ValidationError, match="not what was asked for"):
-        grant_approve(actor=OPERATOR, grant=made)
+        grant_approve(actor=make_steve(), grant=made)
     assert [one.id for one in grants_pending(actor=OPERATOR)] == [made.id]
     grant_refuse(actor=cast.stella, grant=made)
     again = waiting(
@@ -143,7 +143,7 @@ def test_what_a_note_puts_back_into_the_wallet_counts_too(cast: Cast) -> None:
         document_keep(OPERATOR, mixed)
     made = waiting(credit_note_issue(actor=cast.stella, invoice=mixed, reason="all of it"))
     assert made.amount_nano == 12 * USD
-    grant_approve(actor=OPERATOR, grant=made)
+    grant_approve(actor=make_steve(), grant=made)
     assert rows("SELECT lim FROM budgets WHERE scope = 'wallet'") == [(11 * USD,)]
 
 
@@ -158,11 +158,14 @@ def test_a_large_payment_waits_and_counts_its_reference_once(cast: Cast) -> None
         for _ in range(2)
     )
     assert rows("SELECT count(*) FROM payments, journal_entries") == [(0,)]
-    grant_approve(actor=OPERATOR, grant=one)
+    steve = make_steve()
+    grant_approve(actor=steve, grant=one)
     with pytest.raises(Conflict, match="booked before"):
-        grant_approve(actor=OPERATOR, grant=two)
+        grant_approve(actor=steve, grant=two)
     assert rows("SELECT amount_cents, recorded_by FROM payments") == [(1_100, "stella@example.org")]
-    assert rows("SELECT kind, approved_by FROM journal_entries") == [("payment", "operator")]
+    assert rows("SELECT kind, approved_by FROM journal_entries") == [
+        ("payment", "steve@example.org")
+    ]
     small = payment_record(actor=cast.stella, invoice=invoice, amount_cents=100, reference="bank 8")
     assert isinstance(small, Payment)
 
@@ -187,10 +190,10 @@ def test_all_kinds_count_together_and_a_large_reversal_waits(cast: Cast) -> None
     waiting(
         payment_record(actor=cast.stella, invoice=invoice, amount_cents=101, reference="bank 7")
     )
-    grant_approve(actor=OPERATOR, grant=made)
+    grant_approve(actor=make_steve(), grant=made)
     assert rows(
         "SELECT amount, approved_by FROM journal_entries WHERE reverses = %s ORDER BY id", request
-    ) == [(9 * USD, ""), (2 * USD, "operator")]
+    ) == [(9 * USD, ""), (2 * USD, "steve@example.org")]
     kinds = [one.kind for one in grant_list(actor=cast.alice, organization_id=cast.acme.id).rows]
     assert kinds == [GrantKind.PAYMENT, GrantKind.REVERSAL, GrantKind.REVERSAL]
 

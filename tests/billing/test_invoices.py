@@ -27,7 +27,7 @@ from controlplane.billing.invoices_selectors import (
 )
 from controlplane.billing.payments import payment_record
 from controlplane.billing.periods import Period, period_of
-from controlplane.billing.wallets import wallet_grant
+from controlplane.billing.wallets import Gift, wallet_grant
 from controlplane.core.audit import OPERATOR
 from controlplane.core.conflict import Conflict
 from controlplane.core.models import uuid7
@@ -218,13 +218,16 @@ def test_a_full_credit_note_gives_back_everything(month: Month) -> None:
     rest = booked(credit_note_issue(actor=month.cast.stella, invoice=made, reason="the rest"))
     assert [part.title, rest.title] == ["CN-000001", "CN-000002"]
     assert part.corrects == rest.corrects == made
-    assert part.total_cents + rest.total_cents == made.total_cents
-    assert part.subtotal_nano + rest.subtotal_nano == made.subtotal_nano
-    assert owed_nano(month) == 0
+    # What the invoice gave back of September's usage stays given.
+    september, *_ = month.corrections(acme)
+    assert part.subtotal_nano + rest.subtotal_nano == made.subtotal_nano + september.amount
+    more_cents = part.total_cents + rest.total_cents - made.total_cents
+    assert abs(more_cents * NANO_PER_CENT - september.amount * 1.0825) <= 2 * NANO_PER_CENT
+    assert owed_nano(month) == -more_cents * NANO_PER_CENT
     with pytest.raises(ValidationError, match="Nothing is left"):
         credit_note_issue(actor=month.cast.stella, invoice=made, reason="again")
     found = invoice_found(actor=month.cast.alice, organization_id=acme, invoice_id=made.id)
-    assert (found.standing.words, found.standing.open_cents) == ("credited", 0)
+    assert (found.standing.words, found.standing.open_cents) == ("credited", -more_cents)
 
 
 @pytest.mark.parametrize(("position", "nano"), [(1, 10**15), (1, 0), (1, -5), (999, 5)])
@@ -243,10 +246,9 @@ def test_a_credit_in_the_month_is_a_line_of_its_own(month: Month) -> None:
     wallet_grant(
         actor=cast.stella,
         organization_id=acme,
-        kind=GrantKind.CREDIT,
-        amount_nano=5_000_000_000,
-        reason="an outage",
+        gift=Gift(kind=GrantKind.CREDIT, amount_nano=5_000_000_000, reason="an outage"),
         form=uuid7(),
+        becomes_prepaid=True,
     )
     issue(month)
     ((booked_at,),) = rows(
@@ -266,10 +268,9 @@ def test_a_prepaid_month_is_a_statement_with_nothing_due(month: Month) -> None:
     wallet_grant(
         actor=cast.stella,
         organization_id=other,
-        kind=GrantKind.TOPUP,
-        amount_nano=900_000_000_000,
-        reason="bank transfer",
+        gift=Gift(kind=GrantKind.TOPUP, amount_nano=900_000_000_000, reason="bank transfer"),
         form=uuid7(),
+        becomes_prepaid=True,
     )
     rows("ALTER TABLE transfers DISABLE TRIGGER append_only")
     rows("ALTER TABLE journal_entries DISABLE TRIGGER append_only")

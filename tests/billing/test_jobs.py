@@ -33,25 +33,6 @@ async def test_only_holds_whose_time_is_over_expire(ledger: PostgresLedger) -> N
     assert budget_row(ORG_A) == (0, 10, 0)
 
 
-def test_tasks_run_their_services(database: str) -> None:
-    assert tasks.sweep_holds() == 0
-    assert tasks.seal_ledger() == 0
-    assert tasks.make_partitions() == 0
-    assert tasks.reconcile() == 0
-    assert tasks.turn_budgets() == 0
-    assert tasks.raise_alerts() == 0
-    assert tasks.period_closes_resume() == 0
-    assert set(tasks.BEAT_SCHEDULE) >= {
-        "billing.sweep_holds",
-        "billing.seal_ledger",
-        "billing.make_partitions",
-        "billing.reconcile",
-        "billing.turn_budgets",
-        "billing.period_closes_resume",
-        "billing.raise_alerts",
-    }
-
-
 @pytest.fixture
 async def two_open(ledger: PostgresLedger) -> None:
     add_budget(ORG_A, 1_000, scope="organization")

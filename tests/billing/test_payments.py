@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings
-from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
+from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
 from django.db import connections
 from django.test import override_settings
 
@@ -42,7 +42,12 @@ def cast(database: str) -> Iterator[Cast]:
 
 @pytest.fixture
 def order(cast: Cast) -> PaymentOrder:
-    return payment_order_create(actor=cast.alice, organization_id=cast.acme.id, amount_cents=CENTS)
+    return payment_order_create(
+        actor=cast.alice,
+        organization_id=cast.acme.id,
+        amount_cents=CENTS,
+        becomes_prepaid=True,
+    )
 
 
 def booked() -> list[Any]:
@@ -197,7 +202,7 @@ def test_an_order_is_paid_once(cast: Cast, order: PaymentOrder) -> None:
     send(session_event(order))
     assert send(session_event(order, event="evt_2", intent="pi_2")).status_code == 409
     next_order = payment_order_create(
-        actor=cast.alice, organization_id=cast.acme.id, amount_cents=CENTS
+        actor=cast.alice, organization_id=cast.acme.id, amount_cents=CENTS, becomes_prepaid=True
     )
     assert send(session_event(next_order)).status_code == 409
     assert len(booked()) == 1
@@ -263,3 +268,9 @@ def test_who_may_order(cast: Cast) -> None:
     for actor, refusal in ((cast.bob, PermissionDenied), (cast.charlie, ObjectDoesNotExist)):
         with pytest.raises(refusal):
             payment_order_create(actor=actor, organization_id=cast.acme.id, amount_cents=CENTS)
+
+
+def test_a_first_top_up_is_not_ordered_unless_it_is_said_what_it_changes(cast: Cast) -> None:
+    with pytest.raises(ValidationError) as caught:
+        payment_order_create(actor=cast.alice, organization_id=cast.acme.id, amount_cents=CENTS)
+    assert list(caught.value.message_dict) == ["becomes_prepaid"]

@@ -29,7 +29,7 @@ from controlplane.core.models import uuid7
 from controlplane.core.scope import organization_scope
 from tests.support.documents import booked
 from tests.support.money import rows
-from tests.support.month import ALPHA, PERIOD, Month, seal_month, seed_month
+from tests.support.month import ALPHA, PERIOD, START, Month, seal_month, seed_month
 from tests.support.people import make_cast
 
 
@@ -91,6 +91,16 @@ def alpha_lines(month: Month, invoice: Invoice) -> dict[int, int]:
     }
 
 
+def earlier(month: Month) -> int:
+    """What October's invoice gives back of September's usage."""
+    return sum(
+        entry.amount
+        for entry in month.corrections(month.cast.acme.id)
+        for line in month.lines
+        if entry.reverses == line.request and line.posts and line.booked_at < START
+    )
+
+
 def assert_whole() -> None:
     """What the verifier asks of reversals; it takes seconds for all of a month."""
     assert rows(REVERSED) == rows(GIVEN_BACK) == []
@@ -100,7 +110,7 @@ def test_what_was_reversed_is_not_credited_again(month: Month, invoice: Invoice)
     request, nano = max(charges(month).items(), key=lambda item: item[1])
     reverse(month, request, nano)
     note = credit(month, invoice)
-    assert note.subtotal_nano == invoice.subtotal_nano - nano
+    assert note.subtotal_nano == invoice.subtotal_nano + earlier(month) - nano
     assert abs(note.net_cents * 10_000_000 - note.subtotal_nano) <= 5_000_000
     with pytest.raises(ValidationError, match="Nothing is left"):
         credit(month, invoice)
@@ -114,6 +124,33 @@ def test_what_was_reversed_is_not_credited_again(month: Month, invoice: Invoice)
     out = io.StringIO()
     call_command("verify_ledger", stdout=out)
     assert f"more than was charged for {ALPHA}" in out.getvalue()
+
+
+def test_a_whole_note_leaves_what_was_reversed_of_an_earlier_month(month: Month) -> None:
+    """September's only charge is reversed on October's invoice, and both months are credited."""
+    acme, stella = month.cast.acme.id, month.cast.stella
+    september, october = (
+        invoice_issue(actor=month.cast.alice, organization_id=acme, period=Period(period))
+        for period in ("2025-09", PERIOD)
+    )
+    given = earlier(month)
+    assert given == september.subtotal_nano > 0
+    with pytest.raises(ValidationError, match="Nothing is left"):
+        credit(month, september)
+    some = credit(month, october, {1: 5_000_001})
+    rest = credit(month, october)
+    # All that was used in both months is given back: part of it by the reversal, once.
+    notes_nano = some.subtotal_nano + rest.subtotal_nano
+    assert notes_nano == october.subtotal_nano + given
+    for invoice in (september, october):
+        with pytest.raises(ValidationError, match="Nothing is left"):
+            credit_note_issue(actor=stella, invoice=invoice, reason="again")
+    cents = september.net_cents + october.net_cents
+    assert abs(some.net_cents + rest.net_cents - cents) <= 1
+    seal_month()
+    out = io.StringIO()
+    call_command("verify_ledger", "--strict", stdout=out)
+    assert "L2 ok" in out.getvalue()
 
 
 def _book_unchecked(month: Month, request: uuid.UUID) -> None:

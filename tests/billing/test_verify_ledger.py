@@ -60,7 +60,14 @@ async def story(ledger: PostgresLedger, recorder: PostgresRecorder) -> bytes:
     rows("SELECT ledger_expire(10)")
     usage = Usage(prompt_tokens=5, cached_tokens=0, completion_tokens=6)
     assert await ledger.settle_report(
-        Report(request=expiring.request, model="m", usage=usage, timing=TIMING, finish="stop")
+        Report(
+            request=expiring.request,
+            model="sluice-5m",
+            usage=usage,
+            timing=TIMING,
+            finish="stop",
+            ticket=b"",
+        )
     )
     await ledger.hold(make_hold(7, PROJECT_A))
     recorder.record(
@@ -164,6 +171,8 @@ def test_one_flipped_byte_is_named_with_its_seal(story: bytes) -> None:
     assert status == 1
     assert "L7 1 BREACHES" in text
     assert "does not match" in text
+    ((request, slot),) = rows("SELECT request, slot FROM transfers WHERE kind = 'overage'")
+    assert f"request {request}, slot {slot}" in text
 
 
 def test_a_missing_guard_is_named(story: bytes) -> None:

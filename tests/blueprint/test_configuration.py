@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 import yaml
+from django.conf import settings
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import connections
 
@@ -39,6 +40,7 @@ models:
     output_tokens_default: 64
     output_tokens_max: 1024
     price: {input: 1, cached: "0.1", output: 4}
+    purchase: {input: 0.5, cached: "0.050", output: 2}
 routing:
   rules:
     - name: all
@@ -106,6 +108,14 @@ def test_a_whole_document_is_made_true_and_then_changes_nothing(cast: Cast) -> N
     }
     small = next(one for one in found["models"] if one["name"] == "small")
     assert small["price"] == {"input": "0.15", "cached": "0.03", "output": "0.60"}
+    bought = {one["name"]: one["purchase"] for one in found["models"]}
+    assert bought["new"] == {"input": "0.50", "cached": "0.05", "output": "2.00"}
+    assert bought["small"] is None
+    assert apply("{sluice: 1, models: [{name: new, purchase: null}]}")
+    assert apply("{sluice: 1, models: [{name: new, purchase: null}]}") == []
+    assert list(
+        errors("{sluice: 1, models: [{name: new, purchase: {input: 1, cached: 2, output: 1}}]}")
+    ) == ["models[0].cached_pico"]
     assert found["routing"]["rules"][0]["steps"][0]["queue_s"] == 2.5
     assert acme["templates"][0]["body"]["messages"][1]["content"] == "{{question}}"
 
@@ -120,6 +130,14 @@ def test_a_dry_run_tells_the_same_and_changes_nothing(cast: Cast) -> None:
     told = {change.path: (change.before, change.after) for change in tried}
     assert told["models[0].output_tokens_max"] == (1024, 512)
     assert told["organizations[0].limits"][0] is None
+
+
+def test_a_document_is_one_act_however_many_changes_it_makes(
+    cast: Cast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "CHANGES_PER_MIN_MAX", 2)
+    made = configuration_apply(actor=cast.stella, text=WHOLE, dry_run=False)
+    assert len(made) > 2 and project_named(cast.acme, name="web")
 
 
 def test_what_is_left_out_stays_and_null_takes_away(cast: Cast) -> None:

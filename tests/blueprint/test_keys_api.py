@@ -26,7 +26,7 @@ from controlplane.tenants.models import ApiKey
 from controlplane.tenants.people import membership_set
 from tests.browser.history import write_history
 from tests.support.people import Cast, make_cast, signed_in
-from tests.support.rules import make_models
+from tests.support.rules import generates, make_models, publish
 
 pytestmark = pytest.mark.usefixtures("database")
 MODEL = "m-1"
@@ -121,7 +121,7 @@ def test_a_key_over_the_api_is_made_listed_rotated_and_revoked() -> None:
     one = f"{path}/keys/{made['id']}"
     assert "secret" not in client.get(one).json()
     assert [row["id"] for row in client.get(f"{path}/keys").json()["data"]] == [made["id"]]
-    status, new = send(client, "POST", f"{one}/rotate", {"overlap_days": 2})
+    status, new = send(client, "POST", f"{one}/rotate", {"overlap_s": 90})
     assert status == 201 and new["replaces"] == made["id"] and new["secret"] != made["secret"]
     assert client.get(one).json()["replaced_by"] == new["id"]
     assert send(client, "POST", f"{one}/rotate", {})[0] == 409
@@ -174,7 +174,7 @@ def test_an_old_key_that_is_still_used_near_its_end_is_told() -> None:
     cast = make_cast()
     key = apikey_create(actor=cast.alice, project=cast.project, label="k").key
     write_history(cast, key, MODEL)
-    apikey_rotate(actor=cast.alice, key=key, overlap_days=1)
+    apikey_rotate(actor=cast.alice, key=key, overlap_s=3600)
     old = _again(cast, key)
     assert keys_missed_soon(organization=cast.acme.id, keys=[old]) == {key.id}
     with organization_scope([cast.acme.id]):
@@ -207,3 +207,21 @@ def test_limits_of_a_project_are_set_under_its_own_organization() -> None:
     assert send(alice, "PUT", f"{base(cast)}/{path}", {"concurrency": 1})[0] == 404
     own = f"/api/organizations/{cast.other.id}"
     assert send(alice, "PUT", f"{own}/{path}", {"concurrency": 1})[0] == 200
+
+
+def test_a_key_may_name_an_alias_of_rules() -> None:
+    cast = make_cast()
+    make_models(MODEL)
+    publish(generates("r", MODEL, aliases=["smart"]))
+    order = KeyOrder("k", KeyTerms(models=["smart"]))
+    made = key_make(actor=cast.alice, project=cast.project, order=order).key
+    assert made.allowed_models == ["smart"]
+
+
+@pytest.mark.parametrize("name", ["*", "m-99"])
+def test_a_key_names_models_that_there_are(name: str) -> None:
+    cast = make_cast()
+    make_models(MODEL)
+    order = {"project": str(cast.project.id), "label": "k", "models": [MODEL, name]}
+    status, told = send(signed_in(cast.alice), "POST", f"{base(cast)}/keys", order)
+    assert (status, list(told["error"]["fields"])) == (400, ["models"])  # type: ignore[index]

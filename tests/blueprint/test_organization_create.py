@@ -37,7 +37,7 @@ def test_owner_project_and_budget_are_made(more: tuple[str, ...], limit: int) ->
     told = organization_create("Initech", "--owner", "Olga@example.org", *more)
     owner = user_find(email="olga@example.org")
     assert owner is not None and not owner.is_staff
-    assert "olga@example.org has no password yet" in told
+    assert "olga@example.org sets a password at /setup/" in told
     (made,) = organization_list(user=owner)
     assert organization_role(user=owner, organization_id=made.id) is Role.OWNER
     assert [(made.name, one.name) for one in project_list(user=owner)] == [("Initech", "default")]

@@ -9,17 +9,28 @@ import psycopg
 import pytest
 
 from controlplane.billing.claims import claims_forget
-from controlplane.bridge.claims import KEPT_S, OPEN_S, SETTLED_S, UNHELD_S, PostgresClaims
+from controlplane.bridge.claims import KEPT_S, SETTLED_S, UNHELD_S, PostgresClaims
 from controlplane.bridge.ledger import PostgresLedger
 from controlplane.gateway.ports import ClaimRefused, Hold, KeptAnswer, LedgerAway, Ticket
-from controlplane.kernel.ids import new_request_id
-from tests.support.money import ORG_A, add_budget, dsn, eventually, make_hold, rows, settlement_of
+from tests.support.money import (
+    ORG_A,
+    add_budget,
+    dsn,
+    eventually,
+    make_hold,
+    rows,
+    settlement_of,
+    ticket,
+)
 from tests.support.orm import orm
+
+# No hold lasts longer, as the gateway of these tests is set up.
+OPEN_S = 720
 
 
 @pytest.fixture
 async def claims(database: str) -> AsyncIterator[PostgresClaims]:
-    made = PostgresClaims(dsn())
+    made = PostgresClaims(dsn(), open_s=OPEN_S)
     made.start()
     await eventually(lambda: made.connected)
     yield made
@@ -34,17 +45,6 @@ async def ledger(database: str) -> AsyncIterator[PostgresLedger]:
     add_budget(ORG_A, 10_000, scope="organization")
     yield made
     await made.close()
-
-
-def ticket(**changes: object) -> Ticket:
-    fields: dict[str, object] = {
-        "id": b"i" * 32,
-        "organization": ORG_A.hex,
-        "request": new_request_id(),
-        "body_digest": b"d" * 32,
-        "secret": b"sk_alice",
-    }
-    return Ticket(**{**fields, **changes})  # type: ignore[arg-type]
 
 
 async def verdict(claims: PostgresClaims, again: Ticket) -> str:
@@ -166,4 +166,4 @@ async def test_the_gateways_role_reads_no_row(claims: PostgresClaims) -> None:
 
 async def test_without_postgresql_nobody_can_tell() -> None:
     with pytest.raises(LedgerAway):
-        await PostgresClaims("host=/nowhere").claim(ticket())
+        await PostgresClaims("host=/nowhere", open_s=OPEN_S).claim(ticket())

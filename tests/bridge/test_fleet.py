@@ -8,7 +8,14 @@ from collections.abc import AsyncIterator
 import pytest
 from django.conf import settings
 
-from controlplane.bridge.fleet import CHANGED, NODES_PENDING_MAX, REVOKED, FleetStore
+from controlplane.bridge import fleet
+from controlplane.bridge.fleet import (
+    CHANGED,
+    HANDSHAKES_A_QUERY,
+    NODES_PENDING_MAX,
+    REVOKED,
+    FleetStore,
+)
 from controlplane.bridge.session import conninfo_from
 from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.core.audit import OPERATOR
@@ -19,7 +26,7 @@ from controlplane.fleet.services import (
     node_credential_revoke,
 )
 from controlplane.gateway.nodes.registry import Fleet
-from controlplane.gateway.ports import LedgerAway, NodeIdentity, Orders
+from controlplane.gateway.ports import LedgerAway, Orders
 from controlplane.kernel.keyformat import NODE_PREFIX, new_credential
 from inference.contract.codec import encode
 from inference.contract.frames import Report
@@ -66,23 +73,57 @@ async def state_becomes(state: str) -> Node:
     return await find(name="n1")
 
 
-async def test_a_credential_names_its_node(store: FleetStore) -> None:
-    made = await register(["m"])
-    identity = await store.authenticate(made.secret)
-    assert identity is not None
-    assert (identity.id, identity.name) == (made.credential.node_id.hex, "n1")
-    assert identity.models == frozenset({"m"})
-    assert identity.pool == "default"
-
-
-async def test_wrong_unknown_and_revoked_credentials_open_nothing(store: FleetStore) -> None:
+async def test_a_flood_of_unknown_credentials_keeps_no_node_waiting(
+    store: FleetStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = await register()
-    other = new_credential(NODE_PREFIX)
-    mixed = made.secret.replace(made.credential.key_id, other.key_id)
-    for wrong in ("", "x", other.text, mixed, new_credential().text):
-        assert await store.authenticate(wrong) is None
-    await orm(node_credential_revoke)(actor=OPERATOR, credential=made.credential)
-    assert await store.authenticate(made.secret) is None
+    queries: list[int] = []
+    asked = store._valid
+
+    async def counted(key_ids: list[str]) -> object:
+        queries.append(len(key_ids))
+        return await asked(key_ids)
+
+    monkeypatch.setattr(store, "_valid", counted)
+    unknown = [new_credential(NODE_PREFIX).text for _ in range(1_200)]
+    flood = [asyncio.create_task(store.authenticate(each)) for each in unknown]
+    known = [asyncio.create_task(store.authenticate(made.secret)) for _ in range(2)]
+    # One that hangs up takes nothing with it.
+    await asyncio.sleep(0)
+    flood.pop().cancel()
+    assert set(await asyncio.gather(*flood)) == {None}
+    assert all([await each for each in known])
+    assert len(queries) <= 4 and max(queries) == HANDSHAKES_A_QUERY
+    monkeypatch.setattr(fleet, "HANDSHAKES_MAX", 0)
+    with pytest.raises(LedgerAway):
+        await store.authenticate(made.secret)
+
+
+async def test_a_handshake_ends_whatever_fails(
+    store: FleetStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, begun = await register(), asyncio.Event()
+
+    async def broken(key_ids: list[str]) -> object:
+        raise RuntimeError(key_ids)
+
+    async def hanging(key_ids: list[str]) -> object:
+        begun.set()
+        return await asyncio.Event().wait()
+
+    async with asyncio.timeout(SEEN_S_MAX):
+        with monkeypatch.context() as patch, pytest.raises(LedgerAway):
+            patch.setattr(store, "_valid", broken)
+            await store.authenticate(made.secret)
+        assert await store.authenticate(made.secret) is not None
+        monkeypatch.setattr(store, "_valid", hanging)
+        asked = asyncio.create_task(store.authenticate(made.secret))
+        await begun.wait()
+        later = asyncio.create_task(store.authenticate(new_credential(NODE_PREFIX).text))
+        await asyncio.sleep(0)
+        await store.close()
+        found = await asyncio.gather(asked, later, return_exceptions=True)
+    assert [type(each) for each in found] == [LedgerAway, LedgerAway]
 
 
 async def test_credentials_that_are_revoked_or_say_other_things_lapse(store: FleetStore) -> None:
@@ -95,6 +136,9 @@ async def test_credentials_that_are_revoked_or_say_other_things_lapse(store: Fle
     told = await store.orders([first, second])
     assert told == {first: Orders(lapsed=REVOKED), second: Orders()}
     await orm(pool_set)(actor=OPERATOR, draft=PoolDraft(name="another"))
+    another = PoolDraft(name="default", separate_caches=True)
+    await orm(pool_set)(actor=OPERATOR, draft=another)
+    assert await store.orders([second]) == {second: Orders(separate_caches=True)}
     moved = orm(node_credential_create)
     await moved(actor=OPERATOR, name="n1", pool="another")
     assert await store.orders([second]) == {second: Orders(lapsed=CHANGED)}
@@ -109,7 +153,7 @@ async def test_a_node_does_not_choose_the_pool_that_it_is_registered_in(store: F
 
 async def test_a_revoked_credential_cuts_the_live_link(store: FleetStore) -> None:
     made = await register()
-    fleet = Fleet("g", on_report=_never, port=store)
+    fleet = Fleet("g", ticket_key=b"k", on_report=_never, port=store)
     identity = await store.authenticate(made.secret)
     assert identity is not None
     closed: list[tuple[int, str]] = []
@@ -126,7 +170,7 @@ async def test_a_revoked_credential_cuts_the_live_link(store: FleetStore) -> Non
     await fleet.close()
 
 
-async def _never(report: Report, node: NodeIdentity) -> bool:
+async def _never(report: Report, gateway: str) -> bool:
     raise AssertionError("no report was sent")
 
 

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Callable
 from math import inf
 
 import pytest
-import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,7 +22,7 @@ from controlplane.gateway.snapshot import EMPTY
 from controlplane.kernel.clock import monotonic_s
 from tests.support.orm import orm, until
 from tests.support.racer import gateways_of, limited_key
-from tests.support.servers import Servers
+from tests.support.servers import Servers, redis_door
 
 BACK_S_MAX = 60.0
 # The script takes a silent gateway for present for seven seconds.
@@ -190,7 +189,7 @@ async def test_without_redis_each_keeps_to_what_it_had(make: Make, servers: Serv
 async def test_a_redis_that_forgets_is_told_again(make: Make, redis_url: str) -> None:
     first, second = await two(make)
     held = await fill(first, 4)
-    await orm(forget)(redis_url)
+    await orm(forget)()
     for _ in range(10):
         assert len(held) + len(allowed := await fill(second)) <= LIMIT
         for allowance in allowed:
@@ -262,7 +261,7 @@ def test_gateways_apart_never_have_too_many_together(
     assert all(one.cap(bucket, division, later_s) == limit // len(held) for one in gateways)
 
 
-def forget(url: str) -> None:
+def forget() -> None:
     """Redis loses everything while every connection stands."""
-    with redis.Redis.from_url(url) as connection:
-        connection.flushall()
+    with redis_door() as door:
+        door.flushall()

@@ -64,6 +64,26 @@ async def test_gateways_find_each_other_and_divide_the_limits(make: Make) -> Non
     await until(lambda: first.share.gateways == 1 and len(first.current) == 1)
 
 
+async def test_a_gateway_counts_as_alive_until_it_is_known_to_be_gone(make: Make) -> None:
+    first = make("a")
+    assert first.may_live("b"), "nobody has told yet"
+    await until(lambda: bool(first.current))
+    assert not first.may_live("b")
+    second = make("b")
+    await until(lambda: first.may_live("b"))
+    await second.close()
+    await until(lambda: not first.may_live("b"))
+
+
+async def test_a_gateway_at_the_same_address_was_an_earlier_life(make: Make) -> None:
+    rows("SELECT fleet_gateway_alive('earlier', 'ws://a/fleet', 0)")
+    rows("SELECT fleet_gateway_alive('nowhere', '', 0)")
+    gateway = make("a")
+    await until(lambda: len(gateway.current) == 3)
+    assert not gateway.may_live("earlier")
+    assert gateway.may_live("nowhere")
+
+
 async def test_a_gateway_that_cannot_be_heard_gives_its_share_up_before_others_take_it(
     make: Make, servers: Servers
 ) -> None:
@@ -73,6 +93,7 @@ async def test_a_gateway_that_cannot_be_heard_gives_its_share_up_before_others_t
     try:
         await until(lambda: gateway.share == NO_SHARE, LEASE_S + 1)
         assert len(gateway.current) == 1
+        assert gateway.may_live("another"), "a list that is out of date tells nothing"
     finally:
         await asyncio.to_thread(servers.postgres.start)
     await until(lambda: gateway.share.gateways == 1)

@@ -45,6 +45,11 @@ class Fixed:
     current: Snapshot
     age_s: float = 0.0
 
+    @property
+    def now_s(self) -> float:
+        """This machine's own."""
+        return wall_s()
+
 
 def record(credential: Credential, **changes: object) -> KeyRecord:
     fields: dict[str, object] = {

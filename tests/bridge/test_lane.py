@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from typing import NoReturn
 
 import pytest
 
@@ -35,7 +36,7 @@ class Script:
         self.calls.append(
             Call(
                 statement=statement,
-                parameters=list(parameters),
+                parameters=lambda: list(parameters),
                 answered=lambda value: note(("answered", value)),
                 failed=lambda state, _: note(("failed", state)),
                 lost=lambda: note(("lost", None)),
@@ -80,6 +81,40 @@ async def test_calls_are_answered_in_order(lane: Lane, script: Script) -> None:
         ("failed", "22012"),
         ("answered", b"last"),
     ]
+
+
+async def test_what_cannot_be_made_stops_no_call_behind_it(
+    lane: Lane, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script.add(b"echo", b"unsendable")
+    script.calls[0].parameters = broken
+    script.add(b"echo", b"unheard")
+    script.calls[1].answered = broken
+    script.add(b"echo", b"one")
+    script.add(b"echo", b"two")
+    monkeypatch.setattr(script, "next_call", failing_once(script.next_call))
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    lane.wake()
+    await eventually(lambda: len(script.outcomes) == 3)
+    assert script.outcomes == [("failed", "XX000"), ("answered", b"one"), ("answered", b"two")]
+
+
+def broken(*_: object) -> NoReturn:
+    raise ValueError("broken")
+
+
+def failing_once(call: Callable[[], Call | None]) -> Callable[[], Call | None]:
+    """The same, but for its first time."""
+    failed = False
+
+    def next_call() -> Call | None:
+        nonlocal failed
+        if not failed:
+            failed = True
+            broken()
+        return call()
+
+    return next_call
 
 
 async def test_sessions_commit_without_the_disk(lane: Lane, script: Script) -> None:

@@ -12,7 +12,8 @@ import pytest
 
 from controlplane.bridge import ledger as ledger_module
 from controlplane.bridge.ledger import PostgresLedger
-from controlplane.gateway.ports import LedgerAway
+from controlplane.gateway.ports import Hold, LedgerAway
+from inference.contract.frames import Report, Timing, Usage
 from tests.support.money import (
     ALICE_KEY,
     ORG_A,
@@ -29,6 +30,7 @@ from tests.support.money import (
 from tests.support.servers import Servers
 
 CLIENTS = 20
+SETTLE = "ledger_settle, ledger_settle_exact"
 BACKENDS = "SELECT pid FROM pg_stat_activity WHERE usename = 'sluice_gateway'"
 
 
@@ -143,6 +145,40 @@ async def test_a_settlement_outlives_its_waiter(
     await eventually(lambda: ledger.settlements_pending == 0)
     assert lines(hold.request) == [(0, "hold", 100), (1, "settle", 60)]
     assert budget_row(ORG_A) == (60, 0, 0)
+
+
+@pytest.mark.parametrize("early", [True, False])
+async def test_a_report_never_overtakes_its_gateway_s_settlement(
+    ledger: PostgresLedger, monkeypatch: pytest.MonkeyPatch, early: bool
+) -> None:
+    """Of a job that was cancelled in its prefill: by the report alone it would be free."""
+    hold = make_hold(100, ORG_A)
+    await ledger.hold(hold)
+    rows(f"REVOKE EXECUTE ON FUNCTION {SETTLE} FROM sluice_gateway")
+    try:
+        with monkeypatch.context() as patch, pytest.raises(LedgerAway, match="not durable"):
+            patch.setattr(ledger_module, "SETTLE_WAIT_S", 0.2)
+            await ledger.settle(settlement_of(hold, 60))
+        if early:
+            assert not await ledger.settle_report(cancelled(hold))
+            assert ledger.settlements_pending == 1
+    finally:
+        rows(f"GRANT EXECUTE ON FUNCTION {SETTLE} TO sluice_gateway")
+    await eventually(lambda: ledger.settlements_pending == 0)
+    assert await ledger.settle_report(cancelled(hold))
+    assert lines(hold.request) == [(0, "hold", 100), (1, "settle", 60)]
+
+
+def cancelled(hold: Hold) -> Report:
+    """What its node tells of a job that was cancelled while its prompt was computed."""
+    return Report(
+        request=hold.request,
+        model=hold.model,
+        usage=Usage(prompt_tokens=6, cached_tokens=0, completion_tokens=0),
+        timing=Timing(queue_us=1, prefill_us=1, decode_us=0, held_us=2),
+        finish="cancelled",
+        ticket=b"",
+    )
 
 
 async def test_open_holds_are_replayed_before_new_ones(ledger: PostgresLedger) -> None:

@@ -17,7 +17,7 @@ from controlplane.gateway.snapshot import EMPTY, Limits, ProjectRecord, Snapshot
 from controlplane.kernel.clock import monotonic_s
 from tests.support.orm import until
 from tests.support.racer import gateways_of, limited_key
-from tests.support.servers import Servers
+from tests.support.servers import Servers, redis_door
 
 PROJECT = "b" * 32
 BACK_S_MAX = 60.0
@@ -88,6 +88,33 @@ async def test_requests_are_counted_and_refused_with_every_figure(make: Make) ->
     assert 19 - leak.seconds < refused.retry_after_s <= 21
 
 
+async def test_tokens_beyond_the_estimate_are_counted_before_more_are_admitted(
+    make: Make, servers: Servers
+) -> None:
+    limiter = make()
+    await limiter.wait_shared(BACK_S_MAX)
+    key = limited_key(requests=None, tokens=1_000)
+    leak = Leak(1_000)
+    assert (await limiter.take(key, 100)).allowed
+    limiter.correct(key, 1_400)
+    refused = await limiter.take(key, 1)
+    assert not refused.allowed and refused.rooms[0].remaining == 0
+    # 501 of 1,500 have to leak.
+    assert 30 - leak.seconds < refused.retry_after_s <= 31
+    servers.redis.kill()
+    try:
+        await until(lambda: not limiter.shared, BACK_S_MAX)
+        other = limited_key(requests=None, tokens=1_000, name=2)
+        assert not (await limiter.take(key, 1)).allowed, "it goes on from the level seen last"
+        assert (await limiter.take(other, 100)).allowed
+        limiter.correct(other, 1_400)
+        assert not (await limiter.take(other, 1)).allowed
+    finally:
+        await asyncio.to_thread(servers.redis.start)
+    await until(lambda: limiter.shared, BACK_S_MAX)
+    assert not (await limiter.take(other, 1)).allowed, "Redis was told"
+
+
 async def test_tokens_are_counted_and_given_back(make: Make) -> None:
     limiter = make()
     await limiter.wait_shared(BACK_S_MAX)
@@ -98,7 +125,7 @@ async def test_tokens_are_counted_and_given_back(make: Make) -> None:
     assert not refused.allowed and refused.refused_by is not None
     assert [room.dimension for room in refused.rooms] == ["tokens"]
     assert 11 - leak.seconds < refused.retry_after_s <= 13
-    limiter.give_back(key, 800)
+    limiter.correct(key, -800)
     accepted = await limiter.take(key, 300)
     assert accepted.allowed
     assert 600 <= accepted.rooms[0].remaining <= 601 + leak.units
@@ -161,17 +188,24 @@ async def test_many_at_once_are_admitted_up_to_the_limit(make: Make) -> None:
 
 async def test_racing_processes_never_pass_the_limit(redis_url: str) -> None:
     limit, takes, processes = 300, 400, 4
-    leak = Leak(limit)
     racers = [
         await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tests.support.racer"),
             *(redis_url, str(limit), str(takes)),
+            stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
         )
         for _ in range(processes)
     ]
-    outputs = [await racer.communicate() for racer in racers]
+    for racer in racers:
+        assert racer.stdout is not None
+        # Its log comes the same way.
+        while await racer.stdout.readline() != b"ready\n":
+            assert racer.returncode is None
+    # Only from here on does the bucket refill: 5 a second, while they race for half a second.
+    leak = Leak(limit)
+    outputs = await asyncio.gather(*(racer.communicate(b"go\n") for racer in racers))
     total = sum(int(out.splitlines()[-1]) for out, _ in outputs)
     assert limit <= total <= limit + leak.units
 
@@ -236,7 +270,9 @@ async def test_a_slow_redis_counts_as_away_and_comes_back(
     await limiter.wait_shared(BACK_S_MAX)
     await admitted(limiter, 1, requests=1_000)
     monkeypatch.setattr(redis_link, "REPLY_S_MAX", REPLY_S_MAX)
-    sleeper = threading.Thread(target=_sleep, args=(redis_url,))
+    sleeper = threading.Thread(
+        target=_sleep,
+    )
     sleeper.start()
     longest_s = 0.0
 
@@ -256,7 +292,7 @@ async def test_a_slow_redis_counts_as_away_and_comes_back(
 async def test_a_forgotten_script_is_loaded_again(make: Make, redis_url: str) -> None:
     limiter = make()
     await limiter.wait_shared(BACK_S_MAX)
-    await asyncio.to_thread(_flush_scripts, redis_url)
+    await asyncio.to_thread(_flush_scripts)
     assert await admitted(limiter, 2, requests=10) == 2
     await until(lambda: limiter.shared, BACK_S_MAX)
     assert await admitted(limiter, 10, requests=10) == 8
@@ -271,14 +307,14 @@ async def test_buckets_vanish_when_they_are_full_again(make: Make, redis_url: st
     assert 0 < lives_ms <= 10_001
 
 
-def _sleep(url: str) -> None:
-    with redis.Redis.from_url(url) as connection:
-        connection.execute_command("DEBUG", "SLEEP", str(SLEEPS_S))
+def _sleep() -> None:
+    with redis_door() as door:
+        door.execute_command("DEBUG", "SLEEP", str(SLEEPS_S))
 
 
-def _flush_scripts(url: str) -> None:
-    with redis.Redis.from_url(url) as connection:
-        connection.script_flush()
+def _flush_scripts() -> None:
+    with redis_door() as door:
+        door.script_flush()
 
 
 def _lives_ms(url: str) -> list[int]:
@@ -296,7 +332,7 @@ async def test_all_flights_there_can_be_are_stated_in_one_call(make: Make, redis
     taken = await asyncio.gather(*(limiter.take(key, 0) for key in keys))
     assert all(answer.allowed for answer in taken)
     assert not (await limiter.take(limited_key(at_once=2, name=-1), 0)).allowed
-    with redis.Redis.from_url(redis_url) as door:
+    with redis_door() as door:
         door.client_kill_filter(_type="normal", skipme=True)
     await until(lambda: not limiter.shared, BACK_S_MAX)
     await until(lambda: limiter.shared, BACK_S_MAX)

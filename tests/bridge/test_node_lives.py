@@ -104,7 +104,7 @@ async def test_standing_reaches_a_gateway_that_is_connected(
 ) -> None:
     store, made = open_store(), await register()
     identity = await identity_of(store, made)
-    fleet = Fleet("g", on_report=_never, port=store)
+    fleet = Fleet("g", ticket_key=b"k", on_report=_never, port=store)
     sent: list[FromGateway] = []
     closed: list[int] = []
     link = fleet.connect(
@@ -133,7 +133,7 @@ async def test_a_waiting_node_takes_no_jobs_until_it_is_approved(
     store, made = open_store(), await register()
     await orm(lambda: Node.objects.update(standing=Standing.PENDING))()
     identity = await identity_of(store, made)
-    fleet = Fleet("g", on_report=_never, port=store)
+    fleet = Fleet("g", ticket_key=b"k", on_report=_never, port=store)
     link = fleet.connect(identity, send=lambda data: None, close=lambda code, reason: None)
     link.on_bytes(encode(make_hello(node="n1")))
     assert not link.takes_jobs
@@ -149,7 +149,7 @@ async def test_a_drain_reaches_a_node_that_connects_later(
     store, made = open_store(), await register()
     await orm(node_drain)(actor=OPERATOR, node=await node(), deadline_s=0)
     identity = await identity_of(store, made)
-    fleet = Fleet("g", on_report=_never, port=store)
+    fleet = Fleet("g", ticket_key=b"k", on_report=_never, port=store)
     sent: list[FromGateway] = []
     link = fleet.connect(
         identity,
@@ -296,5 +296,5 @@ async def test_an_allow_list_makes_the_links_anew(open_store: Callable[..., Flee
     assert again is not None and again.models == frozenset({"other"})
 
 
-async def _never(report: Report, node: NodeIdentity) -> bool:
+async def _never(report: Report, gateway: str) -> bool:
     raise AssertionError("no report was sent")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 import uuid
 from collections.abc import AsyncIterator
 
@@ -10,10 +11,8 @@ import psycopg
 import pytest
 
 from controlplane.bridge import recorder as recorder_module
-from controlplane.bridge import series
-from controlplane.bridge.exemplars import EXEMPLARS_MAX
 from controlplane.bridge.recorder import PostgresRecorder
-from controlplane.bridge.series import Depth, Minute, SeriesKey
+from controlplane.bridge.series import Depth, Minute, Sample
 from controlplane.gateway.nodes.drafts import Drafts
 from controlplane.kernel.clock import wall_s
 from controlplane.kernel.gauges import DRAFTS, GAUGES
@@ -25,9 +24,7 @@ from controlplane.kernel.measures import (
     MEASURES,
     OWN_MEASURES,
     PREEMPTED,
-    PROMPT_BUCKETS,
     STAGE_NAMES,
-    prompt_bucket,
 )
 from controlplane.kernel.objectives import SHED_CODE
 from controlplane.kernel.spans import ABSENT, INDEX, SPANS, pack_spans, unpack_spans
@@ -123,6 +120,14 @@ async def test_series_of_all_measures_and_of_the_project(recorder: PostgresRecor
     }
     usage = rows(f"SELECT {', '.join(FIGURES)} FROM usage_minutes")
     assert usage == [(3, 0, 0, 42, 48, 60, 288, 72, 60)]
+
+
+async def test_usage_is_counted_by_the_pool_that_served(recorder: PostgresRecorder) -> None:
+    for pool, cost_nano in (("fast", 7), ("slow", 5), ("fast", 2)):
+        recorder.record(make_record(pool=pool, cost_nano=cost_nano))
+    assert await recorder.flush()
+    usage = rows("SELECT pool, requests, nano FROM usage_minutes ORDER BY pool")
+    assert usage == [("fast", 2, 9), ("slow", 1, 5)]
 
 
 async def test_series_have_one_dimension_at_a_time(recorder: PostgresRecorder) -> None:
@@ -320,62 +325,22 @@ async def test_series_that_postgresql_refuses_are_counted(recorder: PostgresReco
     assert recorder.dropped == 0
 
 
-def everyone(minute: Minute) -> dict[str, dict[str, Histogram]]:
-    """By model, what is kept of all requests."""
-    minute.fold_all()
-    return {
-        key.model: sheet.histograms()
-        for key, sheet in minute.sheets.items()
-        if key == SeriesKey(model=key.model)
-    }
+async def test_a_series_that_cannot_be_encoded_takes_no_other_with_it(
+    recorder: PostgresRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Histogram.to_bytes
 
+    def broken(self: Histogram) -> bytes:
+        if self.maximum == 13:
+            raise struct.error("argument out of range")
+        return whole(self)
 
-def test_too_many_series_are_in_wider_ones_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(series, "SERIES_MAX", 2 * len(MEASURES))
-    monkeypatch.setattr(series, "COUNTERS_MAX", 2)
-    minute = Minute(0)
-    for number in range(5):
-        minute.add(make_record(model=f"model-{number}"))
-    found = everyone(minute)
-    assert len(found) == 2
-    assert found[""]["total"].count == 5
-    assert sum(counts[0] for counts in minute.usage.values()) == 5
-    assert minute.overflowed > 0
-
-
-def test_a_minute_of_endless_names_keeps_to_its_bounds() -> None:
-    minute = Minute(0)
-    for number in range(3_000):
-        minute.add(make_record(model=f"model-{number}", project=uuid.uuid4().hex))
-        minute.fold()
-    minute.fold_all()
-    assert sum(sheet.width for sheet in minute.sheets.values()) <= series.SERIES_MAX
-    assert len(minute.exemplars) <= EXEMPLARS_MAX
-    assert everyone(minute)[""]["total"].count == 3_000
-
-
-def test_requests_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(series, "WAITING_MAX", 5)
-    minute = Minute(0)
-    for _ in range(5):
-        minute.add(make_record())
-    assert not minute.sheets
-    minute.add(make_record())
-    assert minute.sheets[SeriesKey()].histograms()["total"].count == 6
-
-
-def test_spans_of_impossible_times_break_nothing() -> None:
-    minute = Minute(0)
-    spans = pack_spans([0] * len(SPANS), [-5, 2**40, *[1] * (len(SPANS) - 2)])
-    minute.add(make_record(spans=spans, total_us=-3, ttft_us=2**50, inter_token_us=[-1, 5]))
-    found = everyone(minute)[""]
-    assert found["s1_admission"].zeros == found["total"].zeros == found["inter_token"].zeros == 1
-    assert found["ttft"].maximum == 2**50
-
-
-def test_prompts_fall_into_their_buckets() -> None:
-    edges = [prompt_bucket(tokens) for bound in PROMPT_BUCKETS for tokens in (bound, bound + 1)]
-    assert edges == [0, 1, 1, 2, 2, 3, 3, 4, 4, 5]
+    monkeypatch.setattr(Histogram, "to_bytes", broken)
+    recorder.note(Sample(f"model-{number}", "", "running", number) for number in range(1, 21))
+    assert await recorder.flush()
+    found = rows("SELECT model FROM histogram_minutes WHERE measure = 'running'")
+    assert {model for (model,) in found} == {f"model-{n}" for n in range(1, 21)} - {"model-13"}
+    assert recorder.dropped_series == 1
 
 
 def test_exemplars_are_written_in_one_order() -> None:
@@ -383,7 +348,7 @@ def test_exemplars_are_written_in_one_order() -> None:
     for us in (9_000, 20, 700):
         minute.add(make_record(total_us=us, ttft_us=us))
     minute.fold_all()
-    call = PostgresRecorder("")._show_call(minute)
-    assert call.parameters[1] is not None and call.parameters[3] is not None
-    measures = call.parameters[1].decode().strip("{}").split(",")
+    parameters = PostgresRecorder("")._show_call(minute).parameters()
+    assert parameters[1] is not None and parameters[3] is not None
+    measures = parameters[1].decode().strip("{}").split(",")
     assert measures == sorted(measures) and len(set(measures)) > 1

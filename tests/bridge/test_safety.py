@@ -14,55 +14,15 @@ import pytest
 
 from controlplane.bridge import safety
 from controlplane.bridge.safety import SafetyClient
-
-START_S_MAX = 60
-FINE = "Here is the train to Vienna at nine."
-FOUL = "you are a stupid fucking bitch"
+from tests.support.classifier import FINE, FOUL, START_S_MAX, classifier, warm
 
 
 @pytest.fixture
 async def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SafetyClient]:
-    """A client whose process is warm; the process is ended afterwards.
-
-    It waits for a score as long as a busy machine takes: what is asked here is the score.
-    """
+    """It waits for a score as long as a busy machine takes: what is asked here is the score."""
     monkeypatch.setattr(safety, "SCORE_S_MAX", START_S_MAX)
-    made = SafetyClient(tmp_path / "safety.sock")
-    made.start_process()
-    await warm(made)
-    yield made
-    await made.close()
-    end_process(made)
-
-
-def end_process(client: SafetyClient) -> None:
-    """Kill the process that this client started."""
-    process = client._process
-    assert process is not None
-    process.kill()
-    process.wait()
-
-
-async def warm(client: SafetyClient) -> float:
-    """The score of a harmless text, once the process answers."""
-    async with asyncio.timeout(START_S_MAX):
-        while True:
-            try:
-                return await client.score(FINE)
-            except TimeoutError:
-                await asyncio.sleep(0.1)
-
-
-async def test_scores(client: SafetyClient) -> None:
-    assert await client.score(FINE) < 0.5
-    assert await client.score(FOUL) > 0.9
-    scores = await asyncio.gather(*(client.score(text) for text in (FINE, FOUL, FINE, FOUL)))
-    assert [score > 0.5 for score in scores] == [False, True, False, True]
-
-
-async def test_text_beyond_its_bound_and_beyond_ascii(client: SafetyClient) -> None:
-    assert 0 <= await client.score("é" * safety.TEXT_BYTES_MAX) <= 1
-    assert 0 <= await client.score("") <= 1
+    async with classifier(tmp_path) as made:
+        yield made
 
 
 async def test_a_second_process_of_the_host_leaves(client: SafetyClient, tmp_path: Path) -> None:

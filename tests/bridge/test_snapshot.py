@@ -6,14 +6,16 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from typing import Any
 
 import psycopg
 import pytest
 from django.conf import settings
 from django.utils import timezone
 
+from controlplane.billing.accounts import wallet_id
 from controlplane.bridge import snapshot
-from controlplane.bridge.keys import REVOKED, SnapshotKeys
+from controlplane.bridge.keys import EXPIRED, REVOKED, SnapshotKeys
 from controlplane.bridge.session import conninfo_from
 from controlplane.bridge.snapshot import SnapshotSource
 from controlplane.catalog.selectors import model_find
@@ -120,11 +122,146 @@ async def test_a_revoked_key_is_refused_within_two_seconds_even_without_a_push(
     await asyncio.to_thread(
         rows,
         "ALTER TABLE api_keys DISABLE TRIGGER api_key_config; UPDATE api_keys SET"
-        " revoked_at = now(); UPDATE config_version SET version = version + 1",
+        " revoked_at = now(); UPDATE config_version SET version = version + 1; UPDATE config_marks"
+        " SET version = (SELECT version FROM config_version) WHERE kind = 'key'",
     )
     await until(lambda: all(one.revoked for one in source.current.keys.values()))
     with pytest.raises(Refusal, match=REVOKED):
         port.check(secret)
+
+
+async def test_a_change_reads_what_changed_and_nothing_else(source: SnapshotSource) -> None:
+    cast, _ = await configure()
+    # A reading may hold newer rows than the number that it was asked for.
+    ((newest,),) = await asyncio.to_thread(rows, "SELECT version FROM config_now()")
+    await until(lambda: source.current.version == newest)
+    before = source.current
+    made = (await orm(apikey_create)(actor=cast.bob, project=cast.project, label="x")).key
+    await until(lambda: made.key_id in source.current.keys)
+    after = source.current
+    assert after.version == before.version + 1
+    kept = ("projects", "models", "rules", "budgets", "prompts", "organizations", "objectives")
+    assert all(getattr(after, name) is getattr(before, name) for name in kept)
+    assert all(after.keys[name] is record for name, record in before.keys.items())
+
+
+async def test_a_budget_of_the_organization_reaches_all_of_its_keys(
+    source: SnapshotSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Several pages are read, and the last of them is full.
+    monkeypatch.setattr(snapshot, "PAGE_ROWS", 2)
+    cast = await orm(make_cast)()
+    create = orm(apikey_create)
+    made = [
+        (await create(actor=cast.bob, project=cast.project, label=str(n))).key for n in range(4)
+    ]
+    await until(lambda: len(source.current.keys) == len(made))
+    assert {key.budgets for key in source.current.keys.values()} == {()}
+    wallet = wallet_id(cast.acme.id)
+    for budget, scope in ((cast.acme.id, "organization"), (cast.project.id, "project")):
+        await asyncio.to_thread(add_budget, budget, 9, scope=scope, organization=cast.acme.id)
+    await asyncio.to_thread(add_budget, wallet, 9, scope="wallet", organization=cast.acme.id)
+    wanted: set[tuple[str, ...]] = {(cast.project.id.hex, cast.acme.id.hex, wallet.hex)}
+    await until(lambda: {key.budgets for key in source.current.keys.values()} == wanted)
+    assert source.current.budgets == {cast.project.id.hex, cast.acme.id.hex, wallet.hex}
+    # The end of a limit reaches them as well.
+    await asyncio.to_thread(
+        rows, "UPDATE budgets SET lim = 4000000000000000000 WHERE scope = 'organization'"
+    )
+    wanted = {(cast.project.id.hex, wallet.hex)}
+    await until(lambda: {key.budgets for key in source.current.keys.values()} == wanted)
+    assert source.current.budgets == {cast.project.id.hex, wallet.hex}
+
+
+async def test_gateways_forget_keys_an_hour_after_their_end(
+    source: SnapshotSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot, "READ_AGAIN_S", 0.1)
+    cast = await orm(make_cast)()
+    keys = [
+        (await orm(apikey_create)(actor=cast.bob, project=cast.project, label=name)).key
+        for name in ("revoked", "expired", "living")
+    ]
+    await until(lambda: len(source.current.keys) == len(keys))
+
+    def end(ago_s: float) -> None:
+        # The clock alone ends them: no change is told of.
+        rows("ALTER TABLE api_keys DISABLE TRIGGER USER")
+        for key, field in ((keys[0], "revoked_at"), (keys[1], "expires_at")):
+            at = f"now() - interval '{ago_s} seconds'"
+            rows(f"UPDATE api_keys SET {field} = {at} WHERE id = '{key.id}'")
+
+    await asyncio.to_thread(end, 3_600 - 1)
+    await asyncio.sleep(0.3)
+    assert len(source.current.keys) == len(keys)
+    await until(lambda: set(source.current.keys) == {keys[2].key_id})
+    again = SnapshotSource(conninfo_from(settings.DATABASES["gateway"]), salt_secret=b"s" * 32)
+    again.start()
+    await again.wait_loaded(60)
+    await again.close()
+    assert set(again.current.keys) == {keys[2].key_id}
+
+
+async def test_another_database_is_read_whole(
+    source: SnapshotSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await configure()
+    await until(lambda: bool(source.current.rules) and len(source.current.budgets) == 2)
+    read, served = snapshot._changed, []
+
+    async def changed(*asked: Any) -> dict[str, Any]:
+        served.append(source.current)
+        return await read(*asked)
+
+    monkeypatch.setattr(snapshot, "_changed", changed)
+    before = source.current
+    # As one that was restored from an older backup: what it marks, gateways have seen long ago.
+    await asyncio.to_thread(
+        rows,
+        "ALTER TABLE api_keys DISABLE TRIGGER USER; DELETE FROM api_keys;"
+        " UPDATE config_version SET version = 1; UPDATE config_marks SET version = 1",
+    )
+    await until(lambda: source.current.version < 5)
+    assert source.current.keys == {} and source.current.rules
+    # Until the last page was read, requests found what there was.
+    assert served and all(each is before for each in served)
+
+
+async def test_another_session_reads_everything(source: SnapshotSource) -> None:
+    await configure()
+    await until(lambda: bool(source.current.keys) and len(source.current.budgets) == 2)
+    # A replica that lacked some changes took over, and has made as many others since.
+    await asyncio.to_thread(
+        rows,
+        "ALTER TABLE api_keys DISABLE TRIGGER USER; UPDATE api_keys SET revoked_at = now();"
+        " SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE application_name = 'sluice-snapshot' AND datname = current_database()",
+    )
+    await until(lambda: all(one.revoked for one in source.current.keys.values()))
+
+
+async def test_expiry_follows_the_databases_clock(
+    source: SnapshotSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, secret = await configure()
+    await until(lambda: bool(source.current.keys))
+    port = SnapshotKeys(source, pepper=settings.KEY_PEPPER, play_secret=b"")
+    ((database_s,),) = await asyncio.to_thread(
+        rows, "SELECT extract(epoch FROM now())::double precision"
+    )
+    assert abs(source.now_s - database_s) < 5
+    # However wrong this machine's clock is, the key ends when it ends.
+    monkeypatch.setattr("controlplane.kernel.clock.time.time", lambda: 0.0)
+    await asyncio.to_thread(rows, "UPDATE api_keys SET expires_at = now() - interval '1 second'")
+    await until(lambda: _refused(port, secret) == EXPIRED)
+
+
+def _refused(port: SnapshotKeys, secret: str) -> str:
+    try:
+        port.check(secret)
+    except Refusal as refusal:
+        return refusal.message
+    return ""
 
 
 async def test_a_price_comes_into_force_by_the_clock(source: SnapshotSource) -> None:
@@ -170,6 +307,7 @@ async def test_a_disabled_model_leaves(source: SnapshotSource) -> None:
 
     await disable()
     await until(lambda: "m-1" not in source.current.models)
+    assert "m-1" in source.current.model_names
 
 
 async def test_the_last_snapshot_stays_while_postgresql_is_away(

@@ -11,10 +11,17 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from controlplane.gateway.nodes.link import LinkState, NodeLink
+from controlplane.gateway.nodes.facts import LinkState
+from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.stream import JobRejected, NodeLost
 from inference.contract.codec import decode_from_gateway, encode
-from inference.contract.frames import FRAME_BYTES_MAX, FromGateway, Output, Welcome
+from inference.contract.frames import (
+    FRAME_BYTES_MAX,
+    PROTOCOL_VERSION,
+    FromGateway,
+    Output,
+    Welcome,
+)
 from inference.node.drain import drain
 from tests.support.fleet import (
     CREDENTIAL,
@@ -262,7 +269,7 @@ async def test_a_wrong_hello_is_refused(changes: dict[str, object], code: int) -
     [
         (b"\xc1garbage", 1002),
         (b"", 1002),
-        (encode(Welcome(protocol=1, gateway="g", ping_interval_s=1.0)), 1002),
+        (encode(Welcome(protocol=PROTOCOL_VERSION, gateway="g", ping_interval_s=1.0)), 1002),
         ("text", 1003),
         (b"x" * (FRAME_BYTES_MAX + 1), 1009),
         (b"x" * (FRAME_BYTES_MAX + 4096), 1009),
@@ -324,12 +331,12 @@ async def test_a_socket_without_hello_is_closed() -> None:
         assert await closed_with(connection) == 1008
 
 
-async def test_a_report_for_a_model_that_the_node_does_not_serve_never_reaches_the_ledger() -> None:
+async def test_reports_of_jobs_that_a_node_never_had_cut_it_and_reach_no_ledger() -> None:
     world = World()
     async with fleet_server(world) as server, dial(server) as connection:
         await say_hello(connection)
         for _ in range(QUICK.strikes_max):
-            await connection.send(encode(make_report(b"r" * 16, model="another")))
+            await connection.send(encode(make_report(b"r" * 16)))
         assert await closed_with(connection) == 1002
         assert world.reports == []
 

@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-import uuid
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from django.conf import settings
 
 from controlplane.billing.budgets import BudgetDraft, budget_plan
-from controlplane.bridge.session import conninfo_from
 from controlplane.bridge.standing import PostgresStandings
-from controlplane.gateway.ports import LedgerAway, Standing
+from controlplane.gateway.ports import LedgerAway
 from controlplane.tenants.keys import apikey_create, apikey_rotate
 from controlplane.tenants.models import ApiKey
-from tests.support.orm import orm, until
+from tests.support.orm import orm
 from tests.support.people import Cast, make_cast
+from tests.support.standings import running_standings
 
 
 @pytest.fixture
 async def standings(database: str) -> AsyncIterator[PostgresStandings]:
-    made = PostgresStandings(conninfo_from(settings.DATABASES["gateway"]))
-    made.start()
-
-    async def answers() -> bool:
-        try:
-            await made.of(uuid.uuid4().hex)
-        except LedgerAway:
-            return False
-        return True
-
-    await until(answers)
-    yield made
-    await made.close()
+    async with running_standings() as made:
+        yield made
 
 
 @orm
@@ -59,13 +47,14 @@ async def test_both_keys_of_a_line_have_its_budget(standings: PostgresStandings)
         assert (told.day_nano, told.month_nano) == (0, 0)
 
 
-async def test_what_is_no_key_stands_for_nothing(standings: PostgresStandings) -> None:
-    assert await standings.of(uuid.uuid4().hex) == Standing()
-
-
-async def test_without_postgresql_it_says_so() -> None:
-    nowhere = PostgresStandings("host=/nowhere")
-    nowhere.start()
-    with pytest.raises(LedgerAway):
-        await nowhere.of("a" * 32)
-    await nowhere.close()
+async def test_who_does_not_wait_asks_behind_nobody(standings: PostgresStandings) -> None:
+    _, old, new = await plan()
+    first, refused = await asyncio.gather(
+        standings.of(old.id.hex), standings.of(new.id.hex, waits=False), return_exceptions=True
+    )
+    assert isinstance(refused, LedgerAway)
+    asking = asyncio.create_task(standings.of(new.id.hex))
+    # What is known already is told meanwhile.
+    assert await standings.of(old.id.hex, waits=False) == first
+    await asking
+    assert (await standings.of(new.id.hex, waits=False)).budgets

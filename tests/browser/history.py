@@ -240,7 +240,7 @@ def _write_series(records: list[RequestRecord]) -> None:
             )
             connection.execute(
                 "SELECT telemetry_count(%s, %s::bigint[], %s::uuid[], %s::uuid[], %s::uuid[],"
-                " %s::text[], %s::text[], %s::text[])",
+                " %s::text[], %s::text[], %s::text[], %s::text[])",
                 [writer, *_columns(count)],
             )
 

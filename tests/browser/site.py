@@ -23,12 +23,11 @@ from django.db import connections
 from controlplane.catalog.services import ModelDraft, PriceDraft, model_create, price_publish
 from controlplane.core.audit import OPERATOR
 from controlplane.fleet.services import node_credential_create
-from controlplane.tenants.accounts import setup_link_consume, setup_link_create
 from controlplane.tenants.keys import CreatedKey, apikey_create
 from tests.browser.history import write_history
 from tests.support.fleet import MODEL, make_model
 from tests.support.loopback import free_port
-from tests.support.people import Cast, make_cast
+from tests.support.people import Cast, give_password, make_cast
 
 PASSWORD = "correct-horse-battery-staple"
 START_S_MAX = 180.0
@@ -74,7 +73,7 @@ def fill(with_history: bool) -> tuple[Cast, CreatedKey, list[uuid.UUID], str]:
     """People, a model with a price, a key, a node's credential; and a past, if asked for."""
     cast = make_cast()
     for user in (cast.alice, cast.bob, cast.charlie):
-        setup_link_consume(token=setup_link_create(actor=OPERATOR, user=user), password=PASSWORD)
+        give_password(user, PASSWORD)
     draft = ModelDraft(
         name=MODEL,
         pool="default",
@@ -124,13 +123,7 @@ class Processes:
     def stop(self) -> None:
         """End both, the node first."""
         for process in reversed(self._running):
-            process.terminate()
-        for process in reversed(self._running):
-            try:
-                process.wait(STOP_S_MAX)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end_process(process)
 
     def _spawn(self, arguments: list[str], environment: dict[str, str], log: str) -> None:
         with (self._folder / log).open("wb") as out:
@@ -154,6 +147,16 @@ class Processes:
             time.sleep(0.1)
         logs = "\n".join(log.read_text()[-3_000:] for log in self._folder.glob("*.log"))
         raise AssertionError(f"no {words} within {START_S_MAX:g} s: {logs}")
+
+
+def end_process(process: subprocess.Popen[bytes]) -> None:
+    """Ask it to stop, and end it where it takes too long."""
+    process.terminate()
+    try:
+        process.wait(STOP_S_MAX)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _readiness(port: int) -> str:

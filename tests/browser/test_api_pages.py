@@ -49,6 +49,16 @@ def test_an_admin_key_is_made_shown_once_and_revoked(site: Site, watch: Watch) -
     assert refused.status == 401
 
 
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_reference_is_readable_in_both_themes(site: Site, watch: Watch, dark: bool) -> None:
+    page = watch.sign_in(site, dark=dark)
+    page.goto("/developers/api")
+    opened = page.locator(".opblock-post").first
+    opened.locator(".opblock-summary").click()
+    expect(opened.locator(".opblock-body")).to_be_visible()
+    assert [one for one in serious_findings(page) if one.startswith("color-contrast")] == []
+
+
 def test_the_reference_is_drawn_within_the_policy_and_tries_an_operation(
     site: Site, watch: Watch
 ) -> None:

@@ -114,5 +114,5 @@ def test_the_keyboard_reaches_everything_in_order(site: Site, watch: Watch) -> N
     reached = []
     for _ in wanted:
         page.keyboard.press("Tab")
-        reached.append(page.evaluate("document.activeElement.textContent.trim()"))
+        reached.append(page.evaluate("document.activeElement.innerText.trim()"))
     assert reached == wanted

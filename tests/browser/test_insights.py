@@ -91,10 +91,10 @@ def test_the_commands_say_what_was_found(told: dict[str, str]) -> None:
     assert "USD; " in told["preflight"] and "Write it without white space" in told["preflight"]
     lines = told["compare"].splitlines()
     assert [line.partition(":")[0] for line in lines[1:5]] == [
-        "Baseline",
-        "Gateway tuning only",
-        "Streaming, shorter prompt",
-        "KV cache, batching, right-sized model",
+        f"Baseline ({MODEL})",
+        f"Gateway tuning only ({MODEL})",
+        f"Streaming, shorter prompt ({MODEL})",
+        f"KV cache, batching, right-sized model ({MODEL})",
     ]
     assert all("3 answered, 0 failed" in line for line in lines[1:5])
 

@@ -42,7 +42,7 @@ def test_a_month_is_issued_and_credited(site: Site, watch: Watch) -> None:
     page.locator("#issue-period").evaluate(
         "(select, month) => { select.options[0].value = month; select.selectedIndex = 0; }", PERIOD
     )
-    page.get_by_role("button", name="Issue it").click()
+    page.get_by_role("button", name="Issue invoice").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Invoice INV-000001")
     _look(page)
     with page.expect_download() as download:
@@ -61,15 +61,22 @@ def test_a_month_is_issued_and_credited(site: Site, watch: Watch) -> None:
 
 
 def test_a_wallet_is_filled_and_a_large_grant_waits(site: Site, watch: Watch) -> None:
+    watch.allowed.append("422")
     page = watch.sign_in(site, size=DESK)
     page.goto("/wallet")
     _look(page)
-    for amount, told in (("250.00", "It is booked."), ("5000", "It waits for the approval")):
+    for amount, told in (("250.00", "booked for Other"), ("5000", "must approve it")):
         page.goto("/grants")
         page.get_by_label("Organization", exact=True).last.select_option(label="Other")
         page.get_by_label("Amount, USD").fill(amount)
         page.get_by_label("Reason").fill("bank transfer 17")
-        page.get_by_role("button", name="Book it").click()
+        page.get_by_role("button", name="Book", exact=True).click()
+        if amount == "250.00":
+            # Other pays by invoice until now; what was typed stays.
+            expect(page.get_by_role("alert")).to_contain_text("makes this organization prepaid")
+            expect(page.get_by_label("Amount, USD")).to_have_value("250.00")
+            page.get_by_label("Make this organization prepaid").check()
+            page.get_by_role("button", name="Book", exact=True).click()
         expect(page.get_by_role("status")).to_contain_text(told)
     _look(page)
     # Whoever asked may take it back, and is not offered to approve it.

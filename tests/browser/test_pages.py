@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from functools import partial
 
 import pytest
+from PIL import Image
 from playwright.sync_api import Page, expect
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
@@ -123,6 +123,11 @@ def test_a_chart_can_be_taken_away(site: Site, watch: Watch) -> None:
     with page.expect_download() as picture:
         page.get_by_role("button", name="PNG of Time to first token").click()
     assert picture.value.suggested_filename == "sluice-ttft.png"
+    with Image.open(picture.value.path()) as drawn:
+        assert drawn.convert("RGBA").getchannel("A").getpixel((2, 2)) == 255
+        # Room for the title above the chart.
+        shown = page.locator("#plot-ttft").bounding_box()
+        assert shown is not None and drawn.height == 2 * (round(shown["height"]) + 80)
     with page.expect_download() as table:
         page.get_by_role("link", name="CSV of Time to first token").click()
     assert table.value.suggested_filename == "sluice-ttft.csv"
@@ -230,7 +235,7 @@ def _ask(page: Page, site: Site, key: str) -> None:
         answer = page.request.post(
             f"{site.url}/v1/chat/completions",
             headers={"authorization": f"Bearer {key}"},
-            data=json.dumps(body),
+            data=body,
         )
         if answer.status != 401:
             break

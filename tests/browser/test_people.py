@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 
 import pyotp
 import pytest
+from django.contrib.sessions.backends.db import SessionStore
+from django.contrib.sessions.models import Session
 from playwright.sync_api import Page, expect
 
 from controlplane.tenants.factors import factor_list, factor_remove
@@ -14,7 +17,15 @@ from tests.browser.site import PASSWORD, Site, elsewhere
 from tests.browser.watch import DESK, PHONE, Watch, serious_findings, wider_than_screen
 
 HISTORY = False
-PATHS = ("/account", "/account/app", "/members", "/projects", "/shares", "/confirm?next=/members")
+PATHS = (
+    "/account",
+    "/account/app",
+    "/members",
+    "/organizations",
+    "/projects",
+    "/shares",
+    "/confirm?next=/members",
+)
 
 
 class LocalSite(Site):
@@ -87,6 +98,40 @@ def test_somebody_is_invited_by_keyboard_and_joins_on_a_phone(site: Site, watch:
     watch.allowed.append("403")
     erin.goto("/requests")
     expect(erin.locator("h1")).to_have_text("You are in no organization yet")
+
+
+def _confirm_again() -> None:
+    """All sessions have to confirm who they are, as after 15 minutes."""
+    for row in Session.objects.all():
+        session = SessionStore(row.session_key)
+        session["confirmed_at_s"] = 0
+        session.save()
+
+
+@pytest.mark.parametrize(("size", "dark"), [(DESK, False), (PHONE, True)], ids=["desk", "phone"])
+def test_a_form_survives_the_confirmation(
+    site: Site, watch: Watch, size: tuple[int, int], dark: bool
+) -> None:
+    page = watch.sign_in(site, size=size, dark=dark)
+    page.goto("/keys")
+    label = f"kept & <{size[0]}>"
+    page.get_by_role("button", name="Create key").first.press("Enter")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Label").fill(label)
+    elsewhere(_confirm_again)
+    dialog.get_by_role("button", name="Create key").press("Enter")
+    expect(page.get_by_role("heading", name="Confirm that it is you")).to_be_visible()
+    expect(page.get_by_role("status")).to_contain_text("goes on by itself")
+    _checked(page)
+    page.keyboard.type(PASSWORD)
+    page.keyboard.press("Enter")
+    expect(page.locator("#new-key")).to_contain_text("sk_sluice_")
+    expect(page.get_by_text(label).first).to_be_visible()
+    assert page.url == f"{site.url}/keys/create"
+    # Going back leads past the page that sent it: nothing is sent twice.
+    page.go_back()
+    page.goto("/keys")
+    expect(page.get_by_role("row", name=re.compile(label))).to_have_count(1)
 
 
 def test_an_app_is_added_and_asked_for(site: Site, watch: Watch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from axe_playwright_python.sync_playwright import Axe
@@ -9,10 +11,14 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, R
 
 from tests.browser.site import PASSWORD, Site
 
+T = TypeVar("T")
 WAIT_MS = 60_000
 DESK = (1440, 900)
 PHONE = (390, 844)
 SERIOUS = frozenset({"serious", "critical"})
+# What a page still draws or measures anew is looked at again, at most so often.
+LOOKS_MAX = 20
+LOOK_MS = 500
 VIOLATIONS = """
 document.addEventListener("securitypolicyviolation", (event) => {
   console.error(`CSP ${event.effectiveDirective} ${event.blockedURI} ${event.sample}`);
@@ -74,7 +80,21 @@ class Watch:
 
 
 def serious_findings(page: Page) -> list[str]:
-    """What axe finds and calls serious or worse."""
+    """What axe finds and calls serious or worse, once the page has settled."""
+    return _settled(page, lambda: _findings(page))
+
+
+def _settled(page: Page, look: Callable[[], T]) -> T:
+    """What is seen as soon as it is nothing, else after the last look."""
+    for _ in range(LOOKS_MAX):
+        seen = look()
+        if not seen:
+            break
+        page.wait_for_timeout(LOOK_MS)
+    return seen
+
+
+def _findings(page: Page) -> list[str]:
     found = Axe().run(page).response["violations"]
     return [
         f"{one['id']}: {node['html'][:160]}"
@@ -85,8 +105,6 @@ def serious_findings(page: Page) -> list[str]:
 
 
 def wider_than_screen(page: Page) -> int:
-    """Pixels by which the page scrolls sideways."""
-    width: int = page.evaluate(
-        "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-    )
-    return width
+    """Pixels by which the page scrolls sideways, once its charts have taken their new size."""
+    wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    return _settled(page, lambda: max(0, int(page.evaluate(wider))))

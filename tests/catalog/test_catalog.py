@@ -139,7 +139,7 @@ def test_only_staff_manage_the_catalog() -> None:
 
 def _told(model: Model) -> dict[str, Any]:
     """What gateways read of a model."""
-    ((text,),) = rows("SELECT config_snapshot()")
+    ((text,),) = rows("SELECT config_parts(0, 0)")
     found: dict[str, Any] = json.loads(text)["models"][model.name]
     return found
 
@@ -149,9 +149,9 @@ def test_a_project_pays_what_was_agreed_with_it_until_that_ends() -> None:
     price_publish(actor=OPERATOR, model=model, draft=CHEAP)
     assert _told(model)["overrides"] == {}
     half = PriceDraft(input_pico=75_000, cached_pico=0, output_pico=300_000, batch_permille=500)
-    version = rows("SELECT config_version_now()")[0][0]
+    version = rows("SELECT version FROM config_now()")[0][0]
     price_publish(actor=OPERATOR, model=model, draft=half, project=cast.project)
-    assert rows("SELECT config_version_now()")[0][0] > version
+    assert rows("SELECT version FROM config_now()")[0][0] > version
     told = _told(model)
     assert told["overrides"] == {
         cast.project.id.hex: {

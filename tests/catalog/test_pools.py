@@ -12,7 +12,7 @@ import pytest
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.core.management import CommandError, call_command
 
-from controlplane.catalog.models import Pool
+from controlplane.catalog.models import CARD_HOUR_MICRO_MAX, Pool
 from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.catalog.selectors import pool_find, pool_list
 from controlplane.catalog.services import ModelDraft, model_create
@@ -99,6 +99,8 @@ def test_a_pool_is_made_changed_and_audited() -> None:
         ({"role": "idle"}, "role"),
         ({"size_class": "huge"}, "size_class"),
         ({"nodes_min": 2}, "nodes_max"),
+        ({"card_hour_micro": CARD_HOUR_MICRO_MAX + 1}, "card_hour_micro"),
+        ({"cards_per_node": 0}, "cards_per_node"),
         ({"warm_schedule": [OFFICE]}, "nodes_max"),
         ({"warm_schedule": [{}]}, "warm_schedule"),
         ({"start_command": "python 'open"}, "start_command"),
@@ -153,7 +155,10 @@ def test_a_pool_in_use_is_known_to_the_database_itself() -> None:
 def test_the_command_keeps_what_it_does_not_say() -> None:
     out = StringIO()
     call_command("pool_set", "gold", "--max=3", "--start-command=node --x", stdout=out)
+    call_command("pool_set", "gold", "--separate-caches", stdout=out)
     call_command("pool_set", "gold", "--min=1", stdout=out)
+    assert Pool.objects.get(name="gold").separate_caches
+    call_command("pool_set", "gold", "--no-separate-caches", stdout=out)
     pool = pool_find(name="gold")
     assert pool is not None
     assert (pool.nodes_min, pool.nodes_max, pool.start_command) == (1, 3, "node --x")

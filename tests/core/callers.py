@@ -32,14 +32,14 @@ class Callers:
     inference_key: str
     admin_key: str
 
-    def client(self, name: str, *, csrf: bool = False) -> Client:
+    def client(self, name: str, *, csrf: bool = False, confirmed: bool = True) -> Client:
         """A fresh client that calls as this one; with `csrf` its token is asked for."""
         headers: dict[str, Any] = {}
         if name in TOKENS:
             headers["HTTP_AUTHORIZATION"] = f"Bearer {self.token(name)}"
         client = Client(raise_request_exception=False, enforce_csrf_checks=csrf, **headers)
         if name in SESSIONS:
-            sign_in(client, self.users[name])
+            sign_in(client, self.users[name], confirmed=confirmed)
         return client
 
     def token(self, name: str) -> str:
@@ -53,9 +53,11 @@ class Callers:
         return made[name]()
 
 
-def sign_in(client: Client, user: User) -> None:
-    """A session as it is right after a full sign-in."""
+def sign_in(client: Client, user: User, *, confirmed: bool = True) -> None:
+    """A session as it is right after a full sign-in, or some time later."""
     client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    if not confirmed:
+        return
     session = client.session
     session_confirm(session)
     session.save()

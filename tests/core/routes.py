@@ -5,7 +5,7 @@ each operation as each caller of `callers.py`. A route, a method or a parameter 
 here fails it, and so does a line that fits no route. To add yours:
 
 1. a line `R(method, path, needs)`. `path` is as in the URL conf, includes joined
-   (`api/fleet/tokens/<uuid:token_id>`). `needs` is the `Action` it requires, or one of `PUBLIC`,
+   (`api/fleet/tokens/<hexid:token_id>`). `needs` is the `Action` it requires, or one of `PUBLIC`,
    `SIGNED_IN`, `METRICS`, or a set of callers' names;
 2. each parameter's name in `tests/core/samples.py`, with a value that exists in the organization
    under test. Values of a tenant are marked so: another tenant's owner must get 404 for them.
@@ -37,26 +37,28 @@ from tests.core.route import METRICS, PUBLIC, SIGNED_IN, Route
 from tests.core.routes_slos import ROUTES as SLO_ROUTES
 
 R = Route
-BILLING = "api/billing/organizations/<uuid:organization_id>"
+BILLING = "api/billing/organizations/<hexid:organization_id>"
 SEES = {STAFF: 200}
 NOT_STAFF = {OTHER_OWNER: 403}
 GRANT_PAGE = "grants/<hexid:organization_id>/<hexid:grant_id>/<slug:decision>"
-INSIGHTS = "api/insights/organizations/<uuid:organization_id>"
+INSIGHTS = "api/insights/organizations/<hexid:organization_id>"
 RULES = {"rules": [], "note": ""}
-OF_ORGANIZATION = "api/organizations/<uuid:organization_id>"
+OF_ORGANIZATION = "api/organizations/<hexid:organization_id>"
 ADMIN_KEYS = f"{OF_ORGANIZATION}/admin-keys"
 KEYS = f"{OF_ORGANIZATION}/keys"
-ONE_KEY = f"{KEYS}/<uuid:inference_key>"
-OWN_PROJECT = "v1/organization/projects/<uuid:project_id>"
-ONE_MEMBER = f"{OF_ORGANIZATION}/members/<uuid:user_id>"
-ONE_INVITATION = f"{OF_ORGANIZATION}/invitations/<uuid:invitation_id>"
-ONE_PROJECT = f"{OF_ORGANIZATION}/projects/<uuid:project_id>"
+ONE_KEY = f"{KEYS}/<hexid:inference_key>"
+OWN_PROJECT = "v1/organization/projects/<hexid:project_id>"
+ONE_MEMBER = f"{OF_ORGANIZATION}/members/<hexid:user_id>"
+ONE_INVITATION = f"{OF_ORGANIZATION}/invitations/<hexid:invitation_id>"
+ONE_PROJECT = f"{OF_ORGANIZATION}/projects/<hexid:project_id>"
 INVITATION = {"email": "new@example.org", "role": "viewer"}
+NEW_ORGANIZATION = {"name": "made", "owner": "new@example.org"}
+OWNER_LINK = "organizations/<hexid:organization_id>/links/<hexid:user_id>"
 NOTHING_OWN = dict.fromkeys(SESSIONS, 404)
 UNKNOWN = dict.fromkeys((*TOKENS, ANONYMOUS), 404)
 NO_PROVIDER = dict.fromkeys(ALL, 404)
 SHARE_PAGE = "shares/<hexid:organization_id>/<hexid:project_id>"
-PROMPT = "api/catalog/templates/<uuid:organization>/<str:name>"
+PROMPT = "api/catalog/templates/<hexid:organization>/<str:name>"
 PROMPT_VERSION = f"{PROMPT}/versions/<int:version>"
 PROMPT_ACT = "templates/<str:name>/<int:version>/<slug:action>"
 PROMPT_BODY = {"messages": [{"role": "user", "content": "x"}]}
@@ -69,6 +71,9 @@ ROUTES: tuple[Route, ...] = (
     R("GET", "setup/<str:token>", PUBLIC),
     R("POST", "setup/<str:token>", PUBLIC),
     R("POST", "organization", SIGNED_IN, {"organization": "{organization}"}),
+    # No mail is sent here.
+    R("GET", "sign-in/forgot", PUBLIC, but=NO_PROVIDER),
+    R("POST", "sign-in/forgot", PUBLIC, but=NO_PROVIDER),
     R("GET", "sign-in/second", PUBLIC),
     R("POST", "sign-in/second", PUBLIC),
     # Who confirms is signed in, who signs in has shown a password: all others are nobody's.
@@ -80,6 +85,7 @@ ROUTES: tuple[Route, ...] = (
     R("POST", "invitation/<str:token>", PUBLIC),
     R("GET", "confirm", SIGNED_IN),
     R("POST", "confirm", SIGNED_IN),
+    R("GET", "confirm/form", SIGNED_IN),
     R("GET", "account", SIGNED_IN),
     R("POST", "account/password", SIGNED_IN),
     R("POST", "account/sessions/others", SIGNED_IN),
@@ -91,12 +97,20 @@ ROUTES: tuple[Route, ...] = (
     # Nobody here has a second factor, of which these are.
     R("POST", "account/codes", SIGNED_IN, but=NOTHING_OWN),
     R("POST", "account/factors/<hexid:factor_id>", SIGNED_IN, but=NOTHING_OWN),
+    R("GET", "organizations", Action.ORGANIZATION_CREATE),
+    R("POST", "organizations/new", Action.ORGANIZATION_CREATE),
+    R("POST", OWNER_LINK, Action.USER_CREATE, but=NOT_STAFF),
+    R("GET", "api/organizations", Action.ORGANIZATION_CREATE),
+    R("POST", "api/organizations", Action.ORGANIZATION_CREATE, NEW_ORGANIZATION),
     R("GET", "members", Action.MEMBER_VIEW),
     R("POST", "members/second-factor", Action.SECURITY_SET),
     R("GET", "members/invite", Action.MEMBER_MANAGE),
     R("POST", "members/invite", Action.MEMBER_MANAGE),
     R("POST", "members/<hexid:user_id>/role", Action.MEMBER_MANAGE, {"role": "viewer"}),
     R("POST", "members/<hexid:user_id>/remove", Action.MEMBER_MANAGE),
+    R("POST", "members/<hexid:user_id>/link", Action.MEMBER_RECOVER),
+    # Staff of the installation make one for everybody.
+    R("POST", f"{ONE_MEMBER}/password-link", Action.MEMBER_RECOVER, but={STAFF: 201}),
     R("POST", "invitations/<hexid:invitation_id>", Action.MEMBER_MANAGE),
     R("GET", "projects", Action.ORGANIZATION_VIEW),
     R("POST", "projects/add", Action.PROJECT_CREATE),
@@ -151,7 +165,7 @@ ROUTES: tuple[Route, ...] = (
     R("GET", f"{ONE_KEY}/effective", Action.KEY_VIEW, query="model=tiny"),
     R("GET", f"{OF_ORGANIZATION}/limits", Action.ORGANIZATION_VIEW),
     R("PUT", f"{OF_ORGANIZATION}/limits", Action.LIMIT_SET),
-    R("PUT", f"{OF_ORGANIZATION}/projects/<uuid:project_id>/limits", Action.LIMIT_SET),
+    R("PUT", f"{OF_ORGANIZATION}/projects/<hexid:project_id>/limits", Action.LIMIT_SET),
     # Audit
     R("GET", "audit", Action.AUDIT_VIEW),
     R("GET", "audit.csv", Action.AUDIT_VIEW),
@@ -159,7 +173,7 @@ ROUTES: tuple[Route, ...] = (
     R("GET", "audit/installation.csv", Action.INSTALLATION_AUDIT),
     R("GET", "api/audit", Action.INSTALLATION_AUDIT),
     R("GET", "api/audit/head", Action.INSTALLATION_AUDIT),
-    R("GET", "api/organizations/<uuid:organization_id>/audit", Action.AUDIT_VIEW),
+    R("GET", "api/organizations/<hexid:organization_id>/audit", Action.AUDIT_VIEW),
     # Invoices, wallets, payments. Staff who grant credit see the money of every organization.
     R("GET", "invoices", Action.LEDGER_VIEW),
     R("GET", "invoices/preview", Action.LEDGER_VIEW, query="period=2025-10"),
@@ -180,11 +194,11 @@ ROUTES: tuple[Route, ...] = (
     R("GET", f"{BILLING}/invoices", Action.LEDGER_VIEW, but=SEES),
     R("POST", f"{BILLING}/invoices", Action.INVOICE_ISSUE, {"period": "2024-01"}),
     R("GET", f"{BILLING}/invoices/preview", Action.LEDGER_VIEW, query="period=2025-10", but=SEES),
-    R("GET", f"{BILLING}/invoices/<uuid:invoice_id>", Action.LEDGER_VIEW, but=SEES),
-    R("GET", f"{BILLING}/invoices/<uuid:invoice_id>.pdf", Action.LEDGER_VIEW, but=SEES),
-    R("GET", f"{BILLING}/invoices/<uuid:invoice_id>.csv", Action.LEDGER_VIEW, but=SEES),
-    R("POST", f"{BILLING}/invoices/<uuid:invoice_id>/credit-notes", Action.CREDIT_GRANT),
-    R("POST", f"{BILLING}/invoices/<uuid:invoice_id>/payments", Action.CREDIT_GRANT),
+    R("GET", f"{BILLING}/invoices/<hexid:invoice_id>", Action.LEDGER_VIEW, but=SEES),
+    R("GET", f"{BILLING}/invoices/<hexid:invoice_id>.pdf", Action.LEDGER_VIEW, but=SEES),
+    R("GET", f"{BILLING}/invoices/<hexid:invoice_id>.csv", Action.LEDGER_VIEW, but=SEES),
+    R("POST", f"{BILLING}/invoices/<hexid:invoice_id>/credit-notes", Action.CREDIT_GRANT),
+    R("POST", f"{BILLING}/invoices/<hexid:invoice_id>/payments", Action.CREDIT_GRANT),
     R("GET", f"{BILLING}/standing", Action.LEDGER_VIEW, but=SEES),
     R("GET", f"{BILLING}/billing-profile", Action.LEDGER_VIEW, but=SEES),
     R("PUT", f"{BILLING}/billing-profile", Action.INVOICE_ISSUE, {"name": "Acme"}, but=SEES),
@@ -193,14 +207,22 @@ ROUTES: tuple[Route, ...] = (
     R("GET", f"{BILLING}/wallet", Action.LEDGER_VIEW, but=SEES),
     R("GET", f"{BILLING}/grants", Action.LEDGER_VIEW, but=SEES),
     R("POST", f"{BILLING}/grants", Action.CREDIT_GRANT),
-    R("POST", f"{BILLING}/grants/<uuid:grant_id>/approve", Action.CREDIT_GRANT),
-    R("POST", f"{BILLING}/grants/<uuid:grant_id>/refuse", Action.CREDIT_GRANT),
+    # The operator is no user, and never the second person.
+    R(
+        "POST",
+        f"{BILLING}/grants/<hexid:grant_id>/approve",
+        Action.CREDIT_GRANT,
+        but={OPERATOR: 403},
+    ),
+    R("POST", f"{BILLING}/grants/<hexid:grant_id>/refuse", Action.CREDIT_GRANT),
     # Prices, for staff
     R("GET", "prices", Action.CATALOG_MANAGE),
     R("POST", "prices/publish", Action.CATALOG_MANAGE),
     R("GET", "api/catalog/models/<path:model>/prices", Action.CATALOG_MANAGE),
     R("POST", "api/catalog/models/<path:model>/prices", Action.CATALOG_MANAGE),
     R("POST", "api/catalog/models/<path:model>/prices/end", Action.CATALOG_MANAGE),
+    R("GET", "api/catalog/models/<path:model>/purchases", Action.CATALOG_MANAGE),
+    R("POST", "api/catalog/models/<path:model>/purchases", Action.CATALOG_MANAGE),
     # Ledger and budgets
     R("GET", "spend", Action.LEDGER_VIEW),
     R("GET", "spend/<slug:panel>.csv", Action.LEDGER_VIEW),
@@ -212,13 +234,13 @@ ROUTES: tuple[Route, ...] = (
     R("POST", "budgets/stop", Action.BUDGET_SET, {"subject": "{organization}"}),
     R("GET", f"{BILLING}/accounts", Action.LEDGER_VIEW),
     R("GET", f"{BILLING}/entries", Action.LEDGER_VIEW),
-    R("POST", f"{BILLING}/requests/<uuid:charge_id>/reversals", Action.CREDIT_GRANT),
+    R("POST", f"{BILLING}/requests/<hexid:charge_id>/reversals", Action.CREDIT_GRANT),
     R("GET", f"{BILLING}/periods", Action.LEDGER_VIEW),
     R("POST", f"{BILLING}/periods/<str:period>/close", Action.PERIOD_CLOSE),
     R("GET", f"{BILLING}/reconciliations", Action.LEDGER_VIEW),
     R("GET", f"{BILLING}/budgets", Action.LEDGER_VIEW),
-    R("PUT", f"{BILLING}/budgets/<uuid:subject_id>", Action.BUDGET_SET, {"allowance_nano": 1}),
-    R("DELETE", f"{BILLING}/budgets/<uuid:subject_id>", Action.BUDGET_SET),
+    R("PUT", f"{BILLING}/budgets/<hexid:subject_id>", Action.BUDGET_SET, {"allowance_nano": 1}),
+    R("DELETE", f"{BILLING}/budgets/<hexid:subject_id>", Action.BUDGET_SET),
     # Exports
     R("GET", "exports", Action.EXPORT_MAKE),
     R("POST", "exports", Action.EXPORT_MAKE),
@@ -228,8 +250,8 @@ ROUTES: tuple[Route, ...] = (
     R("GET", f"{BILLING}/exports", Action.EXPORT_MAKE),
     R("POST", f"{BILLING}/exports", Action.EXPORT_MAKE, {"kind": "usage", "period": "2025-10"}),
     R("GET", f"{BILLING}/exports/stream", Action.EXPORT_MAKE, query="kind=usage&period=2025-10"),
-    R("GET", f"{BILLING}/exports/<uuid:export_id>", Action.EXPORT_MAKE),
-    R("GET", f"{BILLING}/exports/<uuid:export_id>/file", Action.EXPORT_MAKE),
+    R("GET", f"{BILLING}/exports/<hexid:export_id>", Action.EXPORT_MAKE),
+    R("GET", f"{BILLING}/exports/<hexid:export_id>/file", Action.EXPORT_MAKE),
     # Admin keys, and pages for developers
     R("GET", "admin-keys", Action.ADMIN_KEY_MANAGE),
     R("GET", "admin-keys/create", Action.ADMIN_KEY_MANAGE),
@@ -239,8 +261,8 @@ ROUTES: tuple[Route, ...] = (
     R("GET", "developers/api", Action.ORGANIZATION_VIEW),
     R("GET", ADMIN_KEYS, Action.ADMIN_KEY_MANAGE),
     R("POST", ADMIN_KEYS, Action.ADMIN_KEY_MANAGE, {"label": "m", "actions": ["key.view"]}),
-    R("GET", f"{ADMIN_KEYS}/<uuid:key_id>", Action.ADMIN_KEY_MANAGE),
-    R("DELETE", f"{ADMIN_KEYS}/<uuid:key_id>", Action.ADMIN_KEY_MANAGE),
+    R("GET", f"{ADMIN_KEYS}/<hexid:key_id>", Action.ADMIN_KEY_MANAGE),
+    R("DELETE", f"{ADMIN_KEYS}/<hexid:key_id>", Action.ADMIN_KEY_MANAGE),
     # The organization's own figures; the operator names it in a header.
     R("GET", "v1/organization/usage/completions", Action.REQUEST_VIEW, query="start_time=0"),
     R("GET", "v1/organization/usage/embeddings", Action.REQUEST_VIEW, query="start_time=0"),
@@ -294,11 +316,11 @@ ROUTES: tuple[Route, ...] = (
     R("GET", "api/fleet/pools/<str:name>/desired", METRICS - {STAFF}),
     R("GET", "api/fleet/tokens", Action.FLEET_VIEW),
     R("POST", "api/fleet/tokens", Action.FLEET_MANAGE, {"pool": "default"}),
-    R("DELETE", "api/fleet/tokens/<uuid:token_id>", Action.FLEET_MANAGE),
+    R("DELETE", "api/fleet/tokens/<hexid:token_id>", Action.FLEET_MANAGE),
     R("POST", "api/fleet/enrol", PUBLIC),
     R("GET", "api/fleet/digests", Action.FLEET_VIEW),
-    R("POST", "api/fleet/digests/<uuid:digest_id>/approve", Action.FLEET_MANAGE),
-    R("POST", "api/fleet/digests/<uuid:digest_id>/refuse", Action.FLEET_MANAGE),
+    R("POST", "api/fleet/digests/<hexid:digest_id>/approve", Action.FLEET_MANAGE),
+    R("POST", "api/fleet/digests/<hexid:digest_id>/refuse", Action.FLEET_MANAGE),
     R("PUT", "api/fleet/nodes/<path:name>/models", Action.FLEET_MANAGE, {"models": None}),
     R("POST", "api/fleet/nodes/<path:name>/approve", Action.FLEET_MANAGE),
     R("POST", "api/fleet/nodes/<path:name>/drain", Action.FLEET_MANAGE),
@@ -312,8 +334,13 @@ ROUTES: tuple[Route, ...] = (
     R("POST", "templates/<str:name>/<int:version>/try", Action.TEMPLATE_VIEW),
     R("POST", PROMPT_ACT, Action.TEMPLATE_MANAGE),
     # API: prompt templates
-    R("GET", "api/catalog/templates/<uuid:organization>", Action.TEMPLATE_VIEW),
-    R("POST", "api/catalog/templates/<uuid:organization>", Action.TEMPLATE_MANAGE, {"name": "new"}),
+    R("GET", "api/catalog/templates/<hexid:organization>", Action.TEMPLATE_VIEW),
+    R(
+        "POST",
+        "api/catalog/templates/<hexid:organization>",
+        Action.TEMPLATE_MANAGE,
+        {"name": "new"},
+    ),
     R("GET", PROMPT, Action.TEMPLATE_VIEW),
     R("POST", f"{PROMPT}/versions", Action.TEMPLATE_MANAGE, {"body": PROMPT_BODY}),
     R("POST", f"{PROMPT}/rollback", Action.TEMPLATE_MANAGE),
@@ -368,4 +395,4 @@ GATEWAY: tuple[tuple[str, str], ...] = (
 # Sockets: figures for members, and the nodes' own.
 SOCKETS = frozenset({"/live", "/fleet"})
 # What the entrance itself tells apart, prefixes included; the two checks are public.
-EDGES = frozenset({"/fleet", "/v1/", "/v1/organization/", "/metrics"}) | PROBES
+EDGES = frozenset({"/fleet", "/live", "/v1/", "/v1/organization/", "/metrics"}) | PROBES

@@ -13,6 +13,7 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from controlplane.core.permissions import PLATFORM_ACTIONS
+from controlplane.core.stepup import STEP_UP_CODE
 from controlplane.tenants.models_adminkeys import KEY_ACTIONS
 from tests.core.callers import (
     ADMIN_KEY,
@@ -26,10 +27,10 @@ from tests.core.callers import (
 from tests.core.route import PUBLIC, Route
 from tests.core.routes import ROUTES
 from tests.core.samples import SAMPLES, Sample, Things, make_things
+from tests.core.step_up import CONFIRMED, FREE, UNSAFE, is_change
 from tests.support.servers import Servers, drop_database, make_database
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
-UNSAFE = ("POST", "PUT", "PATCH", "DELETE")
 API = ("api/", "v1/", "metrics")
 PARAMETER = re.compile(r"<(?:\w+:)?(\w+)>")
 DENIED = {401, 403, 404, 405}
@@ -180,3 +181,23 @@ def test_a_session_needs_the_token_of_its_forms(things: Things, route: Route) ->
     callers = (name for name in SESSIONS if expected(route, name) == "in")
     caller = next(callers, SESSIONS[0])
     assert told(call(things.callers.client(caller, csrf=True), route, things)) == "403"
+
+
+def test_every_change_is_classed_by_whether_it_must_be_confirmed() -> None:
+    changes = {str(route) for route in ROUTES if is_change(route)}
+    assert not CONFIRMED & FREE
+    assert changes == CONFIRMED | FREE
+
+
+@pytest.mark.parametrize("route", [one for one in ROUTES if is_change(one)], ids=str)
+def test_what_decides_money_secrets_or_prompts_is_confirmed(things: Things, route: Route) -> None:
+    caller = next(name for name in SESSIONS if expected(route, name) in ("in", "404"))
+    answer = call(things.callers.client(caller, confirmed=False), route, things)
+    assert asks_to_confirm(answer) == (str(route) in CONFIRMED)
+
+
+def asks_to_confirm(answer: HttpResponseBase) -> bool:
+    """Whether it sends to the page that confirms, or names that code."""
+    if answer.status_code == 302:
+        return answer["Location"].startswith("/confirm?next=")
+    return answer.status_code == 403 and STEP_UP_CODE.encode() in getattr(answer, "content", b"")

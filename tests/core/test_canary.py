@@ -18,7 +18,8 @@ from tests.core.callers import ANONYMOUS, STAFF
 from tests.core.route import Route
 from tests.core.routes import ROUTES
 from tests.core.samples import make_things
-from tests.core.test_authorization_matrix import API, UNSAFE, address
+from tests.core.step_up import UNSAFE
+from tests.core.test_authorization_matrix import API, address
 from tests.support.money import rows
 
 PASSWORD = "canary-horse-battery-staple-47"

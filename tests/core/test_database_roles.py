@@ -4,11 +4,19 @@ from io import StringIO
 
 import psycopg
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import connections
 from psycopg import sql
 
-from controlplane.core.database_roles import MissingRights, Role, Wanted, bootstrap
+from controlplane.core.database_roles import (
+    APP_CONNECTIONS_SHARE,
+    MissingRights,
+    Role,
+    Wanted,
+    bootstrap,
+)
+from controlplane.core.management.commands import migrate
+from tests.support.money import superuser_dsn
 from tests.support.servers import Servers
 
 PASSWORD = "a-password-of-the-tests-only-0123456789"
@@ -40,6 +48,24 @@ def test_a_changed_password_is_set_again(servers: Servers, database: str) -> Non
     assert out.getvalue() == "made password of sluice_app\n"
 
 
+def test_pages_and_jobs_leave_connections_to_the_gateways(servers: Servers, database: str) -> None:
+    asked = (
+        "SELECT rolconnlimit::float / current_setting('max_connections')::int FROM pg_roles"
+        " WHERE rolname = 'sluice_app'"
+    )
+    with psycopg.connect(servers.postgres.superuser_dsn, autocommit=True) as connection:
+        assert connection.execute(asked).fetchone() == (APP_CONNECTIONS_SHARE,)
+        connection.execute("ALTER ROLE sluice_app CONNECTION LIMIT 50")
+        try:
+            call_command("bootstrap_db", stdout=StringIO())
+            assert connection.execute(asked).fetchone() != (APP_CONNECTIONS_SHARE,)
+        finally:
+            connection.execute("ALTER ROLE sluice_app CONNECTION LIMIT -1")
+            out = StringIO()
+            call_command("bootstrap_db", stdout=out)
+    assert out.getvalue() == "made connection limit of sluice_app\n"
+
+
 def test_missing_rights_print_statements_that_an_administrator_can_run(
     servers: Servers, database: str
 ) -> None:
@@ -69,14 +95,18 @@ def test_missing_rights_print_statements_that_an_administrator_can_run(
                 connection.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(sql.Identifier(role)))
 
 
-def test_migrate_grants_new_tables_but_no_partition_and_no_decided_table(database: str) -> None:
+def test_migrate_fails_on_a_table_that_nobody_decided_about(database: str) -> None:
+    with connections["owner"].cursor() as cursor:
+        cursor.execute("CREATE TABLE parent (id bigint) PARTITION BY RANGE (id)")
+        cursor.execute("GRANT INSERT ON parent TO sluice_app")
+        cursor.execute("CREATE TABLE part PARTITION OF parent FOR VALUES FROM (0) TO (9)")
+        cursor.execute("CREATE TABLE decided (id bigserial)")
+        cursor.execute("GRANT SELECT ON decided, decided_id_seq TO sluice_app")
+    call_command("migrate", verbosity=0)
     with connections["owner"].cursor() as cursor:
         cursor.execute("CREATE TABLE plain (id bigint)")
-        cursor.execute("CREATE TABLE parent (id bigint) PARTITION BY RANGE (id)")
-        cursor.execute("CREATE TABLE part PARTITION OF parent FOR VALUES FROM (0) TO (9)")
-        cursor.execute("CREATE TABLE decided (id bigint)")
-        cursor.execute("GRANT SELECT ON decided TO sluice_app")
-    call_command("migrate", verbosity=0)
+    with pytest.raises(CommandError, match="who may use plain"):
+        call_command("migrate", verbosity=0)
     with connections["owner"].cursor() as cursor:
         cursor.execute(
             "SELECT c.relname, has_table_privilege('sluice_app', c.oid, 'SELECT'),"
@@ -85,7 +115,36 @@ def test_migrate_grants_new_tables_but_no_partition_and_no_decided_table(databas
         )
         assert cursor.fetchall() == [
             ("decided", True, False),
-            ("parent", True, True),
+            ("parent", False, True),
             ("part", False, False),
-            ("plain", True, True),
+            ("plain", False, False),
         ]
+
+
+def test_migrate_waits_for_a_lock_in_bounds_and_tries_again(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrate, "LOCK_TIMEOUT", "50ms")
+    monkeypatch.setattr(migrate, "LOCK_RETRY_S", 0.0)
+    monkeypatch.setattr(migrate, "LOCK_TRIES_MAX", 3)
+    tries: list[int] = []
+    with psycopg.connect(superuser_dsn()) as reader:
+
+        def change(*_: object, **__: object) -> None:
+            """A migration that alters a table which somebody has been reading for long."""
+            tries.append(len(tries))
+            if len(tries) == 5:
+                reader.rollback()
+            with connections["owner"].cursor() as cursor:
+                cursor.execute("ALTER TABLE models ADD COLUMN more integer")
+
+        monkeypatch.setattr("django.core.management.commands.migrate.Command.handle", change)
+        reader.execute("SELECT 1 FROM models")
+        with pytest.raises(CommandError, match="stayed locked"):
+            call_command("migrate", verbosity=0, stdout=StringIO())
+        assert len(tries) == migrate.LOCK_TRIES_MAX
+        call_command("migrate", verbosity=0, stdout=StringIO())
+    assert len(tries) == 5
+    with connections["owner"].cursor() as cursor:
+        cursor.execute("SHOW lock_timeout")
+        assert cursor.fetchone() == ("0",)

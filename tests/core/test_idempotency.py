@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from typing import Any
 
 import msgspec
 import psycopg
 import pytest
 from django.core.exceptions import ValidationError
-from django.db import connections
+from django.db import Error, connection, connections, transaction
 from django.http import QueryDict
 from django.test import Client
 
 from controlplane.core import idempotency
+from controlplane.core.models import KeptAnswer
 from controlplane.core.paging import LIMIT_MAX, PageAsk, page_ask
 from tests.support.money import rows, superuser_dsn
 from tests.support.people import Cast, make_cast, signed_in
@@ -186,3 +188,21 @@ def test_a_page_that_cannot_be_is_told(query: str, field: str) -> None:
         page_ask(QueryDict(query).dict())
     assert list(raised.value.message_dict) == [field]
     assert page_ask({"limit": str(LIMIT_MAX)}) == PageAsk(limit=LIMIT_MAX)
+
+
+def test_a_kept_answer_is_seen_by_its_own_request_alone(stella: Client) -> None:
+    """Also a query that forgot to ask for one, as the role of pages and jobs."""
+    assert post(stella, "a").status_code == 201
+    ((own,),) = rows("SELECT id FROM kept_answers")
+    other = uuid.UUID(int=1)
+    for scope in ("", str(other)):
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SELECT set_config('app.attempt', %s, true)", [scope])
+            assert not KeptAnswer.objects.exists()
+            assert KeptAnswer.objects.filter(id=own).delete()[0] == 0
+    with pytest.raises(Error, match="row-level security"):
+        KeptAnswer.objects.create(id=other, payload=b"", status=201)
+    with pytest.raises(Error, match="permission denied"):
+        KeptAnswer.objects.update(status=200)
+    assert rows("SELECT id FROM kept_answers") == [(own,)]
+    assert post(stella, "a")["Idempotency-Replayed"] == "true"

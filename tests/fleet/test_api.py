@@ -148,7 +148,12 @@ def test_nodes_are_drained_taken_back_and_removed() -> None:
 def test_pools_by_api_leave_the_command_alone() -> None:
     call = Caller()
     assert call("PUT", "pools/gold", {"nodes_max": 4, "nodes_min": 1})[0] == 201
-    assert call("PUT", "pools/gold", {"nodes_min": 2})[0] == 200
+    assert call("PUT", "pools/gold", {"nodes_min": 2, "separate_caches": True})[0] == 200
+    node_credential_create(actor=OPERATOR, name="n1", pool="gold")
+    Node.objects.update(facts={"separates_tenants": False})
+    first, gold = call("GET", "pools")[1]["pools"]
+    assert (first["separate_caches"], gold["separate_caches"]) == (False, True)
+    assert gold["nodes"][0]["separates_tenants"] is False
     assert call("PUT", "pools/gold", {"nodes_min": 9})[1]["error"]["fields"]["nodes_max"]
     assert call("PUT", "pools/gold", {"start_command": "x"})[0] == 400
     gold = next(pool for pool in call("GET", "pools")[1]["pools"] if pool["pool"] == "gold")

@@ -9,7 +9,6 @@ from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.core.audit import OPERATOR
 from controlplane.fleet.enrolment import token_redeem
 from controlplane.fleet.models import ModelDigest, Node, NodeCredential
-from controlplane.fleet.selectors import node_credential_find
 from controlplane.kernel.keyformat import ENROL_PREFIX, NODE_PREFIX, parse_credential
 
 pytestmark = pytest.mark.usefixtures("database")
@@ -35,8 +34,7 @@ def test_it_prints_a_credential_of_that_node(
     pool_set(actor=OPERATOR, draft=PoolDraft(name="gold"))
     parsed = parse_credential(node_credential("n1", *more), NODE_PREFIX)
     assert parsed is not None
-    found = node_credential_find(key_id=parsed.key_id)
-    assert found is not None and found.allowed_models == models
+    assert NodeCredential.objects.get(key_id=parsed.key_id).allowed_models == models
     assert list(Node.objects.values_list("name", "pool")) == [("n1", pool)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import uuid
 from datetime import timedelta
 
 import pytest
@@ -14,7 +15,7 @@ from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.catalog.services import ModelDraft, model_create
 from controlplane.core.audit import OPERATOR
 from controlplane.core.permissions import Role
-from controlplane.fleet.models import DigestState, ModelDigest, Node, NodeCredential
+from controlplane.fleet.models import DigestState, ModelDigest, Node, NodeCredential, NodeState
 from controlplane.fleet.services import node_credential_create
 from controlplane.kernel.keyformat import ENROL_PREFIX, parse_credential
 from controlplane.tenants.people import membership_set
@@ -31,6 +32,10 @@ def cast(database: str) -> Cast:
     made = make_cast()
     membership_set(actor=made.alice, organization=made.acme, user=made.stella, role=Role.VIEWER)
     return made
+
+
+def _token_form() -> dict[str, str]:
+    return {"form_id": uuid.uuid4().hex, "name": "n1", "pool": "default", "life_hours": "2"}
 
 
 def _node() -> Node:
@@ -56,7 +61,7 @@ def test_an_empty_pool_says_what_to_do(cast: Cast) -> None:
 
 def test_a_token_is_shown_once_in_a_command_to_paste(cast: Cast) -> None:
     stella = signed_in(cast.stella)
-    form = {"name": "gpu 1", "pool": "default", "life_hours": "2"}
+    form = {**_token_form(), "name": "gpu 1"}
     answer = stella.post("/fleet/tokens", form)
     text = answer.content.decode()
     (token,) = set(re.findall(r"enrol_sluice_\w{12}_\w{43}_\w{6}", text))
@@ -69,18 +74,17 @@ def test_a_token_is_shown_once_in_a_command_to_paste(cast: Cast) -> None:
 
 
 def test_a_node_of_another_address_redeems_its_token_at_the_pages(cast: Cast) -> None:
-    form = {"name": "n1", "pool": "default", "life_hours": "1"}
     stella = signed_in(cast.stella)
-    assert "--enrol-url" not in stella.post("/fleet/tokens", form).content.decode()
+    assert "--enrol-url" not in stella.post("/fleet/tokens", _token_form()).content.decode()
     with override_settings(GATEWAY_URL="https://gw.example.org"):
-        text = stella.post("/fleet/tokens", form).content.decode()
+        text = stella.post("/fleet/tokens", _token_form()).content.decode()
     assert "--gateway wss://gw.example.org --name n1" in text
     assert "--enrol-url http://testserver" in text
 
 
 def test_an_open_token_is_listed_and_revoked(cast: Cast) -> None:
     stella = signed_in(cast.stella)
-    stella.post("/fleet/tokens", {"name": "x", "pool": "default", "life_hours": "2"})
+    stella.post("/fleet/tokens", _token_form())
     path = re.findall(r"/fleet/tokens/\w{32}/revoke", stella.get("/fleet").content.decode())[0]
     assert signed_in(cast.alice).post(path).status_code == 403
     answer = stella.post(path, follow=True).content.decode()
@@ -137,7 +141,7 @@ def test_more_models_than_a_token_names_are_told_at_the_field(cast: Cast) -> Non
             output_tokens_max=8,
         )
         model_create(actor=OPERATOR, draft=model)
-    wanted = {"name": "n", "pool": "default", "life_hours": "1", "models": names}
+    wanted = {**_token_form(), "models": names}
     answer = signed_in(cast.stella).post("/fleet/tokens", wanted)
     assert answer.status_code == 422
     assert f"Name 1 to {ALLOWED_MODELS_MAX} models" in answer.content.decode()
@@ -169,6 +173,39 @@ def test_a_quarantine_is_told_and_lifted(cast: Cast) -> None:
     assert "quarantined" in text and "undecodable frame" in text
     stella.post(f"/fleet/nodes/{node.id.hex}/forgive")
     assert "undecodable frame" not in stella.get("/fleet").content.decode()
+
+
+def test_a_node_whose_tenants_share_a_cache_is_told_before_it_is_approved_and_can_be_kept_out(
+    cast: Cast,
+) -> None:
+    stella, node = signed_in(cast.stella), _node()
+    link = {"node": node.id.hex, "facts": {"takes_jobs": True}}
+    rows("SELECT fleet_links('gw', %s::jsonb, '{}'::jsonb)", json.dumps([link]))
+    shared, held = "tenants share its prefix cache", "wants tenants&#x27; prefix caches kept apart"
+    for facts, told in (({}, False), ({"separates_tenants": True}, False),
+                        ({"separates_tenants": False}, True)):  # fmt: skip
+        Node.objects.update(facts=facts, standing="pending")
+        text = stella.get("/fleet").content.decode()
+        assert "waits for your approval" in text and (shared in text) is told
+    stella.post(f"/fleet/nodes/{node.id.hex}/approve")
+    text = stella.get("/fleet").content.decode()
+    assert shared in text and held not in text
+    form = {
+        "name": "default", "task": "generate", "size_class": "small", "role": "both",
+        "nodes_min": "0", "nodes_max": "1", "separate_caches": "on",
+    }  # fmt: skip
+    stella.post("/fleet/pools", form)
+    text = stella.get("/fleet").content.decode()
+    assert held in text and "separate caches only" in text
+    Node.objects.update(state=NodeState.DRAINING)
+    leaving = stella.get("/fleet").content.decode()
+    assert held not in leaving and "its own process is ending" in leaving
+    Node.objects.update(state=NodeState.CONNECTED)
+    assert 'name="separate_caches" checked' in text
+    Node.objects.update(facts={"separates_tenants": True})
+    assert held not in stella.get("/fleet").content.decode()
+    stella.post("/fleet/pools", form | {"separate_caches": ""})
+    assert "separate caches only" not in stella.get("/fleet").content.decode()
 
 
 def test_a_list_of_models_is_replaced(cast: Cast) -> None:
@@ -206,6 +243,15 @@ def test_what_moves_is_asked_for_alone_and_says_how_fresh_it_is(cast: Cast) -> N
         assert words in text, words
     whole = stella.get("/fleet").content.decode()
     assert 'data-poll="2000"' in whole and "3 lost in a row" in whole
+
+
+def test_limits_that_are_not_shared_are_told_where_people_look(cast: Cast) -> None:
+    stella = signed_in(cast.stella)
+    for shared, told in ((True, False), (False, True)):
+        waiting = json.dumps({"limits_shared": shared})
+        rows("SELECT fleet_links('gw', '[]'::jsonb, %s::jsonb)", waiting)
+        for client, path in ((stella, "/fleet"), (signed_in(cast.alice), "/")):
+            assert ("Degraded: 1 gateway" in client.get(path).content.decode()) is told
 
 
 def test_roofline_use_is_told_in_words_and_not_known_of_engines_that_cannot_say(

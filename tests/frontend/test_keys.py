@@ -81,7 +81,7 @@ def test_rotation_shows_the_new_secret_once_and_links_both() -> None:
     cast = make_cast()
     key = apikey_create(actor=cast.alice, project=cast.project, label="k").key
     bob = signed_in(cast.bob)
-    page = bob.post(f"/keys/{key.id.hex}/rotate", {"overlap": "2"}).content.decode()
+    page = bob.post(f"/keys/{key.id.hex}/rotate", {"overlap": "259200"}).content.decode()
     secret = SECRET.search(page)
     assert secret and secret[0] not in bob.get("/keys").content.decode()
     new, old = apikey_list(user=cast.bob)

@@ -22,7 +22,8 @@ from tests.browser.history import write_history
 from tests.support.people import Cast, make_cast, signed_in
 
 PASSWORD = "correct-horse-battery-staple"
-PRICE_QUERIES = 2
+# The price and its model, with four around them: the scope of its organization.
+PRICE_QUERIES = 6
 PAGES = ("/", "/latency", "/cache", "/requests", "/keys", "/playground")
 SEEN = ["/", "/latency", "/cache", "/requests", "/slos", "/stages", "/insights"]
 BUILD = ["/keys", "/playground", "/templates", "/developers"]
@@ -76,8 +77,8 @@ def test_a_user_without_organization_is_told_what_to_do(cast: Cast) -> None:
 
 def test_staff_without_organization_run_the_installation(cast: Cast) -> None:
     stella = signed_in(cast.stella)
-    assert stella.get("/").headers["Location"] == "/fleet"
-    for path in ("/fleet", "/routing"):
+    assert stella.get("/").headers["Location"] == "/organizations"
+    for path in ("/organizations", "/fleet", "/routing"):
         answer = stella.get(path)
         assert answer.status_code == 200
         assert ">Overview<" not in answer.content.decode()

@@ -1,14 +1,15 @@
 """Filters, receipts, volume bars, ids and the Plotly finder: small parts behind the pages."""
 
 import hashlib
+import re
 import uuid
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from controlplane.core.converters import HexId
 from controlplane.telemetry.selectors_requests import Volume
-from frontend.converters import HexId
 from frontend.filters import (
     Filters,
     choices,
@@ -81,7 +82,7 @@ def test_a_receipt_is_told_as_a_sentence_and_rows() -> None:
     ]
     steps, candidates = receipt.tables
     assert (steps.head, steps.rows) == (["Step", "Model", "Reason"], [["1", "m", "served"]])
-    assert candidates.head == ["Node", "Cost, ms"]
+    assert candidates.head == ["Node", "Cost in all, ms"]
     assert candidates.rows == [["n1", "1.500"], ["n2", "2"]]
 
 
@@ -115,6 +116,10 @@ def test_ids_in_addresses_are_as_clients_see_them() -> None:
     one = uuid.uuid4()
     assert HexId().to_python(str(one)) == HexId().to_python(one.hex) == one
     assert HexId().to_url(one) == one.hex
+    # As answers name a request.
+    for prefix in ("chatcmpl-", "cmpl-"):
+        assert re.fullmatch(HexId.regex, f"{prefix}{one.hex}")
+        assert HexId().to_python(f"{prefix}{one.hex}") == one
 
 
 def test_the_finder_exposes_plotly_alone_as_it_was_published() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controlplane.catalog.selectors import model_find, price_list
+from controlplane.catalog.selectors import model_find, price_list_all
+from controlplane.core.audit import OPERATOR
 from tests.support.people import Cast, make_cast, signed_in
 from tests.support.rules import make_models
 
@@ -22,7 +23,8 @@ def cast(database: str) -> Cast:
 def _versions() -> list[tuple[int, object, int]]:
     model = model_find(name="tiny")
     assert model is not None
-    return [(row.version, row.project_id, row.batch_permille) for row in price_list(model=model)]
+    found = price_list_all(actor=OPERATOR, model=model)
+    return [(row.version, row.project_id, row.batch_permille) for row in found]
 
 
 def test_staff_publish_a_price_for_one_project(cast: Cast) -> None:

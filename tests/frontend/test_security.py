@@ -7,14 +7,17 @@ from typing import Any
 import pyotp
 import pytest
 from django.conf import settings
+from django.contrib.sessions.models import Session
 from django.test import Client
+from django.utils import timezone
 
 from controlplane.core import stepup
 from controlplane.core.audit import OPERATOR
 from controlplane.core.seal import BrokenSeal
+from controlplane.core.tasks import sessions_forget
 from controlplane.kernel.clock import wall_s
 from controlplane.tenants import factors, throttle
-from controlplane.tenants.accounts import setup_link_consume, setup_link_create
+from controlplane.tenants.accounts import setup_link_create
 from controlplane.tenants.factors import (
     app_add,
     app_secret,
@@ -26,12 +29,13 @@ from controlplane.tenants.factors import (
 )
 from controlplane.tenants.models import SecondFactor, User, UserSession
 from frontend.views.security import APP_SECRET
-from tests.support.people import Cast, make_cast, signed_in
+from tests.support.people import Cast, give_password, make_cast, signed_in
 
 PASSWORD = "correct-horse-battery-staple"
 OTHER_PASSWORD = "battery-staple-correct-horse"
 STEP_S = factors.STEP_S
 TRIES = 7
+HERE = "http://testserver"
 AHEAD_S = stepup.CONFIRMED_S_MAX + 1
 
 
@@ -39,8 +43,7 @@ AHEAD_S = stepup.CONFIRMED_S_MAX + 1
 def cast(database: str) -> Cast:
     made = make_cast()
     for user in (made.alice, made.bob):
-        setup_link_consume(token=setup_link_create(actor=OPERATOR, user=user), password=PASSWORD)
-        user.refresh_from_db()
+        give_password(user, PASSWORD)
     return made
 
 
@@ -218,12 +221,9 @@ def test_money_and_secrets_ask_again_after_a_while(
     alice = signed_in(cast.alice)
     late(alice, monkeypatch)
     assert alice.get("/account/app").headers["Location"] == "/confirm?next=%2Faccount%2Fapp"
-    answer = alice.post(
-        "/members/invite", {"email": "x@example.org", "role": "viewer"},
-        headers={"Referer": "http://testserver/members"},
-    )  # fmt: skip
-    assert answer.headers["Location"] == "/confirm?next=%2Fmembers"
-    assert "Nothing was changed yet" in alice.get(answer.headers["Location"]).content.decode()
+    answer = alice.post("/account/app", {"code": "1"}, headers={"Referer": f"{HERE}/account"})
+    assert answer.headers["Location"] == "/confirm?next=%2Faccount"
+    assert "then send the form again" in alice.get(answer.headers["Location"]).content.decode()
     assert alice.post("/confirm", {"password": "wrong", "next": "/members"}).status_code == 422
     answer = alice.post("/confirm", {"password": PASSWORD, "next": "/members"})
     assert answer.headers["Location"] == "/members"
@@ -285,6 +285,28 @@ def test_sessions_are_listed_and_end(cast: Cast) -> None:
     desk.post(f"/account/sessions/{row.id.hex}")
     assert phone.get("/").headers["Location"].startswith("/sign-in")
     assert desk.get("/").status_code == 200
+
+
+def test_a_session_whose_key_changed_is_listed_and_ends(cast: Cast) -> None:
+    desk, phone = signed_in(cast.bob), signed_in(cast.bob)
+    phone.get("/", REMOTE_ADDR="192.0.2.9")
+    session = phone.session
+    session.cycle_key()
+    phone.cookies[settings.SESSION_COOKIE_NAME] = str(session.session_key)
+    assert phone.get("/", REMOTE_ADDR="192.0.2.9").status_code == 200
+    row = UserSession.objects.get(user=cast.bob, address="192.0.2.9")
+    desk.post(f"/account/sessions/{row.id.hex}")
+    assert phone.get("/").headers["Location"].startswith("/sign-in")
+
+
+def test_sessions_that_ran_out_are_dropped(cast: Cast) -> None:
+    old, new = signed_in(cast.bob), signed_in(cast.bob)
+    Session.objects.filter(session_key=old.session.session_key).update(
+        expire_date=timezone.now() - timedelta(days=1)
+    )
+    sessions_forget()
+    kept = set(Session.objects.values_list("session_key", flat=True))
+    assert kept == {new.session.session_key}
 
 
 def test_all_other_sessions_end_at_once(cast: Cast) -> None:

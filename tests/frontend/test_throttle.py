@@ -8,11 +8,9 @@ from axes.models import AccessAttempt, AccessLog
 from django.conf import settings
 from django.test import Client
 
-from controlplane.core.audit import OPERATOR
 from controlplane.tenants import throttle
-from controlplane.tenants.accounts import setup_link_consume, setup_link_create
 from controlplane.tenants.models import UserSession
-from tests.support.people import Cast, make_cast
+from tests.support.people import Cast, give_password, make_cast
 
 PASSWORD = "correct-horse-battery-staple"
 SECRET = "sent-amiss-47"
@@ -22,7 +20,7 @@ FIREFOX = f"Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140
 @pytest.fixture
 def cast(database: str) -> Cast:
     made = make_cast()
-    setup_link_consume(token=setup_link_create(actor=OPERATOR, user=made.alice), password=PASSWORD)
+    give_password(made.alice, PASSWORD)
     return made
 
 

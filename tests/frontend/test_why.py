@@ -69,6 +69,7 @@ def test_an_ordinary_request_is_told_from_key_to_booking() -> None:
 def test_rules_queues_and_retries_are_told_in_their_order() -> None:
     receipt = {
         "asked": "fast",
+        "node": "node-1",
         "steps": [
             {"step": 1, "model": "big", "pool": "gold", "reason": "server_is_overloaded"},
             {"step": 2, "model": "tiny", "pool": "default", "reason": "served"},
@@ -230,7 +231,7 @@ def test_the_page_tells_it_and_shows_what_was_given_back(database: str) -> None:
         actor=OPERATOR,
     )
     text = signed_in(cast.alice).get(f"/requests/{request.hex}").content.decode()
-    for words in ("Why it went this way", "node-1 had 192 of 612", "as agreed by mail", "reversal"):
+    for words in ("Why it went this way", "Node 1 had 192 prompt", "as agreed by mail", "reversal"):
         assert words in text, words
     # Bob develops: he sees that it was given back, not who wrote what to whom.
     text = signed_in(cast.bob).get(f"/requests/{request.hex}").content.decode()

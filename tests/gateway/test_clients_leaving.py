@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
 import pytest
 
-from controlplane.gateway import app
+from controlplane.gateway import app, pipeline
 from controlplane.kernel.price import TokenCounts
 from tests.support.faults import BODY, STREAM, only_settlement, open_jobs, raw_post
-from tests.support.fleet import MODEL, until
-from tests.support.nodes import hand_node, named_node
+from tests.support.fleet import MODEL, WAIT_S, make_step, until
+from tests.support.nodes import HandNode, hand_node, named_node
 from tests.support.ports import make_snapshot
 from tests.support.serving import Serving
 
@@ -32,24 +34,82 @@ async def test_client_that_leaves_the_queue_gives_up_its_place(bare: Serving) ->
     assert sorted(record.status for record in under_test.recorder.records) == [200, 499]
 
 
+CONFIRM_S = 2.0
 # Room for more than a connection's buffers on both ends take.
 WINDOW = 8_000_000
 
 
 @pytest.mark.parametrize("body", [BODY, STREAM])
-async def test_client_that_leaves_before_the_first_token_pays_nothing(
-    bare: Serving, body: dict[str, object]
+@pytest.mark.parametrize("prefilled", [0, 3])
+async def test_client_that_leaves_before_the_first_token_pays_the_prompt_that_was_computed(
+    bare: Serving, body: dict[str, object], prefilled: int
 ) -> None:
     under_test = bare.under_test
     async with hand_node(under_test, bare.model) as node:
         with raw_post(under_test.port, body):
             job = await node.job()
         await until(lambda: node.cancelled == [job.request])
-        await node.answer(job, finish="cancelled")
+        await node.answer(job, finish="cancelled", prefilled=prefilled)
+        await under_test.at_rest()
+    assert only_settlement(under_test) == TokenCounts(uncached=prefilled, cached=0, output=0)
+    (record,) = under_test.recorder.records
+    assert (record.status, record.prompt_tokens) == (499, prefilled)
+    # A node that cannot tell has begun all the same: leaving gives the limit's tokens not back.
+    limiter = under_test.limiter
+    assert limiter.taken[0] + limiter.corrections[0] == (prefilled or len(job.tokens))
+
+
+async def test_client_that_leaves_pays_nothing_where_its_node_is_lost_too(bare: Serving) -> None:
+    under_test = bare.under_test
+    async with hand_node(under_test, bare.model) as node:
+        with raw_post(under_test.port, STREAM):
+            job = await node.job()
+        await until(lambda: node.cancelled == [job.request])
+    await under_test.at_rest()
+    assert only_settlement(under_test) == TokenCounts(uncached=0, cached=0, output=0)
+
+
+async def test_a_prompt_that_was_computed_for_nobody_costs_nothing(bare: Serving) -> None:
+    """Its node ends it with an error, and no other is there: the client waited in vain."""
+    under_test = bare.under_test
+    async with hand_node(under_test, bare.model) as node:
+        asking = asyncio.create_task(bare.chat())
+        job = await node.job()
+        await node.answer(job, finish="error", prefilled=4)
+        assert (await asking).status_code == 503
         await under_test.at_rest()
     assert only_settlement(under_test) == TokenCounts(uncached=0, cached=0, output=0)
-    (record,) = under_test.recorder.records
-    assert record.status == 499
+    limiter = under_test.limiter
+    assert limiter.taken[0] + limiter.corrections[0] == 0
+
+
+async def test_client_that_leaves_while_another_node_is_sought_pays_nothing(
+    bare: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "pause_s", lambda failures: 0.2)
+    under_test = bare.under_test
+    async with hand_node(under_test, bare.model, name="first") as first:
+        with raw_post(under_test.port, BODY):
+            job = await first.job()
+            await first.answer(job, finish="error", prefilled=4)
+            await until(lambda: not open_jobs(under_test))
+        await under_test.at_rest()
+    assert only_settlement(under_test) == TokenCounts(uncached=0, cached=0, output=0)
+
+
+async def test_a_request_that_is_cut_off_with_its_gateway_costs_nothing_before_its_first_token(
+    bare: Serving,
+) -> None:
+    under_test = bare.under_test
+    async with hand_node(under_test, bare.model) as node:
+        with raw_post(under_test.port, STREAM):
+            job = await node.job()
+            (serving,) = [task for task in asyncio.all_tasks() if "Cycle.run_asgi" in repr(task)]
+            serving.cancel()
+            await until(lambda: node.cancelled == [job.request])
+            await node.answer(job, finish="cancelled", prefilled=4)
+            await under_test.at_rest()
+    assert only_settlement(under_test) == TokenCounts(uncached=0, cached=0, output=0)
 
 
 @pytest.mark.parametrize("body", [BODY, STREAM])
@@ -68,6 +128,64 @@ async def test_client_that_leaves_later_pays_what_the_node_made(
         await node.answer(job, "d", finish="cancelled")
         await under_test.at_rest()
     assert only_settlement(under_test) == TokenCounts(uncached=4, cached=0, output=4)
+
+
+@contextlib.asynccontextmanager
+async def computing_node(serving: Serving) -> AsyncIterator[HandNode]:
+    """A node within a long step: it confirms no cancel, and says why."""
+    under_test = serving.under_test
+    under_test.fleet.limits = msgspec.structs.replace(
+        under_test.fleet.limits, cancel_confirm_s=CONFIRM_S
+    )
+    step = msgspec.structs.replace(make_step(), step_us=0, computing_ms=1)
+    async with hand_node(under_test, serving.model, silence_s=10 * WAIT_S) as node:
+
+        async def tell() -> None:
+            while True:
+                await node.send(step)
+                await asyncio.sleep(0.1)
+
+        telling = asyncio.create_task(tell())
+        try:
+            yield node
+        finally:
+            telling.cancel()
+
+
+async def test_a_client_that_left_has_its_allowance_back_before_a_long_step_ends(
+    bare: Serving,
+) -> None:
+    under_test = bare.under_test
+    async with computing_node(bare) as node:
+        with raw_post(under_test.port, STREAM):
+            job = await node.job()
+        await until(lambda: node.cancelled)
+        await until(lambda: under_test.limiter.under_way == 0)
+        assert under_test.ledger.open and open_jobs(under_test), "what it costs is not known yet"
+        await node.answer(job, finish="cancelled", prefilled=3)
+        await under_test.at_rest()
+    assert only_settlement(under_test) == TokenCounts(uncached=3, cached=0, output=0)
+
+
+async def test_a_hold_is_settled_in_its_time_although_a_long_step_goes_on(bare: Serving) -> None:
+    under_test = bare.under_test
+    under_test.world.request_deadline_s, under_test.world.hold_grace_s = 1, 2
+    async with computing_node(bare) as node:
+        asking = asyncio.create_task(
+            bare.client.post("/v1/chat/completions", json=BODY, timeout=WAIT_S)
+        )
+        waits = await node.job()
+        with raw_post(under_test.port, STREAM):
+            left = await node.job()
+        assert (await asking).status_code == 504
+        await until(lambda: not under_test.ledger.open)
+        assert len(open_jobs(under_test)) == 2, "the node has confirmed nothing"
+        for job in (waits, left):
+            await node.answer(job, finish="cancelled", prefilled=4)
+        await under_test.at_rest()
+        await until(lambda: set(node.acknowledged) == {waits.request, left.request})
+    assert [each.amount_nano for each in under_test.ledger.settled.values()] == [0, 0]
+    assert sorted(record.status for record in under_test.recorder.records) == [499, 504]
 
 
 async def test_client_that_leaves_while_its_charge_is_written(bare: Serving) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,14 @@ import pytest
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
 from controlplane.gateway.plan import make_plan
-from controlplane.gateway.ports import Allowance, Hold, Room
+from controlplane.gateway.ports import Allowance, Hold, Ledger, Limiter, Room, Standings
 from controlplane.gateway.s1_admission.admit import Asked, admit
 from controlplane.gateway.snapshot import KeyRecord, ModelRecord
 from inference.contract.frames import Sampling
 from tests.support.fleet import MODEL, echo_node, make_model
 from tests.support.gateway import GatewayUnderTest, running_gateway
-from tests.support.ports import MemoryLedger, MemoryLimiter, make_key, make_snapshot
+from tests.support.memory_ledger import MemoryLedger
+from tests.support.ports import MemoryLimiter, MemoryStandings, make_key, make_snapshot
 from tests.support.serving import Serving
 
 NO_ROOM = Room("requests", "key", 1, 0, 1.0)
@@ -125,7 +127,7 @@ async def test_tokens_are_given_back_when_the_budget_refuses(slow: Slow) -> None
     limiter.told.set()
     answer = await serving.chat()
     assert answer.json()["error"]["code"] == "insufficient_quota"
-    assert limiter.given_back == limiter.taken
+    assert limiter.corrections == [-tokens for tokens in limiter.taken]
 
 
 def make_asked() -> Asked:
@@ -146,6 +148,16 @@ def make_asked() -> Asked:
     return Asked(key, snapshot, ask, make_plan(bytes(16), ask, key, snapshot))
 
 
+@dataclass
+class Doors:
+    """What admission needs of the world."""
+
+    limiter: Limiter
+    ledger: Ledger
+    standings: Standings = field(default_factory=MemoryStandings)
+    hold_grace_s: int = 1
+
+
 async def uncounted(_: ModelRecord) -> int:
     raise AssertionError("the hold fits as it is")
 
@@ -153,7 +165,7 @@ async def uncounted(_: ModelRecord) -> int:
 async def test_a_hold_that_comes_as_its_request_is_cancelled_is_given_back() -> None:
     limiter, ledger = MemoryLimiter(far=True), SlowLedger()
     admitting = asyncio.ensure_future(
-        admit(Call([]), make_asked(), limiter, ledger, count_prompt=uncounted)
+        admit(Call([]), make_asked(), Doors(limiter, ledger), count_prompt=uncounted)
     )
     await ledger.taken.wait()
     ledger.told.set()

@@ -13,7 +13,8 @@ import msgspec
 import pytest
 from websockets.asyncio.client import connect
 
-from inference.contract.frames import Job, ModelOffer, Output, Timing, Usage, Vectors
+from inference.contract.frames import Job, ModelOffer, Output, Timing, Usage
+from inference.contract.parts import Vectors
 from inference.node.assets import ModelAssets
 from tests.support.encoders import (
     CONTEXT,

@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from controlplane.gateway import call as calls
 from controlplane.kernel.rules import RouteRule, Step, Target
 from tests.support.fleet import MODEL, make_output, make_step, make_usage, until
 from tests.support.nodes import hand_node
@@ -33,10 +32,8 @@ async def test_an_answer_that_ends_at_once_is_charged(bare: Serving, model: Path
     assert (settlement.counts.uncached, settlement.counts.output) == (4, 1)
 
 
-async def test_the_deadline_is_ours_even_while_the_node_steps(
-    bare: Serving, model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(calls, "REQUEST_DEADLINE_S", 1)
+async def test_the_deadline_is_ours_even_while_the_node_steps(bare: Serving, model: Path) -> None:
+    bare.under_test.world.request_deadline_s = 1
     async with hand_node(bare.under_test, model) as node:
         asking = asyncio.create_task(bare.client.post("/v1/chat/completions", json=CHAT))
         job = await node.job()

@@ -11,7 +11,8 @@ import httpx2
 import pytest
 from tokenizers import Tokenizer
 
-from inference.contract.frames import Grammar, Job, Rejected
+from inference.contract.frames import Job, Rejected
+from inference.contract.grammar import Grammar
 from tests.support.fleet import MODEL, TEMPLATE, make_output, make_step, make_usage, until
 from tests.support.nodes import HandNode, hand_node
 from tests.support.serving import CHAT_PATH, Serving

@@ -100,7 +100,7 @@ async def test_the_sockets_address_decides(
 async def test_behind_a_trusted_proxy_its_last_word_decides(
     serving: Serving, said: list[tuple[str, str]], status: int
 ) -> None:
-    serving.under_test.world.places = Places(trusted_proxies=frozenset({"127.0.0.1"}))
+    serving.under_test.world.places = Places(trusted_proxies=("127.0.0.1",))
     become(serving, networks=(ELSEWHERE,))
     bearer = [("authorization", f"Bearer {KEY}")]
     answer = await serving.client.get("/v1/models", headers=[*bearer, *said])

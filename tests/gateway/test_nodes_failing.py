@@ -10,7 +10,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from controlplane.gateway import call, room
+from controlplane.gateway import room
 from controlplane.kernel.clock import monotonic_s
 from controlplane.kernel.price import TokenCounts
 from inference.contract.codec import encode
@@ -178,10 +178,8 @@ async def test_impossible_output_ends_its_request_alone(bare: Serving) -> None:
     assert charged == [2, 4]
 
 
-async def test_deadline_passes_to_the_client(
-    bare: Serving, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(call, "REQUEST_DEADLINE_S", 1)
+async def test_deadline_passes_to_the_client(bare: Serving) -> None:
+    bare.under_test.world.request_deadline_s = 1
     async with named_node(bare.under_test, bare.model, "slow", tokens_per_s=20.0):
         await bare.under_test.served()
         whole, stream = await asyncio.gather(

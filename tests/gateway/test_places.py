@@ -22,9 +22,7 @@ NETWORKS = [
         "2001:db8:1::/48": "eu",
     }.items()
 ]
-PLACES = Places(
-    header="x-where", networks=NETWORKS, trusted_proxies=frozenset({PROXY, "192.0.2.2"})
-)
+PLACES = Places(header="x-where", networks=NETWORKS, trusted_proxies=(PROXY, "192.0.2.0/29"))
 
 
 def region(peer: str, **headers: str) -> str | None:

@@ -36,7 +36,8 @@ def snapshot(*rules: RouteRule, **models: dict[str, object]) -> Snapshot:
     made: dict[str, ModelRecord] = {"large": large}
     for name, changes in models.items():
         made[name] = msgspec.structs.replace(large, name=name, **changes)
-    return msgspec.structs.replace(current, rules=rules, models=made)
+    names = frozenset(made)
+    return msgspec.structs.replace(current, rules=rules, models=made, model_names=names)
 
 
 def ask(**changes: object) -> Ask:
@@ -183,3 +184,44 @@ def test_a_request_pays_its_projects_price_times_its_priority() -> None:
         REQUEST, ask(model="mine"), stranger, msgspec.structs.replace(current, rules=())
     ).steps
     assert theirs.model.price == current.models["mine"].price
+
+
+def test_a_rule_leads_no_key_beyond_its_models() -> None:
+    known = snapshot(chain("small", "large"), small={})
+    key = make_key(models=frozenset({"large"}))
+    plan = make_plan(REQUEST, ask(), key, known)
+    assert [step.model.name for step in plan.steps] == ["large"]
+    assert [(one.step, one.model, one.reason) for one in plan.unfit] == [
+        (1, "small", "model_not_allowed")
+    ]
+    assert [step.number for step in plan.steps] == [2]
+    with pytest.raises(Refusal) as refused:
+        make_plan(REQUEST, ask(), key, snapshot(chain("small"), small={}))
+    assert (refused.value.status, refused.value.code) == (403, "model_not_allowed")
+
+
+def test_a_model_out_of_service_opens_no_other_to_its_keys() -> None:
+    known = snapshot(chain("small"), small={})
+    served = {"small": known.models["small"]}
+    without = msgspec.structs.replace(known, models=served)
+    with pytest.raises(Refusal) as refused:
+        make_plan(REQUEST, ask(), make_key(models=frozenset({"large"})), without)
+    assert (refused.value.status, refused.value.code) == (403, "model_not_allowed")
+
+
+def test_a_key_draws_among_the_targets_that_it_may_use() -> None:
+    step = Step(targets=(Target(model="small", weight=1_000), Target(model="large")))
+    known = snapshot(RouteRule(name="r", steps=(step,)), small={})
+    key = make_key(models=frozenset({"large"}))
+    for _ in range(20):
+        (only,) = make_plan(new_request_id(), ask(), key, known).steps
+        assert only.model.name == "large"
+
+
+def test_a_rule_that_widens_leads_further_and_an_alias_is_what_it_stands_for() -> None:
+    key = make_key(models=frozenset({"large", "smart"}))
+    widened = snapshot(chain("small", widen=True), small={})
+    assert make_plan(REQUEST, ask(), key, widened).steps[0].model.name == "small"
+    alias = chain("small", match=Match(aliases=frozenset({"smart"})))
+    plan = make_plan(REQUEST, ask(model="smart"), key, snapshot(alias, small={}))
+    assert plan.steps[0].model.name == "small"

@@ -66,7 +66,7 @@ async def test_it_is_recorded_outside_the_stages_of_a_whole_answer_and_of_a_stre
 
 
 async def test_behind_a_trusted_proxy_it_is_the_proxys_and_no_clients(serving: Serving) -> None:
-    serving.under_test.world.trusted_proxies = frozenset({"127.0.0.1"})
+    serving.under_test.world.trusted_proxies = ("127.0.0.1",)
     await serving.chat()
     await serving.under_test.at_rest()
     (record,) = serving.under_test.recorder.records

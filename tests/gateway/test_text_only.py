@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -15,67 +13,17 @@ from controlplane.kernel.price import TokenCounts
 from controlplane.kernel.spans import INDEX
 from controlplane.kernel.tracing import child_span, read_parent
 from tests.support.fleet import MODEL, until
+from tests.support.relay import MESSAGES, Relay, answer_probe, first_word, next_word, relay
 from tests.support.remote import remote_node
-from tests.support.serving import CHAT_PATH, Serving
+from tests.support.serving import CHAT_PATH
 from tests.support.upstream import (
     DONE,
-    Exchange,
-    HandUpstream,
     hand_upstream,
     text_chunk,
     usage_chunk,
 )
 
-MESSAGES = [{"role": "user", "content": "abcd"}]
-
-
-async def answer_probe(upstream: HandUpstream) -> None:
-    exchange = await upstream.next()
-    await exchange.answer(text_chunk("1", finish="length"), usage_chunk(1, 1))
-
-
-async def first_word(upstream: HandUpstream, word: str) -> Exchange:
-    """Begin the next answer; the gateway's own headers wait for it."""
-    exchange = await upstream.next()
-    await exchange.begin()
-    await exchange.event(text_chunk(word))
-    return exchange
-
-
-class Relay:
-    """A gateway in front of a hand-made server; `ask` is what a client sends."""
-
-    def __init__(self, serving: Serving, upstream: HandUpstream) -> None:
-        self.serving = serving
-        self.under_test = serving.under_test
-        self.upstream = upstream
-
-    async def ask(self, **fields: Any) -> tuple[asyncio.Task[Any], Exchange]:
-        """Begin a chat; the client's answer to come, and the server's side of it."""
-        asked = asyncio.create_task(self.serving.chat(**fields))
-        return asked, await self.upstream.next()
-
-    @property
-    def last_source(self) -> str:
-        """Whose count the last charge is."""
-        return list(self.under_test.ledger.settled.values())[-1].source
-
-    @property
-    def last_counts(self) -> TokenCounts:
-        """What the last charge is for."""
-        return list(self.under_test.ledger.settled.values())[-1].counts
-
-
-@pytest.fixture
-async def relay(bare: Serving) -> AsyncIterator[Relay]:
-    async with hand_upstream() as upstream:
-        upstream.listed = [{"id": MODEL, "context_window": 4096}]
-        async with contextlib.AsyncExitStack() as stack:
-            probed = asyncio.create_task(answer_probe(upstream))
-            await stack.enter_async_context(remote_node(bare.under_test, upstream.url))
-            await probed
-            yield Relay(bare, upstream)
-            await bare.under_test.at_rest()
+__all__ = ["relay"]
 
 
 async def test_the_server_gets_the_request_but_not_its_user(relay: Relay) -> None:
@@ -152,19 +100,6 @@ async def test_text_is_streamed_as_it_comes(relay: Relay) -> None:
         rest = [line async for line in lines if line]
     assert rest[-1] == f"data: {DONE}"
     assert json.loads(rest[-2].removeprefix("data: "))["usage"]["total_tokens"] == 6
-
-
-def content_of(line: str) -> str:
-    if not line.startswith("data: {"):
-        return ""
-    choices = json.loads(line.removeprefix("data: "))["choices"]
-    return "".join(choice["delta"].get("content") or "" for choice in choices)
-
-
-async def next_word(lines: AsyncIterator[str]) -> str:
-    while not (word := content_of(await anext(lines))):
-        pass
-    return word
 
 
 async def test_a_client_that_leaves_closes_the_servers_connection(relay: Relay) -> None:

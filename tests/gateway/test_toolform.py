@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from controlplane.gateway.toolform import calls_grammar, json_rule
 from inference.compact.grammar import GrammarCompiler
-from inference.contract.frames import JSON_WHITESPACE, Grammar
+from inference.contract.grammar import JSON_WHITESPACE, Grammar
 from tests.support.shipped import SHIPPED
 
 TOKENIZER = Tokenizer.from_file(str(SHIPPED / "tokenizer.json"))
@@ -50,7 +50,7 @@ async def whole(compiler: GrammarCompiler, text: str, **changes: Any) -> bool:
     """Whether an answer may be this text and nothing more."""
     wanted: dict[str, Any] = {"must_call": False, "many": True, **changes}
     source = calls_grammar(FUNCTIONS, **wanted)
-    mask = (await compiler.compile(Grammar(kind="lark", source=source))).mask()
+    mask = (await compiler.compile(Grammar(kind="lark", source=source), tenant=b"")).mask()
     return all(mask.accept(token) for token in [*TOKENIZER.encode(text).ids, EOS])
 
 

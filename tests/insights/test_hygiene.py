@@ -47,8 +47,11 @@ def seen(cast: Cast | None = None, key: uuid.UUID | None = None, **changes: Any)
 
 
 def counted() -> dict[str, tuple[int, int, int]]:
-    """All rows by kind."""
-    found = rows("SELECT kind, requests, tokens, nano FROM hygiene_hours")
+    """All by kind: an hour may turn meanwhile."""
+    found = rows(
+        "SELECT kind, sum(requests)::bigint, sum(tokens)::bigint, sum(nano)::bigint"
+        " FROM hygiene_hours GROUP BY kind"
+    )
     return {kind: (requests, tokens, nano) for kind, requests, tokens, nano in found}
 
 

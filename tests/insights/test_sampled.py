@@ -2,56 +2,43 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
-from pytest import MonkeyPatch
+from pytest import approx
 
 from controlplane.insights import sampled
 from controlplane.insights.capacity import whole_hours
-from controlplane.kernel.histogram import Histogram
-from controlplane.telemetry.selectors import Point, SeriesQuery
+from controlplane.kernel.spans import ABSENT, SPANS, pack_spans
+from controlplane.telemetry import rollups
+from tests.support.records import make_record
+from tests.support.traffic import store
 
-RAN = 900
+ASKED, RAN = 36, 9
+MODEL = "m"
+REFUSED = pack_spans([ABSENT] * len(SPANS), [0] * len(SPANS))
 
 
 @pytest.fixture
-def asked(monkeypatch: MonkeyPatch) -> list[SeriesQuery]:
-    """What was asked for; every reading finds one step with 3,600 requests, some of which ran."""
-    found: list[SeriesQuery] = []
-
-    def read(query: SeriesQuery) -> dict[datetime, Point]:
-        found.append(query)
-        total, prefill = Histogram(), Histogram()
-        for number in range(3_600):
-            total.record(1)
-            if number < RAN:
-                prefill.record(1)
-        return {query.start: Point(query.start, {"total": total, "prefill": prefill})}
-
-    def by(query: SeriesQuery, dimension: str) -> dict[str, dict[str, Histogram]]:
-        found.append(query)
-        return {}
-
-    def whole(query: SeriesQuery) -> dict[str, Histogram]:
-        return read(query)[query.start].everyone
-
-    monkeypatch.setattr(sampled, "series_read", read)
-    monkeypatch.setattr(sampled, "series_whole", whole)
-    monkeypatch.setattr(sampled, "series_by", by)
-    return found
+def recorded(database: str) -> None:
+    """Requests of one minute, of which some ran; all of it rolled up."""
+    ran = [make_record(model=MODEL) for _ in range(RAN)]
+    refused = [make_record(model=MODEL, status=429, spans=REFUSED) for _ in range(ASKED - RAN)]
+    store([*ran, *refused])
+    rollups.roll_up()
 
 
-@pytest.mark.parametrize("days", [1, 7, 30, 63, 90])
-def test_every_range_that_is_offered_can_be_asked_for(asked: list[SeriesQuery], days: int) -> None:
-    start, end = whole_hours(days, datetime.now(UTC))
-    sampled.peaks(["m"], start, end)
-    assert asked[0].start == start and asked[-1].end == end
-    sampled.merged_by("pool", ("total",), start, end)
-    sampled.batching(["m"], start, end)
-
-
-def test_a_peak_is_no_finer_than_what_is_kept(asked: list[SeriesQuery]) -> None:
-    start, end = whole_hours(14, datetime.now(UTC))
-    assert sampled.peaks(["m"], start, end) == (1.0, RAN / 3_600)
-    assert {query.step_s for query in asked} == {3_600}
+@pytest.mark.usefixtures("recorded")
+@pytest.mark.parametrize(
+    ("days", "step_s"), [(1, 60), (7, 900), (14, 3_600), (30, 3_600), (63, 3_600), (90, 3_600)]
+)
+def test_every_range_that_is_offered_finds_the_same_requests(days: int, step_s: int) -> None:
+    """A peak is no finer than what is kept; sums know no steps."""
+    start, end = whole_hours(days, datetime.now(UTC) + timedelta(hours=1))
+    assert sampled.peaks([MODEL], start, end) == approx((ASKED / step_s, RAN / step_s))
+    found = sampled.merged_by("pool", ("total", "prefill"), start, end)
+    assert {name: histogram.count for name, histogram in found["default"].items()} == {
+        "total": ASKED, "prefill": RAN,
+    }  # fmt: skip
+    assert sampled.batching([MODEL], start, end) == 1.0
+    assert sampled.peaks(["none"], start, end) == (0.0, 0.0)

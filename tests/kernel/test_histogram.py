@@ -118,3 +118,16 @@ def test_what_was_stored_answers_as_what_was_recorded(
     whole = of([*chain.from_iterable(parts), *more, *parts[0]])
     assert stored.percentiles(SHARES) == whole.percentiles(SHARES)
     assert (stored, stored.count) == (whole, whole.count)
+
+
+def test_what_the_stored_form_cannot_hold_is_stored_as_the_greatest() -> None:
+    endless = Histogram()
+    for value in (2**63 - 1, 2**63 - 1, 2**63 - 1, 2**2000):
+        endless.record(value)
+    merged = merge_all([endless, Histogram({5: 2**32 - 1}), Histogram({5: 7})])
+    merged.zeros = 2**40
+    stored = Histogram.from_bytes(merged.to_bytes())
+    assert (stored.total, stored.maximum) == (2**64 - 1, 2**64 - 1)
+    assert (stored.zeros, stored.buckets[5]) == (2**32 - 1, 2**32 - 1)
+    again = merge_all([stored, stored])
+    assert Histogram.from_bytes(again.to_bytes()).total == 2**64 - 1

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.kernel.scopes import caller_within, network_covered, parse_network
+from controlplane.kernel.scopes import caller_within, far_address, network_covered, parse_network
 
 NETWORKS = ("10.1.0.0/16", "192.0.2.7/32", "2001:db8::/32")
 
@@ -57,3 +57,25 @@ def test_what_is_covered_lets_nobody_else_in(inner: str, outer: list[str]) -> No
 def test_versions_are_never_within_each_other() -> None:
     assert not network_covered("10.0.0.0/8", ["::/0"])
     assert not network_covered("2001:db8::/32", ["0.0.0.0/0"])
+
+
+PROXIES = ("192.0.2.1/32", "10.0.0.0/8", "2001:db8:1::/48")
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "far"),
+    [
+        ("203.0.113.5", "198.51.100.7", "203.0.113.5"),
+        ("192.0.2.1", "198.51.100.7", "198.51.100.7"),
+        ("10.1.2.3", "1.1.1.1, 198.51.100.7, 10.9.9.9", "198.51.100.7"),
+        ("::ffff:10.1.2.3", "198.51.100.7", "198.51.100.7"),
+        ("2001:db8:1::9", "2001:db8:2::7, 2001:db8:1::1", "2001:db8:2::7"),
+        ("10.1.2.3", "198.51.100.7:4711", "198.51.100.7"),
+        ("10.1.2.3", "[2001:db8:2::7]:4711, 10.0.0.1:80", "2001:db8:2::7"),
+        ("10.1.2.3", "", "10.1.2.3"),
+        ("10.1.2.3", "10.0.0.1, ,", "10.1.2.3"),
+        ("10.1.2.3", "nonsense", "nonsense"),
+    ],
+)
+def test_the_last_address_that_is_no_proxy_asks(peer: str, forwarded: str, far: str) -> None:
+    assert far_address(peer, forwarded, PROXIES) == far

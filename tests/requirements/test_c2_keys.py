@@ -122,7 +122,7 @@ async def test_rotation_lets_both_keys_work_on_one_limit_until_the_old_one_ends(
     product: Product,
 ) -> None:
     old = await orm(_make)(KeyTerms(), LimitSet(requests_per_day=4))
-    new = await orm(apikey_rotate)(actor=OPERATOR, key=old.key, overlap_days=1)
+    new = await orm(apikey_rotate)(actor=OPERATOR, key=old.key, overlap_s=86_400)
 
     async def both_known() -> bool:
         answers = [await _show(product, one.secret) for one in (old, new)]

@@ -13,12 +13,12 @@ from django.test import Client, override_settings
 from controlplane.billing.accounts import wallet_id
 from controlplane.billing.invoice_models import GrantKind
 from controlplane.billing.invoices_selectors import order_get
-from controlplane.billing.wallets import wallet_grant
+from controlplane.billing.wallets import Gift, wallet_grant
 from controlplane.core.audit import OPERATOR
 from controlplane.core.models import uuid7
 from tests.product.traffic import Answer, ask, make_body, open_client
 from tests.support.money import budget_row, rows
-from tests.support.month import PERIOD, seal_month, seed_month
+from tests.support.month import PERIOD, START, seal_month, seed_month
 from tests.support.orm import orm
 from tests.support.people import make_cast, signed_in
 from tests.support.product import Product, running_product, verify_ledger
@@ -90,10 +90,20 @@ def test_staff_correct_it_by_a_note_and_a_large_top_up_takes_two(database: str) 
     note = post(staff, notes, reason="one answer was cut", lines=lines)
     assert (note["number"], note["corrects"]) == ("CN-000001", made["id"])
     rest = post(staff, notes, reason="all of it")
-    assert note["total_cents"] + rest["total_cents"] == made["total_cents"]
+    # What was given back of September's requests stays given: the note does not take it again.
+    ((kept,),) = rows(
+        "SELECT sum(amount) FROM journal_entries WHERE organization = %s AND kind = 'reversal'"
+        " AND reverses < request_floor(%s)",
+        cast.acme.id,
+        START,
+    )
+    assert note["total_cents"] + rest["total_cents"] == made["total_cents"] + round(kept / 10**7)
 
     large = {"kind": "topup", "amount_nano": 5_000_000_000_000, "reason": "transfer 9"}
-    grant = post(staff, f"{mine}/grants", **large)
+    # The first top-up changes how they pay, which has to be said.
+    unsaid = staff.post(f"{mine}/grants", large, content_type="application/json")
+    assert unsaid.status_code == 400 and "becomes_prepaid" in unsaid.content.decode()
+    grant = post(staff, f"{mine}/grants", **large, becomes_prepaid=True)
     assert grant["state"] == "pending"
     approve = f"{mine}/grants/{grant['id']}/approve"
     assert staff.post(approve, {}, content_type="application/json").status_code == 403
@@ -141,8 +151,7 @@ def _top_up(organization: uuid.UUID, nano: int) -> None:
     wallet_grant(
         actor=OPERATOR,
         organization_id=organization,
-        kind=GrantKind.TOPUP,
-        amount_nano=nano,
-        reason="a small transfer",
+        gift=Gift(kind=GrantKind.TOPUP, amount_nano=nano, reason="a small transfer"),
         form=uuid7(),
+        becomes_prepaid=True,
     )

@@ -83,6 +83,27 @@ def test_page_api_and_file_tell_the_same(month: Month) -> None:
     assert lines == {}
 
 
+def test_a_hosted_model_earns_what_is_left_of_its_purchase_price(month: Month) -> None:
+    stella = signed_in(month.cast.stella)
+    path = f"/api/catalog/models/{BETA}/purchases"
+    rates = {"input_pico": 2_500_000, "cached_pico": 250_000, "output_pico": 10_000_000}
+    assert stella.post(path, rates, content_type="application/json").status_code == 201
+    rows("UPDATE purchase_prices SET from_day = '2025-10-01'")
+    told = stella.get("/api/billing/margin", {"month": PERIOD}).json()
+    beta = next(line for line in told["models"] if line["name"] == BETA)
+    # It is sold at what it costs; each charge and each day is rounded for itself.
+    assert abs(beta["purchase_nano"] - beta["revenue_nano"]) < 1_000
+    assert told["total"]["purchase_nano"] == beta["purchase_nano"] > 0
+    assert told["total"]["cost_nano"] == COST_NANO + beta["purchase_nano"]
+    assert (
+        usd_short(beta["purchase_nano"])
+        in stella.get("/margin", {"month": PERIOD}).content.decode()
+    )
+    body = stella.get("/margin.csv", {"month": PERIOD}).content.decode()
+    found = {line["name"]: line["purchase_usd"] for line in csv.DictReader(io.StringIO(body))}
+    assert found[BETA] == usd_text(beta["purchase_nano"])
+
+
 def test_the_books_hold_the_same_cost(month: Month) -> None:
     now = datetime(2025, 11, 1, 1, tzinfo=UTC)
     days = -(-HOURS // 24)

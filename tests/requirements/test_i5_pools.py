@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from controlplane.gateway.nodes.models import Approval
 from inference.contract.frames import Job
 from inference.engines.echo import EchoEngine, EchoOptions
 from inference.node.assets import ModelAssets
@@ -64,7 +65,8 @@ async def test_a_node_of_another_pool_gets_no_job_of_the_model(serving: Serving)
 
 async def test_a_foreign_tokenizer_gets_no_job(serving: Serving, tmp_path: Path) -> None:
     under_test = serving.under_test
-    under_test.fleet.approve({MODEL: frozenset({ModelAssets(serving.model).digest})})
+    approval = Approval(digests=frozenset({ModelAssets(serving.model).digest}))
+    under_test.fleet.approve({MODEL: approval})
     (tmp_path / "foreign").mkdir()
     foreign = foreign_model(tmp_path / "foreign")
     engine, assets = Counting(foreign, EchoOptions()), ModelAssets(foreign)
@@ -73,7 +75,7 @@ async def test_a_foreign_tokenizer_gets_no_job(serving: Serving, tmp_path: Path)
         answers = await asyncio.gather(*(serving.chat() for _ in range(ROUNDS)))
         assert {answer.headers["x-sluice-node"] for answer in answers} == {"node-1"}
         assert engine.jobs == 1, "its own proof at the start"
-        under_test.fleet.approve({MODEL: frozenset({assets.digest})})
+        under_test.fleet.approve({MODEL: Approval(digests=frozenset({assets.digest}))})
         await until(lambda: under_test.fleet.candidates(MODEL))
         assert (await serving.complete()).headers["x-sluice-node"] == "stranger"
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 
+from controlplane.gateway.nodes.breaker import BreakerState
+from controlplane.gateway.ports import Orders
 from controlplane.kernel.price import TokenCounts
 from tests.support.fleet import echo_node, until
 from tests.support.gateway import GatewayUnderTest, running_gateway
 from tests.support.ports import KEY
+from tests.support.relay import relaying
 from tests.support.remote import remote_node
 from tests.support.serving import CHAT_PATH, Serving
+from tests.support.upstream import DONE, text_chunk, thought_chunk, usage_chunk
 
 
 @pytest.fixture
@@ -40,6 +46,21 @@ async def test_both_charge_for_the_same_tokens(bare: Serving, behind: GatewayUnd
     assert (ours.source, theirs.source) == ("node", "gateway")
 
 
+async def test_a_pool_can_refuse_a_server_whose_cache_tenants_share(
+    bare: Serving, behind: GatewayUnderTest
+) -> None:
+    fleet, port = bare.under_test.fleet, bare.under_test.fleet_port
+    (node,) = fleet.nodes().values()
+    assert not node.separates_tenants, "all of its tenants are one to the server"
+    assert (await bare.chat()).status_code == 200
+    port.said[node.identity.id] = Orders(separate_caches=True)
+    await until(lambda: not fleet.models())
+    assert (await bare.chat()).status_code == 503
+    del port.said[node.identity.id]
+    await until(lambda: fleet.models())
+    assert (await bare.chat()).status_code == 200
+
+
 async def test_a_client_that_leaves_stops_the_engine_behind_both(
     bare: Serving, behind: GatewayUnderTest
 ) -> None:
@@ -62,3 +83,27 @@ async def test_what_the_server_cannot_take_is_said_in_its_words(
     assert answer.status_code == 400
     assert answer.json()["error"]["code"] == "context_length_exceeded"
     assert "4096" in answer.json()["error"]["message"]
+
+
+async def test_a_model_thinks_as_long_as_its_node_allows_and_its_thoughts_are_shown(
+    bare: Serving,
+) -> None:
+    """Longer than this gateway lets other nodes be silent, first without a word."""
+    fleet = bare.under_test.fleet
+    fleet.limits = msgspec.structs.replace(fleet.limits, progress_timeout_s=1.5)
+    async with relaying(bare, first_byte_timeout_s=60.0) as relay:
+        asked, exchange = await relay.ask()
+        await exchange.begin()
+        await asyncio.sleep(2 * fleet.limits.progress_timeout_s)
+        await exchange.event(thought_chunk("one and one"))
+        await exchange.event(text_chunk("2", finish="stop"))
+        await exchange.event(usage_chunk(9, 5, reasoning=4))
+        await exchange.event(DONE)
+        await exchange.end()
+        body = (await asked).json()
+        (link,) = fleet.nodes().values()
+        assert link.breaker.state is BreakerState.CLOSED
+    message = body["choices"][0]["message"]
+    assert (message["reasoning_content"], message["content"]) == ("one and one", "2")
+    assert body["usage"]["completion_tokens_details"]["reasoning_tokens"] == 4
+    assert relay.last_counts == TokenCounts(uncached=9, cached=0, output=5)

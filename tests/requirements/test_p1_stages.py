@@ -17,6 +17,6 @@ async def test_one_request_has_all_stages_and_layers_with_times(serving: Serving
     starts = [ran[stage] for stage, _, _ in STAGES]
     assert starts == sorted(starts)
     assert len([name for name in ran if "." in name]) >= LAYERS_MIN
-    assert times["s5_infer.network"][1] >= 0 and "s5_infer.decode" in ran
+    assert {"s5_infer.network", "s5_infer.queue", "s5_infer.prefill", "s5_infer.decode"} <= {*ran}
     stages = sum(times[stage][1] for stage, _, _ in STAGES)
     assert 0 < stages <= record.total_us

@@ -80,8 +80,8 @@ async def test_a_stream_validates_too(client: AsyncOpenAI) -> None:
 
 async def test_any_json_object_and_the_other_kinds(client: AsyncOpenAI) -> None:
     answer = await ask(client, response_format={"type": "json_object"}, temperature=0)
-    if answer.choices[0].finish_reason == "stop":
-        assert isinstance(json.loads(answer.choices[0].message.content), dict)
+    assert answer.choices[0].finish_reason == "stop"
+    assert isinstance(json.loads(answer.choices[0].message.content), dict)
     for structured, pattern in (
         ({"regex": "[A-Z]{2}-[0-9]{3}"}, "[A-Z]{2}-[0-9]{3}"),
         ({"choice": ["yes", "no"]}, "yes|no"),

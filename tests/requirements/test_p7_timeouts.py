@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from controlplane.gateway import call
 from controlplane.gateway.nodes.breaker import FAILURES_IN_A_ROW_MAX, BreakerState
 from controlplane.gateway.nodes.times import KNOWN_MIN, Bound
 from tests.support.fleet import MODEL, QUICK, until
@@ -95,8 +94,8 @@ async def test_nothing_is_repeated_once_the_client_has_seen_a_token(bare: Servin
     assert '"code":"node_lost"' in answer.text and "[DONE]" not in answer.text
 
 
-async def test_a_request_ends_with_its_time(bare: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call, "REQUEST_DEADLINE_S", 1)
+async def test_a_request_ends_with_its_time(bare: Serving) -> None:
+    bare.under_test.world.request_deadline_s = 1
     async with named_node(bare.under_test, bare.model, "slow", tokens_per_s=20.0):
         await bare.under_test.served()
         answer = await bare.chat(max_tokens=500)

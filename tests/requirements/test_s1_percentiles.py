@@ -1,24 +1,42 @@
-"""S1, what is there of it: percentiles of stages and of the client's times, by model and tenant."""
+"""S1: percentiles of stages and of the client's times, by model, route, tenant and prompt length;
+they are those of the requests that were made.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import csv
+import io
 import re
 from collections.abc import Iterator
+from math import ceil
 
 import pytest
 from django.test import Client
+from pytest import approx
 
 from controlplane.blueprint.demo import MODEL
 from controlplane.kernel.spans import STAGES
-from tests.product.traffic import Answer, ask, make_body, open_client
-from tests.support.people import demo_admin
+from tests.product.traffic import (
+    PROMPT_TOKENS,
+    Answer,
+    ask,
+    make_body,
+    open_client,
+    word_token,
+)
+from tests.support.money import rows
+from tests.support.people import demo_admin, make_cast, signed_in
 from tests.support.product import Plan, Product, running_product, wait_for
 from tests.support.servers import Servers
 
 REQUESTS = 12
 TOKENS = 5
 PERCENTILES = ("p50", "p95", "p99")
+LONG_PROMPT = 600
+# What the histograms' buckets may be off by.
+HISTOGRAM_ERROR = 0.022
+RECORDS = "SELECT request, total_us FROM request_records"
 
 
 @pytest.fixture
@@ -63,3 +81,65 @@ def test_every_stage_and_the_clients_times_have_three_percentiles(product: Produ
     line = page[page.index('data-cell="client_rtt.p50"') :]
     assert re.match(r"[^>]*>[\d.]+<", line)
     assert re.search(rf'data-label="n">{REQUESTS}<', line)
+
+
+def _nearest(values: list[int], percent: int) -> int:
+    """The exact percentile, by nearest rank."""
+    return sorted(values)[ceil(percent / 100 * len(values)) - 1]
+
+
+def _told(page: str, measure: str) -> list[int]:
+    """Microseconds behind a measure's three percentiles, as the links to examples have them."""
+    found = {}
+    linked = r'href="/requests/exemplar([^"]*)"[^>]*><span data-cell="([^"]+)"'
+    for link, cell in re.findall(linked, page):
+        if (value := re.search(r"value=(\d+)", link)) is not None:
+            found[cell] = int(value[1])
+    return [found[f"{measure}.{percent}"] for percent in PERCENTILES]
+
+
+def _groups(client: Client, by: str) -> dict[str, tuple[int, list[float]]]:
+    """By the page's own groups: requests, and the percentiles of the total in milliseconds."""
+    text = client.get(f"/latency/by.csv?range=15m&by={by}").content.decode("utf-8-sig")
+    _, *rows = csv.reader(io.StringIO(text))
+    return {name: (int(count), [float(one) for one in more[:3]]) for name, count, *more in rows}
+
+
+def test_percentiles_are_those_of_the_traffic_in_every_segment(product: Product) -> None:
+    short, long = asyncio.run(_ask_unlike(product))
+    assert all(answer.whole for answer in (*short, *long))
+    wait_for(lambda: len(rows(RECORDS)) == len(short) + len(long), "records")
+    totals = {request.hex: total for request, total in rows(RECORDS)}
+    client = demo_admin()
+    every = str(len(totals))
+    wait_for(lambda: _cells(client, "")["requests"][0] == every, "figures")
+    told = _told(client.get("/?range=15m").content.decode(), "total")
+    for percent, value in zip((50, 95, 99), told, strict=True):
+        assert value == approx(_nearest([*totals.values()], percent), rel=HISTOGRAM_ERROR)
+    parts = {"\u2264 256 tokens": short, "\u2264 1k tokens": long}
+    wait_for(lambda: _groups(client, "prompt_bucket"), "groups")
+    groups = _groups(client, "prompt_bucket")
+    assert {name: count for name, (count, _) in groups.items()} == {
+        name: len(answers) for name, answers in parts.items()
+    }
+    for name, answers in parts.items():
+        values = [totals[answer.request] for answer in answers]
+        for percent, ms in zip((50, 95, 99), groups[name][1], strict=True):
+            assert ms * 1_000 == approx(_nearest(values, percent), rel=HISTOGRAM_ERROR, abs=100)
+    assert {name: count for name, (count, _) in _groups(client, "route").items()} == {
+        "direct": len(totals)
+    }
+    # Another tenant has none of it.
+    assert _cells(signed_in(make_cast().charlie), "")["requests"][0] == "0"
+
+
+async def _ask_unlike(product: Product) -> tuple[list[Answer], list[Answer]]:
+    """Short prompts with short answers, and long ones with answers ten times as long."""
+    async with open_client(product.urls[0]) as client:
+
+        async def some(prompt: int, tokens: int) -> list[Answer]:
+            body = make_body(tokens=tokens) | {"prompt": [word_token()] * prompt}
+            asking = (ask(client, product.key, body) for _ in range(REQUESTS))
+            return await asyncio.gather(*asking)
+
+        return await some(PROMPT_TOKENS, TOKENS), await some(LONG_PROMPT, 10 * TOKENS)

@@ -50,6 +50,13 @@ def compose() -> dict[str, Any]:
     return made
 
 
+def filled(text: str, given: dict[str, str]) -> str:
+    """A value of the compose file as `docker compose` reads it with this .env; "" is unset."""
+    return re.sub(
+        r"\$\{(\w+)(?::-([^}]*))?\}", lambda found: given.get(found[1]) or found[2] or "", text
+    )
+
+
 def ours() -> dict[str, dict[str, Any]]:
     """Services that run our image."""
     return {
@@ -82,7 +89,9 @@ def test_what_is_installed_is_there_and_nobody_is_root(name: str) -> None:
     locks = re.findall(r"requirements/[\w.-]+", run)
     assert locks and all((ROOT / lock).exists() for lock in locks)
     assert ("USER", "sluice") in instructions(name)
-    assert any(text.endswith("python:3.11-slim") for word, text in instructions(name))
+    assert any(
+        re.fullmatch(r"python:3\.11\.\d+-slim-\w+", text) for word, text in instructions(name)
+    )
 
 
 def test_the_gateways_command_is_the_one_that_make_run_uses() -> None:
@@ -128,12 +137,43 @@ def test_every_variable_is_a_setting_and_every_secret_is_made() -> None:
         assert unknown == set(), name
     text = (DOCKER / "compose.yaml").read_text()
     needed = {name for name in VARIABLE.findall(text) if f"${{{name}:?}}" in text}
+    needed |= {secret["environment"] for secret in compose()["secrets"].values()}
     command = ["sh", str(DOCKER / "make-env.sh")]
     made = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     secrets = dict(line.split("=", 1) for line in made.splitlines())
     assert needed == set(secrets)
     assert len(set(secrets.values())) == len(secrets)
-    assert all(len(secret) >= 32 and secret.isalnum() for secret in secrets.values())
+    # Django asks for 50 characters.
+    assert all(len(secret) >= 50 and secret.isalnum() for secret in secrets.values())
+
+
+def test_who_puts_a_proxy_before_it_names_it_in_env() -> None:
+    given = {
+        "SLUICE_TRUSTED_PROXIES": "172.18.0.1",
+        "SLUICE_HTTPS": "true",
+        "SLUICE_ALLOWED_HOSTS": "sluice.example.org",
+        "SLUICE_PAGES_URL": "https://sluice.example.org",
+        "SLUICE_GATEWAY_URL": "https://api.example.org",
+    }
+    for name, service in ours().items():
+        told = service["environment"]
+        alone = {key: filled(told[key], {}) for key in given}
+        assert alone == {
+            "SLUICE_TRUSTED_PROXIES": "",
+            "SLUICE_HTTPS": "false",
+            "SLUICE_ALLOWED_HOSTS": "localhost,127.0.0.1,web,",
+            "SLUICE_PAGES_URL": "http://localhost:8080",
+            "SLUICE_GATEWAY_URL": "http://localhost:8000",
+        }, name
+        behind = {key: filled(told[key], given) for key in told}
+        # Health checks, scrapes and nodes go on to use the names inside.
+        hosts = f"localhost,127.0.0.1,web,{given['SLUICE_ALLOWED_HOSTS']}"
+        origins = {"SLUICE_PAGES_ORIGINS", "SLUICE_TRUSTED_ORIGINS"}
+        wanted = given | {"SLUICE_ALLOWED_HOSTS": hosts}
+        wanted |= dict.fromkeys(origins, given["SLUICE_PAGES_URL"])
+        assert behind.items() >= wanted.items(), name
+    text = (ROOT / "docs" / "observability.md").read_text().partition("\n## Containers\n")[2]
+    assert all(f"`{name}" in text for name in given)
 
 
 def test_services_name_what_exists() -> None:
@@ -157,7 +197,7 @@ def test_prometheus_scrapes_and_warns_of_what_is_there() -> None:
     made = yaml.safe_load((folder / "prometheus.yml").read_text())
     services = compose()["services"]
     for job in made["scrape_configs"]:
-        assert job["authorization"]["credentials_file"] == "/run/secrets/metrics_token"
+        assert job["authorization"]["credentials_file"] == "/run/secrets/metrics-token"
         for target in job["static_configs"][0]["targets"]:
             assert target.removesuffix(":8000") in services
     for name in made["rule_files"]:
@@ -201,3 +241,12 @@ def test_the_dashboard_is_one_that_grafana_reads() -> None:
 def test_postgres_is_healthy_only_once_others_can_reach_it() -> None:
     probe = compose()["services"]["postgres"]["healthcheck"]["test"]
     assert probe[:4] == ["CMD", "pg_isready", "-h", "127.0.0.1"]
+
+
+def test_ports_are_this_machines_alone_and_images_exact() -> None:
+    made = compose()["services"]
+    for name, service in made.items():
+        for port in service.get("ports", []):
+            assert VARIABLE.sub("127.0.0.1", port).startswith("127.0.0.1:"), (name, port)
+        if "build" not in service and service["image"] != "sluice":
+            assert re.fullmatch(r"[\w./-]+:v?\d+\.\d+(\.\d+)?", service["image"]), name

@@ -16,6 +16,7 @@ from typing import Any
 import httpx2
 import pytest
 import redis
+from celery import Celery
 from django.conf import settings
 from django.utils import timezone
 
@@ -31,7 +32,7 @@ from tests.support.loopback import HOST, free_port
 from tests.support.objectives import Receiver, draft, receiver
 from tests.support.people import Cast, make_cast
 from tests.support.product import WAIT_S_MAX, Child, fresh_data, wait_for
-from tests.support.servers import Servers
+from tests.support.servers import Servers, redis_door
 
 PROMPT, QUERY, HEADER = "umbrella-orchard-prompt", "umbrella-orchard-query", "umbrella-orchard-head"
 PASSWORD, HOOK = "umbrella-orchard-password", "umbrella-orchard-hook"
@@ -190,10 +191,33 @@ def _check_probes(jobs: Jobs) -> None:
     for process in (WORKER, BEAT):
         assert probe(process) == 0, process
         jobs.children[process].signal(signal.SIGSTOP)
-    with redis.Redis.from_url(settings.REDIS_URL) as connection:
+    with redis_door() as door:
         # As after a minute.
-        connection.delete(*connection.keys("sluice:alive:*"))
+        door.delete(*door.keys("sluice:alive:*"))
     for process in (WORKER, BEAT):
         assert probe(process) == 1, process
         jobs.children[process].signal(signal.SIGCONT)
     wait_for(lambda: all(is_alive(*each) for each in NAMES.items()), "signs of life")
+
+
+def test_a_job_that_hangs_is_ended_and_others_go_on(
+    servers: Servers, redis_url: str, tmp_path: Path
+) -> None:
+    part = stack.worker()
+    argv = [
+        "tests.support.hanging" if word == "controlplane.celery" else word for word in part.argv
+    ]
+    worker = Child("worker", argv, part.env, tmp_path / "worker.log")
+    assert settings.CELERY_TASK_TIME_LIMIT == 300
+    app = Celery(broker=settings.CELERY_BROKER_URL)
+    with fresh_data(servers), redis.Redis.from_url(redis_url) as store:
+        worker.start()
+        try:
+            for _ in range(2 * int(stack.WORKERS)):
+                app.send_task("tests.hang")
+            app.send_task("tests.run")
+            wait_for(lambda: store.get("tests:ran") == b"1", "the job behind those that hang")
+            wait_for(lambda: "TimeLimitExceeded" in worker.log, "the end of those that hang")
+        finally:
+            worker.stop()
+            print(worker.log[-6_000:])

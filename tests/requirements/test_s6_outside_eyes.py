@@ -99,7 +99,9 @@ async def _with_secrets(product: Product) -> None:
     messages = [{"role": "user", "content": PROMPT_SECRET}]
     body = {"model": MODEL.name, "messages": messages, "max_tokens": 2}
     extra = {"x-anything": HEADER_SECRET, "server-timing": f'a;dur=1;desc="{HEADER_SECRET}"'}
-    async with httpx2.AsyncClient(headers={"authorization": f"Bearer {product.key}"}) as client:
+    headers = {"authorization": f"Bearer {product.key}"}
+    # A link that broke may come back for some seconds before its streams end.
+    async with httpx2.AsyncClient(headers=headers, timeout=30.0) as client:
         for changes in ({}, {"stream": True}, {"model": PROMPT_SECRET}, {"max_tokens": -1}):
             await client.post(url, json={**body, **changes}, headers=extra)
         await client.post(url, content=f'{{"messages": {PROMPT_SECRET}', headers=extra)

@@ -27,6 +27,8 @@ from controlplane.insights.compare import (
     rank,
 )
 from controlplane.kernel.price import TokenCounts, charge_nano
+from controlplane.kernel.rules import RouteRule, Target
+from controlplane.kernel.rules import Step as RuleStep
 from inference.compact.options import CompactOptions
 from inference.contract.frames import Step
 from inference.engines.base import EngineEvents
@@ -189,6 +191,20 @@ async def test_on_compact_nodes_each_way_does_what_it_says(steady: Serving, tmp_
     assert sum(one.charged_nano for one in found[:3]) == sum(
         nano for place, nano in enumerate(charged[SHIPPED.name]) if place not in firsts
     )
+
+
+async def test_a_way_names_the_model_that_served_it(serving: Serving) -> None:
+    under_test = serving.under_test
+    know(under_test, MODEL, "large")
+    rule = RouteRule(
+        name="all", version=1, steps=(RuleStep(targets=(Target(model=MODEL, pool="default"),)),)
+    )
+    under_test.keys.current = msgspec.structs.replace(under_test.keys.current, rules=(rule,))
+    found = await run(serving, msgspec.structs.replace(SETUP, large="large"))
+    assert [(one.model, one.served) for one in found[:3]] == [("large", (MODEL,))] * 3
+    assert [one.models for one in found] == [f"{MODEL} (asked for large)"] * 3 + [MODEL]
+    # The time of the cards is that of the nodes that worked.
+    assert all(one.card_nano for one in found)
 
 
 def test_only_the_last_way_keeps_what_is_shared_in_front() -> None:

@@ -9,7 +9,6 @@ import pytest
 from django.conf import settings
 from django.test import Client
 
-from controlplane.core.api import BODY_BYTES_MAX
 from tests.support.people import Cast, make_cast, signed_in
 from tests.support.rules import generates, make_models
 from tests.support.traffic import asked, routed, store
@@ -193,10 +192,10 @@ def test_bad_input_is_told_at_its_field(
     assert list(refused["body"]["error"]["fields"]) == [field]
 
 
-def test_what_is_no_json_or_too_large_is_refused(stella: Client) -> None:
-    for body, status in ((b"{", 400), (b" " * (BODY_BYTES_MAX + 1), 413), (b"[" * 99_999, 400)):
+def test_what_is_no_json_is_refused(stella: Client) -> None:
+    for body in (b"{", b"[" * 99_999):
         answer = stella.post(f"{BASE}/versions", body, content_type="application/json")
-        assert answer.status_code == status
+        assert answer.status_code == 400
     assert ask(stella, "get", "/versions/99")["status"] == 404
 
 

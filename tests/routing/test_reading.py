@@ -33,6 +33,7 @@ RULES = st.builds(
     ).map(tuple),
     priority=st.none() | st.integers(0, 2),
     continues_lost=st.booleans(),
+    widen=st.booleans(),
 )
 
 

@@ -193,10 +193,15 @@ def test_one_step_back_and_another_until_there_is_none() -> None:
     assert [rule.label for rule in rules_of(fourth)] == ["to-large@4"]
     fifth = ruleset_rollback(actor=OPERATOR)
     assert fifth.copy_of is not None and fifth.copy_of.version == 1
+    # Before the first version there were no rules, and from there the way leads back again.
+    sixth = ruleset_rollback(actor=OPERATOR)
+    assert (sixth.copy_of, rules_of(sixth)) == (None, ())
     with pytest.raises(Conflict):
-        ruleset_rollback(actor=OPERATOR)
-    assert states() == {5: "published", **dict.fromkeys((4, 3, 2, 1), "retired")}
-    assert audited()[-1] == ("ruleset.rollback", 5)
+        ruleset_rollback(actor=OPERATOR, to_no_rules=True)
+    assert states() == {6: "published", **dict.fromkeys((5, 4, 3, 2, 1), "retired")}
+    assert audited()[-1] == ("ruleset.rollback", 6)
+    seventh = ruleset_rollback(actor=OPERATOR)
+    assert seventh.copy_of is not None and seventh.copy_of.version == 1
 
 
 def test_back_to_a_chosen_version_ends_a_canary_too() -> None:

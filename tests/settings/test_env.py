@@ -103,3 +103,12 @@ def test_an_address_that_nobody_can_dial_names_its_variable(
     given(monkeypatch, value)
     with pytest.raises(ImproperlyConfigured, match=NAME):
         env.address(NAME, ("ws", "wss"), chars_max=40)
+
+
+def test_proxies_are_networks_or_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    given(monkeypatch, "10.0.0.0/8, 192.0.2.7, 2001:db8::/32")
+    assert env.network_list(NAME) == ("10.0.0.0/8", "192.0.2.7", "2001:db8::/32")
+    for word in ("10.0.0.1/8", "proxy.internal", "10.0.0.0/33"):
+        given(monkeypatch, word)
+        with pytest.raises(ImproperlyConfigured, match=NAME):
+            env.network_list(NAME)

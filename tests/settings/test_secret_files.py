@@ -1,5 +1,6 @@
 """Secrets of an installation: made once, private, shared by all processes, never short."""
 
+import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
+from controlplane.core.embedded.processes import open_log
 from controlplane.settings import secret_files
 
 
@@ -24,6 +26,11 @@ def test_made_once_and_private(data: Path) -> None:
     file = data / "secrets" / "pepper"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    # Nobody else may list what is there; for root, the databases' account must get through.
+    assert stat.S_IMODE(data.stat().st_mode) == (0o711 if os.geteuid() == 0 else 0o700)
+    log = data / "gateway.log"
+    open_log(log).close()
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
 
 
 def test_processes_that_start_together_agree(data: Path) -> None:

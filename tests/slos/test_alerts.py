@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hmac
+import socket
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -29,6 +31,7 @@ from controlplane.slos.models import EVERYONE, Alert, Channel, Delivery, Objecti
 from controlplane.slos.standings import floor
 from tests.support.money import rows
 from tests.support.objectives import Receiver, count, draft, receiver
+from tests.support.people import make_cast
 from tests.support.rules import generates, make_models
 
 NOW = floor(datetime.now(UTC), 60)
@@ -37,6 +40,8 @@ A_MINUTE = timedelta(minutes=1)
 
 @pytest.fixture
 def objective(database: str) -> Objective:
+    # Mail of earlier tests in this process.
+    mail.outbox.clear()
     return services.objective_create(
         actor=OPERATOR, organization=EVERYONE, draft=draft(shed_priority=0, rules=("page_quick",))
     )
@@ -258,5 +263,41 @@ def test_no_message_goes_into_a_private_network(
 
 
 def snapshot() -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.json.decode(rows("SELECT config_snapshot()")[0][0])
+    parts = msgspec.json.decode(rows("SELECT config_parts(0, 0)")[0][0])
+    found: dict[str, Any] = parts["objectives"]
     return found
+
+
+def test_receivers_that_hang_keep_nobody_else_waiting(
+    database: str, hooks: Receiver, monkeypatch: MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channels, "EXCHANGE_S_MAX", 4.0)
+    monkeypatch.setattr(messages, "DELIVERY_S_MAX", 4.0)
+    monkeypatch.setattr(messages, "RUN_S_MAX", 6.0)
+    cast = make_cast()
+    with socket.create_server(("127.0.0.1", 0), backlog=50) as silent:
+        hanging = f"http://127.0.0.1:{silent.getsockname()[1]}/"
+        for organization, number in ((cast.acme.id, 10), (cast.other.id, 1)):
+            made = services.objective_create(
+                actor=OPERATOR, organization=organization, draft=draft(rules=("page_quick",))
+            )
+            for each in range(number):
+                address = f"{hanging}{each}" if number > 1 else hooks.url
+                services.channel_add(
+                    actor=OPERATOR, organization=organization, kind="webhook", address=address
+                )
+            outage(made)
+        assert evaluate.objectives_evaluate(NOW) == 2
+        # Those that hang are the older ones.
+        rows(
+            "UPDATE slo_deliveries SET due_at = due_at - interval '1 hour' WHERE organization = %s",
+            cast.acme.id,
+        )
+        began_s = time.monotonic()
+        messages.messages_send()
+        assert time.monotonic() - began_s < 2 * messages.RUN_S_MAX
+    assert len(hooks.received) == 1
+    with organization_scope([cast.acme.id]):
+        begun = Delivery.objects.filter(kind="webhook", attempts__gt=0).count()
+        # Their share at once, and no more of them than the run had time for.
+        assert 0 < begun <= 2 * messages.SHARE

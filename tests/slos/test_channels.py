@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 from django.conf import settings
@@ -48,3 +49,32 @@ def test_a_server_that_drips_is_cut_off(monkeypatch: MonkeyPatch) -> None:
             post(f"http://127.0.0.1:{server.getsockname()[1]}/", b"{}", {})
         # All of it takes five seconds.
         assert time.monotonic() - began < 4.5
+
+
+def test_a_tls_handshake_that_drips_is_cut_off(monkeypatch: MonkeyPatch) -> None:
+    monkeypatch.setattr(channels, "EXCHANGE_S_MAX", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=drip_a_record, args=(server,), daemon=True).start()
+        began = time.monotonic()
+        with pytest.raises(NotDelivered):
+            post(f"https://127.0.0.1:{server.getsockname()[1]}/", b"{}", {})
+        assert time.monotonic() - began < 4.5
+
+
+def test_a_name_that_is_looked_up_for_ever_is_given_up(monkeypatch: MonkeyPatch) -> None:
+    answered = threading.Event()
+    monkeypatch.setattr(channels, "LOOK_UP_S_MAX", 0.1)
+    monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: answered.wait(30))
+    with pytest.raises(NotDelivered, match="not known"):
+        post("https://slow.example/", b"{}", {})
+    answered.set()
+
+
+def drip_a_record(server: socket.socket) -> None:
+    """The head of a TLS record that is long, then a byte of it now and then."""
+    wire, _ = server.accept()
+    with wire, suppress(OSError):
+        wire.sendall(bytes([22, 3, 3, 0x10, 0]))
+        for _ in range(100):
+            wire.sendall(b"\0")
+            time.sleep(0.05)

@@ -87,6 +87,14 @@ def test_days_have_what_hours_have_and_the_budget_stays_right(
     assert sums(86_400) == whole
 
 
+def test_the_budget_is_whole_when_counting_begins_not_when_the_period_does(
+    objective: Objective,
+) -> None:
+    assert seen(objective).opens == objective.created_at
+    count(objective, floor(datetime.now(UTC), 60), good=1, total=10)
+    assert seen(objective).opens >= floor(objective.created_at, 3_600)
+
+
 def test_no_hour_goes_before_its_day_is_summed(objective: Objective, now: datetime) -> None:
     past(objective, now)
     hours = rows("SELECT count(*) FROM slo_counts")

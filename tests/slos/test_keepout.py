@@ -43,9 +43,8 @@ def outage(objective: Objective, until: datetime) -> None:
 
 def kept_out() -> dict[str, float]:
     """What gateways read: priorities, and until when in Unix time."""
-    found: dict[str, float] = msgspec.json.decode(rows("SELECT config_snapshot()")[0][0])[
-        "shed_until"
-    ]
+    parts = msgspec.json.decode(rows("SELECT config_parts(0, 0)")[0][0])
+    found: dict[str, float] = parts["objectives"]["shed_until"]
     return found
 
 

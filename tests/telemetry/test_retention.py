@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
+import pytest
 from pytest import MonkeyPatch
 
 from controlplane.telemetry import services
+from controlplane.telemetry.rollups import TIERS
+from controlplane.telemetry.services import EXEMPLAR_DAYS
+from tests.support.money import ORG_A, PROJECT_A, rows
+
+BITE, OLD, YOUNG = 50, 230, 20
+NOW = datetime.now(UTC)
+HISTOGRAMS = """
+    INSERT INTO histogram_rollups (step_s, at, organization, project, measure, model,
+                                   route, pool, region, prompt_bucket, status_class, data)
+    SELECT %s, %s, %s, %s, 'total', 'm' || n, '', '', '', 0, 2, ''
+    FROM generate_series(1, %s) AS n"""
+EXEMPLARS = """
+    INSERT INTO exemplars (organization, project, measure, model, octave, at, value_us, request)
+    SELECT %s, %s, 'total', 'm' || n, 1, %s, 1, gen_random_uuid()
+    FROM generate_series(1, %s) AS n"""
 
 
-def test_rows_are_dropped_bite_by_bite_until_none_is_left(monkeypatch: MonkeyPatch) -> None:
-    left = {"telemetry_drop_rollups": 12_000, "telemetry_drop_exemplars": 23_000}
-
-    def scalar(statement: str, values: list[object]) -> int:
-        name = next((each for each in left if each in statement), None)
-        if name is None:
-            return 0
-        dropped = min(left[name], services.ROWS_DELETED_MAX)
-        left[name] -= dropped
-        return dropped
-
-    monkeypatch.setattr(services, "_scalar", scalar)
-    assert services.drop_old_partitions() == 35_000
-    assert set(left.values()) == {0}
+@pytest.mark.usefixtures("database")
+def test_rows_are_dropped_bite_by_bite_until_only_young_ones_are_left(
+    monkeypatch: MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(services, "ROWS_DELETED_MAX", BITE)
+    for age, count in ((1, OLD), (-1, YOUNG)):
+        for tier in TIERS:
+            at = NOW - timedelta(days=tier.keep_days + age)
+            rows(HISTOGRAMS, tier.step_s, at, ORG_A, PROJECT_A, count)
+        rows(EXEMPLARS, ORG_A, PROJECT_A, NOW - timedelta(days=EXEMPLAR_DAYS + age), count)
+    assert services.drop_old_partitions(NOW) == OLD * (len(TIERS) + 1)
+    assert rows("SELECT count(*) FROM histogram_rollups") == [(YOUNG * len(TIERS),)]
+    assert rows("SELECT count(*) FROM exemplars") == [(YOUNG,)]
+    assert services.drop_old_partitions(NOW) == 0

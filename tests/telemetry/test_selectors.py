@@ -12,7 +12,7 @@ from controlplane.gateway.ports import RequestRecord
 from controlplane.kernel.clock import wall_s
 from controlplane.kernel.gauges import GAUGES
 from controlplane.kernel.histogram import Histogram, merge_all
-from controlplane.telemetry import services, tiers
+from controlplane.telemetry import rollups, tiers
 from controlplane.telemetry.models import RequestRecord as StoredRequest
 from controlplane.telemetry.reading import TooMuchToRead, bounded_read
 from controlplane.telemetry.selectors import SeriesQuery, key_last_used, series_read
@@ -104,7 +104,7 @@ def test_series_are_narrowed_to_a_model_and_a_project(database: str) -> None:
         make_record(model="small"), make_record(model="large"), make_record(model="large"),
         make_record(model="small", project=other.hex, status=499),
     ])  # fmt: skip
-    services.roll_up()
+    rollups.roll_up()
     for step_s in (60, 300):
         assert _counted(step_s=step_s) == (4, 1, 4, 4)
         assert _counted(step_s=step_s, model="large") == (2, 0, 2, 2)
@@ -139,14 +139,14 @@ def test_a_queue_is_read_of_all_models_or_of_one_and_also_where_nobody_asked(
     for settled_after in (tiers.SETTLED_AFTER, timedelta(hours=-2)):
         monkeypatch.setattr(tiers, "SETTLED_AFTER", settled_after)
         assert (read(""), read("small"), read("large")) == ((14, 7), (12, 6), (2, 1))
-        services.roll_up()
+        rollups.roll_up()
     assert rows("SELECT count(*) FROM histogram_rollups WHERE step_s = 300") == [(21,)]
 
 
 @pytest.mark.parametrize("step_s", [60, 300, 900, 3_600])
 def test_no_step_loses_or_doubles_a_request(database: str, step_s: int) -> None:
     _record([make_record(ttft_us=1_000 * place) for place in range(1, 21)])
-    services.roll_up()
+    rollups.roll_up()
     points = series_read(_query(step_s=step_s))
     assert sum(point.usage.requests for point in points.values()) == 20
     assert sum(point.own["ttft"].count for point in points.values()) == 20
@@ -157,7 +157,7 @@ def test_settled_windows_are_read_from_roll_ups(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _record([make_record() for _ in range(5)])
-    services.roll_up()
+    rollups.roll_up()
     # As if an hour had passed: the window counts as settled, so its minutes are not read again.
     monkeypatch.setattr(tiers, "SETTLED_AFTER", timedelta(hours=-2))
     points = series_read(_query(step_s=300))
@@ -167,7 +167,7 @@ def test_settled_windows_are_read_from_roll_ups(
 
 def test_a_key_was_last_used_in_this_minute(database: str) -> None:
     _record([make_record()])
-    services.roll_up()
+    rollups.roll_up()
     used = key_last_used(ORG_A)
     assert NOW - MINUTE - MINUTE < used[ALICE_KEY] < LATER
     assert key_last_used(ORG_C) == {}
@@ -222,7 +222,7 @@ def test_one_request_is_found_by_its_own_organization_only(database: str) -> Non
     record = make_record()
     _record([record])
     request = uuid.UUID(bytes=record.request)
-    found = request_get([ORG_A], request)
+    found = request_get([ORG_A], request, nodes=True)
     assert bytes(found.spans) == record.spans
     assert bytes(found.receipt) == record.receipt
     with pytest.raises(StoredRequest.DoesNotExist):

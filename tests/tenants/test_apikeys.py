@@ -76,7 +76,8 @@ def test_roles_without_the_right_are_refused(role: Role) -> None:
 
 def test_an_inactive_user_sees_nothing() -> None:
     cast = make_cast()
-    apikey_create(actor=cast.alice, project=cast.project, label="k")
+    key = apikey_create(actor=cast.alice, project=cast.project, label="k").key
+    assert [one.id for one in apikey_list(user=cast.bob)] == [key.id]
     cast.bob.is_active = False
     assert apikey_list(user=cast.bob) == []
 

@@ -1,4 +1,4 @@
-"""A form that is sent twice makes one key, also when both posts arrive at the same moment."""
+"""A form that is sent twice makes one secret, also when both posts arrive at the same moment."""
 
 import re
 import uuid
@@ -10,7 +10,10 @@ from django.conf import settings
 from django.db import connections
 from django.test import Client
 
-from controlplane.tenants.keys import AlreadyCreated, apikey_create
+from controlplane.core.once import AlreadyCreated
+from controlplane.core.permissions import Role
+from controlplane.tenants.keys import apikey_create
+from controlplane.tenants.people import membership_set
 from controlplane.tenants.selectors import apikey_list
 from tests.support.people import Cast, make_cast, signed_in
 
@@ -22,14 +25,32 @@ def cast(database: str) -> Cast:
     return make_cast()
 
 
-def test_posts_of_one_form_at_once_make_one_key(cast: Cast) -> None:
-    session = signed_in(cast.alice).cookies[settings.SESSION_COOKIE_NAME].value
+@pytest.mark.parametrize(
+    ("page", "action", "prefix"),
+    [
+        ("/keys", "/keys/create", "sk"),
+        ("/admin-keys", "/admin-keys/create", "admin"),
+        ("/fleet", "/fleet/tokens", "enrol"),
+    ],
+)
+def test_posts_of_one_form_at_once_make_one_secret(
+    cast: Cast, page: str, action: str, prefix: str
+) -> None:
+    membership_set(actor=cast.alice, organization=cast.acme, user=cast.stella, role=Role.OWNER)
+    client = signed_in(cast.stella)
+    session = client.cookies[settings.SESSION_COOKIE_NAME].value
     start = Barrier(POSTS)
+    drawn = client.get(page).content.decode()
+    (form_id,) = set(re.findall(r'name="form_id" value="(\w{32})"', drawn))
     form = {
-        "form_id": uuid.uuid4().hex,
+        "form_id": form_id,
         "label": "nightly",
         "project": str(cast.project.id),
         "lifetime": "30",
+        "actions": ["key.view"],
+        "name": "n1",
+        "pool": "default",
+        "life_hours": "1",
     }
 
     def post(_: int) -> tuple[int, int]:
@@ -37,8 +58,9 @@ def test_posts_of_one_form_at_once_make_one_key(cast: Cast) -> None:
         client.cookies[settings.SESSION_COOKIE_NAME] = session
         try:
             start.wait()
-            answer = client.post("/keys/create", form)
-            secrets = re.findall(r"sk_sluice_\w{12}_\w{43}_\w{6}", answer.content.decode())
+            answer = client.post(action, form)
+            shown = rf"\b{prefix}_sluice_\w{{12}}_\w{{43}}_\w{{6}}"
+            secrets = set(re.findall(shown, answer.content.decode()))
             return answer.status_code, len(secrets)
         finally:
             connections.close_all()
@@ -46,7 +68,10 @@ def test_posts_of_one_form_at_once_make_one_key(cast: Cast) -> None:
     with ThreadPoolExecutor(POSTS) as pool:
         answers = sorted(pool.map(post, range(POSTS)))
     assert answers == [(200, 1), *[(302, 0)] * (POSTS - 1)]
-    assert len(apikey_list(user=cast.alice)) == 1
+    told = client.post(action, form, follow=True).content.decode()
+    assert "was already created" in told and form_id not in told
+    missing = client.post(action, {**form, "form_id": ""})
+    assert missing.status_code == 422 and "out of date" in missing.content.decode()
 
 
 def test_a_form_is_its_users_own(cast: Cast) -> None:

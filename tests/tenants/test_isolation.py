@@ -16,8 +16,8 @@ from controlplane.tenants.models import Membership
 from tests.browser.history import write_history
 from tests.support.people import Cast, make_cast
 
-# Each table or partitioned table with such a column, what the app's role may do there, and how it
-# is guarded. Partitions are left out: the app's role has no right on them, which is tested below.
+# Each table or partitioned table with such a column that the app's role may read, and how it is
+# guarded. Partitions are left out: the app's role has no right on them, which is tested below.
 TABLES = """
     SELECT c.relname, a.attname, c.relrowsecurity AND c.relforcerowsecurity,
            array(SELECT coalesce(p.qual, '') FROM pg_policies p
@@ -25,7 +25,7 @@ TABLES = """
                    AND p.cmd IN ('ALL', 'SELECT'))
     FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND NOT a.attisdropped
     WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p')
-      AND NOT c.relispartition AND a.attname IN ('organization', 'organization_id')
+      AND NOT c.relispartition AND a.attname = ANY (%s)
       AND has_any_column_privilege('sluice_app', c.oid, 'SELECT')
     ORDER BY 1
 """
@@ -37,8 +37,10 @@ PARTITIONS = """
 # Rows of these are in every cast with a history: what is not seen of them is there.
 FILLED = {"api_keys", "audit_entries", "invitations", "memberships", "projects", "transfers"}
 
-# What a condition of reading may ask for: the scope, or one's own rows before there is a scope.
-NARROW = ("app.orgs", "app.person", "app.admin_key")
+# What a condition of reading may ask for: the scope, or one's own rows before there is a scope; for
+# rows of projects, which projects are seen.
+NARROW = ("app.orgs", "app.person", "app.admin_key", "FROM projects")
+ORGANIZATION, PROJECT = ("organization", "organization_id"), ("project", "project_id")
 
 
 @pytest.fixture
@@ -54,16 +56,18 @@ def cast(database: str) -> Cast:
     return made
 
 
-def tenant_tables() -> list[tuple[str, str, bool, list[str]]]:
-    """Name, the organization's column, whether policies are forced, conditions of reading."""
+def tenant_tables(
+    columns: tuple[str, ...] = ORGANIZATION,
+) -> list[tuple[str, str, bool, list[str]]]:
+    """Name, the column that says whose, whether policies are forced, conditions of reading."""
     with connection.cursor() as cursor:
-        cursor.execute(TABLES)
+        cursor.execute(TABLES, [list(columns)])
         return list(cursor.fetchall())
 
 
 def test_every_table_of_a_tenant_has_forced_policies_by_organization(database: str) -> None:
-    found = tenant_tables()
-    assert {name for name, *_ in found} >= FILLED
+    found = tenant_tables(ORGANIZATION + PROJECT)
+    assert {name for name, *_ in found} >= {*FILLED, "price_versions"}
     bare = [name for name, _, forced, conditions in found if not forced or not conditions]
     assert bare == []
     open_wide = [

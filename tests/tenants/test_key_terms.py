@@ -24,7 +24,7 @@ from controlplane.tenants.key_terms import (
     require_within,
     terms_of,
 )
-from controlplane.tenants.keys import OVERLAP_DAYS_MAX, apikey_create, apikey_revoke, apikey_rotate
+from controlplane.tenants.keys import OVERLAP_S_MAX, apikey_create, apikey_revoke, apikey_rotate
 from controlplane.tenants.models import ApiKey
 from controlplane.tenants.people import membership_set
 from controlplane.tenants.selectors import apikey_get
@@ -179,14 +179,14 @@ def test_rotation_keeps_the_terms_and_ends_the_old_key_after_the_overlap() -> No
     asked = KeyTerms(models=["m-1"], endpoints=list(READ_ENDPOINTS), networks=["10.0.0.0/8"])
     old = apikey_create(actor=cast.alice, project=cast.project, label="k", terms=asked).key
     began = timezone.now()
-    made = apikey_rotate(actor=cast.bob, key=old, overlap_days=3)
+    made = apikey_rotate(actor=cast.bob, key=old, overlap_s=90)
     new = apikey_get(user=cast.alice, apikey_id=made.key.id)
     before = apikey_get(user=cast.alice, apikey_id=old.id)
     assert terms_of(new) == terms_of(before)
     assert (new.replaces_id, new.limits_id, before.limits_id) == (old.id, old.id, old.id)
     assert new.created_by == cast.bob and made.secret not in repr(made)
     assert before.expires_at is not None and new.expires_at is not None
-    assert timedelta(0) <= before.expires_at - began - timedelta(days=3) < timedelta(minutes=1)
+    assert timedelta(0) <= before.expires_at - began - timedelta(seconds=90) < timedelta(minutes=1)
     assert timedelta(days=89) < new.expires_at - began < timedelta(days=91)
     assert {before.state(began), new.state(timezone.now())} == {"active"}
     newest = audit_search(actor=cast.alice, organization_id=cast.acme.id).rows[0]
@@ -202,13 +202,13 @@ def test_rotation_keeps_the_terms_and_ends_the_old_key_after_the_overlap() -> No
 def test_rotation_without_overlap_ends_the_old_key_at_once_and_never_lengthens_it() -> None:
     cast = make_cast()
     old = apikey_create(actor=cast.alice, project=cast.project, label="k", lifetime_days=None).key
-    new = apikey_rotate(actor=cast.alice, key=old, overlap_days=0).key
+    new = apikey_rotate(actor=cast.alice, key=old, overlap_s=0).key
     assert apikey_get(user=cast.alice, apikey_id=old.id).state(timezone.now()) == "expired"
     assert new.expires_at is None
     ending = timezone.now() + timedelta(hours=1)
     with organization_scope([cast.acme.id]):
         ApiKey.objects.filter(id=new.id).update(expires_at=ending)
-    apikey_rotate(actor=cast.alice, key=new, overlap_days=OVERLAP_DAYS_MAX)
+    apikey_rotate(actor=cast.alice, key=new, overlap_s=OVERLAP_S_MAX)
     assert apikey_get(user=cast.alice, apikey_id=new.id).expires_at == ending
 
 
@@ -222,8 +222,8 @@ def test_only_who_could_have_made_a_key_rotates_it() -> None:
         apikey_rotate(actor=cast.bob, key=high)
     with pytest.raises(ObjectDoesNotExist):
         apikey_rotate(actor=cast.charlie, key=high)
-    with pytest.raises(ValidationError, match="0 to 7"):
-        apikey_rotate(actor=cast.alice, key=high, overlap_days=OVERLAP_DAYS_MAX + 1)
+    with pytest.raises(ValidationError, match="0 to 604800"):
+        apikey_rotate(actor=cast.alice, key=high, overlap_s=OVERLAP_S_MAX + 1)
     membership_set(actor=cast.alice, organization=cast.acme, user=cast.bob, role=Role.VIEWER)
     with pytest.raises(PermissionDenied):
         apikey_rotate(actor=cast.bob, key=high)

@@ -13,7 +13,7 @@ from controlplane.core.stepup import SecondFactorRequired
 from controlplane.tenants.access import allows, require
 from controlplane.tenants.accounts import user_create
 from controlplane.tenants.adminkeys import AdminKeyDraft, adminkey_create
-from controlplane.tenants.factors import passkey_add
+from controlplane.tenants.factors import passkey_add, passkey_used
 from controlplane.tenants.models import User
 from controlplane.tenants.people import membership_set
 from controlplane.tenants.security import second_factor_require
@@ -101,3 +101,24 @@ def test_what_is_required_ends_tokens_and_keys_and_opens_no_way_around(cast: Cas
         membership_set(actor=dora, organization=cast.acme, user=cast.alice, role=Role.VIEWER)
     add_passkey(cast.alice)
     assert allows(key, Action.KEY_VIEW, cast.acme.id)
+
+
+@pytest.mark.parametrize(
+    ("counters", "taken"),
+    [
+        ((5, 6, 9), (True, True, True)),
+        ((5, 5, 4), (True, False, False)),
+        # One that is kept in several devices does not count; one that counted goes on to.
+        ((0, 0, 0), (True, True, True)),
+        ((3, 0, 4), (True, False, True)),
+    ],
+)
+def test_a_copied_passkey_is_seen_by_its_counter(
+    cast: Cast, counters: tuple[int, ...], taken: tuple[bool, ...]
+) -> None:
+    add_passkey(cast.alice)
+    credential = cast.alice.id.bytes
+    found = tuple(
+        passkey_used(user=cast.alice, credential_id=credential, counter=one) for one in counters
+    )
+    assert found == taken

@@ -15,6 +15,7 @@ from django.conf import settings
 
 from controlplane.core.embedded.binaries import redis_program
 from controlplane.core.embedded.processes import wait_until
+from controlplane.core.embedded.redis_server import RULES
 from tests.support.embedded import fresh_layout
 from tests.support.loopback import free_port
 from tests.support.servers import make_data_folder
@@ -56,10 +57,13 @@ with connection.cursor() as cursor:
 
 @contextmanager
 def own_redis() -> Iterator[str]:
-    """A Redis behind a port and a password; the value is its address without the database."""
+    """A Redis behind a port, with the user that docs/operations.md tells to make and no other; the
+    value is its address without the database.
+    """
     port = free_port()
     with fresh_layout() as layout:
-        lines = (f"port {port}", f"bind {HOST}", f'requirepass "{PASSWORD}"', 'save ""')
+        user = f"user sluice on >{PASSWORD} {RULES}"
+        lines = (f"port {port}", f"bind {HOST}", "user default off", user, 'save ""')
         with subprocess.Popen(
             [str(redis_program(layout)), "-"],
             stdin=subprocess.PIPE,
@@ -70,7 +74,7 @@ def own_redis() -> Iterator[str]:
                 assert process.stdin is not None
                 process.stdin.write("\n".join(lines).encode())
                 process.stdin.close()
-                yield f"redis://:{quote(PASSWORD, safe='')}@{HOST}:{port}"
+                yield f"redis://sluice:{quote(PASSWORD, safe='')}@{HOST}:{port}"
             finally:
                 process.terminate()
 
@@ -118,4 +122,4 @@ def test_limits_channels_and_jobs_use_the_redis_that_the_url_names() -> None:
             )
             with redis.Redis.from_url(url) as used, redis.Redis.from_url(f"{address}/0") as other:
                 assert list(used.scan_iter("sluice:{rate}:*"))
-                assert not other.keys()
+                assert not list(other.scan_iter())

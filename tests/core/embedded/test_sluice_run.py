@@ -103,6 +103,10 @@ def test_a_killed_supervisor_leaves_nothing_that_stop_does_not_end(data: Path) -
         family = started.family()
         started.process.kill()
         started.process.wait(timeout=STOP_SECONDS_MAX)
+        status = subprocess.run(
+            manage("status"), env=environment(data), capture_output=True, text=True, check=True
+        )
+        assert "nobody restarts what ends" in status.stdout and "worker" in status.stdout
         stop = subprocess.run(
             manage("stop"), env=environment(data), capture_output=True, text=True, check=True
         )

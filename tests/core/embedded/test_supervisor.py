@@ -83,3 +83,21 @@ def test_the_environment_reaches_the_child_and_its_output_the_log(tmp_path: Path
         assert until(lambda: (tmp_path / "env.log").read_text() == "blue\n")
     finally:
         supervisor.stop()
+
+
+def test_a_child_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
+    supervisor, said = made(tmp_path)
+    program = tmp_path / "program"
+    program.symlink_to(sys.executable)
+    supervisor.add(Child("node", [str(program), "-c", SLEEP], {}, 0, 30.0))
+    try:
+        psutil.Process(supervisor.entries[0].pid).kill()
+        program.unlink()
+        for _ in range(2):
+            said.clear()
+            assert until(lambda: not supervisor.look() and "cannot be started" in " ".join(said))
+        assert supervisor.entries == []
+        program.symlink_to(sys.executable)
+        assert until(lambda: supervisor.look() and bool(supervisor.entries))
+    finally:
+        supervisor.stop()

@@ -30,7 +30,7 @@ def tell(
     **offered: Any,
 ) -> Miss | None:
     tokens = TEXT.encode(words, add_special=False)
-    asked = {"delivered": 0, "predicted": 0, "available": 0, **offered}
+    asked = {"caches": True, "delivered": 0, "predicted": 0, "available": 0, **offered}
     return teller.tell(
         Prompted(
             tenant=tenant,
@@ -62,6 +62,14 @@ def teller() -> MissTeller:
 
 def test_a_short_prompt_has_no_block(teller: MissTeller) -> None:
     assert told(tell(teller, "Hello.")).cause == "below_block_size"
+
+
+def test_an_engine_without_a_cache_is_told_and_its_prompts_are_no_one_elses_past(
+    teller: MissTeller,
+) -> None:
+    missed = told(tell(teller, RULES, caches=False))
+    assert (missed.cause, missed.avoidable_tokens, missed.cost_nano) == ("no_cache", 0, 0)
+    assert told(tell(teller, RULES)).cause == "first_seen"
 
 
 def test_a_whole_hit_is_no_miss(teller: MissTeller) -> None:

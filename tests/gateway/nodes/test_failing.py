@@ -2,125 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import msgspec
 import pytest
 
 from controlplane.gateway.nodes.breaker import FAILURES_IN_A_ROW_MAX, PROBES_MAX, BreakerState
-from controlplane.gateway.nodes.limits import LinkLimits
-from controlplane.gateway.nodes.link import LinkState, NodeLink
+from controlplane.gateway.nodes.facts import LinkState
 from controlplane.gateway.nodes.peers import eject_slow
-from controlplane.gateway.nodes.stream import JobStream, NodeLost
+from controlplane.gateway.nodes.stream import NodeLost
 from controlplane.gateway.nodes.times import KNOWN_MIN, RECENT_MAX
-from inference.contract.codec import decode_from_gateway, encode
-from inference.contract.frames import (
-    Cancel,
-    FromGateway,
-    FromNode,
-    Grammar,
-    Job,
-    ModelOffer,
-    Ping,
-    Pong,
-    Sampling,
-)
-from tests.support.clock import Clock, clock
+from inference.contract.codec import encode
+from inference.contract.frames import Cancel, Ping, Pong, Sampling
+from inference.contract.grammar import Grammar
+from tests.support.clock import clock
 from tests.support.fleet import (
     MODEL,
-    MemoryPort,
-    World,
     make_hello,
     make_job,
     make_output,
     make_step,
 )
+from tests.support.links import (
+    FIRST_S,
+    GAP_S_MAX,
+    LIMITS,
+    OFFER,
+    QUIET_S,
+    SILENCE_S,
+    STEP_S,
+    Fleet,
+    Node,
+    fleet,
+    still_processing,
+)
 
-__all__ = ["clock"]
+__all__ = ["clock", "fleet"]
 
-# Long ticks of the loop: these tests look at the clock themselves.
-LIMITS = LinkLimits(tick_s=3600.0, eject_s=10.0)
-QUIET_S, FIRST_S = LIMITS.quiet.floor_s, LIMITS.first_token.floor_s
-GAP_S_MAX = LIMITS.inter_token.cap_s
-STEP_S = 0.02
 GRAMMAR = Grammar(kind="json_object")
-# Of a server behind the node, so that no tokenizer has to come first.
-OFFER = ModelOffer(name=MODEL, digest="", context_window=4096, vocab_size=0)
-
-
-class Node:
-    """The far end of one link, by hand."""
-
-    def __init__(self, fleet: Fleet, name: str) -> None:
-        self.fleet = fleet
-        self.sent: list[FromGateway] = []
-        self.codes: list[int] = []
-        identity = msgspec.structs.replace(
-            MemoryPort().identities["node_sluice_test"], id=name, name=name
-        )
-        self.link: NodeLink = fleet.world.fleet.connect(
-            identity,
-            send=lambda data: self.sent.append(decode_from_gateway(data)),
-            close=lambda code, reason: self.codes.append(code),
-        )
-        self.take(make_hello(node=name, models=[OFFER], credits=64))
-
-    @property
-    def state(self) -> BreakerState:
-        return self.link.breaker.state
-
-    @property
-    def serves(self) -> bool:
-        return self.link in self.fleet.world.fleet.candidates(MODEL)
-
-    def take(self, frame: FromNode) -> None:
-        self.link.on_bytes(encode(frame))
-
-    def dispatch(self) -> tuple[Job, JobStream]:
-        made = make_job(request_json=b"{}")
-        return made, self.fleet.world.fleet.dispatch(self.link, made)
-
-    def answer(self, job: Job, *, finish: str | None = None) -> None:
-        output = make_output(job.request, tokens=[], text="a", finish=finish)
-        self.take(make_step(output))
-
-    def serve(self, jobs: int, *, after_s: float = STEP_S, finish: str = "stop") -> None:
-        """Some jobs one after another, each answered in two steps."""
-        for _ in range(jobs):
-            job, _ = self.dispatch()
-            self.fleet.clock.pass_s(after_s)
-            self.answer(job)
-            self.fleet.clock.pass_s(STEP_S)
-            self.answer(job, finish=finish)
-
-    def look(self, after_s: float) -> None:
-        """Let time pass and look at the clock, as the fleet's tick does."""
-        self.fleet.clock.pass_s(after_s)
-        self.link.tick()
-
-    def pong(self) -> None:
-        """Answer the last ping, if there was any."""
-        pings = [frame for frame in self.sent if isinstance(frame, Ping)]
-        if pings:
-            self.take(Pong(number=pings[-1].number))
-
-
-class Fleet:
-    """Nodes that serve one model, and the clock."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
-        self.world = World(LIMITS)
-        self.nodes = [Node(self, f"node-{number}") for number in (1, 2)]
-
-
-@pytest.fixture
-async def fleet(clock: Clock) -> AsyncIterator[Fleet]:
-    made = Fleet(clock)
-    yield made
-    assert all(node.link.account.active == len(node.link.jobs) for node in made.nodes)
-    await made.world.fleet.close()
-    assert all(node.link.account.active == 0 for node in made.nodes)
 
 
 async def test_what_waits_on_a_node_that_stands_still_goes_elsewhere(fleet: Fleet) -> None:
@@ -244,6 +161,29 @@ async def test_a_stream_that_stops_while_its_node_goes_on_is_ended(fleet: Fleet)
     assert await stream.batch()
     with pytest.raises(NodeLost):
         await stream.batch()
+
+
+@pytest.mark.parametrize("answered", [False, True])
+async def test_a_job_lives_while_its_node_speaks_for_the_server(
+    fleet: Fleet, answered: bool
+) -> None:
+    node, _ = fleet.nodes
+    node.serve(KNOWN_MIN)
+    job, stream = node.dispatch()
+    if answered:
+        node.answer(job)
+    for second in range(int(SILENCE_S)):
+        node.look(1.0)
+        node.pong()
+        node.take(still_processing(job, make_job(), silent_s=second))
+        assert node.serves and node.link.jobs.holds(job.request)
+    assert node.link._strikes == 0, "a job that was given up may still be named"
+    node.take(still_processing(job, silent_s=SILENCE_S + 1.0))
+    for _ in range(int(LIMITS.kept_s) + 1):
+        node.look(1.0)
+        node.answer(node.dispatch()[0], finish="stop")
+    assert not node.link.jobs.holds(job.request), "the node does not keep its own bound"
+    await stream.settled()
 
 
 async def test_a_slow_node_among_quick_ones_is_ejected_and_probed_later(fleet: Fleet) -> None:

@@ -37,6 +37,18 @@ def joined(*nodes: str) -> PrefixIndex:
     return index
 
 
+def test_of_a_cache_that_cannot_be_followed_nothing_is_known() -> None:
+    index = joined("ada", "bob")
+    for node in ("ada", "bob"):
+        index.apply(node, stored(1, chain_of(0, 4)))
+    lost = msgspec.structs.replace(stored(1, [], snapshot=True), unknown=True)
+    assert index.apply("ada", lost), "no snapshot is asked for, since none can be made"
+    assert set(index.unknown) == {"ada"}
+    assert index.cached_blocks(chain_of(0, 4)) == {"bob": 4}
+    assert index.apply("ada", stored(2, chain_of(0, 2), snapshot=True))
+    assert not index.unknown and index.cached_blocks(chain_of(0, 4))["ada"] == 2
+
+
 step = st.tuples(
     st.sampled_from(NODES), st.integers(0, CHAINS - 1), st.integers(0, 40), st.sampled_from("ASDJ")
 )

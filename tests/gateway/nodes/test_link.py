@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from controlplane.gateway.nodes.account import NoCredit
 from controlplane.gateway.nodes.checks import hello_problem
 from controlplane.gateway.nodes.drafts import Drafts
+from controlplane.gateway.nodes.facts import LinkState
 from controlplane.gateway.nodes.host import LinkRefused
-from controlplane.gateway.nodes.link import LinkState, NodeLink
+from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.stream import JobRejected, JobStream, NodeLost
 from inference.contract.codec import decode_from_gateway, encode
 from inference.contract.frames import (
@@ -29,10 +30,11 @@ from inference.contract.frames import (
     KvSnapshotRequest,
     Output,
     Pong,
+    Processing,
     Rejected,
     Timing,
-    TokenLogprob,
 )
+from inference.contract.parts import TokenLogprob
 from tests.support.fleet import (
     MODEL,
     NODE,
@@ -44,6 +46,7 @@ from tests.support.fleet import (
     make_report,
     make_step,
     make_usage,
+    with_ticket,
 )
 
 
@@ -150,19 +153,20 @@ async def test_an_end_token_may_be_counted_but_not_delivered() -> None:
         msgspec.structs.replace(make_step(), drafted=1, accepted=2),
         msgspec.structs.replace(make_step(), drafted=2**21),
         msgspec.structs.replace(make_step(), oldest_block_s=float("nan")),
+        msgspec.structs.replace(make_step(), processing=[Processing(request=b"x", silent_ms=-1)]),
         Pong(number=7),
         Rejected(request=b"x" * 16, code="full", message=""),
         KvEvents(seq=1, stored=b"cut", removed=b""),
         AssetPart(digest="1" * 64, name="tokenizer.json", data=b"", last=True),
-        make_report(b"short"),
-        make_report(b"r" * 16, model="another"),
-        msgspec.structs.replace(make_report(b"r" * 16), finish="paid"),
-        msgspec.structs.replace(make_report(b"r" * 16), usage=make_usage(cached=9)),
-        msgspec.structs.replace(make_report(b"r" * 16), usage=make_usage(prompt=2**31)),
-        msgspec.structs.replace(make_report(b"r" * 16), usage=make_usage(completion=2**31)),
-        msgspec.structs.replace(
-            make_report(b"r" * 16),
-            timing=Timing(queue_us=0, prefill_us=0, decode_us=0, held_us=2**31),
+        with_ticket(make_report(b"short")),
+        with_ticket(make_report(b"r" * 16, finish="paid")),
+        with_ticket(make_report(b"r" * 16, usage=make_usage(cached=9))),
+        with_ticket(make_report(b"r" * 16, usage=make_usage(prompt=2**31))),
+        with_ticket(make_report(b"r" * 16, usage=make_usage(completion=2**31))),
+        with_ticket(
+            make_report(
+                b"r" * 16, timing=Timing(queue_us=0, prefill_us=0, decode_us=0, held_us=2**31)
+            )
         ),
     ],
 )
@@ -349,7 +353,7 @@ def act(wire: Wire, action: str, streams: list[JobStream], dice: random.Random) 
     elif action == "garble":
         wire.take(make_step(make_output(stream.request, tokens=[9999])))
     else:
-        wire.take(make_report(stream.request))
+        wire.take(with_ticket(make_report(stream.request)))
 
 
 VALID = [

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import re
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from controlplane.gateway.nodes.breaker import Cause
+from controlplane.gateway.nodes.epochs import Epochs
 from controlplane.gateway.nodes.host import LinkRefused
 from controlplane.gateway.nodes.limits import ASSETS_KEPT_MAX, NODES_MAX
 from controlplane.gateway.nodes.link import NodeLink
-from controlplane.gateway.nodes.registry import Epochs
-from controlplane.gateway.ports import NodeIdentity
+from controlplane.gateway.ports import NodeIdentity, Orders
 from inference.contract.assets import asset_digest
 from inference.contract.codec import decode_from_gateway, encode
 from inference.contract.frames import (
@@ -24,6 +26,7 @@ from inference.contract.frames import (
     FromGateway,
     ModelOffer,
     Rejected,
+    Welcome,
 )
 from inference.node.assets import ModelAssets
 from tests.support.fleet import (
@@ -34,7 +37,6 @@ from tests.support.fleet import (
     make_hello,
     make_job,
     make_model,
-    make_report,
     until,
 )
 
@@ -91,18 +93,74 @@ async def test_candidates_follow_nodes_as_they_come_drain_and_go(model: Path) ->
     await world.fleet.close()
 
 
+async def test_the_welcome_comes_before_anything_else_is_asked_of_a_node(model: Path) -> None:
+    world = World()
+    for said in ({}, {}, {"epoch": "epoch-2"}):
+        ada = Member(world, "ada", model, **said)
+        assert isinstance(ada.sent[0], Welcome)
+        assert AssetRequest(digest=ada.assets.digest) in ada.sent
+        # What a breaker notes as its node joins is news for everybody.
+        ada.link.breaker.eject(Cause.FAILURES)
+        ada.link.on_close()
+    await world.fleet.close()
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "apart"),
+    [
+        ([], True),
+        (["prefix_cache"], False),
+        (["prefix_cache", "salt"], True),
+        (["salt", "of a later version"], True),
+    ],
+)
+async def test_a_pool_with_separate_caches_gives_no_job_to_a_node_whose_tenants_share_one(
+    model: Path, capabilities: list[str], apart: bool
+) -> None:
+    world = World()
+    (bob,) = await serving(world, model, "bob")
+    ada = Member(world, "ada", model, capabilities=capabilities)
+    assert ada.link.separates_tenants is apart
+    assert world.fleet.candidates(MODEL) == (bob.link, ada.link)
+    under_way = world.fleet.dispatch(ada.link, make_job())
+    world.fleet_port.said["ada"] = Orders(separate_caches=True)
+    await world.fleet._follow_orders(world.fleet_port)
+    assert world.fleet.candidates(MODEL) == (bob.link, ada.link)[: 1 + apart]
+    assert not under_way.ended and not ada.codes
+    # Also to one that comes, or waits for approval, meanwhile.
+    ada.link.on_close()
+    world.fleet_port.said["ada"] = Orders(separate_caches=True, standing="pending")
+    again = Member(world, "ada", model, capabilities=capabilities)
+    world.fleet_port.said["ada"] = Orders(separate_caches=True)
+    await world.fleet._follow_orders(world.fleet_port)
+    assert again.link.takes_jobs is apart
+    del world.fleet_port.said["ada"]
+    await world.fleet._follow_orders(world.fleet_port)
+    assert world.fleet.candidates(MODEL) == (bob.link, again.link)
+    await world.fleet.close()
+
+
+@pytest.mark.parametrize("bad", [["x"] * 65, [""], ["\x00"], ["x" * 101]])
+async def test_capabilities_are_a_few_names(model: Path, bad: list[str]) -> None:
+    world = World()
+    assert Member(world, "ada", model, capabilities=bad).codes == [1008]
+    assert Member(world, "ada", model, capabilities=["x" * 100] * 64).codes == []
+    await world.fleet.close()
+
+
 async def test_a_node_with_another_tokenizer_does_not_push_in(
     model: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     world = World()
-    (ada,) = await serving(world, model, "ada")
+    ada, bob = await serving(world, model, "ada", "bob")
     other = make_model(tmp_path_factory.mktemp("other"))
     (other / "tokenizer_config.json").write_text('{"chat_template": "{{ evil }}"}')
     rogue = Member(world, "rogue", other)
     rogue.give_assets()
     await until(lambda: world.fleet.assets.get(rogue.assets.digest))
-    assert world.fleet.candidates(MODEL) == (ada.link,)
+    assert world.fleet.candidates(MODEL) == (ada.link, bob.link)
     ada.link.on_close()
+    bob.link.on_close()
     assert world.fleet.candidates(MODEL) == (rogue.link,)
     await world.fleet.close()
 
@@ -136,6 +194,38 @@ async def test_assets_that_cannot_be_parsed_are_not_asked_again(tmp_path: Path) 
     await world.fleet.close()
 
 
+async def give(member: Member, files: dict[str, bytes]) -> None:
+    """Files that no node of ours would offer, asked for by their digest and parsed."""
+    digest, store = asset_digest(files), member.link._host.assets  # type: ignore[attr-defined]
+    store.want(digest, member.link, model=MODEL)
+    for name, data in files.items():
+        last = name == list(files)[-1]
+        part = AssetPart(digest=digest, name=name, data=data, last=last)
+        assert store.on_part(member.link, part) is None
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        (b"{% nonsense %}" + b"x" * 9999, "cannot be served.*TemplateFailed: chat_template: "),
+        (b"{{ 'x' * 100000000 }}", "cannot render a greeting.*over"),
+        (b"{{ raise_exception('no\nsystem' ~ 'x' * 9999) }}", "cannot render a greeting.*no"),
+    ],
+)
+async def test_what_is_wrong_with_a_template_is_logged(
+    model: Path, caplog: pytest.LogCaptureFixture, template: bytes, said: str
+) -> None:
+    world = World()
+    ada = Member(world, "ada", model)
+    names = ("tokenizer.json", "tokenizer_config.json")
+    files = {name: (model / name).read_bytes() for name in names}
+    await give(ada, {"chat_template.jinja": template, **files})
+    (line,) = [each.getMessage() for each in caplog.records if each.levelname != "INFO"]
+    assert re.search(f"model {MODEL} {said}", line) and len(line) < 500
+    await world.fleet.close()
+
+
 async def test_kept_assets_are_bounded(model: Path) -> None:
     world = World()
     ada = Member(world, "ada", model)
@@ -145,12 +235,7 @@ async def test_kept_assets_are_bounded(model: Path) -> None:
     for number in range(ASSETS_KEPT_MAX + 3):
         files["tokenizer_config.json"] = f'{{"number": {number}}}'.encode()
         digest = asset_digest(files)
-        store.want(digest, ada.link)
-        for name, data in files.items():
-            last = name == "tokenizer_config.json"
-            part = AssetPart(digest=digest, name=name, data=data, last=last)
-            assert store.on_part(ada.link, part) is None
-        await store.close()
+        await give(ada, files)
     assert len(store._kept) == ASSETS_KEPT_MAX
     assert store.get(digest) is not None
     await world.fleet.close()
@@ -169,24 +254,6 @@ async def test_a_freed_credit_is_told(model: Path) -> None:
     await world.fleet.close()
 
 
-async def test_reports_wait_for_live_calls_and_are_asked_once(model: Path) -> None:
-    world = World()
-    (ada,) = await serving(world, model, "ada")
-    job = make_job()
-    world.fleet.dispatch(ada.link, job)
-    ada.link.on_bytes(encode(make_report(job.request)))
-    await asyncio.sleep(0)
-    assert world.reports == []
-    world.fleet.abandon(job.request)
-    for _ in range(3):
-        ada.link.on_bytes(encode(make_report(job.request)))
-    await world.fleet.reports.close()
-    assert [report.request for report in world.reports] == [job.request]
-    assert ada.sent[-1] == Ack(requests=[job.request])
-    assert world.fleet.reports.live_calls == 0
-    await world.fleet.close()
-
-
 async def test_acknowledgements_travel_together(model: Path) -> None:
     world = World()
     (ada,) = await serving(world, model, "ada")
@@ -196,20 +263,6 @@ async def test_acknowledgements_travel_together(model: Path) -> None:
         world.fleet.acknowledge(ada.link, job.request)
     await until(lambda: isinstance(ada.sent[-1], Ack))
     assert ada.sent[-1] == Ack(requests=[job.request for job in jobs])
-    await world.fleet.close()
-
-
-async def test_a_report_that_the_ledger_fails_on_is_left_for_the_next_time(model: Path) -> None:
-    world = World()
-
-    async def fail(report: object, node: object) -> bool:
-        raise RuntimeError("no database")
-
-    world.fleet.reports._on_report = fail
-    (ada,) = await serving(world, model, "ada")
-    ada.link.on_bytes(encode(make_report(b"r" * 16)))
-    await world.fleet.reports.close()
-    assert not any(isinstance(frame, Ack) for frame in ada.sent)
     await world.fleet.close()
 
 

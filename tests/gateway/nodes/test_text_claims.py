@@ -14,13 +14,8 @@ from controlplane.gateway.nodes.checks import (
     report_problem,
     text_output_problem,
 )
-from inference.contract.frames import (
-    OUTPUT_TEXT_CHARS_MAX,
-    ModelOffer,
-    Sampling,
-    TokenLogprob,
-    ToolCallDelta,
-)
+from inference.contract.frames import OUTPUT_TEXT_CHARS_MAX, ModelOffer, Sampling
+from inference.contract.parts import TokenLogprob, ToolCallDelta
 from tests.support.fleet import make_hello, make_output, make_report, make_usage, new_request
 
 
@@ -36,6 +31,7 @@ def text_output(**changes: Any) -> str | None:
         {"choice": 1, "finish": "content_filter"},
         {"text": None, "tool_calls": [ToolCallDelta(index=0, id="a", name="b")]},
         {"text": "x" * OUTPUT_TEXT_CHARS_MAX},
+        {"text": None, "reasoning": "x"},
         # Its prompt is its own business; what is charged is bounded elsewhere.
         {"usage": make_usage(prompt=10_000)},
     ],
@@ -53,6 +49,11 @@ def test_what_may_be(changes: dict[str, Any]) -> None:
         ({"tokens": [1]}, "output.tokens"),
         ({"logprobs": [TokenLogprob(token=1, logprob=0.0, top=[])]}, "output.tokens"),
         ({"text": "x" * (OUTPUT_TEXT_CHARS_MAX + 1)}, "output.text"),
+        ({"reasoning": "x" * OUTPUT_TEXT_CHARS_MAX}, "output.text"),
+        (
+            {"usage": msgspec.structs.replace(make_usage(completion=3), reasoning_tokens=4)},
+            "usage.reasoning_tokens",
+        ),
         ({"tool_calls": [ToolCallDelta(index=TOOL_CALLS_MAX)]}, "output.tool_calls"),
         ({"tool_calls": [ToolCallDelta(index=-1)]}, "output.tool_calls"),
         ({"tool_calls": [ToolCallDelta(index=0)] * (TOOL_CALLS_MAX + 1)}, "output.tool_calls"),
@@ -69,7 +70,8 @@ def test_what_cannot_be(changes: dict[str, Any], named: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"text": "x"}, {"text": ""}, {"tool_calls": []}, {"finish": "tool_calls"}]
+    "changes",
+    [{"text": "x"}, {"text": ""}, {"reasoning": ""}, {"tool_calls": []}, {"finish": "tool_calls"}],
 )
 def test_a_node_with_a_tokenizer_sends_no_text(changes: dict[str, Any]) -> None:
     output = make_output(new_request(), **changes)

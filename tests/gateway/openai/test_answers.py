@@ -11,11 +11,12 @@ import httpx2
 import msgspec
 import pytest
 
-from controlplane.gateway.ports import Allowance, Room
+from controlplane.gateway.ports import Allowance, BudgetRoom, Room, Standing
 from controlplane.kernel.money import usd_text
 from controlplane.kernel.price import TokenCounts, charge_nano
-from inference.contract.frames import TokenLogprob
+from inference.contract.parts import TokenLogprob
 from tests.support.fleet import MODEL, until
+from tests.support.memory_ledger import MemoryBudget
 from tests.support.nodes import HandNode, hand_node
 from tests.support.ports import ORGANIZATION, PRICE, make_snapshot
 from tests.support.serving import Serving
@@ -187,10 +188,17 @@ async def test_headers_of_an_answer(serving: Serving) -> None:
         assert headers["x-ratelimit-reset-requests-day"] == "1h6m40s"
         assert headers["x-ratelimit-remaining-concurrency"] == "3"
         assert "x-ratelimit-reset-concurrency" not in headers
-        assert headers["x-sluice-node"] and headers["x-sluice-route"] == "direct"
+        assert headers["x-sluice-pool"] == "default" and headers["x-sluice-model"] == MODEL
+        assert headers["x-sluice-route"] == "direct"
         timing = headers["server-timing"]
         assert re.fullmatch(r"(s\d_[a-z]+;dur=\d+\.\d{3}(, )?)+", timing)
         assert "s1_admission" in timing and "s3_tokenize" in timing
+
+
+async def test_an_answer_names_its_node_only_where_the_operator_says_so(serving: Serving) -> None:
+    world = serving.under_test.world
+    for world.node_header in (True, False):
+        assert ("x-sluice-node" in (await serving.chat(max_tokens=1)).headers) == world.node_header
 
 
 async def test_stages_are_all_timed_in_a_whole_answer(serving: Serving) -> None:
@@ -200,7 +208,12 @@ async def test_stages_are_all_timed_in_a_whole_answer(serving: Serving) -> None:
 
 @pytest.mark.parametrize(
     ("wait_s", "after", "after_ms", "retries"),
-    [(0.012, "1", "12", True), (1.4, "2", "1400", True), (600.0, "600", "600000", False)],
+    [
+        (0.0, "1", "100", True),
+        (0.0004, "1", "100", True),
+        (1.4, "2", "1400", True),
+        (600.0, "600", "600000", False),
+    ],
 )
 async def test_rate_limit(
     serving: Serving, wait_s: float, after: str, after_ms: str, retries: bool
@@ -214,6 +227,7 @@ async def test_rate_limit(
     error = answer.json()["error"]
     assert (error["type"], error["code"]) == ("tokens", "rate_limit_exceeded")
     assert "1000 tokens per minute" in error["message"]
+    assert " 0ms" not in error["message"]
     assert answer.headers["retry-after"] == after
     assert answer.headers["retry-after-ms"] == after_ms
     assert answer.headers.get("x-should-retry") == (None if retries else "false")
@@ -222,7 +236,7 @@ async def test_rate_limit(
     assert not serving.under_test.ledger.held
     told = await recorded_limit(serving)
     assert told.pop("asked") == serving.under_test.limiter.taken[-1]
-    times = {"retry_after_ms": int(after_ms), "reset_ms": int(after_ms)}
+    times = {"retry_after_ms": int(after_ms), "reset_ms": round(wait_s * 1000)}
     assert told == {"kind": "tokens", "scope": "key", "limit": 1000, **times}
 
 
@@ -250,6 +264,40 @@ async def test_budget_without_room(serving: Serving) -> None:
     told = await recorded_limit(serving)
     assert f"up to {usd_text(told.pop('asked'))} USD" in error["message"]
     assert told == {"kind": "budget", "scope": "organization", "budget": ORGANIZATION}
+
+
+async def test_the_budget_of_the_key_is_told_to_who_has_the_key(serving: Serving) -> None:
+    under_test = serving.under_test
+    own = BudgetRoom(
+        scope="key",
+        limit_nano=2_000,
+        spent_nano=1_500,
+        held_nano=499,
+        period="day",
+        turns_at_s=1_795_046_400.0,
+    )
+    whole = msgspec.structs.replace(own, scope="organization", limit_nano=987_654_321)
+    under_test.standings.standing = Standing(budgets=(own, whole))
+    under_test.ledger.budgets[ORGANIZATION] = MemoryBudget(lim=1, scope="key")
+    told = (await serving.chat()).json()["error"]["message"]
+    assert told.startswith("The key's budget has no room for this request: it could cost up to")
+    assert (
+        "0.000000001 USD of 0.000002000 USD a day are left: 0.000001500 are spent and 0.000000499"
+        " held for requests under way. It resets at 2026-11-19T00:00:00Z. Lower max_tokens"
+    ) in told
+    # Whoever calls may have no right to see what the organization spends.
+    assert "987" not in told
+    under_test.ledger.budgets[ORGANIZATION].scope = "organization"
+    told = (await serving.chat()).json()["error"]["message"]
+    assert told.startswith("The organization's budget has no room") and "left" not in told
+    # Figures that cannot be read, or are better by now, keep nobody from the answer.
+    under_test.ledger.budgets[ORGANIZATION].scope = "key"
+    later = msgspec.structs.replace(own, limit_nano=10**9)
+    asked, no, yes = under_test.standings, False, True
+    for room, asked.away, asked.busy in ((later, no, no), (own, yes, no), (own, no, yes)):
+        asked.standing = Standing(budgets=(room,))
+        answer = await serving.chat()
+        assert answer.status_code == 429 and "left" not in answer.json()["error"]["message"]
 
 
 async def test_exact_count_is_tried_before_a_budget_refuses(serving: Serving) -> None:

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from controlplane.gateway.offload import LARGE_BYTES
 from controlplane.gateway.openai import chat, completions, embeddings
-from controlplane.gateway.openai.parse import LARGE_BYTES
 from controlplane.gateway.refusal import Refusal
 from controlplane.gateway.s1_admission.body import BODY_BYTES_MAX
 from inference.contract.frames import ASSET_PART_BYTES
@@ -218,7 +218,19 @@ async def test_huge_body_is_refused_in_bounded_memory(serving: Serving, chunked:
 async def test_headers_over_their_bound(serving: Serving) -> None:
     answer = await serving.client.post(CHAT_PATH, json={}, headers={"x-long": "x" * 65 * 1024})
     assert answer.status_code == 431
-    assert check_error(answer)["code"] == "headers_too_large"
+    assert answer.json()["error"]["code"] == "headers_too_large"
+
+
+@pytest.mark.parametrize("path", [CHAT_PATH, "/v1/completions", "/v1/embeddings", "/v1/preflight"])
+async def test_bodies_of_other_types_are_refused_by_name(serving: Serving, path: str) -> None:
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "application/jsonp"):
+        answer = await serving.client.post(path, content=b"{}", headers={"content-type": kind})
+        error = check_error(answer)
+        assert (answer.status_code, error["code"]) == (415, "unsupported_content_type")
+        assert kind in error["message"] and error["param"] == "content-type"
+    for kind in ("application/json; charset=utf-8", "Application/JSON", ""):
+        answer = await serving.client.post(path, content=b"{}", headers={"content-type": kind})
+        assert answer.status_code == 400
 
 
 @pytest.mark.parametrize(

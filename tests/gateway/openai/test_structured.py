@@ -10,7 +10,7 @@ import pytest
 
 from controlplane.gateway.openai.schemas import DEPTH_MAX, UNSUPPORTED
 from controlplane.gateway.refusal import Refusal
-from inference.contract.frames import GRAMMAR_BYTES_MAX, Grammar
+from inference.contract.grammar import GRAMMAR_BYTES_MAX, Grammar
 from tests.gateway.openai.test_parameters import called, check_refusal, parse_chat, parse_completion
 
 SCHEMA = {"type": "object", "properties": {"b": {"type": "integer"}, "a": {}}, "required": ["b"]}

@@ -176,6 +176,7 @@ def test_a_new_node_counts_as_fast_as_its_peers() -> None:
     fresh = Account(64, block_size=BLOCK, kv_blocks=BLOCKS)
     nodes = [node(speed=3.0), fresh, node(speed=3.0)]
     of = FleetMeans()
+    of.observe(nodes, NOW_S)
     choice = choose(nodes, [0, 0, 0], 1000, of, now_s=NOW_S, draw=0.0)
     assert choice.costs[1] == pytest.approx(choice.costs[0], rel=0.01)
     for _ in range(10):

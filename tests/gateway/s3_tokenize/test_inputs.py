@@ -12,6 +12,7 @@ from controlplane.gateway.refusal import Refusal
 from controlplane.gateway.s3_tokenize import tokenize
 from controlplane.gateway.s3_tokenize.tokenize import encode_inputs
 from inference.text.model_text import ModelText
+from inference.text.templates import ChatTemplates
 from tests.support.encoders import PIECES, make_tokenizer
 
 WINDOW = 48
@@ -24,7 +25,7 @@ class CountingText(ModelText):
         made = make_tokenizer()
         for name, value in tokenizer.items():
             setattr(made, name, value)
-        super().__init__(made, None)
+        super().__init__(made, ChatTemplates(None, None))
         self.given: list[int] = []
 
     def encode_all(self, texts: list[str]) -> list[list[int]]:

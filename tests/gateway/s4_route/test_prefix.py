@@ -16,7 +16,7 @@ from controlplane.gateway.routing.sought import HEAD_BYTES, Sought
 from controlplane.gateway.s4_route.node import Placement, pick_node
 from inference.contract.blocks import chain_hashes
 from inference.contract.codec import encode
-from inference.contract.frames import KvEvents
+from inference.contract.frames import KvEvents, ModelOffer
 from tests.support.fleet import MODEL, World, make_hello, make_step
 
 SIZE = 16
@@ -38,12 +38,12 @@ class Site:
         for name in names:
             self.add(name)
 
-    def add(self, name: str) -> None:
+    def add(self, name: str, **hello: object) -> None:
         identity = self.world.fleet_port.with_orders(NodeIdentity(id=name, name=name, models=None))
         link = self.world.fleet.connect(
             identity, send=lambda data: None, close=lambda code, reason: None
         )
-        link.on_bytes(encode(make_hello(node=name)))
+        link.on_bytes(encode(make_hello(node=name, **hello)))
 
     def tell(self, name: str, chain: list[bytes], *, seq: int = 0, snapshot: bool = True) -> None:
         events = KvEvents(seq=seq, stored=b"".join(chain), removed=b"", snapshot=snapshot)
@@ -164,4 +164,17 @@ async def test_a_receipt_is_short_in_a_large_fleet() -> None:
     assert receipt.node in {each.node for each in receipt.candidates}
     costs = [each.cost_ms for each in receipt.candidates]
     assert costs == sorted(costs)
+    await site.world.fleet.close()
+
+
+async def test_full_nodes_count_in_the_means_of_the_fleet() -> None:
+    text_only = ModelOffer(name=MODEL, digest="", context_window=4096, vocab_size=0)
+    site = Site()
+    for name in NAMES:
+        site.add(name, models=[text_only], credits=1)
+    ada, bob, cyd = site.world.fleet.candidates(MODEL)
+    for full in (ada, bob):
+        full.account.book(5_000)
+    pick_node(site.call, sought(), site.world.fleet, site.memory, nodes=(cyd,))
+    assert site.memory.means(MODEL).backlog == pytest.approx(2 / 3)
     await site.world.fleet.close()

@@ -11,7 +11,8 @@ from controlplane.gateway.answer import Piece
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
 from controlplane.gateway.s6_finish.finisher import CONTENT_FILTER, Finisher
-from inference.contract.frames import Sampling, TokenLogprob
+from inference.contract.frames import Sampling
+from inference.contract.parts import TokenLogprob
 from inference.text.model_text import ModelText
 from tests.support.fleet import MODEL, make_model, make_output
 from tests.support.ports import WordSafety

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from controlplane.gateway.s6_finish.tools import CallFinder, CallSpeller
-from inference.contract.frames import ToolCallDelta
+from inference.contract.parts import ToolCallDelta
 from inference.text.model_text import ModelText
 from tests.gateway.s6_finish.test_finisher import EMAIL, feed, make_finisher
 from tests.support.fleet import make_model

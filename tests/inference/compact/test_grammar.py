@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,15 @@ import pytest
 from tokenizers import Tokenizer
 
 from inference.compact import grammar as grammars
-from inference.compact.grammar import GrammarCompiler, GrammarMask
-from inference.contract.frames import Grammar
+from inference.compact import grammar_queue
+from inference.compact.grammar import CompiledGrammar, GrammarCompiler, GrammarMask
+from inference.contract.grammar import Grammar
 from inference.engines.base import JobRefused
 
 SHIPPED = Path(__file__).parents[3] / "inference" / "assets" / "sluice-5m"
 TOKENIZER = Tokenizer.from_file(str(SHIPPED / "tokenizer.json"))
 EOS = 5
+TENANT, OTHER = b"salt of a tenant", b"salt of another"
 # Wider than the vocabulary, as padded embeddings are, and no multiple of a word.
 VOCABULARY = 4101
 
@@ -30,6 +33,10 @@ async def compiler() -> AsyncIterator[GrammarCompiler]:
     made = GrammarCompiler(SHIPPED / "tokenizer.json", vocab_size=VOCABULARY, eos={EOS})
     yield made
     made.close()
+
+
+def regex(source: str) -> Grammar:
+    return Grammar(kind="regex", source=source)
 
 
 def schema(**keywords: Any) -> Grammar:
@@ -52,14 +59,14 @@ def takes(mask: GrammarMask, text: str) -> bool:
     [
         (Grammar(kind="json_object"), '{"a": [1, null]}', '{"a"'),
         (schema(type="object", properties={"a": {"type": "integer"}}), '{"a": 12}', '{"a": 1'),
-        (Grammar(kind="regex", source="[0-9]{3}"), "123", "12"),
+        (regex("[0-9]{3}"), "123", "12"),
         (Grammar(kind="lark", source='start: "yes" | "no"'), "yes", "ye"),
     ],
 )
 async def test_the_end_token_is_allowed_where_the_text_is_whole(
     compiler: GrammarCompiler, grammar: Grammar, whole: str, part: str
 ) -> None:
-    compiled = await compiler.compile(grammar)
+    compiled = await compiler.compile(grammar, tenant=TENANT)
     unfinished, finished = compiled.mask(), compiled.mask()
     assert takes(unfinished, part) and EOS not in allowed(unfinished)
     assert not unfinished.accept(EOS)
@@ -70,21 +77,21 @@ async def test_the_end_token_is_allowed_where_the_text_is_whole(
 async def test_what_does_not_match_is_not_accepted_and_changes_nothing(
     compiler: GrammarCompiler,
 ) -> None:
-    mask = (await compiler.compile(Grammar(kind="regex", source="ab*"))).mask()
+    mask = (await compiler.compile(regex("ab*"), tenant=TENANT)).mask()
     before = allowed(mask)
     assert not takes(mask, "c") and allowed(mask) == before
     assert takes(mask, "abbb")
 
 
 async def test_padding_and_special_tokens_are_never_allowed(compiler: GrammarCompiler) -> None:
-    mask = (await compiler.compile(Grammar(kind="regex", source=r"(.|\n)*"))).mask()
+    mask = (await compiler.compile(regex(r"(.|\n)*"), tenant=TENANT)).mask()
     assert allowed(mask) & {*range(5), *range(4096, VOCABULARY)} == set()
     assert len(allowed(mask)) > 4000
 
 
 @pytest.mark.parametrize("text", ["12", "123"])
 async def test_rollback_takes_back_tokens_and_the_end(compiler: GrammarCompiler, text: str) -> None:
-    mask = (await compiler.compile(Grammar(kind="regex", source="[0-9]{1,3}"))).mask()
+    mask = (await compiler.compile(regex("[0-9]{1,3}"), tenant=TENANT)).mask()
     takes(mask, "1")
     before = allowed(mask)
     tokens = TOKENIZER.encode(text[1:]).ids
@@ -97,14 +104,14 @@ async def test_rollback_takes_back_tokens_and_the_end(compiler: GrammarCompiler,
 
 
 async def test_choices_of_one_grammar_go_their_own_ways(compiler: GrammarCompiler) -> None:
-    compiled = await compiler.compile(Grammar(kind="regex", source="ax|by"))
+    compiled = await compiler.compile(regex("ax|by"), tenant=TENANT)
     one, other = compiled.mask(), compiled.mask()
     assert takes(one, "a") and takes(other, "b")
     assert takes(one, "x") and takes(other, "y")
 
 
 async def test_blanks_come_to_an_end(compiler: GrammarCompiler) -> None:
-    mask = (await compiler.compile(schema(type="object", properties={}))).mask()
+    mask = (await compiler.compile(schema(type="object", properties={}), tenant=TENANT)).mask()
     assert takes(mask, "{")
     blank = TOKENIZER.encode("\n").ids[0]
     assert sum(mask.accept(blank) for _ in range(100)) == 24
@@ -118,8 +125,8 @@ REFUSED: dict[str, tuple[Grammar, str]] = {
     "unsatisfiable": (schema(enum=[]), "nsatisfiable"),
     "no JSON": (Grammar(kind="json_schema", source="{"), "EOF"),
     "endless reference": (schema(**{"$ref": "#"}), "no text can match it"),
-    "look-around": (Grammar(kind="regex", source="(?=a)b"), "look-around"),
-    "open bracket": (Grammar(kind="regex", source="(a"), ""),
+    "look-around": (regex("(?=a)b"), "look-around"),
+    "open bracket": (regex("(a"), ""),
     "no grammar": (Grammar(kind="lark", source="start: ("), "Expected"),
     "product of alternatives": (
         schema(
@@ -156,12 +163,14 @@ REFUSED: dict[str, tuple[Grammar, str]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 async def test_bad_grammars_and_bombs_are_refused_with_a_reason(
-    compiler: GrammarCompiler, name: str
+    compiler: GrammarCompiler, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Refused for what it is, on a busy machine too.
+    monkeypatch.setattr(grammars, "COMPILE_S_MAX", 120.0)
     grammar, reason = REFUSED[name]
     for _ in range(2):
         with pytest.raises(JobRefused) as caught:
-            await compiler.compile(grammar)
+            await compiler.compile(grammar, tenant=TENANT)
         assert caught.value.code == "bad_grammar"
         assert str(caught.value) and reason in str(caught.value)
         assert "\n" not in str(caught.value)
@@ -173,52 +182,152 @@ async def test_a_limit_reached_on_the_way_allows_nothing(
     """The engine then ends the choice with an error; an end token would make it look whole."""
     monkeypatch.setattr(grammars, "TRIAL_STEPS", 0)
     grammar, _ = REFUSED["doubling rules"]
-    mask = (await compiler.compile(grammar)).mask()
+    mask = (await compiler.compile(grammar, tenant=TENANT)).mask()
     assert allowed(mask)
     takes(mask, "x")
     assert allowed(mask) == set()
 
 
+async def test_a_grammar_that_takes_long_at_each_step_is_not_followed_to_the_end(
+    compiler: GrammarCompiler,
+) -> None:
+    source = 'start: a+\na: "x" | a a | a a a | ""\n'
+    mask = (await compiler.compile(Grammar(kind="lark", source=source), tenant=TENANT)).mask()
+    (x,) = TOKENIZER.encode("x").ids
+    steps = 0
+    while allowed(mask):
+        assert mask.accept(x)
+        steps += 1
+        assert steps < 2_000, "it would go on for ever"
+    assert not allowed(mask), "nor later"
+
+
+async def test_usual_grammars_keep_all_the_time_they_have(
+    compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each reading of this clock is 0.5 ms later, so a mask and its token take half of a budget."""
+    readings = itertools.count()
+    monkeypatch.setattr(grammars, "thread_time", lambda: next(readings) * 0.0005)
+    mask = (await compiler.compile(regex("x*"), tenant=TENANT)).mask()
+    (x,) = TOKENIZER.encode("x").ids
+    for _ in range(2_000):
+        assert allowed(mask) and mask.accept(x)
+
+
+class Held:
+    """The thread as it compiles: what it was given, in order; each waits until it is let go."""
+
+    def __init__(self, compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.given: list[str] = []
+        self.go = threading.Semaphore(0)
+        build = compiler._queue._build
+
+        def held(grammar: Grammar) -> CompiledGrammar | str:
+            self.given.append(grammar.source)
+            assert self.go.acquire(timeout=60.0)
+            return build(grammar)
+
+        monkeypatch.setattr(compiler._queue, "_build", held)
+
+    def let_go(self) -> None:
+        """All that are given and will be."""
+        self.go.release(1_000)
+
+
+@pytest.fixture
+def held(compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
+    made = Held(compiler, monkeypatch)
+    yield made
+    made.let_go()
+
+
+def asked(
+    compiler: GrammarCompiler, *sources: str, tenant: bytes = TENANT
+) -> list[asyncio.Task[CompiledGrammar]]:
+    return [asyncio.create_task(compiler.compile(regex(each), tenant=tenant)) for each in sources]
+
+
 async def test_compiled_once_and_the_cache_is_bounded(
     compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grammars, "CACHE_MAX", 2)
-    first, second, third = (Grammar(kind="regex", source=text) for text in "abc")
-    one, same = await asyncio.gather(compiler.compile(first), compiler.compile(first))
-    assert one is same
-    await compiler.compile(second)
-    assert await compiler.compile(first) is one
-    await compiler.compile(third)
-    assert await compiler.compile(first) is one
-    assert len(compiler._cache) == 2 and second not in compiler._cache
+    monkeypatch.setattr(grammar_queue, "CACHE_MAX", 2)
+    one, same, others = await asyncio.gather(
+        *asked(compiler, "a", "a"), *asked(compiler, "a", tenant=OTHER)
+    )
+    assert one is same and one is others
+    for source in "baca":
+        (again,) = await asyncio.gather(*asked(compiler, source))
+        assert (again is one) == (source == "a")
+    assert list(compiler._queue._kept) == [regex("c"), regex("a")]
 
 
-async def test_the_queue_is_bounded(
-    compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+async def test_tenants_take_turns_however_many_grammars_one_brings(
+    compiler: GrammarCompiler, held: Held
 ) -> None:
-    monkeypatch.setattr(grammars, "QUEUE_MAX", 2)
-    asked = [
-        asyncio.create_task(compiler.compile(Grammar(kind="regex", source=f"a{{{number}}}")))
-        for number in range(1, 4)
-    ]
-    await asyncio.wait(asked)
-    errors = [task.exception() for task in asked]
-    assert [isinstance(error, JobRefused) and error.code for error in errors if error] == ["full"]
-    await compiler.compile(Grammar(kind="regex", source="a{3}"))
+    many = asked(compiler, *(f"a{{{number}}}" for number in range(1, 9)))
+    await asyncio.sleep(0)
+    late = asked(compiler, "b", "c", tenant=OTHER) + asked(compiler, "d", tenant=b"")
+    await asyncio.sleep(0)
+    held.let_go()
+    assert all(await asyncio.gather(*many, *late))
+    assert held.given[:6] == ["a{1}", "b", "d", "a{2}", "c", "a{3}"]
+    assert not compiler._queue._waiting
+
+
+async def test_the_queue_is_bounded_for_each_tenant_and_in_all(
+    compiler: GrammarCompiler, held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grammar_queue, "TENANT_QUEUE_MAX", 2)
+    monkeypatch.setattr(grammar_queue, "QUEUE_MAX", 3)
+    tasks = asked(compiler, "a", "b", "c", "b")
+    tasks += asked(compiler, "a", "b", tenant=OTHER)
+    await asyncio.sleep(0)
+    held.let_go()
+    errors = await asyncio.gather(*tasks, return_exceptions=True)
+    told = [str(error) if isinstance(error, JobRefused) else "" for error in errors]
+    one, every = "2 grammars of this tenant wait", "3 grammars of all tenants wait"
+    assert [one in told[2], every in told[5]] == [True, True]
+    assert told[:2] + told[3:5] == [""] * 4
+    assert all(await asyncio.gather(*asked(compiler, "c")))
+
+
+async def test_what_nobody_waits_for_any_more_is_not_compiled_and_leaves_room(
+    compiler: GrammarCompiler, held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grammar_queue, "TENANT_QUEUE_MAX", 3)
+    first, gone, shared, same = asked(compiler, "a", "b", "c", "c")
+    (alone,) = asked(compiler, "d", tenant=OTHER)
+    await asyncio.sleep(0)
+    for each in (first, gone, shared, alone):
+        each.cancel()
+    await asyncio.wait([first, gone, shared, alone])
+    # The first is in the thread already: whoever asks for it again gets the same.
+    again, late = asked(compiler, "a", "e")
+    await asyncio.sleep(0)
+    held.let_go()
+    assert all(await asyncio.gather(same, again, late))
+    assert held.given == ["a", "c", "e"]
+    assert not compiler._queue._waiting
 
 
 async def test_a_grammar_held_up_by_others_is_not_to_blame(
-    compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+    compiler: GrammarCompiler, held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(grammars, "COMPILE_S_MAX", 0.01)
-    others_done = threading.Event()
-    compiler._threads.submit(others_done.wait)
-    try:
-        with pytest.raises(JobRefused) as caught:
-            await compiler.compile(Grammar(kind="regex", source="a"))
-    finally:
-        others_done.set()
-    assert caught.value.code == "full"
+    errors = await asyncio.gather(*asked(compiler, "a", "b"), return_exceptions=True)
+    codes = [error.code for error in errors if isinstance(error, JobRefused)]
+    assert codes == ["bad_grammar", "full"]
+
+
+async def test_whoever_waits_when_it_closes_is_let_go(
+    compiler: GrammarCompiler, held: Held
+) -> None:
+    tasks = asked(compiler, "a", "b")
+    await asyncio.sleep(0)
+    compiler.close()
+    held.let_go()
+    _, left = await asyncio.wait(tasks, timeout=60.0)
+    assert not left and all(task.cancelled() for task in tasks)
 
 
 async def test_a_tokenizer_that_cannot_be_read_is_said(tmp_path: Path) -> None:

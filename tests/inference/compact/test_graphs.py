@@ -6,13 +6,11 @@ which is what a replayed graph does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
 
-from inference.compact.batch import Rows
 from inference.compact.eager import EagerModel
 from inference.compact.graphs import (
     CudaRecorder,
@@ -22,6 +20,7 @@ from inference.compact.graphs import (
     can_record,
     recorded_if_possible,
 )
+from inference.compact.scheduler import Chunk
 from tests.inference.compact.shapes import SHAPES
 from tests.inference.compact.tiny import (
     Harness,
@@ -38,7 +37,7 @@ class Counted(EagerModel):
 
     steps = 0
 
-    def forward(self, chunks: Sequence[Rows]) -> torch.Tensor:
+    def forward(self, chunks: list[Chunk]) -> torch.Tensor:
         self.steps += 1
         return super().forward(chunks)
 

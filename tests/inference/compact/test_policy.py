@@ -9,6 +9,7 @@ import hypothesis.strategies as st
 from hypothesis import given, settings
 
 from inference.compact.options import SPECULATE, CompactOptions
+from inference.compact.request import Sequence
 from inference.contract.blocks import HASH_BYTES
 from inference.contract.frames import Job, Sampling
 from tests.inference.compact.shadow import VOCABULARY, shadow_loop
@@ -101,8 +102,9 @@ def test_nothing_leaks_and_every_choice_ends_once(
         for output in report.outputs:
             finishes[output.request, output.choice] += output.finish is not None
             assert finishes[output.request, output.choice] <= 1
-            assert output.usage.cached_tokens < output.usage.prompt_tokens
-            completion[output.request] = output.usage.completion_tokens
+            usage = output.usage
+            assert usage.cached_tokens < usage.prompt_tokens or usage.prompt_tokens == 0
+            completion[output.request] = usage.completion_tokens
         if kv is not None:
             findable.update(_split(kv.stored))
             assert findable.issuperset(_split(kv.removed))
@@ -127,6 +129,28 @@ def test_nothing_leaks_and_every_choice_ends_once(
             [1] * arrival.choices
         )
         assert completion[request] <= arrival.max_tokens * arrival.choices
+
+
+def test_a_lower_priority_yields_its_blocks_first_whenever_it_came() -> None:
+    options = CompactOptions(block_size=BLOCK, kv_blocks=BLOCKS, step_tokens=40, running_max=4)
+    loop = shadow_loop(options, CONTEXT)
+    yielded: list[int] = []
+    finish = loop.scheduler.finish
+
+    def noted(sequence: Sequence, now_us: int) -> None:
+        if sequence.request.completion_tokens < 30:
+            yielded.append(sequence.request.job.priority)
+        finish(sequence, now_us)
+
+    loop.scheduler.finish = noted  # type: ignore[method-assign]
+    for number, priority in enumerate((0, 1, 0)):
+        arrival = Arrival(0, [1, 2, 3, number], 30, 1, b"alice", priority, True, None)
+        loop.accept(_job(number, arrival), loop.clock_us())
+        loop.step()
+    while loop.has_work:
+        loop.step()
+    assert loop.scheduler.preemptions > 0
+    assert set(yielded) == {0}
 
 
 def _split(packed: bytes) -> list[bytes]:

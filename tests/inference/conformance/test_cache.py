@@ -59,6 +59,27 @@ async def test_events_carry_the_index_from_snapshot_to_snapshot(served: Served) 
 
 
 @declaring(Capability.KV_EVENTS)
+async def test_steps_tell_what_was_prefilled_and_what_stays_in_the_cache(served: Served) -> None:
+    """Routing learns speeds from the one, and what a miss evicts from the other."""
+    tokens, size = 250, served.engine.facts.block_size
+    await served.run(served.job(tokens, max_tokens=2))
+    await served.idle()
+    prefilled = [step.prefilled_tokens for step in served.sink.steps]
+    assert sum(prefilled) == tokens
+    assert all(step.step_us for step in served.sink.steps if step.prefilled_tokens)
+    assert served.sink.steps[-1].waiting_tokens == 0
+    chain = set(chain_hashes(long_prompt(tokens), size, served.salt))
+    await served.sink.until(lambda: chain <= set(split_hashes(served.engine.kv_snapshot().stored)))
+    # What is stored is told a step later where it comes by another way.
+    await served.run(served.job(1, max_tokens=1))
+    await served.idle()
+    last = served.sink.steps[-1]
+    known = len(split_hashes(served.engine.kv_snapshot().stored))
+    assert len(chain) <= last.kv_cached_blocks <= known
+    assert last.oldest_block_s > 0
+
+
+@declaring(Capability.KV_EVENTS)
 async def test_what_is_evicted_leaves_the_index(served: Served) -> None:
     """Prompts of far more blocks than the cache has."""
     prompts = [[token + number for token in long_prompt(300)] for number in range(4)]

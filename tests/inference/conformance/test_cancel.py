@@ -11,6 +11,8 @@ from tests.inference.conformance.served import Served
 from tests.inference.conformance.subjects import declaring, queueing
 
 FOREVER = 300
+# An engine in another process may end a job while this one gets no time to cancel it.
+TRIES_MAX = 5
 LONG_PROMPT = 450
 
 
@@ -57,12 +59,15 @@ async def test_in_the_middle_of_a_prefill(served: Served) -> None:
 
 @declaring(Capability.CANCEL, Capability.N)
 async def test_decoding_every_choice_ends_once(served: Served) -> None:
-    job = served.job(20, n=3, max_tokens=FOREVER)
-    served.submit(job)
-    await served.decoding(job)
-    served.engine.cancel(job.request)
-    await _cancel(served, job)
-    outputs = served.sink.outputs[job.request]
+    for _ in range(TRIES_MAX):
+        job = served.job(20, n=3, max_tokens=FOREVER)
+        served.submit(job)
+        await served.decoding(job)
+        served.engine.cancel(job.request)
+        await _cancel(served, job)
+        outputs = served.sink.outputs[job.request]
+        if served.sink.finishes(job.request) != ["length"] * 3:
+            break
     assert served.sink.finishes(job.request) == ["cancelled"] * 3
     assert outputs[-1].usage.completion_tokens == sum(len(each.tokens) for each in outputs)
 

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from inference.contract.capabilities import Capability
-from inference.contract.frames import Grammar
+from inference.contract.grammar import Grammar
 from inference.engines.base import JobRefused
 from tests.inference.conformance.served import Served, tokens_of
 from tests.inference.conformance.subjects import Subject, declaring, lacking

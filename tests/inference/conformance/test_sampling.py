@@ -10,7 +10,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from inference.contract.capabilities import Capability
-from inference.contract.frames import Grammar
+from inference.contract.grammar import Grammar
 from tests.inference.conformance.served import Served, tokens_of
 from tests.inference.conformance.subjects import declaring
 from tests.support.shipped import SHIPPED

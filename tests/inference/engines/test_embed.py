@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from inference.contract.capabilities import Capability
+from inference.embed.encoder import Encoder
 from inference.embed.options import EmbedOptions
+from inference.embed.queue import Piece
 from inference.engines.base import ModelError
 from inference.engines.embed import EmbedEngine, packaged_model
 from tests.inference.engines.sink import Sink
@@ -21,6 +24,7 @@ from tests.support.encoders import (
     make_embed_job,
     make_encoder,
 )
+from tests.support.fleet import until
 
 
 @pytest.fixture
@@ -49,6 +53,34 @@ async def test_death_is_heard(folder: Path) -> None:
     await sink.until(lambda: bool(sink.deaths))
     assert isinstance(sink.deaths[0], IndexError)
     await engine.close()
+
+
+async def test_the_step_under_way_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = threading.Event()
+
+    def late(encoder: Encoder, pieces: list[Piece]) -> dict[Piece, bytes]:
+        while not done.is_set():
+            encoder.encode([[5]])
+        return {piece: bytes(4 * HIDDEN) for piece in pieces}
+
+    monkeypatch.setattr("inference.engines.embed._encode", late)
+    engine, sink = EmbedEngine(folder, EmbedOptions(device="cpu")), Sink()
+    await engine.start(sink)
+    try:
+        assert engine.computing() is None
+        job = make_embed_job(1, [[5]])
+        engine.submit(job)
+        await until(lambda: engine.computing() is not None)
+        step = engine.computing()
+        assert step is not None and step.requests == [job.request]
+        before_s = step.cpu_s()
+        await until(lambda: step.cpu_s() > before_s)
+        done.set()
+        await sink.finished(job.request)
+        assert engine.computing() is None
+    finally:
+        done.set()
+        await engine.close()
 
 
 def test_tokenizer_must_fit_the_weights(tmp_path: Path) -> None:

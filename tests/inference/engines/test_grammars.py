@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import threading
@@ -17,9 +18,11 @@ from msgspec.structs import replace
 from tokenizers import Tokenizer
 
 from inference.compact import grammar as grammars
+from inference.compact.grammar import CompiledGrammar
 from inference.compact.options import CompactOptions
 from inference.contract.capabilities import Capability
-from inference.contract.frames import GRAMMAR_BYTES_MAX, Grammar, Job, Output
+from inference.contract.frames import Job, Output
+from inference.contract.grammar import GRAMMAR_BYTES_MAX, Grammar
 from inference.engines.base import JobRefused
 from inference.engines.compact import CompactEngine
 from tests.inference.compact.tiny import job_of, prompt_of, save_model
@@ -182,7 +185,7 @@ async def test_who_waits_for_a_grammar_holds_up_nobody(
     """The compiler's only thread is kept busy until the free request is done."""
     compiler, busy = serving.engine._grammars, threading.Event()
     assert compiler is not None
-    compiler._threads.submit(busy.wait)
+    compiler._queue._thread.submit(busy.wait)
     waiting, late = asked(Grammar(kind="regex", source="ok"), 1), asked(Grammar(kind="regex"), 2)
     free = asked(Grammar(kind="regex"), 3, max_tokens=3)
     free = replace(free, sampling=replace(free.sampling, grammar=None))
@@ -197,6 +200,29 @@ async def test_who_waits_for_a_grammar_holds_up_nobody(
     assert serving.sink.refused[late.request].code == "full"
     busy.set()
     assert await serving.texts(waiting) == ["ok"]
+
+
+async def test_a_tenant_with_many_grammars_keeps_no_other_waiting_for_them(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler, busy = serving.engine._grammars, threading.Event()
+    assert compiler is not None
+    build, begun = compiler._queue._build, list[str]()
+
+    def noted(grammar: Grammar) -> CompiledGrammar | str:
+        begun.append(grammar.source)
+        return build(grammar)
+
+    monkeypatch.setattr(compiler._queue, "_build", noted)
+    compiler._queue._thread.submit(busy.wait)
+    jobs = [asked(Grammar(kind="regex", source=text), ord(text)) for text in "abcz"]
+    jobs[-1] = replace(jobs[-1], salt=b"of another organization")
+    for job in jobs:
+        serving.engine.submit(job)
+    await asyncio.sleep(0)
+    busy.set()
+    assert [await serving.texts(job) for job in jobs] == [["a"], ["b"], ["c"], ["z"]]
+    assert begun == ["a", "z", "b", "c"]
 
 
 async def test_drafts_change_nothing() -> None:

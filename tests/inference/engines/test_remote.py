@@ -12,7 +12,7 @@ from inference.contract.frames import Usage
 from inference.engines import remote
 from inference.engines.base import JobRefused, ModelError
 from inference.engines.remote import RemoteEngine
-from inference.engines.remote_options import RemoteOptions
+from inference.engines.remote_options import FIRST_BYTE_TIMEOUT_S, RemoteOptions
 from tests.inference.engines.remote_rig import (
     KEY,
     MESSAGES,
@@ -245,6 +245,9 @@ async def test_a_long_thought_is_not_taken_for_a_stall(
         await rig.submit(make_job())
         await rig.sink.until(lambda: len(rig.sink.steps) >= 3)
         assert all(not step.outputs and step.waiting == 1 for step in rig.sink.steps)
+        silences = [[each.silent_ms for each in step.processing] for step in rig.sink.steps]
+        assert all(len(of_step) == 1 for of_step in silences) and sorted(silences) == silences
+    assert rig.engine.facts.silence_s == FIRST_BYTE_TIMEOUT_S
 
 
 async def test_large_answers_are_spread_over_steps(rig: Rig) -> None:

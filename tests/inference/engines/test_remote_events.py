@@ -44,6 +44,22 @@ def test_what_a_server_leaves_out_is_left_out() -> None:
     assert read_chunk(b"{}").choices == []
 
 
+@pytest.mark.parametrize(
+    ("delta", "thought"),
+    [
+        (b'"reasoning_content":"a"', "a"),
+        (b'"reasoning":"a"', "a"),
+        (b'"reasoning":"a","reasoning_content":"a"', "a"),
+        (b'"reasoning":"a","reasoning_content":null', "a"),
+        (b'"reasoning":{"effort":"low"}', ""),
+        (b'"content":"a"', ""),
+    ],
+)
+def test_thoughts_have_two_names(delta: bytes, thought: str) -> None:
+    (choice,) = read_chunk(b'{"choices":[{"delta":{%b}}]}' % delta).choices
+    assert choice.added_reasoning == thought
+
+
 @pytest.mark.parametrize("data", [b"", b"[]", b"{", b"\xff", b'{"choices":[{"index":"a"}]}'])
 def test_what_is_no_chunk_breaks_the_stream(data: bytes) -> None:
     with pytest.raises(UpstreamBroken):

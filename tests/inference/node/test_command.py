@@ -95,6 +95,7 @@ async def test_check_says_what_a_model_is_and_asks_no_gateway(tmp_path: Path) ->
     facts = dict(line.split(": ", 1) for line in out.splitlines())
     assert (facts["model"], facts["engine"], facts["vocab_size"]) == (MODEL, "echo", "256")
     assert float(facts["probe_ms"]) >= 0
+    assert facts["chat_template"] == "renders, without tools"
 
 
 async def test_check_of_a_bad_model_is_one_line_and_status_1(tmp_path: Path) -> None:
@@ -103,6 +104,16 @@ async def test_check_of_a_bad_model_is_one_line_and_status_1(tmp_path: Path) -> 
     status, out, err = await outcome(await start("--check", "--model", str(model)))
     assert (status, out) == (1, "")
     assert "config.json" in err and err.count("\n") == 1
+
+
+async def test_check_of_a_template_that_is_none_names_it(tmp_path: Path) -> None:
+    model = make_model(tmp_path)
+    (model / "chat_template.jinja").write_text("{% for m in messages %}")
+    status, out, err = await outcome(
+        await start("--check", "--engine", "echo", "--model", str(model))
+    )
+    assert (status, out) == (1, "")
+    assert "chat_template: " in err and err.count("\n") == 1
 
 
 async def test_check_of_a_server_keeps_its_key_to_itself(upstream: HandUpstream) -> None:

@@ -20,7 +20,7 @@ PROCESSES = {ALICE: A1, BOB: B1}
 
 
 def accepted(table: JobTable, owner: str, *, n: int = 1) -> Job:
-    job = make_job(n=n)
+    job = msgspec.structs.replace(make_job(n=n), ticket=b"ticket")
     table.accept(job, owner, PROCESSES[owner])
     return job
 
@@ -49,6 +49,7 @@ def test_a_report_carries_the_last_usage_of_all_choices() -> None:
     assert table.jobs_count == 0
     (report,) = table.due_reports(A1, REPORT_REPEAT_S)
     assert (report.usage.completion_tokens, report.finish) == (7, "length")
+    assert report.ticket == job.ticket == b"ticket"
 
 
 def test_a_job_is_untouched_until_a_token_or_the_end_of_a_choice_is_out() -> None:

@@ -14,11 +14,12 @@ from inference.engines.base import EngineEvents, ModelError
 from inference.engines.echo import EchoEngine, EchoOptions
 from inference.engines.remote import RemoteEngine
 from inference.engines.remote_options import RemoteOptions
-from inference.node import probe, service
+from inference.node import loading, probe, service
 from inference.node.assets import ModelAssets, NoAssets
 from inference.node.drain import drain
+from inference.node.loading import start_engine
 from inference.node.options import NodeOptions
-from inference.node.service import Node, Stop, start_engine
+from inference.node.service import Node, Stop
 from tests.support.fleet import (
     CREDENTIAL,
     MODEL,
@@ -194,7 +195,7 @@ async def test_an_engine_that_dies_of_its_first_token_is_a_model_error(model: Pa
 async def test_a_long_load_is_talked_about(
     model: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(service, "LOADING_LOG_S", 0.02)
+    monkeypatch.setattr(loading, "LOADING_LOG_S", 0.02)
     engine = Slow(model, EchoOptions())
     node = make_node(engine, model)
     with caplog.at_level(logging.INFO):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TypeVar
@@ -12,9 +13,11 @@ import msgspec
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
 
 from inference.contract.codec import decode_from_node, encode
 from inference.contract.frames import (
+    PROTOCOL_VERSION,
     AssetPart,
     AssetRequest,
     Cancel,
@@ -34,7 +37,7 @@ from inference.contract.frames import (
 from inference.engines.base import ModelError
 from inference.engines.echo import EchoEngine, EchoOptions
 from inference.node.assets import ModelAssets
-from inference.node.options import NodeOptions
+from inference.node.options import BACKOFF_MIN_S, NodeOptions
 from inference.node.service import Node, Stop
 from tests.support.fleet import (
     CREDENTIAL,
@@ -50,7 +53,8 @@ from tests.support.fleet import (
 )
 
 Kind = TypeVar("Kind", bound=Frame)
-WELCOME = Welcome(protocol=1, gateway="hand", ping_interval_s=0.1)
+DIALS_MIN = 3
+WELCOME = Welcome(protocol=PROTOCOL_VERSION, gateway="hand", ping_interval_s=0.1)
 
 
 class HandGateway:
@@ -101,9 +105,9 @@ async def say(connection: ServerConnection, frame: FromGateway) -> None:
 
 
 @contextlib.asynccontextmanager
-async def hand_gateway() -> AsyncIterator[HandGateway]:
+async def hand_gateway(port: int = 0) -> AsyncIterator[HandGateway]:
     gateway = HandGateway()
-    async with serve(gateway.on_connection, "127.0.0.1", 0, compression=None) as server:
+    async with serve(gateway.on_connection, "127.0.0.1", port, compression=None) as server:
         port = next(iter(server.sockets)).getsockname()[1]
         gateway.url = f"ws://127.0.0.1:{port}/fleet"
         yield gateway
@@ -122,6 +126,7 @@ async def test_hello_carries_name_digest_and_credential(model: Path) -> None:
         hello = await read(connection)
         assert isinstance(hello, Hello)
         assert (hello.node, hello.credits, hello.engine) == (NODE, 7, "echo")
+        assert hello.silence_s == 0, "its steps cannot be told"
         assert hello.models[0].digest == ModelAssets(model).digest
 
 
@@ -130,7 +135,7 @@ async def test_assets_snapshot_and_ping_are_answered(model: Path) -> None:
         connection = await gateway.welcomed()
         assert isinstance(await read(connection), KvEvents)
         await say(connection, Ping(number=3))
-        assert await read(connection) == Pong(number=3)
+        assert await read(connection) == Pong(number=3, received=1)
         await say(connection, KvSnapshotRequest())
         snapshot = await read(connection)
         assert isinstance(snapshot, KvEvents) and snapshot.snapshot
@@ -170,12 +175,42 @@ async def test_a_silent_gateway_is_left_and_dialled_again(model: Path) -> None:
 
 
 async def test_a_node_keeps_dialling_a_gateway_that_is_not_there(model: Path) -> None:
-    async with hand_gateway() as gateway:
-        url = gateway.url
-    async with echo_node(url, model) as node:
-        await asyncio.sleep(0.5)
+    dials = 0
+
+    async def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal dials
+        dials += 1
+        writer.close()
+
+    server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, echo_node(f"ws://127.0.0.1:{port}/fleet", model) as node:
+        await until(lambda: dials >= DIALS_MIN)
         assert not node.links.connected()
-        assert not node.stopped.done()
+        server.close()
+        # Nobody listens for a while, and then a gateway does.
+        await asyncio.sleep(BACKOFF_MIN_S)
+        async with hand_gateway(port) as gateway:
+            await gateway.welcomed()
+            await until(node.links.connected)
+
+
+async def test_a_node_comes_back_when_the_gateway_asks_it_to(model: Path) -> None:
+    told_s: list[float] = []
+
+    def refuse(connection: ServerConnection, request: Request) -> Response:
+        told_s.append(time.monotonic())
+        answer = connection.respond(429, "")
+        # What cannot be read is no reason to stay away.
+        answer.headers["Retry-After"] = "soon" if len(told_s) == 1 else "1"
+        return answer
+
+    gateway = HandGateway()
+    async with serve(gateway.on_connection, "127.0.0.1", 0, process_request=refuse) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        async with echo_node(f"ws://127.0.0.1:{port}/fleet", model):
+            await until(lambda: len(told_s) >= 3)
+    assert told_s[2] - told_s[1] >= 1.0
 
 
 async def test_two_gateways_share_credits_and_see_only_their_own_outputs(model: Path) -> None:

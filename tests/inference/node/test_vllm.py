@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import psutil
 import pytest
 from msgspec.structs import replace
@@ -22,16 +23,16 @@ from tests.support.fleet import (
     CREDENTIAL,
     MODEL,
     NODE,
-    World,
-    fleet_server,
     make_job,
     outputs_of,
     until,
 )
+from tests.support.gateway import GatewayUnderTest, running_gateway
 from tests.support.shipped import SHIPPED, long_prompt
 from tests.support.vllm_server import ENVIRONMENT, LEASH, end_group, start_group, vllm_python
 
 START_S_MAX = 300.0
+ANSWER_S_MAX = 60.0
 EXIT_S_MAX = 120.0
 BLOCK_SIZE = 32
 WINDOW = 512
@@ -41,9 +42,10 @@ ENGINE_DIED = 3
 
 
 async def test_it_serves_and_an_engine_that_dies_takes_the_node_along(tmp_path: Path) -> None:
-    world, log = World(), tmp_path / "log"
-    async with fleet_server(world) as server:
-        node = start_group(_argv(server.url), _environment(), log)
+    """I9: what clients ask of a gateway is answered by real vLLM, and charged as it was counted."""
+    world, log = GatewayUnderTest(), tmp_path / "log"
+    async with running_gateway(world) as client:
+        node = start_group(_argv(world.fleet_url), _environment(), log)
         try:
             end_s = time.monotonic() + START_S_MAX
             while not world.fleet.candidates(MODEL):
@@ -58,6 +60,7 @@ async def test_it_serves_and_an_engine_that_dies_takes_the_node_along(tmp_path: 
             chain = chain_hashes(job.tokens, BLOCK_SIZE, job.salt)
             index = world.fleet.index(BLOCK_SIZE)
             await until(lambda: index.cached_blocks(chain) == {NODE: 3})
+            await _check_http(world, client)
             endless = Sampling(max_tokens=WINDOW // 2, temperature=0.0, ignore_eos=True)
             cut = world.fleet.dispatch(
                 link, replace(make_job(), tokens=long_prompt(20), sampling=endless)
@@ -69,6 +72,34 @@ async def test_it_serves_and_an_engine_that_dies_takes_the_node_along(tmp_path: 
             end_group(node)
     assert status == ENGINE_DIED
     assert "engine died" in log.read_text()
+
+
+async def _check_http(gateway: GatewayUnderTest, client: httpx2.AsyncClient) -> None:
+    """A chat, whole and as a stream: the same words, counted and charged the same."""
+    body = {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": "Where is the harbour?"}],
+        "max_tokens": 8,
+        "temperature": 0,
+    }
+    path = "/v1/chat/completions"
+    whole = await client.post(path, json=body, timeout=ANSWER_S_MAX)
+    assert whole.status_code == 200, whole.text
+    told, text = whole.json()["usage"], whole.json()["choices"][0]["message"]["content"]
+    assert text and 0 < told["completion_tokens"] <= 8 < told["prompt_tokens"]
+    streaming = body | {"stream": True, "stream_options": {"include_usage": True}}
+    stream = await client.post(path, json=streaming, timeout=ANSWER_S_MAX)
+    lines = [line.removeprefix("data: ") for line in stream.text.splitlines() if line]
+    assert lines[-1] == "[DONE]"
+    chunks = [json.loads(line) for line in lines[:-1]]
+    pieces = [choice["delta"].get("content") for one in chunks for choice in one["choices"]]
+    assert "".join(piece or "" for piece in pieces) == text
+    await until(lambda: not gateway.ledger.open)
+    charged = [each.counts for each in gateway.ledger.settled.values()]
+    usages = (told, chunks[-1]["usage"])
+    assert [(one.uncached + one.cached, one.output) for one in charged] == [
+        (each["prompt_tokens"], each["completion_tokens"]) for each in usages
+    ]
 
 
 @pytest.fixture

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 import tracemalloc
+from datetime import date
 from typing import Any
 
 import pytest
 from transformers import PreTrainedTokenizerFast
 
+from inference.text import sandbox
 from inference.text.chat import (
     TEMPLATE_CHARS_MAX,
     ChatMessage,
@@ -37,6 +39,15 @@ PUBLISHED = {
         "{% if not message.content %}{% continue %}{% endif %}{{ message.content }}{% endfor %}"
     ),
     "json": "{{ messages | tojson }}\n{{ messages[0] | tojson(indent=2) }}",
+    "json in all ways": (
+        "{{ messages | tojson(ensure_ascii=False) }}{{ messages | tojson(True, sort_keys=true) }}"
+        "{{ messages[1] | tojson(separators=(',', ':')) }}"
+        "{{ messages | tojson(ensure_ascii=False, indent=4, separators=[' ,', ' :']) }}"
+    ),
+    "generation": (
+        "{% for message in messages %}{% set role = message.role %}{% generation %}"
+        "{% set role = 'x' %}{{ message.content }}{% endgeneration %}\n{{ role }}{% endfor %}"
+    ),
     "namespace": (
         "{% set found = namespace(text='') %}{% for message in messages %}"
         "{% set found.text = found.text + message.content %}{% endfor %}"
@@ -121,6 +132,11 @@ DEEP = "{% set ns = namespace(a=['a']) %}{% for i in range(60) %}"
         "{{ 'a' | indent(300000000, first=True) }}",
         "{{ 'a' | indent('a' * 20, first=True) }}",
         "{{ messages | tojson(indent=300000000) }}",
+        "{{ 'a' | tojson(separators=(',', ' ' * 300000000)) }}",
+        "{{ ['é' * 10000000] | tojson(ensure_ascii=True) }}",
+        "{{ strftime_now('%0300000000d') }}",
+        "{{ strftime_now('%300000000Y') }}",
+        "{{ strftime_now('%c' * 1000000) }}",
         "{{ (1).to_bytes(300000000, 'big') }}",
         "{{ [1] | batch(300000000, 'a') | list }}",
         "{{ 1.5 | round(300000000, 'floor') }}",
@@ -203,6 +219,14 @@ def test_every_rendering_has_an_allowance_of_its_own() -> None:
     template = _template("{% for i in range(90000) %}{% endfor %}")
     for _ in range(15):
         assert template.render(MESSAGES) == ""
+
+
+def test_now_is_the_day_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A prompt that told the second would never find its cached prefix again."""
+    monkeypatch.setattr(sandbox, "_today", lambda: date(2026, 3, 9))
+    source = "{{ strftime_now('%d %B %Y|%-d|%Y-%m-%d %H:%M:%S %Z') }}"
+    assert _template(source).render(MESSAGES) == "09 March 2026|9|2026-03-09 00:00:00 UTC"
+    assert _template("{{ strftime_now is defined }}").render(MESSAGES) == "True"
 
 
 @pytest.mark.parametrize("probe", ["{{ raise_exception.__globals__ }}", "{{ messages.__class__ }}"])

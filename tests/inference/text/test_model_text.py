@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from inference.contract.assets import ASSET_FILES
+from inference.contract.assets import CONFIG_FILE, TEMPLATE_FILE, TOKENIZER_FILE
 from inference.text.chat import TemplateFailed
-from inference.text.model_text import ModelText, TextFilesBroken
+from inference.text.model_text import ModelText
+from inference.text.templates import TextFilesBroken
 from tests.inference.text.tiny import tiny_files, tiny_tokenizer
-
-TOKENIZER_FILE, CONFIG_FILE = ASSET_FILES
 
 
 def test_render_then_encode_then_decode() -> None:
@@ -48,5 +47,7 @@ def test_broken_files_are_named(name: str, content: bytes) -> None:
 def test_a_broken_template_is_refused() -> None:
     with pytest.raises(TextFilesBroken, match="chat_template"):
         ModelText.from_files(tiny_files(chat_template=["a", "list"]))
+    with pytest.raises(TextFilesBroken, match=TEMPLATE_FILE):
+        ModelText.from_files({**tiny_files(), TEMPLATE_FILE: b"\xff"})
     with pytest.raises(TemplateFailed, match="chat_template"):
         ModelText.from_files(tiny_files(chat_template="{% if %}"))
