@@ -9,6 +9,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -38,6 +39,8 @@ TOKENS_PER_S = 60.0
 RECOVERED_S_MAX = 60.0
 # Traffic before anything is measured, and without it until connections that idle have ended.
 WARM_S, QUIET_S = 8.0, 3.0
+# Connections that idle are closed within this, also by processes on a slow machine.
+RELEASED_S_MAX = 60.0
 PAUSE_S_MIN = 1.0
 # What a part may have more at the end than at the beginning: young processes grow for a while, and
 # what ended connections of Celery's leave, its pollers first, waits for the garbage collector.
@@ -69,6 +72,10 @@ class Soak:
 
     async def run(self, seconds: float, chance: random.Random) -> dict[str, Any]:
         """Faults until the time is over, each part and each action in turns; then the figures."""
+        # A worker or a beat that has yet to do its first work would seem to grow by it.
+        await asyncio.to_thread(_forget_signs)
+        for target in self.targets:
+            await until(partial(self._works, target), RECOVERED_S_MAX)
         await asyncio.sleep(WARM_S)
         before = await self._used()
         self.traffic.resume()
@@ -84,13 +91,21 @@ class Soak:
         minutes = round((time.monotonic() - began_s) / 60, 2)
         await self.traffic.pause()
         await self._settled()
-        used = await self._used()
-        return {"minutes": minutes, **await self._figures()} | {
-            "growth": {
+        growth = await self._growth(before)
+        return {"minutes": minutes, **await self._figures(), "growth": growth}
+
+    async def _growth(self, before: dict[str, tuple[float, int]]) -> dict[str, dict[str, float]]:
+        """Of every part since then. What is let go only after a while has not leaked."""
+        ends_s = time.monotonic() + RELEASED_S_MAX
+        while True:
+            used = await self._used()
+            growth: dict[str, dict[str, float]] = {
                 name: {"rss_mib": round(used[name][0] - mib, 1), "fd": used[name][1] - descriptors}
                 for name, (mib, descriptors) in before.items()
             }
-        }
+            most = max(each["fd"] for each in growth.values())
+            if most <= DESCRIPTORS_GROWTH_MAX or time.monotonic() >= ends_s:
+                return growth
 
     async def _fault(self, target: Target, action: str) -> None:
         kind = f"{target.name} {action}"
