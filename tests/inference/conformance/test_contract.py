@@ -6,11 +6,13 @@ import pytest
 from msgspec.structs import replace
 
 from inference.contract.capabilities import Capability
-from inference.contract.frames import Job
+from inference.contract.frames import Job, Output
 from inference.engines.base import JobRefused
 from tests.inference.conformance.served import Served
 from tests.inference.conformance.subjects import CREDITS, all_subjects
 
+# Of jobs to cancel, where one may end first.
+TRIES = 5
 WORKS = (Capability.TOKENS, Capability.TEXT, Capability.EMBEDDINGS)
 
 
@@ -44,32 +46,37 @@ async def test_a_job_ends_once_and_late_cancels_change_nothing(served: Served) -
     assert ends in (["length"], ["stop"])
 
 
-@all_subjects()
-async def test_a_cancelled_job_ends_once_and_gives_its_credit_back(served: Served) -> None:
-    for _ in range(2 * CREDITS):
+async def _cancel(served: Served, *, begun: bool) -> list[Output]:
+    """Cancel a job, or another where an engine in its own process had already finished it."""
+    for _ in range(TRIES):
         job = served.any_job(endless=True)
         served.submit(job)
-        await _begun(served, job)
+        if begun:
+            await _begun(served, job)
         served.engine.cancel(job.request)
         served.engine.cancel(job.request)
         outputs = await served.finished(job)
-        assert served.sink.finishes(job.request) == ["cancelled"]
+        if served.sink.finishes(job.request) == ["cancelled"]:
+            return outputs
+    raise AssertionError(f"none of {TRIES} jobs was cancelled")
+
+
+@all_subjects()
+async def test_a_cancelled_job_ends_once_and_gives_its_credit_back(served: Served) -> None:
+    for _ in range(2 * CREDITS):
+        outputs = await _cancel(served, begun=True)
         assert outputs[-1].usage.prompt_tokens > 0
 
 
 @all_subjects()
 async def test_a_cancel_before_anything_was_made(served: Served) -> None:
-    job = served.any_job(endless=True)
-    served.submit(job)
-    served.engine.cancel(job.request)
-    await served.finished(job)
-    assert served.sink.finishes(job.request) == ["cancelled"]
+    await _cancel(served, begun=False)
 
 
 @all_subjects()
 async def test_a_deadline_is_a_cancel(served: Served) -> None:
-    # Echo ends an endless job of 300 tokens after one and a half seconds.
-    outputs = await served.run(served.any_job(endless=True, deadline_ms=30))
+    # Native code makes the 300 tokens of an endless job in less than 30 ms.
+    outputs = await served.run(served.any_job(endless=True, deadline_ms=10))
     assert outputs[-1].finish == "cancelled"
 
 
