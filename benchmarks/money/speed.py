@@ -20,7 +20,7 @@ from benchmarks.load import percentile
 from benchmarks.money.client import Figures, Orders, make_hold
 from benchmarks.recorder import Recorder
 from controlplane.bridge.ledger import PostgresLedger
-from controlplane.core.embedded.postgres import Postgres
+from controlplane.embedded.postgres import Postgres
 from controlplane.gateway.ports import LedgerAway
 from tests.support.money import dsn, rows, superuser_dsn
 

@@ -15,7 +15,7 @@ from django.core.exceptions import ObjectDoesNotExist
 from django.utils import timezone
 
 from controlplane.core.audit import OPERATOR
-from controlplane.core.embedded.supervisor import Child, Supervisor
+from controlplane.embedded.supervisor import Child, Supervisor
 from controlplane.fleet.lives import node_remove
 from controlplane.fleet.selectors import node_credential_active, node_get
 from controlplane.fleet.services import node_credential_create, node_credential_revoke

@@ -7,7 +7,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote
 from django.core.exceptions import ImproperlyConfigured
 
 from controlplane.core.database_roles import APP_ROLE, GATEWAY_ROLE, OWNER_ROLE
-from controlplane.core.embedded.layout import embedded_layout
+from controlplane.embedded.layout import embedded_layout
 from controlplane.settings import env
 from controlplane.settings.paths import DATA_DIR
 from controlplane.settings.secret_files import SECRETS_GIVEN, kept_secret, needed

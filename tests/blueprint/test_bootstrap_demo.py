@@ -13,7 +13,7 @@ from controlplane.blueprint.demo import EMBED_MODEL
 from controlplane.bridge.session import conninfo_from
 from controlplane.bridge.snapshot import SnapshotSource
 from controlplane.catalog.selectors import model_find
-from controlplane.core.embedded.demo import parse
+from controlplane.embedded.demo import parse
 from controlplane.gateway.snapshot import Limits
 from controlplane.kernel.keyformat import NODE_PREFIX, parse_credential
 from controlplane.tenants.accounts import setup_link_consume, user_find

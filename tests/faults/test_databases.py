@@ -12,8 +12,8 @@ import httpx2
 import pytest
 
 from controlplane.core.audit import OPERATOR
-from controlplane.core.embedded.postgres import Postgres
-from controlplane.core.embedded.redis_server import RedisServer
+from controlplane.embedded.postgres import Postgres
+from controlplane.embedded.redis_server import RedisServer
 from controlplane.kernel.keyformat import new_credential
 from controlplane.quotas.services import rate_limit_set
 from controlplane.tenants.models import ApiKey

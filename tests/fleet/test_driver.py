@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.core.audit import OPERATOR
-from controlplane.core.embedded.supervisor import Supervisor
+from controlplane.embedded.supervisor import Supervisor
 from controlplane.fleet.driver import Driver, Place, command_of
 from controlplane.fleet.models import Node, PoolScale, Standing
 from controlplane.fleet.overview import fleet_view

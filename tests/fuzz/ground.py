@@ -24,7 +24,7 @@ from controlplane.blueprint.demo import PRICE
 from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.catalog.services import model_create, price_publish
 from controlplane.core.audit import OPERATOR
-from controlplane.core.embedded import stack
+from controlplane.embedded import stack
 from controlplane.fleet.services import node_credential_create
 from controlplane.quotas.services import rate_limit_set
 from controlplane.telemetry.rollups import roll_up

@@ -19,7 +19,7 @@ from controlplane.billing.periods import Period
 from controlplane.bridge.ledger import PostgresLedger
 from controlplane.celery import app
 from controlplane.core.audit import OPERATOR
-from controlplane.core.embedded import stack
+from controlplane.embedded import stack
 from controlplane.routing.services import ruleset_canary_start, ruleset_draft_create
 from controlplane.slos.models import EVERYONE
 from controlplane.slos.services import channel_add, objective_create

@@ -21,9 +21,9 @@ from django.conf import settings
 from django.utils import timezone
 
 from controlplane.core.audit import OPERATOR
-from controlplane.core.embedded import stack
 from controlplane.core.heartbeat import BEAT, WORKER, is_alive, worker_name
 from controlplane.core.scope import organization_scope
+from controlplane.embedded import stack
 from controlplane.slos.models import EVERYONE, Alert, Delivery
 from controlplane.slos.services import channel_add, objective_create
 from controlplane.tenants.accounts import setup_link_create

@@ -26,7 +26,7 @@ from django.core.management import call_command
 
 from controlplane.blueprint.demo import MODEL, POOL
 from controlplane.core.audit import OPERATOR
-from controlplane.core.embedded import stack
+from controlplane.embedded import stack
 from controlplane.fleet.services import node_credential_create
 from controlplane.quotas.services import rate_limit_set
 from controlplane.tenants.models import ApiKey

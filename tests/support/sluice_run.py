@@ -13,7 +13,7 @@ import psutil
 import pytest
 from django.conf import settings
 
-from controlplane.core.embedded.ports import is_free
+from controlplane.embedded.ports import is_free
 
 HOST = "127.0.0.1"
 PORT_FIRST = 18_400

@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.db import transaction
 
 from controlplane.blueprint.demo import ADMIN_EMAIL, EMBED_NODE_NAME, NODE_NAME, demo_ensure
-from controlplane.core.embedded.demo import EMBED_CREDENTIAL, NODE_CREDENTIAL, write_private
+from controlplane.embedded.demo import EMBED_CREDENTIAL, NODE_CREDENTIAL, write_private
 from controlplane.tenants.accounts import SETUP_PATH
 
 

@@ -18,7 +18,7 @@ from controlplane.core.database_roles import (
     bootstrap,
     gateway_settings,
 )
-from controlplane.core.embedded.postgres import SUPERUSER
+from controlplane.embedded.postgres import SUPERUSER
 
 
 class Command(BaseCommand):

@@ -11,11 +11,11 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from controlplane.core.embedded.launch import Launch, Options
-from controlplane.core.embedded.layout import LayoutError, embedded_layout
-from controlplane.core.embedded.processes import ServerError, end_left_overs
-from controlplane.core.embedded.runfile import Run, RunFile, living
 from controlplane.core.keycheck import find_credentials, scan
+from controlplane.embedded.launch import Launch, Options
+from controlplane.embedded.layout import LayoutError, embedded_layout
+from controlplane.embedded.processes import ServerError, end_left_overs
+from controlplane.embedded.runfile import Run, RunFile, living
 from controlplane.kernel.keyformat import redacted
 
 STOP_SECONDS_MAX = 90.0

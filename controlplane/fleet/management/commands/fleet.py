@@ -16,8 +16,8 @@ from django.utils import timezone
 
 from controlplane.core.arguments import arguments_named
 from controlplane.core.audit import OPERATOR
-from controlplane.core.embedded.runfile import Run, RunFile, own_entry
-from controlplane.core.embedded.supervisor import Supervisor
+from controlplane.embedded.runfile import Run, RunFile, own_entry
+from controlplane.embedded.supervisor import Supervisor
 from controlplane.fleet.digests import digest_decide
 from controlplane.fleet.driver import POLL_S, Driver, Place
 from controlplane.fleet.enrolment import LIFE_HOURS_DEFAULT, TokenDraft, token_create

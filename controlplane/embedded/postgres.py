@@ -13,9 +13,9 @@ from pathlib import Path
 
 import psycopg
 
-from controlplane.core.embedded.binaries import POSTGRES_MAJOR, postgres_folder
-from controlplane.core.embedded.layout import Layout
-from controlplane.core.embedded.processes import (
+from controlplane.embedded.binaries import POSTGRES_MAJOR, postgres_folder
+from controlplane.embedded.layout import Layout
+from controlplane.embedded.processes import (
     Say,
     ServerError,
     end,

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.core.embedded.demo import EMBED_CREDENTIAL, Demo, DemoFiles, parse, welcome
-from controlplane.core.embedded.processes import ServerError
+from controlplane.embedded.demo import EMBED_CREDENTIAL, Demo, DemoFiles, parse, welcome
+from controlplane.embedded.processes import ServerError
 
 URL = "http://127.0.0.1:8000"
 FIRST = Demo(api_key="sk_sluice_demo", node_credential="node-secret", setup_path="/set-up/token")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.core.embedded.layout import (
+from controlplane.embedded.layout import (
     POINTER_NAME,
     SOCKET_FOLDER_BYTES_MAX,
     Account,

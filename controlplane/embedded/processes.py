@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import psutil
 
-from controlplane.core.embedded.layout import Account
+from controlplane.embedded.layout import Account
 
 Say = Callable[[str], None]
 POLL_SECONDS = 0.05

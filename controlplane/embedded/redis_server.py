@@ -11,9 +11,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from controlplane.core.embedded.binaries import redis_program
-from controlplane.core.embedded.layout import Layout
-from controlplane.core.embedded.processes import (
+from controlplane.embedded.binaries import redis_program
+from controlplane.embedded.layout import Layout
+from controlplane.embedded.processes import (
     Say,
     ServerError,
     end,

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import indent
 
-from controlplane.core.embedded.processes import Say, end, log_tail, open_log
-from controlplane.core.embedded.runfile import Entry, entry
+from controlplane.embedded.processes import Say, end, log_tail, open_log
+from controlplane.embedded.runfile import Entry, entry
 
 BACKOFF_SECONDS_MIN = 0.5
 BACKOFF_SECONDS_MAX = 30.0

@@ -4,7 +4,7 @@ import http.client
 import json
 import socket
 
-from controlplane.core.embedded.processes import ServerError
+from controlplane.embedded.processes import ServerError
 
 PORT_DEFAULT = 8000
 PORTS_TRIED_MAX = 20

@@ -13,7 +13,7 @@ from typing import TextIO
 import msgspec
 import psutil
 
-from controlplane.core.embedded.processes import see_them_off, signal_quietly
+from controlplane.embedded.processes import see_them_off, signal_quietly
 
 # The clock that dates processes may be adjusted between two looks.
 AGE_TOLERANCE_SECONDS = 5.0

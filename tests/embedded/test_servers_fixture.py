@@ -9,7 +9,7 @@ from django.contrib.sessions.models import Session
 from django.db import connection
 from django.utils import timezone
 
-from controlplane.core.embedded.redis_server import RedisServer
+from controlplane.embedded.redis_server import RedisServer
 from tests.support.embedded import PASSWORD, fresh_layout
 from tests.support.servers import Watchdog
 

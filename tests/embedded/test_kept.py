@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 import psycopg
 import pytest
 
-from controlplane.core.embedded import kept
-from controlplane.core.embedded.kept import KeptServer
-from controlplane.core.embedded.layout import Layout
-from controlplane.core.embedded.postgres import Postgres
+from controlplane.embedded import kept
+from controlplane.embedded.kept import KeptServer
+from controlplane.embedded.layout import Layout
+from controlplane.embedded.postgres import Postgres
 from tests.support.embedded import PASSWORD, fresh_layout
 from tests.support.servers import FAST
 
@@ -38,7 +38,7 @@ def until(holds: Callable[[], bool], server: KeptServer) -> bool:
 def test_it_comes_back_with_its_data_once_what_was_away_is_there_again(
     layout: Layout, monkeypatch: pytest.MonkeyPatch, away: str
 ) -> None:
-    monkeypatch.setattr("controlplane.core.embedded.postgres.AGAIN_SECONDS_MAX", 0.3)
+    monkeypatch.setattr("controlplane.embedded.postgres.AGAIN_SECONDS_MAX", 0.3)
     monkeypatch.setattr(kept, "BACKOFF_SECONDS_MAX", 0.2)
     said: list[str] = []
     postgres = Postgres(layout, password=PASSWORD, say=said.append, settings=FAST)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from controlplane.core.embedded.supervisor import Child, Supervisor
+from controlplane.embedded.supervisor import Child, Supervisor
 
 SLEEP = "import time; time.sleep(600)"
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "

@@ -8,9 +8,9 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoPermissionError
 from redis.retry import Retry
 
-from controlplane.core.embedded.layout import Layout
-from controlplane.core.embedded.processes import left_overs
-from controlplane.core.embedded.redis_server import RedisServer
+from controlplane.embedded.layout import Layout
+from controlplane.embedded.processes import left_overs
+from controlplane.embedded.redis_server import RedisServer
 from tests.support.embedded import PASSWORD, fresh_layout
 
 

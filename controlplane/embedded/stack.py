@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from controlplane.core.embedded.supervisor import Child
+from controlplane.embedded.supervisor import Child
 from inference.contract.frames import FRAME_BYTES_MAX
 
 GRACE_SECONDS = 10

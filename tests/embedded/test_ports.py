@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from controlplane.core.embedded.ports import PORT_DEFAULT, choose_ports, is_free, serves
-from controlplane.core.embedded.processes import ServerError
+from controlplane.embedded.ports import PORT_DEFAULT, choose_ports, is_free, serves
+from controlplane.embedded.processes import ServerError
 
 HOST = "127.0.0.1"
 

@@ -6,8 +6,8 @@ A server that cannot start now, as on a full disk, may start later: nothing else
 import time
 from typing import Protocol
 
-from controlplane.core.embedded.processes import Say, ServerError
-from controlplane.core.embedded.supervisor import BACKOFF_SECONDS_MAX, BACKOFF_SECONDS_MIN
+from controlplane.embedded.processes import Say, ServerError
+from controlplane.embedded.supervisor import BACKOFF_SECONDS_MAX, BACKOFF_SECONDS_MIN
 
 
 class Server(Protocol):

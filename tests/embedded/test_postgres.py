@@ -8,9 +8,9 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from controlplane.core.embedded.layout import Layout
-from controlplane.core.embedded.postgres import Postgres
-from controlplane.core.embedded.processes import ServerError, left_overs
+from controlplane.embedded.layout import Layout
+from controlplane.embedded.postgres import Postgres
+from controlplane.embedded.processes import ServerError, left_overs
 from tests.support.embedded import PASSWORD, bystander, fresh_layout
 from tests.support.servers import FAST
 

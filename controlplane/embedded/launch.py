@@ -17,16 +17,16 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import connections
 
-from controlplane.core.embedded import demo as demos
-from controlplane.core.embedded import stack
-from controlplane.core.embedded.kept import KeptServer, Server
-from controlplane.core.embedded.layout import Layout, embedded_layout, prepare
-from controlplane.core.embedded.ports import PORT_DEFAULT, choose_ports, serves
-from controlplane.core.embedded.postgres import Postgres
-from controlplane.core.embedded.processes import ServerError
-from controlplane.core.embedded.redis_server import RedisServer
-from controlplane.core.embedded.runfile import Run, RunFile, own_entry
-from controlplane.core.embedded.supervisor import Supervisor
+from controlplane.embedded import demo as demos
+from controlplane.embedded import stack
+from controlplane.embedded.kept import KeptServer, Server
+from controlplane.embedded.layout import Layout, embedded_layout, prepare
+from controlplane.embedded.ports import PORT_DEFAULT, choose_ports, serves
+from controlplane.embedded.postgres import Postgres
+from controlplane.embedded.processes import ServerError
+from controlplane.embedded.redis_server import RedisServer
+from controlplane.embedded.runfile import Run, RunFile, own_entry
+from controlplane.embedded.supervisor import Supervisor
 
 READY_SECONDS_MAX = 120.0
 LOOK_SECONDS = 0.2

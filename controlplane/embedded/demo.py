@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from controlplane.core.embedded.processes import ServerError
+from controlplane.embedded.processes import ServerError
 
 MODEL = "sluice-5m"
 QUESTION = "What is Sluice?"

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from controlplane.core.embedded.processes import wait_until
+from controlplane.embedded.processes import wait_until
 from tests.support.servers import make_data_folder
 from tests.support.sluice_run import (
     HOST,

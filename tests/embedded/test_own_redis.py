@@ -13,9 +13,9 @@ from urllib.parse import quote
 import redis
 from django.conf import settings
 
-from controlplane.core.embedded.binaries import redis_program
-from controlplane.core.embedded.processes import wait_until
-from controlplane.core.embedded.redis_server import RULES
+from controlplane.embedded.binaries import redis_program
+from controlplane.embedded.processes import wait_until
+from controlplane.embedded.redis_server import RULES
 from tests.support.embedded import fresh_layout
 from tests.support.loopback import free_port
 from tests.support.servers import make_data_folder

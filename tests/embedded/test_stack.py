@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from django.conf import settings
 
-from controlplane.core.embedded import stack
+from controlplane.embedded import stack
 
 OWN_ADDRESS = ("--host", "--port")
 

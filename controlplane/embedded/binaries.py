@@ -8,7 +8,7 @@ import importlib.util
 import shutil
 from pathlib import Path
 
-from controlplane.core.embedded.layout import Layout, LayoutError, reachable
+from controlplane.embedded.layout import Layout, LayoutError, reachable
 
 POSTGRES_MAJOR = "18"
 
