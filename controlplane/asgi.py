@@ -23,7 +23,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from controlplane.bounded_pages import BoundedPages
-from controlplane.bridge.connection import DOORS
+from controlplane.bridge.http.connection import DOORS
 from controlplane.core.scrape import CONTENT_TYPE, OWN_METRICS, REFUSED, may_scrape
 from controlplane.probes import PATHS as PROBES
 from controlplane.probes import Probes
@@ -38,8 +38,8 @@ ASGIApp = Callable[..., Awaitable[None]]
 Headers = Iterable[tuple[bytes, bytes]]
 
 SERVING = ("all", "gateway", "web")
-GATEWAY_FACTORY = "controlplane.bridge.compose.build_gateway"
-NODE_CONSUMER = "controlplane.bridge.socket.NodeConsumer"
+GATEWAY_FACTORY = "controlplane.bridge.process.compose.build_gateway"
+NODE_CONSUMER = "controlplane.bridge.fleet.socket.NodeConsumer"
 LIVE_ROUTES = "frontend.live.websocket_urlpatterns"
 WEBSOCKET_REFUSED = 4404
 PLAIN = b"text/plain; charset=utf-8"

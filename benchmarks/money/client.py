@@ -17,7 +17,7 @@ import msgspec
 import structlog
 import uvloop
 
-from controlplane.bridge.ledger import PostgresLedger
+from controlplane.bridge.money.ledger import PostgresLedger
 from controlplane.gateway.ports import Hold, Settlement
 from controlplane.kernel.ids import new_request_id
 from controlplane.kernel.price import Price

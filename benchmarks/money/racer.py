@@ -14,8 +14,8 @@ import structlog
 import uvloop
 
 from benchmarks.money.client import HELD_NANO, make_hold
-from controlplane.bridge.ledger import PostgresLedger
-from controlplane.bridge.limiter import RedisLimiter
+from controlplane.bridge.limits.limiter import RedisLimiter
+from controlplane.bridge.money.ledger import PostgresLedger
 from controlplane.gateway.ports import BudgetExceeded
 from controlplane.gateway.snapshot import EMPTY
 from tests.support.money import eventually, settlement_of

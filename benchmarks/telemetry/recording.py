@@ -14,8 +14,8 @@ from math import ceil
 from typing import Any
 
 from benchmarks.recorder import Recorder
-from controlplane.bridge.recorder import _series_parameters
-from controlplane.bridge.series import MINUTE_S, SERIES_MAX, Minute, SeriesKey
+from controlplane.bridge.record.recorder import _series_parameters
+from controlplane.bridge.record.series import MINUTE_S, SERIES_MAX, Minute, SeriesKey
 from controlplane.gateway.ports import RequestRecord
 from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.spans import ABSENT, INDEX, SPANS, pack_spans

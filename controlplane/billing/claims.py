@@ -1,4 +1,4 @@
-"""Claims on idempotency keys end after a day; gateways make them (`bridge/claims.py`)."""
+"""Claims on idempotency keys end after a day; gateways make them (`bridge/money/claims.py`)."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def gateway(host: str, port: int, *, role: str = "all", name: str = "gateway") -
         "--host": host,
         "--port": str(port),
         "--loop": "uvloop",
-        "--http": "controlplane.bridge.connection:SocketProtocol",
+        "--http": "controlplane.bridge.http.connection:SocketProtocol",
         "--ws": "websockets-sansio",
         "--ws-max-size": str(FRAME_BYTES_MAX),
         "--ws-per-message-deflate": "false",

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from controlplane.bridge.ledger import PostgresLedger
+from controlplane.bridge.money.ledger import PostgresLedger
 from tests.support.money import dsn, eventually
 
 

@@ -21,7 +21,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multip
 from controlplane.billing import accounts
 from controlplane.billing.journal import journal_book
 from controlplane.billing.models import EntryKind
-from controlplane.bridge.ledger import PostgresLedger
+from controlplane.bridge.money.ledger import PostgresLedger
 from controlplane.core.audit import OPERATOR
 from controlplane.gateway.ports import BudgetExceeded, Hold
 from tests.support.money import (

@@ -9,7 +9,7 @@ from django.db.utils import ProgrammingError
 from controlplane.billing import services
 from controlplane.billing.models import UNLIMITED_NANO, Budget, BudgetScope, OpenHold, Transfer
 from controlplane.billing.selectors import budgets_of, open_hold_of, transfers_of
-from controlplane.bridge.ledger import PostgresLedger
+from controlplane.bridge.money.ledger import PostgresLedger
 from controlplane.core.scope import organization_scope
 from tests.support.money import (
     ALICE_KEY,

@@ -11,7 +11,7 @@ from django.db.utils import DatabaseError
 
 from controlplane.billing import services
 from controlplane.billing.models import LedgerSeal, Transfer
-from controlplane.bridge.ledger import PostgresLedger
+from controlplane.bridge.money.ledger import PostgresLedger
 from tests.support.money import ORG_A, add_budget, lines, make_hold, rows, settlement_of
 
 STATEMENTS = [

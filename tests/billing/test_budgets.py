@@ -14,7 +14,7 @@ from controlplane.billing import tasks
 from controlplane.billing.budgets import BudgetDraft, budget_end, budget_plan
 from controlplane.billing.models import BudgetScope
 from controlplane.billing.services import budget_set
-from controlplane.bridge.ledger import PostgresLedger
+from controlplane.bridge.money.ledger import PostgresLedger
 from controlplane.gateway.ports import BudgetExceeded, Hold
 from controlplane.tenants.keys import apikey_create
 from tests.billing.test_journal import reverse, verified

@@ -9,7 +9,7 @@ import pytest
 from django.core.management import call_command
 
 from controlplane.billing import services, tasks
-from controlplane.bridge.ledger import PostgresLedger
+from controlplane.bridge.money.ledger import PostgresLedger
 from tests.support.money import ORG_A, add_budget, budget_row, lines, make_hold, rows, settlement_of
 from tests.support.people import make_cast
 

@@ -18,7 +18,7 @@ from django.db.utils import ProgrammingError
 from controlplane.billing import accounts
 from controlplane.billing.journal import journal_book
 from controlplane.billing.models import EntryKind, JournalEntry
-from controlplane.bridge.ledger import PostgresLedger
+from controlplane.bridge.money.ledger import PostgresLedger
 from controlplane.core.audit import OPERATOR
 from controlplane.core.conflict import Conflict
 from controlplane.core.scope import organization_scope

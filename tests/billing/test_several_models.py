@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from django.core.management import call_command
 
-from controlplane.bridge.ledger import PostgresLedger
+from controlplane.bridge.money.ledger import PostgresLedger
 from controlplane.gateway.ports import Hold
 from controlplane.kernel.price import Price, TokenCounts, charge_nano
 from inference.contract.frames import Report, Timing, Usage

@@ -10,8 +10,8 @@ from datetime import datetime
 import pytest
 from django.core.management import call_command
 
-from controlplane.bridge.ledger import PostgresLedger
-from controlplane.bridge.recorder import PostgresRecorder
+from controlplane.bridge.money.ledger import PostgresLedger
+from controlplane.bridge.record.recorder import PostgresRecorder
 from inference.contract.frames import Report, Timing, Usage
 from tests.support.money import (
     ALICE_KEY,

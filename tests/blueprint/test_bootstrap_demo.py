@@ -10,8 +10,8 @@ from django.conf import settings
 from django.core.management import call_command
 
 from controlplane.blueprint.demo import EMBED_MODEL
-from controlplane.bridge.session import conninfo_from
-from controlplane.bridge.snapshot import SnapshotSource
+from controlplane.bridge.configuration.snapshot import SnapshotSource
+from controlplane.bridge.postgres.session import conninfo_from
 from controlplane.catalog.selectors import model_find
 from controlplane.embedded.demo import parse
 from controlplane.gateway.snapshot import Limits

@@ -11,10 +11,10 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 
 from controlplane.billing import services as billing
-from controlplane.bridge.arrays import WORD_SEPARATOR
-from controlplane.bridge.ledger import PostgresLedger
-from controlplane.bridge.recorder import PostgresRecorder
-from controlplane.bridge.series import Depth, Minute
+from controlplane.bridge.money.ledger import PostgresLedger
+from controlplane.bridge.postgres.arrays import WORD_SEPARATOR
+from controlplane.bridge.record.recorder import PostgresRecorder
+from controlplane.bridge.record.series import Depth, Minute
 from controlplane.gateway.ports import Hold, RequestRecord, Settlement
 from controlplane.kernel.price import Price, TokenCounts, charge_nano
 from controlplane.kernel.spans import ABSENT, SPANS, pack_spans

@@ -105,7 +105,7 @@ class Processes:
         environment = {**os.environ, "SLUICE_ROLE": "all", "SLUICE_LOG_FORMAT": "plain"}
         self._spawn(
             ["uvicorn", "controlplane.asgi:application", "--host", "127.0.0.1", "--port",
-             str(self.port), "--http", "controlplane.bridge.connection:SocketProtocol", "--ws",
+             str(self.port), "--http", "controlplane.bridge.http.connection:SocketProtocol", "--ws",
              "websockets-sansio"],
             environment,
             "web.log",

@@ -8,8 +8,8 @@ from django.conf import settings
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
 from django.db import DatabaseError, connection
 
-from controlplane.bridge.session import conninfo_from
-from controlplane.bridge.snapshot import SnapshotSource
+from controlplane.bridge.configuration.snapshot import SnapshotSource
+from controlplane.bridge.postgres.session import conninfo_from
 from controlplane.catalog import prompts
 from controlplane.catalog.models import PromptTemplate, PromptVersion
 from controlplane.catalog.selectors_prompts import (

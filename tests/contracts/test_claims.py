@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from controlplane.bridge.claims import PostgresClaims
+from controlplane.bridge.money.claims import PostgresClaims
 from controlplane.gateway.ports import ClaimRefused, Claims, KeptAnswer, LedgerAway, Ticket
 from tests.support.money import dsn, eventually, ticket
 from tests.support.ports import MemoryClaims

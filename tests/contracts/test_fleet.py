@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from django.conf import settings
 
-from controlplane.bridge.fleet import FleetStore
+from controlplane.bridge.fleet.store import FleetStore
 from controlplane.core.audit import OPERATOR
 from controlplane.fleet.lives import node_drain
 from controlplane.fleet.models import Node

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import pytest
 
-from controlplane.bridge.hygiene import PostgresHygiene
+from controlplane.bridge.record.hygiene import PostgresHygiene
 from controlplane.gateway.ports import Hygiene, Inspected
 from controlplane.kernel.hygiene import DEAD_JSON, KINDS, RETRY, Finding
 from tests.support.money import ALICE_KEY, BOB_KEY, ORG_A, PROJECT_A, dsn, rows

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from controlplane.bridge.keys import SnapshotKeys
+from controlplane.bridge.configuration.keys import SnapshotKeys
 from controlplane.gateway.ports import Keys
 from controlplane.gateway.refusal import Refusal
 from controlplane.gateway.snapshot import KeyRecord, Snapshot

@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 import pytest
 
-from controlplane.bridge.ledger import PostgresLedger
+from controlplane.bridge.money.ledger import PostgresLedger
 from controlplane.gateway.ports import BudgetExceeded, Ledger, LedgerAway
 from controlplane.kernel.ids import new_request_id
 from inference.contract.frames import Report, Timing, Usage

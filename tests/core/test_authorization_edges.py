@@ -17,7 +17,7 @@ from channels.routing import URLRouter
 from django.conf import settings
 from django.db import connections
 
-from controlplane.bridge.socket import NodeConsumer
+from controlplane.bridge.fleet.socket import NodeConsumer
 from controlplane.probes import PATHS as PROBES
 from frontend.live import NOT_ALLOWED, websocket_urlpatterns
 from tests.core.callers import ALL, ANONYMOUS, SESSIONS, TOKENS

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from controlplane.bridge.series import Depth
+from controlplane.bridge.record.series import Depth
 from controlplane.kernel.gauges import GAUGES
 from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.spans import STAGES

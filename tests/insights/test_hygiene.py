@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from controlplane.bridge import hygiene as port_module
-from controlplane.bridge.hygiene import PostgresHygiene
+from controlplane.bridge.record import hygiene as port_module
+from controlplane.bridge.record.hygiene import PostgresHygiene
 from controlplane.gateway.ports import Inspected
 from controlplane.insights import services
 from controlplane.insights.services import hygiene_forget

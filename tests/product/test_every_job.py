@@ -16,7 +16,7 @@ from django.conf import settings
 
 from controlplane.billing import close_jobs
 from controlplane.billing.periods import Period
-from controlplane.bridge.ledger import PostgresLedger
+from controlplane.bridge.money.ledger import PostgresLedger
 from controlplane.celery import app
 from controlplane.core.audit import OPERATOR
 from controlplane.embedded import stack

@@ -10,7 +10,7 @@ import pytest
 
 from controlplane.billing.models import BudgetScope
 from controlplane.billing.services import budget_set
-from controlplane.bridge.standing import REMEMBERED_S
+from controlplane.bridge.money.standings import REMEMBERED_S
 from controlplane.core.audit import OPERATOR
 from controlplane.quotas.services import rate_limit_set
 from tests.product.books import check_books, open_holds

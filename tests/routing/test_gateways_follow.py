@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from django.conf import settings
 
-from controlplane.bridge.session import conninfo_from
-from controlplane.bridge.snapshot import SnapshotSource
+from controlplane.bridge.configuration.snapshot import SnapshotSource
+from controlplane.bridge.postgres.session import conninfo_from
 from controlplane.core.audit import OPERATOR
 from controlplane.routing.services import (
     ruleset_canary_promote,

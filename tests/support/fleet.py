@@ -16,8 +16,8 @@ import msgspec
 import uvicorn
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from controlplane.bridge.handshakes import Handshakes
-from controlplane.bridge.socket import NodeConsumer
+from controlplane.bridge.fleet.handshakes import Handshakes
+from controlplane.bridge.fleet.socket import NodeConsumer
 from controlplane.gateway.nodes.limits import LinkLimits
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.nodes.stream import JobStream

@@ -10,7 +10,7 @@ import sys
 
 import redis.asyncio
 
-from controlplane.bridge.limiter import RedisLimiter
+from controlplane.bridge.limits.limiter import RedisLimiter
 from controlplane.gateway.snapshot import EMPTY
 from tests.support.orm import until
 from tests.support.racer import gateways_of, limited_key

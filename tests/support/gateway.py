@@ -11,8 +11,8 @@ from typing import Any
 import httpx2
 import uvicorn
 
-from controlplane.bridge.handshakes import Handshakes
-from controlplane.bridge.socket import NodeConsumer
+from controlplane.bridge.fleet.handshakes import Handshakes
+from controlplane.bridge.fleet.socket import NodeConsumer
 from controlplane.gateway.app import Gateway, Send
 from controlplane.gateway.nodes.limits import LinkLimits
 from controlplane.gateway.nodes.registry import Fleet
@@ -114,7 +114,7 @@ async def running_gateway(under_test: GatewayUnderTest) -> AsyncIterator[httpx2.
     """Serve it on loopback; the client carries the key."""
     config = uvicorn.Config(
         under_test,
-        http="controlplane.bridge.connection:SocketProtocol",
+        http="controlplane.bridge.http.connection:SocketProtocol",
         ws="websockets-sansio",
         ws_max_size=FRAME_BYTES_MAX + 1024,
         ws_per_message_deflate=False,

@@ -13,7 +13,7 @@ import uuid
 
 import structlog
 
-from controlplane.bridge.ledger import PostgresLedger
+from controlplane.bridge.money.ledger import PostgresLedger
 from controlplane.gateway.ports import BudgetExceeded, Hold
 from tests.support.money import eventually, make_hold, settlement_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from controlplane.bridge.buckets import Plan, allowance_of, make_plan, rooms_of
+from controlplane.bridge.limits.buckets import Plan, allowance_of, make_plan, rooms_of
 from controlplane.gateway.ports import (
     Allowance,
     ClaimRefused,

@@ -93,7 +93,7 @@ async def serving_app(app: Any, **config: Any) -> AsyncIterator[int]:
         app,
         host=HOST,
         port=port,
-        http="controlplane.bridge.connection:SocketProtocol",
+        http="controlplane.bridge.http.connection:SocketProtocol",
         ws="websockets-sansio",
         lifespan="off",
         log_config=None,

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from controlplane.bridge.recorder import PostgresRecorder
+from controlplane.bridge.record.recorder import PostgresRecorder
 from controlplane.gateway.ports import RequestRecord
 from controlplane.kernel.ids import new_request_id
 from tests.support.money import dsn

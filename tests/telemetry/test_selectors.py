@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from controlplane.bridge.recorder import PostgresRecorder
-from controlplane.bridge.series import Depth
+from controlplane.bridge.record.recorder import PostgresRecorder
+from controlplane.bridge.record.series import Depth
 from controlplane.gateway.ports import RequestRecord
 from controlplane.kernel.clock import wall_s
 from controlplane.kernel.gauges import GAUGES
@@ -119,7 +119,7 @@ def test_a_queue_is_read_of_all_models_or_of_one_and_also_where_nobody_asked(
 ) -> None:
     # One time for both, or they may be on two sides of five minutes.
     now_s = wall_s()
-    monkeypatch.setattr("controlplane.bridge.recorder.wall_s", lambda: now_s)
+    monkeypatch.setattr("controlplane.bridge.record.recorder.wall_s", lambda: now_s)
 
     async def sample() -> None:
         recorder = PostgresRecorder(dsn())

@@ -1,8 +1,8 @@
 -- The configuration that gateways read: its number each second, and then only what has changed since
 -- the number that they have. Each change leaves a mark with the number it got; rows of which a tenant
 -- can have many (keys, projects, budgets, prompt templates) are read one by one and in pages, all
--- else part by part. The shapes are those of bridge/snapshot.py. Run again by a migration whenever it
--- changes; on a fresh database the first of these comes before some of the tables.
+-- else part by part. The shapes are those of bridge/configuration/snapshot.py. Run again by a migration
+-- whenever it changes; on a fresh database the first of these comes before some of the tables.
 SET LOCAL check_function_bodies = off;
 DROP FUNCTION IF EXISTS config_version_now(), config_snapshot();
 

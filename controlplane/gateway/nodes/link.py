@@ -1,6 +1,6 @@
 """One connected node as a state machine: raw bytes in, frames out, liveness on every tick.
 
-It owns no socket and no task. `Fleet` admits it and ticks it; `bridge/socket.py` feeds it.
+It owns no socket and no task. `Fleet` admits it and ticks it; `bridge/fleet/socket.py` feeds it.
 """
 
 from __future__ import annotations
