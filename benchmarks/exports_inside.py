@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import rss_mib
+from controlplane.billing.exports.models import ExportState
 from controlplane.billing.exports.selectors import export_get
 from controlplane.billing.exports.services import Due, export_create
 from controlplane.billing.exports.spec import spec_of
 from controlplane.billing.exports.writer import export_write
-from controlplane.billing.models_exports import ExportState
 from controlplane.core.audit import OPERATOR
 from controlplane.tenants.accounts import user_create
 from controlplane.tenants.keys import apikey_create

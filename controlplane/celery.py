@@ -1,4 +1,4 @@
-"""Celery's application: the worker's and beat's entrance. Tasks live in each app's `tasks.py`."""
+"""Celery's application: the entrance of worker and beat. Each subject has its own `tasks.py`."""
 
 import os
 
@@ -6,7 +6,10 @@ import django
 from celery import Celery
 from django.utils.module_loading import import_string
 
-SCHEDULED_APPS = ("core", "billing", "billing.exports", "insights", "routing", "slos", "telemetry")
+SCHEDULED_APPS = (
+    *("core", "billing.ledger", "billing.budgets", "billing.months", "billing.exports"),
+    *("insights", "routing", "slos", "telemetry"),
+)
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 django.setup(set_prefix=False)

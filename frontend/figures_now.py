@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from datetime import datetime, timedelta
 
-from controlplane.billing.selectors_pages import spend_nano
+from controlplane.billing.ledger.selectors import spend_nano
 from controlplane.fleet.overview import waiting_of
 from controlplane.kernel.gauges import SAMPLES
 from controlplane.telemetry.reading import TooMuchToRead

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from controlplane.billing.models import Transfer
+from controlplane.billing.ledger.models import Transfer
 
 RECEIVABLE = "receivable"
 ID_CHARS_SHOWN = 8

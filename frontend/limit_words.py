@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from controlplane.blueprint.limits import LEVELS, MONEY, OUTPUT, Effective
+from controlplane.composed.limits.selectors import LEVELS, MONEY, OUTPUT, Effective
 from controlplane.kernel.money import usd_short
 from frontend.formats import MISSING, count
 

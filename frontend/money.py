@@ -9,9 +9,9 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from controlplane.billing.invoice_models import PaymentOrder
-from controlplane.billing.invoice_text import cents_text, usd_read
-from controlplane.billing.payments_api import pay_url
+from controlplane.billing.documents.text import cents_text, usd_read
+from controlplane.billing.payments.api import pay_url
+from controlplane.billing.payments.models import PaymentOrder
 from controlplane.kernel.money import NANO_PER_USD
 
 NO_LINK = "There is no page to pay on; ask whoever runs this installation."

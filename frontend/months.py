@@ -7,7 +7,7 @@ from datetime import datetime
 
 from django.core.exceptions import ValidationError
 
-from controlplane.billing.periods import Period, period_of
+from controlplane.billing.months.periods import Period, period_of
 
 
 def month_from(query: Mapping[str, str], now: datetime) -> tuple[Period, str]:

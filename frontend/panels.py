@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from django.http import Http404, HttpResponse
 
-from controlplane.billing.exports.cells import Column, Value, guarded, head_line, line_writer
+from controlplane.billing.cells import Column, Value, guarded, head_line, line_writer
 from frontend.plots.figure import Panel
 
 

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 from django.urls import reverse
 
-from controlplane.billing.ledger_selectors import BudgetRow, budget_list
+from controlplane.billing.budgets.selectors import BudgetRow, budget_list
 from controlplane.core.permissions import Action
 from controlplane.kernel.calendar import period_around
 from controlplane.kernel.limits import ReachedLimit

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
-from controlplane.billing.hours import HourSum
-from controlplane.billing.ledger_selectors import BudgetRow
-from controlplane.billing.spend import Spend
+from controlplane.billing.budgets.selectors import BudgetRow
+from controlplane.billing.ledger.hours import HourSum
+from controlplane.billing.ledger.spend import Spend
 from controlplane.kernel.money import nano_from_pico
 from frontend import formats
 

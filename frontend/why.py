@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from controlplane.billing.models import JournalEntry, Transfer, TransferKind
+from controlplane.billing.ledger.models import JournalEntry, Transfer, TransferKind
 from controlplane.catalog.models import PriceVersion
 from controlplane.kernel.money import usd_short, usd_text
 from controlplane.kernel.objectives import OWN_LIMITS

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
-from controlplane.billing.budgets import Subject, budget_id
+from controlplane.billing.budgets.services import Subject, budget_id
 from controlplane.blueprint.current import ORGANIZATIONS_MAX, current_things, organization_of
 from controlplane.blueprint.document import Document
 from controlplane.blueprint.steps import STEPS, Step, budget_step, limited

@@ -8,8 +8,8 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 
-from controlplane.billing.models import UNLIMITED_NANO, Budget
-from controlplane.billing.selectors import budgets_with_terms
+from controlplane.billing.budgets.models import UNLIMITED_NANO, Budget
+from controlplane.billing.budgets.selectors import budgets_with_terms
 from controlplane.blueprint.things import (
     MODEL,
     ORGANIZATION,

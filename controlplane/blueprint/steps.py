@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from django.core.exceptions import ValidationError
 
-from controlplane.billing.budgets import BudgetDraft, Subject, budget_end, budget_plan
+from controlplane.billing.budgets.services import BudgetDraft, Subject, budget_end, budget_plan
 from controlplane.blueprint.current import organization_of
 from controlplane.blueprint.things import (
     MODEL,

@@ -2,10 +2,9 @@
 
 from django.urls import path
 
-from controlplane.blueprint import api, organizations_api
+from controlplane.blueprint import api
 
 urlpatterns = [
-    path("organizations", organizations_api.Organizations.as_view()),
     path("blueprint", api.Export.as_view()),
     path("blueprint/validate", api.Validate.as_view()),
     path("blueprint/diff", api.Diff.as_view()),

@@ -203,7 +203,7 @@ def body_schema(shape: type[msgspec.Struct]) -> dict[str, Any]:
 
 def schema_of(shape: Any) -> dict[str, Any]:
     """A type of msgspec's as a reference to its component, which is named after its app, too."""
-    label = getattr(shape, "__module__", "").split(".")[-2].title()
+    label = getattr(shape, "__module__", "").split(".")[1].title()
     (found,), components = msgspec.json.schema_components(
         [shape], ref_template="#/components/schemas/" + label + "{name}"
     )

@@ -25,6 +25,7 @@ INSTALLED_APPS = [
     "controlplane.slos",
     "controlplane.insights",
     "controlplane.blueprint",
+    "controlplane.composed",
     "frontend",
     "django.contrib.auth",
     "django.contrib.contenttypes",

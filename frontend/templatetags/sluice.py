@@ -9,8 +9,8 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from controlplane.billing.dunning import Stage
-from controlplane.billing.invoice_text import cents_text, line_words, pico_text, unit_text
+from controlplane.billing.documents.text import cents_text, line_words, pico_text, unit_text
+from controlplane.billing.payments.dunning import Stage
 from controlplane.kernel.money import usd_from_micro, usd_short, usd_text
 from frontend import formats
 from frontend.finders import PLOTLY_PATH

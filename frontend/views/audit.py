@@ -14,7 +14,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
-from controlplane.billing.exports.cells import Cell, Column, head_line, instant_text, line_writer
+from controlplane.billing.cells import Cell, Column, head_line, instant_text, line_writer
 from controlplane.core.audit_chain import chain_head
 from controlplane.core.models import AuditEntry
 from controlplane.core.paging import Page, PageAsk

@@ -13,10 +13,10 @@ from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_POST
 
-from controlplane.billing.budgets import BudgetDraft, budget_end, budget_plan
-from controlplane.billing.budgets_api import subject_of
-from controlplane.billing.ledger_selectors import budget_list
-from controlplane.billing.models import BudgetPeriod
+from controlplane.billing.budgets.api import subject_of
+from controlplane.billing.budgets.models import BudgetPeriod
+from controlplane.billing.budgets.selectors import budget_list
+from controlplane.billing.budgets.services import BudgetDraft, budget_end, budget_plan
 from controlplane.core.permissions import Action
 from controlplane.tenants.selectors import apikey_list
 from frontend.access import Viewer, page

@@ -14,11 +14,11 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods
 
 from controlplane.billing.exports.answers import file_answer, manifest_name
+from controlplane.billing.exports.models import Export, ExportGrain, ExportKind, ExportState
 from controlplane.billing.exports.selectors import export_get, export_page
 from controlplane.billing.exports.services import AT_WORK, KEEP_FOR, export_create
 from controlplane.billing.exports.spec import ExportSpec, days_of_period, spec_of
 from controlplane.billing.exports.tasks import export_enqueue
-from controlplane.billing.models_exports import Export, ExportGrain, ExportKind, ExportState
 from controlplane.core.paging import PageAsk
 from controlplane.core.permissions import Action
 from frontend.access import Viewer, page

@@ -13,28 +13,21 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_POST
 
-from controlplane.billing.dunning import Standing, worst
-from controlplane.billing.invoice_credit import credit_note_issue
-from controlplane.billing.invoice_drafts import invoice_draft
-from controlplane.billing.invoice_lines import NANO_PER_CENT, LineKind, lines_read
-from controlplane.billing.invoice_models import DocumentKind, GrantState, Invoice, WalletGrant
-from controlplane.billing.invoice_text import TITLES, due_words, tax_words
-from controlplane.billing.invoices import (
-    ProfileDraft,
-    billing_profile_set,
-    invoice_issue,
-)
-from controlplane.billing.invoices_api import FILES, file_answer
-from controlplane.billing.invoices_selectors import (
-    billing_profile,
-    credit_cents,
-    invoice_found,
-    invoice_get,
-    invoice_list,
-    open_invoices,
-)
-from controlplane.billing.payments import payment_order_create, payment_record
-from controlplane.billing.periods import Period, first_period, period_of
+from controlplane.billing.approvals.models import GrantState, WalletGrant
+from controlplane.billing.documents.lines import NANO_PER_CENT, LineKind, lines_read
+from controlplane.billing.documents.models import DocumentKind, Invoice
+from controlplane.billing.documents.profiles import ProfileDraft, billing_profile_set
+from controlplane.billing.documents.selectors import billing_profile, invoice_get
+from controlplane.billing.documents.text import TITLES, due_words, tax_words
+from controlplane.billing.invoices.api import FILES, file_answer
+from controlplane.billing.invoices.drafts import invoice_draft
+from controlplane.billing.invoices.selectors import invoice_found, invoice_list
+from controlplane.billing.invoices.services import invoice_issue
+from controlplane.billing.months.periods import Period, first_period, period_of
+from controlplane.billing.payments.dunning import Standing, worst
+from controlplane.billing.payments.selectors import credit_cents, open_invoices
+from controlplane.billing.payments.services import payment_order_create, payment_record
+from controlplane.billing.reversals.credit_notes import credit_note_issue
 from controlplane.core.models import uuid7
 from controlplane.core.paging import page_ask
 from controlplane.core.permissions import Action

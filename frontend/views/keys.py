@@ -16,12 +16,12 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from controlplane.billing.budgets import BudgetDraft
-from controlplane.billing.models import Budget, BudgetPeriod
-from controlplane.billing.selectors_pages import budget_map
-from controlplane.blueprint.keys import KeyOrder, key_make, key_report, keys_missed_soon
-from controlplane.blueprint.limits import effective_limits
+from controlplane.billing.budgets.models import Budget, BudgetPeriod
+from controlplane.billing.budgets.selectors import budget_map
+from controlplane.billing.budgets.services import BudgetDraft
 from controlplane.catalog.selectors import model_list
+from controlplane.composed.keys.services import KeyOrder, key_make, key_report, keys_missed_soon
+from controlplane.composed.limits.selectors import effective_limits
 from controlplane.core.once import AlreadyCreated
 from controlplane.core.permissions import Action
 from controlplane.kernel.money import MICRO_PER_USD, NANO_PER_USD, micro_from_usd

@@ -8,18 +8,13 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_POST
 
-from controlplane.billing.close_jobs import period_close_ask
-from controlplane.billing.hours import sealed_through
-from controlplane.billing.ledger_selectors import (
-    Month,
-    account_list,
-    entry_list,
-    month_list,
-    reconciliation_list,
-)
-from controlplane.billing.models_closes import PeriodCloseJob
-from controlplane.billing.periods import Period, PeriodState
-from controlplane.billing.tasks import period_close_enqueue
+from controlplane.billing.ledger.hours import sealed_through
+from controlplane.billing.ledger.selectors import account_list, entry_list, reconciliation_list
+from controlplane.billing.months.jobs import period_close_ask
+from controlplane.billing.months.models import PeriodCloseJob
+from controlplane.billing.months.periods import Period, PeriodState
+from controlplane.billing.months.selectors import Month, month_list
+from controlplane.billing.months.tasks import period_close_enqueue
 from controlplane.core.paging import page_ask
 from controlplane.core.permissions import Action
 from controlplane.telemetry.reading import TooMuchToRead

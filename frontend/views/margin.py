@@ -9,16 +9,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
-from controlplane.billing.exports.cells import (
-    NANO_PLACES,
-    Cell,
-    Column,
-    decimal_text,
-)
-from controlplane.billing.hours import sealed_through
-from controlplane.billing.margin import Margin, MarginLine, margin_read
-from controlplane.billing.margin_api import month_bounds
-from controlplane.billing.periods import Period, period_of
+from controlplane.billing.cells import NANO_PLACES, Cell, Column, decimal_text
+from controlplane.billing.ledger.hours import sealed_through
+from controlplane.billing.margin.api import month_bounds
+from controlplane.billing.margin.selectors import Margin, MarginLine, margin_read
+from controlplane.billing.months.periods import Period, period_of
 from controlplane.catalog.selectors import model_list, price_in_force
 from controlplane.core.permissions import Action
 from controlplane.kernel.price import Price

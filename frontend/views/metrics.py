@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from controlplane.billing.metrics import LedgerCollector
+from controlplane.billing.ledger.metrics import LedgerCollector
 from controlplane.core.scrape import OWN_METRICS, REFUSED
 from controlplane.fleet.api import may_read_metrics
 from controlplane.fleet.metrics import FleetCollector

@@ -13,7 +13,7 @@ from django.shortcuts import render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
-from controlplane.billing.selectors_pages import request_charge
+from controlplane.billing.ledger.selectors import request_charge
 from controlplane.catalog.models import Task
 from controlplane.catalog.selectors import model_list
 from controlplane.core.permissions import Action

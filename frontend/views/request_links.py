@@ -10,14 +10,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from controlplane.billing.exports.cells import (
-    NANO_PLACES,
-    Cell,
-    Column,
-    Value,
-    decimal_text,
-    instant_text,
-)
+from controlplane.billing.cells import NANO_PLACES, Cell, Column, Value, decimal_text, instant_text
 from controlplane.core.permissions import Action
 from controlplane.kernel.measures import STAGE_NAMES
 from controlplane.telemetry.models import RequestRecord

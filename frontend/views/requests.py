@@ -12,8 +12,8 @@ from django.utils import timezone
 from django.utils.cache import patch_vary_headers
 from django.views.decorators.http import require_GET
 
-from controlplane.billing.models import POSTING_KINDS, JournalEntry, Transfer
-from controlplane.billing.selectors_pages import request_lines, request_reversals
+from controlplane.billing.ledger.models import POSTING_KINDS, JournalEntry, Transfer
+from controlplane.billing.ledger.selectors import request_lines, request_reversals
 from controlplane.catalog.models import PriceVersion
 from controlplane.catalog.selectors import model_list, pool_list, price_find
 from controlplane.core.permissions import Action

@@ -13,17 +13,10 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from controlplane.billing.exports.cells import (
-    NANO_PLACES,
-    Cell,
-    Column,
-    Value,
-    decimal_text,
-)
-from controlplane.billing.health import TIMELY_S, LedgerHealth, ledger_health
-from controlplane.billing.ledger_selectors import budget_list
-from controlplane.billing.periods import Period, period_of
-from controlplane.billing.spend import (
+from controlplane.billing.budgets.selectors import budget_list
+from controlplane.billing.cells import NANO_PLACES, Cell, Column, Value, decimal_text
+from controlplane.billing.ledger.health import TIMELY_S, LedgerHealth, ledger_health
+from controlplane.billing.ledger.spend import (
     RATE_DAYS,
     Spend,
     forecast_nano,
@@ -31,6 +24,7 @@ from controlplane.billing.spend import (
     spend_rates,
     spend_read,
 )
+from controlplane.billing.months.periods import Period, period_of
 from controlplane.core.permissions import Action
 from controlplane.telemetry.reading import TooMuchToRead
 from controlplane.tenants.models import ApiKey

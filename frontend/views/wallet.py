@@ -12,24 +12,19 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_POST
 
-from controlplane.billing import accounts
-from controlplane.billing.decisions import grant_approve, grant_refuse
-from controlplane.billing.invoice_models import (
+from controlplane.billing.approvals.models import (
     REASON_CHARS_MAX,
     WALLET_KINDS,
     GrantKind,
     GrantState,
     WalletGrant,
 )
-from controlplane.billing.payments import payment_order_create
-from controlplane.billing.wallets import Gift, wallet_grant
-from controlplane.billing.wallets_selectors import (
-    grant_get,
-    grant_list,
-    grants_pending,
-    wallet_entries,
-    wallet_get,
-)
+from controlplane.billing.approvals.selectors import grant_get, grant_list, grants_pending
+from controlplane.billing.decisions.services import grant_approve, grant_refuse
+from controlplane.billing.ledger import accounts
+from controlplane.billing.payments.services import payment_order_create
+from controlplane.billing.wallets.selectors import wallet_entries, wallet_get
+from controlplane.billing.wallets.services import Gift, wallet_grant
 from controlplane.core.models import uuid7
 from controlplane.core.paging import page_ask
 from controlplane.core.permissions import Action

@@ -7,7 +7,7 @@ from dataclasses import asdict, fields
 import pytest
 import yaml
 
-from controlplane.billing.budgets import BudgetDraft
+from controlplane.billing.budgets.services import BudgetDraft
 from controlplane.blueprint.configuration import configuration_apply, configuration_export
 from controlplane.blueprint.document import (
     BudgetSpec,

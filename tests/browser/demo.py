@@ -12,11 +12,11 @@ from datetime import UTC, datetime, timedelta
 
 import psycopg
 
-from controlplane.billing.budgets import BudgetDraft, Subject, budget_plan
-from controlplane.billing.models import BudgetPeriod
-from controlplane.billing.reconcile import reconcile_requests
-from controlplane.billing.services import seal_ledger
-from controlplane.billing.spend import hour_after
+from controlplane.billing.budgets.models import BudgetPeriod
+from controlplane.billing.budgets.services import BudgetDraft, Subject, budget_plan
+from controlplane.billing.ledger.reconcile import reconcile_requests
+from controlplane.billing.ledger.services import seal_ledger
+from controlplane.billing.ledger.spend import hour_after
 from controlplane.catalog.prompts import prompt_create, prompt_draft_create, prompt_publish
 from controlplane.kernel.money import NANO_PER_USD
 from controlplane.kernel.price import Price, TokenCounts, charge_nano

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import psycopg
 
-from controlplane.billing import services as billing
+from controlplane.billing.ledger import services as ledger
 from controlplane.bridge.money.ledger import PostgresLedger
 from controlplane.bridge.postgres.arrays import WORD_SEPARATOR
 from controlplane.bridge.record.recorder import PostgresRecorder
@@ -68,7 +68,7 @@ def write_history(cast: Cast, key: ApiKey, model: str, *, age_s: int = 0) -> lis
         _record(dice, cast, key, model, now - timedelta(seconds=seconds))
         for seconds in _moments(dice)
     ]
-    for app in (billing, telemetry):
+    for app in (ledger, telemetry):
         app.make_partitions(now - timedelta(hours=HOURS))
     asyncio.run(_write(records))
     _write_series(records)

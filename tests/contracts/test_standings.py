@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from controlplane.billing.budgets import BudgetDraft, budget_plan
+from controlplane.billing.budgets.services import BudgetDraft, budget_plan
 from controlplane.bridge.money.standings import PostgresStandings
 from controlplane.gateway.ports import BudgetRoom, LedgerAway, Standing, Standings
 from controlplane.tenants.keys import apikey_create

@@ -11,7 +11,7 @@ import pytest
 from django.conf import settings
 from websockets.asyncio.client import connect
 
-from controlplane.blueprint.demo import MODEL, POOL
+from controlplane.composed.demo import MODEL, POOL
 from controlplane.core.audit import OPERATOR
 from controlplane.fleet.models import Standing
 from controlplane.fleet.services import node_credential_create

@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from controlplane.blueprint.keys import KeyOrder, key_make
+from controlplane.composed.keys.services import KeyOrder, key_make
 from controlplane.quotas.selectors import rate_limit_map
 from controlplane.quotas.services import LimitSet, rate_limit_set
 from controlplane.tenants.key_terms import KeyTerms

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from controlplane.billing import accounts
+from controlplane.billing.ledger import accounts
 from controlplane.kernel.money import usd_text
 from tests.support.money import rows
 from tests.support.month import Month, seal_month, seed_month

@@ -10,7 +10,7 @@ from django.http.response import HttpResponseBase
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from controlplane.billing.selectors_pages import request_lines
+from controlplane.billing.ledger.selectors import request_lines
 from controlplane.core.audit import OPERATOR
 from controlplane.core.permissions import Role
 from controlplane.kernel.rules import PRIORITY_HIGH

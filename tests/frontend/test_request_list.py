@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from django.test import Client
 
-from controlplane.billing.budgets import BudgetDraft, budget_plan
+from controlplane.billing.budgets.services import BudgetDraft, budget_plan
 from controlplane.core.scope import organization_scope
 from controlplane.kernel.limits import ReachedLimit
 from controlplane.telemetry.models import RequestRecord

@@ -10,9 +10,9 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 from django.test import Client
 
-from controlplane.billing.ledger_selectors import BudgetRow
-from controlplane.billing.services import seal_ledger
-from controlplane.billing.spend import forecast_nano, hour_after, spend_rates, spend_read
+from controlplane.billing.budgets.selectors import BudgetRow
+from controlplane.billing.ledger.services import seal_ledger
+from controlplane.billing.ledger.spend import forecast_nano, hour_after, spend_rates, spend_read
 from controlplane.core.audit import OPERATOR
 from controlplane.core.permissions import Role
 from controlplane.kernel.money import NANO_PER_USD, usd_text

@@ -10,10 +10,10 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from controlplane.billing.accounts import receivable, revenue
-from controlplane.billing.journal import journal_book
-from controlplane.billing.models import EntryKind, JournalEntry, Transfer
-from controlplane.billing.selectors_pages import request_charge
+from controlplane.billing.ledger.accounts import receivable, revenue
+from controlplane.billing.ledger.journal import journal_book
+from controlplane.billing.ledger.models import EntryKind, JournalEntry, Transfer
+from controlplane.billing.ledger.selectors import request_charge
 from controlplane.catalog.models import PriceVersion
 from controlplane.core.audit import OPERATOR
 from controlplane.gateway.waiting.claim import NoRoomReason

@@ -19,10 +19,10 @@ import psutil
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
-from controlplane.blueprint.demo import MODEL as DEMO_MODEL
-from controlplane.blueprint.demo import PRICE
 from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.catalog.services import model_create, price_publish
+from controlplane.composed.demo import MODEL as DEMO_MODEL
+from controlplane.composed.demo import PRICE
 from controlplane.core.audit import OPERATOR
 from controlplane.embedded import stack
 from controlplane.fleet.services import node_credential_create

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import pytest
 from django.conf import settings
 
-from controlplane.billing import close_jobs
-from controlplane.billing.periods import Period
+from controlplane.billing.months import jobs
+from controlplane.billing.months.periods import Period
 from controlplane.bridge.money.ledger import PostgresLedger
 from controlplane.celery import app
 from controlplane.core.audit import OPERATOR
@@ -101,16 +101,16 @@ def a_budget_that_turns(scene: Scene) -> None:
 
 
 def a_month_to_close(scene: Scene) -> None:
-    least, close_jobs.CLOSE_AT_ONCE_REQUESTS = close_jobs.CLOSE_AT_ONCE_REQUESTS, 0
+    least, jobs.CLOSE_AT_ONCE_REQUESTS = jobs.CLOSE_AT_ONCE_REQUESTS, 0
     try:
-        close_jobs.period_close_ask(
+        jobs.period_close_ask(
             actor=scene.cast.alice,
             organization=scene.cast.acme.id,
             period=Period(PERIOD),
             enqueue=lambda organization, job: None,
         )
     finally:
-        close_jobs.CLOSE_AT_ONCE_REQUESTS = least
+        jobs.CLOSE_AT_ONCE_REQUESTS = least
 
 
 def a_canary_that_fails(scene: Scene) -> None:

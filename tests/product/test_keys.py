@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from controlplane.blueprint.demo import MODEL
+from controlplane.composed.demo import MODEL
 from controlplane.core.audit import OPERATOR
 from controlplane.kernel.keyformat import new_credential
 from controlplane.tenants.key_terms import KeyTerms

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from controlplane.billing.models import BudgetScope
-from controlplane.billing.services import budget_set
+from controlplane.billing.budgets.models import BudgetScope
+from controlplane.billing.budgets.services import budget_set
 from controlplane.bridge.money.standings import REMEMBERED_S
 from controlplane.core.audit import OPERATOR
 from controlplane.quotas.services import rate_limit_set

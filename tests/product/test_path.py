@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from django.conf import settings
 
-from controlplane.blueprint.demo import MODEL
+from controlplane.composed.demo import MODEL
 from controlplane.kernel.spans import ABSENT, SPANS, STAGES, unpack_spans
 from tests.product.books import bills, kinds, open_holds
 from tests.product.traffic import Answer, ask, make_body, open_client

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import httpx2
 import pytest
 
-from controlplane.blueprint.demo import MODEL
-from controlplane.blueprint.keys import KeyOrder, key_make
+from controlplane.composed.demo import MODEL
+from controlplane.composed.keys.services import KeyOrder, key_make
 from controlplane.core.audit import OPERATOR
 from controlplane.quotas.services import LimitSet
 from controlplane.tenants.key_terms import KeyTerms

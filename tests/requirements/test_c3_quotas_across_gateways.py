@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 import httpx2
 import pytest
 
-from controlplane.blueprint.demo import MODEL
+from controlplane.composed.demo import MODEL
 from controlplane.core.audit import OPERATOR
 from controlplane.quotas.services import rate_limit_set
 from controlplane.tenants.keys import apikey_revoke

@@ -11,15 +11,15 @@ import pytest
 from django.core.management import call_command
 from django.test import Client
 
-from controlplane.billing.accounts import receivable
-from controlplane.billing.closes import period_close_now
+from controlplane.billing.documents.lines import LineKind, lines_read
+from controlplane.billing.exports.models import ExportState
 from controlplane.billing.exports.services import Due
 from controlplane.billing.exports.writer import export_write
-from controlplane.billing.hours import total_nano
-from controlplane.billing.invoice_lines import LineKind, lines_read
-from controlplane.billing.invoices import invoice_issue
-from controlplane.billing.models_exports import ExportState
-from controlplane.billing.periods import Period
+from controlplane.billing.invoices.services import invoice_issue
+from controlplane.billing.ledger.accounts import receivable
+from controlplane.billing.ledger.hours import total_nano
+from controlplane.billing.months.closes import period_close_now
+from controlplane.billing.months.periods import Period
 from controlplane.kernel.money import usd_text
 from tests.support.exports import Rows, made_by_job, month_spec, nano_of, rows_of
 from tests.support.money import rows

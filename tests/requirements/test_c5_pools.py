@@ -12,10 +12,10 @@ import pytest
 from django.conf import settings
 from django.test import Client
 
-from controlplane.billing.services import seal_ledger
-from controlplane.blueprint.demo import MODEL, POOL
+from controlplane.billing.ledger.services import seal_ledger
 from controlplane.catalog.changes import model_change
 from controlplane.catalog.pools import PoolDraft, pool_set
+from controlplane.composed.demo import MODEL, POOL
 from controlplane.core.audit import OPERATOR
 from tests.product.books import CHARGES
 from tests.product.traffic import ask, make_body, open_client

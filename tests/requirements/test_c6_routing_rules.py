@@ -15,7 +15,7 @@ import pytest
 from django.conf import settings
 from django.test import Client
 
-from controlplane.blueprint.demo import MODEL, POOL
+from controlplane.composed.demo import MODEL, POOL
 from controlplane.kernel.rules import draw_of
 from tests.product.traffic import Answer, ask, make_body, open_client
 from tests.support.money import rows

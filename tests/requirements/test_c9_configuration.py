@@ -14,9 +14,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from controlplane.blueprint.configuration import configuration_apply, configuration_export
-from controlplane.blueprint.demo import demo_ensure
 from controlplane.blueprint.ready import ready_names
 from controlplane.blueprint.yamltext import write_yaml
+from controlplane.composed.demo import demo_ensure
 from controlplane.core.audit import OPERATOR
 from tests.support.people import make_cast
 from tests.support.rules import make_models

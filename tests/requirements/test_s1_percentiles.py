@@ -15,7 +15,7 @@ import pytest
 from django.test import Client
 from pytest import approx
 
-from controlplane.blueprint.demo import MODEL
+from controlplane.composed.demo import MODEL
 from controlplane.kernel.spans import STAGES
 from tests.product.traffic import (
     PROMPT_TOKENS,

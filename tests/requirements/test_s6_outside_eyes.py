@@ -14,8 +14,8 @@ from django.conf import settings
 from django.test import Client
 from prometheus_client.parser import text_string_to_metric_families
 
-from controlplane.blueprint.demo import MODEL
 from controlplane.bridge.metrics.page import SERIES_MAX
+from controlplane.composed.demo import MODEL
 from controlplane.kernel.spans import SPANS, STAGES
 from tests.product.traffic import PROMPT_TOKENS, Answer, ask, make_body, open_client
 from tests.support.collector import Collector, Taken, running_collector

@@ -10,10 +10,10 @@ from datetime import date
 
 from controlplane.billing.exports.files import read_export
 from controlplane.billing.exports.kinds import through_of
+from controlplane.billing.exports.models import Export
 from controlplane.billing.exports.services import Due, export_create
 from controlplane.billing.exports.spec import ExportSpec, spec_of
 from controlplane.billing.exports.writer import export_write, stream_lines
-from controlplane.billing.models_exports import Export
 from controlplane.core.scope import organization_scope
 from tests.support.month import END, START
 from tests.support.people import Cast

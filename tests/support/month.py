@@ -26,7 +26,7 @@ from typing import NamedTuple, TypeVar
 
 import psycopg
 
-from controlplane.billing.services import seal_ledger
+from controlplane.billing.ledger.services import seal_ledger
 from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.catalog.selectors import pool_find
 from controlplane.catalog.services import ModelDraft, model_create

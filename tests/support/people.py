@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from django.test import Client
 
-from controlplane.blueprint.demo import ADMIN_EMAIL
+from controlplane.composed.demo import ADMIN_EMAIL
 from controlplane.core.audit import OPERATOR
 from controlplane.core.permissions import Role
 from controlplane.core.stepup import session_confirm

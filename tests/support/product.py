@@ -24,7 +24,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management import call_command
 
-from controlplane.blueprint.demo import MODEL, POOL
+from controlplane.composed.demo import MODEL, POOL
 from controlplane.core.audit import OPERATOR
 from controlplane.embedded import stack
 from controlplane.fleet.services import node_credential_create

@@ -16,7 +16,7 @@ from django.core.management import call_command
 from django.test import Client
 from django.urls import reverse
 
-from controlplane.blueprint.organizations import organization_open
+from controlplane.composed.organizations.services import organization_open
 from controlplane.core.audit import OPERATOR
 from controlplane.core.permissions import Role
 from controlplane.tenants import recovery

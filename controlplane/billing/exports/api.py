@@ -16,9 +16,9 @@ from rest_framework.response import Response
 
 from controlplane.billing.exports import selectors, services
 from controlplane.billing.exports.answers import file_answer, stream_answer
+from controlplane.billing.exports.models import Export
 from controlplane.billing.exports.spec import ExportSpec, days_of_period, spec_of
 from controlplane.billing.exports.tasks import export_enqueue
-from controlplane.billing.models_exports import Export
 from controlplane.core.api import ApiView
 from controlplane.core.api_schema import operation
 from controlplane.kernel.money import usd_text

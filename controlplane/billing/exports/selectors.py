@@ -7,9 +7,9 @@ import uuid
 from django.core.exceptions import ValidationError
 
 from controlplane.billing.exports.kinds import rows_estimated, through_of
+from controlplane.billing.exports.models import Export
 from controlplane.billing.exports.spec import ExportSpec
-from controlplane.billing.models import LedgerHour
-from controlplane.billing.models_exports import Export
+from controlplane.billing.ledger.models import LedgerHour
 from controlplane.core.audit import Actor
 from controlplane.core.paging import Page, PageAsk, page_read
 from controlplane.core.permissions import Action

@@ -18,8 +18,8 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from controlplane.billing.exports.files import remove_export
+from controlplane.billing.exports.models import ERROR_CHARS_MAX, Export, ExportState
 from controlplane.billing.exports.spec import ExportSpec
-from controlplane.billing.models_exports import ERROR_CHARS_MAX, Export, ExportState
 from controlplane.core.audit import Actor, audit_record
 from controlplane.core.each import each_alone
 from controlplane.core.permissions import Action

@@ -1,4 +1,4 @@
-"""Celery's door to exports; `billing.tasks` takes these in, where Celery looks for them."""
+"""Celery's door to exports."""
 
 from __future__ import annotations
 

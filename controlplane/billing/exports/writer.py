@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from datetime import datetime
 
-from controlplane.billing.exports.cells import head_line
+from controlplane.billing.cells import head_line
 from controlplane.billing.exports.files import (
     ExportFile,
     FileBusy,
@@ -18,7 +18,8 @@ from controlplane.billing.exports.files import (
 )
 from controlplane.billing.exports.kinds import pages_of, rows_estimated, scope_of, through_of
 from controlplane.billing.exports.manifest import Figures, manifest_of
-from controlplane.billing.exports.pages import Pages
+from controlplane.billing.exports.models import Export, ExportGrain, ExportKind, ExportState
+from controlplane.billing.exports.pages.scope import Pages
 from controlplane.billing.exports.services import (
     Due,
     export_claim,
@@ -26,7 +27,6 @@ from controlplane.billing.exports.services import (
     export_save,
 )
 from controlplane.billing.exports.spec import ExportSpec
-from controlplane.billing.models_exports import Export, ExportGrain, ExportKind, ExportState
 from controlplane.telemetry.reading import TooMuchToRead
 
 # A task ends within its time limit, and leaves the worker to others now and then.

@@ -6,7 +6,7 @@ import hmac
 from typing import Protocol
 from uuid import UUID
 
-from controlplane.billing.accounts import wallet_id
+from controlplane.billing.ledger.accounts import wallet_id
 from controlplane.gateway.refusal import Refusal, bad_key, unavailable
 from controlplane.gateway.snapshot import KeyRecord, Limits, Snapshot
 from controlplane.kernel.keyformat import ADMIN_PREFIX, digest, parse_credential

@@ -16,11 +16,11 @@ from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, Validat
 
 from controlplane.billing.exports import services, tasks
 from controlplane.billing.exports.files import export_size, open_export, read_export
+from controlplane.billing.exports.models import ExportState
 from controlplane.billing.exports.selectors import export_get, export_page, export_streamable
 from controlplane.billing.exports.services import Due, export_create
 from controlplane.billing.exports.spec import spec_of
 from controlplane.billing.exports.writer import export_write
-from controlplane.billing.models_exports import ExportState
 from controlplane.core.paging import FIRST_PAGE
 from tests.support.exports import asked_for, export_row, made_by_job, month_spec, streamed
 from tests.support.money import rows

@@ -13,7 +13,7 @@ import pytest
 from django.conf import settings
 from django.utils import timezone
 
-from controlplane.billing.accounts import wallet_id
+from controlplane.billing.ledger.accounts import wallet_id
 from controlplane.bridge.configuration import snapshot
 from controlplane.bridge.configuration.keys import EXPIRED, REVOKED, SnapshotKeys
 from controlplane.bridge.configuration.snapshot import SnapshotSource

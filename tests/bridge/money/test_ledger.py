@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from controlplane.billing.models import UNLIMITED_NANO
+from controlplane.billing.budgets.models import UNLIMITED_NANO
 from controlplane.bridge.money.holds import BATCH_MAX
 from controlplane.bridge.money.ledger import PostgresLedger
 from controlplane.gateway.nodes.figures import CONTEXT_WINDOW_MAX

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from controlplane.billing.services import make_partitions as make_ledger_partitions
+from controlplane.billing.ledger.services import make_partitions as make_ledger_partitions
 from controlplane.telemetry.services import make_partitions as make_telemetry_partitions
 
 

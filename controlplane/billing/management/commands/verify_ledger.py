@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import connections
 
-from controlplane.billing.invariants import Finding, Verifier
+from controlplane.billing.verification.invariants import Finding, Verifier
 
 
 class Command(BaseCommand):

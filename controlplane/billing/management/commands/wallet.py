@@ -7,16 +7,12 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from controlplane.billing.decisions import grant_refuse
-from controlplane.billing.invoice_models import (
-    WALLET_KINDS,
-    GrantKind,
-    GrantState,
-    WalletGrant,
-)
-from controlplane.billing.invoice_text import usd_read
-from controlplane.billing.wallets import Gift, wallet_grant
-from controlplane.billing.wallets_selectors import grants_pending, wallet_get
+from controlplane.billing.approvals.models import WALLET_KINDS, GrantKind, GrantState, WalletGrant
+from controlplane.billing.approvals.selectors import grants_pending
+from controlplane.billing.decisions.services import grant_refuse
+from controlplane.billing.documents.text import usd_read
+from controlplane.billing.wallets.selectors import wallet_get
+from controlplane.billing.wallets.services import Gift, wallet_grant
 from controlplane.core.arguments import arguments_named
 from controlplane.core.audit import OPERATOR
 from controlplane.core.models import uuid7
