@@ -21,8 +21,9 @@ from typing import Any
 import uvloop
 
 from inference import logs
-from inference.engines.base import Engine, ModelError
+from inference.engines.base import Engine
 from inference.engines.table import ENGINE_OPTIONS, ENGINES, EngineEntry, EngineOption
+from inference.errors import ModelError
 from inference.node.assets import Assets, ModelAssets, NoAssets
 from inference.node.check import check
 from inference.node.drain import drain

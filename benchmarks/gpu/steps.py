@@ -10,16 +10,16 @@ from dataclasses import replace
 from statistics import median
 
 from inference.compact.attention.sdpa import decode_fused, prefill_fused
-from inference.compact.blocks import BlockPool
-from inference.compact.eager import EagerModel
-from inference.compact.ending import Ending
-from inference.compact.graphs import RecordedModel
-from inference.compact.loop import StepLoop
+from inference.compact.load.placement import Placement
 from inference.compact.options import CompactOptions
-from inference.compact.placement import Placement
-from inference.compact.roofline import Work
-from inference.compact.runner import Runner
-from inference.compact.scheduler import Scheduler
+from inference.compact.run.eager import EagerModel
+from inference.compact.run.graphs import RecordedModel
+from inference.compact.run.loop import StepLoop
+from inference.compact.run.roofline import Work
+from inference.compact.run.runner import Runner
+from inference.compact.schedule.blocks import BlockPool
+from inference.compact.schedule.outputs import Ending
+from inference.compact.schedule.scheduler import Scheduler
 from inference.contract.frames import Job, Sampling
 
 BATCHES = (1, 8, 64)

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from inference.compact.checkpoint import Checkpoint
+from inference.compact.load.checkpoint import Checkpoint
 from inference.embed.shape import EncoderShape
 
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from inference.compact.models.fields import Fields
-from inference.engines.base import ModelError
+from inference.compact.config.fields import Fields
+from inference.errors import ModelError
 
 Pooling = Literal["mean", "cls"]
 POOLING_FILE = Path("1_Pooling") / "config.json"

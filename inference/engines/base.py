@@ -1,4 +1,4 @@
-"""The one Protocol that every engine implements, and the typed errors it may raise."""
+"""The one Protocol that every engine implements."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from inference.contract.capabilities import Capability
 from inference.contract.frames import Job, KvEvents, Step
 from inference.contract.roofline import Ceilings
 from inference.engines.computing import Computing
+from inference.errors import JobRefused
 
 
 class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,18 +56,6 @@ class EngineEvents(Protocol):
 
     def on_death(self, error: BaseException) -> None:
         """The engine cannot go on; the node exits and registers anew."""
-
-
-class JobRefused(Exception):
-    """The engine cannot take this job. `code` is one of those of the `Rejected` frame."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-class ModelError(Exception):
-    """A checkpoint that cannot be served; the message names the file or field."""
 
 
 class Engine(Protocol):

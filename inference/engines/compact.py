@@ -18,25 +18,26 @@ from typing import NamedTuple
 
 import msgspec
 
-from inference.compact.blocks import BlockPool
-from inference.compact.ceilings import measure_ceilings
-from inference.compact.ending import Ending
-from inference.compact.grammar import CompiledGrammar, GrammarCompiler
-from inference.compact.loop import StepLoop
-from inference.compact.models.shape import ModelShape, read_shape
-from inference.compact.models.vocabulary import check_vocabulary
+from inference.compact.config.shape import ModelShape, read_shape
+from inference.compact.config.vocabulary import check_vocabulary
+from inference.compact.grammar.compiler import CompiledGrammar, GrammarCompiler
+from inference.compact.load.placement import Placement, choose_placement
 from inference.compact.options import CompactOptions
-from inference.compact.placement import Placement, choose_placement
-from inference.compact.roofline import Roofline, Work
-from inference.compact.runner import Runner
-from inference.compact.scheduler import Scheduler
+from inference.compact.run.ceilings import measure_ceilings
+from inference.compact.run.loop import StepLoop
+from inference.compact.run.roofline import Roofline, Work
+from inference.compact.run.runner import Runner
+from inference.compact.schedule.blocks import BlockPool
+from inference.compact.schedule.outputs import Ending
+from inference.compact.schedule.scheduler import Scheduler
 from inference.contract.blocks import split_hashes
 from inference.contract.capabilities import Capability
 from inference.contract.frames import Job, KvEvents, Sampling, Step
 from inference.contract.grammar import Grammar
 from inference.engines.admission import check_job
-from inference.engines.base import EngineEvents, EngineFacts, JobRefused
+from inference.engines.base import EngineEvents, EngineFacts
 from inference.engines.computing import Computing, thread_cpu_s
+from inference.errors import JobRefused
 
 CAPABILITIES = tuple(
     Capability(name)

@@ -24,7 +24,8 @@ from inference.contract.frames import (
     Usage,
 )
 from inference.engines.admission import check_job
-from inference.engines.base import EngineEvents, EngineFacts, JobRefused, ModelError
+from inference.engines.base import EngineEvents, EngineFacts
+from inference.errors import JobRefused, ModelError
 
 CAPABILITIES = (
     Capability.CANCEL,

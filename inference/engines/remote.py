@@ -18,12 +18,13 @@ import msgspec
 from inference.contract.capabilities import Capability
 from inference.contract.frames import Job, KvEvents, Output, Processing, Step
 from inference.engines.admission import check_text_job
-from inference.engines.base import EngineEvents, EngineFacts, JobRefused, ModelError
+from inference.engines.base import EngineEvents, EngineFacts
 from inference.engines.remote_errors import UNAUTHORIZED, ServerRefused, error_in_stream
 from inference.engines.remote_events import DONE, UpstreamBroken, read_chunk
 from inference.engines.remote_job import RemoteJob, request_of, trace_headers
 from inference.engines.remote_options import KEY_VARIABLE, RemoteOptions
 from inference.engines.remote_server import Listed, Server
+from inference.errors import JobRefused, ModelError
 
 CAPABILITIES = (
     Capability.TEXT, Capability.STREAM, Capability.N, Capability.GRAMMAR,

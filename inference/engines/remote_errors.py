@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from inference.engines.base import JobRefused
+from inference.errors import JobRefused
 
 MESSAGE_CHARS_MAX = 300
 HTTP_BAD_REQUEST, HTTP_NOT_FOUND, HTTP_SERVER_ERROR = 400, 404, 500

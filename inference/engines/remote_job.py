@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from inference.contract.frames import BYTES_PER_TOKEN, Job, Output, Processing, Timing, Usage
-from inference.engines.base import JobRefused
 from inference.engines.remote_events import Choice, Chunk, ReportedUsage
 from inference.engines.remote_options import RemoteOptions
+from inference.errors import JobRefused
 
 MICROSECONDS_PER_MS = 1000
 # A server that ignores its output bound is cut here; longer tokens exist only for runs of spaces.

@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 import httpx2
 import msgspec
 
-from inference.engines.base import JobRefused, ModelError
 from inference.engines.remote_errors import clean, refusal_of
 from inference.engines.remote_events import EventReader
 from inference.engines.remote_options import (
@@ -24,6 +23,7 @@ from inference.engines.remote_options import (
     WRITE_TIMEOUT_S,
     RemoteOptions,
 )
+from inference.errors import JobRefused, ModelError
 
 BODY_BYTES_MAX = 1024 * 1024
 ERROR_BYTES_MAX = 64 * 1024

@@ -116,8 +116,6 @@ ENGINE_OPTIONS = (
         "draft tokens by prompt lookup: auto (while it pays), on or off"),
     EngineOption("--drafts", "drafts_max", int, "N", ("compact",),
         "tokens drafted per stream and step when speculating"),
-    EngineOption("--tensor-parallel", "tensor_parallel", int, "N", ("compact",),
-        "1: it runs on one device; a model on several GPUs is for the vllm engine"),
     EngineOption("--vllm-args", "args", json_object, "JSON", ("vllm",),
         'vLLM\'s own engine arguments, such as {"tensor_parallel_size": 2}'),
     EngineOption("--url", "url", str, "URL", ("remote",),

@@ -33,12 +33,13 @@ from inference.contract.capabilities import Capability
 from inference.contract.frames import Job, KvEvents, Output, Step
 from inference.contract.grammar import Grammar
 from inference.engines.admission import check_job
-from inference.engines.base import EngineEvents, EngineFacts, JobRefused, ModelError
+from inference.engines.base import EngineEvents, EngineFacts
 from inference.engines.computing import Computing
 from inference.engines.vllm_index import BlockIndex
 from inference.engines.vllm_load import LoadLogger, PromptProgress, clock_us
 from inference.engines.vllm_options import CAPABILITIES, VllmOptions
 from inference.engines.vllm_request import LiveRequest
+from inference.errors import JobRefused, ModelError
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from inference.contract.assets import ASSET_FILES, TEMPLATE_FILES, asset_digest
 from inference.contract.frames import ASSET_BYTES_MAX, ASSET_PART_BYTES, AssetPart
-from inference.engines.base import ModelError
+from inference.errors import ModelError
 from inference.text.chat import TemplateFailed
 from inference.text.templates import TextFilesBroken, chat_templates
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 from inference.contract.frames import KvEvents, Step
-from inference.engines.base import Engine, JobRefused
+from inference.engines.base import Engine
+from inference.errors import JobRefused
 from inference.node.assets import Assets
 from inference.node.loading import start_engine
 from inference.node.probe import Probe

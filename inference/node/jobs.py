@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import msgspec
 
 from inference.contract.frames import BYTES_PER_TOKEN, Job, Output, Report, Usage
-from inference.engines.base import JobRefused
+from inference.errors import JobRefused
 from inference.node.options import REPORT_REPEAT_S, REPORTS_HELD_MAX
 
 LOST = ""

@@ -11,7 +11,8 @@ import time
 
 from inference.contract.capabilities import Capability
 from inference.contract.frames import REQUEST_ID_BYTES, Job, Sampling, Step
-from inference.engines.base import Engine, EngineFacts, JobRefused, ModelError
+from inference.engines.base import Engine, EngineFacts
+from inference.errors import JobRefused, ModelError
 from inference.node.options import PROBE_TIMEOUT_S
 
 MILLISECONDS_PER_S = 1000

@@ -39,7 +39,8 @@ from inference.contract.frames import (
     Undrain,
     Welcome,
 )
-from inference.engines.base import Engine, JobRefused, ModelError
+from inference.engines.base import Engine
+from inference.errors import JobRefused, ModelError
 from inference.node.age import process_age_s
 from inference.node.assets import Assets
 from inference.node.credits import GREETING, CreditShares

@@ -13,10 +13,10 @@ from inference.compact.attention.blockwise import decode_products, prefill_block
 from inference.compact.attention.cache import KvCache
 from inference.compact.attention.sdpa import decode_fused, prefill_fused
 from inference.compact.attention.trial import Trial
-from inference.compact.batch import AttentionPlan, DecodeGroup, PrefillSpan
+from inference.compact.batch.tensors import AttentionPlan, DecodeGroup, PrefillSpan
 from inference.compact.candidates import Candidates, first_that_agrees
-from inference.compact.models.shape import ModelShape
-from inference.compact.placement import Placement
+from inference.compact.config.shape import ModelShape
+from inference.compact.load.placement import Placement
 
 log = logging.getLogger("inference.compact")
 
@@ -25,13 +25,8 @@ Prefill = Callable[[Tensor, KvCache, int, PrefillSpan], Tensor]
 PAGED = "inference.compact.attention.paged"
 DECODES = ((PAGED, "decode_paged"),)
 PREFILLS = ((PAGED, "prefill_paged"),)
-# They take no float32.
-HALF_PREFILLS = (
-    ("inference.compact.attention.flash", "prefill_flash"),
-    ("inference.compact.attention.flashinfer", "prefill_flashinfer"),
-    ("inference.compact.attention.torch_flash", "prefill_torch_flash"),
-    *PREFILLS,
-)
+# It takes no float32.
+HALF_PREFILLS = (("inference.compact.attention.torch_flash", "prefill_torch_flash"), *PREFILLS)
 
 
 @dataclass(frozen=True, kw_only=True)

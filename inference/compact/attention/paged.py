@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from inference.compact.attention.cache import KvCache
-from inference.compact.batch import DecodeGroup, PrefillSpan
+from inference.compact.batch.tensors import DecodeGroup, PrefillSpan
 
 
 class Tiling(NamedTuple):

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from inference.compact.attention.cache import KvCache
-from inference.compact.batch import DecodeGroup, PrefillSpan
+from inference.compact.batch.tensors import DecodeGroup, PrefillSpan
 
 
 def decode_fused(queries: Tensor, cache: KvCache, layer: int, group: DecodeGroup) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import grouped_mm, linear, silu
 
-from inference.compact.models.layers import ExpertShape
+from inference.compact.config.layers import ExpertShape
 
 
 def mixture(

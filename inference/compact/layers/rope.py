@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from inference.compact.models.rope import Llama3Scaling, RopeScaling, YarnScaling
-from inference.compact.models.shape import ModelShape
+from inference.compact.config.rope import Llama3Scaling, RopeScaling, YarnScaling
+from inference.compact.config.shape import ModelShape
 
 
 def rope_table(shape: ModelShape) -> Tensor:

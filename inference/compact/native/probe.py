@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import sys
 
-from inference.compact.models.shape import ModelShape
+from inference.compact.config.shape import ModelShape
 from inference.compact.native.build import NativeUnavailable, cpu_flags, native_library
 
 NEEDED_FLAGS = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16")

@@ -12,8 +12,8 @@ from inference.compact.native.probe import NEEDED_FLAGS
 from tests.inference.compact.devices import DEVICES
 
 collect_ignore_glob = [
-    *([] if cpu_flags().issuperset(NEEDED_FLAGS) else ["test_native_*.py"]),
-    *([] if "cuda" in DEVICES else ["test_cuda_*.py"]),
+    *([] if cpu_flags().issuperset(NEEDED_FLAGS) else ["native/test_*.py"]),
+    *([] if "cuda" in DEVICES else ["*test_cuda_*.py"]),
 ]
 
 

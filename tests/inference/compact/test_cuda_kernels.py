@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from inference.compact.attention.kernels import choose_kernels
-from inference.compact.draw_choice import choose_draw
-from inference.compact.layers.between import PLAIN
-from inference.compact.layers.choice import choose_between
-from inference.compact.models.shape import read_shape
-from inference.compact.placement import Placement
+from inference.compact.config.shape import read_shape
+from inference.compact.layers.ops import PLAIN
+from inference.compact.layers.ops_choice import choose_between
+from inference.compact.load.placement import Placement
+from inference.compact.sampling.choice import choose_draw
 from tests.inference.compact.shapes import SHAPES
 from tests.inference.compact.tiny import save_model
 

@@ -26,14 +26,14 @@ from transformers import (
     SmolLM3ForCausalLM,
 )
 
-from inference.compact.blocks import BlockPool
-from inference.compact.ending import Ending
-from inference.compact.loop import StepLoop
-from inference.compact.models.shape import read_shape
+from inference.compact.config.shape import read_shape
+from inference.compact.load.placement import choose_placement
 from inference.compact.options import CompactOptions
-from inference.compact.placement import choose_placement
-from inference.compact.runner import Runner
-from inference.compact.scheduler import Scheduler
+from inference.compact.run.loop import StepLoop
+from inference.compact.run.runner import Runner
+from inference.compact.schedule.blocks import BlockPool
+from inference.compact.schedule.outputs import Ending
+from inference.compact.schedule.scheduler import Scheduler
 from inference.contract.frames import Job, Output, Sampling, Step
 
 VOCABULARY = 320

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from inference.compact.models.shape import read_shape
+from inference.compact.config.shape import read_shape
 from inference.compact.native.probe import reason_against
 from inference.compact.options import CompactOptions
 from inference.contract.capabilities import Capability

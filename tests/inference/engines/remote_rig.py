@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from inference.contract.frames import Job, Output, Sampling
-from inference.engines.base import JobRefused
 from inference.engines.remote import RemoteEngine
 from inference.engines.remote_options import RemoteOptions
+from inference.errors import JobRefused
 from tests.inference.engines.sink import Sink
 from tests.support.fleet import new_request
 from tests.support.upstream import Exchange, HandUpstream, hand_upstream

@@ -10,9 +10,9 @@ import pytest
 
 from inference.contract.frames import Usage
 from inference.engines import remote
-from inference.engines.base import JobRefused, ModelError
 from inference.engines.remote import RemoteEngine
 from inference.engines.remote_options import FIRST_BYTE_TIMEOUT_S, RemoteOptions
+from inference.errors import JobRefused, ModelError
 from tests.inference.engines.remote_rig import (
     KEY,
     MESSAGES,

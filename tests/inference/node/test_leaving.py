@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from inference.contract.frames import Job
-from inference.engines.base import EngineEvents, ModelError
+from inference.engines.base import EngineEvents
 from inference.engines.echo import EchoEngine, EchoOptions
 from inference.engines.remote import RemoteEngine
 from inference.engines.remote_options import RemoteOptions
+from inference.errors import ModelError
 from inference.node import loading, probe, service
 from inference.node.assets import ModelAssets, NoAssets
 from inference.node.drain import drain

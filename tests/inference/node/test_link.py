@@ -34,8 +34,8 @@ from inference.contract.frames import (
     Step,
     Welcome,
 )
-from inference.engines.base import ModelError
 from inference.engines.echo import EchoEngine, EchoOptions
+from inference.errors import ModelError
 from inference.node.assets import ModelAssets
 from inference.node.options import BACKOFF_MIN_S, NodeOptions
 from inference.node.service import Node, Stop

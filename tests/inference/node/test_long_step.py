@@ -17,12 +17,12 @@ import pytest
 from controlplane.gateway.nodes.facts import LinkState
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.stream import NodeLost
-from inference.compact.ending import Pick
-from inference.compact.models.shape import ModelShape
+from inference.compact.config.shape import ModelShape
+from inference.compact.load.placement import Placement
 from inference.compact.options import CompactOptions
-from inference.compact.placement import Placement
-from inference.compact.runner import Runner
-from inference.compact.scheduler import Chunk
+from inference.compact.run.runner import Runner
+from inference.compact.schedule.outputs import Pick
+from inference.compact.schedule.scheduler import Chunk
 from inference.contract.frames import Job
 from inference.engines.compact import CompactEngine
 from inference.node.jobs import LOST
