@@ -22,8 +22,8 @@ REQUEST_ID_BYTES = 16
 OUTPUT_TOKENS_PER_FRAME_MAX = 4096
 OUTPUT_TEXT_CHARS_MAX = 512 * 1024
 REQUEST_JSON_BYTES_MAX = 3 * 1024 * 1024
-# Counted by token ids; told by the engine, which alone knows them; or guessed, as for a server
-# that was cut off before it told.
+# Counted by token ids; reported by the engine, which alone knows them; or guessed, as for a server
+# that was cut off before it reported.
 USAGE_SOURCES = ("", "engine", "estimate")
 CHOICES_MAX = 8
 LOGPROBS_MAX = 20

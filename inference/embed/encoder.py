@@ -99,7 +99,6 @@ class _Tensors:
         self._shape = shape
 
     def table(self, name: str, rows: int) -> Tensor:
-        """An embedding table."""
         return self._take(f"embeddings.{name}.weight", rows, self._shape.hidden_size)
 
     def norm(self, name: str) -> Affine:
@@ -114,7 +113,6 @@ class _Tensors:
         return Affine(weight=weight, bias=self._take(f"{name}.bias", outer))
 
     def layer(self, prefix: str) -> Layer:
-        """All of one layer."""
         hidden, inner = self._shape.hidden_size, self._shape.intermediate_size
         parts = [
             self.linear(f"{prefix}attention.self.{name}", hidden, hidden)

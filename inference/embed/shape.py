@@ -1,4 +1,4 @@
-"""What a folder says about its encoder: config.json, and sentence-transformers' pooling beside it.
+"""What a folder says about its encoder: config.json, and sentence-transformers' pooling next to it.
 
 Reads no weights and imports no torch. What the encoder could not compute exactly is refused here.
 """

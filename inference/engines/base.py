@@ -37,8 +37,8 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
     silence_s: float = 0.0
 
     @property
-    def tells_steps(self) -> bool:
-        """It can say which step is under way and how much CPU time that has used."""
+    def reports_steps(self) -> bool:
+        """Whether it can say which step is under way and how much CPU time that has used."""
         return self.device == "cpu"
 
 
@@ -55,7 +55,7 @@ class EngineEvents(Protocol):
         """A submitted job could not be taken after all; it has no outputs and gets none."""
 
     def on_death(self, error: BaseException) -> None:
-        """The engine cannot go on; the node exits and registers anew."""
+        """The engine cannot continue; the node exits and registers again."""
 
 
 class Engine(Protocol):
@@ -67,7 +67,7 @@ class Engine(Protocol):
 
     @property
     def facts(self) -> EngineFacts:
-        """Known from construction on; what only loading tells is replaced in `start`."""
+        """Known from construction on; `start` replaces what is known only after loading."""
 
     async def start(self, events: EngineEvents) -> None:
         """Load, warm up and begin stepping."""

@@ -87,7 +87,6 @@ class EmbedEngine:
 
     @property
     def facts(self) -> EngineFacts:
-        """Known from construction on."""
         return self._facts
 
     async def start(self, events: EngineEvents) -> None:
@@ -98,7 +97,6 @@ class EmbedEngine:
         self._task = asyncio.create_task(self._serve(encoder, events))
 
     def submit(self, job: Job) -> None:
-        """Queue a job; raises `JobRefused`."""
         _check(job, self._facts)
         if job.request in self._queue.requests:
             raise JobRefused("bad_job", "request: this id is already being served")
@@ -108,7 +106,6 @@ class EmbedEngine:
         self._wake.set()
 
     def cancel(self, request: bytes) -> None:
-        """Idempotent; unknown requests are ignored."""
         held = self._queue.requests.pop(request, None)
         if held is not None:
             self._ended.append(_output(held, _clock_us(), finish="cancelled"))
@@ -120,7 +117,7 @@ class EmbedEngine:
 
     def computing(self) -> Computing | None:
         """The step under way on a CPU."""
-        if self._under_way is None or not self._facts.tells_steps:
+        if self._under_way is None or not self._facts.reports_steps:
             return None
         began_us, pieces = self._under_way
         requests = {piece.request.job.request for piece in pieces}
@@ -128,7 +125,6 @@ class EmbedEngine:
         return Computing(list(requests), began_us / MICROSECONDS_PER_S, cpu_s)
 
     async def close(self) -> None:
-        """End what runs as cancelled, stop stepping and give memory back."""
         if self._task is not None and self._events is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -163,7 +159,7 @@ class EmbedEngine:
             self._under_way = began_us, pieces
             try:
                 vectors = await loop.run_in_executor(self._executor, _encode, encoder, pieces)
-            except Exception as error:  # The edge of the engine: the node must hear of it.
+            except Exception as error:  # The edge of the engine: the node must learn of it.
                 events.on_death(error)
                 return
             self._under_way = None

@@ -1,7 +1,7 @@
 """Any OpenAI-compatible server as an engine: messages out, text back, its own counts.
 
 It holds no model and no tokenizer. A job is one streamed request; cancelling it closes that
-request's connection at once, which is how such servers are told to stop.
+request's connection, which is how such servers are stopped.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CAPABILITIES = (
     Capability.FREQUENCY_PENALTY, Capability.PRESENCE_PENALTY, Capability.LOGIT_BIAS,
     Capability.SEED, Capability.CANCEL, Capability.DEADLINE, Capability.PREFIX_CACHE,
 )  # fmt: skip
-# While jobs run, gateways hear of them this often, whatever the server does.
+# While jobs run, gateways get a report this often, whatever the server does.
 HEARTBEAT_S = 0.5
 # A frame holds far more; outputs beyond this go into a step of their own.
 STEP_CHARS_MAX = 512 * 1024
@@ -69,7 +69,7 @@ class RemoteEngine:
 
     @property
     def facts(self) -> EngineFacts:
-        """Known from construction on, but for the window and salts, which the server tells."""
+        """Known from construction on, except for the window and salts, which the server reports."""
         return self._facts
 
     async def start(self, events: EngineEvents) -> None:
@@ -79,7 +79,7 @@ class RemoteEngine:
         self._listed = await self._server.find_model()
         window = self._options.context_window or self._listed.context_window
         if window is None:
-            raise ModelError("--context-window: the server does not tell it, so it must be given")
+            raise ModelError("--context-window: the server does not report it, so it is required")
         salted = (Capability.SALT,) if self._listed.is_vllm else ()
         if not salted:
             log.warning("url=%s is not vLLM: tenants share its prefix cache", self._options.url)
@@ -89,7 +89,6 @@ class RemoteEngine:
         self._spawn(self._beat())
 
     def submit(self, job: Job) -> None:
-        """Send a job to the server; raises `JobRefused`."""
         check_text_job(job, self._facts)
         if job.request in self._running:
             raise JobRefused("bad_job", "request: this id is already being served")
@@ -161,13 +160,13 @@ class RemoteEngine:
             raise error_in_stream(chunk.error, key=self._options.key)
         self._emit(running.take(chunk, _clock_us()))
         if running.overlong:
-            log.warning("cut off: the server does not heed %s", self._options.output_field)
+            log.warning("cut off: the server ignores %s", self._options.output_field)
             self._cut(running, "length")
             return False
         return True
 
     def _cut(self, running: RemoteJob, reason: str) -> None:
-        """End a job here and now; closing its connection tells the server."""
+        """End a job immediately; closing its connection cancels it on the server."""
         task = self._tasks[running.job.request]
         self._end(running, reason)
         task.cancel()

@@ -31,7 +31,7 @@ def refusal_of(status: int, body: bytes, *, key: str) -> ServerRefused:
     code, message = _error_of(body, key)
     said = f"HTTP {status}: {message}" if message else f"HTTP {status}"
     if status in UNAUTHORIZED:
-        # Its text may name our key or account, which is no client's business.
+        # Its text may name our key or account, which clients must not see.
         return ServerRefused("full", "the server refused the node's key", status)
     if status == HTTP_NOT_FOUND:
         return ServerRefused("unknown_model", f"the server has no such model ({said})", status)

@@ -62,7 +62,7 @@ def request_of(job: Job, options: RemoteOptions, *, is_vllm: bool) -> tuple[str,
 
 
 def trace_headers(job: Job) -> dict[str, str]:
-    """What lets the server go on with a job's trace."""
+    """Headers with which the server continues a job's trace."""
     headers = {"traceparent": job.traceparent, "tracestate": job.tracestate}
     return {name: value for name, value in headers.items() if value}
 
@@ -70,7 +70,7 @@ def trace_headers(job: Job) -> dict[str, str]:
 class RemoteJob:
     """A job that the server has, from its request to its last output.
 
-    A choice's `finish` is kept back until the server has told its count, which comes last.
+    A choice's `finish` is delayed until the server has sent its count, which comes last.
     `counts_choices`: what the server counts on the way is of that choice alone, as vLLM does.
     """
 
@@ -94,17 +94,17 @@ class RemoteJob:
 
     @property
     def delivered(self) -> bool:
-        """Some of the answer is out."""
+        """Whether part of the answer has been sent."""
         return any(self._pieces)
 
     @property
     def all_ended(self) -> bool:
-        """The server has said of every choice why it ended."""
+        """Whether the server has said why each choice ended."""
         return len(self._ends) == self.job.sampling.n
 
     @property
     def overlong(self) -> bool:
-        """The server pays no heed to the output bound."""
+        """Whether the server ignores the output bound."""
         return max(self._chars) > self.job.sampling.max_tokens * CHARS_PER_TOKEN_MAX
 
     def hear(self, now_us: int) -> None:
@@ -112,7 +112,7 @@ class RemoteJob:
         self._heard_us = now_us
 
     def processing(self, now_us: int) -> Processing:
-        """What gateways are told while nothing can be shown."""
+        """What gateways are sent while there is no text to show."""
         silent_ms = (now_us - self._heard_us) // MICROSECONDS_PER_MS
         return Processing(request=self.job.request, silent_ms=silent_ms)
 
@@ -168,10 +168,10 @@ class RemoteJob:
 
     def _reasoning_tokens(self, completion_tokens: int) -> int:
         """The server's count, or else their share of the pieces."""
-        told = self._reported.reasoning_tokens if self._reported else None
-        if told is None:
-            told = completion_tokens * self._thoughts // max(1, sum(self._pieces))
-        return min(max(0, told), completion_tokens)
+        count = self._reported.reasoning_tokens if self._reported else None
+        if count is None:
+            count = completion_tokens * self._thoughts // max(1, sum(self._pieces))
+        return min(max(0, count), completion_tokens)
 
     def _count(self, chunk: Chunk, usage: ReportedUsage) -> None:
         self._reported = usage

@@ -1,4 +1,4 @@
-"""What the remote engine is told at its start, with the bounds of its hop to the server."""
+"""The options of the remote engine, and the bounds of its connection to the server."""
 
 from __future__ import annotations
 

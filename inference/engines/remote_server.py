@@ -44,8 +44,6 @@ class Listed(msgspec.Struct, frozen=True):
 
 
 class Server:
-    """One OpenAI-compatible server."""
-
     def __init__(self, options: RemoteOptions) -> None:
         self._options = options
         headers = {"accept-encoding": "identity", "user-agent": "sluice-node"}
@@ -59,7 +57,7 @@ class Server:
                 write=WRITE_TIMEOUT_S,
                 pool=options.connect_timeout_s,
             ),
-            # Streams that are just ending hold theirs for a moment beside those of new jobs.
+            # Streams that are just ending briefly hold theirs next to those of new jobs.
             limits=httpx2.Limits(
                 max_connections=2 * options.credits,
                 max_keepalive_connections=options.credits,
@@ -113,7 +111,6 @@ class Server:
                     bound.reschedule(min(end_s, now() + wait_s))
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._client.aclose()
 
     async def _get(self, path: str) -> tuple[int, bytes]:
@@ -121,7 +118,7 @@ class Server:
             return response.status_code, await _bounded(response, BODY_BYTES_MAX)
 
     async def _check(self, response: httpx2.Response) -> None:
-        """Go on only with a stream of events; raises `JobRefused`."""
+        """Accept only a stream of events; raises `JobRefused`."""
         if response.status_code != httpx2.codes.OK:
             body = await _bounded(response, ERROR_BYTES_MAX)
             raise refusal_of(response.status_code, body, key=self._options.key)

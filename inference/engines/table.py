@@ -13,7 +13,7 @@ from inference.compact.options import MEBIBYTE
 
 @dataclass(frozen=True, kw_only=True)
 class EngineEntry:
-    """Where an engine and its options live. `model` says whether it reads a folder of its own.
+    """Where an engine and its options live. `model` says whether it reads a model folder.
 
     `packaged` engines have a model where none is named. `credits_option` bounds the jobs at once.
     """
@@ -36,7 +36,7 @@ ENGINES = {
         options="CompactOptions",
     ),
     "vllm": EngineEntry(
-        about="vLLM in this process; it needs an environment of its own",
+        about="vLLM in this process; it needs its own environment",
         module="inference.engines.vllm",
         engine="VllmEngine",
         options_module="inference.engines.vllm_options",
@@ -123,7 +123,7 @@ ENGINE_OPTIONS = (
     EngineOption("--upstream-model", "upstream_model", str, "NAME", ("remote",),
         "what the server calls the model (default: --model-name)"),
     EngineOption("--context-window", "context_window", int, "TOKENS", ("remote",),
-        "needed where the server's list of models does not tell it"),
+        "required where the server's list of models does not have it"),
     EngineOption("--output-field", "output_field", str, "NAME", ("remote",),
         "max_tokens, or max_completion_tokens for servers that take only that"),
     EngineOption("--connect-timeout", "connect_timeout_s", float, "SECONDS", ("remote",),

@@ -1,6 +1,6 @@
 """vLLM's `AsyncLLM` behind the `Engine` protocol. The one file that touches vLLM's interface.
 
-vLLM steps in a process of its own. Each of its steps ends in a call of our statistics logger, and
+vLLM steps in its own process. Each of its steps ends in a call of our statistics logger, and
 there every request's new tokens are collected, so that one engine step is one `Step`.
 """
 
@@ -91,7 +91,7 @@ class VllmEngine:
         """Load in vLLM's own process; raises `ModelError`."""
         self._events = events
         os.environ.update(ENVIRONMENT)
-        # Nobody but us can enter it.
+        # Only this user can enter it.
         self._folder.mkdir(mode=0o700)
         if self._follows_cache:
             self._keep(self._follow_cache(events))
@@ -99,7 +99,7 @@ class VllmEngine:
             make, loggers = AsyncLLM.from_vllm_config, [self._load.made_by]
             loading = asyncio.to_thread(make, self._config, stat_loggers=loggers)
             self._loading = asyncio.create_task(loading)
-            # Not cut off when the node is told to stop: `close` ends it, or what it has made.
+            # Not cut off when the node is stopped: `close` ends it, or what it has made.
             self._engine = await asyncio.shield(self._loading)
             # One block is vLLM's own, to point at where there is none.
             blocks = self._config.cache_config.num_gpu_blocks - 1
@@ -109,7 +109,6 @@ class VllmEngine:
             raise ModelError(f"{self._config.model_config.model}: vLLM: {error}") from error
 
     def submit(self, job: Job) -> None:
-        """Queue a job; raises `JobRefused`."""
         check_job(job, self._facts)
         if job.request in self._live:
             raise JobRefused("bad_job", "request: this id is already being served")
@@ -128,7 +127,6 @@ class VllmEngine:
         self._keep(self._add(live, parameters))
 
     def cancel(self, request: bytes) -> None:
-        """Idempotent; unknown requests are ignored."""
         live = self._live.get(request)
         if live is None or live.cancelled:
             return
@@ -142,7 +140,7 @@ class VllmEngine:
 
     def computing(self) -> Computing | None:
         """The step under way on a CPU."""
-        return self._load.computing(self._live.values()) if self._facts.tells_steps else None
+        return self._load.computing(self._live.values()) if self._facts.reports_steps else None
 
     async def close(self) -> None:
         """End what runs as cancelled, stop vLLM's process and remove the socket's folder."""
@@ -182,7 +180,7 @@ class VllmEngine:
         self._publish(load)
 
     def _publish(self, load: Step) -> None:
-        """Tell what has come of every request, with this load."""
+        """Publish the new outputs of every request, with this load."""
         if self._events is None:
             return
         outputs: list[Output] = []
@@ -283,7 +281,7 @@ class VllmEngine:
         self._live.pop(live.job.request, None)
 
     def _keep(self, work: Any) -> None:
-        """Run a task that nobody awaits; what it raises is the engine's death."""
+        """Run a task that is never awaited; an exception in it is the engine's death."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._let_go)
@@ -298,7 +296,7 @@ async def _stop_loading(loading: asyncio.Task[AsyncLLM]) -> AsyncLLM | None:
     """End a load by ending the process that it waits for; returns the engine if it was done."""
     end_s = time.monotonic() + CLOSE_WAIT_S
     while not loading.done():
-        # The thread cannot be stopped, but it gives up when its process is gone. It may start
+        # The thread cannot be stopped, but it ends when its process is gone. It may start
         # one yet, so this is repeated.
         for child in multiprocessing.active_children():
             child.kill()
@@ -328,7 +326,7 @@ def _configure(path: Path, options: VllmOptions, endpoint: str) -> Any:
         "max_num_seqs": options.running_max,
         "scheduling_policy": "priority",
         "disable_log_stats": True,
-        # How many prompt tokens a step computes; it is told, and nothing is logged.
+        # How many prompt tokens a step computes; it is reported, and nothing is logged.
         "enable_logging_iteration_details": True,
         # Its grammars are those of the contract, and it needs no triton.
         "structured_outputs_config": {"backend": "guidance", "disable_any_whitespace": True},

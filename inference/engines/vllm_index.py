@@ -1,6 +1,6 @@
-"""Follows vLLM's prefix cache: its events in, ours out, with hashes made anew from token ids.
+"""Follows vLLM's prefix cache: its events in, ours out, with hashes computed again from token ids.
 
-vLLM hashes blocks in a way of its own, so each of its hashes is mapped to ours when the block is
+vLLM hashes blocks in its own way, so each of its hashes is mapped to ours when the block is
 stored. Whatever cannot be mapped is left out: a block that the gateway does not know of costs a
 missed hit, one that it believes in by mistake would cost a wrong route. Imports no vLLM.
 """

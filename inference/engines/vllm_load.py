@@ -16,17 +16,16 @@ MICROSECONDS_PER_S = 1_000_000
 
 
 def clock_us() -> int:
-    """Monotonic microseconds."""
     return time.monotonic_ns() // 1000
 
 
 class LoadLogger:
-    """A logger of vLLM in shape; called on the event loop. `tell` gets a step without outputs and
+    """Implements vLLM's logger; called on the event loop. `publish` gets a step without outputs and
     the share of the cache's blocks that is free, None for as before.
     """
 
-    def __init__(self, tell: Callable[[Step, float | None], None]) -> None:
-        self._tell = tell
+    def __init__(self, publish: Callable[[Step, float | None], None]) -> None:
+        self._publish = publish
         self._began_us = clock_us()
         self.step = Step(
             outputs=[],
@@ -67,7 +66,7 @@ class LoadLogger:
     def record(self, scheduler_stats: Any, iteration_stats: Any, **_: Any) -> None:
         """One step is done; without figures of the scheduler its load is as it was."""
         if scheduler_stats is None:
-            self._tell(self.between_steps(), None)
+            self._publish(self.between_steps(), None)
             return
         now_us = clock_us()
         drafts, details = scheduler_stats.spec_decoding_stats, scheduler_stats.iteration_details
@@ -82,7 +81,7 @@ class LoadLogger:
             prefilled_tokens=details.num_ctx_tokens if details else 0,
         )
         self._began_us = now_us
-        self._tell(step, 1.0 - scheduler_stats.kv_cache_usage)
+        self._publish(step, 1.0 - scheduler_stats.kv_cache_usage)
 
     def log(self) -> None:
         """vLLM asks for a line in the log now and then; ours come from the control plane."""
@@ -96,7 +95,7 @@ class LoadLogger:
 
 class PromptProgress:
     """How much of the prompts that wait is computed. vLLM counts tokens, not whose they are: what
-    is ahead is all of them, less the prompts that have been answered or given up since. It is never
+    is ahead is all of them, less the prompts that were answered or cancelled since. It is never
     more than what waits, since prompts that were preempted are computed again.
     """
 
@@ -108,7 +107,7 @@ class PromptProgress:
         self._ahead_tokens += tokens
 
     def waits_no_more(self, uncached_tokens: int) -> None:
-        """A request whose prompt needed so many has its first token, or was given up before."""
+        """A request whose prompt needed so many has its first token, or was cancelled before."""
         self._ahead_tokens = max(0, self._ahead_tokens - uncached_tokens)
 
     def left(self, waiting_tokens: int) -> int:

@@ -28,7 +28,7 @@ CAPABILITIES = (
     Capability.TOP_K,
     Capability.TOP_P,
 )
-# What the adapter sets itself, with the reason that a user is told.
+# What the adapter sets itself, with the reason that a user is shown.
 RESERVED = {
     "model": "--model says it",
     "tokenizer": "the gateway tokenizes with the checkpoint's own",

@@ -82,7 +82,7 @@ class LiveRequest:
         if made.finish_reason is not None:
             finish = FINISHES.get(made.finish_reason, "error")
             self.choices_open -= 1
-        # The token that ends a choice is counted, but is no part of its text.
+        # The token that ends a choice is counted, but is not part of its text.
         shown = len(made.token_ids) - (finish == "stop")
         tokens = list(made.token_ids)[: max(shown, 0)]
         logprobs = None

@@ -1,4 +1,4 @@
-"""`--check`: load a model, make one token, say what it is. No gateway hears of it."""
+"""`--check`: load a model, make one token, say what it is. It contacts no gateway."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def check(engine: Engine, assets: Assets) -> list[str]:
     finally:
         await engine.close()
     facts = engine.facts
-    told = {
+    report = {
         "model": facts.model,
         "engine": facts.engine,
         "device": facts.device,
@@ -57,4 +57,4 @@ async def check(engine: Engine, assets: Assets) -> list[str]:
         "load_s": f"{loaded_s:.2f}",
         "probe_ms": f"{probe_s * 1000:.1f}",
     }
-    return [f"{name}: {value}" for name, value in told.items()]
+    return [f"{name}: {value}" for name, value in report.items()]

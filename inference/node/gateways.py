@@ -1,4 +1,4 @@
-"""The gateways that a node dials: those it was started with, for ever, and those that these list.
+"""The gateways that a node dials: those it was started with, always, and those that they list.
 
 Every link brings the list of all that live. It is weighed here; the links do the dialling.
 """
@@ -47,7 +47,7 @@ class GatewayLinks:
         return [link for link in self.by_url.values() if link.connected]
 
     def listed(self, link: GatewayLink, gateways: Iterable[GatewayAddress]) -> None:
-        """A gateway has told which live: dial those that are new."""
+        """A gateway has listed the live ones: dial those that are new."""
         known = self._lists[link.url] = tuple(gateways)
         for address in known:
             url = self._usable(address.url)

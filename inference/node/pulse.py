@@ -1,6 +1,6 @@
 """Which jobs a long step works on, said as long as it computes.
 
-Without a word an engine inside a step cannot be told from one that hangs, and would lose its links.
+Without reports an engine in a long step looks like one that hangs, and would lose its links.
 """
 
 from __future__ import annotations

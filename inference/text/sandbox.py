@@ -44,7 +44,7 @@ SEPARATOR_CHARS_MAX = 8
 TIME_FORMAT = re.compile(r"(?:[^%]|%-?[aAbBcdDeFHIjmMpRSTuUwWxXyYZz%]){0,100}")
 # `\\uXXXX` once or, beyond the basic plane, twice.
 ASCII_GROWTH_MAX = 12
-# An upper-case or split text is no longer than this many times itself.
+# An upper-case or split text is at most this many times as long.
 GROWTH_MAX = 4
 # Names with a space: no template can say them.
 _WALK, _KEEP, _STEP, _CONCAT = "walk it", "keep it", "step it", "concat them"
@@ -127,7 +127,7 @@ class _Generation(Extension):
 
 
 class _Counting(NodeTransformer):
-    """Puts counting filters around what a template could do for ever, or without end."""
+    """Puts counting filters around what a template could do without end."""
 
     def visit_For(self, node: nodes.For) -> nodes.Node:
         if node.recursive:

@@ -88,7 +88,7 @@ class Trainer:
         os.replace(fresh, folder / CHECKPOINT_FILE)
 
     def load(self, folder: Path) -> None:
-        """Go on from a checkpoint of the same plan."""
+        """Resume from a checkpoint of the same plan."""
         path = folder / CHECKPOINT_FILE
         if not path.exists():
             raise ValueError(f"resume: there is no checkpoint in {folder}")

@@ -87,6 +87,5 @@ class Uploader:
         return host.to(self.device, non_blocking=True) if self.pinned else host
 
     def floats(self, values: list[float] | list[list[float]], dtype: torch.dtype) -> Tensor:
-        """A floating-point tensor."""
         host = torch.tensor(values, dtype=dtype, pin_memory=self.pinned)
         return host.to(self.device, non_blocking=True) if self.pinned else host

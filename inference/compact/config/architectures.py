@@ -1,6 +1,6 @@
 """The architectures that can be served: what a name implies and which fields of config.json count.
 
-Fields that an architecture does not heed are ignored, as its reference implementation ignores them.
+Fields that an architecture does not use are ignored, as its reference implementation ignores them.
 """
 
 from __future__ import annotations

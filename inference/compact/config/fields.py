@@ -26,7 +26,6 @@ class Fields:
         }
 
     def integer(self, name: str, default: int | None = None, *, least: int = 1) -> int:
-        """An integer that is not below `least`."""
         value = self.values.get(name, default)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise self.error(name, f"must be an integer, at least {least}")
@@ -40,7 +39,6 @@ class Fields:
         return float(value)
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """True or false."""
         value = self.values.get(name, default)
         if not isinstance(value, bool):
             raise self.error(name, "must be true or false")
@@ -64,5 +62,4 @@ class Fields:
             raise self.error(name, f"{self.values[name]!r} is not supported")
 
     def error(self, name: str, complaint: str) -> ModelError:
-        """A complaint about a field."""
         return ModelError(f"{self.path}: {name}: {complaint}")

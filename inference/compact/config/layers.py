@@ -59,7 +59,7 @@ def read_turned(fields: Fields, architecture: Architecture, layers: int) -> tupl
         return (True,) * layers
     marks = fields.per_layer("no_rope_layers", layers, 0, 1)
     if marks is not None:
-        # The field's name notwithstanding, 1 means that the layer turns.
+        # Despite the field's name, 1 means that the layer has rotary embedding.
         return tuple(bool(mark) for mark in marks)
     interval = fields.integer("no_rope_layer_interval", ROPE_INTERVAL_DEFAULT)
     return tuple((layer + 1) % interval != 0 for layer in range(layers))

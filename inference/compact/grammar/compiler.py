@@ -62,9 +62,8 @@ class GrammarMask:
             row.fill(0)
 
     def accept(self, token: int) -> bool:
-        """Move on by a token; False where it may not come."""
         if token in self._eos:
-            # Not told to the matcher: one that has nothing left to match does not record it.
+            # Not passed to the matcher: one that has nothing left to match does not record it.
             self._ended = not self._ended and self._matcher.is_accepting()
             return self._ended
         if self._ended:
@@ -75,7 +74,6 @@ class GrammarMask:
         return taken == 1
 
     def rollback(self, count: int) -> None:
-        """Take back accepted tokens."""
         if count and self._ended:
             self._ended = False
             count -= 1
@@ -84,19 +82,18 @@ class GrammarMask:
 
 
 class CompiledGrammar:
-    """A grammar ready for use; each choice takes a mask of its own."""
+    """A grammar ready for use; each choice takes its own mask."""
 
     def __init__(self, start: LLMatcher, eos: Collection[int]) -> None:
         self._start = start
         self._eos = eos
 
     def mask(self) -> GrammarMask:
-        """A mask at the beginning."""
         return GrammarMask(self._start.deep_copy(), self._eos)
 
 
 class GrammarCompiler:
-    """Compiles for one model; keeps what was used last, refusals too, whoever brought it.
+    """Compiles for one model; keeps what was used last, refusals too, for all tenants.
 
     Raises ValueError for a tokenizer that llguidance cannot read.
     """
@@ -120,7 +117,6 @@ class GrammarCompiler:
         return made
 
     def close(self) -> None:
-        """Compile nothing more."""
         self._queue.close()
 
     async def _made(self, grammar: Grammar, tenant: bytes) -> CompiledGrammar | str:
@@ -174,5 +170,5 @@ def _reason(problem: str) -> str:
     if problem.startswith(NOTHING_MATCHES):
         return "no text can match it"
     first, *others = problem.splitlines()
-    told = [first, *(line for line in others if line.startswith("error: "))]
-    return " ".join(told)[:REASON_CHARS_MAX]
+    lines = [first, *(line for line in others if line.startswith("error: "))]
+    return " ".join(lines)[:REASON_CHARS_MAX]

@@ -1,5 +1,5 @@
 """Grammars that wait for the one thread that compiles them, tenant by tenant, and those that are
-done. One that nobody waits for any more is not compiled.
+done. A grammar whose requests were all cancelled is not compiled.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Entry(Generic[Made]):
 
 
 class GrammarQueue(Generic[Made]):
-    """Tenants take turns, each with its oldest first: whoever comes waits for its own grammars and
+    """Tenants take turns, each with its oldest first: a new one waits for its own grammars and
     at most one of each other tenant. `build` runs in the thread; `begun` is what it was given last.
     """
 
@@ -46,7 +46,7 @@ class GrammarQueue(Generic[Made]):
         self._kept: OrderedDict[Grammar, Made] = OrderedDict()
 
     def find(self, grammar: Grammar) -> Made | None:
-        """What was made of it, if that was used lately."""
+        """The result, if it was used recently."""
         if grammar in self._kept:
             self._kept.move_to_end(grammar)
         return self._kept.get(grammar)
@@ -96,7 +96,7 @@ class GrammarQueue(Generic[Made]):
             grammar = next(iter(mine))
             made = self.find(grammar)
             if made is not None:
-                # Another tenant has brought the same meanwhile.
+                # Another tenant has had the same one compiled.
                 self._take(tenant, grammar).set_result(made)
                 continue
             self._compiled, self.begun = mine[grammar], grammar
@@ -106,7 +106,7 @@ class GrammarQueue(Generic[Made]):
     def _done(self, tenant: bytes, grammar: Grammar, work: asyncio.Future[Made]) -> None:
         self._compiled = None
         if tenant not in self._waiting:
-            return  # Closed meanwhile.
+            return  # Closed since.
         promised = self._take(tenant, grammar)
         if (error := work.exception()) is not None:
             promised.set_exception(error)
@@ -121,5 +121,5 @@ class GrammarQueue(Generic[Made]):
         mine = self._waiting.pop(tenant)
         entry = mine.pop(grammar)
         if mine:
-            self._waiting[tenant] = mine  # Its next turn is after everybody else's.
+            self._waiting[tenant] = mine  # Its next turn comes after all others'.
         return entry.promised

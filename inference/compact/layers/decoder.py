@@ -11,7 +11,7 @@ from inference.compact.batch.tensors import Batch
 from inference.compact.config.shape import ModelShape
 from inference.compact.layers.mlp import feed_forward
 from inference.compact.layers.ops import HeadSizes
-from inference.compact.layers.ops_choice import choose_between
+from inference.compact.layers.ops_choice import choose_ops
 from inference.compact.layers.rope import rope_table
 from inference.compact.load.placement import Placement
 from inference.compact.load.weights import Weights
@@ -25,7 +25,7 @@ class Decoder:
         self.weights = weights
         self.sizes = HeadSizes(shape.heads, shape.kv_heads, shape.head_dim, shape.norm_eps)
         self.kernels = choose_kernels(shape, placement)
-        self.between = choose_between(shape, placement)
+        self.ops = choose_ops(shape, placement)
         self.cache = KvCache(shape, placement)
         self.rope = rope_table(shape).to(placement.device, placement.torch_dtype)
 
@@ -44,7 +44,7 @@ class Decoder:
                 attended = attended.index_select(0, batch.sampled)
             added = linear(attended, layer.out, layer.out_bias)
             normed = self._norm(x, added, layer.mlp_norm)
-            added = feed_forward(normed, layer, self.shape.experts, self.between.gate)
+            added = feed_forward(normed, layer, self.shape.experts, self.ops.gate)
         return linear(self._norm(x, added, self.weights.norm), self.weights.head).float()
 
     def _attention(self, normed: Tensor, index: int, turn: Tensor, batch: Batch) -> Tensor:
@@ -52,7 +52,7 @@ class Decoder:
         norms = None
         if layer.q_norm is not None and layer.k_norm is not None:
             norms = (layer.q_norm, layer.k_norm)
-        queries = self.between.place_heads(
+        queries = self.ops.place_heads(
             linear(normed, layer.qkv, layer.qkv_bias),
             norms,
             turn if shape.turned[index] else None,
@@ -63,4 +63,4 @@ class Decoder:
         return self.kernels.attend(queries, self.cache, index, batch.plans[shape.windows[index]])
 
     def _norm(self, x: Tensor, added: Tensor | None, weight: Tensor) -> Tensor:
-        return self.between.add_norm(x, added, weight, self.shape.norm_eps)
+        return self.ops.add_norm(x, added, weight, self.shape.norm_eps)

@@ -30,8 +30,8 @@ Norms = tuple[Tensor, Tensor] | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Between:
-    """One way to compute all three."""
+class LayerOps:
+    """One implementation of all three."""
 
     add_norm: Callable[[Tensor, Tensor | None, Tensor, float], Tensor]
     place_heads: Callable[[Tensor, Norms, Tensor | None, Tensor, Tensor, HeadSizes], Tensor]
@@ -76,4 +76,4 @@ def gate(fused: Tensor) -> Tensor:
     return silu(opened).mul_(passed)
 
 
-PLAIN = Between(add_norm=add_norm, place_heads=place_heads, gate=gate)
+PLAIN = LayerOps(add_norm=add_norm, place_heads=place_heads, gate=gate)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from inference.compact.candidates import Candidates, first_that_agrees
 from inference.compact.config.shape import ModelShape
-from inference.compact.layers.ops import PLAIN, Between, HeadSizes
+from inference.compact.layers.ops import PLAIN, HeadSizes, LayerOps
 from inference.compact.load.placement import Placement
 
 log = logging.getLogger("inference.compact")
@@ -22,20 +22,18 @@ SLOTS = 9
 TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
 
 
-def choose_between(
-    shape: ModelShape, placement: Placement, candidates: Candidates = FUSED
-) -> Between:
+def choose_ops(shape: ModelShape, placement: Placement, candidates: Candidates = FUSED) -> LayerOps:
     """Torch's own on a CPU; elsewhere the fused kernels, with a warning where they cannot be."""
     if placement.device == "cpu":
         return PLAIN
-    trial = BetweenTrial(shape, placement)
-    found: Between | None = first_that_agrees(candidates, trial.agrees)
+    trial = OpsTrial(shape, placement)
+    found: LayerOps | None = first_that_agrees(candidates, trial.agrees)
     if found is None:
         log.warning("norms, heads and gates are computed by torch's operators, which is slower")
     return found or PLAIN
 
 
-class BetweenTrial:
+class OpsTrial:
     """Random rows of the model's own sizes; torch's operators say what is right."""
 
     def __init__(self, shape: ModelShape, placement: Placement) -> None:
@@ -43,7 +41,7 @@ class BetweenTrial:
         self.sizes = HeadSizes(shape.heads, shape.kv_heads, shape.head_dim, shape.norm_eps)
         self.empty = torch.empty(0, dtype=placement.torch_dtype, device=placement.device)
 
-    def agrees(self, other: Between) -> bool:
+    def agrees(self, other: LayerOps) -> bool:
         """Whether everything it computes and stores is what torch's operators do."""
         pairs = zip(self._results(other), self._results(PLAIN), strict=True)
         return all(self._close(found.float(), right.float()) for found, right in pairs)
@@ -52,7 +50,7 @@ class BetweenTrial:
         difference = (found - right).norm() / right.norm()
         return bool(difference <= TOLERANCES[self.empty.dtype])
 
-    def _results(self, between: Between) -> Iterator[Tensor]:
+    def _results(self, ops: LayerOps) -> Iterator[Tensor]:
         """What it computes, from the same random numbers whenever it is asked."""
         random = torch.Generator(self.empty.device).manual_seed(1)
 
@@ -62,15 +60,15 @@ class BetweenTrial:
         x, added = normal(ROWS, self.shape.hidden_size), None
         weight = normal(self.shape.hidden_size)
         for _ in range(2):
-            yield between.add_norm(x, added, weight, self.shape.norm_eps)
+            yield ops.add_norm(x, added, weight, self.shape.norm_eps)
             yield x.clone()
             added = normal(*x.shape)
-        yield between.gate(normal(ROWS, 2 * self.shape.intermediate_size))
+        yield ops.gate(normal(ROWS, 2 * self.shape.intermediate_size))
         heads, kv_heads, dim, _ = self.sizes
         norms = (normal(dim), normal(dim)) if self.shape.qk_norm else None
         slots = torch.arange(SLOTS - 1, SLOTS - 1 - ROWS, -1, device=self.empty.device)
         for turn in (normal(ROWS, 2, dim), None):
             kept = self.empty.new_zeros(SLOTS, 2, kv_heads, dim)
             fused = normal(ROWS, (heads + 2 * kv_heads) * dim)
-            yield between.place_heads(fused, norms, turn, slots, kept, self.sizes)
+            yield ops.place_heads(fused, norms, turn, slots, kept, self.sizes)
             yield kept

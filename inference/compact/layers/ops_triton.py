@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from inference.compact.layers.ops import Between, HeadSizes, Norms
+from inference.compact.layers.ops import HeadSizes, LayerOps, Norms
 
 # Columns of a gate and heads of a row that one program takes.
 GATE_TILE = 1024
@@ -34,7 +34,7 @@ def add_norm(x: Tensor, added: Tensor | None, weight: Tensor, eps: float) -> Ten
 def place_heads(
     fused: Tensor, norms: Norms, turn: Tensor | None, slots: Tensor, kept: Tensor, sizes: HeadSizes
 ) -> Tensor:
-    """As `between.place_heads`."""
+    """As `ops.place_heads`."""
     out = fused.new_empty(len(fused), sizes.heads, sizes.dim)
     tiles = triton.cdiv(sizes.heads + 2 * sizes.kv_heads, HEADS_TILE)
     query_norm, key_norm = norms if norms is not None else (fused, fused)
@@ -57,7 +57,7 @@ def gate(fused: Tensor) -> Tensor:
     return out
 
 
-FUSED = Between(add_norm=add_norm, place_heads=place_heads, gate=gate)
+FUSED = LayerOps(add_norm=add_norm, place_heads=place_heads, gate=gate)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -94,7 +94,7 @@ def _place_heads(
     real = (head < HEADS + 2 * KV)[:, None] & (dims < DIM)[None, :]
     turning = (head < HEADS + KV)[:, None]
     is_query = (head < HEADS)[:, None]
-    # Each number meets the one half a head away.
+    # Each number is paired with the one half a head further on.
     partners = (dims + DIM // 2) % DIM
     source = fused + row * ((HEADS + 2 * KV) * DIM) + head[:, None] * DIM
     value = tl.load(source + dims[None, :], mask=real, other=0.0)

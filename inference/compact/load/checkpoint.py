@@ -39,7 +39,6 @@ class Checkpoint:
         self._progress = ReadingProgress(self._size_bytes())
 
     def take(self, name: str, *size: int) -> Tensor:
-        """Read one tensor and check it."""
         if name not in self._files:
             raise ModelError(f"{self.folder}: no weights for {name}")
         path = self.folder / self._files[name]
@@ -61,11 +60,11 @@ class Checkpoint:
         return tensor
 
     def refuse_leftovers(self, spare: str | None) -> None:
-        """Complain about tensors that nobody took: ignoring them would serve another model."""
+        """Refuse tensors that were not read: ignoring them would serve another model."""
         for name in sorted(self._files.keys() - self._taken):
             if name != spare and not name.endswith(DERIVED_SUFFIX):
                 path = self.folder / self._files[name]
-                raise ModelError(f"{path}: {name}: is no part of the architecture in config.json")
+                raise ModelError(f"{path}: {name}: is not part of the architecture in config.json")
 
     def _size_bytes(self) -> int:
         paths = [self.folder / file for file in set(self._files.values())]
@@ -80,7 +79,6 @@ class Checkpoint:
         return self._opened[path.name]
 
     def _files_of_tensors(self) -> dict[str, str]:
-        """Which file holds which tensor."""
         index = self.folder / INDEX
         if not index.exists():
             return dict.fromkeys(self._open(self.folder / SINGLE).keys(), SINGLE)

@@ -35,7 +35,6 @@ class Placement:
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        """The dtype of weights, activations and cache."""
         return DTYPES[self.dtype]
 
 

@@ -23,7 +23,6 @@ class ReadingProgress:
         self._said_s = clock()
 
     def add(self, read_bytes: int) -> None:
-        """Note what one tensor took."""
         self._read_bytes += read_bytes
         now = self._clock()
         if now - self._said_s >= INTERVAL_S:

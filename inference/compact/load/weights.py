@@ -70,15 +70,12 @@ def load_weights(folder: Path, shape: ModelShape, placement: Placement) -> Weigh
 
 
 class _Loader:
-    """Puts the layers of one model together."""
-
     def __init__(self, checkpoint: Checkpoint, shape: ModelShape) -> None:
         self.checkpoint = checkpoint
         self.take = checkpoint.take
         self.shape = shape
 
     def layer(self, index: int) -> LayerWeights:
-        """Read one layer."""
         shape, hidden = self.shape, self.shape.hidden_size
         prefix = f"model.layers.{index}."
         attention = prefix + "self_attn."

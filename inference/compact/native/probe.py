@@ -46,5 +46,5 @@ def _reason_of_shape(shape: ModelShape, block_size: int) -> str | None:
         # The rows of x are added to in whole panels of two vectors.
         step = 2 * VECTOR if field == "hidden_size" else VECTOR
         if getattr(shape, field) % step:
-            return f"{field} is no multiple of {step}"
+            return f"{field} is not a multiple of {step}"
     return None

@@ -1,8 +1,8 @@
 """What a device can do at most, measured by torch's own kernels: bytes read, products made.
 
 Takes well under a second and, for that long, as much memory as the model's weights or at most
-`READ_BYTES_MAX`; on a GPU up to `GPU_READ_BYTES`. On a machine that is busy meanwhile the figures
-come out too low.
+`READ_BYTES_MAX`; on a GPU up to `GPU_READ_BYTES`. On a busy machine the figures come out
+too low.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ class EagerModel:
         self.upload = upload
 
     def forward(self, chunks: list[Chunk]) -> Tensor:
-        """Logits `[drawn rows, vocabulary]`, float32, in the order of the chunks."""
-        rows = sum(chunk.draws for chunk in chunks)
+        """Logits `[sampled rows, vocabulary]`, float32, in the order of the chunks."""
+        rows = sum(chunk.sampled_rows for chunk in chunks)
         return self.decoder.forward(self._batch(chunks))[:rows]
 
     def _batch(self, chunks: list[Chunk]) -> Batch:
@@ -43,7 +43,7 @@ class EagerModel:
         sampled: list[int] = []
         for chunk in chunks:
             end = end_row[id(chunk)]
-            sampled += range(end - chunk.draws, end)
+            sampled += range(end - chunk.sampled_rows, end)
         spare_rows = round_up_rows(len(tokens)) - len(tokens)
         spare_draws = round_up_rows(len(sampled)) - len(sampled)
         return Batch(

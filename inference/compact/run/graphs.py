@@ -89,8 +89,8 @@ class RecordedModel:
         self._recordings = {rows: Recording(eager, rows, record) for rows in sizes}
 
     def forward(self, chunks: list[Chunk]) -> Tensor:
-        """Logits `[drawn rows, vocabulary]`, float32, in the order of the chunks."""
-        if all(chunk.count == 1 and chunk.draws == 1 for chunk in chunks):
+        """Logits `[sampled rows, vocabulary]`, float32, in the order of the chunks."""
+        if all(chunk.count == 1 and chunk.sampled_rows == 1 for chunk in chunks):
             recording = self._recordings.get(round_up_rows(len(chunks)))
             if recording is not None:
                 return recording.forward(chunks)

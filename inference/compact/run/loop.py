@@ -1,4 +1,4 @@
-"""The engine step: schedule, run, sample, publish. Single-threaded; whoever owns it calls it."""
+"""The engine step: schedule, run, sample, publish. Single-threaded; its owner calls it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 from inference.compact.run.roofline import Roofline
 from inference.compact.schedule.mask import TokenMask
-from inference.compact.schedule.outputs import Ending, Pick, output_of
+from inference.compact.schedule.outputs import SampledToken, StopRules, output_of
 from inference.compact.schedule.request import Request
 from inference.compact.schedule.scheduler import Chunk, Counts, Scheduler
 from inference.contract.frames import Job, KvEvents, Output, Step
@@ -20,8 +20,8 @@ NEVER_US = 1 << 63
 class Model(Protocol):
     """What computes a step."""
 
-    def run(self, chunks: list[Chunk]) -> list[Pick]:
-        """One pick for each row that is drawn from, in the order of the chunks."""
+    def run(self, chunks: list[Chunk]) -> list[SampledToken]:
+        """One token for each sampled row, in the order of the chunks."""
 
 
 class StepLoop:
@@ -31,13 +31,13 @@ class StepLoop:
         self,
         model: Model,
         scheduler: Scheduler,
-        ending: Ending,
+        stop_rules: StopRules,
         clock_us: Callable[[], int],
         roofline: Roofline | None = None,
     ) -> None:
         self.model = model
         self.scheduler = scheduler
-        self.ending = ending
+        self.stop_rules = stop_rules
         self.clock_us = clock_us
         self.roofline = roofline
         self.requests: dict[bytes, Request] = {}
@@ -61,7 +61,7 @@ class StepLoop:
         """
         seed = job.sampling.seed
         request = Request(
-            self.ending.bounded(job),
+            self.stop_rules.bounded(job),
             block_size=self.scheduler.pool.block_size,
             received_us=received_us,
             seed=secrets.randbits(SEED_BITS) if seed is None else seed,
@@ -79,7 +79,7 @@ class StepLoop:
         if request is None:
             return
         now_us = self.clock_us()
-        self.scheduler.drop(request, now_us)
+        self.scheduler.abort(request, now_us)
         for sequence in request.unfinished:
             sequence.finish = finish
             self._ended.append(output_of(sequence, [], now_us))
@@ -97,12 +97,12 @@ class StepLoop:
         self._end_overdue(started_us)
         chunks = self.scheduler.schedule(started_us)
         self.under_way = started_us, chunks
-        picks = self.model.run(chunks) if chunks else []
+        sampled = self.model.run(chunks) if chunks else []
         self.under_way = None
         self.scheduler.advance(chunks)
-        outputs = self._publish(chunks, picks)
+        outputs = self._publish(chunks, sampled)
         took_us = self.clock_us() - started_us
-        self.scheduler.learn(chunks, took_us)
+        self.scheduler.note_step(chunks, took_us)
         if self.roofline is not None:
             self.roofline.note(chunks, took_us)
         return self._report(chunks, outputs, started_us, before), self._kv_events()
@@ -110,7 +110,7 @@ class StepLoop:
     def _report(
         self, chunks: list[Chunk], outputs: list[Output], started_us: int, before: Counts
     ) -> Step:
-        """A step frame with the load as it is now and everything that has ended meanwhile;
+        """A step frame with the load as it is now and everything that has ended since;
         `before` is what the scheduler had counted when the step began.
         """
         now_us = self.clock_us()
@@ -128,13 +128,13 @@ class StepLoop:
             preemptions=counts.preemptions - before.preemptions,
             drafted=counts.drafted - before.drafted,
             accepted=counts.accepted - before.accepted,
-            prefilled_tokens=sum(each.count for each in chunks if each.count > each.draws),
-            kv_cached_blocks=self.scheduler.pool.idle,
+            prefilled_tokens=sum(each.count for each in chunks if each.count > each.sampled_rows),
+            kv_cached_blocks=self.scheduler.pool.evictable,
             shares=None if self.roofline is None else self.roofline.shares,
         )
 
     def _end_overdue(self, now_us: int) -> None:
-        """Requests past their deadline end as `cancelled`: nobody waits for them any more."""
+        """Requests past their deadline end as `cancelled`: no client waits for them any more."""
         if now_us < self._due_us:
             return
         overdue = [key for key, each in self.requests.items() if each.deadline_us <= now_us]
@@ -142,32 +142,32 @@ class StepLoop:
             self.end(request_id, "cancelled")
         self._due_us = min((each.deadline_us for each in self.requests.values()), default=NEVER_US)
 
-    def _publish(self, chunks: list[Chunk], picks: list[Pick]) -> list[Output]:
-        """Append what was drawn, apply the end rules and write one output per choice."""
+    def _publish(self, chunks: list[Chunk], sampled: list[SampledToken]) -> list[Output]:
+        """Append the sampled tokens, apply the stop rules and write one output per choice."""
         now_us = self.clock_us()
         outputs = []
         first = 0
         for chunk in chunks:
-            if chunk.draws:
-                taken = self._append(chunk, picks[first : first + chunk.draws], now_us)
+            if chunk.sampled_rows:
+                taken = self._append(chunk, sampled[first : first + chunk.sampled_rows], now_us)
                 outputs.append(output_of(chunk.sequence, taken, now_us))
-                first += chunk.draws
+                first += chunk.sampled_rows
         return outputs
 
-    def _append(self, chunk: Chunk, picks: list[Pick], now_us: int) -> list[Pick]:
-        """Append what was drawn up to the first draft that was not, or the end; returns that."""
+    def _append(self, chunk: Chunk, sampled: list[SampledToken], now_us: int) -> list[SampledToken]:
+        """Append tokens up to the first rejected draft or the end, and return them."""
         sequence = chunk.sequence
         request = sequence.request
         accepted = taken = 0
-        for taken, pick in enumerate(picks, 1):
-            if pick.token is None:
+        for taken, each in enumerate(sampled, 1):
+            if each.token is None:
                 sequence.finish = "error"
                 break
-            sequence.append(pick.token)
+            sequence.append(each.token)
             request.completion_tokens += 1
-            right = taken <= len(chunk.drafts) and pick.token == chunk.drafts[taken - 1]
+            right = taken <= len(chunk.drafts) and each.token == chunk.drafts[taken - 1]
             accepted += right
-            sequence.finish = self.ending.reason(sequence, pick.token)
+            sequence.finish = self.stop_rules.reason(sequence, each.token)
             if sequence.finish is not None or not right:
                 break
         if chunk.drafts:
@@ -180,7 +180,7 @@ class StepLoop:
             self.scheduler.finish(sequence, now_us)
             if not request.unfinished:
                 del self.requests[request.job.request]
-        return picks[:taken]
+        return sampled[:taken]
 
     def _kv_events(self) -> KvEvents | None:
         stored, removed = self.scheduler.pool.drain_events()

@@ -69,7 +69,7 @@ class NativeDecoder:
         self.close()
 
     def forward(self, chunks: list[Chunk]) -> Tensor:
-        """Logits `[drawn rows, vocabulary]`, float32, in the order of the chunks; overwritten by
+        """Logits `[sampled rows, vocabulary]`, float32, in the order of the chunks; overwritten by
         the next call. Raises `MemoryError` if there is none for a step of so many rows.
         """
         tokens, tables, sampled, records = array("i"), array("i"), array("i"), array("i")
@@ -77,7 +77,7 @@ class NativeDecoder:
             records.extend((len(tokens), chunk.count, chunk.start, len(tables)))
             tokens.extend(chunk.tokens)
             tables.extend(chunk.sequence.blocks)
-            sampled.extend(range(len(tokens) - chunk.draws, len(tokens)))
+            sampled.extend(range(len(tokens) - chunk.sampled_rows, len(tokens)))
         if len(sampled) > len(self._logits):
             self._logits = torch.empty(2 * len(sampled), self.shape.vocab_size)
         step = self._step

@@ -50,7 +50,7 @@ class Work:
         pair = 2 * self.shape.kv_heads * self.shape.head_dim
         return self.weight_bytes + self.item_bytes * pair * cached
 
-    def prefill_flop(self, tokens: int, *, start: int = 0, draws: int = 0) -> int:
+    def prefill_flop(self, tokens: int, *, start: int = 0, sampled_rows: int = 0) -> int:
         """Of so many tokens behind `start` others; the head only for the rows that are drawn from.
 
         Attention counts each token and those before it, as far as its layers see them.
@@ -60,7 +60,7 @@ class Work:
             layers * _seen(start, tokens, window) for window, layers in self._windows.items()
         )
         attention = 4 * shape.heads * shape.head_dim * seen
-        head = 2 * shape.vocab_size * shape.hidden_size * draws
+        head = 2 * shape.vocab_size * shape.hidden_size * sampled_rows
         return 2 * self.matrix_parameters * tokens + attention + head
 
     @cached_property
@@ -86,7 +86,6 @@ class _Rate:
         self._us = 0.0
 
     def add(self, done: float, us: int) -> None:
-        """One step more."""
         kept = math.exp(-us / WINDOW_US)
         self._done = self._done * kept + done
         self._us = self._us * kept + us
@@ -111,23 +110,21 @@ class Roofline:
         self._multiplying = _Rate()
 
     def note(self, chunks: Iterable[Chunk], us: int) -> None:
-        """A step has computed these."""
         chunks = list(chunks)
         if not chunks or us <= 0:
             return
-        if all(chunk.draws == chunk.count for chunk in chunks):
+        if all(chunk.sampled_rows == chunk.count for chunk in chunks):
             lengths = [chunk.start + chunk.count for chunk in chunks]
             self._reading.add(self._work.step_bytes(lengths), us)
             return
         flop = sum(
-            self._work.prefill_flop(chunk.count, start=chunk.start, draws=chunk.draws)
+            self._work.prefill_flop(chunk.count, start=chunk.start, sampled_rows=chunk.sampled_rows)
             for chunk in chunks
         )
         self._multiplying.add(flop, us)
 
     @property
     def shares(self) -> Shares:
-        """Until now."""
         return Shares(
             decode=self._reading.share_of(self._ceilings.read_bytes_s),
             prefill=self._multiplying.share_of(self._ceilings.flop_s),

@@ -20,7 +20,7 @@ from inference.compact.run.eager import EagerModel
 from inference.compact.run.graphs import can_record, recorded_if_possible
 from inference.compact.run.native import load_native
 from inference.compact.sampling.sampler import Sampler
-from inference.compact.schedule.outputs import Pick
+from inference.compact.schedule.outputs import SampledToken
 from inference.compact.schedule.scheduler import Chunk
 
 
@@ -28,14 +28,12 @@ class LoadedModel(Protocol):
     """Weights and cache in some memory, and what computes with them."""
 
     def forward(self, chunks: list[Chunk]) -> Tensor:
-        """Logits `[drawn rows, vocabulary]`, float32, in the order of the chunks; the caller may
+        """Logits `[sampled rows, vocabulary]`, float32, in the order of the chunks; the caller may
         change them, and the next call may overwrite them.
         """
 
 
 class Runner:
-    """A loaded model on its device."""
-
     def __init__(self, model: LoadedModel, placement: Placement) -> None:
         self.model = model
         self.sampler = Sampler(Uploader(placement.device))
@@ -60,8 +58,8 @@ class Runner:
             model = recorded_if_possible(eager) if can_record(decoder) else eager
         return cls(model, placement)
 
-    def run(self, chunks: list[Chunk]) -> list[Pick]:
-        """One pick for each row that is drawn from, in the order of the chunks."""
+    def run(self, chunks: list[Chunk]) -> list[SampledToken]:
+        """One token for each sampled row, in the order of the chunks."""
         with torch.inference_mode():
             logits = self.model.forward(chunks)
-            return self.sampler.draw(logits, [chunk for chunk in chunks if chunk.draws])
+            return self.sampler.draw(logits, [chunk for chunk in chunks if chunk.sampled_rows])

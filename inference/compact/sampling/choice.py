@@ -59,12 +59,12 @@ def _by_operators(
     logits: Tensor, asked: Tensor, streams: NDArray[np.uint64], positions: NDArray[np.uint64]
 ) -> list[int]:
     temperatures, top_p, min_p = asked[:, :1], asked[:, 1:2], asked[:, 2:]
-    shares = (logits / temperatures).softmax(dim=-1)
+    probs = (logits / temperatures).softmax(dim=-1)
 
     def points(rows: Tensor | None, attempt: int) -> Tensor:
         kept = slice(None) if rows is None else rows.cpu().numpy()
         return torch.from_numpy(uniforms(streams[kept], positions[kept], attempt)).to(logits.device)
 
-    scratch = torch.empty_like(shares)
-    found = draw_nucleus(shares, top_p=top_p, min_p=min_p, scratch=scratch, points=points)
+    scratch = torch.empty_like(probs)
+    found = draw_nucleus(probs, top_p=top_p, min_p=min_p, scratch=scratch, points=points)
     return [int(token) for token in found.tolist()]

@@ -1,8 +1,8 @@
-"""A whole step's draws in one Triton kernel: the highest logit of each row, and a token where the
-row is not greedy, cut by top-p and min-p as `drawing.draw_nucleus` cuts.
+"""The sampling of a whole step in one Triton kernel: the highest logit of each row, and a token
+where the row is not greedy, cut by top-p and min-p as `operators.draw_nucleus` cuts.
 
 One program takes a row and never waits for the host; torch's operators take fifty launches and a
-wait for each attempt. Random numbers are those of `chance`, counted here.
+wait for each attempt. Random numbers are those of `rng`, computed here.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _column_at(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _uniform(stream: tl.tensor, count: tl.tensor) -> tl.tensor:
-    """As `chance.uniforms`: SplitMix64."""
+    """As `rng.uniforms`: SplitMix64."""
     z = stream + count * 0x9E3779B97F4A7C15
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9
     z = (z ^ (z >> 27)) * 0x94D049BB133111EB

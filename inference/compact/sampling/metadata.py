@@ -1,4 +1,4 @@
-"""What the rows of a batch ask of the sampler, worked out once while they stay the same."""
+"""The sampling parameters of a batch's rows, worked out once while the rows stay the same."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from inference.contract.frames import Sampling
 GREEDY_BELOW = 1e-5
 
 
-class RowPlan:
-    """Numbers of the rows that need something, and how those that are not greedy are drawn.
+class SamplingMetadata:
+    """Numbers of the rows that need something, and how the random ones, not greedy, are sampled.
 
-    `index` holds the rows that are drawn; None where all are. `for_kernel` is what a GPU's kernel
-    needs to know of all rows; None on a CPU, and where a row wants what it cannot do.
+    `index` holds the random rows; None where all are. `kernel_inputs` are the settings of all rows
+    for a GPU's kernel; None on a CPU, and where a row needs what the kernel cannot do.
     """
 
     def __init__(self, sequences: list[Sequence], upload: Uploader) -> None:
         self.sequences = sequences
-        asked = [each.request.job.sampling for each in sequences]
+        params = [each.request.job.sampling for each in sequences]
         self.masked = any(each.mask is not None for each in sequences)
-        self.reporting = [row for row, each in enumerate(asked) if each.logprobs is not None]
-        self.shifted = [row for row, each in enumerate(asked) if _is_shifted(each)]
-        self.drawn = [row for row, each in enumerate(asked) if each.temperature >= GREEDY_BELOW]
-        self.for_kernel: tuple[Tensor, Tensor] | None = None
-        if upload.device != "cpu" and not any(asked[row].top_k for row in self.drawn):
-            self.for_kernel = _for_kernel(sequences, upload)
-        self.index = None if len(self.drawn) == len(asked) else upload.integers(self.drawn)
-        settings = [asked[row] for row in self.drawn]
+        self.reporting = [row for row, each in enumerate(params) if each.logprobs is not None]
+        self.biased = [row for row, each in enumerate(params) if _is_biased(each)]
+        self.random = [row for row, each in enumerate(params) if each.temperature >= GREEDY_BELOW]
+        self.kernel_inputs: tuple[Tensor, Tensor] | None = None
+        if upload.device != "cpu" and not any(params[row].top_k for row in self.random):
+            self.kernel_inputs = _kernel_inputs(sequences, upload)
+        self.index = None if len(self.random) == len(params) else upload.integers(self.random)
+        settings = [params[row] for row in self.random]
         self.temperatures = _column(upload, [each.temperature for each in settings])
-        streams = np.array([sequences[row].stream for row in self.drawn], np.uint64)
+        streams = np.array([sequences[row].stream for row in self.random], np.uint64)
         places: dict[str, list[int]] = {}
         for place, each in enumerate(settings):
             places.setdefault(_cut_of(each), []).append(place)
@@ -66,27 +66,27 @@ class DrawGroup:
         self.streams = streams
         self._draw = draw
 
-    def draw(self, shares: Tensor, positions: NDArray[np.uint64], scratch: Tensor) -> list[int]:
+    def draw(self, probs: Tensor, positions: NDArray[np.uint64], scratch: Tensor) -> list[int]:
         """Tokens of this group's rows, whose probabilities and positions these are; `scratch` has
-        the shape of `shares` and is overwritten.
+        the shape of `probs` and is overwritten.
         """
 
         def points(rows: Tensor | None, attempt: int) -> Tensor:
             kept = slice(None) if rows is None else rows.cpu().numpy()
             found = uniforms(self.streams[kept], positions[kept], attempt)
-            return torch.from_numpy(found).to(shares.device)
+            return torch.from_numpy(found).to(probs.device)
 
-        return [int(token) for token in self._draw(shares, scratch=scratch, points=points).tolist()]
-
-
-def _is_shifted(asked: Sampling) -> bool:
-    return bool(asked.logit_bias or asked.frequency_penalty or asked.presence_penalty)
+        return [int(token) for token in self._draw(probs, scratch=scratch, points=points).tolist()]
 
 
-def _cut_of(asked: Sampling) -> str:
-    if asked.top_k:
+def _is_biased(params: Sampling) -> bool:
+    return bool(params.logit_bias or params.frequency_penalty or params.presence_penalty)
+
+
+def _cut_of(params: Sampling) -> str:
+    if params.top_k:
         return "top"
-    return "nucleus" if asked.top_p < 1.0 or asked.min_p > 0.0 else "uncut"
+    return "nucleus" if params.top_p < 1.0 or params.min_p > 0.0 else "uncut"
 
 
 def _draw_of(cut: str, settings: list[Sampling], upload: Uploader) -> Callable[..., Tensor]:
@@ -102,14 +102,14 @@ def _draw_of(cut: str, settings: list[Sampling], upload: Uploader) -> Callable[.
     return partial(draw_top, top_k=top_k, top_p=top_p, min_p=min_p)
 
 
-def _for_kernel(sequences: list[Sequence], upload: Uploader) -> tuple[Tensor, Tensor]:
+def _kernel_inputs(sequences: list[Sequence], upload: Uploader) -> tuple[Tensor, Tensor]:
     """Settings and streams of all rows, as `draw_kernel` takes them."""
-    asked = [each.request.job.sampling for each in sequences]
-    temperatures = [each.temperature for each in asked]
+    params = [each.request.job.sampling for each in sequences]
+    temperatures = [each.temperature for each in params]
     columns = [
         [temperature if temperature >= GREEDY_BELOW else 0.0 for temperature in temperatures],
-        [each.top_p if each.top_p < 1.0 else UNCUT for each in asked],
-        [each.min_p for each in asked],
+        [each.top_p if each.top_p < 1.0 else UNCUT for each in params],
+        [each.min_p for each in params],
     ]
     streams = np.array([each.stream for each in sequences], np.uint64).view(np.int64)
     return upload.floats(columns, torch.float32), upload.integers(streams.tolist())

@@ -51,45 +51,45 @@ def invert(weights: Tensor, points: Tensor) -> Tensor:
     return column[:, 0].clamp_(max=columns - 1)
 
 
-def draw_uncut(shares: Tensor, *, scratch: Tensor, points: Points) -> Tensor:
+def draw_uncut(probs: Tensor, *, scratch: Tensor, points: Points) -> Tensor:
     """From the whole of each row."""
-    return invert(shares, points(None, 0))
+    return invert(probs, points(None, 0))
 
 
 def draw_nucleus(
-    shares: Tensor, *, top_p: Tensor, min_p: Tensor | None, scratch: Tensor, points: Points
+    probs: Tensor, *, top_p: Tensor, min_p: Tensor | None, scratch: Tensor, points: Points
 ) -> Tensor:
     """From what top-p `[rows, 1]` (`UNCUT` for all) and min-p `[rows, 1]` leave of each row.
 
     By rejection: draw, and keep the token if less than top-p lies above it. Otherwise nothing at
     or below it can be kept either, so the next attempt draws from what lies above. That is the
     distribution cut and normalised, without sorting (FlashInfer samples so on GPUs). Tokens of
-    equal probability stay or go together. `scratch` has the shape of `shares` and is overwritten:
+    equal probability stay or go together. `scratch` has the shape of `probs` and is overwritten:
     fresh memory of this size costs more than the arithmetic.
     """
-    weights = shares
+    weights = probs
     if min_p is not None:
-        least = (min_p * shares.amax(dim=-1, keepdim=True)).clamp_(min=TINY)
-        weights = torch.threshold_(torch.div(shares, least, out=scratch), BELOW_ONE, 0.0)
+        least = (min_p * probs.amax(dim=-1, keepdim=True)).clamp_(min=TINY)
+        weights = torch.threshold_(torch.div(probs, least, out=scratch), BELOW_ONE, 0.0)
     tokens = found = invert(weights, points(None, 0))
-    rows = torch.arange(len(shares), device=shares.device)
+    rows = torch.arange(len(probs), device=probs.device)
     for attempt in range(1, TRIES_MAX):
         # A quotient of two numbers of which one is larger never rounds to 1.
-        share = shares.gather(1, found[:, None])
-        above = torch.threshold_(torch.div(shares, share, out=scratch[: len(shares)]), 1.0, 0.0)
-        mass = above.sum(dim=-1, keepdim=True) * share
+        prob = probs.gather(1, found[:, None])
+        above = torch.threshold_(torch.div(probs, prob, out=scratch[: len(probs)]), 1.0, 0.0)
+        mass = above.sum(dim=-1, keepdim=True) * prob
         # Written so that a row which is not a number counts as done.
         again = ((mass >= top_p) & (mass > 0.0)).nonzero()[:, 0]
         if not len(again):
             break
-        rows, shares, top_p = rows[again], shares[again], top_p[again]
+        rows, probs, top_p = rows[again], probs[again], top_p[again]
         found = invert(above[again], points(rows, attempt))
         tokens[rows] = found
     return tokens
 
 
 def draw_top(
-    shares: Tensor,
+    probs: Tensor,
     *,
     top_k: Tensor,
     top_p: Tensor,
@@ -98,9 +98,9 @@ def draw_top(
     points: Points,
 ) -> Tensor:
     """From what top-k `[rows, 1]`, then top-p of that, then min-p leave of each row."""
-    width = min(int(top_k.max()), shares.shape[1])
-    values, tokens = top_columns(shares, width)
-    columns = torch.arange(width, device=shares.device)
+    width = min(int(top_k.max()), probs.shape[1])
+    values, tokens = top_columns(probs, width)
+    columns = torch.arange(width, device=probs.device)
     values = values.double() * (columns < top_k)
     before = values.cumsum(dim=-1) - values
     inside = before < top_p * values.sum(dim=-1, keepdim=True)

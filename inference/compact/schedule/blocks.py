@@ -1,6 +1,6 @@
 """The block pool: reference counts, the prefix cache over full blocks, and what changed in it.
 
-A block is in use (referenced), cached (unreferenced but findable by its hash), or free.
+A block is in use (referenced), evictable (cached, but without a reference), or free.
 This file decides who owns which block; the tensors behind the blocks are elsewhere.
 """
 
@@ -14,7 +14,7 @@ from inference.compact.schedule.request import Sequence
 
 @dataclass(slots=True)
 class _Cached:
-    """What makes a block findable; the tokens are compared on every hit."""
+    """What a block is found by; the tokens are compared on every hit."""
 
     hash: bytes
     tokens: bytes
@@ -34,22 +34,22 @@ class BlockPool:
         self.block_size = block_size
         # Popped from the end, so low numbers are used first and untouched memory stays untouched.
         self._free = list(range(blocks - 1, -1, -1))
-        self._references = [0] * blocks
+        self._ref_counts = [0] * blocks
         self._cached: dict[int, _Cached] = {}
         self._by_hash: dict[bytes, int] = {}
-        self._idle: OrderedDict[int, int] = OrderedDict()
+        self._evictable: OrderedDict[int, int] = OrderedDict()
         self._stored: dict[bytes, None] = {}
         self._removed: dict[bytes, None] = {}
 
     @property
     def available(self) -> int:
         """Blocks that can be allocated now: free ones and cached ones without a user."""
-        return len(self._free) + len(self._idle)
+        return len(self._free) + len(self._evictable)
 
     @property
-    def idle(self) -> int:
+    def evictable(self) -> int:
         """Cached blocks without a user: allocating more than the free ones evicts them."""
-        return len(self._idle)
+        return len(self._evictable)
 
     def match(self, sequence: Sequence) -> list[int]:
         """Longest run of cached blocks that begins the sequence, leaving at least one token over.
@@ -64,15 +64,15 @@ class BlockPool:
             found.append(block)
         return found
 
-    def idle_among(self, blocks: list[int]) -> int:
+    def count_evictable(self, blocks: list[int]) -> int:
         """How many of these would leave `available` when they are shared."""
-        return sum(1 for block in blocks if not self._references[block])
+        return sum(1 for block in blocks if not self._ref_counts[block])
 
     def share(self, blocks: list[int]) -> None:
         """Take a reference on cached blocks."""
         for block in blocks:
-            self._references[block] += 1
-            self._idle.pop(block, None)
+            self._ref_counts[block] += 1
+            self._evictable.pop(block, None)
 
     def allocate(self, count: int) -> list[int]:
         """Hand out blocks with one reference each, evicting cached ones where none is free."""
@@ -80,22 +80,22 @@ class BlockPool:
             raise OutOfBlocks(f"{count} blocks wanted, {self.available} available")
         blocks = [self._free.pop() if self._free else self._evict() for _ in range(count)]
         for block in blocks:
-            self._references[block] = 1
+            self._ref_counts[block] = 1
         return blocks
 
     def release(self, blocks: list[int], now_us: int) -> None:
-        """Give back one reference on each block of a chain, listed from its head."""
+        """Drop one reference on each block of a chain, listed from its head."""
         for block in reversed(blocks):
-            self._references[block] -= 1
-            if self._references[block]:
+            self._ref_counts[block] -= 1
+            if self._ref_counts[block]:
                 continue
             if block in self._cached:
-                self._idle[block] = now_us
+                self._evictable[block] = now_us
             else:
                 self._free.append(block)
 
-    def register(self, block: int, block_hash: bytes, tokens: bytes) -> None:
-        """Make a full block findable, unless another one with the same content already is."""
+    def cache(self, block: int, block_hash: bytes, tokens: bytes) -> None:
+        """Cache a full block, unless another one with the same content already is."""
         if block_hash in self._by_hash:
             return
         self._by_hash[block_hash] = block
@@ -106,7 +106,7 @@ class BlockPool:
             self._stored[block_hash] = None
 
     def drain_events(self) -> tuple[bytes, bytes]:
-        """Hashes that became findable and that were evicted since the last call, net."""
+        """Hashes that were cached and evicted since the last call, net."""
         stored, removed = b"".join(self._stored), b"".join(self._removed)
         self._stored.clear()
         self._removed.clear()
@@ -114,10 +114,10 @@ class BlockPool:
 
     def oldest_us(self) -> int | None:
         """When the block that eviction would take next was last used; None with none cached."""
-        return next(iter(self._idle.values()), None)
+        return next(iter(self._evictable.values()), None)
 
     def _evict(self) -> int:
-        block, _ = self._idle.popitem(last=False)
+        block, _ = self._evictable.popitem(last=False)
         block_hash = self._cached.pop(block).hash
         del self._by_hash[block_hash]
         if block_hash in self._stored:

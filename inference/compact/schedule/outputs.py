@@ -1,4 +1,4 @@
-"""When a choice ends, and the outputs that say so. No torch, no clock of its own."""
+"""When a choice ends, and the outputs of a step. No torch, no clock."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from inference.contract.frames import Job, Output, Timing, Usage
 from inference.contract.parts import TokenLogprob
 
 
-class Pick(msgspec.Struct, frozen=True):
-    """A drawn token, with its log probabilities where they were asked for. `token` None: the
+class SampledToken(msgspec.Struct, frozen=True):
+    """A token, with its log probabilities where they were asked for. `token` None: the
     model's logits were not numbers, and the choice ends with `error`.
     """
 
@@ -18,7 +18,7 @@ class Pick(msgspec.Struct, frozen=True):
     logprob: TokenLogprob | None = None
 
 
-class Ending:
+class StopRules:
     """The end rules of one model: its end tokens and its context."""
 
     def __init__(self, eos: frozenset[int], context_window: int) -> None:
@@ -36,7 +36,7 @@ class Ending:
         return msgspec.structs.replace(job, sampling=sampling)
 
     def reason(self, sequence: Sequence, token: int) -> str | None:
-        """Why the sequence ends after `token`, which has been appended; None if it goes on."""
+        """Why the sequence ends after `token`, which has been appended; None if it continues."""
         job = sequence.request.job
         if token in job.stop_tokens or (token in self.eos and not job.sampling.ignore_eos):
             return "stop"
@@ -68,16 +68,16 @@ def timing_of(request: Request, now_us: int) -> Timing:
     )
 
 
-def output_of(sequence: Sequence, picks: list[Pick], now_us: int) -> Output:
+def output_of(sequence: Sequence, sampled: list[SampledToken], now_us: int) -> Output:
     """What this step made for a choice. The token that ends a choice is not part of its text."""
     request = sequence.request
-    shown = picks[:-1] if sequence.finish in ("stop", "error") else picks
+    shown = sampled[:-1] if sequence.finish in ("stop", "error") else sampled
     return Output(
         request=request.job.request,
         choice=sequence.choice,
-        tokens=[pick.token for pick in shown if pick.token is not None],
+        tokens=[each.token for each in shown if each.token is not None],
         usage=usage_of(request),
         timing=timing_of(request, now_us),
         finish=sequence.finish,
-        logprobs=[pick.logprob for pick in shown if pick.logprob] or None,
+        logprobs=[each.logprob for each in shown if each.logprob] or None,
     )

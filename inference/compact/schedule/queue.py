@@ -19,21 +19,20 @@ class WaitingQueue:
         return len(self._heap)
 
     def push(self, sequence: Sequence) -> None:
-        """Add a sequence; `sequence.expected` is what it will probably have to compute."""
+        """Add a sequence; `sequence.uncached_tokens` is what it will probably have to compute."""
         self._pushes += 1
         request = sequence.request
         place = (-request.job.priority, request.received_us, sequence.choice, self._pushes)
         heappush(self._heap, (*place, sequence))
-        self.tokens += sequence.expected
+        self.tokens += sequence.uncached_tokens
 
     def peek(self) -> Sequence:
         """The sequence to admit next."""
         return self._heap[0][-1]
 
     def pop(self) -> Sequence:
-        """Remove and return the sequence to admit next."""
         sequence = heappop(self._heap)[-1]
-        self.tokens -= sequence.expected
+        self.tokens -= sequence.uncached_tokens
         return sequence
 
     def remove(self, request: Request) -> None:
@@ -42,4 +41,4 @@ class WaitingQueue:
         if len(kept) != len(self._heap):
             self._heap = kept
             heapify(self._heap)
-            self.tokens = sum(entry[-1].expected for entry in kept)
+            self.tokens = sum(entry[-1].uncached_tokens for entry in kept)

@@ -43,13 +43,16 @@ class Request:
 
 
 class Sequence:
-    """One choice. Its state is `computed` against `len(tokens)`: one token missing is decoding,
-    more is prefill, and preemption sets `computed` back to 0 with the tokens kept.
+    """One choice. Its state is `computed_tokens` against `len(tokens)`: one uncomputed token is
+    decoding, more is prefill, and preemption sets `computed_tokens` back to 0 with the tokens kept.
+
+    The first `cached_blocks` of its `blocks` are in the prefix cache; `uncached_tokens` is what it
+    had to compute when it was queued.
     """
 
     __slots__ = (
-        "acceptance", "blocks", "choice", "computed", "counts", "expected", "finish", "hashes",
-        "mask", "packed", "registered", "request", "retry_at", "stream", "tokens",
+        "acceptance", "blocks", "cached_blocks", "choice", "computed_tokens", "counts", "finish",
+        "hashes", "mask", "packed", "request", "retry_at", "stream", "tokens", "uncached_tokens",
     )  # fmt: skip
 
     def __init__(self, request: Request, choice: int) -> None:
@@ -58,11 +61,11 @@ class Sequence:
         self.stream = stream_of(request.seed, choice)
         self.tokens = list(request.job.tokens)
         self.packed = bytearray(array("I", self.tokens).tobytes())
-        self.computed = 0
+        self.computed_tokens = 0
         self.blocks: list[int] = []
         self.hashes = list(request.prompt_hashes)
-        self.registered = 0
-        self.expected = 0
+        self.cached_blocks = 0
+        self.uncached_tokens = 0
         self.finish: str | None = None
         self.counts: dict[int, int] = {}
         self.mask: TokenMask | None = None
@@ -101,7 +104,7 @@ class Sequence:
 
 
 def stream_of(seed: int, choice: int) -> int:
-    """The stream of random numbers that one choice draws from, 64 bits; see `chance`."""
+    """The stream of random numbers that one choice draws from, 64 bits; see `sampling.rng`."""
     return int.from_bytes(blake2b(f"{seed}/{choice}".encode(), digest_size=8).digest())
 
 

@@ -1,7 +1,8 @@
 """Decides what one engine step computes. No torch: it sees only token counts and blocks.
 
-There is no prefill phase and no decode phase. A sequence lacks tokens (`len(tokens) - computed`);
-each step hands out a budget of tokens, first to running sequences, then to waiting ones.
+There is no prefill phase and no decode phase. A sequence has `len(tokens) - computed_tokens` tokens
+left to compute; each step has a budget of tokens, first for running sequences, then for waiting
+ones.
 """
 
 from __future__ import annotations
@@ -17,22 +18,22 @@ from inference.compact.schedule.queue import WaitingQueue
 from inference.compact.schedule.request import Request, Sequence
 from inference.compact.schedule.speculate import Speculator, note_drafts
 
-# Share of the pool that admission leaves alone, so that those who run can grow without preemption.
-HELD_BACK_DIVISOR = 32
+# Admission leaves this part of the pool free, so that running sequences grow without preemption.
+WATERMARK_DIVISOR = 32
 
 
 class Chunk(msgspec.Struct, frozen=True, eq=False):
     """Tokens `start` to `start + count` of a sequence, computed in this step.
 
-    Its last `draws` rows are drawn from: none in the middle of a prompt, one where it reaches the
-    last known token. `drafts` are guesses that follow that token, counted in `count`; a row is
-    drawn from for each, and none of them is in `sequence.tokens`.
+    From its last `sampled_rows` rows tokens are sampled: none in the middle of a prompt, one where
+    it reaches the last known token. `drafts` are guessed tokens that follow that one, counted in
+    `count`; each has a sampled row, and none of them is in `sequence.tokens`.
     """
 
     sequence: Sequence
     start: int
     count: int
-    draws: int
+    sampled_rows: int
     drafts: list[int] = []
 
     @property
@@ -66,7 +67,6 @@ class Scheduler:
 
     @property
     def counts(self) -> Counts:
-        """Preemptions, drafts and accepted drafts so far."""
         return Counts(self.preemptions, self.drafted, self.accepted)
 
     @property
@@ -76,44 +76,43 @@ class Scheduler:
 
     @property
     def waiting_tokens(self) -> int:
-        """Uncached tokens that still have to be prefilled, waiting or half done."""
-        lacking = (len(each.tokens) - each.computed for each in self.running)
-        return self.queue.tokens + sum(count for count in lacking if count > 1)
+        """Uncached tokens left to prefill, of waiting and of running sequences."""
+        uncomputed = (len(each.tokens) - each.computed_tokens for each in self.running)
+        return self.queue.tokens + sum(count for count in uncomputed if count > 1)
 
     def add(self, sequence: Sequence) -> None:
-        """Queue a sequence."""
         cached = len(self.pool.match(sequence)) * self.pool.block_size
-        sequence.expected = len(sequence.tokens) - cached
+        sequence.uncached_tokens = len(sequence.tokens) - cached
         self.queue.push(sequence)
 
     def finish(self, sequence: Sequence, now_us: int) -> None:
-        """Take a sequence off the running list and give its blocks back."""
+        """Remove a running sequence and release its blocks."""
         self.running.remove(sequence)
         self._release(sequence, now_us)
 
-    def drop(self, request: Request, now_us: int) -> None:
-        """Forget a request in whatever state its choices are."""
+    def abort(self, request: Request, now_us: int) -> None:
+        """Drop all choices of a request, waiting or running."""
         self.queue.remove(request)
         for sequence in [each for each in self.running if each.request is request]:
             self.finish(sequence, now_us)
 
     def schedule(self, now_us: int) -> list[Chunk]:
-        """Hand out one step's budget. Decodes come first in the list, as the runner wants them."""
-        preemptions_before = self.preemptions
+        """Spend one step's budget of tokens; decodes come first, as the runner needs them."""
+        preemptions = self.preemptions
         chunks = self._decodes(now_us)
         budget = self.options.step_tokens - sum(chunk.count for chunk in chunks)
         if chunks:
             budget = min(budget, self.options.mixed_prefill_tokens)
         for sequence in self.running:
-            lacking = len(sequence.tokens) - sequence.computed
-            if lacking > 1 and budget:
-                chunks.append(self._take(sequence, min(lacking, budget)))
+            uncomputed = len(sequence.tokens) - sequence.computed_tokens
+            if uncomputed > 1 and budget:
+                chunks.append(self._chunk(sequence, min(uncomputed, budget)))
                 budget -= chunks[-1].count
-        # Whoever was preempted a moment ago must not come straight back and push others out.
-        calm = self.preemptions == preemptions_before
-        while calm and budget and (admitted := self._admit(now_us)) is not None:
-            lacking = len(admitted.tokens) - admitted.computed
-            chunks.append(self._take(admitted, min(lacking, budget)))
+        # A sequence preempted in this step must not be admitted again and push others out.
+        preempted = self.preemptions > preemptions
+        while not preempted and budget and (admitted := self._admit(now_us)) is not None:
+            uncomputed = len(admitted.tokens) - admitted.computed_tokens
+            chunks.append(self._chunk(admitted, min(uncomputed, budget)))
             budget -= chunks[-1].count
         return chunks
 
@@ -121,39 +120,39 @@ class Scheduler:
         """Record that these chunks have been computed, drafts aside."""
         for chunk in chunks:
             sequence, request = chunk.sequence, chunk.sequence.request
-            sequence.computed = chunk.start + chunk.count - len(chunk.drafts)
+            sequence.computed_tokens = chunk.start + chunk.count - len(chunk.drafts)
             if request.first_token_us is None:
-                request.prefilled_tokens = max(request.prefilled_tokens, sequence.computed)
+                request.prefilled_tokens = max(request.prefilled_tokens, sequence.computed_tokens)
 
     def accept(self, chunk: Chunk, count: int) -> None:
-        """Record that the first `count` drafts turned out right; they have been appended."""
+        """Record that the first `count` drafts were accepted; they have been appended."""
         sequence, drafted = chunk.sequence, len(chunk.drafts)
-        sequence.computed += count
-        self._register(sequence, sequence.computed)
+        sequence.computed_tokens += count
+        self._cache_blocks(sequence, sequence.computed_tokens)
         note_drafts(sequence, drafted, count)
         self.drafted += drafted
         self.accepted += count
 
-    def learn(self, chunks: list[Chunk], step_us: int) -> None:
-        """Let the speculator know how long a step took that had no prompt tokens."""
-        if self.speculator is not None and all(chunk.draws == chunk.count for chunk in chunks):
+    def note_step(self, chunks: list[Chunk], step_us: int) -> None:
+        """Measure a step without prompt tokens for the speculator."""
+        if self.speculator is not None and all(each.sampled_rows == each.count for each in chunks):
             drafted = sum(len(chunk.drafts) for chunk in chunks)
             self.speculator.measure(len(chunks), drafted, step_us)
 
     def _decodes(self, now_us: int) -> list[Chunk]:
-        """One token for each sequence that lacks one; where blocks run out others yield theirs."""
+        """One token for each decoding sequence; where blocks run out, others are preempted."""
         chunks = []
         for sequence in list(self.running):
-            if sequence.computed + 1 != len(sequence.tokens) or not sequence.blocks:
+            if sequence.computed_tokens + 1 != len(sequence.tokens) or not sequence.blocks:
                 continue
-            if self._grow(sequence, now_us):
-                chunks.append(self._take(sequence, 1))
+            if self._allocate_slot(sequence, now_us):
+                chunks.append(self._chunk(sequence, 1))
         if self.speculator is not None and self.speculator.begin(len(chunks)):
             return self._with_drafts(chunks, self.speculator)
         return chunks
 
     def _with_drafts(self, chunks: list[Chunk], speculator: Speculator) -> list[Chunk]:
-        """Add guesses where the sequence's own blocks have room: nobody yields for a guess."""
+        """Add drafts where a sequence's own blocks have room: nothing is preempted for one."""
         spare = self.options.step_tokens - len(chunks)
         drafting = []
         for chunk in chunks:
@@ -165,13 +164,13 @@ class Scheduler:
             drafting.append(Chunk(sequence, chunk.start, rows, rows, drafts))
         return drafting
 
-    def _grow(self, sequence: Sequence, now_us: int) -> bool:
-        """See to a block for the next token; False when the sequence itself had to yield.
+    def _allocate_slot(self, sequence: Sequence, now_us: int) -> bool:
+        """Make sure of a block for the next token; False when the sequence itself was preempted.
 
         Victims come from the end of the running list, of the lowest priority the last admitted, so
         none has been scheduled in this step.
         """
-        if sequence.computed < len(sequence.blocks) * self.pool.block_size:
+        if sequence.computed_tokens < len(sequence.blocks) * self.pool.block_size:
             return True
         while not self.pool.available:
             victim = self.running[-1]
@@ -182,30 +181,30 @@ class Scheduler:
         return True
 
     def _preempt(self, sequence: Sequence, now_us: int) -> None:
-        """Back to the queue with its tokens kept; much of it will be found in the prefix cache."""
+        """Back to the queue with its tokens kept; most will still be in the prefix cache."""
         self.preemptions += 1
         self.finish(sequence, now_us)
         self.add(sequence)
 
     def _admit(self, now_us: int) -> Sequence | None:
-        """Move the first waiting sequence to the running list if all its tokens find room.
+        """Let the first waiting sequence run if there are blocks for all its tokens.
 
-        The list has higher priorities first, so that they are the last to give up their blocks.
+        The running list has higher priorities first, so that they are the last to be preempted.
         """
         if not self.queue or len(self.running) >= self.options.running_max:
             return None
         sequence = self.queue.peek()
         cached = self.pool.match(sequence)
         size = self.pool.block_size
-        wanted = -(-len(sequence.tokens) // size) - len(cached)
-        held_back = self.pool.size // HELD_BACK_DIVISOR if self.running else 0
-        if wanted + held_back > self.pool.available - self.pool.idle_among(cached):
+        needed = -(-len(sequence.tokens) // size) - len(cached)
+        watermark = self.pool.size // WATERMARK_DIVISOR if self.running else 0
+        if needed + watermark > self.pool.available - self.pool.count_evictable(cached):
             return None
         self.queue.pop()
         self.pool.share(cached)
-        sequence.blocks = cached + self.pool.allocate(wanted)
-        sequence.computed = len(cached) * size
-        sequence.registered = len(cached)
+        sequence.blocks = cached + self.pool.allocate(needed)
+        sequence.computed_tokens = len(cached) * size
+        sequence.cached_blocks = len(cached)
         insort(self.running, sequence, key=lambda each: -each.request.job.priority)
         self._note_first_schedule(sequence, now_us)
         return sequence
@@ -214,29 +213,29 @@ class Scheduler:
         """Only the first admission of a request says how much of its prompt was cached before."""
         request = sequence.request
         if request.cached_tokens is None:
-            request.cached_tokens = sequence.computed
+            request.cached_tokens = sequence.computed_tokens
             request.scheduled_us = now_us
 
-    def _take(self, sequence: Sequence, count: int) -> Chunk:
-        """Schedule `count` tokens. Blocks they fill are findable at once: a step stores all keys
+    def _chunk(self, sequence: Sequence, count: int) -> Chunk:
+        """Schedule `count` tokens. Blocks they fill are cached at once: a step stores all keys
         and values of a layer before it attends, so even sequences of the same step may share them.
         """
-        start = sequence.computed
+        start = sequence.computed_tokens
         chunk = Chunk(sequence, start, count, int(start + count == len(sequence.tokens)))
-        self._register(sequence, start + count)
+        self._cache_blocks(sequence, start + count)
         return chunk
 
-    def _register(self, sequence: Sequence, known: int) -> None:
-        """Make the full blocks among the first `known` tokens findable."""
-        full = known // self.pool.block_size
-        for index in range(sequence.registered, full):
-            self.pool.register(
+    def _cache_blocks(self, sequence: Sequence, tokens: int) -> None:
+        """Cache the full blocks of the first `tokens` tokens."""
+        full = tokens // self.pool.block_size
+        for index in range(sequence.cached_blocks, full):
+            self.pool.cache(
                 sequence.blocks[index], sequence.block_hash(index), sequence.block_tokens(index)
             )
-        sequence.registered = max(sequence.registered, full)
+        sequence.cached_blocks = max(sequence.cached_blocks, full)
 
     def _release(self, sequence: Sequence, now_us: int) -> None:
         self.pool.release(sequence.blocks, now_us)
         sequence.blocks = []
-        sequence.computed = 0
-        sequence.registered = 0
+        sequence.computed_tokens = 0
+        sequence.cached_blocks = 0

@@ -3,7 +3,7 @@
 A chunk computes the last token and its drafts at once, and each of its rows is drawn from with the
 random number of its own position. Drafts are kept as long as they are what was drawn. That is
 rejection sampling with a point-mass proposal (Leviathan et al., 2023) in which the rejected draw
-is the replacement, so the text is the same as without drafts. No torch, no clock of its own.
+is the replacement, so the text is the same as without drafts. No torch, no clock.
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ def lookup(packed: bytearray, count: int) -> list[int]:
 
 
 def note_drafts(sequence: Sequence, drafted: int, accepted: int) -> None:
-    """Note how many of a sequence's drafts were accepted."""
     sequence.acceptance += SHARE * (accepted / drafted - sequence.acceptance)
     sequence.retry_at = sequence.generated + RETRY_TOKENS
 
@@ -60,7 +59,6 @@ class StepTime:
         self.seen = 0
 
     def add(self, step_us: int, drafted: int) -> None:
-        """Move towards one more step."""
         self.seen += 1
         if self.seen == 1:
             self.us, self.drafted = float(step_us), float(drafted)

@@ -112,7 +112,6 @@ def context_of(rng: Random, count: int) -> Exchange:
 
 
 def context(rng: Random) -> Exchange:
-    """A short context."""
     return context_of(rng, rng.randint(1, 9))
 
 

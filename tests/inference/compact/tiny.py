@@ -32,7 +32,7 @@ from inference.compact.options import CompactOptions
 from inference.compact.run.loop import StepLoop
 from inference.compact.run.runner import Runner
 from inference.compact.schedule.blocks import BlockPool
-from inference.compact.schedule.outputs import Ending
+from inference.compact.schedule.outputs import StopRules
 from inference.compact.schedule.scheduler import Scheduler
 from inference.contract.frames import Job, Output, Sampling, Step
 
@@ -124,8 +124,8 @@ class Harness:
         self.scheduler = Scheduler(self.pool, settings)
         ticks = itertools.count(1)
         self.runner = Runner.load(folder, shape, placement)
-        self.ending = Ending(shape.eos, shape.context_window)
-        self.loop = StepLoop(self.runner, self.scheduler, self.ending, lambda: next(ticks))
+        self.stop_rules = StopRules(shape.eos, shape.context_window)
+        self.loop = StepLoop(self.runner, self.scheduler, self.stop_rules, lambda: next(ticks))
         self.steps: list[Step] = []
 
     def accept(self, *jobs: Job) -> None:

@@ -16,7 +16,7 @@ import torch
 
 from inference.compact.attention.trial import Trial
 from inference.compact.config.shape import read_shape
-from inference.compact.layers.ops_choice import BetweenTrial
+from inference.compact.layers.ops_choice import OpsTrial
 from inference.compact.load.placement import Placement
 from inference.compact.sampling.choice import agrees_with_operators
 from tests.inference.compact.shapes import SHAPES
@@ -65,7 +65,7 @@ def test_what_lies_between_products(tmp_path: Path, name: str, dtype: str) -> No
     save_model(tmp_path, kind, **overrides)
     placement = Placement(device=DEVICE, dtype=dtype, block_size=16, kv_blocks=1, threads=None)
     fused = importlib.import_module("inference.compact.layers.ops_triton").FUSED
-    trial = BetweenTrial(read_shape(tmp_path), placement)
+    trial = OpsTrial(read_shape(tmp_path), placement)
     assert trial.agrees(fused)
     broken = replace(fused, gate=lambda x: -fused.gate(x))
     assert not trial.agrees(broken)

@@ -21,7 +21,7 @@ from inference.compact.config.shape import ModelShape
 from inference.compact.load.placement import Placement
 from inference.compact.options import CompactOptions
 from inference.compact.run.runner import Runner
-from inference.compact.schedule.outputs import Pick
+from inference.compact.schedule.outputs import SampledToken
 from inference.compact.schedule.scheduler import Chunk
 from inference.contract.frames import Job
 from inference.engines.compact import CompactEngine
@@ -67,7 +67,7 @@ class LongEngine(CompactEngine):
         class LongRunner(Runner):
             """The model itself."""
 
-            def run(self, chunks: list[Chunk]) -> list[Pick]:
+            def run(self, chunks: list[Chunk]) -> list[SampledToken]:
                 """As ever, but late."""
                 while engine.long.is_set() and not engine.done.is_set():
                     engine.begun.set()

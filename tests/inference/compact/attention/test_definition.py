@@ -56,7 +56,7 @@ def _chunk(start: int, count: int) -> Chunk:
     (sequence,) = Request(job, block_size=BLOCK, received_us=0, seed=0).sequences
     order = torch.randperm(BLOCKS, generator=torch.Generator().manual_seed(start)).tolist()
     sequence.blocks = order[: -(-(start + count) // BLOCK)]
-    return Chunk(sequence, start, count, draws=1)
+    return Chunk(sequence, start, count, sampled_rows=1)
 
 
 def _spans(chunk: Chunk, window: int | None, upload: Uploader) -> tuple[PrefillSpan, PrefillSpan]:

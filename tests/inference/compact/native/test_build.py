@@ -139,7 +139,7 @@ def test_a_build_that_is_no_library_is_named_and_not_kept(
 
 def test_no_compiler(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(NativeUnavailable, match="there is no C compiler"):
+    with pytest.raises(NativeUnavailable, match="no C compiler found"):
         make()
 
 

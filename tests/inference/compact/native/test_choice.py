@@ -62,10 +62,10 @@ def test_torch_can_be_asked_for(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"head_dim": 24}, "head_dim is no multiple of 16"),
+        ({"head_dim": 24}, "head_dim is not a multiple of 16"),
         ({"head_dim": 512}, "head_dim is above 256"),
-        ({"hidden_size": 48}, "hidden_size is no multiple of 32"),
-        ({"intermediate_size": 100}, "intermediate_size is no multiple of 16"),
+        ({"hidden_size": 48}, "hidden_size is not a multiple of 32"),
+        ({"intermediate_size": 100}, "intermediate_size is not a multiple of 16"),
         ({"heads": 130, "kv_heads": 2}, "more than 64 query heads share a key head"),
     ],
 )
@@ -82,7 +82,7 @@ def test_shapes_of_checkpoints(name: str, tmp_path: Path) -> None:
     if shape.experts is not None:
         reason = "the model has experts"
     elif shape.head_dim == 24:
-        reason = "head_dim is no multiple of 16"
+        reason = "head_dim is not a multiple of 16"
     assert reason_against(shape, BLOCK) == reason
 
 
@@ -97,4 +97,4 @@ def test_without_a_compiler_torch_steps_in(
             assert _choose(read_shape(SHIPPED)).kernels == "torch"
     finally:
         native_library.cache_clear()
-    assert "there is no C compiler" in caplog.text
+    assert "no C compiler found" in caplog.text

@@ -28,7 +28,7 @@ from tests.inference.compact.tiny import Harness, job_of, prompt_of, tokens_of
 TOLERANCE = 0.04
 # Largest difference on the shipped model as a share of its largest logit. Seen: 0.6 %.
 TOLERANCE_SHIPPED = 0.015
-# head_dim 24 is no multiple of 16, and experts are not written in C: see test_native_choice.
+# head_dim 24 is not a multiple of 16, and experts are not written in C: see test_native_choice.
 REFUSED = {"llama-wide-heads"} | {name for name, (kind, _) in SHAPES.items() if "moe" in name}
 NATIVE_SHAPES = sorted(
     name for name in SHAPES if name not in REFUSED and not name.startswith("mixtral")
@@ -145,7 +145,7 @@ def test_blocks_of_the_same_step_can_be_shared(tmp_path: Path) -> None:
     native.close()
 
 
-def test_only_the_drawn_rows_come_back_in_the_order_of_the_chunks(tmp_path: Path) -> None:
+def test_only_the_sampled_rows_come_back_in_the_order_of_the_chunks(tmp_path: Path) -> None:
     save_rounded(tmp_path)
     tokens = prompt_of(90)
     native = native_of(tmp_path)

@@ -34,9 +34,9 @@ def shape(folder: Path) -> ModelShape:
     return read_shape(folder)
 
 
-def chunk(start: int, count: int, draws: int) -> Chunk:
+def chunk(start: int, count: int, sampled_rows: int) -> Chunk:
     request = Request(job_of(prompt_of(start + count)), block_size=16, received_us=0, seed=1)
-    return Chunk(request.sequences[0], start, count, draws)
+    return Chunk(request.sequences[0], start, count, sampled_rows)
 
 
 def test_the_bytes_of_a_step_are_those_of_the_weights_that_it_multiplies_with(
@@ -72,7 +72,7 @@ def test_attention_counts_each_token_and_what_it_sees(
         for place in range(start, start + count)
     )
     head = 2 * shape.vocab_size * shape.hidden_size
-    flop = work.prefill_flop(count, start=start, draws=1)
+    flop = work.prefill_flop(count, start=start, sampled_rows=1)
     expected = 2 * work.matrix_parameters * count + 4 * shape.heads * shape.head_dim * pairs + head
     assert flop == expected
 
@@ -89,7 +89,7 @@ def test_decoding_is_of_bandwidth_prefill_and_both_together_of_compute(shape: Mo
     assert shares.decode == pytest.approx(work.step_bytes([31, 8]) / 1e6)
     roofline.note([decodes[0], chunk(0, 40, 0)], 1_000)
     assert roofline.shares.decode == shares.decode
-    flop = work.prefill_flop(1, start=30, draws=1) + work.prefill_flop(40)
+    flop = work.prefill_flop(1, start=30, sampled_rows=1) + work.prefill_flop(40)
     assert roofline.shares.prefill == pytest.approx(flop / 1e9)
 
 

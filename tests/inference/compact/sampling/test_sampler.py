@@ -17,7 +17,7 @@ from inference.compact.batch.tensors import Uploader
 from inference.compact.sampling.operators import top_columns
 from inference.compact.sampling.rng import TRIES_MAX, uniforms
 from inference.compact.sampling.sampler import LOGPROB_MIN, Sampler
-from inference.compact.schedule.outputs import Pick
+from inference.compact.schedule.outputs import SampledToken
 from inference.compact.schedule.request import Request, Sequence, stream_of
 from inference.compact.schedule.scheduler import Chunk
 from tests.inference.compact.sampling.chi import chi_square, chi_square_limit
@@ -36,10 +36,10 @@ def _sequence(seed: int, said: list[int] | None = None, **sampling: Any) -> Sequ
 
 
 def _chunk(sequence: Sequence) -> Chunk:
-    return Chunk(sequence, len(sequence.tokens) - 1, count=1, draws=1)
+    return Chunk(sequence, len(sequence.tokens) - 1, count=1, sampled_rows=1)
 
 
-def _draw(logits: Logits, sequences: list[Sequence], device: str) -> list[Pick]:
+def _draw(logits: Logits, sequences: list[Sequence], device: str) -> list[SampledToken]:
     table = torch.tensor([logits] * len(sequences), device=device)
     return Sampler(Uploader(device)).draw(table, [_chunk(each) for each in sequences])
 
@@ -138,7 +138,7 @@ def test_greedy_takes_the_highest(device: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sampling", "expected"),
+    ("sampling", "uncached_tokens"),
     [
         ({"frequency_penalty": 0.4}, [2.0 - 0.8, 1.5 - 0.4, 1.3]),
         ({"presence_penalty": 0.6}, [2.0 - 0.6, 1.5 - 0.6, 1.3]),

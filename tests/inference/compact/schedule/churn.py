@@ -93,7 +93,7 @@ def _state(loop: StepLoop, request: bytes) -> str:
     mine = [each for each in loop.scheduler.running if each.request.job.request == request]
     if not mine:
         return "queued"
-    if any(len(each.tokens) - each.computed > 1 for each in mine):
+    if any(len(each.tokens) - each.computed_tokens > 1 for each in mine):
         return "prefilling"
     return "decoding"
 

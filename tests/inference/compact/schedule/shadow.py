@@ -11,7 +11,7 @@ import itertools
 from inference.compact.options import CompactOptions
 from inference.compact.run.loop import StepLoop
 from inference.compact.schedule.blocks import BlockPool
-from inference.compact.schedule.outputs import Ending, Pick
+from inference.compact.schedule.outputs import SampledToken, StopRules
 from inference.compact.schedule.scheduler import Chunk, Scheduler
 
 VOCABULARY = 7
@@ -25,7 +25,7 @@ class ShadowModel:
         self.options = options
         self.slots: dict[tuple[int, int], int] = {}
 
-    def run(self, chunks: list[Chunk]) -> list[Pick]:
+    def run(self, chunks: list[Chunk]) -> list[SampledToken]:
         """Store all, then read all, as each layer of the decoder does."""
         assert sum(chunk.count for chunk in chunks) <= self.options.step_tokens
         assert len({id(chunk.sequence) for chunk in chunks}) == len(chunks)
@@ -37,9 +37,9 @@ class ShadowModel:
             held = [self.slots[self._slot(chunk, place)] for place in range(len(prefix))]
             assert held == prefix
         return [
-            Pick(abs(seen) % VOCABULARY)
+            SampledToken(abs(seen) % VOCABULARY)
             for chunk, prefix in zip(chunks, prefixes, strict=True)
-            for seen in prefix[len(prefix) - chunk.draws :]
+            for seen in prefix[len(prefix) - chunk.sampled_rows :]
         ]
 
     def _prefixes(self, chunk: Chunk) -> list[int]:
@@ -59,6 +59,6 @@ def shadow_loop(options: CompactOptions, context_window: int) -> StepLoop:
     return StepLoop(
         ShadowModel(options.block_size, options),
         Scheduler(pool, options),
-        Ending(frozenset({0}), context_window),
+        StopRules(frozenset({0}), context_window),
         lambda: next(ticks),
     )

@@ -18,7 +18,7 @@ from inference.compact.options import CompactOptions
 from inference.compact.run.loop import StepLoop
 from inference.compact.sampling.sampler import Sampler
 from inference.compact.schedule.blocks import BlockPool
-from inference.compact.schedule.outputs import Ending, Pick
+from inference.compact.schedule.outputs import SampledToken, StopRules
 from inference.compact.schedule.request import Request, Sequence
 from inference.compact.schedule.scheduler import Chunk, Scheduler
 from inference.compact.schedule.speculate import (
@@ -48,7 +48,7 @@ def _packed(tokens: list[int]) -> bytearray:
 
 
 @pytest.mark.parametrize(
-    ("tokens", "count", "expected"),
+    ("tokens", "count", "uncached_tokens"),
     [
         ([1, 2, 3, 9, 1, 2], 4, [3, 9, 1, 2]),
         ([1, 2, 3, 9, 1, 2], 2, [3, 9]),
@@ -179,10 +179,10 @@ class ChainModel:
         self.sampler = Sampler(Uploader("cpu"))
         self.logits = chain.log()
 
-    def run(self, chunks: list[Chunk]) -> list[Pick]:
+    def run(self, chunks: list[Chunk]) -> list[SampledToken]:
         """Rows of the chain's table, drawn from."""
-        drawn = [chunk for chunk in chunks if chunk.draws]
-        rows = [token for chunk in drawn for token in chunk.tokens[-chunk.draws :]]
+        drawn = [chunk for chunk in chunks if chunk.sampled_rows]
+        rows = [token for chunk in drawn for token in chunk.tokens[-chunk.sampled_rows :]]
         return self.sampler.draw(self.logits[torch.tensor(rows)], drawn)
 
 
@@ -190,7 +190,7 @@ def _loop(chain: torch.Tensor, speculate: str) -> StepLoop:
     options = CompactOptions(kv_blocks=64, running_max=8, speculate=speculate)
     ticks = itertools.count()
     scheduler = Scheduler(BlockPool(64, 32), options)
-    return StepLoop(ChainModel(chain), scheduler, Ending(frozenset(), 4096), lambda: next(ticks))
+    return StepLoop(ChainModel(chain), scheduler, StopRules(frozenset(), 4096), lambda: next(ticks))
 
 
 def _walks(speculate: str, walks: int, **sampling: Any) -> tuple[list[list[int]], list[Step]]:
