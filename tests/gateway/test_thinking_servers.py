@@ -16,7 +16,7 @@ import pytest
 from controlplane.gateway.nodes.breaker import BreakerState
 from controlplane.gateway.nodes.limits import LinkLimits
 from controlplane.gateway.nodes.times import Bound
-from inference.engines import remote
+from inference.engines.remote import engine as remote
 from tests.support.fleet import QUICK, until
 from tests.support.gateway import GatewayUnderTest, running_gateway
 from tests.support.relay import MESSAGES, Relay, first_word, next_word, relaying

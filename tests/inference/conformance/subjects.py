@@ -13,9 +13,11 @@ from inference.compact.native.probe import reason_against
 from inference.compact.options import CompactOptions
 from inference.contract.capabilities import Capability
 from inference.embed.options import EmbedOptions
-from inference.engines import compact, echo, embed, remote, vllm_options
+from inference.engines import compact, echo, embed
 from inference.engines.base import Engine
-from inference.engines.remote_options import RemoteOptions
+from inference.engines.remote import engine as remote
+from inference.engines.remote.options import RemoteOptions
+from inference.engines.vllm import options as vllm_options
 from tests.support.child_engine import ChildEngine
 from tests.support.shipped import SHIPPED
 

@@ -12,8 +12,8 @@ import pytest
 from inference.contract.frames import Job
 from inference.engines.base import EngineEvents
 from inference.engines.echo import EchoEngine, EchoOptions
-from inference.engines.remote import RemoteEngine
-from inference.engines.remote_options import RemoteOptions
+from inference.engines.remote.engine import RemoteEngine
+from inference.engines.remote.options import RemoteOptions
 from inference.errors import ModelError
 from inference.node import loading, probe, service
 from inference.node.assets import ModelAssets, NoAssets

@@ -10,7 +10,7 @@ import msgspec
 
 from inference.contract.frames import Step
 from inference.engines.computing import Computing, children_cpu_s
-from inference.engines.vllm_request import LiveRequest
+from inference.engines.vllm.request import LiveRequest
 
 MICROSECONDS_PER_S = 1_000_000
 

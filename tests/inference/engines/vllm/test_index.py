@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from inference.contract.blocks import chain_hashes, split_hashes
-from inference.engines.vllm_events import Event, Unfollowable, read_batch
-from inference.engines.vllm_index import BlockIndex
+from inference.engines.vllm.events import Event, Unfollowable, read_batch
+from inference.engines.vllm.index import BlockIndex
 
 SIZE = 4
 SALT = b"alice"
@@ -198,7 +198,7 @@ def test_the_oldest_block_is_the_one_that_was_used_longest_ago(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now_s = [0.0]
-    monkeypatch.setattr("inference.engines.vllm_index.time.monotonic", lambda: now_s[0])
+    monkeypatch.setattr("inference.engines.vllm.index.time.monotonic", lambda: now_s[0])
     index = BlockIndex(SIZE)
     index.apply(0, batch(stored([b"a", b"b"], TOKENS[:8])))
     now_s[0] = 5.0

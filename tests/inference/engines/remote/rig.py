@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from inference.contract.frames import Job, Output, Sampling
-from inference.engines.remote import RemoteEngine
-from inference.engines.remote_options import RemoteOptions
+from inference.engines.remote.engine import RemoteEngine
+from inference.engines.remote.options import RemoteOptions
 from inference.errors import JobRefused
 from tests.inference.engines.sink import Sink
 from tests.support.fleet import new_request

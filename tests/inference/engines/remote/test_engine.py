@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from inference.contract.frames import Usage
-from inference.engines import remote
-from inference.engines.remote import RemoteEngine
-from inference.engines.remote_options import FIRST_BYTE_TIMEOUT_S, RemoteOptions
+from inference.engines.remote import engine as remote
+from inference.engines.remote.engine import RemoteEngine
+from inference.engines.remote.options import FIRST_BYTE_TIMEOUT_S, RemoteOptions
 from inference.errors import JobRefused, ModelError
-from tests.inference.engines.remote_rig import (
+from tests.inference.engines.remote.rig import (
     KEY,
     MESSAGES,
     Rig,

@@ -35,10 +35,10 @@ from inference.contract.grammar import Grammar
 from inference.engines.admission import check_job
 from inference.engines.base import EngineEvents, EngineFacts
 from inference.engines.computing import Computing
-from inference.engines.vllm_index import BlockIndex
-from inference.engines.vllm_load import LoadLogger, PromptProgress, clock_us
-from inference.engines.vllm_options import CAPABILITIES, VllmOptions
-from inference.engines.vllm_request import LiveRequest
+from inference.engines.vllm.index import BlockIndex
+from inference.engines.vllm.load import LoadLogger, PromptProgress, clock_us
+from inference.engines.vllm.options import CAPABILITIES, VllmOptions
+from inference.engines.vllm.request import LiveRequest
 from inference.errors import JobRefused, ModelError
 
 log = logging.getLogger(__name__)

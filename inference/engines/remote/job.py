@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from inference.contract.frames import BYTES_PER_TOKEN, Job, Output, Processing, Timing, Usage
-from inference.engines.remote_events import Choice, Chunk, ReportedUsage
-from inference.engines.remote_options import RemoteOptions
+from inference.engines.remote.events import Choice, Chunk, ReportedUsage
+from inference.engines.remote.options import RemoteOptions
 from inference.errors import JobRefused
 
 MICROSECONDS_PER_MS = 1000

@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 import httpx2
 import msgspec
 
-from inference.engines.remote_errors import clean, refusal_of
-from inference.engines.remote_events import EventReader
-from inference.engines.remote_options import (
+from inference.engines.remote.errors import clean, refusal_of
+from inference.engines.remote.events import EventReader
+from inference.engines.remote.options import (
     KEEPALIVE_S,
     KEY_VARIABLE,
     LIST_TIMEOUT_S,

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from inference.contract.frames import Step
-from inference.engines.vllm_load import LoadLogger, PromptProgress
-from inference.engines.vllm_request import LiveRequest
+from inference.engines.vllm.load import LoadLogger, PromptProgress
+from inference.engines.vllm.request import LiveRequest
 from tests.support.fleet import make_job
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from inference.contract.blocks import HASH_BYTES, extend_chain, root_hash
 from inference.contract.frames import KvEvents
-from inference.engines.vllm_events import (
+from inference.engines.vllm.events import (
     DEVICE_MEDIA,
     BlockRemoved,
     BlockStored,

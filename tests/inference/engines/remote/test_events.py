@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.engines.remote_events import (
+from inference.engines.remote.events import (
     EVENT_BYTES_MAX,
     EventReader,
     UpstreamBroken,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from inference.engines.vllm_options import RESERVED, VllmOptions
+from inference.engines.vllm.options import RESERVED, VllmOptions
 
 
 @pytest.mark.parametrize("name", sorted(RESERVED))

@@ -19,11 +19,11 @@ from inference.contract.capabilities import Capability
 from inference.contract.frames import Job, KvEvents, Output, Processing, Step
 from inference.engines.admission import check_text_job
 from inference.engines.base import EngineEvents, EngineFacts
-from inference.engines.remote_errors import UNAUTHORIZED, ServerRefused, error_in_stream
-from inference.engines.remote_events import DONE, UpstreamBroken, read_chunk
-from inference.engines.remote_job import RemoteJob, request_of, trace_headers
-from inference.engines.remote_options import KEY_VARIABLE, RemoteOptions
-from inference.engines.remote_server import Listed, Server
+from inference.engines.remote.errors import UNAUTHORIZED, ServerRefused, error_in_stream
+from inference.engines.remote.events import DONE, UpstreamBroken, read_chunk
+from inference.engines.remote.job import RemoteJob, request_of, trace_headers
+from inference.engines.remote.options import KEY_VARIABLE, RemoteOptions
+from inference.engines.remote.server import Listed, Server
 from inference.errors import JobRefused, ModelError
 
 CAPABILITIES = (

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from inference.engines.remote_errors import MESSAGE_CHARS_MAX
-from inference.engines.remote_events import EVENT_BYTES_MAX
-from inference.engines.remote_job import CHARS_PER_TOKEN_MAX
-from tests.inference.engines.remote_rig import (
+from inference.engines.remote.errors import MESSAGE_CHARS_MAX
+from inference.engines.remote.events import EVENT_BYTES_MAX
+from inference.engines.remote.job import CHARS_PER_TOKEN_MAX
+from tests.inference.engines.remote.rig import (
     KEY,
     Rig,
     make_job,
