@@ -20,7 +20,7 @@ from inference.compact.grammar.compiler import CompiledGrammar, GrammarCompiler,
 from inference.contract.grammar import Grammar
 from inference.errors import JobRefused
 
-SHIPPED = Path(__file__).parents[3] / "inference" / "assets" / "sluice-5m"
+SHIPPED = Path(__file__).parents[4] / "inference" / "assets" / "sluice-5m"
 TOKENIZER = Tokenizer.from_file(str(SHIPPED / "tokenizer.json"))
 EOS = 5
 TENANT, OTHER = b"salt of a tenant", b"salt of another"
