@@ -138,7 +138,7 @@ def test_greedy_takes_the_highest(device: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sampling", "uncached_tokens"),
+    ("sampling", "expected"),
     [
         ({"frequency_penalty": 0.4}, [2.0 - 0.8, 1.5 - 0.4, 1.3]),
         ({"presence_penalty": 0.6}, [2.0 - 0.6, 1.5 - 0.6, 1.3]),

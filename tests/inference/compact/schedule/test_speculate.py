@@ -48,7 +48,7 @@ def _packed(tokens: list[int]) -> bytearray:
 
 
 @pytest.mark.parametrize(
-    ("tokens", "count", "uncached_tokens"),
+    ("tokens", "count", "expected"),
     [
         ([1, 2, 3, 9, 1, 2], 4, [3, 9, 1, 2]),
         ([1, 2, 3, 9, 1, 2], 2, [3, 9]),
