@@ -40,7 +40,7 @@ Headers = Iterable[tuple[bytes, bytes]]
 SERVING = ("all", "gateway", "web")
 GATEWAY_FACTORY = "controlplane.bridge.process.compose.build_gateway"
 NODE_CONSUMER = "controlplane.bridge.fleet.socket.NodeConsumer"
-LIVE_ROUTES = "frontend.live.websocket_urlpatterns"
+LIVE_ROUTES = "frontend.overview.live.websocket_urlpatterns"
 WEBSOCKET_REFUSED = 4404
 PLAIN = b"text/plain; charset=utf-8"
 BEARER_WANTED = ((b"www-authenticate", b"Bearer"),)

@@ -4,7 +4,7 @@ from django.urls import include, path, register_converter
 
 from controlplane.core.api_description import Description
 from controlplane.core.converters import HexId
-from frontend.views.metrics import metrics
+from frontend.metrics import metrics
 
 register_converter(HexId, "hexid")
 

@@ -47,8 +47,8 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "frontend.signing.SessionsListed",
-    "frontend.hurried.TooManyChangesPage",
+    "frontend.people.signing.SessionsListed",
+    "frontend.shared.too_many_changes.TooManyChangesPage",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -64,6 +64,7 @@ LOGIN_REDIRECT_URL = "/"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": sorted((BASE_DIR / "frontend").glob("*/templates")),
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [

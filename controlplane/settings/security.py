@@ -73,7 +73,7 @@ AXES_VERBOSE = False
 # Sessions are listed and audited by us.
 AXES_DISABLE_ACCESS_LOG = True
 AXES_SENSITIVE_PARAMETERS = ["username", "ip_address"]
-AXES_LOCKOUT_TEMPLATE = "pages/locked.html"
+AXES_LOCKOUT_TEMPLATE = "people/locked.html"
 
 # The empty string: Plotly makes an empty style element and fills it by script.
 _EMPTY_STYLE = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"

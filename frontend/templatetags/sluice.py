@@ -12,9 +12,9 @@ from django.utils.safestring import SafeString
 from controlplane.billing.documents.text import cents_text, line_words, pico_text, unit_text
 from controlplane.billing.payments.dunning import Stage
 from controlplane.kernel.money import usd_from_micro, usd_short, usd_text
-from frontend import formats
 from frontend.finders import PLOTLY_PATH
-from frontend.plots.tables import panel_table
+from frontend.shared import formats
+from frontend.shared.plots.tables import panel_table
 
 register = template.Library()
 register.filter("milliseconds", formats.milliseconds)

@@ -9,7 +9,7 @@ from django.test import Client
 
 from controlplane.core.permissions import Role
 from controlplane.tenants.models import User
-from tests.frontend.test_members import invite
+from tests.frontend.people.test_members import invite
 from tests.product.traffic import Answer, ask, make_body, open_client
 from tests.support.money import rows
 from tests.support.orm import orm, until

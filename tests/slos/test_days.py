@@ -13,7 +13,7 @@ from controlplane.slos import selectors, services, upkeep
 from controlplane.slos.models import EVERYONE, Objective
 from controlplane.slos.selectors import BurnDown
 from controlplane.slos.standings import floor
-from frontend.objectives import month_row
+from frontend.slos.objectives import month_row
 from tests.support.money import rows
 from tests.support.objectives import count, draft
 

@@ -13,8 +13,8 @@ from controlplane.slos import evaluate, selectors, services, shapes
 from controlplane.slos.holds import LEASE, LEAST, WELL
 from controlplane.slos.models import EVERYONE, Alert, Hold, Objective
 from controlplane.slos.standings import floor
-from frontend.formats import moment
-from frontend.objectives import objective_row
+from frontend.shared.formats import moment
+from frontend.slos.objectives import objective_row
 from tests.support.money import rows
 from tests.support.objectives import count, draft
 from tests.support.people import make_cast

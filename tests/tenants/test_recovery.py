@@ -28,7 +28,7 @@ from controlplane.tenants.people import membership_set, user_deactivate
 from controlplane.tenants.recovery import LINKS_MAX, MAILS_MAX, member_link_create
 from controlplane.tenants.selectors_people import member_get
 from controlplane.tenants.services import organization_create
-from frontend.views import recovery as page
+from frontend.people import recovery_views as page
 from tests.support.money import rows
 from tests.support.people import Cast, make_cast, make_steve, signed_in
 
