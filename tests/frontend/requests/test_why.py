@@ -25,7 +25,7 @@ from frontend.requests.why import Evidence, read_document, reasons
 from tests.browser.history import write_history
 from tests.support.people import make_cast, signed_in
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CODES = re.compile(r"^\| `(\w+)` \| \d{3} \|", re.MULTILINE)
 
 
