@@ -1,7 +1,7 @@
 """How many jobs each gateway may have here at once: an even share, and what others do not use.
 
-A credit is lent only when it is certainly free: what was taken back counts until the gateway has
-said that it keeps to it, and until its jobs beyond it have ended. So all gateways together never
+A credit is granted only when it is certainly free: what was taken back counts until the gateway has
+confirmed it, and until its jobs beyond it have ended. So all gateways together never
 have more than the total. It knows neither links nor frames; time comes in as an argument.
 """
 
@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 # How long a gateway's peak is remembered: one to two of these.
 PEAK_S = 1.0
-# With fewer credits than gateways each has its turn so long.
+# With fewer credits than gateways, each has a turn of this length.
 TURN_S = 0.25
-# The number of what a hello says; a welcome is the gateway's word for it.
+# The number of the grant in a hello; a welcome confirms it.
 GREETING = 0
 # An idle gateway keeps a quarter of its even share in reserve.
 HEADROOM_PARTS = 4

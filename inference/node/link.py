@@ -180,7 +180,7 @@ class GatewayLink:
         self.send(step)
 
     async def _rest(self) -> None:
-        """Two addresses lead to one gateway, which keeps the newer link: dial only when it is gone.
+        """Two addresses lead to one gateway, which keeps the newer link: dial once that is gone.
 
         Without it each would keep replacing the other.
         """
@@ -338,7 +338,7 @@ class GatewayLink:
             self._outbound_bytes -= len(data)
 
     async def _watch(self, connection: ClientConnection) -> None:
-        """Leave a gateway that is silent, or that lets our frames pile up."""
+        """Disconnect from a gateway that is silent or does not read our frames."""
         while True:
             await asyncio.sleep(min(HOUSEKEEPING_S, self._silence_max_s / SILENT_PINGS_MAX))
             silent_s = time.monotonic() - self._heard_s

@@ -1,4 +1,4 @@
-"""Which code attends on a device: the fastest that is installed and agrees with torch's own."""
+"""Which attention runs on a device: the fastest that is installed and agrees with torch's own."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HALF_PREFILLS = (("inference.compact.attention.torch_flash", "prefill_torch_flas
 
 @dataclass(frozen=True, kw_only=True)
 class Kernels:
-    """How to attend, and for which of the two a plan must hold masks."""
+    """The functions that attend, and which of the two need masks in a plan."""
 
     decode: Decode
     prefill: Prefill
@@ -40,7 +40,7 @@ class Kernels:
 
     def attend(self, queries: Tensor, cache: KvCache, layer: int, plan: AttentionPlan) -> Tensor:
         """Outputs `[rows, heads * head_dim]` of queries `[rows, heads, head_dim]`, which the plan
-        covers from the first on but for spare ones; the step's own keys and values must have been
+        covers from the first on, spare ones excepted; the step's own keys and values must have been
         stored.
         """
         parts = [

@@ -1,4 +1,4 @@
-"""Attention by torch's fused kernels over gathered blocks: the floor on any device but a CPU."""
+"""Attention by torch's fused kernels over gathered blocks: the fallback on any device but a CPU."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Prefill by the flash attention that torch carries, over gathered blocks; half precision only.
+"""Prefill with torch's own flash attention, over gathered blocks; half precision only.
 
 Twice as fast on a long prompt as our own paged kernel (8,192 tokens, 32 heads of 128 on an H100:
-0.9 against 1.6 ms). Called by its inner name, since torch's public function has it neither with
-fewer rows than keys nor with a window without building masks.
+0.9 against 1.6 ms). Called by its internal name, since torch's public function supports neither
+fewer rows than keys nor a window without building masks.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A trial of attention code on the device it is to run on, before anything is served with it.
 
-Installed kernels depend on driver, compiler and chip; one that is wrong there would go unnoticed.
+Installed kernels depend on driver, compiler and chip; a wrong one would go unnoticed.
 """
 
 from __future__ import annotations

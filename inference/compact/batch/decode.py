@@ -55,7 +55,7 @@ def plan_decodes(
 
 
 def first_block(position: int, window: int | None, block_size: int) -> int:
-    """The first block of which a row at this position sees anything."""
+    """The first block with keys that a row at this position sees."""
     return 0 if window is None else max(0, position + 1 - window) // block_size
 
 
@@ -72,6 +72,6 @@ def decode_mask(
 
 
 def _padded(chunk: Chunk, first: int, count: int, block_size: int) -> list[int]:
-    """A block table filled up with its own last block, so that no foreign data is ever read."""
+    """A block table padded with its own last block, so that no other sequence's data is read."""
     blocks = chunk.sequence.blocks[first : -(-(chunk.start + 1) // block_size)]
     return blocks + blocks[-1:] * (count - len(blocks))

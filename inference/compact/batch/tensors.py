@@ -1,4 +1,4 @@
-"""The tensors of one step: rows of all its chunks back to back, and who attends to what."""
+"""The tensors of one step: rows of all its chunks back to back, and which attends to what."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class PrefillSpan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttentionPlan:
-    """Who attends to what in all layers of one window."""
+    """Which rows attend to which keys, in all layers of one window."""
 
     decodes: list[DecodeGroup]
     prefills: list[PrefillSpan]
@@ -61,10 +61,11 @@ class AttentionPlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Batch:
-    """One step. `slots` is where each row's key and value go, `sampled` the rows to draw from,
+    """One step. `slots` is where each row's key and value go, `sampled` the sampled rows,
     `plans` has one entry for each window that any layer has, None being all tokens.
 
-    Rows and draws are padded to a grid: extra rows store to a spare slot, extra draws repeat one.
+    Rows and sampled rows are padded to a grid: extra rows store to a spare slot, extra samples
+    repeat one.
     """
 
     tokens: Tensor
@@ -75,7 +76,7 @@ class Batch:
 
 
 class Uploader:
-    """Integers from Python to the device; page-locked and not waited for where that helps."""
+    """Integers from Python to the device; page-locked and asynchronous where that helps."""
 
     def __init__(self, device: str) -> None:
         self.device = device

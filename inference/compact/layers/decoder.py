@@ -39,7 +39,7 @@ class Decoder:
         for index, layer in enumerate(self.weights.layers):
             attended = self._attention(self._norm(x, added, layer.input_norm), index, turn, batch)
             if index == last:
-                # Beyond the last attention only the rows that are drawn from matter.
+                # After the last attention only the sampled rows matter.
                 x = x.index_select(0, batch.sampled)
                 attended = attended.index_select(0, batch.sampled)
             added = linear(attended, layer.out, layer.out_bias)

@@ -1,6 +1,6 @@
-"""What lies between the matrix products of a layer: norms, heads turned and kept, the gate.
+"""What a layer computes between its matrix products: norms, rotary heads and their cache, the gate.
 
-Here by torch's own operators, as CPUs compute it; `fused` has the same in one GPU kernel each.
+Here with torch's operators, as on CPUs; `ops_triton` has each as one GPU kernel.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from inference.compact.layers.rope import rotate
 
 
 class HeadSizes(NamedTuple):
-    """How one row of a fused projection is divided: query heads, key heads, as many of values."""
+    """The parts of a row of a fused projection: query heads, key heads, as many value heads."""
 
     heads: int
     kv_heads: int

@@ -1,4 +1,4 @@
-"""Which code computes what lies between the products: fused kernels where they run and agree."""
+"""Which layer operators are used: the fused kernels where they run and agree with torch's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger("inference.compact")
 FUSED = (("inference.compact.layers.ops_triton", "FUSED"),)
 ROWS = 5
 SLOTS = 9
-# Length of the difference, of what is right.
+# Norm of the difference, relative to the right result.
 TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
 
 
@@ -51,7 +51,7 @@ class OpsTrial:
         return bool(difference <= TOLERANCES[self.empty.dtype])
 
     def _results(self, ops: LayerOps) -> Iterator[Tensor]:
-        """What it computes, from the same random numbers whenever it is asked."""
+        """Its results, always from the same random numbers."""
         random = torch.Generator(self.empty.device).manual_seed(1)
 
         def normal(*size: int) -> Tensor:

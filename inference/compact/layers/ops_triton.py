@@ -1,7 +1,7 @@
-"""What lies between the matrix products of a layer, in one Triton kernel each.
+"""The operators of `ops`, one Triton kernel each.
 
-A small model decodes as fast as its kernels start; torch's own operators are a dozen a layer. Sums
-are computed in float32 and rounded where torch rounds. Imported only where Triton is installed.
+Decoding a small model is bound by kernel launches; torch's operators take a dozen a layer. Sums are
+computed in float32 and rounded where torch rounds. Imported only where Triton is installed.
 """
 
 from __future__ import annotations

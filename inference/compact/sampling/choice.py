@@ -1,4 +1,4 @@
-"""Which code draws a step's tokens on a GPU: the kernel for it where that runs and agrees."""
+"""What samples a step's tokens on a GPU: the Triton kernel where that runs and agrees."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COLUMNS = 9001
 
 
 def choose_draw(device: str, candidates: Candidates = KERNELS) -> DrawRows | None:
-    """None where torch's operators draw: on a CPU, and with a warning where no kernel can."""
+    """None where torch's operators sample: on a CPU, and with a warning where no kernel can."""
     if device == "cpu":
         return None
     found: DrawRows | None = first_that_agrees(
@@ -42,7 +42,7 @@ def choose_draw(device: str, candidates: Candidates = KERNELS) -> DrawRows | Non
 
 
 def agrees_with_operators(draw_rows: DrawRows, device: str) -> bool:
-    """Whether a kernel draws what torch's operators draw from the same random numbers."""
+    """Whether a kernel samples what torch's operators sample from the same random numbers."""
     random = torch.Generator().manual_seed(1)
     logits = torch.randn(len(SETTINGS), COLUMNS, generator=random).mul_(3.0).to(device)
     asked = torch.tensor(SETTINGS, device=device)

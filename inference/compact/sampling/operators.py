@@ -1,4 +1,4 @@
-"""Draws columns from rows of probabilities: all of a row, or what top-k, top-p and min-p leave.
+"""Samples columns from rows of probabilities: all of a row, or what top-k, top-p and min-p leave.
 
 Everything is by inversion of one uniform number per attempt: noise for a whole vocabulary
 (Gumbel) would cost more than the model of a small step. Nothing sorts a whole vocabulary.
@@ -14,11 +14,11 @@ from torch.nn.functional import pad
 
 from inference.compact.sampling.rng import TRIES_MAX
 
-# Columns summed up together, so that only a few sums are gone through one after the other.
+# Columns summed together, so that only a few sums are scanned one after the other.
 GROUP = 128
-# Columns of which only the best is looked at in a search for the largest.
+# Columns of which a search for the largest looks at only the best.
 MEMBERS = 16
-# Numbers below which the search goes straight through them all.
+# Below so many numbers the search scans them all.
 SEARCH_MIN = 16384
 # A top-p that cuts nothing, whatever rounding makes of a row's sum.
 UNCUT = 2.0

@@ -1,11 +1,11 @@
-"""Draws the next token of each row: mask, bias, penalties, temperature, top-k, top-p, min-p, seed.
+"""Samples the next token of a row: mask, bias, penalties, temperature, top-k, top-p, min-p, seed.
 
 Order: the model's own log probabilities are taken first, as OpenAI's API reports them. The mask,
 the bias and the penalties change logits; they decide greedy rows, too. Temperature comes next,
 then top-k, top-p of what is left, then min-p relative to the best: the order of `transformers`
-(`GenerationMixin._get_logits_processor`). A draw takes its random numbers by counter from the
+(`GenerationMixin._get_logits_processor`). A sample takes its random numbers by counter from the
 stream of its choice, so it depends only on its request. The limit: the make-up of a batch may
-change the last bits of the logits themselves, which can tip a draw that lies on an edge.
+change the last bits of the logits themselves, which can tip a sample that lies on an edge.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from inference.compact.schedule.request import Sequence
 from inference.compact.schedule.scheduler import Chunk
 from inference.contract.parts import TokenLogprob
 
-# What an alternative without any probability is reported as: JSON knows no infinity.
+# What an alternative without any probability is reported as: JSON has no infinity.
 LOGPROB_MIN = -9999.0
 
 
@@ -82,7 +82,7 @@ class Sampler:
         return tokens, highest
 
     def _log_probabilities(self, logits: Tensor, metadata: SamplingMetadata) -> _Reported:
-        """What the model itself thinks, before anything is changed, for rows that ask."""
+        """Log probabilities before anything is changed, for rows that report them."""
         rows = metadata.reporting
         if not rows:
             return {}
@@ -134,7 +134,7 @@ class Sampler:
         return tokens
 
     def _scratch(self, rows: int, columns: int) -> Tensor:
-        """Memory that is kept from step to step, since touching fresh pages costs more than the
+        """Memory that is reused from step to step, since touching fresh pages costs more than the
         arithmetic that fills them.
         """
         if self._memory.numel() < rows * columns:

@@ -1,7 +1,7 @@
 """What limits the next token of a sequence from outside, such as a grammar. No torch, no numpy.
 
-The sampler fills one row of bits per drawn row, before anything else looks at the logits; tokens
-that were taken are accepted when they are appended. Drafts are tried and rolled back.
+The sampler fills one row of bits per sampled row, before anything else changes the logits; sampled
+tokens are accepted when they are appended. Drafts are tried and rolled back.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ class SampledToken(msgspec.Struct, frozen=True):
 
 
 class StopRules:
-    """The end rules of one model: its end tokens and its context."""
+    """When a choice of one model ends: its end tokens and its context."""
 
     def __init__(self, eos: frozenset[int], context_window: int) -> None:
         self.eos = eos

@@ -11,7 +11,7 @@ from inference.contract.blocks import HASH_BYTES, chain_hashes, extend_chain, sp
 from inference.contract.frames import Job
 
 TOKEN_BYTES = array("I").itemsize
-# The share of drafts that is taken to be accepted before any was seen; see `speculate`.
+# The share of drafts that is assumed to be accepted at first; see `speculate`.
 ACCEPTANCE_AT_FIRST = 0.25
 
 
@@ -38,7 +38,7 @@ class Request:
 
     @property
     def unfinished(self) -> list[Sequence]:
-        """Choices that still owe their final output."""
+        """Choices without their final output."""
         return [sequence for sequence in self.sequences if sequence.finish is None]
 
 
@@ -104,7 +104,7 @@ class Sequence:
 
 
 def stream_of(seed: int, choice: int) -> int:
-    """The stream of random numbers that one choice draws from, 64 bits; see `sampling.rng`."""
+    """The stream of random numbers of one choice, 64 bits; see `sampling.rng`."""
     return int.from_bytes(blake2b(f"{seed}/{choice}".encode(), digest_size=8).digest())
 
 

@@ -1,9 +1,9 @@
-"""Speculation by prompt lookup: guesses what follows from where the last tokens stood before.
+"""Speculation by prompt lookup: drafts what followed the last tokens where they occurred before.
 
-A chunk computes the last token and its drafts at once, and each of its rows is drawn from with the
-random number of its own position. Drafts are kept as long as they are what was drawn. That is
-rejection sampling with a point-mass proposal (Leviathan et al., 2023) in which the rejected draw
-is the replacement, so the text is the same as without drafts. No torch, no clock.
+A chunk computes the last token and its drafts at once, and each of its rows is sampled with the
+random number of its own position. Drafts are kept as long as they equal the sampled tokens. That is
+rejection sampling with a point-mass proposal (Leviathan et al., 2023) in which the rejected
+sample is the replacement, so the text is the same as without drafts. No torch, no clock.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SHARE = 0.15
 # Steps down are larger than steps up, three to one, so three of four times lie above.
 DOWN = 0.15
 UP = 0.05
-# Steps with drafts before their time is believed: the first ones may be anything.
+# Steps with drafts before their time is used: the first ones vary.
 SEEN_MIN = 16
 # A sequence whose drafts do not pay is tried again after so many tokens; and every so many steps
 # nothing is drafted, to know what a step without drafts takes.
@@ -72,8 +72,8 @@ class StepTime:
 class Speculator:
     """Proposes drafts, and learns from steps whether they pay.
 
-    A draft pays if its chance to be accepted is larger than its cost, in units of what a token
-    takes without drafts. `always` skips that comparison.
+    A draft pays if its probability of acceptance exceeds its cost, in units of what a token takes
+    without drafts. `always` skips that comparison.
     """
 
     def __init__(self, drafts_max: int, *, always: bool) -> None:

@@ -110,7 +110,7 @@ class RemoteEngine:
         return KvEvents(seq=0, stored=b"", removed=b"", snapshot=True)
 
     def computing(self) -> None:
-        """The server computes; `_beat` speaks for it."""
+        """The server computes; `_beat` reports for it."""
 
     async def close(self) -> None:
         """End what runs as cancelled and close all connections."""
@@ -124,7 +124,7 @@ class RemoteEngine:
             await self._server.close()
 
     async def _serve(self, running: RemoteJob, path: str, body: bytes) -> None:
-        """One job from request to end; however it goes, it ends exactly once."""
+        """One job from request to end; it ends exactly once in any case."""
         assert self._server is not None
         now = asyncio.get_running_loop().time
         end_s = now() + running.job.deadline_ms / MILLISECONDS_PER_S
@@ -172,14 +172,14 @@ class RemoteEngine:
         task.cancel()
 
     def _break(self, running: RemoteJob, reason: str) -> None:
-        """The server left in the middle: an answer that lacks only its count is whole."""
+        """The server disconnected: an answer without only its count is complete."""
         if running.all_ended:
             self._end(running, "stop")
         else:
             self._refuse(running, JobRefused("full", reason))
 
     def _refuse(self, running: RemoteJob, refused: JobRefused) -> None:
-        """Give a job back, or end it with what it has when some of it is out."""
+        """Return a job, or end it with what it has if part of it was sent."""
         if self._running.get(running.job.request) is not running:
             return
         self._log(refused)
@@ -243,7 +243,7 @@ class RemoteEngine:
         )
 
     async def _beat(self) -> None:
-        """A server may think for long: what runs is said again, lest it be taken for stuck.
+        """A server may think for long: running jobs are reported, so that they do not look stuck.
 
         Each job ends by its own bounds, so what is here is within them.
         """

@@ -1,4 +1,4 @@
-"""Server-sent events to typed chunks, within bounds; what a server leaves out is left out."""
+"""Server-sent events to typed chunks, within bounds; fields that a server omits stay empty."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class PromptDetails(msgspec.Struct):
 
 
 class CompletionDetails(msgspec.Struct):
-    """How much of an answer was thought."""
+    """How much of an answer is reasoning."""
 
     reasoning_tokens: int | None = None
 
@@ -132,7 +132,7 @@ class ReportedUsage(msgspec.Struct):
 
     @property
     def reasoning_tokens(self) -> int | None:
-        """Thought tokens of the answer, None where the server does not say."""
+        """Reasoning tokens of the answer, None where the server does not say."""
         details = self.completion_tokens_details
         return details.reasoning_tokens if details else None
 

@@ -108,7 +108,7 @@ class RemoteJob:
         return max(self._chars) > self.job.sampling.max_tokens * CHARS_PER_TOKEN_MAX
 
     def hear(self, now_us: int) -> None:
-        """Something has come from the server, be it only that it lives."""
+        """The server has sent something, if only a keep-alive."""
         self._heard_us = now_us
 
     def processing(self, now_us: int) -> Processing:
@@ -143,7 +143,7 @@ class RemoteJob:
     def usage(self) -> Usage:
         """The server's count, or else an estimate: bytes of the prompt, pieces of the answer.
 
-        A count of nothing is none: some servers send zeros until the end.
+        A count of zero is ignored: some servers send zeros until the end.
         """
         reported, pieces = self._reported or ReportedUsage(), sum(self._pieces)
         completion_tokens = sum(self._completions)

@@ -1,4 +1,4 @@
-"""The hop to the server: one client, what it serves, and one streamed request at a time per job.
+"""The connection to the server: one client, what it serves, one streamed request at a time per job.
 
 Bounds: connect, first byte, silence between bytes, and the job's own end. The key goes nowhere
 else and into no log.
@@ -91,7 +91,7 @@ class Server:
     ) -> None:
         """Send a request and hand each event's data to `take` until it returns False.
 
-        `heard` is called whenever bytes have come, be they an event or not.
+        `heard` is called for all bytes received, whether an event or not.
         Returns early where the server ends the stream; raises `JobRefused`, `UpstreamBroken`,
         TimeoutError (silence, or `end_s` on the loop's clock) or an error of the connection.
         """

@@ -44,7 +44,7 @@ from inference.errors import JobRefused, ModelError
 log = logging.getLogger(__name__)
 
 CPU_SIZES = {"kv_cache_memory_bytes": 256 * 2**20, "block_size": 32}
-# vLLM wants top_p above 0, where it means the same: the likeliest token alone.
+# vLLM requires top_p above 0, where it means the same: only the likeliest token.
 TOP_P_MIN = 1e-9
 WARM_UP = "warm-up"
 CLOSE_WAIT_S = 10.0
@@ -101,7 +101,7 @@ class VllmEngine:
             self._loading = asyncio.create_task(loading)
             # Not cut off when the node is stopped: `close` ends it, or what it has made.
             self._engine = await asyncio.shield(self._loading)
-            # One block is vLLM's own, to point at where there is none.
+            # One block is vLLM's own null block.
             blocks = self._config.cache_config.num_gpu_blocks - 1
             self._facts = msgspec.structs.replace(self._facts, kv_blocks=blocks)
             await self._warm_up(self._engine)
@@ -165,7 +165,7 @@ class VllmEngine:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _on_load(self, load: Step, free: float | None) -> None:
-        """vLLM has made a step; this share of its blocks is free."""
+        """vLLM has finished a step; this share of its blocks is free."""
         if free is not None:
             blocks = round(self._facts.kv_blocks * free)
             load = self._load.step = msgspec.structs.replace(
@@ -228,7 +228,7 @@ class VllmEngine:
                 await self._abort(live)
 
     async def _abort(self, live: LiveRequest) -> None:
-        """Take a request back; it ends when vLLM's process has freed its blocks."""
+        """Abort a request; it ends when vLLM's process has freed its blocks."""
         if self._engine is None or live.collector is None or live.ended.is_set():
             return
         live.held_back = True
@@ -243,7 +243,7 @@ class VllmEngine:
         self._publish(self._load.between_steps())
 
     async def _follow_cache(self, events: EngineEvents) -> None:
-        """Read vLLM's cache events as long as they can be. It listens before vLLM speaks."""
+        """Read vLLM's cache events as long as possible. It listens before vLLM publishes."""
         with zmq.asyncio.Context() as context, context.socket(zmq.SUB) as socket:
             socket.setsockopt(zmq.RECONNECT_IVL, KV_RECONNECT_MS)
             socket.setsockopt(zmq.SUBSCRIBE, b"")
@@ -364,7 +364,7 @@ def _facts_of(path: Path, options: VllmOptions, config: Any) -> EngineFacts:
 
 
 def _parameters(job: Job, facts: EngineFacts) -> SamplingParams:
-    """How vLLM says it; raises ValueError for what it refuses."""
+    """In vLLM's terms; raises ValueError for what it refuses."""
     sampling = job.sampling
     top_p = max(sampling.top_p, TOP_P_MIN)
     shape = {"temperature": sampling.temperature, "top_p": top_p, "top_k": sampling.top_k}

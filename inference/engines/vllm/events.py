@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 VllmHash = bytes | int
-# Where a version says it: blocks of other media are no part of the cache that prompts are found in.
+# Where a version has it: blocks of other media are not in the cache that prompts are matched with.
 DEVICE_MEDIA = (None, "GPU")
 FRAMES = 3
 
@@ -17,7 +17,7 @@ class Unfollowable(ValueError):
 
 
 class BlockStored(msgspec.Struct, tag="BlockStored"):
-    """Full blocks that can be found from now on, in one chain behind `parent_block_hash`.
+    """Full blocks that are cached from now on, in one chain behind `parent_block_hash`.
 
     `extra_keys` has one entry per block; that of a prompt's first block holds the cache salt. The
     order of fields is that of versions which write arrays.
@@ -34,7 +34,7 @@ class BlockStored(msgspec.Struct, tag="BlockStored"):
 
 
 class BlockRemoved(msgspec.Struct, tag="BlockRemoved"):
-    """Blocks that cannot be found any more."""
+    """Evicted blocks."""
 
     block_hashes: list[VllmHash]
     medium: str | None = None

@@ -1,8 +1,8 @@
 """Follows vLLM's prefix cache: its events in, ours out, with hashes computed again from token ids.
 
 vLLM hashes blocks in its own way, so each of its hashes is mapped to ours when the block is
-stored. Whatever cannot be mapped is left out: a block that the gateway does not know of costs a
-missed hit, one that it believes in by mistake would cost a wrong route. Imports no vLLM.
+stored. Whatever cannot be mapped is left out: a block that the gateway does not know costs a missed
+hit, one that it wrongly assumes would cost a wrong route. Imports no vLLM.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class BlockIndex:
-    """The blocks that can be found in vLLM, under our hashes.
+    """The cached blocks of vLLM, under our hashes.
 
     `lost` is set for good once it cannot be followed: then nothing is known of the cache.
     """
@@ -42,7 +42,7 @@ class BlockIndex:
         self._next_batch = 0
 
     def idle(self, free: int, *, in_use: int, running: int) -> int:
-        """How many of vLLM's `free` blocks can be found.
+        """How many of vLLM's `free` blocks are cached.
 
         Of those in use all can, but for the last of each running sequence.
         """
@@ -124,7 +124,7 @@ class BlockIndex:
         return list(new.values())
 
     def _parent(self, event: BlockStored) -> bytes | None:
-        """Our hash of what the blocks hang on; None where that is not known."""
+        """Our hash of the parent block; None where that is not known."""
         if event.parent_block_hash is not None:
             return self._ours.get(event.parent_block_hash)
         keys = (event.extra_keys or [None])[0]
@@ -158,13 +158,13 @@ class _Changes:
         self._blocks: dict[bytes, tuple[bool, bool]] = {}
 
     def note(self, blocks: list[bytes], *, stored: bool) -> None:
-        """These blocks came or went."""
+        """Note blocks that were cached or evicted."""
         for block in blocks:
             first, _ = self._blocks.get(block, (stored, stored))
             self._blocks[block] = (first, stored)
 
     def net(self) -> tuple[bytes, bytes]:
-        """Blocks that are new and blocks that are gone; who came and went is neither."""
+        """Blocks that are new and blocks that are gone; one that came and went is neither."""
         stored = [block for block, ends in self._blocks.items() if ends == (True, True)]
         removed = [block for block, ends in self._blocks.items() if ends == (False, False)]
         return b"".join(stored), b"".join(removed)

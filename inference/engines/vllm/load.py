@@ -39,7 +39,7 @@ class LoadLogger:
         )
 
     def begin(self) -> None:
-        """A first request has come: what is measured from here on is work."""
+        """A first request has arrived: time from here on counts as work."""
         self._began_us = clock_us()
 
     def between_steps(self) -> Step:
@@ -64,7 +64,7 @@ class LoadLogger:
         return self
 
     def record(self, scheduler_stats: Any, iteration_stats: Any, **_: Any) -> None:
-        """One step is done; without figures of the scheduler its load is as it was."""
+        """A step is done; without the scheduler's figures its load is unchanged."""
         if scheduler_stats is None:
             self._publish(self.between_steps(), None)
             return
@@ -84,7 +84,7 @@ class LoadLogger:
         self._publish(step, 1.0 - scheduler_stats.kv_cache_usage)
 
     def log(self) -> None:
-        """vLLM asks for a line in the log now and then; ours come from the control plane."""
+        """vLLM's periodic log line; ours come from the control plane."""
 
     def log_engine_initialized(self) -> None:
         """Nothing to say."""

@@ -1,4 +1,4 @@
-"""One request in vLLM, and how what vLLM says of it becomes our outputs. Imports no vLLM."""
+"""One request in vLLM, and how vLLM's outputs become ours. Imports no vLLM."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from inference.contract.frames import Job, Output, Timing, Usage
 from inference.contract.parts import TokenLogprob
 
 FINISHES = {"stop": "stop", "length": "length", "abort": "cancelled"}
-# What an alternative without any probability is reported as: JSON knows no infinity.
+# What an alternative without any probability is reported as: JSON has no infinity.
 LOGPROB_MIN = -9999.0
 US_PER_S = 1_000_000
 
@@ -38,12 +38,12 @@ class LiveRequest:
 
     @property
     def started(self) -> bool:
-        """Whether anything has come of it."""
+        """Whether it has any output."""
         return self._first_us is not None
 
     @property
     def uncached_tokens(self) -> int:
-        """What of its prompt has to be computed, as far as is known."""
+        """Prompt tokens to compute, as far as is known."""
         return len(self.job.tokens) - self._cached
 
     @property
