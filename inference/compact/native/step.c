@@ -1,10 +1,11 @@
 /* One engine step of a dense decoder on a CPU with AVX512_BF16: token ids in, logits out.
  *
- * Python owns weights, cache and block tables (see run/native.py) and calls `sluice_step` for each step;
- * this file owns threads and scratch memory. All rows of a layer store their keys and values before
- * any row attends, so sequences may share blocks that the same step fills.
+ * Python owns weights, cache and block tables (see run/native.py) and calls `sluice_step` for each
+ * step; this file owns threads and scratch memory. All rows of a layer store their keys and values
+ * before any row attends, so sequences may share blocks that the same step fills.
  */
-#include "heads.h"
+#include "attention.h"
+#include "model.h"
 #include "team.h"
 
 #include <sys/mman.h>
@@ -15,41 +16,6 @@
 #define HUGE_PAGE (2 << 20)
 /* Tasks per thread, so that one that is delayed leaves its share to the others. */
 #define SHARES 4
-
-struct layer {
-    const float *input_norm, *mlp_norm, *q_norm, *k_norm;
-    /* [positions][2][D]: cosines, and sines whose first half is the second negated. NULL: none. */
-    const float *rope;
-    struct linear qkv, out, gate_up, down;
-    int32_t window;
-};
-
-struct model {
-    const bf16 *embedding;
-    const float *norm;
-    const struct layer *layers;
-    /* [layers][blocks][kv_heads][2][32 * D] */
-    bf16 *cache;
-    struct linear head;
-    int64_t blocks;
-    int32_t hidden, inner, heads, kv_heads, head_dim, depth;
-    float norm_eps;
-};
-
-/* Tokens `start` to `start + count` of a sequence in rows from `row` on; its blocks are listed
- * from `table` on in the step's tables. */
-struct chunk {
-    int32_t row, count, start, table;
-};
-
-struct step {
-    const int32_t *tokens, *tables, *sampled;
-    const struct chunk *chunks;
-    float *logits;
-    int32_t rows, chunk_count, sampled_count, threads;
-    /* Filled in: how long the caller waited for others or was put aside by the system, and all. */
-    int64_t lost_ns, step_ns;
-};
 
 /* Where a row stands: its position, its block, and whether it is its chunk's last. */
 struct place {
@@ -140,6 +106,16 @@ static void embed_task(void *job, int task, int lane) {
     }
 }
 
+/* 1 / root mean square of `n` values. */
+static float scale_of(const float *x, int n, float eps) {
+    __m512 squares = _mm512_setzero_ps();
+    for (int i = 0; i < n; i += 16) {
+        __m512 part = _mm512_loadu_ps(x + i);
+        squares = _mm512_fmadd_ps(part, part, squares);
+    }
+    return 1 / sqrtf(_mm512_reduce_add_ps(squares) / (float)n + eps);
+}
+
 static void norm_task(void *job, int task, int lane) {
     const struct pass *pass = job;
     const struct model *m = &pass->engine->model;
@@ -152,6 +128,53 @@ static void norm_task(void *job, int task, int lane) {
             __m512 scaled = _mm512_mul_ps(_mm512_loadu_ps(x + i), scale);
             narrow(out + i, _mm512_mul_ps(scaled, _mm512_loadu_ps(pass->norm + i)));
         }
+    }
+}
+
+/* A query or key head: normed where the model does so, turned, times `factor`. */
+static void turn_head(float *head, const struct model *m, const float *norm, const float *rope,
+                      float factor) {
+    const int half = m->head_dim / 2;
+    const __m512 factors = _mm512_set1_ps(factor);
+    if (norm) {
+        __m512 scale = _mm512_set1_ps(scale_of(head, m->head_dim, m->norm_eps));
+        for (int d = 0; d < m->head_dim; d += 16) {
+            __m512 scaled = _mm512_mul_ps(_mm512_loadu_ps(head + d), scale);
+            _mm512_storeu_ps(head + d, _mm512_mul_ps(scaled, _mm512_loadu_ps(norm + d)));
+        }
+    }
+    /* Half a head may be half a vector. */
+    for (int d = 0; d < half; d += 16) {
+        __mmask16 kept = half - d >= 16 ? 0xffff : 0xff;
+        __m512 first = _mm512_maskz_loadu_ps(kept, head + d);
+        __m512 second = _mm512_maskz_loadu_ps(kept, head + half + d);
+        if (rope) {
+            __m512 cosine = _mm512_maskz_loadu_ps(kept, rope + d);
+            __m512 sine = _mm512_maskz_loadu_ps(kept, rope + 3 * half + d);
+            __m512 turned = _mm512_fnmadd_ps(second, sine, _mm512_mul_ps(first, cosine));
+            second = _mm512_fmadd_ps(first, sine, _mm512_mul_ps(second, cosine));
+            first = turned;
+        }
+        _mm512_mask_storeu_ps(head + d, kept, _mm512_mul_ps(first, factors));
+        _mm512_mask_storeu_ps(head + half + d, kept, _mm512_mul_ps(second, factors));
+    }
+}
+
+static void store_key(bf16 *keys, const float *head, int head_dim, int token) {
+    bf16 rounded[HEAD_DIM_MAX];
+    for (int d = 0; d < head_dim; d += 16) narrow(rounded + d, _mm512_loadu_ps(head + d));
+    for (int d = 0; d < head_dim; d += 2) memcpy(keys + d * BLOCK + 2 * token, rounded + d, 4);
+}
+
+/* The other half of the pair is another token's, which another thread may be writing. A chunk's
+ * last token clears it, for what a past sequence left there might not be finite. */
+static void store_value(bf16 *values, const float *head, int head_dim, int token, int last) {
+    __mmask32 own = token % 2 ? 0xaaaaaaaa : 0x55555555;
+    if (last && token % 2 == 0) own = 0xffffffff;
+    for (int d = 0; d < head_dim; d += 16) {
+        __m512i wide = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(head + d)));
+        if (token % 2) wide = _mm512_slli_epi32(wide, 16);
+        _mm512_mask_storeu_epi16(values + (token / 2 * head_dim + d) * 2, own, wide);
     }
 }
 
@@ -170,13 +193,13 @@ static void store_task(void *job, int task, int lane) {
         float *head = e->qkv + (int64_t)row * layer->qkv.panels * PANEL;
         bf16 *query = e->queries + (int64_t)row * m->heads * D;
         for (int h = 0; h < m->heads; h++, head += D, query += D) {
-            turn_head(head, D, layer->q_norm, m->norm_eps, rope, factor);
+            turn_head(head, m, layer->q_norm, rope, factor);
             for (int d = 0; d < D; d += 16) narrow(query + d, _mm512_loadu_ps(head + d));
         }
         int64_t block = pass->layer_blocks + place.block;
         bf16 *keys = m->cache + block * m->kv_heads * 2 * BLOCK * D;
         for (int h = 0; h < m->kv_heads; h++, head += D, keys += 2 * BLOCK * D) {
-            turn_head(head, D, layer->k_norm, m->norm_eps, rope, 1);
+            turn_head(head, m, layer->k_norm, rope, 1);
             int token = place.position % BLOCK;
             store_key(keys, head, D, token);
             store_value(keys + BLOCK * D, head + m->kv_heads * D, D, token, place.last);

@@ -1,8 +1,8 @@
 /* The threads of a step: the caller leads, helpers take tasks when they are there to take them.
  *
- * The leader publishes a number of tasks; each thread that is awake claims one at a time. So a helper that
- * the system has put aside delays no other unless it holds a task at that moment, and one that wakes
- * late joins in the middle. Helpers spin for a bounded time, then sleep.
+ * The leader publishes a number of tasks; each thread that is awake claims one at a time. So a helper
+ * that the system has put aside delays no other unless it holds a task at that moment, and one that
+ * wakes late joins in the middle. Helpers spin for a bounded time, then sleep.
  */
 #pragma once
 
