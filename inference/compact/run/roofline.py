@@ -51,7 +51,7 @@ class Work:
         return self.weight_bytes + self.item_bytes * pair * cached
 
     def prefill_flop(self, tokens: int, *, start: int = 0, sampled_rows: int = 0) -> int:
-        """Of so many tokens behind `start` others; the head only for the rows that are drawn from.
+        """Of so many tokens behind `start` others; the head only for sampled rows.
 
         Attention counts each token and those before it, as far as its layers see them.
         """

@@ -193,7 +193,7 @@ def _values(table: Mapping[int, float]) -> NDArray[np.float32]:
 
 
 def _mask(logits: Tensor, chunks: list[Chunk]) -> None:
-    """Minus infinity for what may not come next. A draft that may not come next cannot be drawn,
+    """Minus infinity for what may not come next. A draft that may not come next cannot be sampled,
     so the rows behind it are of no use and stay as they are.
     """
     words = -(-logits.shape[1] // WORD_BITS)

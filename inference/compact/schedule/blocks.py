@@ -54,7 +54,7 @@ class BlockPool:
     def match(self, sequence: Sequence) -> list[int]:
         """Longest run of cached blocks that begins the sequence, leaving at least one token over.
 
-        At least one token must be computed, since its logits are what the next one is drawn from.
+        At least one token must be computed, since the next one is sampled from its logits.
         """
         found: list[int] = []
         for index in range((len(sequence.tokens) - 1) // self.block_size):

@@ -198,7 +198,7 @@ def _fill_with_noise(path: Path) -> None:
         (_truncate, "model.safetensors"),
         (_drop_one, "model.layers.1.mlp.up_proj.weight"),
         (_reshape_one, r"model.norm.weight: is \(7,\), must be \(64,\)"),
-        (_add_one, "model.layers.0.self_attn.sinks: is no part of"),
+        (_add_one, "model.layers.0.self_attn.sinks: is not part of"),
         (_quantize_one, "model.norm.weight: torch.int8 is not supported"),
         (_poison(float("nan")), "model.layers.2.mlp.down_proj.weight: holds values"),
         (_poison(float("-inf")), "model.layers.2.mlp.down_proj.weight: holds values"),
