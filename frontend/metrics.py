@@ -10,16 +10,16 @@ from __future__ import annotations
 from asgiref.sync import async_to_sync
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from controlplane.billing.ledger.metrics import LedgerCollector
-from controlplane.core.scrape import OWN_METRICS, REFUSED
+from controlplane.billing.ledger.metrics import write_ledger
+from controlplane.core.scrape import CONTENT_TYPE, OWN_METRICS, REFUSED
 from controlplane.fleet.api import may_read_metrics
-from controlplane.fleet.metrics import FleetCollector
-from controlplane.slos.metrics import SloCollector
-from controlplane.telemetry.metrics import TelemetryCollector
+from controlplane.fleet.metrics import write_fleet
+from controlplane.slos.metrics import write_slos
+from controlplane.telemetry.exposition import Exposition
+from controlplane.telemetry.metrics import write_telemetry
 
-COLLECTORS = (FleetCollector, LedgerCollector, SloCollector, TelemetryCollector)
+WRITERS = (write_fleet, write_ledger, write_slos, write_telemetry)
 
 
 @require_GET
@@ -32,10 +32,10 @@ def metrics(request: HttpRequest) -> HttpResponse:
             content_type="text/plain; charset=utf-8",
             headers={"WWW-Authenticate": "Bearer"},
         )
-    registry = CollectorRegistry()
-    for collector in COLLECTORS:
-        registry.register(collector())
-    return HttpResponse(_own(request) + generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
+    page = Exposition()
+    for write in WRITERS:
+        write(page)
+    return HttpResponse(_own(request) + page.to_bytes(), content_type=CONTENT_TYPE.decode())
 
 
 def _own(request: HttpRequest) -> bytes:

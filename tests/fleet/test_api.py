@@ -216,6 +216,6 @@ def test_metrics_tell_queue_depth_apart_from_utilization() -> None:
     assert found["sluice_pool_kv_used_ratio", "default"] == 0.5
     assert found["sluice_pool_nodes_ready", "default"] == 1
     assert found["sluice_pool_nodes_desired", "default"] == 1
-    assert found["sluice_pool_cold_start_seconds_bucket", "2.0", "default"] == 0
-    assert found["sluice_pool_cold_start_seconds_bucket", "5.0", "default"] == 1
+    assert found["sluice_pool_cold_start_seconds_bucket", "default", "2.0"] == 0
+    assert found["sluice_pool_cold_start_seconds_bucket", "default", "5.0"] == 1
     assert signed_in(make_cast().stella).get("/metrics").status_code == 200

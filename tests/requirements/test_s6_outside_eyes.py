@@ -168,7 +168,7 @@ def _check_figures(figures: Figures, answers: list[Answer]) -> None:
 def _check_dashboards(product: Product) -> None:
     """What Grafana and Prometheus are told to ask for is what gateway and pages tell."""
     web = Client().get("/metrics", headers=TOKEN).content.decode()
-    assert "sluice_open_holds 0.0" in web.splitlines()
+    assert "sluice_open_holds 0" in web.splitlines()
     assert total(read(web), "sluice_stage_owner_info") == len(STAGES)
     told = offered(page(product)) | offered(web)
     assert asked_for() and asked_for() - told == set()

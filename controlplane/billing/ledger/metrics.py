@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from django.db import connection
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from controlplane.core.audit import OPERATOR
+from controlplane.telemetry.exposition import Exposition
 from controlplane.telemetry.reading import bounded_read
 from controlplane.tenants.selectors import organization_ids
 
@@ -28,34 +25,32 @@ _RECONCILED = """
 """
 
 
-class LedgerCollector(Collector):
-    """Reads the database at each scrape; raises TooMuchToRead rather than reading for long."""
-
-    def collect(self) -> Iterator[Metric]:
-        """All families."""
-        with (
-            bounded_read(organization_ids(user=OPERATOR), READ_MS_MAX),
-            connection.cursor() as cursor,
-        ):
-            cursor.execute(_HOLDS)
-            holds, nano, overdue, overdue_s = cursor.fetchone()
-            cursor.execute(_RECONCILED)
-            unaccounted, reconciled_s = cursor.fetchone()
-        for name, text, value in (
-            ("sluice_open_holds", "Holds of requests under way", holds),
-            ("sluice_open_holds_nano_usd", "What they reserve, in billionths of a dollar", nano),
-            ("sluice_overdue_holds", "Holds that should have expired by now", overdue),
-            ("sluice_overdue_holds_seconds", "How long the oldest of them is overdue", overdue_s),
-            (
-                "sluice_reconciliation_unaccounted_nano_usd",
-                "Money that the newest reconciliations could not explain",
-                unaccounted,
-            ),
-        ):
-            yield GaugeMetricFamily(name, text, value=value)
-        if reconciled_s is not None:
-            yield GaugeMetricFamily(
-                "sluice_reconciliation_age_seconds",
-                "How far back the least reconciled organization is",
-                value=reconciled_s,
-            )
+def write_ledger(page: Exposition) -> None:
+    """Read the ledger's health; raises TooMuchToRead rather than read for long."""
+    with (
+        bounded_read(organization_ids(user=OPERATOR), READ_MS_MAX),
+        connection.cursor() as cursor,
+    ):
+        cursor.execute(_HOLDS)
+        holds, nano, overdue, overdue_s = cursor.fetchone()
+        cursor.execute(_RECONCILED)
+        unaccounted, reconciled_s = cursor.fetchone()
+    for name, text, value in (
+        ("sluice_open_holds", "Holds of requests under way", holds),
+        ("sluice_open_holds_nano_usd", "What they reserve, in billionths of a dollar", nano),
+        ("sluice_overdue_holds", "Holds that should have expired by now", overdue),
+        ("sluice_overdue_holds_seconds", "How long the oldest of them is overdue", overdue_s),
+        (
+            "sluice_reconciliation_unaccounted_nano_usd",
+            "Money that the newest reconciliations could not explain",
+            unaccounted,
+        ),
+    ):
+        page.one(name, "gauge", text, value)
+    if reconciled_s is not None:
+        page.one(
+            "sluice_reconciliation_age_seconds",
+            "gauge",
+            "How far back the least reconciled organization is",
+            reconciled_s,
+        )

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from controlplane.bridge.fleet.handshakes import Handshakes
 from controlplane.bridge.http.doors import Doors
-from controlplane.bridge.metrics.exposition import Kind
 from controlplane.bridge.record.traces import TraceQueue
+from controlplane.telemetry.exposition import Kind
 
 _STARTED_S = time.time()
 _PROC = Path("/proc/self")

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from statistics import fmean
 
-from controlplane.bridge.metrics.exposition import Exposition
 from controlplane.bridge.metrics.figures import Figure
 from controlplane.bridge.record.recorder import PostgresRecorder
 from controlplane.bridge.record.series import ALL_MODELS
@@ -39,6 +38,7 @@ from controlplane.kernel.measures import (
     PREEMPTED,
     STAGE_NAMES,
 )
+from controlplane.telemetry.exposition import Exposition
 
 SERIES_MAX = 10_000
 PROVIDER = "sluice"

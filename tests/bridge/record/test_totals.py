@@ -8,7 +8,6 @@ import random
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from controlplane.bridge.metrics.exposition import Exposition
 from controlplane.bridge.metrics.page import SERIES_MAX, metrics_page
 from controlplane.bridge.record.recorder import PostgresRecorder
 from controlplane.bridge.record.series import FOLDED_AT_ONCE, OTHER, Minutes, Sample
@@ -165,28 +164,3 @@ async def test_others_run_while_a_scrape_adds_up() -> None:
     task.cancel()
     assert turns >= slices - 1
     assert sum(counts[0] for counts in recorder.sums().usage.values()) == slices * FOLDED_AT_ONCE
-
-
-def test_a_page_is_what_prometheus_reads() -> None:
-    page = Exposition()
-    odd = 'a"b\\c\nd'
-    page.family("x_total", "counter", "Text").add({"model": odd}, 2**60 + 1)
-    page.family("y", "histogram", "Text").add_histogram({"z": "1"}, ["0.5", "1"], [1, 2, 3], 9.5)
-    page.one("w", "gauge", "Text", 0.25)
-    text = page.to_bytes().decode()
-    assert str(2**60 + 1) in text
-    found = {
-        (sample.name, sample.labels.get("le", sample.labels.get("model", ""))): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
-    assert found == {
-        ("x_total", odd): 2**60 + 1,
-        ("y_bucket", "0.5"): 1,
-        ("y_bucket", "1"): 3,
-        ("y_bucket", "+Inf"): 6,
-        ("y_sum", ""): 9.5,
-        ("y_count", ""): 6,
-        ("w", ""): 0.25,
-    }
-    assert page.series == 7

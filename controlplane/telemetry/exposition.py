@@ -1,7 +1,4 @@
-"""Prometheus' text format, written without a library: a gateway's scrape costs a few milliseconds.
-
-Only what this product exposes is here: counters, gauges and classic histograms.
-"""
+"""Prometheus' text format: counters, gauges and classic histograms."""
 
 from __future__ import annotations
 
@@ -59,13 +56,17 @@ class Family:
         self, labels: Labels, bounds: Sequence[str], counts: Sequence[int], total: float
     ) -> None:
         """A classic histogram: `counts` has one more than `bounds`, for what is above them all."""
+        self.add_buckets(labels, bounds, counts)
+        own = _braces(_pairs(labels))
+        self._page.put(f"{self._name}_sum{own} {_number(total)}")
+        self._page.put(f"{self._name}_count{own} {sum(counts)}")
+
+    def add_buckets(self, labels: Labels, bounds: Sequence[str], counts: Sequence[int]) -> None:
+        """The buckets of a histogram alone."""
         own = _pairs(labels)
-        summed = list(accumulate(counts))
-        for bound, count in zip([*bounds, "+Inf"], summed, strict=True):
+        for bound, count in zip([*bounds, "+Inf"], accumulate(counts), strict=True):
             bucket = _braces([*own, f'le="{bound}"'])
             self._page.put(f"{self._name}_bucket{bucket} {count}")
-        self._page.put(f"{self._name}_sum{_braces(own)} {_number(total)}")
-        self._page.put(f"{self._name}_count{_braces(own)} {summed[-1]}")
 
 
 def _pairs(labels: Labels) -> list[str]:
