@@ -10,7 +10,7 @@ from controlplane.embedded.processes import Say, ServerError
 from controlplane.embedded.supervisor import BACKOFF_SECONDS_MAX, BACKOFF_SECONDS_MIN
 
 
-class Server(Protocol):
+class EmbeddedServer(Protocol):
     """What is asked of PostgreSQL and Redis alike."""
 
     name: str
@@ -32,7 +32,7 @@ class Server(Protocol):
 class KeptServer:
     """One server of a `sluice run`."""
 
-    def __init__(self, server: Server, say: Say) -> None:
+    def __init__(self, server: EmbeddedServer, say: Say) -> None:
         self._server = server
         self._say = say
         self._down = False

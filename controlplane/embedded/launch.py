@@ -19,7 +19,7 @@ from django.db import connections
 
 from controlplane.embedded import demo as demos
 from controlplane.embedded import stack
-from controlplane.embedded.kept import KeptServer, Server
+from controlplane.embedded.kept import EmbeddedServer, KeptServer
 from controlplane.embedded.layout import Layout, embedded_layout, prepare
 from controlplane.embedded.ports import PORT_DEFAULT, choose_ports, serves
 from controlplane.embedded.postgres import Postgres
@@ -118,7 +118,7 @@ class Launch:
         if layout.home != layout.data:
             self._say(f"that user cannot enter {layout.data}: databases lie in {layout.home}")
 
-    def _keep(self, server: Server) -> None:
+    def _keep(self, server: EmbeddedServer) -> None:
         kept = KeptServer(server, self._say)
         self._servers.append(kept)
         kept.start()

@@ -23,7 +23,7 @@ class LayoutError(Exception):
 
 
 @dataclass(frozen=True)
-class Account:
+class ServerAccount:
     """The unprivileged user that runs the servers when we are root."""
 
     name: str
@@ -38,7 +38,7 @@ class Layout:
     data: Path
     home: Path
     sockets: Path
-    account: Account | None
+    account: ServerAccount | None
 
     @property
     def postgres(self) -> Path:
@@ -69,18 +69,18 @@ def embedded_layout(data: Path) -> Layout:
     return Layout(data=data, home=home, sockets=_socket_folder(home), account=account)
 
 
-def server_account() -> Account:
+def server_account() -> ServerAccount:
     """The account that runs the servers for root."""
     for name in SERVER_ACCOUNTS:
         try:
             entry = pwd.getpwnam(name)
         except KeyError:
             continue
-        return Account(name=name, uid=entry.pw_uid, gid=entry.pw_gid)
+        return ServerAccount(name=name, uid=entry.pw_uid, gid=entry.pw_gid)
     raise LayoutError(f"As root one of the users {', '.join(SERVER_ACCOUNTS)} must exist.")
 
 
-def reachable(path: Path, account: Account) -> bool:
+def reachable(path: Path, account: ServerAccount) -> bool:
     """Whether the account may enter every existing folder down to `path`."""
     for folder in (path, *path.parents):
         if folder.exists() and not _may_enter(folder, account):
@@ -109,7 +109,7 @@ def _make(folder: Path, *, mode: int) -> None:
     folder.chmod(mode)
 
 
-def _own(folder: Path, account: Account | None) -> None:
+def _own(folder: Path, account: ServerAccount | None) -> None:
     status = folder.lstat()
     wanted = account.uid if account else os.geteuid()
     if status.st_uid == wanted and status.st_mode & 0o077 == 0 and not folder.is_symlink():
@@ -120,7 +120,7 @@ def _own(folder: Path, account: Account | None) -> None:
     folder.chmod(0o700)
 
 
-def _may_enter(folder: Path, account: Account) -> bool:
+def _may_enter(folder: Path, account: ServerAccount) -> bool:
     status = folder.stat()
     if status.st_uid == account.uid:
         return bool(status.st_mode & 0o100)

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import psutil
 
-from controlplane.embedded.layout import Account
+from controlplane.embedded.layout import ServerAccount
 
 Say = Callable[[str], None]
 POLL_SECONDS = 0.05
@@ -40,7 +40,12 @@ def open_log(log: Path) -> BinaryIO:
 
 
 def spawn(
-    argv: Sequence[str], *, log: Path, folder: Path, account: Account | None, stdin: bytes = b""
+    argv: Sequence[str],
+    *,
+    log: Path,
+    folder: Path,
+    account: ServerAccount | None,
+    stdin: bytes = b"",
 ) -> subprocess.Popen[bytes]:
     """Start a server in a session of its own, as the account, with its output in `log`."""
     with open_log(log) as out:

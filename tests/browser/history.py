@@ -14,7 +14,7 @@ from controlplane.billing.ledger import services as ledger
 from controlplane.bridge.money.ledger import PostgresLedger
 from controlplane.bridge.postgres.arrays import WORD_SEPARATOR
 from controlplane.bridge.record.recorder import PostgresRecorder
-from controlplane.bridge.record.series import Depth, Minute
+from controlplane.bridge.record.series import Minute, QueueDepth
 from controlplane.gateway.ports import Hold, RequestRecord, Settlement
 from controlplane.kernel.price import Price, TokenCounts, charge_nano
 from controlplane.kernel.spans import ABSENT, SPANS, pack_spans
@@ -227,7 +227,7 @@ def _write_series(records: list[RequestRecord]) -> None:
         for second in range(SAMPLES_A_REQUEST):
             waiting = (second + start_s // 60) % 4
             urgent = (waiting // 3, waiting - waiting // 3, 0)
-            depth = Depth("", waiting, second % 2, urgent, 400 * waiting)
+            depth = QueueDepth("", waiting, second % 2, urgent, 400 * waiting)
             minute.sample([depth, depth._replace(model=record.model)])
     writer = uuid.uuid4()
     with psycopg.connect(dsn(), autocommit=True) as connection:

@@ -8,16 +8,16 @@ import pytest
 from controlplane.embedded.layout import (
     POINTER_NAME,
     SOCKET_FOLDER_BYTES_MAX,
-    Account,
     Layout,
     LayoutError,
+    ServerAccount,
     embedded_layout,
     prepare,
     reachable,
 )
 from tests.support.embedded import fresh_layout
 
-STRANGER = Account("stranger", 54_321, 54_321)
+STRANGER = ServerAccount("stranger", 54_321, 54_321)
 
 
 def test_a_long_path_gets_a_short_socket_folder_and_always_the_same(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from controlplane.bridge.limits.buckets import Plan, allowance_of, make_plan, rooms_of
+from controlplane.bridge.limits.buckets import LimitPlan, allowance_of, make_plan, rooms_of
 from controlplane.gateway.ports import (
     Allowance,
     ClaimRefused,
@@ -142,10 +142,10 @@ class MemoryLimiter:
             if bucket.dimension == "tokens":
                 self.levels[bucket.name] = max(0, self.levels.get(bucket.name, 0) + tokens)
 
-    def _levels(self, plan: Plan) -> list[int]:
+    def _levels(self, plan: LimitPlan) -> list[int]:
         return [self.levels.get(bucket.name, 0) for bucket in plan.buckets]
 
-    def _count(self, plan: Plan, tokens: int) -> Allowance:
+    def _count(self, plan: LimitPlan, tokens: int) -> Allowance:
         costs = [bucket.cost(tokens) for bucket in plan.buckets]
         for place, bucket in enumerate(plan.buckets):
             if self.levels.get(bucket.name, 0) + costs[place] > bucket.limit:

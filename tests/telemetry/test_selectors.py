@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from controlplane.bridge.record.recorder import PostgresRecorder
-from controlplane.bridge.record.series import Depth
+from controlplane.bridge.record.series import QueueDepth
 from controlplane.gateway.ports import RequestRecord
 from controlplane.kernel.clock import wall_s
 from controlplane.kernel.gauges import GAUGES
@@ -124,7 +124,9 @@ def test_a_queue_is_read_of_all_models_or_of_one_and_also_where_nobody_asked(
     async def sample() -> None:
         recorder = PostgresRecorder(dsn())
         recorder.start()
-        recorder.sample([Depth("", 5, 2), Depth("small", 4, 2), Depth("large", 1, 0)])
+        recorder.sample(
+            [QueueDepth("", 5, 2), QueueDepth("small", 4, 2), QueueDepth("large", 1, 0)]
+        )
         assert await recorder.flush()
         await recorder.close()
 

@@ -18,7 +18,7 @@ BUCKET_PREFIX = b"sluice:{rate}:"
 FLIGHT_RETRY_S = 1.0
 
 
-class Bucket(msgspec.Struct, frozen=True):
+class LimitBucket(msgspec.Struct, frozen=True):
     """One limit: its name on the wire, its size, what it counts and whose it is.
 
     `period_s` is how long it takes to be whole again; 0 where it counts requests under way.
@@ -41,17 +41,17 @@ class Bucket(msgspec.Struct, frozen=True):
         return tokens if self.dimension == "tokens" else 1
 
 
-class Plan(msgspec.Struct, frozen=True):
+class LimitPlan(msgspec.Struct, frozen=True):
     """The buckets that one key's requests are counted in, and what they were made from."""
 
     key: KeyRecord
     project: ProjectRecord | None
     organization: Limits | None
-    buckets: tuple[Bucket, ...]
-    flights: tuple[Bucket, ...]
+    buckets: tuple[LimitBucket, ...]
+    flights: tuple[LimitBucket, ...]
 
 
-def make_plan(key: KeyRecord, snapshot: Snapshot) -> Plan:
+def make_plan(key: KeyRecord, snapshot: Snapshot) -> LimitPlan:
     """The limits of the key, its project and its organization."""
     project = snapshot.projects.get(key.project)
     organization = snapshot.organizations.get(key.organization)
@@ -61,10 +61,10 @@ def make_plan(key: KeyRecord, snapshot: Snapshot) -> Plan:
     if organization is not None:
         made += _buckets("organization", key.organization, organization)
     flights = tuple(bucket for bucket in made if not bucket.period_s)
-    return Plan(key, project, organization, tuple(made), flights)
+    return LimitPlan(key, project, organization, tuple(made), flights)
 
 
-def _buckets(scope: LimitScope, subject: str, limits: Limits) -> list[Bucket]:
+def _buckets(scope: LimitScope, subject: str, limits: Limits) -> list[LimitBucket]:
     wanted: tuple[tuple[Dimension, int | None, float], ...] = (
         ("requests", limits.requests_per_min, MINUTE_S),
         ("tokens", limits.tokens_per_min, MINUTE_S),
@@ -75,12 +75,12 @@ def _buckets(scope: LimitScope, subject: str, limits: Limits) -> list[Bucket]:
     for dimension, limit, period_s in wanted:
         if limit is not None:
             name = BUCKET_PREFIX + f"{scope}:{subject}:{dimension}".encode("ascii")
-            made.append(Bucket(name, bulk(name), limit, period_s, dimension, scope))
+            made.append(LimitBucket(name, bulk(name), limit, period_s, dimension, scope))
     return made
 
 
 def allowance_of(
-    plan: Plan, tokens: int, refused: int, levels: Sequence[float], gateways: int = 1
+    plan: LimitPlan, tokens: int, refused: int, levels: Sequence[float], gateways: int = 1
 ) -> Allowance:
     """The tightest bucket of each kind speaks for it. A cost above the whole limit never fits.
 
@@ -107,13 +107,13 @@ def allowance_of(
     )
 
 
-def rooms_of(plan: Plan, levels: Sequence[float], gateways: int = 1) -> tuple[Room, ...]:
+def rooms_of(plan: LimitPlan, levels: Sequence[float], gateways: int = 1) -> tuple[Room, ...]:
     """What each bucket leaves."""
     rooms = zip(plan.buckets, levels, strict=True)
     return tuple([_room(bucket, level, gateways) for bucket, level in rooms])
 
 
-def _room(bucket: Bucket, level: float, gateways: int) -> Room:
+def _room(bucket: LimitBucket, level: float, gateways: int) -> Room:
     # Levels of flights come as if the whole limit were shared, wherever they were counted.
     share = bucket.limit / gateways if bucket.period_s else bucket.limit
     return Room(

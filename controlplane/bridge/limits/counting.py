@@ -7,19 +7,19 @@ from collections.abc import Callable
 
 import msgspec
 
-from controlplane.bridge.limits.buckets import Bucket, Plan
+from controlplane.bridge.limits.buckets import LimitBucket, LimitPlan
 from controlplane.bridge.limits.rate_share import Division
 
 
 class Take(msgspec.Struct):
     """One request that waits for its answer: None when Redis gave none. A look costs nothing."""
 
-    plan: Plan
+    plan: LimitPlan
     tokens: int
     answer: asyncio.Future[list[int] | None]
     look: bool = False
 
-    def cost(self, bucket: Bucket) -> int:
+    def cost(self, bucket: LimitBucket) -> int:
         """What it takes of a bucket."""
         return 0 if self.look else bucket.cost(self.tokens)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from itertools import islice
 from math import inf
 
-from controlplane.bridge.limits.buckets import Bucket
+from controlplane.bridge.limits.buckets import LimitBucket
 from controlplane.bridge.limits.rate_share import Division
 
 # Longer than any request lives, and than Redis takes a gateway that left it for present.
@@ -27,7 +27,7 @@ class Flights:
     """Counts by the name of their bucket; one per limiter."""
 
     def __init__(self) -> None:
-        self._buckets: dict[bytes, Bucket] = {}
+        self._buckets: dict[bytes, LimitBucket] = {}
         self._own: dict[bytes, int] = {}
         self._news: set[bytes] = set()
         self._then: dict[bytes, int] | None = {}
@@ -45,7 +45,7 @@ class Flights:
         """Whether no further limit's requests can be counted."""
         return len(self._buckets) >= FLIGHTS_MAX
 
-    def began(self, buckets: Iterable[Bucket]) -> None:
+    def began(self, buckets: Iterable[LimitBucket]) -> None:
         """A request is under way; Redis, where it was asked, has counted it."""
         for bucket in buckets:
             self._buckets[bucket.name] = bucket
@@ -57,18 +57,18 @@ class Flights:
             self._own[name] -= 1
             self._news.add(name)
 
-    def counted_wrong(self, buckets: Iterable[Bucket]) -> None:
+    def counted_wrong(self, buckets: Iterable[LimitBucket]) -> None:
         """Redis counted a request that nobody waits for any more."""
         for bucket in buckets:
             self._buckets.setdefault(bucket.name, bucket)
             self._own.setdefault(bucket.name, 0)
             self._news.add(bucket.name)
 
-    def own(self, bucket: Bucket) -> int:
+    def own(self, bucket: LimitBucket) -> int:
         """How many are under way here."""
         return self._own.get(bucket.name, 0)
 
-    def to_state(self) -> list[Bucket]:
+    def to_state(self) -> list[LimitBucket]:
         """Buckets to tell Redis of in the next call, which is taken for made.
 
         Where all of them are due, `completes` says whether they are told with that call.
@@ -78,7 +78,7 @@ class Flights:
         self.completes = self.whole_due and not self._news
         return [self._buckets[name] for name in wanted]
 
-    def stated(self, buckets: Iterable[Bucket]) -> None:
+    def stated(self, buckets: Iterable[LimitBucket]) -> None:
         """Redis has heard of these; what is over there and here is forgotten."""
         for bucket in buckets:
             if not self._own.get(bucket.name) and bucket.name not in self._news:
@@ -110,7 +110,7 @@ class Flights:
         self.whole_due = True
         self._news.update(self._own)
 
-    def cap(self, bucket: Bucket, division: Division, now_s: float) -> int:
+    def cap(self, bucket: LimitBucket, division: Division, now_s: float) -> int:
         """How many it may have under way when it cannot share the limit."""
         if division.gateways <= 1:
             return bucket.limit * division.gateways

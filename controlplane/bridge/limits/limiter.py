@@ -19,8 +19,8 @@ import structlog
 
 from controlplane.bridge.limits.buckets import (
     BUCKET_PREFIX,
-    Bucket,
-    Plan,
+    LimitBucket,
+    LimitPlan,
     allowance_of,
     make_plan,
     rooms_of,
@@ -67,7 +67,7 @@ class RedisLimiter:
         self._shares = RateShares()
         self._flights = Flights()
         self._presence_due = True
-        self._plans: dict[str, Plan] = {}
+        self._plans: dict[str, LimitPlan] = {}
         self._task: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._ready = asyncio.Event()
@@ -165,7 +165,7 @@ class RedisLimiter:
                 return False
         return True
 
-    def _under_way(self, bucket: Bucket) -> float:
+    def _under_way(self, bucket: LimitBucket) -> float:
         """At least how many are, as far as this gateway can know."""
         return self._flights.own(bucket) * max(1, self._gateways.living())
 
@@ -193,7 +193,7 @@ class RedisLimiter:
             return
         self._adjustments[name] = change
 
-    def _plan(self, key: KeyRecord) -> Plan:
+    def _plan(self, key: KeyRecord) -> LimitPlan:
         snapshot, plan = self._snapshot(), self._plans.get(key.id)
         if (
             plan is None
@@ -223,7 +223,7 @@ class RedisLimiter:
         wires: list[bytes] = []
         places: dict[bytes, int] = {}
 
-        def place(bucket: Bucket) -> int:
+        def place(bucket: LimitBucket) -> int:
             found = places.get(bucket.name)
             if found is None:
                 wires.append(bucket.wire)
@@ -255,7 +255,9 @@ class RedisLimiter:
             lambda reply: self._answered(batch, stated, reply),
         )
 
-    def _statement(self, stated: list[Bucket], place: Callable[[Bucket], int]) -> list[object]:
+    def _statement(
+        self, stated: list[LimitBucket], place: Callable[[LimitBucket], int]
+    ) -> list[object]:
         """What the script hears of this gateway; the place of the presence is not known yet."""
         now_s, division = monotonic_s(), self._gateways.division()
         rows = [
@@ -272,7 +274,9 @@ class RedisLimiter:
             return list(changes.values())
         return [changes.pop(name) for name in list(changes)[:BATCH_MAX]]
 
-    def _answered(self, batch: list[Take], stated: list[Bucket], reply: list[int] | None) -> None:
+    def _answered(
+        self, batch: list[Take], stated: list[LimitBucket], reply: list[int] | None
+    ) -> None:
         self._busy = False
         if reply is None:
             self._lost(batch)
@@ -333,7 +337,7 @@ class RedisLimiter:
             ]
         return allowance_of(plan, take.tokens, refused, levels, gateways)
 
-    def _level(self, bucket: Bucket, division: Division, now_s: float) -> float:
+    def _level(self, bucket: LimitBucket, division: Division, now_s: float) -> float:
         if bucket.period_s:
             return self._shares.level(bucket, division, now_s)
         cap = self._flights.cap(bucket, division, now_s)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from controlplane.bridge.limits.buckets import Bucket
+from controlplane.bridge.limits.buckets import LimitBucket
 
 BUCKETS_SEEN_MAX = 100_000
 _FORGET_AT_ONCE = 1_000
@@ -48,7 +48,7 @@ class _Share(msgspec.Struct):
     `carried` was used under divisions before this one, and Redis has not been told of it.
     """
 
-    bucket: Bucket
+    bucket: LimitBucket
     division: Division
     start: _Level
     held: _Level
@@ -73,7 +73,7 @@ class _Share(msgspec.Struct):
 class Adjustment(msgspec.Struct, frozen=True):
     """A change of a shared bucket outside any request."""
 
-    bucket: Bucket
+    bucket: LimitBucket
     units: float
     level_least: float
 
@@ -82,19 +82,19 @@ class RateShares:
     """Levels seen while Redis answers, and shares while it does not."""
 
     def __init__(self) -> None:
-        self._seen: OrderedDict[bytes, tuple[Bucket, _Level]] = OrderedDict()
+        self._seen: OrderedDict[bytes, tuple[LimitBucket, _Level]] = OrderedDict()
         self._shares: dict[bytes, _Share] = {}
         self._away_since_s: float | None = None
         self._told: set[bytes] = set()
 
-    def saw(self, bucket: Bucket, level: float, now_s: float) -> None:
+    def saw(self, bucket: LimitBucket, level: float, now_s: float) -> None:
         """Remember how full a shared bucket is."""
         self._seen[bucket.name] = (bucket, _Level(level, now_s))
         if len(self._seen) > BUCKETS_SEEN_MAX:
             for _ in range(_FORGET_AT_ONCE):
                 self._seen.popitem(last=False)
 
-    def seen(self, bucket: Bucket, now_s: float) -> float | None:
+    def seen(self, bucket: LimitBucket, now_s: float) -> float | None:
         """How full a shared bucket must be by now, if only this gateway used it since."""
         known = self._seen.get(bucket.name)
         return None if known is None else known[1].leaked(bucket.rate, now_s)
@@ -104,12 +104,12 @@ class RateShares:
         if self._away_since_s is None:
             self._away_since_s = now_s
 
-    def level(self, bucket: Bucket, division: Division, now_s: float) -> float:
+    def level(self, bucket: LimitBucket, division: Division, now_s: float) -> float:
         """How full the share is; there must be one."""
         share = self._share(bucket, division, now_s)
         return share.held.leaked(share.rate, now_s)
 
-    def add(self, bucket: Bucket, units: float, division: Division, now_s: float) -> float:
+    def add(self, bucket: LimitBucket, units: float, division: Division, now_s: float) -> float:
         """Add units (negative gives back); returns how full the share is then."""
         share = self._share(bucket, division, now_s)
         level = max(0.0, share.held.leaked(share.rate, now_s) + units)
@@ -146,7 +146,7 @@ class RateShares:
         self._told.clear()
         self._away_since_s = None
 
-    def _share(self, bucket: Bucket, division: Division, now_s: float) -> _Share:
+    def _share(self, bucket: LimitBucket, division: Division, now_s: float) -> _Share:
         share = self._shares.get(bucket.name)
         if share is None:
             start = self._start(bucket, division, now_s)
@@ -157,7 +157,7 @@ class RateShares:
             share = self._shares[bucket.name] = _Share(bucket, division, start, start, carried)
         return share
 
-    def _start(self, bucket: Bucket, division: Division, now_s: float) -> _Level:
+    def _start(self, bucket: LimitBucket, division: Division, now_s: float) -> _Level:
         away_s = now_s if self._away_since_s is None else self._away_since_s
         seen = self._seen.get(bucket.name)
         if division.gateways == 1:

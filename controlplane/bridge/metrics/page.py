@@ -21,9 +21,9 @@ from controlplane.bridge.record.totals import (
     STAGE_BOUNDS,
     UNATTRIBUTED,
     US_PER_S,
-    Names,
+    BoundedNames,
+    RunningTotals,
     Sums,
-    Totals,
 )
 from controlplane.bridge.record.waiting import waiting_now
 from controlplane.gateway.nodes.breaker import BreakerState
@@ -96,7 +96,7 @@ def metrics_page(world: World, recorder: PostgresRecorder, own: Iterable[Figure]
     return page
 
 
-def _requests(page: Exposition, totals: Totals, sums: Sums) -> None:
+def _requests(page: Exposition, totals: RunningTotals, sums: Sums) -> None:
     family = page.family(
         "sluice_requests_total", "counter", "Requests with a known key, by class of status"
     )
@@ -108,7 +108,7 @@ def _requests(page: Exposition, totals: Totals, sums: Sums) -> None:
             family.add({"model": model, "route": route}, counts[place])
 
 
-def _ends(page: Exposition, totals: Totals) -> None:
+def _ends(page: Exposition, totals: RunningTotals) -> None:
     for name, text, counts in (
         ("sluice_cancels_total", "Requests whose client left", totals.cancels),
         ("sluice_sheds_total", "Requests refused since nobody had room", totals.sheds),
@@ -207,7 +207,7 @@ def _standard(page: Exposition, standard: Standard) -> None:
             family.add_histogram(labels, bounds, row[:-1], total)
 
 
-def _waiting(page: Exposition, world: World, names: Names) -> None:
+def _waiting(page: Exposition, world: World, names: BoundedNames) -> None:
     waiting: Counter[tuple[str, str]] = Counter()
     oldest: dict[str, float] = {}
     for depth in waiting_now(world):
@@ -251,7 +251,7 @@ class _Pool:
                 self.prefill_shares += [] if shares.prefill is None else [shares.prefill]
 
 
-def _nodes(page: Exposition, links: Iterable[NodeLink], names: Names) -> None:
+def _nodes(page: Exposition, links: Iterable[NodeLink], names: BoundedNames) -> None:
     pools: dict[str, _Pool] = {}
     for link in links:
         pools.setdefault(names.claim(link.hello.pool), _Pool()).add(link)

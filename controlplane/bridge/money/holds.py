@@ -20,7 +20,7 @@ from controlplane.bridge.postgres.arrays import (
     plain_array,
     text_array,
 )
-from controlplane.bridge.postgres.lane import Call
+from controlplane.bridge.postgres.lane import PreparedCall
 from controlplane.gateway.ports import BudgetExceeded, Hold, LedgerAway
 from controlplane.kernel.clock import monotonic_s
 
@@ -98,7 +98,7 @@ class Holds:
             holds[start : start + BATCH_MAX] for start in range(0, len(holds), BATCH_MAX)
         )
 
-    def next_call(self) -> Call | None:
+    def next_call(self) -> PreparedCall | None:
         """Replays, then batches of unknown outcome, then what has arrived."""
         if self._replays:
             return self._replay(self._replays[0])
@@ -111,9 +111,9 @@ class Holds:
                 batch.append(waiting)
         return self._call(batch, exact=False) if batch else None
 
-    def _call(self, batch: list[WaitingHold], *, exact: bool) -> Call:
+    def _call(self, batch: list[WaitingHold], *, exact: bool) -> PreparedCall:
         flags = [b"false"] if exact else []
-        return Call(
+        return PreparedCall(
             statement=EXACT if exact else FAST,
             parameters=lambda: [*_parameters([waiting.hold for waiting in batch]), *flags],
             answered=partial(self._answered, batch),
@@ -163,9 +163,9 @@ class Holds:
         if not waiting.done.done():
             waiting.done.set_exception(error)
 
-    def _replay(self, holds: list[Hold]) -> Call:
+    def _replay(self, holds: list[Hold]) -> PreparedCall:
         live = [hold for hold in holds if hold.request in self._open]
-        return Call(
+        return PreparedCall(
             statement=EXACT,
             parameters=lambda: [*_parameters(live), b"true"],
             answered=self._replayed,

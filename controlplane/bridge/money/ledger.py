@@ -10,7 +10,7 @@ import structlog
 from controlplane.bridge.money import holds, settlements
 from controlplane.bridge.money.holds import Holds
 from controlplane.bridge.money.settlements import Settlements
-from controlplane.bridge.postgres.lane import Lane
+from controlplane.bridge.postgres.lane import PostgresLane
 from controlplane.gateway.nodes.stream import NO_USAGE
 from controlplane.gateway.ports import Hold, LedgerAway, Settlement
 from controlplane.kernel.clock import wall_s
@@ -65,8 +65,10 @@ class PostgresLedger:
         self._settlements = Settlements(
             self._holds.resolved, lambda: self._settle_lane.wake(), lambda: self._holds.open_count
         )
-        self._hold_lane = Lane("holds", conninfo, self._holds, holds.STATEMENTS)
-        self._settle_lane = Lane("settlements", conninfo, self._settlements, settlements.STATEMENTS)
+        self._hold_lane = PostgresLane("holds", conninfo, self._holds, holds.STATEMENTS)
+        self._settle_lane = PostgresLane(
+            "settlements", conninfo, self._settlements, settlements.STATEMENTS
+        )
 
     @property
     def away(self) -> bool:

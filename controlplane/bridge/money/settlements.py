@@ -16,7 +16,7 @@ from functools import partial
 import structlog
 
 from controlplane.bridge.postgres.arrays import int_array, nested_array, plain_array, text_array
-from controlplane.bridge.postgres.lane import Call
+from controlplane.bridge.postgres.lane import PreparedCall
 from controlplane.gateway.ports import LedgerAway, Settlement
 
 BATCH_MAX = 128
@@ -111,7 +111,7 @@ class Settlements:
     def connected(self) -> None:
         """Nothing must come first: every settlement can be repeated."""
 
-    def next_call(self) -> Call | None:
+    def next_call(self) -> PreparedCall | None:
         """Batches of unknown outcome, then what has arrived, then questions."""
         if self._repeats:
             return self._call(self._repeats.popleft(), EXACT)
@@ -125,8 +125,8 @@ class Settlements:
                 return self._question(request, answer)
         return None
 
-    def _call(self, batch: list[Settling], statement: bytes) -> Call:
-        return Call(
+    def _call(self, batch: list[Settling], statement: bytes) -> PreparedCall:
+        return PreparedCall(
             statement=statement,
             parameters=lambda: _parameters([settling.settlement for settling in batch]),
             answered=partial(self._answered, batch),
@@ -164,7 +164,7 @@ class Settlements:
         self._repeats.append(batch)
         self._wake()
 
-    def _question(self, request: bytes, answer: asyncio.Future[bytes | None]) -> Call:
+    def _question(self, request: bytes, answer: asyncio.Future[bytes | None]) -> PreparedCall:
         def answered(value: bytes | None) -> None:
             if not answer.done():
                 answer.set_result(value)
@@ -173,7 +173,7 @@ class Settlements:
             if not answer.done():
                 answer.set_exception(LedgerAway(f"{state} {message}"))
 
-        return Call(
+        return PreparedCall(
             statement=OPEN,
             parameters=lambda: [request.hex().encode()],
             answered=answered,

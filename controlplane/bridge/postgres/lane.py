@@ -38,7 +38,7 @@ UNSENT_RETRY_S = 0.2
 log = structlog.get_logger(__name__)
 
 
-class Call(msgspec.Struct, kw_only=True):
+class PreparedCall(msgspec.Struct, kw_only=True):
     """One call of a prepared statement; exactly one of the three ends is told how it went.
 
     It has failed, too, where its parameters cannot be made: they are when it is sent.
@@ -59,11 +59,11 @@ class Source(Protocol):
     def connected(self) -> None:
         """A new connection stands; whatever must come before new work is next."""
 
-    def next_call(self) -> Call | None:
+    def next_call(self) -> PreparedCall | None:
         """The next call, or None when there is nothing to do."""
 
 
-class Lane:
+class PostgresLane:
     """Keeps one connection and feeds it from one source."""
 
     def __init__(
@@ -136,7 +136,7 @@ class Wire:
         self._source = source
         self._loop = asyncio.get_running_loop()
         self._broken: asyncio.Future[None] = self._loop.create_future()
-        self._call: Call | None = None
+        self._call: PreparedCall | None = None
         self._sent_at = 0.0
         self._syncs = 0
         self._value: bytes | None = None

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from controlplane.bridge.record.measured import PLACE, Ints, Measured
+from controlplane.bridge.record.measured import PLACE, Ints, Measurements
 from controlplane.gateway.ports import RequestRecord
 from controlplane.kernel.measures import STAGE_NAMES, WHOLE
 
@@ -24,7 +24,7 @@ _POWERS: Ints = np.left_shift(1, np.arange(OCTAVES - 1))
 Owner = tuple[str, str, str]
 
 
-class Exemplar(NamedTuple):
+class NewExemplar(NamedTuple):
     """A request that took `value_us`, which has `octave` bits."""
 
     owner: Owner
@@ -41,8 +41,12 @@ class Shown:
         self._shown: NDArray[np.bool_] = np.zeros(OWNERS_MAX * EACH, np.bool_)
 
     def choose(
-        self, records: Sequence[RequestRecord], owners: Sequence[int], measured: Measured, had: int
-    ) -> list[Exemplar]:
+        self,
+        records: Sequence[RequestRecord],
+        owners: Sequence[int],
+        measured: Measurements,
+        had: int,
+    ) -> list[NewExemplar]:
         """New ones, as far as there is room beside those of the minute that wait.
 
         `owners` has the owner's number for each request, -1 for one that has none.
@@ -56,7 +60,7 @@ class Shown:
         firsts = np.sort(new[np.unique(spots[new], return_index=True)[1]])
         firsts = firsts[: max(0, EXEMPLARS_MAX - had)]
         self._shown[spots[firsts]] = True
-        chosen: list[Exemplar] = []
+        chosen: list[NewExemplar] = []
         for first, octave, us in zip(
             firsts.tolist(),
             octaves.reshape(-1)[firsts].tolist(),
@@ -66,5 +70,5 @@ class Shown:
             row, place = divmod(first, len(EXEMPLAR_MEASURES))
             record = records[row]
             owner = (record.organization, record.project, record.model)
-            chosen.append(Exemplar(owner, EXEMPLAR_MEASURES[place], octave, us, record.request))
+            chosen.append(NewExemplar(owner, EXEMPLAR_MEASURES[place], octave, us, record.request))
         return chosen

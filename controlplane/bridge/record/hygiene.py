@@ -13,7 +13,7 @@ from functools import partial
 import structlog
 
 from controlplane.bridge.postgres.arrays import int_array, nested_array, plain_array, text_array
-from controlplane.bridge.postgres.lane import Call, Lane
+from controlplane.bridge.postgres.lane import PostgresLane, PreparedCall
 from controlplane.gateway.ports import Inspected
 from controlplane.kernel.clock import monotonic_s, wall_s
 
@@ -41,7 +41,7 @@ class PostgresHygiene:
 
     def __init__(self, conninfo: str) -> None:
         self._writer = uuid.uuid4().hex.encode()
-        self._lane = Lane("hygiene", conninfo, self, STATEMENTS)
+        self._lane = PostgresLane("hygiene", conninfo, self, STATEMENTS)
         self._rows: dict[Row, list[int]] = {}
         self._dirty: set[Row] = set()
         self._due = False
@@ -94,7 +94,7 @@ class PostgresHygiene:
     def connected(self) -> None:
         """Nothing must come first: every write can be repeated."""
 
-    def next_call(self) -> Call | None:
+    def next_call(self) -> PreparedCall | None:
         """Rows that have changed, once they are due."""
         if not self._due:
             return None
@@ -102,7 +102,7 @@ class PostgresHygiene:
             self._due = False
             return None
         rows = [self._dirty.pop() for _ in range(min(len(self._dirty), ROWS_PER_CALL_MAX))]
-        return Call(
+        return PreparedCall(
             statement=b"count",
             parameters=lambda: [
                 self._writer,

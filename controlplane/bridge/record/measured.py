@@ -78,7 +78,7 @@ _LAST: Ints = np.array(
 _CODES = np.searchsorted(_LAST, np.arange(65_536)).astype(np.int16)
 
 
-class Measured(NamedTuple):
+class Measurements(NamedTuple):
     """Requests in their order: a row of `values` and one of `maxima` each, by measure; they differ
     for gaps between tokens, whose value is their sum.
 
@@ -103,7 +103,7 @@ def codes_of(values: Ints) -> Ints:
     return codes
 
 
-def measure(records: Sequence[RequestRecord]) -> Measured:
+def measure(records: Sequence[RequestRecord]) -> Measurements:
     """Everything of some requests. What did not happen is 0 in values, and has no code."""
     size = len(records)
     spans = np.frombuffer(b"".join([record.spans for record in records]), "<i4")
@@ -139,7 +139,7 @@ def measure(records: Sequence[RequestRecord]) -> Measured:
     heads = len(parts[0].rows) + len(parts[1].rows)
     layers = heads + len(parts[2].rows) + len(parts[3].rows)
     rows, codes, counts = map(np.concatenate, zip(*parts, strict=True))
-    return Measured(values, maxima, rows, codes, counts, heads, layers)
+    return Measurements(values, maxima, rows, codes, counts, heads, layers)
 
 
 class _Often(NamedTuple):

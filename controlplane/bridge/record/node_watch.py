@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from controlplane.bridge.record.series import ALL_MODELS, Sample
+from controlplane.bridge.record.series import ALL_MODELS, GaugeSample
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.world import World
 from controlplane.kernel.gauges import BATCH, CREDITS, KV_USED_PERMILLE, RUNNING
@@ -25,7 +25,7 @@ class NodeWatch:
         self._opened: dict[str, float] = {}
         self._epochs: dict[str, str] | None = None
 
-    def samples(self) -> Iterator[Sample]:
+    def samples(self) -> Iterator[GaugeSample]:
         """Of all models, of each model and of each of its pools."""
         links = self._world.fleet.approved_nodes()
         sums: Counter[tuple[Place, str]] = Counter()
@@ -34,12 +34,12 @@ class NodeWatch:
                 sums[place, CREDITS] += link.account.credits
                 sums[place, RUNNING] += link.load.running if link.load else 0
                 for measure, value in _own_figures(link):
-                    yield Sample(*place, measure, value)
+                    yield GaugeSample(*place, measure, value)
         for (place, measure), value in sums.items():
-            yield Sample(*place, measure, value)
+            yield GaugeSample(*place, measure, value)
         yield from self._events(links)
 
-    def _events(self, links: list[NodeLink]) -> Iterator[Sample]:
+    def _events(self, links: list[NodeLink]) -> Iterator[GaugeSample]:
         opened, epochs, first = {}, {}, self._epochs is None
         for link in links:
             name, breaker = link.identity.name, link.breaker
@@ -74,6 +74,6 @@ def _own_figures(link: NodeLink) -> Iterator[tuple[str, int]]:
         yield KV_USED_PERMILLE, PERMILLE * (blocks - link.load.kv_free_blocks) // blocks
 
 
-def _event(link: NodeLink, name: str) -> Iterator[Sample]:
+def _event(link: NodeLink, name: str) -> Iterator[GaugeSample]:
     for place in _places(link):
-        yield Sample(*place, name, 1)
+        yield GaugeSample(*place, name, 1)

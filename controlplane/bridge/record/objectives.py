@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from controlplane.bridge.postgres.arrays import int_array, plain_array
-from controlplane.bridge.postgres.lane import Call
+from controlplane.bridge.postgres.lane import PreparedCall
 from controlplane.bridge.record.series import MINUTE_S
 from controlplane.gateway.ports import RequestRecord
 from controlplane.kernel.clock import wall_s
@@ -62,13 +62,13 @@ class ObjectiveCounts:
                 if good is not None:
                     self._add((minute_s, objective.id, objective.version), good)
 
-    def next_call(self, writer: bytes) -> Call | None:
+    def next_call(self, writer: bytes) -> PreparedCall | None:
         """Some of what is to be written; None when everything is."""
         if not self._dirty:
             return None
         keys = [self._dirty.pop() for _ in range(min(len(self._dirty), ROWS_PER_CALL_MAX))]
         counts = [self._counts[key] for key in keys]
-        return Call(
+        return PreparedCall(
             statement=b"objectives",
             parameters=lambda: [
                 writer,

@@ -23,19 +23,19 @@ from controlplane.bridge.postgres.arrays import (
     text_array,
     word_array,
 )
-from controlplane.bridge.postgres.lane import Call, Lane
-from controlplane.bridge.record.exemplars import Exemplar
+from controlplane.bridge.postgres.lane import PostgresLane, PreparedCall
+from controlplane.bridge.record.exemplars import NewExemplar
 from controlplane.bridge.record.objectives import STATEMENT as COUNT_OBJECTIVES
 from controlplane.bridge.record.objectives import ObjectiveCounts
 from controlplane.bridge.record.series import (
-    Depth,
+    GaugeSample,
     Minute,
     Minutes,
-    Sample,
+    QueueDepth,
     SeriesKey,
     UsageKey,
 )
-from controlplane.bridge.record.totals import Sums, Totals
+from controlplane.bridge.record.totals import RunningTotals, Sums
 from controlplane.bridge.record.traces import TraceQueue
 from controlplane.gateway.nodes.drafts import Drafts
 from controlplane.gateway.ports import RequestRecord
@@ -78,9 +78,9 @@ class PostgresRecorder:
         self._rows: deque[RequestRecord] = deque()
         self._repeats: deque[list[RequestRecord]] = deque()
         self.objectives = ObjectiveCounts()
-        self.totals = Totals()
+        self.totals = RunningTotals()
         self._minutes = Minutes(self.totals.retire)
-        self._lane = Lane("telemetry", conninfo, self, STATEMENTS)
+        self._lane = PostgresLane("telemetry", conninfo, self, STATEMENTS)
         self._rows_due = False
         self._series_due = False
         self._timer: asyncio.TimerHandle | None = None
@@ -159,7 +159,7 @@ class PostgresRecorder:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(ROWS_FLUSH_S, self._flush_rows)
 
-    def sample(self, depths: Iterable[Depth]) -> None:
+    def sample(self, depths: Iterable[QueueDepth]) -> None:
         """Note how many requests wait now."""
         self._minutes.sample(depths, wall_s())
 
@@ -167,7 +167,7 @@ class PostgresRecorder:
         """Count tokens that nodes drafted since the last call."""
         self._minutes.drafts(taken, wall_s())
 
-    def note(self, samples: Iterable[Sample]) -> None:
+    def note(self, samples: Iterable[GaugeSample]) -> None:
         """Record values of gauges and events of now."""
         now_s = wall_s()
         for sample in samples:
@@ -176,7 +176,7 @@ class PostgresRecorder:
     def connected(self) -> None:
         """Nothing must come first: every write can be repeated."""
 
-    def next_call(self) -> Call | None:
+    def next_call(self) -> PreparedCall | None:
         """Rows that are due, then series that are due."""
         if self._repeats:
             return self._record_call(self._repeats.popleft())
@@ -216,8 +216,8 @@ class PostgresRecorder:
                 return
             await asyncio.sleep(0)
 
-    def _record_call(self, rows: list[RequestRecord]) -> Call:
-        return Call(
+    def _record_call(self, rows: list[RequestRecord]) -> PreparedCall:
+        return PreparedCall(
             statement=b"record",
             parameters=partial(_row_parameters, rows),
             answered=_nothing,
@@ -254,7 +254,7 @@ class PostgresRecorder:
             message=message,
         )
 
-    def _series_call(self, minute: Minute) -> Call | None:
+    def _series_call(self, minute: Minute) -> PreparedCall | None:
         """The next write of a minute; None where what is left is not yet to be written."""
         if minute.dirty_usage:
             return self._usage_call(minute)
@@ -262,10 +262,10 @@ class PostgresRecorder:
             return self._merge_call(minute)
         return self._show_call(minute) if minute.exemplars else None
 
-    def _merge_call(self, minute: Minute) -> Call:
+    def _merge_call(self, minute: Minute) -> PreparedCall:
         size = min(len(minute.dirty), KEYS_PER_CALL_MAX)
         keys = [minute.dirty.pop() for _ in range(size)]
-        return Call(
+        return PreparedCall(
             statement=b"merge",
             parameters=lambda: [self._writer, *_series_parameters(minute, keys, self._unencodable)],
             answered=self._series_written,
@@ -273,10 +273,10 @@ class PostgresRecorder:
             lost=partial(minute.dirty.update, keys),
         )
 
-    def _usage_call(self, minute: Minute) -> Call:
+    def _usage_call(self, minute: Minute) -> PreparedCall:
         size = min(len(minute.dirty_usage), USAGE_PER_CALL_MAX)
         keys = [minute.dirty_usage.pop() for _ in range(size)]
-        return Call(
+        return PreparedCall(
             statement=b"count",
             parameters=lambda: [self._writer, *_usage_parameters(minute, keys)],
             answered=self._series_written,
@@ -284,11 +284,11 @@ class PostgresRecorder:
             lost=partial(minute.dirty_usage.update, keys),
         )
 
-    def _show_call(self, minute: Minute) -> Call:
+    def _show_call(self, minute: Minute) -> PreparedCall:
         # In one order everywhere: gateways write the same rows, and would wait for each other.
         shown = sorted(minute.exemplars[:EXEMPLARS_PER_CALL_MAX])
         del minute.exemplars[:EXEMPLARS_PER_CALL_MAX]
-        return Call(
+        return PreparedCall(
             statement=b"show",
             parameters=partial(_exemplar_parameters, minute.start_s, shown),
             answered=self._series_written,
@@ -369,7 +369,7 @@ def _series_parameters(
     ]
 
 
-def _exemplar_parameters(minute_s: int, shown: Sequence[Exemplar]) -> list[bytes | None]:
+def _exemplar_parameters(minute_s: int, shown: Sequence[NewExemplar]) -> list[bytes | None]:
     return [
         nested_array([(*each.owner[:2], each.request.hex()) for each in shown]),
         plain_array([each.measure for each in shown]),

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from controlplane.bridge.record.exemplars import OWNERS_MAX, Exemplar, Owner, Shown
-from controlplane.bridge.record.measured import NARROW, OWN, WIDE, Measured, measure
-from controlplane.bridge.record.sheets import NOWHERE, Sheet, Sheets
+from controlplane.bridge.record.exemplars import OWNERS_MAX, NewExemplar, Owner, Shown
+from controlplane.bridge.record.measured import NARROW, OWN, WIDE, Measurements, measure
+from controlplane.bridge.record.sheets import NOWHERE, SeriesSheet, Sheets
 from controlplane.gateway.nodes.drafts import Drafts
 from controlplane.gateway.ports import RequestRecord
 from controlplane.kernel.gauges import ACCEPTED, DRAFTED, GAUGES
@@ -60,7 +60,7 @@ class SeriesKey(NamedTuple):
     status_class: int = ANY
 
 
-class Sample(NamedTuple):
+class GaugeSample(NamedTuple):
     """One value of a gauge or an event, of a model in a pool; blank for all of them."""
 
     model: str
@@ -69,7 +69,7 @@ class Sample(NamedTuple):
     value: int
 
 
-class Depth(NamedTuple):
+class QueueDepth(NamedTuple):
     """One sample: requests for a model that wait in the gateway, and on nodes for a first token.
 
     `priorities` are those in the gateway from low to high, `oldest_ms` the wait of the first there.
@@ -88,7 +88,7 @@ class Depth(NamedTuple):
         return self.in_gateway, self.on_nodes, total, *self.priorities, self.oldest_ms
 
 
-class Place(NamedTuple):
+class SheetRows(NamedTuple):
     """Where requests that are alike go: a row of a sheet each, `NOWHERE` where there is none.
 
     `refused` is how many of their series there was no room for; `owner` is the number of a project
@@ -100,7 +100,7 @@ class Place(NamedTuple):
     owner: int = -1
 
 
-_NO_OWNER = Place([NOWHERE] * WIDTHS[OWN], 1)
+_NO_OWNER = SheetRows([NOWHERE] * WIDTHS[OWN], 1)
 
 
 class Minute:
@@ -108,12 +108,12 @@ class Minute:
 
     def __init__(self, start_s: int) -> None:
         self.start_s = start_s
-        self.sheets: dict[SeriesKey, Sheet] = {}
+        self.sheets: dict[SeriesKey, SeriesSheet] = {}
         self.samples: dict[SeriesKey, dict[str, Histogram]] = {}
         self.usage: dict[UsageKey, list[int]] = {}
         self.dirty: set[SeriesKey] = set()
         self.dirty_usage: set[UsageKey] = set()
-        self.exemplars: list[Exemplar] = []
+        self.exemplars: list[NewExemplar] = []
         self.overflowed = 0
         self._waiting: list[RequestRecord] = []
         # Narrow series that changed, and are not to be written yet.
@@ -121,9 +121,9 @@ class Minute:
         self._books = {width: Sheets(width) for width in WIDTHS}
         # By row of those; the first stands for `NOWHERE`.
         self._keys: dict[int, list[SeriesKey]] = {width: [SeriesKey()] for width in WIDTHS}
-        self._models: dict[str, Place] = {}
-        self._owners: dict[Owner, Place] = {}
-        self._narrow: dict[NarrowKey, Place] = {}
+        self._models: dict[str, SheetRows] = {}
+        self._owners: dict[Owner, SheetRows] = {}
+        self._narrow: dict[NarrowKey, SheetRows] = {}
         self._shown = Shown()
         self._series = 0
 
@@ -166,11 +166,11 @@ class Minute:
             yield from self.sheets[key].histograms().items()
         yield from self.samples.get(key, {}).items()
 
-    def sample(self, depths: Iterable[Depth]) -> None:
+    def sample(self, depths: Iterable[QueueDepth]) -> None:
         """Note how many requests wait at this moment."""
         for depth in depths:
             for name, value in zip(GAUGES, depth.values, strict=True):
-                self.note(Sample(depth.model, "", name, value))
+                self.note(GaugeSample(depth.model, "", name, value))
 
     def drafts(self, taken: Iterable[Drafts]) -> None:
         """Count what nodes told, for their model and for all models together."""
@@ -179,10 +179,10 @@ class Minute:
             if preempted:
                 values[PREEMPTED] = preempted
             for name, value in values.items():
-                self.note(Sample(ALL_MODELS, "", name, value))
-                self.note(Sample(model, "", name, value))
+                self.note(GaugeSample(ALL_MODELS, "", name, value))
+                self.note(GaugeSample(model, "", name, value))
 
-    def note(self, sample: Sample) -> None:
+    def note(self, sample: GaugeSample) -> None:
         """Record one value."""
         key = SeriesKey(model=sample.model, pool=sample.pool)
         group = self.samples.get(key)
@@ -216,7 +216,7 @@ class Minute:
             self._add_usage(record)
 
     def _add(
-        self, places: Sequence[Place], width: int, measured: Measured, last: int
+        self, places: Sequence[SheetRows], width: int, measured: Measurements, last: int
     ) -> set[SeriesKey]:
         """Requests to all sheets of a width; answers with those that changed."""
         rows = np.array([place.rows for place in places])
@@ -225,7 +225,7 @@ class Minute:
         keys = self._keys[width]
         return {keys[row] for row in set(rows.reshape(-1).tolist()) if row != NOWHERE}
 
-    def _of_model(self, record: RequestRecord) -> Place:
+    def _of_model(self, record: RequestRecord) -> SheetRows:
         model = record.model
         place = self._models.get(model)
         if place is None:
@@ -233,7 +233,7 @@ class Minute:
             place = self._models[model] = self._place(keys, WIDE)
         return place
 
-    def _of_owner(self, record: RequestRecord) -> Place:
+    def _of_owner(self, record: RequestRecord) -> SheetRows:
         owner = (record.organization, record.project, record.model)
         place = self._owners.get(owner)
         if place is None:
@@ -249,7 +249,7 @@ class Minute:
             place = self._owners[owner] = self._place(keys, OWN)._replace(owner=number)
         return place
 
-    def _of_dimensions(self, record: RequestRecord) -> Place:
+    def _of_dimensions(self, record: RequestRecord) -> SheetRows:
         model, status = record.model, record.status // 100
         bucket = prompt_bucket(record.prompt_tokens)
         narrow = (model, record.route, record.pool, record.region, bucket, status)
@@ -268,9 +268,9 @@ class Minute:
             place = self._narrow[narrow] = self._place(keys, NARROW)
         return place
 
-    def _place(self, keys: Sequence[SeriesKey], width: int) -> Place:
+    def _place(self, keys: Sequence[SeriesKey], width: int) -> SheetRows:
         rows = [self._row(key, width) for key in keys]
-        return Place(rows + [NOWHERE] * (WIDTHS[width] - len(rows)), rows.count(NOWHERE))
+        return SheetRows(rows + [NOWHERE] * (WIDTHS[width] - len(rows)), rows.count(NOWHERE))
 
     def _row(self, key: SeriesKey, width: int) -> int:
         """Made where it is missing and there is room: what has none is in wider series alone."""
@@ -318,7 +318,7 @@ class Minutes:
         """Count a request in the minute in which it finished."""
         self._minute(now_s).add(record)
 
-    def sample(self, depths: Iterable[Depth], now_s: float) -> None:
+    def sample(self, depths: Iterable[QueueDepth], now_s: float) -> None:
         """Note how many requests wait now."""
         self._minute(now_s).sample(depths)
 
@@ -330,7 +330,7 @@ class Minutes:
         """Minutes that are not forgotten."""
         return list(self._minutes.values())
 
-    def note(self, sample: Sample, now_s: float) -> None:
+    def note(self, sample: GaugeSample, now_s: float) -> None:
         """Record one value of now."""
         self._minute(now_s).note(sample)
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from controlplane.bridge.record.measured import NAMES, STRIDE, Ints, Measured
+from controlplane.bridge.record.measured import NAMES, STRIDE, Ints, Measurements
 from controlplane.kernel.histogram import Histogram
 
 ROWS_AT_FIRST = 32
@@ -38,9 +38,9 @@ class Sheets:
         self._totals: Ints = np.zeros((ROWS_AT_FIRST, width), np.int64)
         self._maxima: Ints = np.zeros((ROWS_AT_FIRST, width), np.int64)
 
-    def make(self) -> Sheet:
+    def make(self) -> SeriesSheet:
         """One more, empty."""
-        sheet = Sheet(self, self._rows)
+        sheet = SeriesSheet(self, self._rows)
         self._rows += 1
         if self._rows > len(self._counts):
             grown = 2 * len(self._counts)
@@ -49,7 +49,7 @@ class Sheets:
             self._maxima = _grown(self._maxima, grown, self.width)
         return sheet
 
-    def add(self, places: Ints, measured: Measured, last: int) -> None:
+    def add(self, places: Ints, measured: Measurements, last: int) -> None:
         """Add requests to their sheets, and the first `last` codes of them.
 
         `places` has a line for each request, with as many rows as it belongs to.
@@ -106,7 +106,7 @@ class Sheets:
         return columns - 1
 
 
-class Sheet:
+class SeriesSheet:
     """The series of one key in one minute: as many as the width, and events beside them."""
 
     __slots__ = ("_sheets", "row")

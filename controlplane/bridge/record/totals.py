@@ -71,7 +71,7 @@ class Latency:
         self.total_us += histogram.total
 
 
-class Names:
+class BoundedNames:
     """The first so many names; whatever comes later is `other`, and counted."""
 
     def __init__(self, most: int) -> None:
@@ -134,14 +134,14 @@ class Sums:
         )
 
 
-class Totals:
+class RunningTotals:
     """The book that a recorder keeps for `/metrics`."""
 
     def __init__(self) -> None:
-        self.models = Names(MODELS_MAX)
-        self.routes = Names(ROUTES_MAX)
-        self.pools = Names(POOLS_MAX)
-        self.words = Names(WORDS_MAX)
+        self.models = BoundedNames(MODELS_MAX)
+        self.routes = BoundedNames(ROUTES_MAX)
+        self.pools = BoundedNames(POOLS_MAX)
+        self.words = BoundedNames(WORDS_MAX)
         self.standard = Standard()
         self.requests: Counter[tuple[str, str, int]] = Counter()
         self.finishes: Counter[tuple[str, str]] = Counter()

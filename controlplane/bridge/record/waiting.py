@@ -12,9 +12,8 @@ from collections.abc import Iterator
 
 from controlplane.bridge.record.node_watch import NodeWatch
 from controlplane.bridge.record.recorder import PostgresRecorder
-from controlplane.bridge.record.series import ALL_MODELS, Depth
-from controlplane.gateway.waiting.queue import Depth as Waits
-from controlplane.gateway.waiting.queue import Kind
+from controlplane.bridge.record.series import ALL_MODELS, QueueDepth
+from controlplane.gateway.waiting.queue import Depth, Kind
 from controlplane.gateway.world import World
 from controlplane.kernel.clock import monotonic_s
 from controlplane.kernel.gauges import SAMPLE_S
@@ -58,28 +57,28 @@ class WaitingSampler:
         self._recorder.note(self._nodes.samples())
 
 
-def waiting_now(world: World) -> Iterator[Depth]:
+def waiting_now(world: World) -> Iterator[QueueDepth]:
     """All models together, then each that is served or waited for."""
     kinds = world.waiting.kinds()
     on_nodes: Counter[str] = Counter()
     for link in world.fleet.nodes().values():
         on_nodes.update(link.jobs.unanswered())
     yield _depth(ALL_MODELS, kinds, on_nodes.total())
-    of_model: dict[str, dict[Kind, Waits]] = {}
+    of_model: dict[str, dict[Kind, Depth]] = {}
     for kind, waits in kinds.items():
         of_model.setdefault(kind[0], {})[kind] = waits
     for model in {*world.fleet.models(), *of_model, *on_nodes}:
         yield _depth(model, of_model.get(model, {}), on_nodes[model])
 
 
-def _depth(model: str, kinds: dict[Kind, Waits], on_nodes: int) -> Depth:
+def _depth(model: str, kinds: dict[Kind, Depth], on_nodes: int) -> QueueDepth:
     priorities = Counter(dict.fromkeys(PRIORITIES, 0))
     for (_, priority, _), waits in kinds.items():
         priorities[priority] += waits.waiting
     low, normal, high = (priorities[each] for each in PRIORITIES)
     oldest_s = max((waits.oldest_s for waits in kinds.values()), default=0.0)
     oldest_ms = round(oldest_s * MS_PER_S)
-    return Depth(model, priorities.total(), on_nodes, (low, normal, high), oldest_ms)
+    return QueueDepth(model, priorities.total(), on_nodes, (low, normal, high), oldest_ms)
 
 
 def queue_now(world: World) -> dict[str, object]:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.bridge.limits import redis_link
-from controlplane.bridge.limits.buckets import Bucket
+from controlplane.bridge.limits.buckets import LimitBucket
 from controlplane.bridge.limits.counting import Gateways
 from controlplane.bridge.limits.flights import APART_S_MAX, SHARED, Flights
 from controlplane.bridge.limits.limiter import RedisLimiter
@@ -231,7 +231,7 @@ def test_gateways_apart_never_have_too_many_together(
     held: list[int], asks: list[tuple[int, bool, float]]
 ) -> None:
     limit = max(1, sum(held))
-    bucket = Bucket(b"k", b"", limit, 0.0, "concurrency")
+    bucket = LimitBucket(b"k", b"", limit, 0.0, "concurrency")
     division, now_s = Division(len(held), -inf), 0.0
     gateways, under_way = [], []
     for count in held:

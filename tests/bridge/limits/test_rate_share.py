@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.bridge.limits.buckets import MINUTE_S, Bucket
+from controlplane.bridge.limits.buckets import MINUTE_S, LimitBucket
 from controlplane.bridge.limits.rate_share import Division, RateShares
 
 LIMIT = 100
-BUCKET = Bucket(b"k", b"", LIMIT)
+BUCKET = LimitBucket(b"k", b"", LIMIT)
 
 
 @given(

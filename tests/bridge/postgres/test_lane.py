@@ -10,7 +10,7 @@ import pytest
 
 from controlplane.bridge.postgres import lane as lane_module
 from controlplane.bridge.postgres.arrays import nested_array, text_array, word_array
-from controlplane.bridge.postgres.lane import Call, Lane
+from controlplane.bridge.postgres.lane import PostgresLane, PreparedCall
 from tests.support.money import dsn, eventually, rows
 
 STATEMENTS = {
@@ -27,14 +27,14 @@ class Script:
     """A source that sends what it is given and writes down what happened."""
 
     def __init__(self) -> None:
-        self.calls: list[Call] = []
+        self.calls: list[PreparedCall] = []
         self.outcomes: list[Outcome] = []
         self.connections = 0
 
     def add(self, statement: bytes, *parameters: bytes, durable: bool = False) -> None:
         note: Callable[[Outcome], None] = self.outcomes.append
         self.calls.append(
-            Call(
+            PreparedCall(
                 statement=statement,
                 parameters=lambda: list(parameters),
                 answered=lambda value: note(("answered", value)),
@@ -47,7 +47,7 @@ class Script:
     def connected(self) -> None:
         self.connections += 1
 
-    def next_call(self) -> Call | None:
+    def next_call(self) -> PreparedCall | None:
         return self.calls.pop(0) if self.calls else None
 
 
@@ -57,15 +57,15 @@ def script() -> Script:
 
 
 @pytest.fixture
-async def lane(database: str, script: Script) -> AsyncIterator[Lane]:
-    made = Lane("test", dsn(), script, STATEMENTS)
+async def lane(database: str, script: Script) -> AsyncIterator[PostgresLane]:
+    made = PostgresLane("test", dsn(), script, STATEMENTS)
     made.start()
     await eventually(lambda: not made.known_down)
     yield made
     await made.close()
 
 
-async def test_calls_are_answered_in_order(lane: Lane, script: Script) -> None:
+async def test_calls_are_answered_in_order(lane: PostgresLane, script: Script) -> None:
     big = b"x" * 3_000_000
     script.add(b"echo", b"one")
     script.add(b"fail", b"0")
@@ -84,7 +84,7 @@ async def test_calls_are_answered_in_order(lane: Lane, script: Script) -> None:
 
 
 async def test_what_cannot_be_made_stops_no_call_behind_it(
-    lane: Lane, script: Script, monkeypatch: pytest.MonkeyPatch
+    lane: PostgresLane, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script.add(b"echo", b"unsendable")
     script.calls[0].parameters = broken
@@ -103,11 +103,11 @@ def broken(*_: object) -> NoReturn:
     raise ValueError("broken")
 
 
-def failing_once(call: Callable[[], Call | None]) -> Callable[[], Call | None]:
+def failing_once(call: Callable[[], PreparedCall | None]) -> Callable[[], PreparedCall | None]:
     """The same, but for its first time."""
     failed = False
 
-    def next_call() -> Call | None:
+    def next_call() -> PreparedCall | None:
         nonlocal failed
         if not failed:
             failed = True
@@ -117,7 +117,7 @@ def failing_once(call: Callable[[], Call | None]) -> Callable[[], Call | None]:
     return next_call
 
 
-async def test_sessions_commit_without_the_disk(lane: Lane, script: Script) -> None:
+async def test_sessions_commit_without_the_disk(lane: PostgresLane, script: Script) -> None:
     script.add(b"sync")
     script.add(b"sync", durable=True)
     lane.wake()
@@ -125,7 +125,7 @@ async def test_sessions_commit_without_the_disk(lane: Lane, script: Script) -> N
     assert script.outcomes == [("answered", b"off")] * 2
 
 
-async def test_a_cut_connection_reports_the_call_lost(lane: Lane, script: Script) -> None:
+async def test_a_cut_connection_reports_the_call_lost(lane: PostgresLane, script: Script) -> None:
     script.add(b"sleep", b"5")
     lane.wake()
     asleep = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
@@ -139,7 +139,7 @@ async def test_a_cut_connection_reports_the_call_lost(lane: Lane, script: Script
 
 
 async def test_a_silent_server_is_given_up(
-    lane: Lane, script: Script, monkeypatch: pytest.MonkeyPatch
+    lane: PostgresLane, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lane_module, "FLIGHT_S_MAX", 0.2)
     script.add(b"sleep", b"4")
@@ -149,7 +149,7 @@ async def test_a_silent_server_is_given_up(
 
 
 async def test_a_missing_function_keeps_trying(database: str, script: Script) -> None:
-    lane = Lane("test", dsn(), script, {b"gone": b"SELECT no_such_function()"})
+    lane = PostgresLane("test", dsn(), script, {b"gone": b"SELECT no_such_function()"})
     lane.start()
     await asyncio.sleep(0.4)
     assert lane.known_down
@@ -157,7 +157,7 @@ async def test_a_missing_function_keeps_trying(database: str, script: Script) ->
     await lane.close()
 
 
-async def test_array_literals_come_back_as_they_were(lane: Lane, script: Script) -> None:
+async def test_array_literals_come_back_as_they_were(lane: PostgresLane, script: Script) -> None:
     texts = ['quote " and \\', "{brace, comma}", "", "NULL", "  spaced ", "Ünïcode ☂"]
     script.add(b"texts", text_array(texts))
     script.add(b"texts", text_array([]))

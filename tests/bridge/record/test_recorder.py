@@ -12,7 +12,7 @@ import pytest
 
 from controlplane.bridge.record import recorder as recorder_module
 from controlplane.bridge.record.recorder import PostgresRecorder
-from controlplane.bridge.record.series import Depth, Minute, Sample
+from controlplane.bridge.record.series import GaugeSample, Minute, QueueDepth
 from controlplane.gateway.nodes.drafts import Drafts
 from controlplane.kernel.clock import wall_s
 from controlplane.kernel.gauges import DRAFTS, GAUGES
@@ -228,8 +228,8 @@ async def test_a_client_that_left_is_counted_apart_from_errors(recorder: Postgre
 
 
 async def test_samples_of_one_minute_are_one_series_a_model(recorder: PostgresRecorder) -> None:
-    recorder.sample([Depth("", 2, 1), Depth("small", 2, 1)])
-    recorder.sample([Depth("", 0, 0), Depth("small", 0, 0)])
+    recorder.sample([QueueDepth("", 2, 1), QueueDepth("small", 2, 1)])
+    recorder.sample([QueueDepth("", 0, 0), QueueDepth("small", 0, 0)])
     assert await recorder.flush()
     query = "SELECT model, measure, data FROM histogram_minutes"
     found = {(name, measure): Histogram.from_bytes(data) for name, measure, data in rows(query)}
@@ -241,7 +241,7 @@ async def test_samples_of_one_minute_are_one_series_a_model(recorder: PostgresRe
 async def test_drafts_of_one_minute_add_up_by_model_and_together(
     recorder: PostgresRecorder,
 ) -> None:
-    recorder.sample([Depth("small", 0, 0)])
+    recorder.sample([QueueDepth("small", 0, 0)])
     recorder.drafts([Drafts("small", 8, 0), Drafts("large", 4, 4)])
     recorder.drafts([Drafts("small", 3, 2, 5)])
     assert await recorder.flush()
@@ -336,7 +336,7 @@ async def test_a_series_that_cannot_be_encoded_takes_no_other_with_it(
         return whole(self)
 
     monkeypatch.setattr(Histogram, "to_bytes", broken)
-    recorder.note(Sample(f"model-{number}", "", "running", number) for number in range(1, 21))
+    recorder.note(GaugeSample(f"model-{number}", "", "running", number) for number in range(1, 21))
     assert await recorder.flush()
     found = rows("SELECT model FROM histogram_minutes WHERE measure = 'running'")
     assert {model for (model,) in found} == {f"model-{n}" for n in range(1, 21)} - {"model-13"}

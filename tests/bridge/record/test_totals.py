@@ -10,8 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from controlplane.bridge.metrics.page import SERIES_MAX, metrics_page
 from controlplane.bridge.record.recorder import PostgresRecorder
-from controlplane.bridge.record.series import FOLDED_AT_ONCE, OTHER, Minutes, Sample
-from controlplane.bridge.record.totals import STAGE_BOUNDS, US_PER_S, Latency, Totals
+from controlplane.bridge.record.series import FOLDED_AT_ONCE, OTHER, GaugeSample, Minutes
+from controlplane.bridge.record.totals import STAGE_BOUNDS, US_PER_S, Latency, RunningTotals
 from controlplane.kernel.gauges import ACCEPTED, DRAFTED
 from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.measures import BREAKER_OPENED
@@ -33,16 +33,16 @@ def written(minutes: Minutes) -> None:
 
 
 def test_what_was_counted_outlives_its_minute() -> None:
-    totals = Totals()
+    totals = RunningTotals()
     minutes = Minutes(totals.retire)
     for number in range(6):
         record = make_record(total_us=1_000_000)
         minutes.add(record, number * 60.0)
         totals.count(record)
-        minutes.note(Sample(MODEL, "", DRAFTED, 10), number * 60.0)
-        minutes.note(Sample(MODEL, "", ACCEPTED, 7), number * 60.0)
+        minutes.note(GaugeSample(MODEL, "", DRAFTED, 10), number * 60.0)
+        minutes.note(GaugeSample(MODEL, "", ACCEPTED, 7), number * 60.0)
         for pool in ("", "default"):
-            minutes.note(Sample(MODEL, pool, BREAKER_OPENED, 1), number * 60.0)
+            minutes.note(GaugeSample(MODEL, pool, BREAKER_OPENED, 1), number * 60.0)
         written(minutes)
     assert len(minutes.kept()) < 6
     for _ in range(2):

@@ -14,7 +14,7 @@ from controlplane.bridge.record import recorder as recorder_module
 from controlplane.bridge.record import waiting
 from controlplane.bridge.record.node_watch import NodeWatch
 from controlplane.bridge.record.recorder import PostgresRecorder
-from controlplane.bridge.record.series import Depth, Sample
+from controlplane.bridge.record.series import GaugeSample, QueueDepth
 from controlplane.bridge.record.waiting import WaitingSampler, queue_now, waiting_now
 from controlplane.gateway.nodes.breaker import Cause
 from controlplane.gateway.nodes.link import NodeLink
@@ -41,20 +41,20 @@ GAUGES_OF_ROOFLINE = (
 )
 
 
-def sampled(world: World) -> list[Depth]:
+def sampled(world: World) -> list[QueueDepth]:
     """What is sampled, less the time that has passed."""
     return [depth._replace(oldest_ms=0) for depth in waiting_now(world)]
 
 
 async def test_every_waiting_request_is_counted_once_and_where_it_is(bare: Serving) -> None:
     world = bare.under_test.world
-    assert list(waiting_now(world)) == [Depth("", 0, 0)]
+    assert list(waiting_now(world)) == [QueueDepth("", 0, 0)]
     async with hand_node(bare.under_test, bare.model, credits=1) as node:
         asked = [asyncio.create_task(bare.chat(max_tokens=2)) for _ in range(WAITING)]
         job = await node.job()
         await until(lambda: len(world.waiting) == WAITING - 1)
         two = (0, 2, 0)
-        assert set(sampled(world)) == {Depth("", 2, 1, two), Depth(MODEL, 2, 1, two)}
+        assert set(sampled(world)) == {QueueDepth("", 2, 1, two), QueueDepth(MODEL, 2, 1, two)}
         assert all(depth.oldest_ms > 0 for depth in waiting_now(world))
         told = queue_now(world)
         assert told["models"] == {MODEL: 2}
@@ -63,12 +63,12 @@ async def test_every_waiting_request_is_counted_once_and_where_it_is(bare: Servi
         assert [waiting for waiting, _ in told["tenants"].values()] == [2]
         assert list(told["tenants"]) == [ORGANIZATION]
         await node.answer(job, "a")
-        await until(lambda: Depth("", 2, 0, two) in sampled(world))
+        await until(lambda: QueueDepth("", 2, 0, two) in sampled(world))
         await node.answer(job, "b", finish="length")
         for _ in range(WAITING - 1):
             await node.answer(await node.job(), "ab", finish="length")
         assert {answer.status_code for answer in await asyncio.gather(*asked)} == {200}
-        assert set(waiting_now(world)) == {Depth("", 0, 0), Depth(MODEL, 0, 0)}
+        assert set(waiting_now(world)) == {QueueDepth("", 0, 0), QueueDepth(MODEL, 0, 0)}
         await bare.under_test.at_rest()
 
 
@@ -97,9 +97,9 @@ async def test_nodes_are_sampled_by_model_and_pool_and_their_events_counted_once
         found = set(watch.samples())
         places = (("", ""), (MODEL, ""), (MODEL, "default"))
         figures = {(RUNNING, 3), (BATCH, 3), (KV_USED_PERMILLE, 750), (CREDITS, 8), (COLD_START, 1)}
-        assert found == {Sample(*place, *each) for place in places for each in figures}
+        assert found == {GaugeSample(*place, *each) for place in places for each in figures}
         link.breaker.eject(Cause.FAILURES)
-        assert Sample(MODEL, "default", BREAKER_OPENED, 1) in set(watch.samples())
+        assert GaugeSample(MODEL, "default", BREAKER_OPENED, 1) in set(watch.samples())
         measures = {sample.measure for sample in watch.samples()}
         assert measures == {RUNNING, BATCH, KV_USED_PERMILLE, CREDITS}
     assert list(watch.samples()) == []

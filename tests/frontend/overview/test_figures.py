@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from controlplane.bridge.record.series import Depth
+from controlplane.bridge.record.series import QueueDepth
 from controlplane.kernel.gauges import GAUGES
 from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.spans import STAGES
@@ -71,7 +71,7 @@ def test_percentiles_of_few_values_are_faint() -> None:
 def _waiting(gateway: list[int], nodes: list[int]) -> dict[str, Histogram]:
     """Everyone in gateways is of normal priority and has waited for 250 ms."""
     depths = [
-        Depth("", inside, there, (0, inside, 0), 250 * bool(inside))
+        QueueDepth("", inside, there, (0, inside, 0), 250 * bool(inside))
         for inside, there in zip(gateway, nodes, strict=True)
     ]
     columns = zip(*(depth.values for depth in depths), strict=True)
