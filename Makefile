@@ -52,11 +52,13 @@ run: $(RUN_STAMP) $(if $(EMBED),$(EMBED_STAMP)) ## Start Sluice: databases, gate
 test: $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) tools $(NODE_STAMP) $(VLLM_STAMP) check ## Install what tests need, then check everything
 	$(PY) -m pytest --numprocesses=auto --maxprocesses=$(TEST_PROCESSES_MAX) --dist=loadfile
 
-check: $(RUN_STAMP) $(DEV_STAMP) ## Lint, types and import contracts, without the tests
+check: $(RUN_STAMP) $(DEV_STAMP) ## Lint, types, import contracts and missing migrations, without the tests
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports
+	@# In the role that has no database to ask for its history.
+	SLUICE_ROLE=gateway $(PY) manage.py makemigrations --check --dry-run
 
 screenshots: $(RUN_STAMP) $(DEV_STAMP) tools ## Pictures of every page with demo data, into docs/screenshots
 	$(PY) -m pytest tests/browser/screens.py

@@ -27,7 +27,7 @@ from controlplane.kernel.prompts import (
 from controlplane.tenants.access import require
 
 VERSIONS_SHOWN_MAX = 100
-# How many versions of a template gateways keep: `blueprint/sql/config_rows.sql` has it too.
+# How many versions of a template gateways keep, as in `blueprint/sql/functions/config_rows.sql`.
 SERVED_VERSIONS = 5
 BYTES_PER_TOKEN = 4
 

@@ -1,4 +1,4 @@
-"""Letting nodes in. What is seen of them is written by gateways (`sql/gateway_functions.sql`)."""
+"""Letting nodes in. What is seen of them is written by gateways (`sql/functions`)."""
 
 import re
 from collections.abc import Iterable

@@ -19,7 +19,7 @@ from controlplane.kernel.clock import monotonic_s
 from inference.contract.frames import GatewayAddress
 
 HEARTBEAT_S = 1.0
-# The table's own bound, in `fleet/sql/gateways.sql`, is 5 s.
+# The table's own bound, in `fleet/sql/functions/gateways.sql`, is 5 s.
 LEASE_S = 4.0
 QUERY_S_MAX = 2.0
 LEAVE_S_MAX = 0.5

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
-from controlplane import billing
 from controlplane.billing.ledger.hours import Dimension, HourSum, hours, sealed_through, total_nano
 from controlplane.billing.ledger.services import seal_ledger
 from tests.support.money import rows
@@ -16,8 +14,6 @@ from tests.support.month import END, MICROSECOND, START, Line, Month, seal_month
 from tests.support.people import make_cast
 
 HOUR = timedelta(hours=1)
-# What the migration runs.
-FILL = Path(billing.__file__).parent / "sql" / "hours_fill.sql"
 
 
 @pytest.fixture
@@ -104,13 +100,6 @@ def test_what_is_not_sealed_is_not_told_yet(database: str) -> None:
     seal_ledger(START + timedelta(days=3))
     assert sealed_through() == START + timedelta(days=3)
     assert rows("SELECT max(hour) < %s FROM ledger_hours", START + timedelta(days=3)) == [(True,)]
-
-
-def test_what_was_sealed_before_there_were_hours_is_filled_in_once(month: Month) -> None:
-    before = rows("SELECT * FROM ledger_hours ORDER BY 1, 2, 3, 4, 14, 13")
-    rows("DELETE FROM ledger_hours")
-    rows("BEGIN; " + FILL.read_text() + " COMMIT")
-    assert rows("SELECT * FROM ledger_hours ORDER BY 1, 2, 3, 4, 14, 13") == before
 
 
 @pytest.mark.parametrize("start", [datetime(2025, 10, 1, 0, 30, tzinfo=UTC), datetime(2025, 10, 1)])
