@@ -51,7 +51,9 @@ def skips(path: Path) -> list[int]:
 
 
 def test_files_are_short() -> None:
-    lengths = {shown(path): len(path.read_text().splitlines()) for path in sources()}
+    # Django writes migrations, one for all tables of an app.
+    written = [path for path in sources() if path.parent.name != "migrations"]
+    lengths = {shown(path): len(path.read_text().splitlines()) for path in written}
     assert {name: lines for name, lines in lengths.items() if lines > FILE_LINES_MAX} == {}
 
 
