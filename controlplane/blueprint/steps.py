@@ -23,7 +23,7 @@ from controlplane.blueprint.things import (
 from controlplane.catalog.changes import model_change
 from controlplane.catalog.models import Model
 from controlplane.catalog.pools import pool_draft, pool_set
-from controlplane.catalog.prompts import prompt_create, prompt_draft_create, prompt_publish
+from controlplane.catalog.prompts import PromptVersions, prompt_create
 from controlplane.catalog.purchases import PurchaseDraft, purchase_set
 from controlplane.catalog.selectors import model_find
 from controlplane.catalog.selectors_prompts import prompt_get
@@ -38,7 +38,7 @@ from controlplane.catalog.services import (
 from controlplane.core.audit import Actor
 from controlplane.kernel.money import micro_from_usd, nano_from_usd
 from controlplane.quotas.services import LimitSet, rate_limit_set
-from controlplane.routing.services import ruleset_draft_create, ruleset_publish
+from controlplane.routing.services import RuleVersions
 from controlplane.tenants.models import Organization, Project
 from controlplane.tenants.selectors import project_named
 from controlplane.tenants.services import project_create, project_update, project_weigh
@@ -192,13 +192,13 @@ def _template(step: Step) -> None:
     if step.changed("body"):
         template = prompt_get(actor=step.actor, organization_id=organization.id, name=name)
         body = step.after["body"]
-        draft = prompt_draft_create(actor=step.actor, template=template, body=body, note=NOTE)
-        prompt_publish(actor=step.actor, version=draft)
+        draft = PromptVersions(step.actor, template).draft_create(body, note=NOTE)
+        PromptVersions(step.actor, draft.template).publish(draft)
 
 
 def _routing(step: Step) -> None:
-    draft = ruleset_draft_create(actor=step.actor, rules=step.after["rules"], note=NOTE)
-    ruleset_publish(actor=step.actor, rule_set=draft)
+    draft = RuleVersions(step.actor).draft_create(step.after["rules"], note=NOTE)
+    RuleVersions(step.actor).publish(draft)
 
 
 STEPS: dict[str, Callable[[Step], None]] = {

@@ -11,8 +11,8 @@ from django.core.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.catalog import prompts
 from controlplane.catalog.models import PromptTemplate, PromptVersion
+from controlplane.catalog.prompts import PromptVersions, prompt_create
 from controlplane.catalog.selectors_prompts import (
     DryRun,
     Listed,
@@ -125,18 +125,21 @@ class TemplateJson(TypedDict):
 
 
 class PromptView(ApiView):
-    """What operations on templates share."""
+    """What operations on templates share: the path names the template, and perhaps a version."""
 
-    def template(self, organization: uuid.UUID, name: str) -> PromptTemplate:
+    def template(self) -> PromptTemplate:
         """The template; raises DoesNotExist."""
+        organization, name = self.kwargs["organization"], self.kwargs["name"]
         return prompt_get(actor=self.actor(), organization_id=organization, name=name)
 
-    def version(
-        self, organization: uuid.UUID, name: str, version: int, revision: int | None = None
-    ) -> PromptVersion:
+    def versions(self, template: PromptTemplate) -> PromptVersions:
+        """Its versions, for the caller to change."""
+        return PromptVersions(self.actor(), template)
+
+    def version(self, revision: int | None = None, number: int | None = None) -> PromptVersion:
         """The version, as the caller has seen it; raises DoesNotExist."""
-        template = self.template(organization, name)
-        found = prompt_version_get(actor=self.actor(), template=template, version=version)
+        version = self.kwargs["version"] if number is None else number
+        found = prompt_version_get(actor=self.actor(), template=self.template(), version=version)
         found.revision = found.revision if revision is None else revision
         return found
 
@@ -161,7 +164,7 @@ class Prompts(PromptView):
     def post(self, request: Request, organization: uuid.UUID) -> Response:
         """Without versions."""
         wanted = self.body(NewBody)
-        made = prompts.prompt_create(
+        made = prompt_create(
             actor=self.actor(),
             organization_id=organization,
             name=wanted.name,
@@ -174,14 +177,14 @@ class OnePrompt(PromptView):
     """`GET templates/<organization>/<name>`: its versions, newest first."""
 
     @operation(answer=TemplateJson)
-    def get(self, request: Request, organization: uuid.UUID, name: str) -> Response:
+    def get(self, request: Request, **path: Any) -> Response:
         """With their bodies."""
-        template = self.template(organization, name)
+        template = self.template()
         found = prompt_versions(actor=self.actor(), template=template)
         project = template.project_id
         return Response(
             {
-                "name": name,
+                "name": template.name,
                 "project": str(project) if project else None,
                 "versions": [version_json(one) for one in found],
             }
@@ -192,12 +195,10 @@ class Drafts(PromptView):
     """`POST templates/<organization>/<name>/versions`: a draft of the next version."""
 
     @operation(body=DraftBody, answer=VersionJson, status=CREATED)
-    def post(self, request: Request, organization: uuid.UUID, name: str) -> Response:
+    def post(self, request: Request, **path: Any) -> Response:
         """It need not be ready, but of the form of a body."""
-        wanted, template = self.body(DraftBody), self.template(organization, name)
-        made = prompts.prompt_draft_create(
-            actor=self.actor(), template=template, body=wanted.body, note=wanted.note
-        )
+        wanted = self.body(DraftBody)
+        made = self.versions(self.template()).draft_create(wanted.body, wanted.note)
         return self.answer(made, CREATED)
 
 
@@ -205,27 +206,23 @@ class OneVersion(PromptView):
     """`GET | PUT | DELETE …/versions/<n>`: read one, change a draft, give a draft up."""
 
     @operation(answer=VersionJson)
-    def get(self, request: Request, organization: uuid.UUID, name: str, version: int) -> Response:
+    def get(self, request: Request, **path: Any) -> Response:
         """With its body and what is wrong with it."""
-        return self.answer(self.version(organization, name, version))
+        return self.answer(self.version())
 
     @operation(body=ChangeBody, answer=VersionJson)
-    def put(self, request: Request, organization: uuid.UUID, name: str, version: int) -> Response:
+    def put(self, request: Request, **path: Any) -> Response:
         """Replace a draft's body; 409 where somebody else changed it meanwhile."""
         wanted = self.body(ChangeBody)
-        found = self.version(organization, name, version, wanted.revision)
-        changed = prompts.prompt_draft_update(
-            actor=self.actor(), version=found, body=wanted.body, note=wanted.note
-        )
-        return self.answer(changed)
+        found = self.version(wanted.revision)
+        versions = self.versions(found.template)
+        return self.answer(versions.draft_update(found, wanted.body, wanted.note))
 
     @operation()
-    def delete(
-        self, request: Request, organization: uuid.UUID, name: str, version: int
-    ) -> Response:
+    def delete(self, request: Request, **path: Any) -> Response:
         """It stays readable."""
-        found = self.version(organization, name, version)
-        prompts.prompt_draft_discard(actor=self.actor(), version=found)
+        found = self.version()
+        self.versions(found.template).draft_discard(found)
         return Response(status=NO_CONTENT)
 
 
@@ -233,9 +230,9 @@ class DryRunView(PromptView):
     """`POST …/versions/<n>/dry-run`: the version with sample variables."""
 
     @operation(body=DryRunBody, answer=DryRun)
-    def post(self, request: Request, organization: uuid.UUID, name: str, version: int) -> Response:
+    def post(self, request: Request, **path: Any) -> Response:
         """The messages, their size and how much of it caches; tokens are estimates."""
-        found = self.version(organization, name, version)
+        found = self.version()
         try:
             tried = prompt_dry_run(body_of(found), self.body(DryRunBody).variables)
         except BadValue as error:
@@ -248,47 +245,43 @@ class Publish(PromptView):
     """`POST …/versions/<n>/publish`: a draft or the canary put in force."""
 
     @operation(body=RevisionBody, answer=VersionJson)
-    def post(self, request: Request, organization: uuid.UUID, name: str, version: int) -> Response:
+    def post(self, request: Request, **path: Any) -> Response:
         """Gateways follow within two seconds."""
-        found = self.version(organization, name, version, self.body(RevisionBody).revision)
-        return self.answer(prompts.prompt_publish(actor=self.actor(), version=found))
+        found = self.version(self.body(RevisionBody).revision)
+        return self.answer(self.versions(found.template).publish(found))
 
 
 class CanaryStart(PromptView):
     """`POST …/versions/<n>/canary`: a draft put on trial, or another share for the canary."""
 
     @operation(body=CanaryBody, answer=VersionJson)
-    def post(self, request: Request, organization: uuid.UUID, name: str, version: int) -> Response:
+    def post(self, request: Request, **path: Any) -> Response:
         """Requests that name a version are not part of it."""
         wanted = self.body(CanaryBody)
-        started = prompts.prompt_canary_start(
-            actor=self.actor(),
-            version=self.version(organization, name, version, wanted.revision),
-            share_permille=wanted.share_permille,
-        )
-        return self.answer(started)
+        found = self.version(wanted.revision)
+        versions = self.versions(found.template)
+        return self.answer(versions.canary_start(found, wanted.share_permille))
 
 
 class CanaryStop(PromptView):
     """`POST …/versions/<n>/stop`: the canary ended."""
 
     @operation(answer=VersionJson)
-    def post(self, request: Request, organization: uuid.UUID, name: str, version: int) -> Response:
+    def post(self, request: Request, **path: Any) -> Response:
         """Every request gets the published version again."""
-        found = self.version(organization, name, version)
-        return self.answer(prompts.prompt_canary_stop(actor=self.actor(), version=found))
+        found = self.version()
+        return self.answer(self.versions(found.template).canary_stop(found))
 
 
 class Rollback(PromptView):
     """`POST templates/<organization>/<name>/rollback`: the way back."""
 
     @operation(body=RollbackBody, answer=VersionJson)
-    def post(self, request: Request, organization: uuid.UUID, name: str) -> Response:
+    def post(self, request: Request, **path: Any) -> Response:
         """Publish a copy of an earlier version under a new number; a canary ends with it."""
-        number, template = self.body(RollbackBody).version, self.template(organization, name)
-        to = None if number is None else self.version(organization, name, number)
-        made = prompts.prompt_rollback(actor=self.actor(), template=template, to=to)
-        return self.answer(made)
+        number, template = self.body(RollbackBody).version, self.template()
+        to = None if number is None else self.version(number=number)
+        return self.answer(self.versions(template).rollback(to))
 
 
 def listed_json(listed: Listed) -> ListedJson:

@@ -8,10 +8,11 @@ import msgspec
 from django.db.models import Q, TextField
 from django.db.models.functions import Cast, Length
 
-from controlplane.catalog.models import PromptState, PromptTemplate, PromptVersion
+from controlplane.catalog.models import PromptTemplate, PromptVersion
 from controlplane.core.audit import Actor
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
+from controlplane.core.versions.models import State
 from controlplane.kernel.prompts import (
     Problem,
     PromptBody,
@@ -71,8 +72,8 @@ def prompt_list(*, actor: Actor, organization_id: uuid.UUID) -> list[Listed]:
     return [
         Listed(
             template=one,
-            published=now.get((one.id, PromptState.PUBLISHED.value)),
-            canary=now.get((one.id, PromptState.CANARY.value)),
+            published=now.get((one.id, State.PUBLISHED.value)),
+            canary=now.get((one.id, State.CANARY.value)),
             newest=newest.get(one.id),
         )
         for one in templates
@@ -132,7 +133,7 @@ def sample_values(body: PromptBody) -> dict[str, Value]:
 def served_bytes(organization_id: uuid.UUID) -> int:
     """Bytes that gateways keep of an organization's templates; needs its scope."""
     rows = PromptVersion.objects.filter(organization_id=organization_id)
-    rows = rows.filter(Q(published_at__isnull=False) | Q(state=PromptState.CANARY))
+    rows = rows.filter(Q(published_at__isnull=False) | Q(state=State.CANARY))
     rows = rows.annotate(size=Length(Cast("body", TextField())))
     counts: dict[uuid.UUID, int] = {}
     total = 0

@@ -13,13 +13,14 @@ from rest_framework.response import Response
 from controlplane.core.api import ApiView
 from controlplane.core.api_schema import operation
 from controlplane.core.permissions import Action
-from controlplane.routing import services, shapes
+from controlplane.routing import shapes
 from controlplane.routing.bodies import canary_json, dry_run_json, ruleset_json, summary_json
 from controlplane.routing.models import RuleSet
 from controlplane.routing.rulesjson import read_rules
 from controlplane.routing.selectors import rule_problems, ruleset_get, ruleset_list
 from controlplane.routing.selectors_canary import canary_report
 from controlplane.routing.selectors_dryrun import HOURS_DEFAULT, ruleset_dry_run
+from controlplane.routing.services import RuleVersions
 from controlplane.telemetry.reading import TooMuchToRead
 from controlplane.tenants.access import require
 
@@ -95,6 +96,10 @@ class RulesView(ApiView):
         found.revision = found.revision if revision is None else revision
         return found
 
+    def versions(self) -> RuleVersions:
+        """All versions, for the caller to change."""
+        return RuleVersions(self.actor())
+
     def answer(self, rule_set: RuleSet, status: int = 200) -> Response:
         """The version as it is now."""
         now = ruleset_get(actor=self.actor(), version=rule_set.version)
@@ -114,7 +119,7 @@ class RuleSets(RulesView):
     def post(self, request: Request) -> Response:
         """Begun from what is in force; it need not be valid yet, but of the form of rules."""
         draft = self.body(DraftBody)
-        made = services.ruleset_draft_create(actor=self.actor(), rules=draft.rules, note=draft.note)
+        made = self.versions().draft_create(draft.rules, note=draft.note)
         return self.answer(made, CREATED)
 
 
@@ -130,19 +135,15 @@ class OneRuleSet(RulesView):
     def put(self, request: Request, version: int) -> Response:
         """Replace a draft's rules; 409 where somebody else changed it meanwhile."""
         change = self.body(ChangeBody)
-        changed = services.ruleset_draft_update(
-            actor=self.actor(),
-            rule_set=self.rule_set(version, change.revision),
-            rules=change.rules,
-            note=change.note,
-            rebase=change.rebase,
+        changed = self.versions().draft_update(
+            self.rule_set(version, change.revision), change.rules, change.note, rebase=change.rebase
         )
         return self.answer(changed)
 
     @operation()
     def delete(self, request: Request, version: int) -> Response:
         """It stays readable."""
-        services.ruleset_draft_discard(actor=self.actor(), rule_set=self.rule_set(version))
+        self.versions().draft_discard(self.rule_set(version))
         return Response(status=NO_CONTENT)
 
 
@@ -180,7 +181,7 @@ class Publish(RulesView):
     def post(self, request: Request, version: int) -> Response:
         """Gateways follow within two seconds; 409 if another was published since it began."""
         found = self.rule_set(version, self.body(RevisionBody).revision)
-        return self.answer(services.ruleset_publish(actor=self.actor(), rule_set=found))
+        return self.answer(self.versions().publish(found))
 
 
 class CanaryStart(RulesView):
@@ -192,9 +193,8 @@ class CanaryStart(RulesView):
     def post(self, request: Request, version: int) -> Response:
         """Its comparison begins again with every change of the share."""
         wanted = self.body(CanaryBody)
-        started = services.ruleset_canary_start(
-            actor=self.actor(),
-            rule_set=self.rule_set(version, wanted.revision),
+        started = self.versions().canary_start(
+            self.rule_set(version, wanted.revision),
             share_permille=wanted.share_permille,
             stops_itself=wanted.stops_itself,
         )
@@ -210,7 +210,7 @@ class CanaryPromote(RulesView):
     def post(self, request: Request, version: int) -> Response:
         """For all requests."""
         found = self.rule_set(version)
-        return self.answer(services.ruleset_canary_promote(actor=self.actor(), rule_set=found))
+        return self.answer(self.versions().canary_promote(found))
 
 
 class CanaryStop(RulesView):
@@ -220,7 +220,7 @@ class CanaryStop(RulesView):
     def post(self, request: Request, version: int) -> Response:
         """All requests follow the published rules again."""
         reason, found = self.body(StopBody).reason, self.rule_set(version)
-        stopped = services.ruleset_canary_stop(actor=self.actor(), rule_set=found, reason=reason)
+        stopped = self.versions().canary_stop(found, reason=reason)
         return self.answer(stopped)
 
 
@@ -247,5 +247,5 @@ class Rollback(RulesView):
         """Publish a copy of an earlier version under a new number; 0 is no rules. A canary ends."""
         version = self.body(RollbackBody).version
         to = self.rule_set(version) if version else None
-        made = services.ruleset_rollback(actor=self.actor(), to=to, to_no_rules=version == 0)
+        made = self.versions().rollback(to=to, to_nothing=version == 0)
         return self.answer(made)

@@ -10,9 +10,10 @@ from django.db.models import Func, IntegerField
 from controlplane.catalog.selectors import model_list, pool_list
 from controlplane.core.audit import Actor
 from controlplane.core.permissions import Action
+from controlplane.core.versions.selectors import in_force, on_trial
 from controlplane.kernel.rules import RouteRule
 from controlplane.routing.checks import ID_HEX, Names, Problem, find_problems
-from controlplane.routing.models import RuleSet, State
+from controlplane.routing.models import RuleSet
 from controlplane.routing.rulesjson import read_rules, versioned
 from controlplane.tenants.access import require
 from controlplane.tenants.selectors_staff import organization_names, project_names
@@ -40,20 +41,11 @@ def ruleset_get(*, actor: Actor, version: int) -> RuleSet:
 
 
 def ruleset_in_force() -> RuleSet | None:
-    """The published version, None before the first."""
-    return RuleSet.objects.filter(state=State.PUBLISHED).first()
+    return in_force(RuleSet.objects.all())
 
 
 def ruleset_on_trial() -> RuleSet | None:
-    """The canary, if there is one."""
-    return RuleSet.objects.filter(state=State.CANARY).first()
-
-
-def ruleset_before(current: RuleSet) -> RuleSet | None:
-    """What a rollback of `current` brings back: the version in force before it was first."""
-    origin = current.copy_of or current
-    earlier = RuleSet.objects.filter(published_at__lt=origin.published_at).exclude(id=origin.id)
-    return earlier.select_related("copy_of").order_by("-published_at").first()
+    return on_trial(RuleSet.objects.all())
 
 
 def rules_of(rule_set: RuleSet | None) -> tuple[RouteRule, ...]:

@@ -8,7 +8,7 @@ from controlplane.routing.canary import Verdict
 from controlplane.routing.models import RuleSet
 from controlplane.routing.selectors import ruleset_on_trial
 from controlplane.routing.selectors_canary import canary_report
-from controlplane.routing.services import ruleset_canary_stop
+from controlplane.routing.services import RuleVersions
 
 
 class CanaryWatch(Operator):
@@ -33,7 +33,7 @@ def ruleset_canary_watch() -> RuleSet | None:
         return None
     reason = f"errors {errors.trial:.2%} of {errors.counts[1]} against {errors.control:.2%}"
     try:
-        return ruleset_canary_stop(actor=WATCH, rule_set=canary, reason=reason)
+        return RuleVersions(WATCH).canary_stop(canary, reason=reason)
     except Conflict:
         # Somebody ended it while the figures were read.
         return None

@@ -21,7 +21,7 @@ from controlplane.core.scope import organization_scope
 from controlplane.kernel.burn import ABSENT, DAY_MIN, PAGE, TICKET, Firing, firing
 from controlplane.routing.models import RuleSet
 from controlplane.routing.selectors import ruleset_in_force, ruleset_on_trial
-from controlplane.routing.services import ruleset_canary_stop, ruleset_rollback
+from controlplane.routing.services import RuleVersions
 from controlplane.slos.checks import chosen_rules
 from controlplane.slos.keepout import (
     hold_step,
@@ -199,7 +199,7 @@ def _stop_canary(name: str) -> str:
         return "no canary was running"
     try:
         with transaction.atomic():
-            ruleset_canary_stop(actor=WATCH, rule_set=canary, reason=f"objective {name}"[:200])
+            RuleVersions(WATCH).canary_stop(canary, reason=f"objective {name}"[:200])
     except ValidationError as error:
         return f"canary {canary.version} was not stopped: {'; '.join(error.messages)}"
     return f"canary {canary.version} was stopped; it stays stopped"
@@ -214,7 +214,7 @@ def _shift(version: int) -> str:
         return f"rules {version} were in force already"
     try:
         with transaction.atomic():
-            made = ruleset_rollback(actor=WATCH, to=target)
+            made = RuleVersions(WATCH).rollback(to=target)
     except ValidationError as error:
         return f"rules {version} were not published: {'; '.join(error.messages)}"
     return f"rules {version} were published as {made.version}; they stay in force"

@@ -17,7 +17,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.catalog import prompts
-from controlplane.catalog.models import PROMPT_NOTE_CHARS_MAX, PromptState, PromptVersion
+from controlplane.catalog.models import PromptVersion
 from controlplane.catalog.selectors_prompts import (
     DryRun,
     body_of,
@@ -30,6 +30,7 @@ from controlplane.catalog.selectors_prompts import (
 )
 from controlplane.core.conflict import Conflict
 from controlplane.core.permissions import Action
+from controlplane.core.versions.models import NOTE_CHARS_MAX, State
 from controlplane.kernel.prompts import BadValue, PromptBody, Value, find_problems, stable_bytes
 from controlplane.kernel.rules import PERMILLE
 from frontend.shared.access import Viewer, page
@@ -81,7 +82,7 @@ class DraftForm(forms.Form):
     """A draft as it was typed, and the revision that it changes."""
 
     body = forms.CharField(max_length=TEXT_CHARS_MAX, strip=False)
-    note = forms.CharField(max_length=PROMPT_NOTE_CHARS_MAX, required=False)
+    note = forms.CharField(max_length=NOTE_CHARS_MAX, required=False)
     revision = forms.IntegerField(min_value=1)
 
 
@@ -118,7 +119,7 @@ def prompt_new(request: HttpRequest, viewer: Viewer) -> HttpResponse:
             name=form.cleaned_data["name"],
             project_id=form.cleaned_data["project"],
         )
-        draft = prompts.prompt_draft_create(actor=viewer.user, template=made, body=FIRST)
+        draft = prompts.PromptVersions(viewer.user, made).draft_create(FIRST)
     except ValidationError as error:
         return _index(request, viewer, error)
     return redirect("prompt_version", made.name, draft.version)
@@ -169,6 +170,10 @@ def prompt_act(
 Done = tuple[PromptVersion, str]
 
 
+def _versions(viewer: Viewer, version: PromptVersion) -> prompts.PromptVersions:
+    return prompts.PromptVersions(viewer.user, version.template)
+
+
 def _save(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
     read = _cleaned(DraftForm(request.POST))
     version.revision = read["revision"]
@@ -176,44 +181,40 @@ def _save(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
         body = msgspec.json.decode(read["body"])
     except (msgspec.DecodeError, RecursionError) as error:
         raise ValidationError({"body": f"Not JSON: {error}."}) from error
-    now = prompts.prompt_draft_update(
-        actor=viewer.user, version=version, body=body, note=read["note"]
-    )
+    now = _versions(viewer, version).draft_update(version, body, read["note"])
     return now, f"Draft {now.version} is saved."
 
 
 def _publish(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
     version.revision = _cleaned(RevisionForm(request.POST))["revision"]
-    now = prompts.prompt_publish(actor=viewer.user, version=version)
+    now = _versions(viewer, version).publish(version)
     return now, f"Version {now.version} is in force; gateways follow within two seconds."
 
 
 def _canary(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
     read = _cleaned(CanaryForm(request.POST))
     version.revision, share = read["revision"], int(read["share"] * SHARE_STEP)
-    now = prompts.prompt_canary_start(actor=viewer.user, version=version, share_permille=share)
+    now = _versions(viewer, version).canary_start(version, share_permille=share)
     return now, f"{read['share']} % of requests that name no version get version {now.version}."
 
 
 def _stop(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
-    now = prompts.prompt_canary_stop(actor=viewer.user, version=version)
+    now = _versions(viewer, version).canary_stop(version)
     return now, f"The trial of version {now.version} has ended."
 
 
 def _discard(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
-    now = prompts.prompt_draft_discard(actor=viewer.user, version=version)
+    now = _versions(viewer, version).draft_discard(version)
     return now, f"Draft {now.version} is given up; it can still be read and copied."
 
 
 def _copy(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
-    made = prompts.prompt_draft_create(
-        actor=viewer.user, template=version.template, body=version.body
-    )
+    made = _versions(viewer, version).draft_create(version.body)
     return made, f"Version {made.version} is a draft: no request gets it yet."
 
 
 def _rollback(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
-    made = prompts.prompt_rollback(actor=viewer.user, template=version.template, to=version)
+    made = _versions(viewer, version).rollback(to=version)
     return made, f"Version {version.version} is in force again, as version {made.version}."
 
 
@@ -249,7 +250,7 @@ def _version_page(
 ) -> HttpResponse:
     body, template = body_of(version), version.template
     versions = prompt_versions(actor=viewer.user, template=template)
-    in_force = next((one for one in versions if one.state == PromptState.PUBLISHED), None)
+    in_force = next((one for one in versions if one.state == State.PUBLISHED), None)
     tried = outcome.tried
     values = outcome.typed or {name: str(value) for name, value in sample_values(body).items()}
     context: dict[str, Any] = {
@@ -258,8 +259,8 @@ def _version_page(
         "template": template,
         "version": version,
         "tone": TONES[version.state],
-        "draft": version.state == PromptState.DRAFT,
-        "on_trial": version.state == PromptState.CANARY,
+        "draft": version.state == State.DRAFT,
+        "on_trial": version.state == State.CANARY,
         "share": percent(version.share_permille, PERMILLE),
         "manages": viewer.may(Action.TEMPLATE_MANAGE),
         "in_force": in_force,
@@ -275,7 +276,7 @@ def _version_page(
         "difference": _difference(in_force, version),
         "use": _use(template.name, body),
         "errors": _listed(outcome.error),
-        "note_chars_max": PROMPT_NOTE_CHARS_MAX,
+        "note_chars_max": NOTE_CHARS_MAX,
         "share_max": PERMILLE // 10 - 1,
     }
     return render(request, "developers/prompt_version.html", context, status=outcome.status)

@@ -14,20 +14,12 @@ from django.views.decorators.http import require_POST
 
 from controlplane.core.conflict import Conflict
 from controlplane.core.permissions import Action
+from controlplane.core.versions.models import NOTE_CHARS_MAX
 from controlplane.kernel.rules import PERMILLE
-from controlplane.routing.models import NOTE_CHARS_MAX, RuleSet
+from controlplane.routing.models import RuleSet
 from controlplane.routing.rulesjson import read_rules_text
 from controlplane.routing.selectors import ruleset_get, ruleset_in_force
-from controlplane.routing.services import (
-    ruleset_canary_promote,
-    ruleset_canary_start,
-    ruleset_canary_stop,
-    ruleset_draft_create,
-    ruleset_draft_discard,
-    ruleset_draft_update,
-    ruleset_publish,
-    ruleset_rollback,
-)
+from controlplane.routing.services import RuleVersions
 from frontend.routing.views import version_page
 from frontend.shared.access import Viewer, page
 from frontend.shared.stepup import stepped_up
@@ -68,7 +60,7 @@ def routing_draft(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     named = request.POST.get("version", "")
     origin = _named(viewer, named) if named else ruleset_in_force()
     rules = origin.rules if origin else []
-    made = ruleset_draft_create(actor=viewer.user, rules=rules)
+    made = RuleVersions(viewer.user).draft_create(rules)
     messages.success(request, f"Version {made.version} is a draft: nothing follows it yet.")
     return redirect("routing_version", made.version)
 
@@ -85,12 +77,8 @@ def routing_save(request: HttpRequest, viewer: Viewer, version: int) -> HttpResp
             raise ValidationError(form.errors.as_data())
         read = form.cleaned_data
         rule_set.revision = read["revision"]
-        ruleset_draft_update(
-            actor=viewer.user,
-            rule_set=rule_set,
-            rules=read_rules_text(read["rules"]),
-            note=read["note"],
-            rebase=read["rebase"],
+        RuleVersions(viewer.user).draft_update(
+            rule_set, read_rules_text(read["rules"]), read["note"], rebase=read["rebase"]
         )
     except ValidationError as error:
         status = LATE if isinstance(error, Conflict) else WRONG
@@ -108,7 +96,7 @@ def routing_publish(request: HttpRequest, viewer: Viewer, version: int) -> HttpR
 
     def publish(rule_set: RuleSet) -> str:
         rule_set.revision = _cleaned(RevisionForm(request.POST))["revision"]
-        ruleset_publish(actor=viewer.user, rule_set=rule_set)
+        RuleVersions(viewer.user).publish(rule_set)
         return f"Version {version} is in force; gateways follow within two seconds."
 
     return _changed(request, viewer, version, publish)
@@ -123,9 +111,8 @@ def routing_canary(request: HttpRequest, viewer: Viewer, version: int) -> HttpRe
     def start(rule_set: RuleSet) -> str:
         read = _cleaned(CanaryForm(request.POST))
         rule_set.revision = read["revision"]
-        ruleset_canary_start(
-            actor=viewer.user,
-            rule_set=rule_set,
+        RuleVersions(viewer.user).canary_start(
+            rule_set,
             share_permille=int(read["share"] * SHARE_STEP),
             stops_itself=read["stops_itself"],
         )
@@ -141,7 +128,7 @@ def routing_promote(request: HttpRequest, viewer: Viewer, version: int) -> HttpR
     """Put the canary in force."""
 
     def promote(rule_set: RuleSet) -> str:
-        ruleset_canary_promote(actor=viewer.user, rule_set=rule_set)
+        RuleVersions(viewer.user).canary_promote(rule_set)
         return f"Version {version} is in force for all requests."
 
     return _changed(request, viewer, version, promote)
@@ -154,7 +141,7 @@ def routing_stop(request: HttpRequest, viewer: Viewer, version: int) -> HttpResp
 
     def stop(rule_set: RuleSet) -> str:
         reason = request.POST.get("reason", "").strip()[:NOTE_CHARS_MAX]
-        ruleset_canary_stop(actor=viewer.user, rule_set=rule_set, reason=reason)
+        RuleVersions(viewer.user).canary_stop(rule_set, reason=reason)
         return f"The trial of version {version} is over."
 
     return _changed(request, viewer, version, stop)
@@ -166,7 +153,7 @@ def routing_discard(request: HttpRequest, viewer: Viewer, version: int) -> HttpR
     """Give a draft up."""
 
     def discard(rule_set: RuleSet) -> str:
-        ruleset_draft_discard(actor=viewer.user, rule_set=rule_set)
+        RuleVersions(viewer.user).draft_discard(rule_set)
         return f"Draft {version} is given up; it can still be read and copied."
 
     return _changed(request, viewer, version, discard)
@@ -180,7 +167,7 @@ def routing_rollback(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     named = request.POST.get("version", "")
     target = None if named == NO_RULES else _named(viewer, named)
     try:
-        made = ruleset_rollback(actor=viewer.user, to=target, to_no_rules=target is None)
+        made = RuleVersions(viewer.user).rollback(to=target, to_nothing=target is None)
     except ValidationError as error:
         messages.error(request, _told(error))
         return redirect("routing")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from controlplane.core.versions.models import State
 from controlplane.kernel.money import usd_short
 from controlplane.routing.canary import Comparison, Finding, Verdict
 from controlplane.routing.dryrun import Move, Tally
-from controlplane.routing.models import State
 from controlplane.routing.selectors_dryrun import DryRun, Group
 from frontend.shared.formats import MISSING, count, duration, percent, significant
 

@@ -12,14 +12,15 @@ from django.views.decorators.http import require_GET
 
 from controlplane.catalog.selectors import model_list, pool_list
 from controlplane.core.permissions import Action
+from controlplane.core.versions.models import NOTE_CHARS_MAX, State
+from controlplane.core.versions.selectors import before
 from controlplane.kernel.rules import PERMILLE, RouteRule
-from controlplane.routing.models import NOTE_CHARS_MAX, RuleSet, State
+from controlplane.routing.models import RuleSet
 from controlplane.routing.rulesjson import read_rules
 from controlplane.routing.selectors import (
     VERSIONS_SHOWN_MAX,
     hex_ids,
     rule_problems,
-    ruleset_before,
     ruleset_get,
     ruleset_in_force,
     ruleset_list,
@@ -67,7 +68,7 @@ def routing(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "here": HERE,
         "current": current,
         "rows": words(viewer, read_rules(current.rules)) if current else [],
-        "before": ruleset_before(current) if current else None,
+        "before": before(RuleSet.objects.all(), current) if current else None,
         "canary": canary,
         "share": percent(canary.share_permille, PERMILLE) if canary else "",
         "report": report,

@@ -13,7 +13,7 @@ from controlplane.catalog.services import ModelDraft, PriceDraft, model_create, 
 from controlplane.core.audit import OPERATOR
 from controlplane.core.permissions import Role
 from controlplane.routing.selectors import ruleset_in_force
-from controlplane.routing.services import ruleset_canary_start, ruleset_draft_create
+from controlplane.routing.services import RuleVersions
 from controlplane.tenants.accounts import setup_link_consume, setup_link_create
 from controlplane.tenants.people import membership_set
 from tests.browser.site import PASSWORD, Site, elsewhere
@@ -68,7 +68,7 @@ def test_pages_are_accessible_and_fit(
         long = generates("long", LARGE, aliases=["tiny"], prompt_tokens_min=700)
         long["steps"].append({"targets": [{"model": "tiny"}], "queue_s": 0})
         wrong = generates("wrong", "none-such")
-        return ruleset_draft_create(actor=OPERATOR, rules=[long, wrong]).version
+        return RuleVersions(OPERATOR).draft_create([long, wrong]).version
 
     version = elsewhere(fill)
     for path in ("/routing", f"/routing/{version}", f"/routing/{version}/dry-run?hours=6"):
@@ -106,8 +106,8 @@ def test_a_canary_is_beside_what_is_in_force(site: Site, watch: Watch) -> None:
     page = staff(site, watch)
 
     def start() -> None:
-        made = ruleset_draft_create(actor=OPERATOR, rules=[generates("all", LARGE)])
-        ruleset_canary_start(actor=OPERATOR, rule_set=made, share_permille=50)
+        made = RuleVersions(OPERATOR).draft_create([generates("all", LARGE)])
+        RuleVersions(OPERATOR).canary_start(made, share_permille=50)
 
     elsewhere(start)
     page.goto("/routing")

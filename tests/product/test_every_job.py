@@ -20,7 +20,7 @@ from controlplane.bridge.money.ledger import PostgresLedger
 from controlplane.celery import app
 from controlplane.core.audit import OPERATOR
 from controlplane.embedded import stack
-from controlplane.routing.services import ruleset_canary_start, ruleset_draft_create
+from controlplane.routing.services import RuleVersions
 from controlplane.slos.models import EVERYONE
 from controlplane.slos.services import channel_add, objective_create
 from tests.support.exports import asked_for, month_spec
@@ -116,12 +116,8 @@ def a_month_to_close(scene: Scene) -> None:
 def a_canary_that_fails(scene: Scene) -> None:
     make_models("small", "large")
     publish(generates("chat", "small", aliases=["chat"]))
-    trial = ruleset_draft_create(
-        actor=OPERATOR, rules=[generates("chat", "large", aliases=["chat"])]
-    )
-    ruleset_canary_start(
-        actor=OPERATOR, rule_set=trial, share_permille=SHARE_PERMILLE, stops_itself=True
-    )
+    trial = RuleVersions(OPERATOR).draft_create([generates("chat", "large", aliases=["chat"])])
+    RuleVersions(OPERATOR).canary_start(trial, share_permille=SHARE_PERMILLE, stops_itself=True)
     rows("UPDATE rule_sets SET canary_at = now() - interval '1 minute' WHERE state = 'canary'")
     good = [routed(scene.cast, "chat", "chat@1", draw=0.9, model="small") for _ in range(300)]
     bad = [

@@ -15,7 +15,7 @@ from controlplane.routing.canary import REQUESTS_MIN, Arm, Comparison, Verdict, 
 from controlplane.routing.models import RuleSet
 from controlplane.routing.selectors import ruleset_on_trial
 from controlplane.routing.selectors_canary import canary_report
-from controlplane.routing.services import ruleset_canary_start, ruleset_draft_create
+from controlplane.routing.services import RuleVersions
 from controlplane.routing.services_canary import ruleset_canary_watch
 from tests.support.money import rows
 from tests.support.people import Cast, make_cast
@@ -104,10 +104,8 @@ def cast(database: str) -> Cast:
 
 def start_canary(stops_itself: bool = False) -> RuleSet:
     rules = [generates("chat", "large", aliases=["chat"])]
-    draft = ruleset_draft_create(actor=OPERATOR, rules=rules)
-    ruleset_canary_start(
-        actor=OPERATOR, rule_set=draft, share_permille=SHARE, stops_itself=stops_itself
-    )
+    draft = RuleVersions(OPERATOR).draft_create(rules)
+    RuleVersions(OPERATOR).canary_start(draft, share_permille=SHARE, stops_itself=stops_itself)
     # As if a minute ago, so that what is recorded now began after gateways followed.
     rows("UPDATE rule_sets SET canary_at = now() - interval '1 minute' WHERE state = 'canary'")
     return draft

@@ -18,14 +18,10 @@ from pytest import MonkeyPatch
 
 from controlplane.core.audit import OPERATOR
 from controlplane.core.scope import organization_scope
+from controlplane.core.versions.models import State
 from controlplane.kernel.burn import Count
-from controlplane.routing.models import State
 from controlplane.routing.selectors import ruleset_in_force, ruleset_on_trial
-from controlplane.routing.services import (
-    ruleset_canary_start,
-    ruleset_draft_create,
-    ruleset_publish,
-)
+from controlplane.routing.services import RuleVersions
 from controlplane.slos import channels, evaluate, messages, selectors, services, upkeep
 from controlplane.slos.models import EVERYONE, Alert, Channel, Delivery, Objective
 from controlplane.slos.standings import floor
@@ -105,10 +101,10 @@ def test_a_ticket_follows_a_page_and_does_not_double_it(database: str) -> None:
 def test_a_canary_is_stopped_and_named_rules_are_published(database: str) -> None:
     make_models("small", "large")
     first, second = (generates("all", name) for name in ("small", "large"))
-    ruleset_publish(actor=OPERATOR, rule_set=ruleset_draft_create(actor=OPERATOR, rules=[first]))
-    ruleset_publish(actor=OPERATOR, rule_set=ruleset_draft_create(actor=OPERATOR, rules=[second]))
-    trial = ruleset_draft_create(actor=OPERATOR, rules=[first])
-    ruleset_canary_start(actor=OPERATOR, rule_set=trial, share_permille=100)
+    RuleVersions(OPERATOR).publish(RuleVersions(OPERATOR).draft_create([first]))
+    RuleVersions(OPERATOR).publish(RuleVersions(OPERATOR).draft_create([second]))
+    trial = RuleVersions(OPERATOR).draft_create([first])
+    RuleVersions(OPERATOR).canary_start(trial, share_permille=100)
     objective = services.objective_create(
         actor=OPERATOR,
         organization=EVERYONE,

@@ -12,9 +12,9 @@ from django.test import Client
 
 from controlplane.core.audit import OPERATOR
 from controlplane.core.permissions import Role
-from controlplane.routing.models import State
+from controlplane.core.versions.models import State
 from controlplane.routing.selectors import ruleset_get, ruleset_in_force, ruleset_on_trial
-from controlplane.routing.services import ruleset_canary_start, ruleset_draft_create
+from controlplane.routing.services import RuleVersions
 from controlplane.tenants.people import membership_set
 from tests.support.money import rows
 from tests.support.people import Cast, make_cast, signed_in
@@ -45,7 +45,7 @@ def stella(cast: Cast) -> Client:
 
 
 def draft(*rules: dict[str, Any]) -> int:
-    return ruleset_draft_create(actor=OPERATOR, rules=list(rules)).version
+    return RuleVersions(OPERATOR).draft_create(list(rules)).version
 
 
 def read(client: Client, path: str, status: int = 200) -> str:
@@ -236,7 +236,7 @@ def test_a_canary_is_started_shown_stopped_and_promoted(cast: Cast, stella: Clie
     stopped = stella.post(f"/routing/{version}/stop", {"reason": "slow"}, follow=True)
     assert "The trial of version 2 is over" in plain(stopped.content)
     third = ruleset_get(actor=OPERATOR, version=draft(TO_LARGE))
-    ruleset_canary_start(actor=OPERATOR, rule_set=third, share_permille=10)
+    RuleVersions(OPERATOR).canary_start(third, share_permille=10)
     stella.post(f"/routing/{third.version}/promote")
     current = ruleset_in_force()
     assert current is not None and current.version == third.version
