@@ -7,7 +7,6 @@ holds this installation's operator token, who acts as the command line does. Cha
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from typing import IO, Any, TypeVar
@@ -42,6 +41,7 @@ from controlplane.core.idempotency import (
 from controlplane.core.paging import Page, PageAsk, Row, page_ask, page_json
 from controlplane.core.refusals import KeptAbsence, KeptRefusal
 from controlplane.core.rights import rights_json, rights_noted, rights_require
+from controlplane.core.shapes import place
 from controlplane.core.stepup import (
     FACTOR_CODE,
     STEP_UP_CODE,
@@ -54,8 +54,6 @@ from controlplane.core.throttles import AddressThrottle, CallerThrottle
 FAILED_FROM = 400
 TOO_MANY_CODE = "rate_limit_exceeded"
 CONFLICT = 409
-_PLACE = re.compile(r"(?P<told>.*?)(?: - at `\$\.(?P<path>.*)`)?", re.DOTALL)
-_FIELD_NAMED = re.compile(r"Object (?:missing required|contains unknown) field `(?P<name>[^`]*)`")
 Body = TypeVar("Body", bound=msgspec.Struct)
 
 
@@ -215,10 +213,8 @@ class ApiView(APIView):
 
 def _fields(message: str) -> dict[str, list[str]]:
     """What a body's shape lacks, at its field."""
-    found = _PLACE.fullmatch(message)
-    told, path = (found["told"], found["path"] or "") if found else (message, "")
-    named = _FIELD_NAMED.match(told)
-    names = [name for name in (path, named["name"] if named else "") if name]
+    path, told, named = place(message)
+    names = [name for name in (path.lstrip("."), named) if name]
     return {".".join(names) or "body": [f"{told}."]}
 
 

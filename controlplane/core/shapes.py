@@ -30,10 +30,16 @@ def read_shape(value: object, shape: type[Shape], *, field: str) -> Shape:
 
 def complaint(message: str) -> tuple[str, str]:
     """Path below the value (`.messages[0].role`) and what is wrong there, in msgspec's words."""
+    path, text, named = place(message)
+    if not named:
+        return path, f"{text}."
+    word = "Missing." if "missing" in text else "There is no such field."
+    return f"{path}.{named}", word
+
+
+def place(message: str) -> tuple[str, str, str]:
+    """Of msgspec's message the path, the rest, and the field that it calls missing or unknown."""
     found = _PLACE.fullmatch(message)
     text, path = (found["told"], found["path"] or "") if found else (message, "")
     named = _FIELD_NAMED.match(text)
-    if named is None:
-        return path, f"{text}."
-    word = "Missing." if "missing" in text else "There is no such field."
-    return f"{path}.{named['name']}", word
+    return path, text, named["name"] if named else ""
