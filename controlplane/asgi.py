@@ -76,7 +76,6 @@ class Entrance:
     probes: Probes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pick the application by protocol and prefix."""
         kind = scope["type"]
         if kind == "http":
             await self._http(scope, receive, send)
@@ -149,13 +148,11 @@ async def not_found(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def refuse_websocket(scope: Scope, receive: Receive, send: Send) -> None:
-    """Close a socket that nobody here serves."""
     await receive()
     await send({"type": "websocket.close", "code": WEBSOCKET_REFUSED})
 
 
 async def answer(send: Send, status: int, body: dict[str, Any]) -> None:
-    """Send a small JSON response."""
     await answer_bytes(send, status, msgspec.json.encode(body), b"application/json")
 
 

@@ -58,7 +58,6 @@ class Question(Generic[T]):
         return await asyncio.wait_for(asyncio.shield(self._asked), s_max)
 
     def close(self) -> None:
-        """Ask no more."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 
@@ -77,7 +76,6 @@ class DatabaseProbe:
             return f"PostgreSQL has not answered for {DATABASE_S_MAX:g} s"
 
     def close(self) -> None:
-        """Ask no more."""
         self._question.close()
 
     def _look(self) -> str:
@@ -114,7 +112,6 @@ class RollupsProbe:
         return self._found
 
     def close(self) -> None:
-        """Ask no more."""
         self._question.close()
 
 
@@ -129,7 +126,6 @@ class Probes:
         self._started = False
 
     async def answer(self, path: str) -> tuple[int, dict[str, Any]]:
-        """Status and body for one of `PATHS`."""
         if path == "/healthz":
             return 200, {"status": "ok", "loop_late_ms": round(self.pulse.late_s * MS_PER_S)}
         if path == "/startupz" and self._started:
@@ -144,7 +140,6 @@ class Probes:
         return _status(facts["ready"]), facts
 
     def stop(self) -> None:
-        """The process ends."""
         self.pulse.stop()
         if self._database is not None:
             self._database.close()

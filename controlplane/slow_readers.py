@@ -76,6 +76,5 @@ class KeptAnswer:
         self.drop()
 
     def drop(self) -> None:
-        """Nothing is kept any more."""
         self._kept = []
         self._portion.free()

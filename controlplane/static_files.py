@@ -21,7 +21,6 @@ class StaticFiles:
         self._files = WhiteNoiseMiddleware()
 
     async def __call__(self, scope: Message, receive: Any, send: Send) -> None:
-        """Answer one request."""
         found = self._find(scope["path"]) if scope["method"] in ("GET", "HEAD") else None
         if found is None:
             await self._app(scope, receive, send)

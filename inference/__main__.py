@@ -37,8 +37,6 @@ from inference.node.options import (
 )
 from inference.node.service import Node
 
-log = logging.getLogger("inference")
-
 EXIT_MODEL = 1
 EXIT_USAGE = 2
 # They log every connection, and every request with its URL.

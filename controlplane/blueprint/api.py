@@ -58,7 +58,6 @@ class ConfigurationView(ApiView):
     """What these operations share: who may not do any of them is told that first."""
 
     def initial(self, request: Request, *args: object, **kwargs: object) -> None:
-        """Before a body is read."""
         super().initial(request, *args, **kwargs)
         require(self.actor(), Action.CONFIG_MANAGE)
 
@@ -107,5 +106,4 @@ class Apply(ConfigurationView):
 
 
 def changes_json(changes: list[Change]) -> list[dict[str, Any]]:
-    """Each value that differs."""
     return [change._asdict() for change in changes]

@@ -40,7 +40,6 @@ class _Dumper(yaml.SafeDumper):
     """Never writes an alias, which the loader would refuse."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """For nothing."""
         return True
 
 

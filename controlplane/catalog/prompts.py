@@ -84,7 +84,6 @@ class PromptVersions(Versions[PromptVersion]):
                 yield f"body.{problem.field}", problem.message
 
     def ready(self, version: PromptVersion, *, trial: bool = False) -> PromptVersion:
-        """A draft or the canary."""
         now = self.now(version, State.DRAFT, State.CANARY)
         others = self.rows.exclude(id=now.id)
         if trial and in_force(others) is None:

@@ -57,7 +57,6 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prompt_list(*, actor: Actor, organization_id: uuid.UUID) -> list[Listed]:
-    """All templates by name."""
     require(actor, Action.TEMPLATE_VIEW, organization_id)
     with organization_scope([organization_id]):
         templates = list(
@@ -106,7 +105,6 @@ def prompt_version_get(*, actor: Actor, template: PromptTemplate, version: int) 
 
 
 def body_of(version: PromptVersion) -> PromptBody:
-    """A stored body as the gateway reads it."""
     return msgspec.convert(version.body, PromptBody)
 
 

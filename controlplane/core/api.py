@@ -84,7 +84,6 @@ class JsonOnly(BaseContentNegotiation):
         return parsers[0] if kind in ("", parsers[0].media_type) else None
 
     def select_renderer(self, request: Request, renderers: Any, format_suffix: Any = None) -> Any:
-        """The one renderer."""
         return renderers[0], renderers[0].media_type
 
 

@@ -35,7 +35,6 @@ class OperatorAuthentication(BaseAuthentication):
         return OPERATOR, None
 
     def authenticate_header(self, request: Request) -> str:
-        """What a 401 asks for."""
         return "Bearer"
 
 

@@ -12,7 +12,6 @@ class Known(BasePermission):
     """The operator, an admin key, and whoever is signed in: a description takes a while."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
-        """Whether the caller is somebody."""
         return bool(request.user.is_authenticated)
 
 

@@ -124,7 +124,6 @@ class ApiSchema(AutoSchema):
         return [each for each in super().get_auth() if each] or [{}]
 
     def get_override_parameters(self) -> list[Any]:
-        """The idempotency key of changes."""
         return [] if self.method in SAFE_METHODS else [_KEY]
 
     def _get_response_bodies(self, direction: Direction = "response") -> Any:
@@ -144,7 +143,6 @@ class OperatorScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped
     name = "operatorToken"
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
-        """A bearer token."""
         words = "This installation's operator token; it may do everything."
         return {"type": "http", "scheme": "bearer", "description": words}
 
@@ -156,7 +154,6 @@ class AdminKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped
     name = "adminKey"
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
-        """A bearer token."""
         words = "An organization's admin key, `admin_sluice_…`; inference keys open nothing here."
         return {"type": "http", "scheme": "bearer", "description": words}
 
@@ -197,7 +194,6 @@ def operation(
 
 
 def body_schema(shape: type[msgspec.Struct]) -> dict[str, Any]:
-    """A body, as `extend_schema` takes it."""
     return {JSON: schema_of(shape)}
 
 

@@ -14,19 +14,16 @@ from controlplane.core.edge_errors import EdgeError, for_programs
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponseBase:
-    """404."""
     if for_programs(request.path):
         return answered(request, edge_errors.not_found(request.path))
     return defaults.page_not_found(request, exception)
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
-    """400: also a host name that pages do not answer to."""
     return answered(request, edge_errors.bad_request())
 
 
 def server_error(request: HttpRequest) -> HttpResponseBase:
-    """503 where the database is what failed, wherever it was asked; else 500."""
     if isinstance(sys.exception(), OperationalError | InterfaceError):
         return answered(request, edge_errors.database_away())
     if for_programs(request.path):

@@ -47,7 +47,6 @@ _present: ContextVar[Callable[[], Origin]] = ContextVar("origin", default=lambda
 
 
 def origin_now() -> Origin:
-    """Whence the present call came."""
     return _present.get()()
 
 
@@ -78,7 +77,6 @@ class OriginMiddleware:
         self._get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        """Answer the request."""
         with coming_from(lambda: request_origin(request)):
             return self._get_response(request)
 

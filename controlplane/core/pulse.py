@@ -33,7 +33,6 @@ class Pulse:
         self._beat_later(asyncio.get_running_loop())
 
     def stop(self) -> None:
-        """Beat no more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

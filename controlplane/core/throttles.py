@@ -27,7 +27,6 @@ class MinuteThrottle(SimpleRateThrottle):
     duration: int
 
     def get_rate(self) -> str:
-        """As DRF writes rates."""
         return f"{getattr(settings, self.setting)}/min"
 
     def allow_request(self, request: Request, view: APIView) -> bool:

@@ -19,7 +19,6 @@ def postgres_folder(layout: Layout) -> Path:
 
 
 def redis_program(layout: Layout) -> Path:
-    """The redis-server to run."""
     found = shutil.which("redis-server")
     if found is not None:
         # Not resolved: Debian links this name to a program that looks at how it was called.

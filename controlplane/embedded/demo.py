@@ -55,7 +55,6 @@ class DemoFiles:
         return next((value for name, _, value in pairs if name == "SLUICE_KEY"), None)
 
     def credential(self, name: str = NODE_CREDENTIAL) -> str:
-        """A demo node's credential."""
         file = self._secrets / name
         try:
             return file.read_text().strip()

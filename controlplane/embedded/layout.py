@@ -42,7 +42,6 @@ class Layout:
 
     @property
     def postgres(self) -> Path:
-        """PostgreSQL's data folder."""
         return self.home / "postgres"
 
     @property

@@ -46,7 +46,6 @@ class RedisServer:
 
     @property
     def alive(self) -> bool:
-        """Whether the server process runs."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:

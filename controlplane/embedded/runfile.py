@@ -57,7 +57,6 @@ class RunFile:
         return True
 
     def release(self) -> None:
-        """Give the lock back."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -76,7 +75,6 @@ class RunFile:
         partial.replace(self._list)
 
     def clear(self) -> None:
-        """Nothing runs any more."""
         self._list.unlink(missing_ok=True)
 
     def end_children(self) -> list[str]:
@@ -98,7 +96,6 @@ def entry(name: str, pid: int, argv: Sequence[str]) -> Entry:
 
 
 def own_entry() -> Entry:
-    """Describe this process."""
     return entry("supervisor", os.getpid(), psutil.Process().cmdline())
 
 

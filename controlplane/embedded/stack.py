@@ -60,7 +60,6 @@ def worker() -> Child:
 
 
 def beat() -> Child:
-    """The clock of the jobs."""
     argv = _python("celery", "-A", "controlplane.celery", "beat", "--loglevel", "warning")
     env = {"SLUICE_ROLE": "beat", **SMALL}
     return Child("beat", [*argv, "--pidfile", ""], env, 1, CHILD_STOP_SECONDS_MAX)

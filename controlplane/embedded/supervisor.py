@@ -61,7 +61,6 @@ class Supervisor:
         return [slot.known for slot in self._running if slot.known is not None]
 
     def add(self, child: Child) -> None:
-        """Start a child and keep it."""
         slot = _Running(child)
         self._running.append(slot)
         self._start(slot)

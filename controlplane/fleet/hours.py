@@ -11,7 +11,6 @@ from django.db.models.functions import Cast, TruncDate
 
 from controlplane.fleet.models import NodeHour
 
-MS_PER_S = 1_000
 # micro-USD an hour times milliseconds, in nano-USD: 1,000 nano a micro, 3,600,000 ms an hour.
 _PER_NANO = 3_600
 _WHOLE = DecimalField(max_digits=38, decimal_places=0)

@@ -28,12 +28,10 @@ class Signal:
 
     @property
     def pool(self) -> Pool:
-        """The pool."""
         return self.view.pool
 
     @property
     def load(self) -> PoolLoad:
-        """The load behind the signal."""
         return self.view.load
 
 

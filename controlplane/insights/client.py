@@ -57,7 +57,6 @@ class Client:
         self._headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
 
     def close(self) -> None:
-        """End the connection."""
         self._connection.close()
 
     def post(self, path: str, body: bytes) -> tuple[int, dict[str, Any]]:

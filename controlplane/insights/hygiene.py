@@ -37,12 +37,10 @@ class Waste:
 
     @property
     def what(self) -> str:
-        """In words."""
         return KINDS[self.kind][0]
 
     @property
     def fix(self) -> str:
-        """How to end it."""
         return KINDS[self.kind][1]
 
 

@@ -51,7 +51,6 @@ class Portion:
         return is_over_share(budget.used_of[self._owner], budget.used, budget.bytes_max)
 
     def free(self) -> None:
-        """The body is done with."""
         self._add(-self._counted)
         self.size = 0
 

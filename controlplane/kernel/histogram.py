@@ -55,7 +55,6 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """Number of recorded values."""
         if self._one_packed:
             return self.zeros + int(np.frombuffer(self._packed[0], _PACKED)["count"].sum())
         return self.zeros + sum(self.buckets.values())
@@ -171,7 +170,6 @@ class Histogram:
 
 
 def merge_all(histograms: Iterable[Histogram]) -> Histogram:
-    """One histogram of all values."""
     merged = Histogram()
     for histogram in histograms:
         merged.merge(histogram)

@@ -147,7 +147,6 @@ def _of_alias(rules: Sequence[RouteRule], alias: str) -> Iterator[RouteRule]:
 
 
 def first_match(rules: Sequence[RouteRule], facts: Facts) -> RouteRule | None:
-    """The first rule that matches."""
     return next((rule for rule in rules if mismatch(rule.match, facts) is None), None)
 
 

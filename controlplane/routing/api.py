@@ -86,7 +86,6 @@ class RulesView(ApiView):
     """What operations on rules share: who may not do any of them is told that first."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Before a body is read."""
         super().initial(request, *args, **kwargs)
         require(self.actor(), Action.ROUTING_MANAGE)
 
@@ -97,11 +96,9 @@ class RulesView(ApiView):
         return found
 
     def versions(self) -> RuleVersions:
-        """All versions, for the caller to change."""
         return RuleVersions(self.actor())
 
     def answer(self, rule_set: RuleSet, status: int = 200) -> Response:
-        """The version as it is now."""
         now = ruleset_get(actor=self.actor(), version=rule_set.version)
         return Response(ruleset_json(now), status=status)
 

@@ -91,7 +91,6 @@ class RuleVersions(Versions[RuleSet]):
         return now
 
     def canary_promote(self, version: RuleSet) -> RuleSet:
-        """Put the canary in force for all requests."""
         with self.alone():
             return self.put_in_force(self.now(version, State.CANARY), "canary_promote")
 

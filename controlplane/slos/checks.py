@@ -123,7 +123,6 @@ def rules_of(draft: ObjectiveDraft) -> list[str]:
 
 
 def chosen_rules(objective: Objective) -> list[Rule]:
-    """The burn-rate rules of an objective."""
     return [rule for rule in RULES if rule.name in objective.rules]
 
 

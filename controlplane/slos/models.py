@@ -22,7 +22,6 @@ ADDRESS_CHARS_MAX = 500
 
 
 def default_rules() -> list[str]:
-    """All four burn-rate rules."""
     return list(RULE_NAMES)
 
 

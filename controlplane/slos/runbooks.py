@@ -14,7 +14,6 @@ ABSENT_RUNBOOK = "absent-data"
 
 @cache
 def runbook_slugs() -> tuple[str, ...]:
-    """Names of all runbooks."""
     folder = settings.BASE_DIR / "docs" / "runbooks"
     return tuple(sorted(path.stem for path in folder.glob("*.md")))
 

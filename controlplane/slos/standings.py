@@ -105,7 +105,6 @@ class Standing:
         return remaining(self.period, self.objective.target_ppm)
 
     def burn(self, minutes: int) -> float | None:
-        """The burn rate of a window."""
         return burn_rate(self.window(minutes), self.objective.target_ppm)
 
     def window(self, minutes: int) -> Count:

@@ -75,7 +75,6 @@ class UsageSum:
     captured: int = 0
 
     def add(self, other: UsageSum) -> None:
-        """Add another sum to this one."""
         for name in FIGURES:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -117,7 +116,6 @@ class SeriesQuery:
 
     @property
     def narrowed_usage(self) -> dict[str, str | uuid.UUID]:
-        """What rows of usage are filtered by."""
         found: dict[str, str | uuid.UUID] = {"organization": self.organization}
         if self.model:
             found["model"] = self.model

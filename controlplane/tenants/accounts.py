@@ -30,7 +30,6 @@ class BadSetupLink(ValueError):
 
 
 def user_find(*, email: str) -> User | None:
-    """The account with this address."""
     return User.objects.filter(email=email.strip().lower()).first()
 
 

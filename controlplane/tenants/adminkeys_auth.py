@@ -27,5 +27,4 @@ class AdminKeyAuthentication(BaseAuthentication):
         return key, None
 
     def authenticate_header(self, request: Request) -> str:
-        """What a 401 asks for."""
         return "Bearer"

@@ -46,7 +46,6 @@ def factor_list(*, user: User) -> list[SecondFactor]:
 
 
 def recovery_codes_left(*, user: User) -> int:
-    """How many recovery codes still work."""
     return RecoveryCode.objects.filter(user=user, used_at=None).count()
 
 

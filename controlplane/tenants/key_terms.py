@@ -51,7 +51,6 @@ def clean_terms(terms: KeyTerms) -> KeyTerms:
 
 
 def terms_of(key: ApiKey) -> KeyTerms:
-    """The terms that a key was made on."""
     return KeyTerms(
         models=key.allowed_models,
         endpoints=key.allowed_endpoints,

@@ -77,7 +77,6 @@ class User(BaseModel, AbstractBaseUser):
 
     @property
     def actor_id(self) -> uuid.UUID | None:
-        """Who an audit row names."""
         return self.id
 
     @property
@@ -242,7 +241,6 @@ class ApiKey(BaseModel):
 
     @property
     def replaced(self) -> bool:
-        """Whether another key took over from it."""
         return hasattr(self, "replaced_by")
 
     def state(self, now: datetime) -> str:

@@ -58,7 +58,6 @@ class AdminKey(BaseModel):
 
     @property
     def actor_id(self) -> uuid.UUID | None:
-        """Who an audit row names."""
         return self.id
 
     @property

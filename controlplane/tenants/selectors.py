@@ -56,7 +56,6 @@ def organization_get(*, user: Actor, organization_id: uuid.UUID) -> Organization
 
 
 def organization_role(*, user: User, organization_id: uuid.UUID) -> Role | None:
-    """The user's role in an organization."""
     return role_of(user, organization_id)
 
 

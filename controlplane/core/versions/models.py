@@ -44,11 +44,9 @@ class Version(BaseModel):
         abstract = True
 
     def change(self, **fields: object) -> None:
-        """Set and save these fields alone."""
         for name, value in fields.items():
             setattr(self, name, value)
         self.save(update_fields=fields)
 
     def retire(self) -> None:
-        """It is followed, or worked on, no more."""
         self.change(state=State.RETIRED)

@@ -79,7 +79,6 @@ class Versions(ABC, Generic[AnyVersion]):
         return made
 
     def draft_update(self, version: AnyVersion, content: object, note: str) -> AnyVersion:
-        """Change a draft."""
         with self.alone():
             fields = {self.content: self.read(content), "note": _note(note)}
             now = self.now(version, State.DRAFT)
@@ -96,7 +95,6 @@ class Versions(ABC, Generic[AnyVersion]):
         return now
 
     def publish(self, version: AnyVersion) -> AnyVersion:
-        """Put a version in force, whole."""
         with self.alone():
             return self.put_in_force(self.ready(version), "publish")
 
@@ -162,7 +160,6 @@ class Versions(ABC, Generic[AnyVersion]):
         return now
 
     def audit(self, step: str, version: AnyVersion, **more: str | int | None) -> None:
-        """Record a step."""
         audit_record(
             self.actor,
             f"{self.kind}.{step}",

@@ -28,7 +28,6 @@ class Command(BaseCommand):
     help = "Export, validate, diff or apply a configuration document (YAML)."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """One subcommand each; `apply` only shows what it would do, unless told otherwise."""
         commands = parser.add_subparsers(dest="command", required=True)
         export = commands.add_parser("export", help="write what is configured now")
         export.add_argument(
@@ -46,7 +45,6 @@ class Command(BaseCommand):
         command.add_argument("--yes", action="store_true", help="do it; else it is a dry run")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Run the subcommand."""
         command = options["command"]
         try:
             if command == "export":

@@ -39,7 +39,6 @@ class Command(BaseCommand):
     help = "Add a model to the catalog with a price that is in force at once."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Its name, its pool, its bounds and its prices."""
         parser.add_argument("name", metavar="NAME", help="as nodes and clients say it")
         parser.add_argument("--pool", default="default", help="nodes that serve it")
         parser.add_argument(
@@ -55,7 +54,6 @@ class Command(BaseCommand):
             parser.add_argument(flag, type=kind, required=needed, metavar=unit, help=text)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Make both or none."""
         task, input_pico = options["task"], options["input_usd"]
         _check_task(task, options)
         draft = ModelDraft(

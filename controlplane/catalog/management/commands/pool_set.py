@@ -33,7 +33,6 @@ class Command(BaseCommand):
     help = "Make a pool of nodes, or change it."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Its name, what it is for, and how many nodes there should be."""
         add = parser.add_argument
         add("name", metavar="NAME", help="a-z, 0-9 and -")
         add("--task", choices=Task.values, help="what its models do; never changes")
@@ -54,7 +53,6 @@ class Command(BaseCommand):
             help="give jobs only to nodes that keep tenants' prefix caches apart")  # fmt: skip
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Make or change it."""
         known = pool_find(name=options["name"])
         given = {name: options[name] for name in FIELDS if options[name] is not None}
         with arguments_named(name="NAME", __all__="--min, --max", **FIELDS):

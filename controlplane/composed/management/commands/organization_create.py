@@ -24,7 +24,6 @@ class Command(BaseCommand):
     help = "Make an organization with its owner, a first project and a budget."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Its name, its owner and what it may spend."""
         parser.add_argument("name", metavar="NAME")
         parser.add_argument(
             "--owner", required=True, metavar="EMAIL", help="the account is made where missing"

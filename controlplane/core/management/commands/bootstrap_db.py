@@ -28,7 +28,6 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Make what is missing and name it."""
         try:
             made = bootstrap(_maintenance_dsn(), _wanted())
         except MissingRights as error:

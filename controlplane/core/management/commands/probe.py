@@ -17,12 +17,10 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Which process."""
         parser.add_argument("process", choices=(WORKER, BEAT))
         parser.add_argument("--name", help="of a worker that was started with --hostname")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Look once."""
         process = options["process"]
         name = (options["name"] or worker_name()) if process == WORKER else ""
         told = f"{process} {name}".strip()

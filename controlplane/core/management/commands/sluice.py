@@ -37,7 +37,6 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """One subcommand each."""
         commands = parser.add_subparsers(dest="command", required=True)
         run = commands.add_parser("run", help="start everything and keep it running")
         run.add_argument("--host", default="127.0.0.1", help="address to listen on")
@@ -58,7 +57,6 @@ class Command(BaseCommand):
             command.add_argument("arguments", nargs=REMAINDER)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Run the subcommand."""
         if options["command"] in ELSEWHERE:
             call_command(options["command"], *options["arguments"], stdout=self.stdout)
             return

@@ -16,14 +16,12 @@ class Command(BaseCommand):
     help = "Check that no audit row was changed, removed or put in."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """`--strict` turns a breach into exit status 1; `--contains` names a head noted before."""
         parser.add_argument("--strict", action="store_true", help="exit 1 on any breach")
         parser.add_argument(
             "--contains", type=_head, metavar="NUMBER:DIGEST", help="a head that was noted earlier"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Print the breaches and the head."""
         with connections["owner"].cursor() as cursor:
             verifier = ChainVerifier(cursor)
             breaches = list(verifier.breaches(options["contains"]))

@@ -51,7 +51,6 @@ class Command(BaseCommand):
     help = "Show nodes, let them in, drain, remove and drive them."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Subcommands."""
         commands = parser.add_subparsers(dest="command", required=True)
         commands.add_parser("list", help="show pools and nodes")
         for name, (_, about) in ABOUT.items():
@@ -81,7 +80,6 @@ class Command(BaseCommand):
         drive.add_argument("--host-name", default=socket.gethostname().split(".")[0])
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Run the subcommand."""
         command = options["command"]
         if command in ABOUT:
             self._act(command, options)

@@ -17,7 +17,6 @@ class Command(BaseCommand):
     help = "Register a node and print a credential for it; only its HMAC is kept."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Which node, where, and what it may serve."""
         parser.add_argument("name", metavar="NAME", help="as in the node's own --name")
         parser.add_argument("--pool", default=POOL_DEFAULT, help="a known node moves there")
         parser.add_argument(
@@ -25,7 +24,6 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Make it and print it."""
         with arguments_named(name="NAME", pool="--pool", models="--model"):
             made = node_credential_create(
                 actor=OPERATOR,

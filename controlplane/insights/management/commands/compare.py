@@ -41,7 +41,6 @@ class Command(BaseCommand):
     help = "Compare four ways to ask this deployment: latency, first token, cost of the output."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """All have defaults; the key comes from the environment."""
         parser.add_argument("--url", help="a gateway (that of the Sluice that runs here)")
         parser.add_argument("--large", help="model of the first three ways (the dearest)")
         parser.add_argument("--small", help="model of the last way (the cheapest)")
@@ -50,7 +49,6 @@ class Command(BaseCommand):
             parser.add_argument(f"--{name}", type=kind, default=default, help=told)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Run, print as it goes, keep."""
         for name, (_, _, most, _) in BOUNDS.items():
             if not 1 <= options[name.replace("-", "_")] <= most:
                 raise CommandError(f"--{name} is 1 to {most:g}.")

@@ -27,7 +27,6 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print the answer as it is")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Print it; ends with an error where the request would be refused."""
         client = Client(gateway_url(options["url"]), key_from_environment())
         try:
             status, told = client.post("/v1/preflight", _read(options["file"]))
@@ -47,7 +46,6 @@ class Command(BaseCommand):
 
 
 def lines(told: dict[str, Any]) -> list[str]:
-    """The answer for people."""
     tokens, cost, served = told["tokens"], told["cost"], told["served_by"]
     about = "" if tokens["counted"] else " at most"
     found = [

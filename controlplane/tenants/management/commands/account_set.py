@@ -16,7 +16,6 @@ class Command(BaseCommand):
     help = "Close an account, or remove its second factors when they are lost."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Whose account, and what to do."""
         parser.add_argument("email", metavar="EMAIL")
         parser.add_argument(
             "--close", action="store_true", help="end its sessions and let it sign in no more"
@@ -26,7 +25,6 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Do what was asked for, and tell."""
         user = user_find(email=options["email"])
         if user is None:
             raise CommandError(f"EMAIL: there is no account {options['email']!r}.")

@@ -20,7 +20,6 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Which project, and what to do there."""
         parser.add_argument("--organization", required=True, metavar="NAME")
         parser.add_argument("--project", required=True, metavar="NAME")
         parser.add_argument(
@@ -41,7 +40,6 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Find the project and set what was named; the rest stays as it is."""
         safety, content, weight = options["safety"], options["content"], options["weight"]
         if safety is content is weight is None:
             raise CommandError("Name --safety, --content, --weight or several of them.")

@@ -22,14 +22,12 @@ class Command(BaseCommand):
     help = "Make a one-time link that sets the password of an account; earlier links end."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Whose link."""
         parser.add_argument("email", metavar="EMAIL")
         parser.add_argument(
             "--create", action="store_true", help="make the account first, as one of the staff"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Find or make the account, then its link."""
         email = options["email"]
         with transaction.atomic():
             if options["create"]:
