@@ -28,18 +28,27 @@ from controlplane.catalog.selectors_prompts import (
     prompt_versions,
     sample_values,
 )
-from controlplane.core.conflict import Conflict
 from controlplane.core.permissions import Action
 from controlplane.core.versions.models import NOTE_CHARS_MAX, State
 from controlplane.kernel.prompts import BadValue, PromptBody, Value, find_problems, stable_bytes
 from controlplane.kernel.rules import PERMILLE
 from frontend.shared.access import Viewer, page
 from frontend.shared.formats import percent
+from frontend.shared.forms import cleaned
+from frontend.shared.versions import (
+    SHARE_MAX,
+    SHARE_STEP,
+    WRONG,
+    CanaryForm,
+    DraftForm,
+    RevisionForm,
+    listed,
+    status_of,
+    text_of,
+)
 
 HERE = "prompts"
-WRONG, LATE = 422, 409
 TEXT_CHARS_MAX = 200_000
-SHARE_STEP = PERMILLE // 100
 VALUE_PREFIX = "value-"
 TONES = {"published": "ok", "canary": "warn", "draft": "off", "retired": "off"}
 FIRST = {
@@ -62,10 +71,7 @@ class Outcome:
 
     @property
     def status(self) -> int:
-        """Of the answer."""
-        if self.error is None:
-            return 200
-        return LATE if isinstance(self.error, Conflict) else WRONG
+        return 200 if self.error is None else status_of(self.error)
 
 
 NOTHING = Outcome()
@@ -78,24 +84,10 @@ class NewForm(forms.Form):
     project = forms.UUIDField(required=False)
 
 
-class DraftForm(forms.Form):
-    """A draft as it was typed, and the revision that it changes."""
+class BodyForm(DraftForm):
+    """A draft as it was typed."""
 
     body = forms.CharField(max_length=TEXT_CHARS_MAX, strip=False)
-    note = forms.CharField(max_length=NOTE_CHARS_MAX, required=False)
-    revision = forms.IntegerField(min_value=1)
-
-
-class RevisionForm(forms.Form):
-    """Which revision was on the screen."""
-
-    revision = forms.IntegerField(min_value=1)
-
-
-class CanaryForm(RevisionForm):
-    """A share in per cent."""
-
-    share = forms.DecimalField(min_value=0, max_value=100, decimal_places=1)
 
 
 @page(Action.TEMPLATE_VIEW)
@@ -109,15 +101,13 @@ def prompt_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @require_POST
 def prompt_new(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """A template with a first draft to edit."""
-    form = NewForm(request.POST)
     try:
-        if not form.is_valid():
-            raise ValidationError(form.errors.as_data())
+        read = cleaned(NewForm(request.POST))
         made = prompts.prompt_create(
             actor=viewer.user,
             organization_id=viewer.organization.id,
-            name=form.cleaned_data["name"],
-            project_id=form.cleaned_data["project"],
+            name=read["name"],
+            project_id=read["project"],
         )
         draft = prompts.PromptVersions(viewer.user, made).draft_create(FIRST)
     except ValidationError as error:
@@ -175,7 +165,7 @@ def _versions(viewer: Viewer, version: PromptVersion) -> prompts.PromptVersions:
 
 
 def _save(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
-    read = _cleaned(DraftForm(request.POST))
+    read = cleaned(BodyForm(request.POST))
     version.revision = read["revision"]
     try:
         body = msgspec.json.decode(read["body"])
@@ -186,13 +176,13 @@ def _save(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
 
 
 def _publish(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
-    version.revision = _cleaned(RevisionForm(request.POST))["revision"]
+    version.revision = cleaned(RevisionForm(request.POST))["revision"]
     now = _versions(viewer, version).publish(version)
     return now, f"Version {now.version} is in force; gateways follow within two seconds."
 
 
 def _canary(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
-    read = _cleaned(CanaryForm(request.POST))
+    read = cleaned(CanaryForm(request.POST))
     version.revision, share = read["revision"], int(read["share"] * SHARE_STEP)
     now = _versions(viewer, version).canary_start(version, share_permille=share)
     return now, f"{read['share']} % of requests that name no version get version {now.version}."
@@ -238,7 +228,7 @@ def _index(
         "rows": prompt_list(actor=viewer.user, organization_id=viewer.organization.id),
         "manages": viewer.may(Action.TEMPLATE_MANAGE),
         "projects": viewer.projects(),
-        "errors": _listed(error),
+        "errors": listed(error),
         "typed": request.POST.get("name", ""),
         "room": prompts.TEMPLATES_MAX,
     }
@@ -268,16 +258,16 @@ def _version_page(
         "messages_shown": tried.messages if tried else body.messages,
         "stable_bytes": stable_bytes(body),
         "problems": find_problems(body),
-        "text": _text(version) if outcome.text is None else outcome.text,
+        "text": text_of(version.body) if outcome.text is None else outcome.text,
         "variables": [
             (one, VALUE_PREFIX + one.name, values.get(one.name, "")) for one in body.variables
         ],
         "tried": tried,
         "difference": _difference(in_force, version),
         "use": _use(template.name, body),
-        "errors": _listed(outcome.error),
+        "errors": listed(outcome.error),
         "note_chars_max": NOTE_CHARS_MAX,
-        "share_max": PERMILLE // 10 - 1,
+        "share_max": SHARE_MAX,
     }
     return render(request, "developers/prompt_version.html", context, status=outcome.status)
 
@@ -301,17 +291,13 @@ def _values(body: PromptBody, typed: dict[str, str]) -> dict[str, Value]:
     return found
 
 
-def _text(version: PromptVersion) -> str:
-    return msgspec.json.format(msgspec.json.encode(version.body), indent=2).decode()
-
-
 def _difference(before: PromptVersion | None, after: PromptVersion) -> str:
     """What changes against the version in force, line by line; empty where nothing does."""
     if before is None or before.id == after.id:
         return ""
     lines = difflib.unified_diff(
-        _text(before).splitlines(),
-        _text(after).splitlines(),
+        text_of(before.body).splitlines(),
+        text_of(after.body).splitlines(),
         f"version {before.version}",
         f"version {after.version}",
         lineterm="",
@@ -325,17 +311,4 @@ def _use(name: str, body: PromptBody) -> str:
         "stream": True,
         "prompt": {"id": name, "variables": {one.name: "…" for one in body.variables}},
     }
-    return msgspec.json.format(msgspec.json.encode(use), indent=2).decode()
-
-
-def _cleaned(form: forms.Form) -> dict[str, Any]:
-    if not form.is_valid():
-        raise ValidationError(form.errors.as_data())
-    found: dict[str, Any] = form.cleaned_data
-    return found
-
-
-def _listed(error: ValidationError | None) -> list[tuple[str, str]]:
-    if error is None:
-        return []
-    return [(name, " ".join(told)) for name, told in error.message_dict.items()]
+    return text_of(use)

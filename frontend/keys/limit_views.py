@@ -19,6 +19,7 @@ from controlplane.quotas.services import LimitSet, Subject, rate_limit_set
 from controlplane.tenants.selectors import apikey_get, apikey_list, project_get
 from frontend.keys.limit_words import LIMIT_WORDS
 from frontend.shared.access import Viewer, page
+from frontend.shared.forms import cleaned
 
 
 @dataclass(frozen=True)
@@ -70,11 +71,8 @@ def limit_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @require_POST
 def limit_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Set all limits of one thing."""
-    form = LimitForm(request.POST)
     try:
-        if not form.is_valid():
-            raise ValidationError(form.errors.as_data())
-        wanted = form.cleaned_data
+        wanted = cleaned(LimitForm(request.POST))
         subject = _subject(viewer, wanted["scope"], wanted["subject"])
         limits = LimitSet(*(wanted[name] for name in LimitSet._fields))
         rate_limit_set(actor=viewer.user, subject=subject, **limits._asdict())

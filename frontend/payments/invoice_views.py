@@ -33,7 +33,7 @@ from controlplane.core.paging import page_ask
 from controlplane.core.permissions import Action
 from frontend.payments.forms import NO_LINK, cents_of, id_of, pay_page
 from frontend.shared.access import Viewer, page
-from frontend.shared.forms import nano_of, say_wrong
+from frontend.shared.forms import cleaned, nano_of, say_wrong
 from frontend.shared.stepup import stepped_up
 
 MONTHS_SHOWN = 12
@@ -212,13 +212,10 @@ def invoice_pay(request: HttpRequest, viewer: Viewer, invoice_id: uuid.UUID) -> 
 @require_POST
 def invoice_profile(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Set to whom documents go; terms and tax stay as they are unless staff send them."""
-    form = ProfileForm(request.POST)
     organization = viewer.organization.id
     known = billing_profile(actor=viewer.user, organization_id=organization)
     try:
-        if not form.is_valid():
-            raise ValidationError(form.errors.as_data())
-        values = form.cleaned_data
+        values = cleaned(ProfileForm(request.POST))
         if not viewer.may(Action.CREDIT_GRANT):
             for field in ("terms_days", "tax_basis_points", "tax_jurisdiction"):
                 values[field] = getattr(known, field)

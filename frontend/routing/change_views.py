@@ -1,56 +1,67 @@
-"""What the Routing pages change; every button is one service, and says how it went."""
+"""What the Routing pages change; every button is one step of a version, and says how it went."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import wraps
 
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
-from controlplane.core.conflict import Conflict
 from controlplane.core.permissions import Action
 from controlplane.core.versions.models import NOTE_CHARS_MAX
-from controlplane.kernel.rules import PERMILLE
 from controlplane.routing.models import RuleSet
 from controlplane.routing.rulesjson import read_rules_text
 from controlplane.routing.selectors import ruleset_get, ruleset_in_force
 from controlplane.routing.services import RuleVersions
 from frontend.routing.views import version_page
 from frontend.shared.access import Viewer, page
+from frontend.shared.forms import cleaned
 from frontend.shared.stepup import stepped_up
+from frontend.shared.versions import SHARE_STEP, CanaryForm, DraftForm, RevisionForm, status_of
 
 TEXT_CHARS_MAX = 1_000_000
-SHARE_STEP = PERMILLE // 100
-WRONG, LATE = 422, 409
 # Instead of a version: what was in force before the first.
 NO_RULES = "0"
+Step = Callable[[HttpRequest, RuleVersions, RuleSet], str]
 
 
-class DraftForm(forms.Form):
-    """A draft as it was typed, the revision that it changes, the version it was compared with."""
+class RulesForm(DraftForm):
+    """A draft as it was typed, and the version it was compared with."""
 
     rules = forms.CharField(max_length=TEXT_CHARS_MAX, strip=False)
-    note = forms.CharField(max_length=NOTE_CHARS_MAX, required=False)
-    revision = forms.IntegerField(min_value=1)
     rebase = forms.IntegerField(min_value=1, required=False)
 
 
-class RevisionForm(forms.Form):
-    """Which revision was on the screen."""
+class RulesCanaryForm(CanaryForm):
+    """A share of all requests, and whether the watch may end the trial."""
 
-    revision = forms.IntegerField(min_value=1)
-
-
-class CanaryForm(RevisionForm):
-    """A share in per cent of all requests."""
-
-    share = forms.DecimalField(min_value=0, max_value=100, decimal_places=1)
     stops_itself = forms.BooleanField(required=False)
+
+
+def _step(*, confirmed: bool = False) -> Callable[[Step], Callable[..., HttpResponseBase]]:
+    """A view that takes a step; a refusal is told on the version's page, with its fields."""
+
+    def made(step: Step) -> Callable[..., HttpResponseBase]:
+        @wraps(step)
+        @require_POST
+        def view(request: HttpRequest, viewer: Viewer, version: int) -> HttpResponse:
+            rule_set = ruleset_get(actor=viewer.user, version=version)
+            try:
+                told = step(request, RuleVersions(viewer.user), rule_set)
+            except ValidationError as error:
+                now = ruleset_get(actor=viewer.user, version=version)
+                return version_page(request, viewer, now, error=error, status=status_of(error))
+            messages.success(request, told)
+            return redirect("routing")
+
+        return page(Action.ROUTING_MANAGE)(stepped_up(view) if confirmed else view)
+
+    return made
 
 
 @page(Action.ROUTING_MANAGE)
@@ -70,93 +81,56 @@ def routing_draft(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 def routing_save(request: HttpRequest, viewer: Viewer, version: int) -> HttpResponse:
     """Save a draft; what cannot be read stays in the form, with its errors."""
     rule_set = ruleset_get(actor=viewer.user, version=version)
-    form = DraftForm(request.POST)
     typed = request.POST.get("rules", ""), request.POST.get("note", "")
     try:
-        if not form.is_valid():
-            raise ValidationError(form.errors.as_data())
-        read = form.cleaned_data
+        read = cleaned(RulesForm(request.POST))
         rule_set.revision = read["revision"]
-        RuleVersions(viewer.user).draft_update(
-            rule_set, read_rules_text(read["rules"]), read["note"], rebase=read["rebase"]
-        )
+        rules = read_rules_text(read["rules"])
+        versions = RuleVersions(viewer.user)
+        versions.draft_update(rule_set, rules, read["note"], rebase=read["rebase"])
     except ValidationError as error:
-        status = LATE if isinstance(error, Conflict) else WRONG
-        now = ruleset_get(actor=viewer.user, version=version)
+        now, status = ruleset_get(actor=viewer.user, version=version), status_of(error)
         return version_page(request, viewer, now, typed=typed, error=error, status=status)
     messages.success(request, f"Draft {version} is saved.")
     return redirect("routing_version", version)
 
 
-@page(Action.ROUTING_MANAGE)
-@stepped_up
-@require_POST
-def routing_publish(request: HttpRequest, viewer: Viewer, version: int) -> HttpResponse:
+@_step(confirmed=True)
+def routing_publish(request: HttpRequest, versions: RuleVersions, rule_set: RuleSet) -> str:
     """Put a draft in force."""
-
-    def publish(rule_set: RuleSet) -> str:
-        rule_set.revision = _cleaned(RevisionForm(request.POST))["revision"]
-        RuleVersions(viewer.user).publish(rule_set)
-        return f"Version {version} is in force; gateways follow within two seconds."
-
-    return _changed(request, viewer, version, publish)
+    rule_set.revision = cleaned(RevisionForm(request.POST))["revision"]
+    versions.publish(rule_set)
+    return f"Version {rule_set.version} is in force; gateways follow within two seconds."
 
 
-@page(Action.ROUTING_MANAGE)
-@stepped_up
-@require_POST
-def routing_canary(request: HttpRequest, viewer: Viewer, version: int) -> HttpResponse:
+@_step(confirmed=True)
+def routing_canary(request: HttpRequest, versions: RuleVersions, rule_set: RuleSet) -> str:
     """Put a draft on trial."""
-
-    def start(rule_set: RuleSet) -> str:
-        read = _cleaned(CanaryForm(request.POST))
-        rule_set.revision = read["revision"]
-        RuleVersions(viewer.user).canary_start(
-            rule_set,
-            share_permille=int(read["share"] * SHARE_STEP),
-            stops_itself=read["stops_itself"],
-        )
-        return f"{read['share']} % of requests follow version {version} from now on."
-
-    return _changed(request, viewer, version, start)
+    read = cleaned(RulesCanaryForm(request.POST))
+    rule_set.revision, share = read["revision"], int(read["share"] * SHARE_STEP)
+    versions.canary_start(rule_set, share, stops_itself=read["stops_itself"])
+    return f"{read['share']} % of requests follow version {rule_set.version} from now on."
 
 
-@page(Action.ROUTING_MANAGE)
-@stepped_up
-@require_POST
-def routing_promote(request: HttpRequest, viewer: Viewer, version: int) -> HttpResponse:
+@_step(confirmed=True)
+def routing_promote(request: HttpRequest, versions: RuleVersions, rule_set: RuleSet) -> str:
     """Put the canary in force."""
-
-    def promote(rule_set: RuleSet) -> str:
-        RuleVersions(viewer.user).canary_promote(rule_set)
-        return f"Version {version} is in force for all requests."
-
-    return _changed(request, viewer, version, promote)
+    versions.canary_promote(rule_set)
+    return f"Version {rule_set.version} is in force for all requests."
 
 
-@page(Action.ROUTING_MANAGE)
-@require_POST
-def routing_stop(request: HttpRequest, viewer: Viewer, version: int) -> HttpResponse:
+@_step()
+def routing_stop(request: HttpRequest, versions: RuleVersions, rule_set: RuleSet) -> str:
     """End the trial."""
-
-    def stop(rule_set: RuleSet) -> str:
-        reason = request.POST.get("reason", "").strip()[:NOTE_CHARS_MAX]
-        RuleVersions(viewer.user).canary_stop(rule_set, reason=reason)
-        return f"The trial of version {version} is over."
-
-    return _changed(request, viewer, version, stop)
+    versions.canary_stop(rule_set, request.POST.get("reason", "").strip()[:NOTE_CHARS_MAX])
+    return f"The trial of version {rule_set.version} is over."
 
 
-@page(Action.ROUTING_MANAGE)
-@require_POST
-def routing_discard(request: HttpRequest, viewer: Viewer, version: int) -> HttpResponse:
+@_step()
+def routing_discard(request: HttpRequest, versions: RuleVersions, rule_set: RuleSet) -> str:
     """Give a draft up."""
-
-    def discard(rule_set: RuleSet) -> str:
-        RuleVersions(viewer.user).draft_discard(rule_set)
-        return f"Draft {version} is given up; it can still be read and copied."
-
-    return _changed(request, viewer, version, discard)
+    versions.draft_discard(rule_set)
+    return f"Draft {rule_set.version} is given up; it can still be read and copied."
 
 
 @page(Action.ROUTING_MANAGE)
@@ -167,27 +141,12 @@ def routing_rollback(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     named = request.POST.get("version", "")
     target = None if named == NO_RULES else _named(viewer, named)
     try:
-        made = RuleVersions(viewer.user).rollback(to=target, to_nothing=target is None)
+        made = RuleVersions(viewer.user).rollback(target, to_nothing=target is None)
     except ValidationError as error:
-        messages.error(request, _told(error))
+        messages.error(request, " ".join(error.messages))
         return redirect("routing")
     what = f"a copy of version {made.copy_of.version}" if made.copy_of else "it has no rules"
     messages.success(request, f"Version {made.version} is in force: {what}.")
-    return redirect("routing")
-
-
-def _changed(
-    request: HttpRequest, viewer: Viewer, version: int, change: Callable[[RuleSet], str]
-) -> HttpResponse:
-    """Make the change; a refusal is told on the version's page, with its fields."""
-    rule_set = ruleset_get(actor=viewer.user, version=version)
-    try:
-        told = change(rule_set)
-    except ValidationError as error:
-        status = LATE if isinstance(error, Conflict) else WRONG
-        now = ruleset_get(actor=viewer.user, version=version)
-        return version_page(request, viewer, now, error=error, status=status)
-    messages.success(request, told)
     return redirect("routing")
 
 
@@ -195,13 +154,3 @@ def _named(viewer: Viewer, text: str) -> RuleSet:
     if not (text.isascii() and text.isdecimal() and len(text) <= 9):
         raise Http404
     return ruleset_get(actor=viewer.user, version=int(text))
-
-
-def _cleaned(form: forms.Form) -> dict[str, Any]:
-    if not form.is_valid():
-        raise ValidationError(form.errors.as_data())
-    return form.cleaned_data
-
-
-def _told(error: ValidationError) -> str:
-    return " ".join(message for messages_ in error.message_dict.values() for message in messages_)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -41,6 +40,7 @@ from frontend.routing.rows import (
 from frontend.routing.rule_words import RuleRow, rule_rows, tenant_ids
 from frontend.shared.access import Viewer, page
 from frontend.shared.formats import percent
+from frontend.shared.versions import SHARE_MAX, WRONG, listed, text_of
 
 HERE = "routing"
 HOURS_OFFERED = ((1, "1 hour"), (6, "6 hours"), (24, "24 hours"), (168, "7 days"))
@@ -99,7 +99,7 @@ def routing_dry_run(request: HttpRequest, viewer: Viewer, version: int) -> HttpR
     except TooMuchToRead:
         found = None
     except ValidationError as error:
-        return version_page(request, viewer, rule_set, error=error, status=422)
+        return version_page(request, viewer, rule_set, error=error, status=WRONG)
     context = {
         "viewer": viewer,
         "here": HERE,
@@ -146,11 +146,11 @@ def version_page(
         "current": current,
         "outdated": draft and rule_set.based_on_id != (current.id if current else None),
         "on_trial": ruleset_on_trial(),
-        "errors": _listed(error),
-        "text": typed[0] if typed else text_of(rule_set),
+        "errors": listed(error),
+        "text": typed[0] if typed else text_of(rule_set.rules),
         "note": typed[1] if typed else rule_set.note,
         "note_chars_max": NOTE_CHARS_MAX,
-        "share_max": PERMILLE // 10 - 1,
+        "share_max": SHARE_MAX,
         "example": EXAMPLE,
         "models": [model.name for model in model_list(enabled_only=True)],
         "pools": [pool.name for pool in pool_list()],
@@ -170,22 +170,11 @@ def words(viewer: Viewer, rules: tuple[RouteRule, ...]) -> list[RuleRow]:
     return rule_rows(rules, {one.hex: name for one, name in known.items()})
 
 
-def text_of(rule_set: RuleSet) -> str:
-    """A version's rules as one edits them."""
-    return msgspec.json.format(msgspec.json.encode(rule_set.rules), indent=2).decode()
-
-
 def _report(viewer: Viewer) -> tuple[CanaryReport | None, bool]:
     try:
         return canary_report(actor=viewer.user), False
     except TooMuchToRead:
         return None, True
-
-
-def _listed(error: ValidationError | None) -> list[tuple[str, str]]:
-    if error is None:
-        return []
-    return [(name, " ".join(told)) for name, told in error.message_dict.items()]
 
 
 def _hours(text: str) -> tuple[int, str]:

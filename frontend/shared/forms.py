@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
@@ -16,6 +19,13 @@ def nano_of(text: str, field: str) -> int:
     except ValueError:
         told = "Must be an amount in US dollars, such as 25.00."
         raise ValidationError({field: told}) from None
+
+
+def cleaned(form: forms.Form) -> dict[str, Any]:
+    """The values of a form; raises ValidationError by field."""
+    if not form.is_valid():
+        raise ValidationError(form.errors.as_data())
+    return form.cleaned_data
 
 
 def say_wrong(request: HttpRequest, error: ValidationError) -> None:
