@@ -29,7 +29,6 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
-        run_sql_file(__file__, "owner/triggers.sql"),
         migrations.CreateModel(
             name="Model",
             fields=[

@@ -26,7 +26,7 @@ GRANT SELECT, INSERT, UPDATE ON prompt_versions TO sluice_app;
 GRANT SELECT ON prompt_templates, prompt_versions TO sluice_ledger;
 
 CREATE TRIGGER prompt_version_life BEFORE UPDATE ON prompt_versions
-    FOR EACH ROW EXECUTE FUNCTION prompt_version_guard();
+    FOR EACH ROW EXECUTE FUNCTION version_guard('the template');
 CREATE TRIGGER prompt_version_kept BEFORE DELETE ON prompt_versions
     FOR EACH ROW EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER prompt_version_no_truncate BEFORE TRUNCATE ON prompt_versions

@@ -1,7 +1,6 @@
--- The life of a version: draft, perhaps canary, published, retired. A draft's rules may change;
--- afterwards only its state does, along these lines, and no row is ever removed.
+-- A version's content changes in a draft alone, and no row is ever removed.
 CREATE TRIGGER rule_set_life BEFORE UPDATE ON rule_sets
-    FOR EACH ROW EXECUTE FUNCTION rule_set_guard();
+    FOR EACH ROW EXECUTE FUNCTION version_guard('the rules');
 CREATE TRIGGER rule_set_kept BEFORE DELETE ON rule_sets
     FOR EACH ROW EXECUTE FUNCTION refuse_change();
 GRANT SELECT, INSERT, UPDATE ON rule_sets TO sluice_app;

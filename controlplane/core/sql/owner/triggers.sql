@@ -41,3 +41,32 @@ BEGIN
     RETURN NULL;
 END $$;
 REVOKE ALL ON FUNCTION config_changed() FROM PUBLIC;
+
+-- The life of a version of anything: draft, perhaps canary, published, retired. A draft's content
+-- may change, afterwards only its state and what comes with that. The argument says of what.
+CREATE OR REPLACE FUNCTION version_guard() RETURNS trigger LANGUAGE plpgsql
+SET search_path = pg_catalog AS $$
+DECLARE
+    life text[] := '{state,share_permille,stops_itself,canary_at,published_at,retired_at}';
+    content text[] := '{rules,body,note,revision,based_on_id}';
+    old_row jsonb := to_jsonb(OLD) - life;
+    new_row jsonb := to_jsonb(NEW) - life;
+BEGIN
+    IF new_row - content IS DISTINCT FROM old_row - content THEN
+        RAISE EXCEPTION 'what a version of % is made as never changes', TG_ARGV[0]
+            USING ERRCODE = 'restrict_violation';
+    END IF;
+    IF OLD.state <> 'draft' AND new_row IS DISTINCT FROM old_row THEN
+        RAISE EXCEPTION 'version % of % is no draft any more', OLD.version, TG_ARGV[0]
+            USING ERRCODE = 'restrict_violation';
+    END IF;
+    IF (OLD.state || ' to ' || NEW.state) NOT IN (
+            'draft to draft', 'draft to canary', 'draft to published', 'draft to retired',
+            'canary to canary', 'canary to published', 'canary to retired',
+            'published to retired') THEN
+        RAISE EXCEPTION 'version % of % cannot go from % to %',
+            OLD.version, TG_ARGV[0], OLD.state, NEW.state USING ERRCODE = 'restrict_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+REVOKE ALL ON FUNCTION version_guard() FROM PUBLIC;
