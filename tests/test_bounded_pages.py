@@ -21,9 +21,9 @@ from controlplane.bounded_pages import (
     Gate,
 )
 from controlplane.kernel.shares import OWNERS_MIN, lent_of
-from tests.support.fleet import until
 from tests.support.loopback import HOST
 from tests.support.raw import Told, answers, serving_app, told
+from tests.support.waiting import until
 from tests.test_asgi import unreachable
 
 MEBIBYTE = 1 << 20

@@ -22,7 +22,6 @@ from benchmarks.soak.targets import ACTIONS, ChildTarget, Target, running_jobs, 
 from benchmarks.soak.traffic import TOKENS_MAX, Asked, Traffic
 from controlplane.core.heartbeat import is_alive, worker_name
 from tests.product.books import bills, open_holds, wrong_bill
-from tests.support.orm import until
 from tests.support.product import (
     EXPIRED_S_MAX,
     SHORT_HOLDS,
@@ -32,6 +31,7 @@ from tests.support.product import (
     verify_ledger,
 )
 from tests.support.servers import Servers
+from tests.support.waiting import until
 
 GATEWAYS, NODES = 2, 2
 TOKENS_PER_S = 60.0

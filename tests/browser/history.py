@@ -22,8 +22,8 @@ from controlplane.kernel.statuses import CLIENT_LEFT
 from controlplane.telemetry import services as telemetry
 from controlplane.tenants.models import ApiKey
 from tests.support.money import dsn
-from tests.support.orm import until
 from tests.support.people import Cast
+from tests.support.waiting import until
 
 HOURS = 3
 CONNECT_S_MAX = 20.0

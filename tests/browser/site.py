@@ -26,7 +26,7 @@ from controlplane.fleet.services import node_credential_create
 from controlplane.tenants.keys import CreatedKey, apikey_create
 from tests.browser.history import write_history
 from tests.support.fleet import MODEL, make_model
-from tests.support.loopback import free_port
+from tests.support.loopback import reserve_port
 from tests.support.people import Cast, give_password, make_cast
 
 PASSWORD = "correct-horse-battery-staple"
@@ -98,7 +98,7 @@ class Processes:
         self._folder = folder
         self._credential = credential
         self._running: list[subprocess.Popen[bytes]] = []
-        self.port = free_port()
+        self.port = reserve_port()
 
     def start(self) -> None:
         """Serve, then let the node dial in; returns when both are ready."""

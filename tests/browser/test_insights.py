@@ -24,7 +24,7 @@ from tests.browser.test_routing import let_stella_in
 from tests.browser.watch import DESK, PHONE, Watch, serious_findings, wider_than_screen
 from tests.support.fleet import MODEL
 from tests.support.month import seal_month
-from tests.support.product import wait_for
+from tests.support.waiting import wait_for
 
 WASTE = json.dumps({"name": "Harbour", "note": None, "tags": [], "rooms": [1, 2]}, indent=8)
 STAFF = "stella@example.org"

@@ -8,8 +8,9 @@ import pytest
 
 from controlplane.bridge.money.claims import PostgresClaims
 from controlplane.gateway.ports import ClaimRefused, Claims, KeptAnswer, LedgerAway, Ticket
-from tests.support.money import dsn, eventually, ticket
+from tests.support.money import dsn, ticket
 from tests.support.ports import MemoryClaims
+from tests.support.waiting import until
 
 ANSWER = KeptAnswer(b"r" * 16, True, b"data: x\n\n")
 OPEN_S = 720
@@ -22,7 +23,7 @@ async def claims(kind: str) -> AsyncIterator[Claims]:
         return
     made = PostgresClaims(dsn(), open_s=OPEN_S)
     made.start()
-    await eventually(lambda: made.connected)
+    await until(lambda: made.connected)
     yield made
     await made.close()
 

@@ -22,7 +22,8 @@ from controlplane.gateway.ports import FleetPort, LedgerAway, NodeIdentity, Orde
 from controlplane.kernel.keyformat import NODE_PREFIX, new_credential, parse_credential
 from tests.support.fleet import MemoryPort
 from tests.support.money import dsn
-from tests.support.orm import orm, until
+from tests.support.orm import orm
+from tests.support.waiting import until
 
 DRAIN_S = 600
 

@@ -21,6 +21,9 @@ from controlplane.tenants.models_adminkeys import KEY_ACTIONS
 from tests.core.samples import SAMPLES, Things, make_things
 from tests.support.servers import Servers, drop_database, make_database
 
+# Some minutes where other work is done beside it.
+pytestmark = pytest.mark.timeout(300)
+
 EXAMPLES = 5
 OPERATIONS_MIN = 60
 CHECKS = [not_a_server_error, response_schema_conformance]

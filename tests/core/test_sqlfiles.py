@@ -10,7 +10,8 @@ from django.core.management import call_command
 from django.db import ProgrammingError
 
 from tests.support.money import rows, superuser_dsn
-from tests.support.orm import orm, until
+from tests.support.orm import orm
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("database")
 MIGRATING = "hashtext('sluice migrate')"

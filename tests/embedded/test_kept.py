@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 
 import psycopg
@@ -14,8 +13,7 @@ from controlplane.embedded.layout import Layout
 from controlplane.embedded.postgres import Postgres
 from tests.support.embedded import PASSWORD, fresh_layout
 from tests.support.servers import FAST
-
-WAIT_SECONDS_MAX = 60.0
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture
@@ -24,14 +22,12 @@ def layout() -> Iterator[Layout]:
         yield made
 
 
-def until(holds: Callable[[], bool], server: KeptServer) -> bool:
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while time.monotonic() < deadline:
+def look_until(holds: Callable[[], bool], server: KeptServer) -> None:
+    def looked() -> bool:
         server.look()
-        if holds():
-            return True
-        time.sleep(0.02)
-    return False
+        return holds()
+
+    wait_for(looked)
 
 
 @pytest.mark.parametrize("away", ["global/pg_control", ""])
@@ -52,11 +48,11 @@ def test_it_comes_back_with_its_data_once_what_was_away_is_there_again(
         postgres.kill()
         missing.rename(aside)
         tried = "PostgreSQL is tried again"
-        assert until(lambda: sum(tried in line for line in said) >= 3, server)
+        look_until(lambda: sum(tried in line for line in said) >= 3, server)
         assert not postgres.alive
         assert away or not missing.exists(), "an empty database must not take its place"
         aside.rename(missing)
-        assert until(lambda: "PostgreSQL answers again" in said, server)
+        look_until(lambda: "PostgreSQL answers again" in said, server)
         with psycopg.connect(postgres.superuser_dsn) as connection:
             assert connection.execute("SELECT n FROM kept").fetchone() == (1,)
         assert said.count("PostgreSQL ended unexpectedly, starting it again") == 1

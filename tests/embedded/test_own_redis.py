@@ -17,9 +17,9 @@ from controlplane.embedded.binaries import redis_program
 from controlplane.embedded.processes import wait_until
 from controlplane.embedded.redis_server import RULES
 from tests.support.embedded import fresh_layout
-from tests.support.loopback import free_port
+from tests.support.loopback import HOST, reserve_port
 from tests.support.servers import make_data_folder
-from tests.support.sluice_run import HOST, environment, running
+from tests.support.sluice_run import environment, running
 
 PASSWORD = "p@ss/word:1"
 DATABASE = 3
@@ -49,6 +49,9 @@ app.send_task("telemetry.roll_up")
 """
 ROLLED_UP = """
 from django.db import connection
+
+# Some minutes where other work is done beside it.
+pytestmark = pytest.mark.timeout(300)
 with connection.cursor() as cursor:
     cursor.execute("SELECT telemetry_rollup_last(300) IS NOT NULL")
     print(cursor.fetchone()[0])
@@ -60,7 +63,7 @@ def own_redis() -> Iterator[str]:
     """A Redis behind a port, with the user that docs/operations.md tells to make and no other; the
     value is its address without the database.
     """
-    port = free_port()
+    port = reserve_port()
     with fresh_layout() as layout:
         user = f"user sluice on >{PASSWORD} {RULES}"
         lines = (f"port {port}", f"bind {HOST}", "user default off", user, 'save ""')

@@ -12,15 +12,18 @@ import psutil
 import pytest
 
 from controlplane.embedded.processes import wait_until
+from tests.support.loopback import HOST
 from tests.support.servers import make_data_folder
 from tests.support.sluice_run import (
-    HOST,
     STOP_SECONDS_MAX,
     Started,
     environment,
     manage,
     running,
 )
+
+# Some minutes where other work is done beside it.
+pytestmark = pytest.mark.timeout(300)
 
 GONE_SECONDS_MAX = 60.0
 

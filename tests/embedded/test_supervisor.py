@@ -2,30 +2,20 @@
 
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 
 from controlplane.embedded.supervisor import Child, Supervisor
+from tests.support.waiting import WAIT_S_MAX, wait_for
 
 SLEEP = "import time; time.sleep(600)"
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
 FAMILY = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {SLEEP!r}]); "
-WAIT_SECONDS_MAX = 60.0
 
 
 def child(name: str, code: str, *, turn: int = 0, stop_seconds_max: float = 30.0) -> Child:
     return Child(name, [sys.executable, "-c", code], {"COLOUR": "blue"}, turn, stop_seconds_max)
-
-
-def until(holds: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while time.monotonic() < deadline:
-        if holds():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def made(tmp_path: Path) -> tuple[Supervisor, list[str]]:
@@ -39,9 +29,9 @@ def test_a_killed_child_is_started_again_and_both_are_said(tmp_path: Path) -> No
     try:
         first = supervisor.entries[0].pid
         psutil.Process(first).kill()
-        assert until(supervisor.look)
+        wait_for(supervisor.look)
         assert supervisor.entries == []
-        assert until(supervisor.look)
+        wait_for(supervisor.look)
         assert supervisor.entries[0].pid != first
         assert any("ended with status -9" in line for line in said)
         assert "node started again" in said
@@ -53,7 +43,7 @@ def test_a_child_that_keeps_failing_waits_longer_each_time(tmp_path: Path) -> No
     supervisor, said = made(tmp_path)
     supervisor.add(child("node", "raise SystemExit('no model here')"))
     try:
-        assert until(lambda: supervisor.look() and any("try in 1.0 s" in line for line in said))
+        wait_for(lambda: supervisor.look() and any("try in 1.0 s" in line for line in said))
         assert any("try in 0.5 s" in line for line in said)
         (tail,) = [line for line in said if "no model here" in line]
         assert tail.splitlines()[0] == "last lines of its log:"
@@ -67,11 +57,11 @@ def test_stop_ends_grandchildren_and_bounds_the_stubborn(tmp_path: Path) -> None
     supervisor.add(child("family", FAMILY + SLEEP))
     supervisor.add(child("stubborn", STUBBORN + SLEEP, turn=1, stop_seconds_max=0.5))
     heads = [psutil.Process(known.pid) for known in supervisor.entries]
-    assert until(lambda: len(heads[0].children()) == 1)
+    wait_for(lambda: len(heads[0].children()) == 1)
     everyone = heads + heads[0].children()
     time.sleep(0.3)
     supervisor.stop()
-    _, alive = psutil.wait_procs(everyone, timeout=WAIT_SECONDS_MAX)
+    _, alive = psutil.wait_procs(everyone, timeout=WAIT_S_MAX)
     assert alive == []
     assert said == ["stubborn did not stop in 0 s"] or said == []
 
@@ -80,7 +70,7 @@ def test_the_environment_reaches_the_child_and_its_output_the_log(tmp_path: Path
     supervisor, _ = made(tmp_path)
     supervisor.add(child("env", f"import os; print(os.environ['COLOUR'], flush=True); {SLEEP}"))
     try:
-        assert until(lambda: (tmp_path / "env.log").read_text() == "blue\n")
+        wait_for(lambda: (tmp_path / "env.log").read_text() == "blue\n")
     finally:
         supervisor.stop()
 
@@ -95,9 +85,9 @@ def test_a_child_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
         program.unlink()
         for _ in range(2):
             said.clear()
-            assert until(lambda: not supervisor.look() and "cannot be started" in " ".join(said))
+            wait_for(lambda: not supervisor.look() and "cannot be started" in " ".join(said))
         assert supervisor.entries == []
         program.symlink_to(sys.executable)
-        assert until(lambda: supervisor.look() and bool(supervisor.entries))
+        wait_for(lambda: supervisor.look() and bool(supervisor.entries))
     finally:
         supervisor.stop()

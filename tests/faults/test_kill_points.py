@@ -13,6 +13,9 @@ from tests.support.servers import Servers
 if TYPE_CHECKING:
     from benchmarks.money.kills import Ground
 
+# Some minutes where other work is done beside it.
+pytestmark = pytest.mark.timeout(300)
+
 KILLS = 20
 SEED = 9
 

@@ -19,10 +19,11 @@ from inference.contract.frames import FRAME_BYTES_MAX, Job, Report, Timing
 from tests.product.books import bills, check_books, kinds, open_holds
 from tests.product.traffic import Answer, ask, make_body, open_client, word_token
 from tests.support.fleet import make_output, make_step, make_usage
-from tests.support.money import eventually, rows
+from tests.support.money import rows
 from tests.support.nodes import HandNode, hello_of
 from tests.support.orm import orm
-from tests.support.product import Plan, Product, wait_for
+from tests.support.product import Plan, Product
+from tests.support.waiting import until, wait_for
 
 TOKENS = 3
 QUIET_S = 1.0
@@ -96,7 +97,7 @@ class Stream:
         self.job = await node.job()
         for number in range(1, TOKENS):
             await self._step(number)
-        await eventually(lambda: self.answer.tokens == TOKENS - 1)
+        await until(lambda: self.answer.tokens == TOKENS - 1)
         return self.job
 
     async def finish(self) -> None:
@@ -165,7 +166,7 @@ async def test_a_node_settles_its_own_request_elsewhere_only_once_its_gateway_is
         assert (second.acknowledged, open_holds()) == ([], 2)
         await stream.finish()
         await second.send(report_of(job, 0))
-        await eventually(lambda: second.acknowledged == [job.request])
+        await until(lambda: second.acknowledged == [job.request])
         product.gateways[0].kill()
         await cut.done()
         late = report_of(lost, TOKENS)

@@ -5,8 +5,13 @@ from __future__ import annotations
 import secrets
 from importlib import import_module
 
+import pytest
+
 from benchmarks.recorder import keys_problem
 from tests.support.servers import Servers
+
+# Some minutes where other work is done beside it.
+pytestmark = pytest.mark.timeout(300)
 
 SECONDS = 60.0
 SEED_BITS = 32

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,8 +22,8 @@ from tests.support.loopback import HOST
 from tests.support.money import rows
 from tests.support.product import Plan, Product, running_product
 from tests.support.servers import Servers
+from tests.support.waiting import wait_for
 
-WAIT_S_MAX = 60.0
 ECHO = f"python -m inference --engine echo --model {settings.SHIPPED_MODEL_DIR} --credits 8"
 
 
@@ -54,11 +53,11 @@ def _processes() -> list[str]:
 
 
 def _until(driver: Driver, true: Callable[[], bool]) -> None:
-    end = time.monotonic() + WAIT_S_MAX
-    while not true():
-        assert time.monotonic() < end, "the driver did not get there"
+    def stepped() -> bool:
         driver.step()
-        time.sleep(0.1)
+        return true()
+
+    wait_for(stepped)
 
 
 def _ready() -> int:

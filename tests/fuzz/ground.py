@@ -40,9 +40,10 @@ from tests.product.books import bills, open_holds
 from tests.product.traffic import Answer, ask, make_body, open_client
 from tests.support.loopback import HOST
 from tests.support.money import rows
-from tests.support.orm import orm, until
+from tests.support.orm import orm
 from tests.support.product import LIMITS, Plan, Product, running_product, verify_ledger
 from tests.support.servers import Servers
+from tests.support.waiting import until
 
 NODES = 8
 # A probe of the other tenant is answered within this, while one body of 8 MB is read, too.

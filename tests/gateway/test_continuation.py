@@ -12,9 +12,10 @@ from controlplane.gateway.nodes import retries
 from controlplane.kernel.price import TokenCounts
 from controlplane.kernel.rules import RouteRule, Step, Target
 from tests.support.faults import only_settlement
-from tests.support.fleet import MODEL, until
+from tests.support.fleet import MODEL
 from tests.support.nodes import hand_node, named_node
 from tests.support.serving import Serving
+from tests.support.waiting import until
 
 
 def route(

@@ -9,9 +9,10 @@ import msgspec
 import pytest
 
 from controlplane.kernel.rules import RouteRule, Step, Target
-from tests.support.fleet import MODEL, make_output, make_step, make_usage, until
+from tests.support.fleet import MODEL, make_output, make_step, make_usage
 from tests.support.nodes import hand_node
 from tests.support.serving import Serving
+from tests.support.waiting import until
 
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "abcd"}], "max_tokens": 6}
 

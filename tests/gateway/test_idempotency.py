@@ -10,10 +10,11 @@ import pytest
 
 from controlplane.gateway import keeping
 from inference.contract.frames import Job
-from tests.support.fleet import MODEL, until
+from tests.support.fleet import MODEL
 from tests.support.nodes import HandNode, hand_node
 from tests.support.ports import make_key
 from tests.support.serving import CHAT_PATH, Serving
+from tests.support.waiting import until
 
 BODY = {"model": MODEL, "messages": [{"role": "user", "content": "abcd"}], "max_tokens": 6}
 REPLAYED = "x-sluice-idempotent-replay"

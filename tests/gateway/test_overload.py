@@ -12,10 +12,11 @@ import pytest
 from controlplane.gateway import plan
 from controlplane.gateway.waiting import crowd
 from tests.support.faults import STREAM, only_settlement, open_jobs, raw_post
-from tests.support.fleet import MODEL, until
+from tests.support.fleet import MODEL
 from tests.support.gateway import GatewayUnderTest
 from tests.support.nodes import hand_node, named_node
 from tests.support.serving import Serving
+from tests.support.waiting import until
 
 
 async def test_requests_wait_for_credits_and_are_served_in_order(bare: Serving) -> None:

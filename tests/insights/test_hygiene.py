@@ -16,9 +16,10 @@ from controlplane.insights import services
 from controlplane.insights.services import hygiene_forget
 from controlplane.kernel.hygiene import DEAD_JSON, KINDS, RETRY, Finding
 from controlplane.tenants.keys import apikey_create
-from tests.support.money import dsn, eventually, rows
+from tests.support.money import dsn, rows
 from tests.support.orm import orm
 from tests.support.people import Cast, make_cast, signed_in
+from tests.support.waiting import until
 
 HERE = "/api/insights/organizations/{}/hygiene"
 
@@ -91,7 +92,7 @@ async def test_what_the_database_refuses_is_counted_and_not_repeated(
 ) -> None:
     port.count(seen(findings=(Finding("of no known kind", 1, 1),)))
     assert await port.flush()
-    await eventually(lambda: port.refused >= 1)
+    await until(lambda: port.refused >= 1)
 
 
 async def test_old_counts_are_forgotten(port: PostgresHygiene) -> None:

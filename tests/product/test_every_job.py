@@ -24,15 +24,16 @@ from controlplane.routing.services import RuleVersions
 from controlplane.slos.models import EVERYONE
 from controlplane.slos.services import channel_add, objective_create
 from tests.support.exports import asked_for, month_spec
-from tests.support.money import ALICE_KEY, ORG_A, PROJECT_A, dsn, eventually, make_hold, rows
+from tests.support.money import ALICE_KEY, ORG_A, PROJECT_A, dsn, make_hold, rows
 from tests.support.month import PERIOD, seed_month
 from tests.support.objectives import Receiver, count, draft, receiver
 from tests.support.people import Cast, make_cast
-from tests.support.product import Child, fresh_data, wait_for
+from tests.support.product import Child, fresh_data
 from tests.support.records import make_record
 from tests.support.rules import generates, make_models, publish
 from tests.support.servers import Servers
 from tests.support.traffic import routed, store
+from tests.support.waiting import until, wait_for
 
 NOW = datetime.now(UTC)
 # The first waits for the worker to start.
@@ -83,7 +84,7 @@ def a_hold_that_is_over(_: Scene) -> None:
     async def hold() -> None:
         ledger = PostgresLedger(dsn())
         ledger.start()
-        await eventually(lambda: not ledger.away)
+        await until(lambda: not ledger.away)
         await ledger.hold(make_hold(5, expires_s=0))
         await ledger.close()
 

@@ -17,9 +17,10 @@ from controlplane.tenants.keys import CreatedKey, apikey_create, apikey_revoke
 from controlplane.tenants.models import Project
 from tests.product.traffic import Answer, Load, ask, make_body, open_client
 from tests.support.money import rows
-from tests.support.orm import orm, until
+from tests.support.orm import orm
 from tests.support.product import Plan, Product, running_product
 from tests.support.servers import Servers
+from tests.support.waiting import until
 
 GATEWAYS = 2
 ARRIVES_S_MAX = 2.0

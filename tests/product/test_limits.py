@@ -15,10 +15,11 @@ from controlplane.core.audit import OPERATOR
 from controlplane.quotas.services import rate_limit_set
 from tests.product.books import check_books, open_holds
 from tests.product.traffic import Answer, ask, make_body, open_client
-from tests.support.money import eventually, rows
+from tests.support.money import rows
 from tests.support.orm import orm
 from tests.support.product import Plan, Product, demo_key, running_product
 from tests.support.servers import Servers
+from tests.support.waiting import until
 
 GATEWAYS = 2
 # A minute's limit this low gives back one request in ten seconds: longer than the burst takes.
@@ -50,7 +51,7 @@ async def burst(product: Product, *, tokens: int, stream: bool) -> list[Answer]:
 
 async def wait_for_news(product: Product, version_before: int) -> None:
     """Every gateway has read the configuration anew."""
-    await eventually(
+    await until(
         lambda: all(
             product.readiness(number)["configuration_version"] > version_before
             for number in range(GATEWAYS)

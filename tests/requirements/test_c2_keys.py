@@ -18,10 +18,11 @@ from controlplane.tenants.keys import CreatedKey, apikey_rotate
 from controlplane.tenants.models import Project
 from tests.product.traffic import Answer, ask, make_body, open_client
 from tests.support.money import rows
-from tests.support.orm import orm, until
+from tests.support.orm import orm
 from tests.support.people import demo_admin
 from tests.support.product import Product, running_product
 from tests.support.servers import Servers
+from tests.support.waiting import until
 
 SECRET = re.compile(r"sk_sluice_\w{12}_\w{43}_\w{6}")
 NO_LIMITS = LimitSet()

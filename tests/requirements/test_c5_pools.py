@@ -20,9 +20,10 @@ from controlplane.core.audit import OPERATOR
 from tests.product.books import CHARGES
 from tests.product.traffic import ask, make_body, open_client
 from tests.support.money import rows
-from tests.support.product import Plan, Product, running_product, wait_for
+from tests.support.product import Plan, Product, running_product
 from tests.support.rules import publish, rule
 from tests.support.servers import Servers
+from tests.support.waiting import wait_for
 
 HOME = "home"
 REQUESTS = 5

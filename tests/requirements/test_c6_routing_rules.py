@@ -19,10 +19,11 @@ from controlplane.composed.demo import MODEL, POOL
 from controlplane.kernel.rules import draw_of
 from tests.product.traffic import Answer, ask, make_body, open_client
 from tests.support.money import rows
-from tests.support.orm import orm, until
+from tests.support.orm import orm
 from tests.support.product import Plan, Product, running_product
 from tests.support.rules import generates
 from tests.support.servers import Servers
+from tests.support.waiting import until
 
 ALIAS = "chat"
 REQUESTS = 40

@@ -19,10 +19,11 @@ from controlplane.gateway.snapshot import ProjectRecord
 from controlplane.gateway.waiting import crowd
 from controlplane.gateway.waiting.returns import RETURNS_MIN
 from controlplane.kernel.rules import PRIORITY_HIGH, PRIORITY_LOW, RouteRule, Step, Target
-from tests.support.fleet import MODEL, until
+from tests.support.fleet import MODEL
 from tests.support.nodes import HandNode, hand_node
 from tests.support.ports import make_key
 from tests.support.serving import Serving
+from tests.support.waiting import until
 
 OTHER_PROJECT = "c" * 32
 OTHER_ORGANIZATION = "d" * 32

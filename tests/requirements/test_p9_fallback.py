@@ -14,11 +14,12 @@ import pytest
 from controlplane.gateway.snapshot import ModelRecord
 from controlplane.kernel.price import Price, hold_nano
 from controlplane.kernel.rules import Candidate, Match, RouteRule, Step, Target
-from tests.support.fleet import MODEL, make_model, until
+from tests.support.fleet import MODEL, make_model
 from tests.support.gateway import GatewayUnderTest
 from tests.support.nodes import hand_node, named_node
 from tests.support.ports import KEY, make_key
 from tests.support.serving import Serving
+from tests.support.waiting import until
 
 SMALL = "small"
 SMALL_PRICE = Price(version=5, input_pico=50_000, cached_pico=10_000, output_pico=200_000)

@@ -27,8 +27,9 @@ from tests.product.traffic import (
 )
 from tests.support.money import rows
 from tests.support.people import demo_admin, make_cast, signed_in
-from tests.support.product import Plan, Product, running_product, wait_for
+from tests.support.product import Plan, Product, running_product
 from tests.support.servers import Servers
+from tests.support.waiting import wait_for
 
 REQUESTS = 12
 TOKENS = 5

@@ -17,8 +17,9 @@ from controlplane.kernel.spans import SPANS
 from controlplane.quotas.services import rate_limit_set
 from tests.product.traffic import Answer, ask, make_body, open_client
 from tests.support.people import demo_admin
-from tests.support.product import Plan, Product, demo_key, running_product, wait_for
+from tests.support.product import Plan, Product, demo_key, running_product
 from tests.support.servers import Servers
+from tests.support.waiting import wait_for
 
 REQUESTS = 5
 TOKENS = 60

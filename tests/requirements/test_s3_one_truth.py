@@ -27,8 +27,9 @@ from tests.product.traffic import Answer, ask, make_body, open_client, word_toke
 from tests.support.exports import days_spec, rows_of
 from tests.support.money import rows
 from tests.support.people import demo_admin
-from tests.support.product import Plan, Product, running_product, wait_for
+from tests.support.product import Plan, Product, running_product
 from tests.support.servers import Servers
+from tests.support.waiting import wait_for
 
 ROUNDS = 6
 # Several whole blocks, so that every prompt but the first finds them cached.

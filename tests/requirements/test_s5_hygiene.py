@@ -19,10 +19,11 @@ from controlplane.kernel.hygiene import (
 )
 from inference.compact.options import CompactOptions
 from inference.engines.compact import CompactEngine
-from tests.support.fleet import MODEL, echo_node, running_node, until
+from tests.support.fleet import MODEL, echo_node, running_node
 from tests.support.ports import KEY_ID
 from tests.support.serving import Serving
 from tests.support.shipped import SHIPPED
+from tests.support.waiting import until
 
 BLOCK_TOKENS = 32
 ANSWER_TOKENS = 600

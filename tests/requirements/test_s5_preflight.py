@@ -10,9 +10,10 @@ from typing import Any
 from controlplane.gateway.ports import Allowance, BudgetRoom, Room, Standing
 from controlplane.gateway.preflight_turns import AT_ONCE_MAX, PER_MIN_MAX
 from controlplane.kernel.price import TokenCounts, charge_nano
-from tests.support.fleet import MODEL, until
+from tests.support.fleet import MODEL
 from tests.support.ports import PRICE
 from tests.support.serving import Serving
+from tests.support.waiting import until
 
 PRINTED = json.dumps({"name": "Harbour", "note": None, "tags": [], "rooms": [1, 2]}, indent=8)
 

@@ -21,8 +21,9 @@ from tests.product.traffic import PROMPT_TOKENS, Answer, ask, make_body, open_cl
 from tests.support.collector import Collector, Taken, running_collector
 from tests.support.dashboards import asked_for, offered
 from tests.support.people import demo_admin
-from tests.support.product import Plan, Product, running_product, wait_for
+from tests.support.product import Plan, Product, running_product
 from tests.support.servers import Servers
+from tests.support.waiting import wait_for
 
 STREAMED, WHOLE, TOKENS = 4, 3, 5
 ANSWERED = STREAMED + WHOLE

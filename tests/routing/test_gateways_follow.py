@@ -11,8 +11,9 @@ from controlplane.bridge.configuration.snapshot import SnapshotSource
 from controlplane.bridge.postgres.session import conninfo_from
 from controlplane.core.audit import OPERATOR
 from controlplane.routing.services import RuleVersions
-from tests.support.orm import orm, seen_after_s
+from tests.support.orm import orm
 from tests.support.rules import generates, make_models, publish
+from tests.support.waiting import until
 
 FOLLOWED_S_MAX = 2.0
 TO_SMALL = generates("all", "small")
@@ -35,7 +36,7 @@ async def followed(seen: Callable[[], bool]) -> None:
     async def look() -> bool:
         return seen()
 
-    assert await seen_after_s(look) < FOLLOWED_S_MAX
+    assert await until(look) < FOLLOWED_S_MAX
 
 
 async def test_every_step_is_followed_within_two_seconds(source: SnapshotSource) -> None:

@@ -8,7 +8,7 @@ import json
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,6 +42,7 @@ from inference.engines.echo import EchoEngine, EchoOptions
 from inference.node.assets import ModelAssets
 from inference.node.options import NodeOptions
 from inference.node.service import Node
+from tests.support.waiting import until
 
 WAIT_S = 60.0
 VOCAB_SIZE = 256
@@ -211,14 +212,6 @@ async def running_node(engine: Engine, url: str, model: Path, *others: str) -> A
         yield node
     finally:
         await node.close()
-
-
-async def until(true: Callable[[], object]) -> None:
-    """Wait for a condition, failing after a bound."""
-    end_s = time.monotonic() + WAIT_S
-    while not true():
-        assert time.monotonic() < end_s, "the condition did not come true in time"
-        await asyncio.sleep(0.005)
 
 
 async def outputs_of(stream: JobStream) -> list[Output]:

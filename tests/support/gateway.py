@@ -19,7 +19,7 @@ from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.s1_admission.body import Receive
 from controlplane.gateway.world import World
 from inference.contract.frames import FRAME_BYTES_MAX, Report
-from tests.support.fleet import MODEL, QUICK, TICKET_KEY, MemoryPort, until
+from tests.support.fleet import MODEL, QUICK, TICKET_KEY, MemoryPort
 from tests.support.memory_ledger import MemoryLedger
 from tests.support.ports import (
     KEY,
@@ -32,6 +32,7 @@ from tests.support.ports import (
     WordSafety,
     make_snapshot,
 )
+from tests.support.waiting import until
 
 
 class GatewayUnderTest:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import psycopg
@@ -25,7 +24,6 @@ CHARLIE_KEY = uuid.UUID(int=0xC2)
 
 # One nano-USD an input token, four an output token.
 PRICE = Price(version=3, input_pico=1_000, cached_pico=100, output_pico=4_000)
-POLL_S = 0.02
 
 
 def dsn(alias: str = "gateway") -> str:
@@ -83,15 +81,6 @@ def lines(request: bytes) -> list[tuple[int, str, int]]:
         "SELECT slot, kind, amount FROM transfers WHERE request = %s ORDER BY slot",
         uuid.UUID(bytes=request),
     )
-
-
-async def eventually(true: Callable[[], bool], within_s: float = 60.0) -> None:
-    """Return once it is true; fails after a bound."""
-    for _ in range(int(within_s / POLL_S)):
-        if true():
-            return
-        await asyncio.sleep(POLL_S)
-    raise AssertionError(f"not true within {within_s:g} s")
 
 
 def make_hold(

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import uvicorn
 
-from tests.support.fleet import until
-from tests.support.loopback import HOST, free_port
+from tests.support.loopback import HOST, reserve_port
+from tests.support.waiting import until
 
 ANSWER_S_MAX = 20.0
 
@@ -88,7 +88,7 @@ def _unchunked(data: bytes) -> tuple[bytes, bytes]:
 @contextlib.asynccontextmanager
 async def serving_app(app: Any, **config: Any) -> AsyncIterator[int]:
     """An ASGI application on a port, behind the product's own HTTP protocol."""
-    port = free_port()
+    port = reserve_port()
     settings = uvicorn.Config(
         app,
         host=HOST,

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from controlplane.bridge.money.standings import PostgresStandings
 from controlplane.gateway.ports import LedgerAway
 from tests.support.money import dsn
-from tests.support.orm import until
+from tests.support.waiting import until
 
 
 @asynccontextmanager

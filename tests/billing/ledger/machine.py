@@ -29,11 +29,11 @@ from tests.support.money import (
     ORG_A,
     PROJECT_A,
     dsn,
-    eventually,
     make_hold,
     settlement_of,
     superuser_dsn,
 )
+from tests.support.waiting import until
 
 WALLET = accounts.wallet_id(ORG_A)
 LIMITS = {ALICE_KEY: 100, PROJECT_A: 150, ORG_A: 200}
@@ -304,4 +304,4 @@ def connected_machine() -> Iterator[None]:
 
 async def _start(ledger: PostgresLedger) -> None:
     ledger.start()
-    await eventually(lambda: not ledger.away)
+    await until(lambda: not ledger.away)

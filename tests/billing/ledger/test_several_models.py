@@ -19,13 +19,13 @@ from tests.support.money import (
     add_budget,
     budget_row,
     dsn,
-    eventually,
     lines,
     make_hold,
     rows,
     settlement_of,
 )
 from tests.support.orm import orm
+from tests.support.waiting import until
 
 SMALL = Price(version=7, input_pico=500, cached_pico=50, output_pico=1_000)
 OTHERS = {"sluice-'small\"": SMALL, "sluice-tiny": msgspec.structs.replace(SMALL, version=8)}
@@ -95,7 +95,7 @@ async def test_a_dead_gateways_report_is_charged_by_its_model(
     await ledger.close()
     survivor = PostgresLedger(dsn())
     survivor.start()
-    await eventually(lambda: not survivor.away)
+    await until(lambda: not survivor.away)
     for _ in range(2):
         assert await survivor.settle_report(report(hold, model))
     await survivor.close()
@@ -143,7 +143,7 @@ async def test_prices_come_with_their_own_holds_in_a_batch_and_a_replay(
     rows("ALTER TABLE transfers ENABLE TRIGGER USER; DELETE FROM open_holds")
     rows("UPDATE budgets SET held = 0")
     rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'sluice_gateway'")
-    await eventually(lambda: rows("SELECT count(*) FROM open_holds") == [(6,)])
+    await until(lambda: rows("SELECT count(*) FROM open_holds") == [(6,)])
     found = dict(rows("SELECT request, others FROM transfers"))
     told = {
         uuid.UUID(bytes=hold.request): msgspec.to_builtins(hold.others) or None for hold in holds

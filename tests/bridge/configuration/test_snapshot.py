@@ -35,10 +35,11 @@ from controlplane.tenants.key_terms import KeyTerms
 from controlplane.tenants.keys import apikey_create, apikey_revoke, apikey_rotate
 from controlplane.tenants.services import project_update, project_weigh
 from tests.support.money import add_budget, rows
-from tests.support.orm import orm, until
+from tests.support.orm import orm
 from tests.support.people import Cast, make_cast
 from tests.support.rules import generates, publish
 from tests.support.servers import Servers
+from tests.support.waiting import until
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from controlplane.bridge.fleet.gateways import LEASE_S, GatewayList
 from controlplane.bridge.limits.rate_share import NO_SHARE
 from controlplane.bridge.postgres.session import conninfo_from
 from tests.support.money import rows
-from tests.support.orm import until
 from tests.support.servers import Servers
+from tests.support.waiting import until
 
 GATEWAYS_MAX = 5
 Make = Callable[[str], GatewayList]

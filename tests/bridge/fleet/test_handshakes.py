@@ -19,16 +19,9 @@ from controlplane.core.audit import OPERATOR
 from controlplane.fleet.services import node_credential_create, node_credential_revoke
 from controlplane.gateway.ports import LedgerAway, NodeIdentity
 from controlplane.kernel.keyformat import NODE_PREFIX, new_credential
-from tests.support.fleet import (
-    CREDENTIAL,
-    WAIT_S,
-    FleetServer,
-    MemoryPort,
-    World,
-    fleet_server,
-    until,
-)
+from tests.support.fleet import CREDENTIAL, WAIT_S, FleetServer, MemoryPort, World, fleet_server
 from tests.support.orm import orm
+from tests.support.waiting import until
 
 PROXY = "127.0.0.1"
 FLOODER, HONEST = "192.0.2.1", "192.0.2.2"

@@ -32,7 +32,8 @@ from controlplane.gateway.ports import NodeIdentity
 from inference.contract.codec import decode_from_gateway, encode
 from inference.contract.frames import Drain, FromGateway, Report, Undrain
 from tests.support.fleet import make_hello
-from tests.support.orm import orm, until
+from tests.support.orm import orm
+from tests.support.waiting import until
 
 SEEN_S_MAX = 5.0
 MODEL = "tiny"

@@ -39,8 +39,8 @@ from tests.support.fleet import (
     make_report,
     make_step,
     outputs_of,
-    until,
 )
+from tests.support.waiting import until
 
 SLOW = {"tokens_per_s": 50.0}
 

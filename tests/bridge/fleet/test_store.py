@@ -31,9 +31,9 @@ from controlplane.kernel.keyformat import NODE_PREFIX, new_credential
 from inference.contract.codec import encode
 from inference.contract.frames import Report
 from tests.support.fleet import make_hello
-from tests.support.money import eventually
-from tests.support.orm import orm, until
+from tests.support.orm import orm
 from tests.support.servers import Servers
+from tests.support.waiting import until
 
 SEEN_S_MAX = 5.0
 
@@ -164,7 +164,7 @@ async def test_a_revoked_credential_cuts_the_live_link(store: FleetStore) -> Non
     await asyncio.sleep(1.2)
     assert closed == []
     await orm(node_credential_revoke)(actor=OPERATOR, credential=made.credential)
-    await eventually(lambda: bool(closed))
+    await until(lambda: bool(closed))
     assert closed == [(4401, REVOKED)]
     assert fleet.nodes() == {}
     await fleet.close()

@@ -13,9 +13,9 @@ from controlplane.bridge.http import connection
 from controlplane.bridge.http.connection import DOORS
 from controlplane.bridge.http.head import PIPELINED_MAX
 from controlplane.gateway.round_trip import EXTENSION
-from tests.support.fleet import until
 from tests.support.loopback import HOST
 from tests.support.raw import serving_app
+from tests.support.waiting import until
 
 # Less than makes the server's transport pause, and more.
 SIZES = {"/little": 48 * 1024, "/much": 160 * 1024}

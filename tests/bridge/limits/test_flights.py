@@ -20,9 +20,10 @@ from controlplane.bridge.limits.rate_share import Division
 from controlplane.gateway.ports import Allowance
 from controlplane.gateway.snapshot import EMPTY
 from controlplane.kernel.clock import monotonic_s
-from tests.support.orm import orm, until
+from tests.support.orm import orm
 from tests.support.racer import gateways_of, limited_key
 from tests.support.servers import Servers, redis_door
+from tests.support.waiting import until
 
 BACK_S_MAX = 60.0
 # The script takes a silent gateway for present for seven seconds.

@@ -15,9 +15,9 @@ from controlplane.bridge.limits.limiter import TAKES_WAITING_MAX, UNLIMITED, Red
 from controlplane.bridge.limits.redis_link import REPLY_S_MAX
 from controlplane.gateway.snapshot import EMPTY, Limits, ProjectRecord, Snapshot
 from controlplane.kernel.clock import monotonic_s
-from tests.support.orm import until
 from tests.support.racer import gateways_of, limited_key
 from tests.support.servers import Servers, redis_door
+from tests.support.waiting import until
 
 PROJECT = "b" * 32
 BACK_S_MAX = 60.0

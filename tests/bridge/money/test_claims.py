@@ -12,17 +12,9 @@ from controlplane.billing.ledger.claims import claims_forget
 from controlplane.bridge.money.claims import KEPT_S, SETTLED_S, UNHELD_S, PostgresClaims
 from controlplane.bridge.money.ledger import PostgresLedger
 from controlplane.gateway.ports import ClaimRefused, Hold, KeptAnswer, LedgerAway, Ticket
-from tests.support.money import (
-    ORG_A,
-    add_budget,
-    dsn,
-    eventually,
-    make_hold,
-    rows,
-    settlement_of,
-    ticket,
-)
+from tests.support.money import ORG_A, add_budget, dsn, make_hold, rows, settlement_of, ticket
 from tests.support.orm import orm
+from tests.support.waiting import until
 
 # No hold lasts longer, as the gateway of these tests is set up.
 OPEN_S = 720
@@ -32,7 +24,7 @@ OPEN_S = 720
 async def claims(database: str) -> AsyncIterator[PostgresClaims]:
     made = PostgresClaims(dsn(), open_s=OPEN_S)
     made.start()
-    await eventually(lambda: made.connected)
+    await until(lambda: made.connected)
     yield made
     await made.close()
 
@@ -41,7 +33,7 @@ async def claims(database: str) -> AsyncIterator[PostgresClaims]:
 async def ledger(database: str) -> AsyncIterator[PostgresLedger]:
     made = PostgresLedger(dsn())
     made.start()
-    await eventually(lambda: not made.away)
+    await until(lambda: not made.away)
     add_budget(ORG_A, 10_000, scope="organization")
     yield made
     await made.close()

@@ -23,12 +23,12 @@ from tests.support.money import (
     add_budget,
     budget_row,
     dsn,
-    eventually,
     lines,
     make_hold,
     rows,
     settlement_of,
 )
+from tests.support.waiting import until
 
 TIMING = Timing(queue_us=1, prefill_us=1, decode_us=1, held_us=3)
 
@@ -37,7 +37,7 @@ TIMING = Timing(queue_us=1, prefill_us=1, decode_us=1, held_us=3)
 async def ledger(database: str) -> AsyncIterator[PostgresLedger]:
     made = PostgresLedger(dsn())
     made.start()
-    await eventually(lambda: not made.away)
+    await until(lambda: not made.away)
     yield made
     await made.close()
 
@@ -109,7 +109,7 @@ async def test_a_caller_that_leaves_gets_its_hold_released(ledger: PostgresLedge
     last = make_hold(10, ORG_A)
     await ledger.hold(last)
     await ledger.settle(settlement_of(last, 0))
-    await eventually(lambda: ledger.settlements_pending == 0)
+    await until(lambda: ledger.settlements_pending == 0)
     assert rows("SELECT count(*) FROM open_holds") == [(0,)]
     assert budget_row(ORG_A) == (0, 0, 0)
 

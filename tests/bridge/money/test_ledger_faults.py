@@ -21,13 +21,13 @@ from tests.support.money import (
     add_budget,
     budget_row,
     dsn,
-    eventually,
     lines,
     make_hold,
     rows,
     settlement_of,
 )
 from tests.support.servers import Servers
+from tests.support.waiting import until
 
 CLIENTS = 20
 SETTLE = "ledger_settle, ledger_settle_exact"
@@ -40,7 +40,7 @@ async def ledger(database: str) -> AsyncIterator[PostgresLedger]:
         add_budget(budget, 10**12, scope=scope)
     made = PostgresLedger(dsn())
     made.start()
-    await eventually(lambda: not made.away)
+    await until(lambda: not made.away)
     yield made
     await made.close()
 
@@ -78,7 +78,7 @@ class Load:
     async def until(self, more: int) -> None:
         """Returns after so many further acknowledgements."""
         goal = len(self.acknowledged) + more
-        await eventually(lambda: len(self.acknowledged) >= goal, within_s=30.0)
+        await until(lambda: len(self.acknowledged) >= goal, within_s=30.0)
 
 
 def check_books(load: Load) -> None:
@@ -110,7 +110,7 @@ async def test_backends_die_under_load(ledger: PostgresLedger, fault: Callable[[
     for _ in range(3):
         await load.until(50)
         fault()
-        await eventually(lambda: not ledger.away)
+        await until(lambda: not ledger.away)
     await load.until(50)
     await load.stop()
     check_books(load)
@@ -122,7 +122,7 @@ async def test_the_server_is_killed_and_started_under_load(
     load = Load(ledger)
     await load.until(50)
     servers.postgres.kill()
-    await eventually(lambda: ledger.away)
+    await until(lambda: ledger.away)
     with pytest.raises(LedgerAway, match="does not answer"):
         await ledger.hold(make_hold(1, ORG_A))
     await asyncio.to_thread(servers.postgres.start)
@@ -142,7 +142,7 @@ async def test_a_settlement_outlives_its_waiter(
         await ledger.settle(settlement_of(hold, 60))
     assert ledger.settlements_pending == 1
     await asyncio.to_thread(servers.postgres.start)
-    await eventually(lambda: ledger.settlements_pending == 0)
+    await until(lambda: ledger.settlements_pending == 0)
     assert lines(hold.request) == [(0, "hold", 100), (1, "settle", 60)]
     assert budget_row(ORG_A) == (60, 0, 0)
 
@@ -164,7 +164,7 @@ async def test_a_report_never_overtakes_its_gateway_s_settlement(
             assert ledger.settlements_pending == 1
     finally:
         rows(f"GRANT EXECUTE ON FUNCTION {SETTLE} TO sluice_gateway")
-    await eventually(lambda: ledger.settlements_pending == 0)
+    await until(lambda: ledger.settlements_pending == 0)
     assert await ledger.settle_report(cancelled(hold))
     assert lines(hold.request) == [(0, "hold", 100), (1, "settle", 60)]
 
@@ -192,7 +192,7 @@ async def test_open_holds_are_replayed_before_new_ones(ledger: PostgresLedger) -
     rows("DELETE FROM open_holds")
     rows("UPDATE budgets SET held = 0, lim = 50")
     terminate_backends()
-    await eventually(lambda: rows("SELECT count(*) FROM open_holds") == [(1,)])
+    await until(lambda: rows("SELECT count(*) FROM open_holds") == [(1,)])
     assert lines(hold.request) == [(0, "hold", 100)]
     assert budget_row(ORG_A) == (0, 100, 50)
     await ledger.settle(settlement_of(hold, 30))

@@ -11,7 +11,8 @@ import pytest
 from controlplane.bridge.postgres import lane as lane_module
 from controlplane.bridge.postgres.arrays import nested_array, text_array, word_array
 from controlplane.bridge.postgres.lane import PostgresLane, PreparedCall
-from tests.support.money import dsn, eventually, rows
+from tests.support.money import dsn, rows
+from tests.support.waiting import until
 
 STATEMENTS = {
     b"echo": b"SELECT $1::text",
@@ -60,7 +61,7 @@ def script() -> Script:
 async def lane(database: str, script: Script) -> AsyncIterator[PostgresLane]:
     made = PostgresLane("test", dsn(), script, STATEMENTS)
     made.start()
-    await eventually(lambda: not made.known_down)
+    await until(lambda: not made.known_down)
     yield made
     await made.close()
 
@@ -73,7 +74,7 @@ async def test_calls_are_answered_in_order(lane: PostgresLane, script: Script) -
     script.add(b"fail", b"0", durable=True)
     script.add(b"echo", b"last")
     lane.wake()
-    await eventually(lambda: len(script.outcomes) == 5)
+    await until(lambda: len(script.outcomes) == 5)
     assert script.outcomes == [
         ("answered", b"one"),
         ("failed", "22012"),
@@ -95,7 +96,7 @@ async def test_what_cannot_be_made_stops_no_call_behind_it(
     monkeypatch.setattr(script, "next_call", failing_once(script.next_call))
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)
     lane.wake()
-    await eventually(lambda: len(script.outcomes) == 3)
+    await until(lambda: len(script.outcomes) == 3)
     assert script.outcomes == [("failed", "XX000"), ("answered", b"one"), ("answered", b"two")]
 
 
@@ -121,7 +122,7 @@ async def test_sessions_commit_without_the_disk(lane: PostgresLane, script: Scri
     script.add(b"sync")
     script.add(b"sync", durable=True)
     lane.wake()
-    await eventually(lambda: len(script.outcomes) == 2)
+    await until(lambda: len(script.outcomes) == 2)
     assert script.outcomes == [("answered", b"off")] * 2
 
 
@@ -129,13 +130,13 @@ async def test_a_cut_connection_reports_the_call_lost(lane: PostgresLane, script
     script.add(b"sleep", b"5")
     lane.wake()
     asleep = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
-    await eventually(lambda: bool(rows(asleep)))
+    await until(lambda: bool(rows(asleep)))
     rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'sluice_gateway'")
-    await eventually(lambda: script.connections == 2)
+    await until(lambda: script.connections == 2)
     assert script.outcomes == [("lost", None)]
     script.add(b"echo", b"again")
     lane.wake()
-    await eventually(lambda: script.outcomes[1:] == [("answered", b"again")])
+    await until(lambda: script.outcomes[1:] == [("answered", b"again")])
 
 
 async def test_a_silent_server_is_given_up(
@@ -144,7 +145,7 @@ async def test_a_silent_server_is_given_up(
     monkeypatch.setattr(lane_module, "FLIGHT_S_MAX", 0.2)
     script.add(b"sleep", b"4")
     lane.wake()
-    await eventually(lambda: script.connections == 2)
+    await until(lambda: script.connections == 2)
     assert script.outcomes == [("lost", None)]
 
 
@@ -164,6 +165,6 @@ async def test_array_literals_come_back_as_they_were(lane: PostgresLane, script:
     script.add(b"texts", nested_array([("1", "2"), ()]))
     script.add(b"texts", word_array([("a\x1fb", 'c"'), ("\0d", "")]))
     lane.wake()
-    await eventually(lambda: len(script.outcomes) == 4)
+    await until(lambda: len(script.outcomes) == 4)
     values = [str(value, "utf-8") for _, value in script.outcomes if isinstance(value, bytes)]
     assert values == ["|".join(texts), "", "{1,2}|{}", 'ab\x1fc"|d\x1f']

@@ -8,7 +8,7 @@ from controlplane.bridge.configuration import snapshot
 from controlplane.bridge.configuration.keys import SNAPSHOT_AGE_S_MAX
 from controlplane.bridge.process.compose import RunningGateway, build_gateway
 from controlplane.kernel.clock import monotonic_s
-from tests.support.money import eventually
+from tests.support.waiting import until
 
 
 async def test_a_gateway_whose_configuration_cannot_be_read_is_not_ready(
@@ -17,7 +17,7 @@ async def test_a_gateway_whose_configuration_cannot_be_read_is_not_ready(
     gateway: RunningGateway = build_gateway()
     await gateway.start()
     try:
-        await eventually(lambda: gateway.readiness()["ready"])
+        await until(lambda: gateway.readiness()["ready"])
         later_s = SNAPSHOT_AGE_S_MAX + 1
         monkeypatch.setattr(snapshot, "monotonic_s", lambda: monotonic_s() + later_s)
         # As if no reading had ended since: the one that is under way is given up.
@@ -28,6 +28,6 @@ async def test_a_gateway_whose_configuration_cannot_be_read_is_not_ready(
         page = (await gateway.metrics(late_s=0.0)).decode()
         assert "sluice_gateway_ready 0" in page
         monkeypatch.undo()
-        await eventually(lambda: gateway.readiness()["ready"])
+        await until(lambda: gateway.readiness()["ready"])
     finally:
         await gateway.stop()

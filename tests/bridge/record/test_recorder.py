@@ -30,8 +30,9 @@ from controlplane.kernel.objectives import SHED_CODE
 from controlplane.kernel.spans import ABSENT, INDEX, SPANS, pack_spans, unpack_spans
 from controlplane.kernel.statuses import CLIENT_LEFT
 from controlplane.telemetry.selectors import FIGURES
-from tests.support.money import ORG_A, PROJECT_A, dsn, eventually, rows, superuser_dsn
+from tests.support.money import ORG_A, PROJECT_A, dsn, rows, superuser_dsn
 from tests.support.records import make_record
+from tests.support.waiting import until
 
 EVERYONE = uuid.UUID(int=0)
 WAITING = (
@@ -276,7 +277,7 @@ async def test_closing_waits_for_the_batch_in_flight_and_writes_all_once(databas
         for record in records:
             recorder.record(record)
         closing = asyncio.create_task(recorder.close())
-        await eventually(lambda: rows(WAITING) == [(1,)])
+        await until(lambda: rows(WAITING) == [(1,)])
         done, _ = await asyncio.wait({closing}, timeout=10 * recorder_module.DRAIN_POLL_S)
         assert not done
         other.rollback()

@@ -15,8 +15,8 @@ from controlplane.bridge.record.traces import BATCH_MAX, QUEUE_MAX, TraceQueue
 from controlplane.gateway.ports import RequestRecord
 from controlplane.kernel.tracing import Trace, read_state
 from tests.support.collector import running_collector
-from tests.support.fleet import until
 from tests.support.records import make_record
+from tests.support.waiting import until
 
 NOBODY = Resource({})
 

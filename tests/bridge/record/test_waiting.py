@@ -24,11 +24,12 @@ from controlplane.kernel.gauges import BATCH, CREDITS, GAUGES, KV_USED_PERMILLE,
 from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.measures import BREAKER_OPENED, COLD_START
 from inference.contract.roofline import Shares
-from tests.support.fleet import MODEL, make_step, until
-from tests.support.money import dsn, eventually, rows
+from tests.support.fleet import MODEL, make_step
+from tests.support.money import dsn, rows
 from tests.support.nodes import hand_node
 from tests.support.ports import ORGANIZATION
 from tests.support.serving import Serving, bare, model
+from tests.support.waiting import until
 
 __all__ = ["bare", "model"]
 
@@ -149,7 +150,7 @@ async def test_an_idle_gateway_stores_that_nothing_waits(
     recorder.start()
     sampler = WaitingSampler(bare.under_test.world, recorder)
     sampler.start()
-    await eventually(lambda: stored().get("waiting", Histogram()).count >= SAMPLES)
+    await until(lambda: stored().get("waiting", Histogram()).count >= SAMPLES)
     await sampler.close()
     await recorder.close()
     found = stored()

@@ -27,8 +27,9 @@ from frontend.overview import live
 from frontend.overview.live import LiveConsumer, websocket_urlpatterns
 from frontend.shared.access import SESSION_KEY
 from tests.browser.history import write_history
-from tests.support.orm import orm, until
+from tests.support.orm import orm
 from tests.support.people import Cast, make_cast
+from tests.support.waiting import until
 
 WAIT_S_MAX = 60.0
 FAST_S = 0.02

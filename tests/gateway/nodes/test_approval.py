@@ -16,7 +16,8 @@ from controlplane.gateway.ports import NodeIdentity, Orders
 from inference.contract.codec import decode_from_gateway, encode
 from inference.contract.frames import AssetRequest, FromGateway, ModelOffer
 from inference.node.assets import ModelAssets
-from tests.support.fleet import MODEL, VOCAB_SIZE, World, make_hello, make_model, make_step, until
+from tests.support.fleet import MODEL, VOCAB_SIZE, World, make_hello, make_model, make_step
+from tests.support.waiting import until
 
 Standing = Literal["pending", "active", "draining"]
 

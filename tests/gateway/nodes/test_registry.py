@@ -29,16 +29,8 @@ from inference.contract.frames import (
     Welcome,
 )
 from inference.node.assets import ModelAssets
-from tests.support.fleet import (
-    MODEL,
-    QUICK,
-    VOCAB_SIZE,
-    World,
-    make_hello,
-    make_job,
-    make_model,
-    until,
-)
+from tests.support.fleet import MODEL, QUICK, VOCAB_SIZE, World, make_hello, make_job, make_model
+from tests.support.waiting import until
 
 
 class Member:

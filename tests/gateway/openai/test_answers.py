@@ -15,11 +15,12 @@ from controlplane.gateway.ports import Allowance, BudgetRoom, Room, Standing
 from controlplane.kernel.money import usd_text
 from controlplane.kernel.price import TokenCounts, charge_nano
 from inference.contract.parts import TokenLogprob
-from tests.support.fleet import MODEL, until
+from tests.support.fleet import MODEL
 from tests.support.memory_ledger import MemoryBudget
 from tests.support.nodes import HandNode, hand_node
 from tests.support.ports import ORGANIZATION, PRICE, make_snapshot
 from tests.support.serving import Serving
+from tests.support.waiting import until
 
 USAGE = {"stream_options": {"include_usage": True}}
 DURATION = re.compile(r"\d+ms|\d+s|\d+m\d+s")

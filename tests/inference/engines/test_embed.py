@@ -24,7 +24,7 @@ from tests.support.encoders import (
     make_embed_job,
     make_encoder,
 )
-from tests.support.fleet import until
+from tests.support.waiting import until
 
 
 @pytest.fixture

@@ -32,11 +32,11 @@ from tests.support.fleet import (
     make_job,
     make_model,
     outputs_of,
-    until,
 )
 from tests.support.nodes import named_node
 from tests.support.serving import Serving, bare
 from tests.support.upstream import hand_upstream, text_chunk, usage_chunk
+from tests.support.waiting import until
 
 __all__ = ["bare"]
 

@@ -49,8 +49,8 @@ from tests.support.fleet import (
     make_output,
     make_step,
     running_node,
-    until,
 )
+from tests.support.waiting import until
 
 Kind = TypeVar("Kind", bound=Frame)
 DIALS_MIN = 3

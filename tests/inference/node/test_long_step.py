@@ -37,8 +37,8 @@ from tests.support.fleet import (
     new_request,
     outputs_of,
     running_node,
-    until,
 )
+from tests.support.waiting import until
 
 PROGRESS_S = 4.0
 LIMITS = msgspec.structs.replace(QUICK, progress_timeout_s=PROGRESS_S, cancel_confirm_s=PROGRESS_S)

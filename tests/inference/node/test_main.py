@@ -22,8 +22,8 @@ from tests.support.fleet import (
     make_job,
     make_model,
     outputs_of,
-    until,
 )
+from tests.support.waiting import until
 
 
 async def start(*arguments: str, credential: str = CREDENTIAL) -> Process:
