@@ -91,7 +91,7 @@ async def test_a_body_over_the_bound_is_refused_before_it_is_read(
         assert answer.error["fields"] == {}
     else:
         assert answer.headers["content-type"] == "text/html; charset=utf-8"
-        assert b"Too much was sent" in answer.body
+        assert b"Request too large" in answer.body
     assert held.sizes == []
 
 
@@ -373,7 +373,7 @@ def test_without_a_database_people_are_told_in_words(strict: Client, path: str) 
     with unreachable():
         answer = strict.get(path)
     assert (answer.status_code, answer["retry-after"]) == (503, "2")
-    assert b"The database cannot be reached" in answer.content
+    assert b"Database unavailable" in answer.content
 
 
 async def test_the_same_over_a_socket(database: str) -> None:

@@ -72,7 +72,7 @@ class Json(BaseParser):
         try:
             return msgspec.json.decode(stream.read())
         except (msgspec.DecodeError, RecursionError) as error:
-            raise exceptions.ParseError(f"Not JSON: {error}.") from error
+            raise exceptions.ParseError(f"Invalid JSON: {error}.") from error
 
 
 class JsonOnly(BaseContentNegotiation):
@@ -190,17 +190,17 @@ class ApiView(APIView):
         if isinstance(exc, KeyRefused):
             return _key_refused(exc)
         if isinstance(exc, Conflict):
-            return failed(409, "It is not as it was when you looked.", exc.message_dict)
+            return failed(409, "The resource has changed since you read it.", exc.message_dict)
         if isinstance(exc, ValidationError):
-            return failed(400, "Some values are wrong.", exc.message_dict)
+            return failed(400, "Some values are invalid.", exc.message_dict)
         if isinstance(exc, ObjectDoesNotExist | Http404):
-            return failed(404, "There is no such thing.")
+            return failed(404, "Not found.")
         if isinstance(exc, StepUpRequired):
             return step_up_refused()
         if isinstance(exc, SecondFactorRequired):
             return _factor_refused()
         if isinstance(exc, PermissionDenied):
-            return failed(403, "You may not do this.")
+            return failed(403, "Permission denied.")
         if isinstance(exc, exceptions.APIException):
             answer = super().handle_exception(exc)
             answer.data = failed(answer.status_code, str(exc.detail)).data
@@ -245,7 +245,7 @@ def _must_confirm(request: Request) -> bool:
 
 def step_up_refused() -> Response:
     """What a session hears that must confirm itself first, at `/confirm`."""
-    answer = failed(403, "Confirm that it is you first: sign-in was too long ago for this.")
+    answer = failed(403, "Confirm your identity first: you signed in too long ago for this action.")
     answer.data["error"]["code"] = STEP_UP_CODE
     return answer
 

@@ -27,10 +27,10 @@ class OperatorAuthentication(BaseAuthentication):
             return None
         if given.startswith(f"{USER_PREFIX}_"):
             raise exceptions.AuthenticationFailed(
-                "This is an inference key, which opens models only; send an admin key here."
+                "This is an inference key, which works for models only. Send an admin key."
             )
         if not same(given, settings.OPERATOR_TOKEN):
-            raise exceptions.AuthenticationFailed("The bearer token opens nothing here.")
+            raise exceptions.AuthenticationFailed("Invalid bearer token.")
         credential_noted(request._request, "operator token")
         return OPERATOR, None
 

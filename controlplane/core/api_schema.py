@@ -27,27 +27,28 @@ from controlplane.core.paging import LIMIT_DEFAULT, LIMIT_MAX
 
 JSON = "application/json"
 ACCEPTED, NO_CONTENT = 202, 204
-_WORDS = {ACCEPTED: "Nothing is done yet: it waits for somebody, or is under way."}
+_WORDS = {ACCEPTED: "Accepted: pending approval, or in progress."}
 REF = "#/components/schemas/{name}"
 ERROR = "Error"
 # What is shaped as OpenAI's API is has its errors, too.
 OPENAI_PATHS, OPENAI_ERROR = "/v1/", "OpenAIError"
 # Every operation may answer these; changes the further ones besides.
 ERRORS = {
-    400: "A value is wrong; `fields` names it.",
-    401: "Nobody is signed in, or the token opens nothing here.",
-    403: "The caller may not do this, or must confirm first (`code` is `step_up_required`).",
-    404: "There is no such thing for this caller.",
-    429: "Too many requests within a minute; `Retry-After` says when there is room again.",
+    400: "A value is invalid; `fields` names it.",
+    401: "Not signed in, or the token is invalid.",
+    403: "Permission denied, or the caller must confirm their identity first (`code` is "
+    "`step_up_required`).",
+    404: "Not found, or not visible to this caller.",
+    429: "Too many requests in a minute; `Retry-After` says when to try again.",
 }
 ERRORS_OF_CHANGES = {
-    409: "It is not as it was when the caller looked, or a twin of this request is under way.",
-    413: "The body is too long.",
-    422: "The idempotency key came with another request before.",
+    409: "The resource has changed since the caller read it, or the same request is in progress.",
+    413: "The body is too large.",
+    422: "The idempotency key was used for a different request.",
 }
 _ERROR_SCHEMA = {
     "type": "object",
-    "description": "What went wrong, in words and by field.",
+    "description": "The error as a message, and by field.",
     "properties": {
         "error": {
             "type": "object",
@@ -63,11 +64,11 @@ _ERROR_SCHEMA = {
         }
     },
     "required": ["error"],
-    "examples": [{"error": {"message": "Some values are wrong.", "fields": {"limit": ["…"]}}}],
+    "examples": [{"error": {"message": "Some values are invalid.", "fields": {"limit": ["…"]}}}],
 }
 _OPENAI_ERROR_SCHEMA = {
     "type": "object",
-    "description": "What went wrong, as OpenAI's clients read it.",
+    "description": "The error in OpenAI's format.",
     "properties": {
         "error": {
             "type": "object",
@@ -84,15 +85,17 @@ _OPENAI_ERROR_SCHEMA = {
 }
 _ID = {"type": ["string", "null"]}
 _PAGE = (
-    OpenApiParameter("after", str, description="The last id of the page before."),
+    OpenApiParameter("after", str, description="The last id of the previous page."),
     OpenApiParameter("limit", int, description=f"1 to {LIMIT_MAX}; {LIMIT_DEFAULT} if left out."),
 )
 _KEY = OpenApiParameter(
     HEADER,
     str,
     OpenApiParameter.HEADER,
-    description=f"Up to {KEY_CHARS_MAX} characters, new for each change: a repeat within 24 hours"
-    " does nothing and is answered as the first was, with `Idempotency-Replayed: true`.",
+    description=(
+        f"Up to {KEY_CHARS_MAX} characters, unique for each change: a repeat within 24 "
+        "hours does nothing and returns the first response, with `Idempotency-Replayed: true`."
+    ),
 )
 _shapes: dict[str, dict[str, Any]] = {
     ERROR: _ERROR_SCHEMA,

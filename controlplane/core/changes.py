@@ -13,7 +13,7 @@ from controlplane.core.models import AuditEntry
 
 WINDOW = timedelta(minutes=1)
 RETRY_AFTER_S = 60
-MESSAGE = "Too many changes within a minute. Try again in a minute."
+MESSAGE = "Too many changes in a minute. Try again in a minute."
 
 
 class TooManyChanges(exceptions.Throttled):

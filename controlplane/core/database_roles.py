@@ -69,7 +69,7 @@ class MissingRights(Exception):
     """The connection may not do all that is needed; `statements` is what an administrator runs."""
 
     def __init__(self, user: str, statements: list[str]) -> None:
-        super().__init__(f"The role {user} may not prepare the database.")
+        super().__init__(f"The role {user} is not allowed to prepare the database.")
         self.statements = statements
 
 

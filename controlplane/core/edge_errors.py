@@ -66,8 +66,8 @@ def busy() -> EdgeError:
     return EdgeError(
         503,
         "server_is_overloaded",
-        "Busy at the moment",
-        "Too many requests for pages and the control API are under way. Try again shortly.",
+        "Service busy",
+        "Too many requests for pages and the control API are in progress. Try again shortly.",
         UNAVAILABLE,
         RETRY_S,
     )
@@ -78,7 +78,7 @@ def database_away() -> EdgeError:
     return EdgeError(
         503,
         "database_unavailable",
-        "The database cannot be reached",
+        "Database unavailable",
         "Nothing was changed. Try again shortly.",
         UNAVAILABLE,
         RETRY_S,
@@ -87,14 +87,14 @@ def database_away() -> EdgeError:
 
 def body_too_large(bytes_max: int) -> EdgeError:
     """413 with the bound in its text."""
-    message = f"A body may have at most {bytes_max:,} bytes here."
-    return EdgeError(413, "request_too_large", "Too much was sent", message)
+    message = f"The body must have at most {bytes_max:,} bytes."
+    return EdgeError(413, "request_too_large", "Request too large", message)
 
 
 def body_late(seconds_max: float) -> EdgeError:
     """408: the body came too slowly."""
     message = f"The body did not arrive within {seconds_max:g} s."
-    return EdgeError(408, "request_timeout", "That took too long", message)
+    return EdgeError(408, "request_timeout", "Request timeout", message)
 
 
 def not_found(path: str) -> EdgeError:
@@ -104,11 +104,11 @@ def not_found(path: str) -> EdgeError:
 
 def bad_request() -> EdgeError:
     """400: a request that no view can be given."""
-    message = "The request cannot be read: its host, path or parameters are wrong."
+    message = "The request is invalid: check its host, path and parameters."
     return EdgeError(400, "malformed_request", "Bad request", message)
 
 
 def failed() -> EdgeError:
     """500: a defect of ours."""
-    message = "Something failed here; the server's log has the details."
-    return EdgeError(500, "internal_error", "Something failed", message, "server_error")
+    message = "Internal server error; see the server's log for details."
+    return EdgeError(500, "internal_error", "Internal server error", message, "server_error")

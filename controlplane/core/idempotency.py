@@ -80,7 +80,7 @@ def attempt_begin(
         uuid.UUID(bytes=place[:16]), payload, hmac.digest(root, b"seal\0" + scope, sha256)
     )
     if not _claim(int.from_bytes(place[16:24], signed=True), attempt.id):
-        raise KeyRefused(409, "A request with this key is being answered just now.")
+        raise KeyRefused(409, "A request with this key is in progress.")
     kept = KeptAnswer.objects.filter(id=attempt.id).first()
     if kept is not None and kept.created_at > timezone.now() - KEPT_FOR:
         require(kept.rights)
@@ -125,7 +125,11 @@ def _claim(lock: int, attempt: uuid.UUID) -> bool:
 
 def _replay(attempt: Attempt, kept: KeptAnswer) -> None:
     if not hmac.compare_digest(bytes(kept.payload), attempt.payload):
-        raise KeyRefused(422, "This key came with another request before; use a new one for each.")
+        raise KeyRefused(
+            422, "This key was used for a different request; use a new key for each request."
+        )
     if kept.body is None:
-        raise KeyRefused(409, "This was done before, and its answer was too long to be kept.")
+        raise KeyRefused(
+            409, "This request was completed earlier, and its response was too large to keep."
+        )
     raise Replay(kept.status, unsealed(attempt.seal, bytes(kept.body), attempt.id.bytes))

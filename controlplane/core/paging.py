@@ -79,7 +79,7 @@ def _id(text: str) -> uuid.UUID:
     try:
         return uuid.UUID(text)
     except ValueError:
-        raise ValidationError({"after": "Must be the id of a row of this list."}) from None
+        raise ValidationError({"after": "Must be the id of an item in this list."}) from None
 
 
 def _limit(text: str) -> int:

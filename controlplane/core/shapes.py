@@ -19,13 +19,13 @@ def read_shape(value: object, shape: type[Shape], *, field: str) -> Shape:
     """The value as `shape`; raises ValidationError, by path: `body.messages[0].role`."""
     try:
         if NUL in msgspec.json.encode(value):
-            raise ValidationError({field: "The character NUL cannot be kept."})
+            raise ValidationError({field: "Must not contain the NUL character."})
         return msgspec.convert(value, shape)
     except msgspec.ValidationError as error:
         path, text = complaint(str(error))
         raise ValidationError({f"{field}{path}".lstrip("."): text}) from error
     except (TypeError, UnicodeEncodeError, RecursionError) as error:
-        raise ValidationError({field: f"Cannot be kept as JSON: {error}."}) from error
+        raise ValidationError({field: f"Cannot be stored as JSON: {error}."}) from error
 
 
 def complaint(message: str) -> tuple[str, str]:

@@ -78,7 +78,7 @@ class Gateway:
             log.info("request %s: the client has gone, or reads no more", call.request.hex())
         except Exception:  # Process edge: a bug answers 500 and is logged, the process goes on.
             log.exception("request %s failed", call.request.hex())
-            await out.send_refusal(internal_error("internal_error", "Something failed here."), [])
+            await out.send_refusal(internal_error("internal_error", "Internal server error."), [])
         finally:
             self.serving -= 1
             if not self.serving:
@@ -257,7 +257,7 @@ def _server_timing(trip: Trip) -> bytes:
 
 
 def _stopping() -> Refusal:
-    message = "This gateway is being stopped. Send the request again: another will take it."
+    message = "This gateway is shutting down. Retry the request: another gateway will accept it."
     refusal = unavailable("gateway_stopping", message, retry_after_s=STOPPING_RETRY_S)
     # A client that keeps its connection would only meet this gateway again.
     refusal.headers += (("connection", "close"),)

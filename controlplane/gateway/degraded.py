@@ -19,10 +19,10 @@ JITTER = 0.3
 MS_PER_S = 1000
 _SAYS = {
     "full": "the queue is full",
-    "late": "the wait for a node with room would be too long",
-    "none": "no node of this model is left",
+    "late": "the wait for a free node would be too long",
+    "none": "no node of this model remains",
     "failed": "the nodes that took the request failed",
-    "shed": "requests of this priority are kept out while an objective is in danger",
+    "shed": "requests of this priority are shed while an objective is at risk",
 }
 
 

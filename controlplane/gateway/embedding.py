@@ -123,7 +123,7 @@ def _check_dimensions(inputs: Inputs, served: ServedModel) -> None:
         return
     sizes = " or ".join(map(str, served.dimensions))
     message = (
-        f"'dimensions' is {inputs.dimensions}; {served.name} makes vectors of {sizes} dimensions,"
-        " and was not trained to have them cut to any other size."
+        f"'dimensions' is {inputs.dimensions}; {served.name} returns vectors of {sizes} "
+        "dimensions and does not support any other size."
     )
     raise bad_field("dimensions", message, "unsupported_dimensions")

@@ -42,7 +42,7 @@ class Offload:
         if is_over_share(own, total, WAITING_MAX):
             raise over_share("large requests", retry_after_s=RETRY_S)
         if total > WAITING_MAX:
-            message = f"Too many large requests are being read. Try again in {RETRY_S} s."
+            message = f"Too many large requests are in progress. Try again in {RETRY_S} s."
             raise unavailable("server_is_overloaded", message, retry_after_s=RETRY_S)
         self._waiting[tenant] += 1
         try:

@@ -91,7 +91,7 @@ async def serve(call: Call, receive: Receive, shape: Shape, world: World, out: O
         await _resolve(trip)
     except Exception:
         # A bug: the edge answers 500 and logs it, the record must say so too.
-        trip.refusal = internal_error("internal_error", "Something failed here.")
+        trip.refusal = internal_error("internal_error", "Internal server error.")
         trip.failed_whole = not out.started
         raise
     finally:
@@ -225,7 +225,7 @@ async def _infer(trip: Trip) -> None:
             if trip.call.gone or trip.out.started and not trip.task.resume():
                 raise node_lost() from error
         except SlowReader as error:
-            message = "The client read too slowly, so generation was stopped."
+            message = "The client read too slowly, so generation stopped."
             raise internal_error("slow_reader", message) from error
         tried.add(placement.link.identity.id)
         if not trip.out.started:

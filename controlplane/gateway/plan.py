@@ -33,8 +33,8 @@ from inference.contract.frames import BYTES_PER_TOKEN
 NOT_ALLOWED = "model_not_allowed"
 # What a model of each task does, and where that is asked for.
 _DOES = {
-    "embed": ("turns text into vectors and generates none", "/v1/embeddings"),
-    "generate": ("generates text and does not embed it", "a model of task embed"),
+    "embed": ("is an embedding model and does not generate text", "/v1/embeddings"),
+    "generate": ("is a generation model and does not create embeddings", "an embedding model"),
 }
 
 

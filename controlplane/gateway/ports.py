@@ -27,7 +27,7 @@ class BudgetExceeded(Exception):
     """A budget has no room; `scope` is key, project or organization."""
 
     def __init__(self, scope: str, budget: str) -> None:
-        super().__init__(f"the {scope}'s budget has no room for this request")
+        super().__init__(f"the {scope}'s budget is too low for this request")
         self.scope = scope
         self.budget = budget
 

@@ -237,8 +237,8 @@ def _binds(room: Room, tokens: int) -> bool:
 
 def _limited(room: Room) -> Refusal:
     message = (
-        f"The {room.scope}'s limit of {room.limit} {room.dimension} has {room.remaining} left;"
-        f" it is whole again in {room.reset_s:.0f} s."
+        f"The {room.scope}'s limit of {room.limit} {room.dimension} has {room.remaining} left; it "
+        f"resets in {room.reset_s:.0f} s."
     )
     return Refusal(429, "rate_limit_exceeded", message, kind="requests")
 

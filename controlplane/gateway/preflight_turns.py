@@ -34,7 +34,7 @@ class Preflights:
         if len(self._rooms) > KEYS_MAX:
             self._rooms.popitem(last=False)
         if refused:
-            message = f"A key may check {PER_MIN_MAX} requests a minute before it sends them."
+            message = f"A key may run at most {PER_MIN_MAX} preflight checks per minute."
             retry = (("retry-after", str(RETRY_S)),)
             raise Refusal(429, "rate_limit_exceeded", message, kind="requests", headers=retry)
         self._running += 1

@@ -24,7 +24,11 @@ def find_prompt(request: bytes, ask: Ask, key: KeyRecord, snapshot: Snapshot) ->
         return ask
     record = snapshot.prompts.get(f"{key.organization}/{use.name}")
     if record is None or record.project not in (None, key.project):
-        raise _unknown("prompt.id", f"There is no prompt template '{use.name}' for this key.")
+        raise _unknown(
+            "prompt.id",
+            f"The prompt template '{use.name}' does not exist, or this "
+            "key does not have access to it.",
+        )
     version = _version(request, use, record)
     body = record.versions[version]
     try:
@@ -42,7 +46,10 @@ def _version(request: bytes, use: PromptUse, record: PromptRecord) -> int:
     if use.version is not None:
         if use.version not in record.versions:
             kept = ", ".join(map(str, sorted(record.versions)))
-            told = f"Version {use.version} of '{record.name}' cannot be used; these can: {kept}."
+            told = (
+                f"Version {use.version} of '{record.name}' cannot be used. Available versions: "
+                f"{kept}."
+            )
             raise _unknown("prompt.version", told)
         return use.version
     if record.canary is not None and _draw(request) < record.share_permille:

@@ -21,7 +21,7 @@ def read_rules(value: object) -> tuple[RouteRule, ...]:
     if len(value) > RULES_MAX:
         raise ValidationError({FIELD: f"At most {RULES_MAX} rules."})
     if NUL in msgspec.json.encode(value):
-        raise ValidationError({FIELD: "The character NUL cannot be kept."})
+        raise ValidationError({FIELD: "Must not contain the NUL character."})
     rules: list[RouteRule] = []
     errors: dict[str, list[str]] = {}
     for place, each in enumerate(value):
@@ -40,7 +40,7 @@ def read_rules_text(text: str) -> object:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ValidationError({FIELD: f"Not JSON: {error}."}) from error
+        raise ValidationError({FIELD: f"Invalid JSON: {error}."}) from error
 
 
 def write_rules(rules: Iterable[RouteRule]) -> list[dict[str, Any]]:

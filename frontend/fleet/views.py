@@ -114,7 +114,7 @@ class PoolForm(forms.Form):
         try:
             return msgspec.json.decode(self.cleaned_data["warm_schedule"] or "[]")
         except (msgspec.DecodeError, RecursionError) as error:
-            raise ValidationError(f"Not JSON: {error}.") from error
+            raise ValidationError(f"Invalid JSON: {error}.") from error
 
 
 def _models() -> list[tuple[str, str]]:

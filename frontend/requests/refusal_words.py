@@ -38,7 +38,7 @@ REFUSALS = {
     "database_unavailable": "PostgreSQL could not be reached at that moment.",
     "rate_limit_exceeded": (
         "A limit of its key, project or organization was used up: requests or tokens a minute,"
-        " requests a day, or requests at once."
+        " requests a day, or concurrent requests."
     ),
     "insufficient_quota": (
         "A budget of its key, project or organization had no room for the most it could cost."

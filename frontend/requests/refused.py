@@ -24,7 +24,7 @@ KIND_WORDS = {
     "requests": "requests a minute",
     "tokens": "tokens a minute",
     "requests-day": "requests a day",
-    "concurrency": "requests at once",
+    "concurrency": "concurrent requests",
 }
 PERIOD_WORDS = {"day": "a day", "week": "a week", "month": "a month", "none": "in all"}
 WALLET = "wallet"

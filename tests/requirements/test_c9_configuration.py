@@ -169,7 +169,7 @@ def test_a_ready_document_can_be_applied_to_a_fresh_installation(
 def test_a_slip_is_told_with_its_path_and_line(database: str, tmp_path: Path) -> None:
     file = tmp_path / "slip.yaml"
     file.write_text("sluice: 1\npools:\n  - name: default\n    size: 3\n")
-    with pytest.raises(CommandError, match=r"pools\[0\]\.size: There is no such field. \(line 4\)"):
+    with pytest.raises(CommandError, match=r"pools\[0\]\.size: Unknown field. \(line 4\)"):
         config("validate", str(file))
     with pytest.raises(CommandError, match="cannot be read"):
         config("validate", str(tmp_path / "none.yaml"))

@@ -19,7 +19,7 @@ PLAY_LIMITS = Limits(requests_per_min=60)
 
 MISSING = "You did not provide an API key. Send it as 'Authorization: Bearer YOUR_KEY'."
 MALFORMED = "This is not a well-formed API key: its shape or checksum is wrong. Check for typos."
-ADMIN = "This is an admin key, which calls no model. Send an inference key here."
+ADMIN = "This is an admin key, which cannot call models. Send an inference key."
 UNKNOWN = "Incorrect API key provided."
 REVOKED = "This API key has been revoked."
 EXPIRED = "This API key has expired."
@@ -110,6 +110,6 @@ class SnapshotKeys:
 def _away() -> Refusal:
     return unavailable(
         "configuration_unavailable",
-        "Keys cannot be checked at the moment. Try again shortly.",
+        "API keys cannot be checked right now. Try again shortly.",
         retry_after_s=RETRY_S,
     )

@@ -385,7 +385,7 @@ class Exchange(RequestResponseCycle):
 
     async def send_500_response(self) -> None:
         """The application has failed before it answered."""
-        refusal = internal_error("internal_error", "Something failed here.")
+        refusal = internal_error("internal_error", "Internal server error.")
         self.response_started = self.response_complete = True
         if not self.transport.is_closing():
             self.transport.write(answer_bytes(refusal))

@@ -41,7 +41,7 @@ def check_head(headers: Headers, *, version: str) -> None:
     Names of headers are in lower case.
     """
     if version not in _VERSIONS:
-        message = f"HTTP/{version} is not spoken here; use HTTP/1.1."
+        message = f"HTTP/{version} is not supported; use HTTP/1.1."
         raise Refusal(505, "unsupported_http_version", message, headers=NO_RETRY)
     if len(headers) > HEADERS_MAX:
         raise headers_too_large()
@@ -57,9 +57,9 @@ def check_head(headers: Headers, *, version: str) -> None:
         elif name == b"transfer-encoding":
             _check_coding(value, version)
         elif seen.setdefault(name, value) != value:
-            raise _ambiguous(name.decode(), "is sent twice with different values")
+            raise _ambiguous(name.decode(), "was sent twice with different values")
     if hosts > 1:
-        raise _ambiguous("host", "is sent twice")
+        raise _ambiguous("host", "was sent twice")
     if not hosts and version == "1.1":
         raise _bad_header("host", "The Host header is missing.")
 
@@ -106,7 +106,9 @@ def malformed(reason: str) -> Refusal:
 
 def upgrade_refused() -> Refusal:
     """400: a WebSocket was asked for in a way that leaves open where the request ends."""
-    message = "A request for a WebSocket must have no body and follow no other request."
+    message = (
+        "A WebSocket request must have no body and must be the first request of its connection."
+    )
     return Refusal(400, "upgrade_refused", message, headers=NO_RETRY)
 
 
@@ -130,7 +132,7 @@ def head_late() -> Refusal:
 
 def too_many_pipelined() -> Refusal:
     """400: too many requests at once in one connection."""
-    message = f"At most {PIPELINED_MAX} requests may wait in one connection for earlier answers."
+    message = f"At most {PIPELINED_MAX} pipelined requests may wait on one connection."
     return Refusal(400, "too_many_pipelined", message, headers=NO_RETRY)
 
 
@@ -156,12 +158,12 @@ def answer_bytes(refusal: Refusal) -> bytes:
 
 def _check_host(value: bytes) -> None:
     if not _HOST.fullmatch(value):
-        raise _bad_header("host", "The Host header is not the name of a host.")
+        raise _bad_header("host", "The Host header is not a valid host name.")
 
 
 def _check_coding(value: bytes, version: str) -> None:
     if version != "1.1":
-        raise _bad_header("transfer-encoding", "HTTP/1.0 has no Transfer-Encoding.")
+        raise _bad_header("transfer-encoding", "HTTP/1.0 does not support Transfer-Encoding.")
     if value.strip().lower() != b"chunked":
         message = "The only Transfer-Encoding is 'chunked', sent once."
         raise Refusal(

@@ -72,7 +72,7 @@ def wanted_format(
     if structured is None:
         return wanted
     if wanted is not None:
-        message = "'structured_outputs' and 'response_format' exclude each other; send one."
+        message = "'structured_outputs' and 'response_format' are mutually exclusive; send one."
         raise bad_field("structured_outputs", message)
     return _of_structured(structured)
 

@@ -89,7 +89,7 @@ def offered(
     for place, tool in enumerate(tools):
         if names.index(tool.function.name) != place:
             at = f"tools[{place}].function.name"
-            raise bad_field(at, f"'{at}' is the name of another function already.")
+            raise bad_field(at, f"'{at}' is already the name of another function.")
         _check_parameters(tool, f"tools[{place}].function.parameters")
     if isinstance(choice, ToolChoice) and choice.function.name not in names:
         at = "tool_choice.function.name"
@@ -134,7 +134,7 @@ def _content_rule(content: Wanted | None) -> str | None:
         return json_rule({"type": "object"}, JSON_WHITESPACE)
     if content.grammar.kind == "json_schema":
         return json_rule(json.loads(content.grammar.source), JSON_WHITESPACE)
-    raise bad_field(content.field, f"'{content.field}' cannot be had along with 'tools'.")
+    raise bad_field(content.field, f"'{content.field}' cannot be combined with 'tools'.")
 
 
 def _check_parameters(tool: Tool, field: str) -> None:
@@ -168,7 +168,7 @@ def _arguments(text: str, field: str) -> dict[str, Any]:
     try:
         read = msgspec.json.decode(text or "{}")
     except msgspec.DecodeError as error:
-        raise bad_field(field, f"'{field}' is not JSON.") from error
+        raise bad_field(field, f"'{field}' is not valid JSON.") from error
     if not isinstance(read, dict):
         raise bad_field(field, f"'{field}' must be a JSON object.")
     return read

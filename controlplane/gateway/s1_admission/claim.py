@@ -77,19 +77,19 @@ def _refused(error: ClaimRefused) -> Refusal:
     first = error.first.hex()
     if error.verdict == "mismatch":
         message = (
-            f"This Idempotency-Key was used for another body (request {first}): use a new one"
-            " for each new request."
+            f"This Idempotency-Key was used with a different body (request {first}). Use a new "
+            "key for each request."
         )
         return Refusal(
             422, "idempotency_mismatch", message, param="idempotency-key", headers=NO_RETRY
         )
     if error.verdict == "running":
-        message = f"Request {first} with this Idempotency-Key is under way."
+        message = f"Request {first} with this Idempotency-Key is in progress."
         headers = (("retry-after", str(RETRY_S)),)
         return Refusal(409, "idempotency_in_progress", message, headers=headers)
     message = (
-        f"Request {first} with this Idempotency-Key was charged or may yet be, and its answer is"
-        " not kept: it broke off, was too large, or its gateway failed. It is not charged again;"
-        " to ask anew, use a new key."
+        f"Request {first} with this Idempotency-Key was or will be charged, but its response was "
+        "not kept: it was interrupted, was too large, or its gateway failed. It is not charged "
+        "again. To send a new request, use a new key."
     )
     return Refusal(409, "idempotency_charged", message, headers=NO_RETRY)

@@ -104,8 +104,8 @@ def _figures(own: BudgetRoom) -> str:
     if own.period != "none":
         limit = f"{limit} a {own.period}"
     told = (
-        f" {usd_text(own.left_nano)} USD of {limit} are left: {usd_text(own.spent_nano)} are spent"
-        f" and {usd_text(own.held_nano)} held for requests under way."
+        f" {usd_text(own.left_nano)} USD of {limit} is left: {usd_text(own.spent_nano)} is spent "
+        f"and {usd_text(own.held_nano)} is held for requests in progress."
     )
     if own.turns_at_s is None:
         return told
@@ -117,7 +117,7 @@ def _no_room(scope: str, nano: int, figures: str) -> str:
     if scope == "wallet":
         what, cure = "The organization's prepaid wallet", "top it up"
     return (
-        f"{what} has no room for this request: it could cost up to {usd_text(nano)} USD."
+        f"{what} is too low for this request, which could cost up to {usd_text(nano)} USD."
         f"{figures} Lower max_tokens or {cure}."
     )
 
@@ -179,6 +179,6 @@ def ledger_away() -> Refusal:
     """503: no money can be held or charged just now."""
     return unavailable(
         "ledger_unavailable",
-        "Requests cannot be billed at the moment; nothing was charged. Try again shortly.",
+        "Billing is temporarily unavailable; nothing was charged. Try again shortly.",
         retry_after_s=LEDGER_RETRY_S,
     )

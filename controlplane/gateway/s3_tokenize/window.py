@@ -74,11 +74,14 @@ def fit_inputs(
     call.spans.add(WINDOW, began)
     if empty is not None:
         field = inputs.field(empty)
-        raise bad_field(field, f"'{field}' has no tokens; there is nothing to embed.")
+        raise bad_field(field, f"'{field}' has no tokens to embed.")
     if long is not None:
         raise _too_long(inputs, long, f"{lengths[long]} tokens", window_tokens)
     if sum(lengths) > INPUTS_TOKENS_MAX:
-        message = f"The inputs have over {INPUTS_TOKENS_MAX} tokens together. Send them in parts."
+        message = (
+            f"The inputs have more than {INPUTS_TOKENS_MAX} tokens in total. Split them "
+            "into several requests."
+        )
         raise bad_field("input", message, "context_length_exceeded")
 
 

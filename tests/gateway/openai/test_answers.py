@@ -281,16 +281,16 @@ async def test_the_budget_of_the_key_is_told_to_who_has_the_key(serving: Serving
     under_test.standings.standing = Standing(budgets=(own, whole))
     under_test.ledger.budgets[ORGANIZATION] = MemoryBudget(lim=1, scope="key")
     told = (await serving.chat()).json()["error"]["message"]
-    assert told.startswith("The key's budget has no room for this request: it could cost up to")
+    assert told.startswith("The key's budget is too low for this request, which could cost up to")
     assert (
-        "0.000000001 USD of 0.000002000 USD a day are left: 0.000001500 are spent and 0.000000499"
-        " held for requests under way. It resets at 2026-11-19T00:00:00Z. Lower max_tokens"
+        "0.000000001 USD of 0.000002000 USD a day is left: 0.000001500 is spent and 0.000000499 is"
+        " held for requests in progress. It resets at 2026-11-19T00:00:00Z. Lower max_tokens"
     ) in told
     # Whoever calls may have no right to see what the organization spends.
     assert "987" not in told
     under_test.ledger.budgets[ORGANIZATION].scope = "organization"
     told = (await serving.chat()).json()["error"]["message"]
-    assert told.startswith("The organization's budget has no room") and "left" not in told
+    assert told.startswith("The organization's budget is too low") and "left" not in told
     # Figures that cannot be read, or are better by now, keep nobody from the answer.
     under_test.ledger.budgets[ORGANIZATION].scope = "key"
     later = msgspec.structs.replace(own, limit_nano=10**9)
