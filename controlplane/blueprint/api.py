@@ -20,7 +20,9 @@ from controlplane.core.api_schema import operation
 from controlplane.core.permissions import Action
 from controlplane.tenants.access import require
 
-_NAMES = OpenApiParameter("organization", str, many=True, description="Only these, by name.")
+_NAMES = OpenApiParameter(
+    "organization", str, many=True, description="Names to include; default: all."
+)
 
 
 class DocumentBody(msgspec.Struct, forbid_unknown_fields=True):

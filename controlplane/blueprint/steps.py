@@ -74,7 +74,7 @@ def _model(step: Step) -> None:
     purchase = fields.pop("purchase", None)
     for name in _MODEL_NEEDS:
         if name not in fields:
-            raise ValidationError({name: "A new model needs it."})
+            raise ValidationError({name: "Required for a new model."})
     draft = ModelDraft(name=step.key[-1], **fields)
     if step.before is None:
         model = model_create(actor=step.actor, draft=draft)
@@ -104,7 +104,7 @@ def _price(fields: Fields) -> PriceDraft:
 def _found(name: str) -> Model:
     found = model_find(name=name)
     if found is None:
-        raise ValidationError({"name": f"There is no model {name!r}."})
+        raise ValidationError({"name": f"Model {name!r} not found."})
     return found
 
 
@@ -157,7 +157,7 @@ def limited(step: Step) -> Organization | Project:
         return organization
     project = project_named(organization, name=step.key[-1])
     if project is None:
-        raise ValidationError({"name": f"There is no project {step.key[-1]!r}."})
+        raise ValidationError({"name": f"Project {step.key[-1]!r} not found."})
     return project
 
 
@@ -179,7 +179,7 @@ def _template(step: Step) -> None:
     wanted = step.after.get("project")
     project = project_named(organization, name=wanted) if wanted else None
     if wanted and project is None:
-        raise ValidationError({"project": f"There is no project {wanted!r}."})
+        raise ValidationError({"project": f"Project {wanted!r} not found."})
     if step.before is None:
         prompt_create(
             actor=step.actor,
@@ -188,7 +188,9 @@ def _template(step: Step) -> None:
             project_id=project.id if project else None,
         )
     elif step.changed("project"):
-        raise ValidationError({"project": "A template's project never changes; make another."})
+        raise ValidationError(
+            {"project": "A template's project cannot be changed; create a new template."}
+        )
     if step.changed("body"):
         template = prompt_get(actor=step.actor, organization_id=organization.id, name=name)
         body = step.after["body"]

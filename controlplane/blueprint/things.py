@@ -103,7 +103,7 @@ def _check_once(things: Iterable[Thing]) -> None:
     seen: set[Key] = set()
     for thing in things:
         if thing.key in seen:
-            told = f"There is another {thing.key[0]} {thing.key[-1]!r} in this document."
+            told = f"The document has another {thing.key[0]} {thing.key[-1]!r}."
             raise ValidationError({f"{thing.path}.name": told})
         seen.add(thing.key)
 
@@ -142,7 +142,7 @@ def _prices(value: Mapping[str, Fields]) -> Fields:
 def _usd(value: str | int | float) -> str:
     text = str(value)
     if not _USD.fullmatch(text):
-        raise ValueError(f"{text} is no amount of dollars")
+        raise ValueError(f"{text} is not an amount in US dollars")
     return text
 
 

@@ -123,7 +123,9 @@ class Prices(PriceView):
         if wanted.project is None and wanted.organization is None:
             return None
         if wanted.project is None or wanted.organization is None:
-            raise ValidationError({"project": "Goes with the organization that it is of."})
+            raise ValidationError(
+                {"project": "Requires the organization that the project belongs to."}
+            )
         return project_share(
             actor=self.actor(), project_id=wanted.project, organization_id=wanted.organization
         )

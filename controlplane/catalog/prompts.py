@@ -40,12 +40,12 @@ def prompt_create(
     with _alone(actor, organization_id):
         rows = PromptTemplate.objects.filter(organization_id=organization_id)
         if rows.count() >= TEMPLATES_MAX:
-            raise ValidationError({"name": f"There are {TEMPLATES_MAX} templates; that is all."})
+            raise ValidationError({"name": f"The limit of {TEMPLATES_MAX} templates is reached."})
         if rows.filter(name=name).exists():
-            raise Conflict({"name": f"There is a template {name!r} already."})
+            raise Conflict({"name": f"A template named {name!r} already exists."})
         made = PromptTemplate(organization_id=organization_id, name=name, project_id=project_id)
         if project_id is not None and not Project.objects.filter(id=project_id).exists():
-            raise ValidationError({"project": "There is no such project."})
+            raise ValidationError({"project": "Project not found."})
         made.full_clean()
         made.save(force_insert=True)
         audit_record(

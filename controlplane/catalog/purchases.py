@@ -86,4 +86,4 @@ def _check(model: Model, draft: PurchaseDraft) -> None:
     if draft.cached_pico > draft.input_pico:
         raise ValidationError({"cached_pico": "Must not be above the price of uncached input."})
     if model.task == Task.EMBED and draft.output_pico:
-        raise ValidationError({"output_pico": "A model that embeds has no output to pay for."})
+        raise ValidationError({"output_pico": "An embedding model has no output price."})

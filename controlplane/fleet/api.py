@@ -145,7 +145,7 @@ class Desired(ApiView):
             return failed(401, "Send the metrics token as a bearer token.")
         now = timezone.now()
         found = [each for each in signals(actor=OPERATOR, now=now) if each.pool.name == name]
-        return Response(signal_json(found[0])) if found else failed(404, "There is no such pool.")
+        return Response(signal_json(found[0])) if found else failed(404, "Pool not found.")
 
 
 class NodeAction(ApiView):
@@ -244,7 +244,7 @@ class Enrol(ApiView):
         try:
             made = token_redeem(secret=given.token, name=given.name, pool=given.pool)
         except EnrolmentRefused:
-            return failed(403, "The token is unknown, used or over; ask for a new one.")
+            return failed(403, "The token is unknown, used or expired. Request a new one.")
         body = {"credential": made.credential, "approved": made.node.standing == "active"}
         return Response(body, status=201, headers={"Cache-Control": "no-store"})
 

@@ -199,7 +199,9 @@ def _take_again(node: Node, token: EnrolmentToken) -> None:
     )
     node.standing = _standing(token)
     if not again:
-        raise ValidationError({"name": f"There is a node {node.name!r}; remove it first."})
+        raise ValidationError(
+            {"name": f"A node named {node.name!r} already exists; remove it first."}
+        )
 
 
 def _standing(token: EnrolmentToken) -> Standing:

@@ -26,15 +26,15 @@ from controlplane.kernel.capacity import Sheet, Use
 from controlplane.telemetry.reading import TooMuchToRead
 from controlplane.tenants.access import require, sees_shared_figures
 
-DAYS = OpenApiParameter("days", int, description=f"1 to {DAYS_MAX}; {DAYS_DEFAULT} if left out.")
+DAYS = OpenApiParameter("days", int, description=f"1 to {DAYS_MAX}; default: {DAYS_DEFAULT}.")
 WHAT_IF = [
-    OpenApiParameter(name, float, description=f"{told} instead of what was measured.")
+    OpenApiParameter(name, float, description=f"{told} instead of the measured value.")
     for name, told in (
-        ("rate", "Requests a second"),
-        ("in", "Prompt tokens a request"),
-        ("out", "Output tokens a request"),
-        ("cached", "Per cent of the prompt that is cached,"),
-        ("batch", "Requests in a node's step"),
+        ("rate", "Requests per second"),
+        ("in", "Prompt tokens per request"),
+        ("out", "Output tokens per request"),
+        ("cached", "Percentage of the prompt that is cached,"),
+        ("batch", "Requests per node step"),
         ("nodes", "Nodes"),
     )
 ]
@@ -45,7 +45,7 @@ class TooMuch(APIException):
     """The range could not be summed within the bound."""
 
     status_code = 503
-    default_detail = "This could not be read in time; ask for fewer days."
+    default_detail = "The query timed out. Select fewer days."
 
 
 class WasteJson(TypedDict):
@@ -137,7 +137,7 @@ class StageMapView(ApiView):
         """
         require(self.actor(), Action.ORGANIZATION_VIEW, organization_id)
         if not sees_shared_figures(self.actor()):
-            raise PermissionDenied("Figures of the whole installation are for its staff.")
+            raise PermissionDenied("Only staff can read figures of the whole installation.")
         start, end = days_of(request)
         try:
             rows = stage_map_read(start=start, end=end)
@@ -209,7 +209,9 @@ class CapacityView(ApiView):
         sheets = [fill_in(pool, request.query_params) for pool in pools]
         unread = {field.name for sheet in sheets for field in sheet.unread}
         if unread:
-            raise ValidationError({name: ["A number within its bounds."] for name in unread})
+            raise ValidationError(
+                {name: ["Must be a number within its bounds."] for name in unread}
+            )
         return Response({"pools": [_capacity_json(sheet) for sheet in sheets]})
 
 
@@ -217,7 +219,7 @@ def days_of(request: Request) -> tuple[datetime, datetime]:
     """The last so many days, up to the end of the present hour; raises 400 that names `days`."""
     text = request.query_params.get("days", str(DAYS_DEFAULT))
     if not (text.isascii() and text.isdecimal() and 1 <= int(text[:4]) <= DAYS_MAX):
-        raise ValidationError({"days": [f"A number from 1 to {DAYS_MAX}."]})
+        raise ValidationError({"days": [f"Must be a number from 1 to {DAYS_MAX}."]})
     end = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
     return end - timedelta(days=int(text[:4])), end
 

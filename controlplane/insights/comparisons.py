@@ -70,7 +70,7 @@ def compared_models(*, actor: Actor, large: str | None, small: str | None) -> tu
         if model.name in served and model.task == Task.GENERATE and price is not None:
             priced[model.name] = price.output_pico
     if not priced:
-        raise ValidationError({"large": "No node serves a model that generates, at a price."})
+        raise ValidationError({"large": "No node serves a generation model that has a price."})
     for argument, name in (("large", large), ("small", small)):
         if name is not None and name not in priced:
             known = ", ".join(sorted(priced))

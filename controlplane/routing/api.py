@@ -79,7 +79,7 @@ class TooMuch(APIException):
     """The traffic that was asked about could not be read within the bound."""
 
     status_code = 503
-    default_detail = "This holds too much traffic to read at once; ask about fewer hours."
+    default_detail = "Too much traffic to analyze at once. Select fewer hours."
 
 
 class RulesView(ApiView):

@@ -27,7 +27,7 @@ class Verdict(StrEnum):
     SAME = "same"
     WORSE = "worse"
     OTHER = "other"
-    EARLY = "not enough yet"
+    EARLY = "not enough data yet"
 
 
 @dataclass

@@ -115,12 +115,12 @@ def _match(at: str, match: Match, names: Names) -> Iterator[Problem]:
     )
     yield from _unknown(f"{at}.projects", "project", match.projects - names.projects)
     for priority in sorted(match.priorities - set(PRIORITIES)):
-        yield Problem(f"{at}.priorities", f"{priority} is none of {_listed(PRIORITIES)}.")
+        yield Problem(f"{at}.priorities", f"{priority} is not one of {_listed(PRIORITIES)}.")
     least, most = match.prompt_tokens_min, match.prompt_tokens_max
     if not 0 <= least <= PROMPT_TOKENS_MAX:
         yield Problem(f"{at}.prompt_tokens_min", f"Must be 0 to {PROMPT_TOKENS_MAX}.")
     if most is not None and not least <= most <= PROMPT_TOKENS_MAX:
-        message = f"Must be {least} (the least) to {PROMPT_TOKENS_MAX}, or left out."
+        message = f"Must be {least} (the minimum) to {PROMPT_TOKENS_MAX}, or omitted."
         yield Problem(f"{at}.prompt_tokens_max", message)
 
 
@@ -131,7 +131,9 @@ def _bounds(at: str, rule: RouteRule) -> Iterator[Problem]:
         yield Problem(f"{at}.deadline_s", f"Must be 1 to {DEADLINE_S_MAX} seconds.")
     first = rule.first_token_s
     if first is not None and not (math.isfinite(first) and 0 < first <= FIRST_TOKEN_S_MAX):
-        yield Problem(f"{at}.first_token_s", f"Must be above 0, to {FIRST_TOKEN_S_MAX:g} seconds.")
+        yield Problem(
+            f"{at}.first_token_s", f"Must be above 0 and at most {FIRST_TOKEN_S_MAX:g} seconds."
+        )
     order = rule.degrade_order
     if order is not None and not 0 <= order <= DEGRADE_ORDER_MAX:
         yield Problem(f"{at}.degrade_order", f"Must be 0 to {DEGRADE_ORDER_MAX}.")
@@ -146,12 +148,12 @@ def _step(at: str, step: Step, names: Names) -> Iterator[Problem]:
     for number, target in enumerate(step.targets):
         here = f"{at}.targets[{number}]"
         if target.model not in names.models:
-            yield Problem(f"{here}.model", f"No model {target.model!r} is in service.")
+            yield Problem(f"{here}.model", f"Model {target.model!r} is not served.")
         yield from _pool(f"{here}.pool", target, names)
         if not 1 <= target.weight <= WEIGHT_MAX:
             yield Problem(f"{here}.weight", f"Must be 1 to {WEIGHT_MAX}.")
         if (target.model, target.pool) in seen:
-            yield Problem(here, "The same model and pool stand in this step twice.")
+            yield Problem(here, "This step has the same model and pool twice.")
         seen.add((target.model, target.pool))
 
 
@@ -160,11 +162,11 @@ def _pool(at: str, target: Target, names: Names) -> Iterator[Problem]:
         return
     task = names.pools.get(target.pool)
     if task is None:
-        yield Problem(at, f"There is no pool {target.pool!r}.")
+        yield Problem(at, f"Pool {target.pool!r} not found.")
     elif task != names.models.get(target.model, task):
         yield Problem(at, f"The pool {target.pool!r} is for the task {task!r}.")
     elif target.pool in names.prefill_only:
-        yield Problem(at, f"The pool {target.pool!r} only prefills; name one that decodes.")
+        yield Problem(at, f"The pool {target.pool!r} only runs prefill; choose one that decodes.")
 
 
 def _tasks(at: str, rule: RouteRule, names: Names) -> Iterator[Problem]:
@@ -175,8 +177,8 @@ def _tasks(at: str, rule: RouteRule, names: Names) -> Iterator[Problem]:
             does = names.models.get(target.model)
             for task in sorted(wanted - {does}) if does else ():
                 message = (
-                    f"{target.model} does {does!r}, and the rule also matches requests to {task!r};"
-                    " bound it by match.tasks."
+                    f"{target.model} does {does!r}, and the rule also matches requests to "
+                    f"{task!r}; restrict it with match.tasks."
                 )
                 yield Problem(f"{at}.steps[{number}].targets[{which}].model", message)
 
@@ -195,13 +197,13 @@ def _unreachable(at: str, rule: RouteRule) -> Iterator[Problem]:
         here = f"{at}.steps[{number}]"
         if rule.deadline_s is not None and number and waited >= rule.deadline_s:
             message = (
-                f"The steps before may wait {waited:g} s, and the deadline is {rule.deadline_s} s:"
-                " full queues never lead here."
+                f"Earlier steps may wait {waited:g} s and the deadline is {rule.deadline_s} s: "
+                "this step is never reached when queues are full."
             )
             yield Problem(here, message, warning=True)
         places = {Target(model=each.model, pool=each.pool) for each in step.targets}
         if number and places <= tried:
-            yield Problem(here, "Every target was tried by an earlier step.", warning=True)
+            yield Problem(here, "Earlier steps already try every target.", warning=True)
         tried |= places
         waited += step.queue_s
 
@@ -211,20 +213,20 @@ def _repeated_names(rules: Sequence[RouteRule]) -> Iterator[Problem]:
     for place, rule in enumerate(rules):
         first = seen.setdefault(rule.name, place)
         if first != place:
-            yield Problem(f"rules[{place}].name", f"rules[{first}] has this name.")
+            yield Problem(f"rules[{place}].name", f"rules[{first}] already has this name.")
 
 
 def _shadowed(rules: Sequence[RouteRule]) -> Iterator[Problem]:
     for place, rule in enumerate(rules):
         above = next((one for one in rules[:place] if covers(one.match, rule.match)), None)
         if above is not None:
-            message = f"Never applies: {above.name!r} above it matches all that it does."
+            message = f"Never applies: {above.name!r} above it matches the same requests."
             yield Problem(f"rules[{place}]", message, warning=True)
 
 
 def _unknown(at: str, what: str, values: Iterable[str]) -> Iterator[Problem]:
     for value in sorted(values):
-        yield Problem(at, f"There is no {what} {value!r}.")
+        yield Problem(at, f"Unknown {what} {value!r}.")
 
 
 def _listed(values: Iterable[object]) -> str:

@@ -30,13 +30,15 @@ HOURS_DEFAULT = 24
 HOURS_MAX = 168
 GROUPS_SHOWN_MAX = 20
 NOTES = (
-    "Rules see the size of the body; records keep none, so prompt tokens stand for it here.",
-    "Tags and priority are those that each key has now, not those of the moment.",
-    "Costs take present prices and the recorded tokens; another model may count and answer"
-    " differently.",
-    "A prefix that is cached in one pool is cold in another until its requests have come there: the"
-    " tokens lost and the cost with nothing cached are the most that a change can cost at first.",
-    "Only the first step is told: which requests would have waited or fallen back depends on load.",
+    "Rules see the size of the body, which is not recorded; prompt tokens are used instead.",
+    "Tags and priority are the current ones of each key, not those at the time of the request.",
+    "Costs use current prices and the recorded tokens; another model may count and answer "
+    "differently.",
+    "A prefix that is cached in one pool is not cached in another until requests arrive there: "
+    "the lost tokens and the cost without cache are the upper bound of what a change costs at "
+    "first.",
+    "Only the first step is shown: which requests would have waited or fallen back depends on "
+    "load.",
 )
 
 

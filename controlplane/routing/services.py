@@ -99,5 +99,5 @@ def _compared(version: int) -> RuleSet:
     current = ruleset_in_force()
     if current is None or current.version != version:
         told = f"Version {current.version}" if current else "No version"
-        raise Conflict({"rebase": f"{told} is in force now: compare the draft with that."})
+        raise Conflict({"rebase": f"{told} is live now: compare the draft with it."})
     return current

@@ -13,7 +13,7 @@ _NAMES = {
     "period_days": "days",
     "absent_after_min": "minutes without data",
     "prompt_bucket": "prompt length",
-    "shed_priority": "priority kept out",
+    "shed_priority": "shed priority",
     "shift_version": "rules to shift to",
 }
 

@@ -47,12 +47,17 @@ class NotDelivered(Exception):
 def address_check(kind: str, address: str) -> None:
     """Return if messages may be sent there; raises ValidationError at `kind` or `address`."""
     if kind not in (WEBHOOK, SLACK):
-        raise ValidationError({"kind": "One of webhook, slack or email."})
+        raise ValidationError({"kind": "Must be one of webhook, slack or email."})
     if not is_link(address):
-        raise ValidationError({"address": "An address that begins with https:// or http://."})
+        raise ValidationError({"address": "Must be a URL that begins with https:// or http://."})
     parts = urlsplit(address)
     if parts.username is not None:
-        raise ValidationError({"address": "No name and password: the signature proves the sender."})
+        raise ValidationError(
+            {
+                "address": "Must not contain a user name or password: the "
+                "signature proves the sender."
+            }
+        )
     if parts.scheme == "http" and not settings.WEBHOOKS_PRIVATE:
         raise ValidationError({"address": "https:// only."})
 
@@ -84,7 +89,7 @@ def post(address: str, body: bytes, headers: dict[str, str]) -> None:
         raise NotDelivered(f"no answer: {error}") from error
     # A path that is not ASCII; the error's words would tell of it.
     except (ValueError, http.client.InvalidURL):
-        raise NotDelivered("the address cannot be sent to") from None
+        raise NotDelivered("the address is not allowed") from None
     except http.client.HTTPException as error:
         raise NotDelivered(f"no answer: {error}") from error
     finally:
@@ -110,10 +115,10 @@ def _public_address(host: str, port: int) -> str:
     # A label that is too long is a UnicodeError.
     except (OSError, ValueError) as error:
         looked_up.cancel()
-        raise NotDelivered(f"{host} is not known: {error}") from error
+        raise NotDelivered(f"{host} cannot be resolved: {error}") from error
     address = str(found[0][4][0])
     if not settings.WEBHOOKS_PRIVATE and not _is_public(address):
-        raise NotDelivered(f"{host} leads into a private network, to {address}")
+        raise NotDelivered(f"{host} resolves to a private address, {address}")
     return address
 
 

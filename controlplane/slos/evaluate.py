@@ -202,22 +202,22 @@ def _stop_canary(name: str) -> str:
             RuleVersions(WATCH).canary_stop(canary, reason=f"objective {name}"[:200])
     except ValidationError as error:
         return f"canary {canary.version} was not stopped: {'; '.join(error.messages)}"
-    return f"canary {canary.version} was stopped; it stays stopped"
+    return f"canary {canary.version} was stopped and stays stopped"
 
 
 def _shift(version: int) -> str:
     present = ruleset_in_force()
     target = RuleSet.objects.filter(version=version).first()
     if target is None:
-        return f"there are no rules {version} to shift to"
+        return f"rules {version} do not exist"
     if present is not None and version in (present.version, _origin(present)):
-        return f"rules {version} were in force already"
+        return f"rules {version} were already live"
     try:
         with transaction.atomic():
             made = RuleVersions(WATCH).rollback(to=target)
     except ValidationError as error:
         return f"rules {version} were not published: {'; '.join(error.messages)}"
-    return f"rules {version} were published as {made.version}; they stay in force"
+    return f"rules {version} were published as {made.version}; they stay live"
 
 
 def _origin(rule_set: RuleSet) -> int | None:

@@ -17,20 +17,20 @@ from controlplane.slos.models import Alert, Hold
 from controlplane.slos.standings import Standing
 
 PRIORITY_WORDS = {0: "low", 1: "normal"}
-LET_IN = "no priority is kept out any more"
+LET_IN = "no priority is shed any more"
 
 
 def kept_out_words(priority: int) -> str:
     """Told on an alert: what is kept out from now on, or is already."""
-    return f"priority {PRIORITY_WORDS[priority]} is kept out"
+    return f"priority {PRIORITY_WORDS[priority]} is shed"
 
 
 def stays_out_words(priority: int) -> str:
     """Told on an alert that is over before its hold."""
     minutes = WELL // timedelta(minutes=1)
     return (
-        f"priority {PRIORITY_WORDS[priority]} stays kept out until all else has been well for"
-        f" {minutes} min"
+        f"priority {PRIORITY_WORDS[priority]} stays shed until all other objectives have been "
+        f"healthy for {minutes} min"
     )
 
 

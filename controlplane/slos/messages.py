@@ -34,7 +34,7 @@ from controlplane.slos.models import ADDRESS_CHARS_MAX, Alert, Channel, Delivery
 from controlplane.slos.runbooks import ABSENT_RUNBOOK, runbook_url
 from controlplane.slos.standings import FIRING
 
-RESEALED = "the address was sealed under another key: remove the channel and add it again"
+RESEALED = "the address was encrypted with another key: remove the channel and add it again"
 ATTEMPTS_MAX = 8
 RETRY_FIRST = timedelta(seconds=15)
 # 15 s, 30 s … 16 min: about half an hour in all.
@@ -151,7 +151,7 @@ def _deliver(delivery: Delivery) -> None:
     alert, event, address = delivery.alert, delivery.event, address_to(delivery)
     if delivery.kind == EMAIL:
         if not mail_send(to=[address], subject=subject(alert, event), text=words(alert, event)):
-            raise NotDelivered("no mail server took it")
+            raise NotDelivered("no mail server accepted it")
         return
     if delivery.kind == SLACK:
         body = msgspec.json.encode({"text": f"*{subject(alert, event)}*\n{words(alert, event)}"})
@@ -175,7 +175,7 @@ def address_to(delivery: Delivery) -> str:
 
 def subject(alert: Alert, event: str) -> str:
     """One line: what happened to which objective."""
-    word = {"page": "in danger now", "ticket": "burning its budget", ABSENT: "without data"}
+    word = {"page": "at risk", "ticket": "burning its budget", ABSENT: "without data"}
     told = word[alert.severity] if event == FIRING else "recovered"
     return f"Objective {alert.objective.name}: {told}"
 
@@ -191,11 +191,11 @@ def words(alert: Alert, event: str) -> str:
     if alert.burn_long is not None and alert.burn_short is not None:
         lines.append(
             f"burn rate {alert.burn_long:.3g} in the long window, {alert.burn_short:.3g} in the"
-            " short one, where 1 just lasts the period"
+            " short one, where 1 spends the budget exactly over the period"
         )
     if event != FIRING and alert.recovered_at is not None:
         lines.append(f"recovered {alert.recovered_at:%Y-%m-%d %H:%M:%S} UTC")
-    lines += [f"done by itself: {act}" for act in alert.acts]
+    lines += [f"automatic action: {act}" for act in alert.acts]
     lines.append(f"owner: {objective.team} {objective.email}".strip())
     lines.append(f"runbook: {runbook_url(_runbook(alert))}")
     return "\n".join(lines)

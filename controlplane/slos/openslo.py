@@ -97,10 +97,10 @@ def _documents(text: str) -> list[object]:
         raise ValidationError({"yaml": f"At most {YAML_CHARS_MAX:,} characters."})
     try:
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
-            raise ValidationError({"yaml": "Aliases are not read."})
+            raise ValidationError({"yaml": "Aliases are not supported."})
         found = [one for one in yaml.safe_load_all(text) if one is not None]
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ValidationError({"yaml": f"Not YAML: {error}"}) from error
+        raise ValidationError({"yaml": f"Invalid YAML: {error}"}) from error
     if not 1 <= len(found) <= services.OBJECTIVES_MAX:
         raise ValidationError({"yaml": f"1 to {services.OBJECTIVES_MAX} documents."})
     return found
@@ -111,12 +111,12 @@ def _draft(value: object, place: str) -> ObjectiveDraft:
     spec, wrong = document.spec, Complaints()
     source = spec.indicator.spec.ratio_metric.good.metric_source
     wrong.unless(document.api_version == VERSION, f"{place}.apiVersion", f"Must be {VERSION}.")
-    wrong.unless(document.kind == "SLO", f"{place}.kind", "Only SLO, with all it needs inline.")
+    wrong.unless(document.kind == "SLO", f"{place}.kind", "Must be SLO, with all its parts inline.")
     wrong.unless(
         spec.budgeting_method == "Occurrences", f"{place}.spec.budgetingMethod", "Occurrences only."
     )
     at = f"{place}.spec.indicator.spec.ratioMetric.good.metricSource.type"
-    wrong.unless(source.type == SOURCE, at, f"Only {SOURCE}: what gateways count themselves.")
+    wrong.unless(source.type == SOURCE, at, f"Must be {SOURCE}, the counts of the gateways.")
     period = _PERIODS.get(spec.time_window[0].duration) if len(spec.time_window) == 1 else None
     rolling = period is not None and spec.time_window[0].is_rolling
     wrong.unless(rolling, f"{place}.spec.timeWindow", "One rolling window of 28d or 30d.")
@@ -124,7 +124,7 @@ def _draft(value: object, place: str) -> ObjectiveDraft:
     wrong.unless(
         all(isfinite(one.target) for one in spec.objectives),
         f"{place}.spec.objectives[0].target",
-        "A share below 1.",
+        "Must be below 1.",
     )
     wrong.raise_any()
     rules = spec.alert_policies
@@ -142,7 +142,7 @@ def _query(query: Query, place: str) -> dict[str, Any]:
     try:
         project = uuid.UUID(query.project) if query.project else None
     except ValueError:
-        raise ValidationError({f"{place}.project": "Not the id of a project."}) from None
+        raise ValidationError({f"{place}.project": "Must be the id of a project."}) from None
     return {
         "indicator": query.indicator,
         "threshold": query.threshold,

@@ -34,7 +34,7 @@ from controlplane.tenants.access import allows
 ALERTS_SHOWN_MAX = 50
 # As many as days are kept of, each whole.
 MONTHS_SHOWN = 13
-NOBODY = "nobody yet"
+NOBODY = "Unassigned"
 
 
 class Mark(NamedTuple):

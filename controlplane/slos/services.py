@@ -60,7 +60,7 @@ def objective_update(*, actor: Actor, objective: Objective, draft: ObjectiveDraf
         _check_project(objective.organization, draft)
         now = _living(objective.id)
         if draft.indicator != now.indicator:
-            raise ValidationError({"indicator": "Cannot be changed: make another objective."})
+            raise ValidationError({"indicator": "Cannot be changed; create a new objective."})
         before = _facts(now)
         counted = [getattr(now, name) for name in COUNTED_BY]
         _take(now, draft)
@@ -98,7 +98,7 @@ def channel_add(*, actor: Actor, organization: uuid.UUID, kind: str, address: st
             with transaction.atomic():
                 made.save(force_insert=True)
         except IntegrityError as error:
-            raise ValidationError({"address": "It is told already."}) from error
+            raise ValidationError({"address": "This channel already exists."}) from error
         audit_record(
             actor,
             "slo_channel.add",
@@ -165,14 +165,14 @@ def _save(objective: Objective) -> None:
         with transaction.atomic():
             objective.save()
     except IntegrityError as error:
-        raise ValidationError({"name": "There is an objective of this name already."}) from error
+        raise ValidationError({"name": "An objective with this name already exists."}) from error
 
 
 def _check_project(organization: uuid.UUID, draft: ObjectiveDraft) -> None:
     if draft.project is None:
         return
     if not Project.objects.filter(id=draft.project, organization_id=organization).exists():
-        raise ValidationError({"project": "There is no such project in this organization."})
+        raise ValidationError({"project": "Project not found in this organization."})
 
 
 def _check_address(kind: str, address: str) -> None:

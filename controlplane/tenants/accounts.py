@@ -39,7 +39,7 @@ def user_create(*, actor: Actor, email: str, is_staff: bool = False) -> User:
     email = email_clean(email)
     with transaction.atomic():
         if User.objects.filter(email=email).exists():
-            raise ValidationError({"email": "There is an account with this address."})
+            raise ValidationError({"email": "An account with this address already exists."})
         made = User(email=email, is_staff=is_staff)
         made.set_unusable_password()
         made.save(force_insert=True)
@@ -120,11 +120,11 @@ def setup_link_tell(*, actor: Actor, user: User) -> bool:
     if actor.actor_id == user.id:
         return False
     text = (
-        f"A one-time link that sets a new password of {user.email} on Sluice was made by "
-        f"{actor.actor_label}. It works once, within a day.\n\nIf you did not ask for it, tell "
-        "whoever runs this installation now.\n"
+        f"A one-time link that sets a new password of {user.email} on Sluice was created by "
+        f"{actor.actor_label}. It works once and expires in one day.\n\nIf you did not request "
+        "it, contact the operator of this installation now.\n"
     )
-    subject = "A link to set your password was made"
+    subject = "A link to set your password was created"
     return mail_send(to=[user.email], subject=subject, text=text)
 
 
@@ -160,7 +160,7 @@ def setup_link_consume(*, token: str, password: str) -> User:
 def password_change(*, user: User, before: str, password: str, session_key: str) -> None:
     """Change one's own password; all other sessions end. Raises ValidationError by field."""
     if not user.check_password(before):
-        raise ValidationError({"before": "This is not your password."})
+        raise ValidationError({"before": "The password is incorrect."})
     password_check(password, user)
     user.set_password(password)
     with transaction.atomic():

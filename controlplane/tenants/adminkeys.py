@@ -79,7 +79,9 @@ def adminkey_create(
         organization_lock(organization_id)
         living = Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=now))
         if AdminKey.objects.filter(living, organization_id=organization_id).count() >= KEYS_MAX:
-            raise ValidationError({"label": f"There are {KEYS_MAX} keys already; revoke one."})
+            raise ValidationError(
+                {"label": f"The limit of {KEYS_MAX} keys is reached; revoke one."}
+            )
         key.save(force_insert=True)
         audit_record(
             actor,
@@ -165,7 +167,7 @@ def _clean_actions(actor: Actor, organization_id: uuid.UUID, names: Iterable[str
     wanted = sorted({*names, Action.ORGANIZATION_VIEW.value})
     for name in wanted:
         if name not in KEY_ACTIONS:
-            raise ValidationError({"actions": f"{name!r} is nothing that a key can be for."})
+            raise ValidationError({"actions": f"{name!r} is not a valid scope."})
         if not allows(actor, Action(name), organization_id):
             raise PermissionDenied(name)
     return wanted

@@ -122,4 +122,4 @@ def _moment(field: str, text: str) -> datetime | None:
         value = datetime.fromisoformat(text)
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise ValidationError({field: "Must be a date, with a time or without, in UTC."}) from None
+        raise ValidationError({field: "Must be a date, with or without a time, in UTC."}) from None

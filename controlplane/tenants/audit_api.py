@@ -23,11 +23,11 @@ from controlplane.tenants.access import require
 from controlplane.tenants.audit import audit_filter, audit_search
 
 SEARCH = (
-    OpenApiParameter("actor", str, description="Part of who acted."),
-    OpenApiParameter("action", str, description="How the action begins, as `membership`."),
-    OpenApiParameter("subject", str, description="A kind of thing, or a thing's id."),
-    OpenApiParameter("from", str, description="The first moment, UTC, ISO 8601."),
-    OpenApiParameter("to", str, description="The first moment after."),
+    OpenApiParameter("actor", str, description="Filter by part of the actor's name."),
+    OpenApiParameter("action", str, description="Prefix of the action, such as `membership`."),
+    OpenApiParameter("subject", str, description="Type or id of the resource."),
+    OpenApiParameter("from", str, description="Start, UTC, ISO 8601."),
+    OpenApiParameter("to", str, description="End, exclusive."),
 )
 
 
@@ -62,7 +62,7 @@ class TooMuch(APIException):
     """The rows could not be searched within the bound."""
 
     status_code = 503
-    default_detail = "This search takes too long; ask for less time, or for an action."
+    default_detail = "The search timed out. Select a shorter period, or an action."
 
 
 class AuditView(ApiView):

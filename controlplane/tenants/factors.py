@@ -79,11 +79,13 @@ def app_add(*, user: User, secret: str, code: str) -> list[str]:
     """
     step = _step_of(secret, code, after=0)
     if step is None:
-        raise ValidationError({"code": "The app shows another code now. Check the phone's clock."})
+        raise ValidationError({"code": "The code is incorrect. Check the clock of your phone."})
     with transaction.atomic():
         _lock(user)
         if SecondFactor.objects.filter(user=user, kind=FactorKind.TOTP).exists():
-            raise ValidationError({"code": "There is an authenticator app; remove it first."})
+            raise ValidationError(
+                {"code": "You already have an authenticator app; remove it first."}
+            )
         made = SecondFactor(user=user, kind=FactorKind.TOTP, label=APP_LABEL, last_step=step)
         made.material = sealed(settings.FACTOR_KEY, secret.encode(), _place(made))
         return _add(made)
@@ -96,11 +98,11 @@ def passkey_add(*, user: User, label: str, credential_id: bytes, material: bytes
     """
     label = label.strip()
     if not 1 <= len(label) <= LABEL_CHARS_MAX or not label.isprintable():
-        raise ValidationError({"label": f"Must have 1 to {LABEL_CHARS_MAX} plain characters."})
+        raise ValidationError({"label": f"Must have 1 to {LABEL_CHARS_MAX} printable characters."})
     with transaction.atomic():
         _lock(user)
         if SecondFactor.objects.filter(credential_id=credential_id).exists():
-            raise ValidationError({"passkey": "This passkey is registered already."})
+            raise ValidationError({"passkey": "This passkey is already registered."})
         return _add(
             SecondFactor(
                 user=user,

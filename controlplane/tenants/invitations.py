@@ -50,13 +50,15 @@ def invitation_create(
         # Its row is the lock: the bounds hold however many invite at once.
         organization_lock(organization.id)
         if Membership.objects.filter(organization=organization, user__email=email).exists():
-            raise ValidationError({"email": "They are a member already."})
+            raise ValidationError({"email": "This person is already a member."})
         mine = Invitation.objects.filter(
             organization=organization, accepted_at=None, withdrawn_at=None
         )
         mine.filter(email=email).update(withdrawn_at=now)
         if mine.filter(expires_at__gt=now).count() >= OPEN_MAX:
-            raise ValidationError({"email": f"At most {OPEN_MAX} open invitations; withdraw some."})
+            raise ValidationError(
+                {"email": f"At most {OPEN_MAX} open invitations; withdraw one first."}
+            )
         member_room(organization.id)
         made = Invitation.objects.create(
             organization=organization,

@@ -74,7 +74,7 @@ def require_within(terms: KeyTerms, bounds: KeyTerms) -> None:
         "tags": set(terms.tags) != set(bounds.tags),
         "priority": terms.priority > bounds.priority,
     }
-    message = "Must not allow more than the key that it is made from."
+    message = "Must not allow more than the key that it is created from."
     if any(wider.values()):
         raise ValidationError({name: message for name, is_so in wider.items() if is_so})
 
@@ -91,7 +91,7 @@ def clean_endpoints(endpoints: Iterable[str] | None) -> list[str] | None:
         return None
     wanted = set(endpoints)
     if not wanted or not wanted <= set(ENDPOINTS):
-        raise ValidationError({"endpoints": f"Name some of {', '.join(ENDPOINTS)}, or none."})
+        raise ValidationError({"endpoints": f"Must be some of {', '.join(ENDPOINTS)}, or empty."})
     return [name for name in ENDPOINTS if name in wanted]
 
 

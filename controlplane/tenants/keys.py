@@ -196,12 +196,12 @@ def _require_narrower(
     project: Project, terms: KeyTerms, expires_at: datetime | None, within: ApiKey
 ) -> None:
     if within.project_id != project.id:
-        raise ValidationError({"within": "The key that it is made from is of another project."})
+        raise ValidationError({"within": "The source key belongs to another project."})
     if within.state(timezone.now()) != "active":
-        raise ValidationError({"within": "The key that it is made from is no longer active."})
+        raise ValidationError({"within": "The source key is no longer active."})
     require_within(terms, terms_of(within))
     if within.expires_at is not None and (expires_at is None or expires_at > within.expires_at):
-        raise ValidationError({"lifetime_days": "Must not outlive the key that it is made from."})
+        raise ValidationError({"lifetime_days": "Must not expire after the source key."})
 
 
 def _end_of(within: ApiKey) -> datetime | None:

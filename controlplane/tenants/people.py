@@ -135,7 +135,7 @@ def _keep_an_owner(organization: Organization, user: User, role: Role | None) ->
         )
     )
     if role != Role.OWNER and owners == {user.id}:
-        raise ValidationError({"role": "An organization keeps at least one owner."})
+        raise ValidationError({"role": "An organization must have at least one owner."})
 
 
 def _end_tokens(user: User) -> None:

@@ -45,7 +45,7 @@ class Asker:
     """Whoever asks for a link and has not shown who they are."""
 
     actor_id = None
-    actor_label = "somebody who asked for a link"
+    actor_label = "anonymous"
 
 
 def password_link_ask(*, email: str, place: str) -> None:
@@ -54,7 +54,7 @@ def password_link_ask(*, email: str, place: str) -> None:
     Returns at once, whoever it is: how long a look-up and a mail take tells nobody anything.
     """
     if not _mails.acquire(blocking=False):
-        _log.warning("password link not mailed", reason="too many at once")
+        _log.warning("password link not mailed", reason="too many pending")
         return
     Thread(target=_mail_and_release, args=(email, place, origin_now()), daemon=True).start()
 
@@ -84,9 +84,9 @@ def password_link_mail(*, email: str, place: str) -> bool:
             return False
         token = setup_link_make(actor=Asker(), user=user, lifetime=MAILED_LIFETIME)
     text = (
-        f"Somebody asked for a new password of {user.email} on Sluice.\n\n{place}{token}\n\n"
-        "The link works once, within 30 minutes. If it was not you, do nothing: your password "
-        "stays as it is.\n"
+        f"A password reset was requested for {user.email} on Sluice.\n\n{place}{token}\n\n"
+        "The link works once and expires in 30 minutes. If you did not request it, ignore this "
+        "message: your password stays unchanged.\n"
     )
     return mail_send(to=[user.email], subject="Set a new password", text=text)
 

@@ -39,7 +39,7 @@ def key_room(project: Project, *, besides: ApiKey | None = None, field: str = "l
         (living, settings.KEYS_PER_ORGANIZATION_MAX, "organization"),
         (of_project, settings.KEYS_PER_PROJECT_MAX, "project"),
     ):
-        _require_below(rows.count(), most, field, whose, "living keys")
+        _require_below(rows.count(), most, field, whose, "active keys")
 
 
 def project_room(organization_id: uuid.UUID) -> None:
@@ -69,4 +69,4 @@ def member_room(organization_id: uuid.UUID) -> None:
 
 def _require_below(there: int, most: int, field: str, whose: str, what: str) -> None:
     if there >= most:
-        raise ValidationError({field: f"This {whose} has {most:,} {what}, which is the most."})
+        raise ValidationError({field: f"This {whose} has reached the limit of {most:,} {what}."})

@@ -59,7 +59,9 @@ def project_create(*, actor: Actor, organization: Organization, name: str) -> Pr
     made = Project(organization=organization, name=clean_name(name))
     with organization_scope([organization.id]):
         if Project.objects.filter(organization=organization, name=made.name).exists():
-            raise ValidationError({"name": "This organization has a project of that name."})
+            raise ValidationError(
+                {"name": "A project with this name already exists in this organization."}
+            )
         project_room(organization.id)
         _project_add(actor, made)
     return made
@@ -83,7 +85,9 @@ def project_rename(*, actor: Actor, project: Project, name: str) -> Project:
     with organization_scope([project.organization_id]):
         others = Project.objects.filter(organization_id=project.organization_id, name=name)
         if others.exclude(id=project.id).exists():
-            raise ValidationError({"name": "This organization has a project of that name."})
+            raise ValidationError(
+                {"name": "A project with this name already exists in this organization."}
+            )
         project.name = name
         project.save(update_fields=["name"])
         audit_record(
@@ -177,7 +181,7 @@ def _own_budgets(organization_id: uuid.UUID, named: list[uuid.UUID]) -> list[uui
             *ApiKey.objects.filter(id__in=named).values_list("id", flat=True),
         }
     if not own.issuperset(named):
-        raise ValidationError({"budgets": "Name only budgets of the project's organization."})
+        raise ValidationError({"budgets": "All budgets must belong to the project's organization."})
     return named
 
 
@@ -197,9 +201,11 @@ def clean_models(models: Iterable[str] | None) -> list[str] | None:
         return None
     wanted = sorted({clean_name(name, field_name="models") for name in models})
     if ANY in wanted:
-        raise ValidationError({"models": f"{ANY!r} is no model's name; none at all allow all."})
+        raise ValidationError(
+            {"models": f"{ANY!r} is not a model name; leave the list empty to allow all."}
+        )
     if not 1 <= len(wanted) <= ALLOWED_MODELS_MAX:
         raise ValidationError(
-            {"models": f"Name 1 to {ALLOWED_MODELS_MAX} models, or none for all."}
+            {"models": f"Select 1 to {ALLOWED_MODELS_MAX} models, or none to allow all."}
         )
     return wanted

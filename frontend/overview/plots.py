@@ -65,7 +65,7 @@ def _traffic_figure(points: Points, before: Points, within: TimeRange) -> Figure
         if sent
         else "Nothing was sent in this range."
     )
-    return Figure("traffic", "Requests a second", finding, times, lines, Axis("requests/s"))
+    return Figure("traffic", "Requests per second", finding, times, lines, Axis("requests/s"))
 
 
 def _throughput_figure(points: Points, within: TimeRange) -> Figure:

@@ -103,7 +103,7 @@ def password(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         return _account(request, viewer, form)
     before = form.cleaned_data["before"]
     if not password_shown(request, viewer.user, before):
-        form.add_error("before", "This is not your password.")
+        form.add_error("before", "The password is incorrect.")
         return _account(request, viewer, form)
     try:
         password_change(

@@ -122,7 +122,7 @@ def _index(request: HttpRequest, viewer: Viewer, organization: uuid.UUID | None)
             actor=viewer.user, organization_id=organization, wanted=wanted, ask=ask
         )
     except TooMuchToRead:
-        found, complaint = Page([], False), "This search takes too long; narrow it by time."
+        found, complaint = Page([], False), "The search timed out. Select a shorter period."
     given = {name: request.GET[name] for name in FIELDS if request.GET.get(name)}
     kept = urlencode(given)
     context = {

@@ -33,7 +33,7 @@ COLUMNS = (
     Column("started_at", Cell.TIME, "When it reached the gateway, UTC."),
     Column("status", Cell.NUMBER, "HTTP status; 499 where the client left."),
     Column("error_code", Cell.TEXT, "Why it was refused or failed."),
-    Column("model", Cell.FREE, "The model that served."),
+    Column("model", Cell.FREE, "Model that served the request."),
     Column("route", Cell.FREE, "Rule and version; direct where none matched."),
     Column("pool", Cell.FREE, "Pool."),
     Column("region", Cell.FREE, "Region."),

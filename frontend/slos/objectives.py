@@ -300,7 +300,7 @@ def _project(text: str) -> uuid.UUID | None:
     try:
         return uuid.UUID(text) if text else None
     except ValueError:
-        raise ValidationError({"project": "There is no such project."}) from None
+        raise ValidationError({"project": "Project not found."}) from None
 
 
 def _bucket(text: str) -> int:

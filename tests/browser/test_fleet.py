@@ -120,7 +120,10 @@ def test_a_node_is_drained_and_taken_back(site: Site, watch: Watch) -> None:
 def test_a_pool_is_made_and_a_wrong_one_says_what_is_wrong(site: Site, watch: Watch) -> None:
     page = watch.sign_in(site)
     page.goto("/fleet")
-    for least, told in (("3", "nodes_max: 3 nodes are to be kept warm"), ("1", "is made")):
+    for least, told in (
+        ("3", "nodes_max: 3 nodes are configured to be kept warm"),
+        ("1", "is made"),
+    ):
         page.get_by_role("button", name="Add pool").click()
         dialog = page.get_by_role("dialog")
         dialog.get_by_label("Name").fill("gold")

@@ -89,7 +89,7 @@ def test_pages_are_accessible_and_fit(
 ) -> None:
     page = watch.sign_in(site, size=size, dark=dark)
     page.goto("/slos")
-    expect(page.locator("main")).to_contain_text("priority low is kept out")
+    expect(page.locator("main")).to_contain_text("priority low is shed")
     paths = ["/slos", "/stages", "/runbooks", "/runbooks/ttft"]
     paths.append(str(page.get_by_role("link", name="answers").first.get_attribute("href")))
     for path in paths:

@@ -142,7 +142,7 @@ def test_limits_over_the_api_are_set_by_who_may() -> None:
         status, told = send(owner, "PUT", f"{path}/{where}", {"concurrency": 3})
         assert (status, told["concurrency"], told["tokens_per_min"]) == (200, 3, None)
     told = owner.get(f"{path}/keys/{key.id}/effective?model=none").json()
-    assert told["refusal"] == "No model of this name is in service."
+    assert told["refusal"] == "No node serves a model with this name."
     (row,) = [row for row in told["data"] if row["dimension"] == "concurrency"]
     assert row["levels"] == {"key": 3, "project": 3, "organization": 3} and row["binds"] == "key"
     stranger = signed_in(cast.charlie)

@@ -113,4 +113,4 @@ def test_the_page_shows_the_owners_link_once(cast: Cast) -> None:
     again = stella.post(f"/organizations/{organization}/links/{owner.id.hex}").content.decode()
     assert re.search(r"/setup/[\w-]+", again) and Client().get(found[0]).status_code == 410
     taken = stella.post("/organizations/new", form, follow=True).content.decode()
-    assert "There is an organization of that name." in taken
+    assert "An organization with this name already exists." in taken

@@ -147,7 +147,7 @@ async def test_c6_a_canary_is_compared_while_it_runs(
         report = (await operate("GET", "canary"))["canary"]
         errors = report["figures"][0]
         assert (errors["figure"], errors["trial"] or 0, errors["control"] or 0) == ("errors", 0, 0)
-        assert (report["verdict"], report["astray"]) == ("not enough yet", 0)
+        assert (report["verdict"], report["astray"]) == ("not enough data yet", 0)
         return list(errors["counts"])
 
     async def both_counted() -> bool:

@@ -25,7 +25,7 @@ def test_staff_give_a_stage_its_owner_and_everybody_sees_it(database: str) -> No
     User.objects.filter(id=cast.alice.id).update(is_staff=True)
     alice, bob = signed_in(User.objects.get(id=cast.alice.id)), signed_in(cast.bob)
     before = bob.get("/stages").content.decode()
-    assert before.count("nobody yet") == len(STAGES)
+    assert before.count("Unassigned") == len(STAGES)
     form = {"team": "edge", "email": "edge@example.org", "budget_ms": "2.5",
             "runbook": "https://wiki.example.org/edge"}  # fmt: skip
     told = alice.post("/stages/s1_admission", form, follow=True).content.decode()

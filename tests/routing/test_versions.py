@@ -151,7 +151,7 @@ def test_a_canary_is_promoted() -> None:
     RuleVersions(OPERATOR).canary_start(made, share_permille=50, stops_itself=True)
     canary = ruleset_on_trial()
     assert canary is not None and (canary.share_permille, canary.stops_itself) == (50, True)
-    with pytest.raises(Conflict, match="on trial"):
+    with pytest.raises(Conflict, match="in canary"):
         publish(TO_SMALL)
     RuleVersions(OPERATOR).canary_promote(made)
     assert states() == {3: "draft", 2: "published", 1: "retired"}

@@ -71,8 +71,8 @@ def test_an_alert_begins_once_and_recovers(objective: Objective) -> None:
     with organization_scope([EVERYONE]):
         acts = Alert.objects.get().acts
     assert acts == [
-        "priority low is kept out",
-        "priority low stays kept out until all else has been well for 10 min",
+        "priority low is shed",
+        "priority low stays shed until all other objectives have been healthy for 10 min",
     ]
     told = rows(
         "SELECT action FROM audit_entries WHERE actor_label = 'objective watch' ORDER BY id"
@@ -119,8 +119,8 @@ def test_a_canary_is_stopped_and_named_rules_are_published(database: str) -> Non
     assert (present.version, present.copy_of.version) == (4, 1)
     with organization_scope([EVERYONE]):
         assert Alert.objects.get().acts == [
-            "canary 3 was stopped; it stays stopped",
-            "rules 1 were published as 4; they stay in force",
+            "canary 3 was stopped and stays stopped",
+            "rules 1 were published as 4; they stay live",
         ]
 
 
@@ -210,10 +210,10 @@ def test_each_channel_is_told_once_signed_and_tried_again(
     expected = hmac.new(secret, stamp[2:].encode() + b"." + signed.body, sha256).hexdigest()
     assert made == expected
     text = msgspec.json.decode(by_kind[b""].body)["text"]
-    assert "Objective answers: in danger now" in text and "kept out" in text
+    assert "Objective answers: at risk" in text and "is shed" in text
     assert f"runbook: {runbook}" in text
     assert [(one.subject, one.bcc) for one in mail.outbox] == [
-        ("Objective answers: in danger now", ["platform@example.org"])
+        ("Objective answers: at risk", ["platform@example.org"])
     ]
     mail.outbox.clear()
     for back in range(10):

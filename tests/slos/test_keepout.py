@@ -73,9 +73,9 @@ def test_it_outlasts_its_alert_until_the_rest_was_well(objective: Objective, now
     assert alert.recovered_at is not None
     assert end - alert.recovered_at == WELL and end - began >= LEAST
     assert alert.acts == [
-        "priority low is kept out",
-        "priority low stays kept out until all else has been well for 10 min",
-        "no priority is kept out any more",
+        "priority low is shed",
+        "priority low stays shed until all other objectives have been healthy for 10 min",
+        "no priority is shed any more",
     ]
     told = rows(
         "SELECT action FROM audit_entries WHERE actor_label = 'objective watch' ORDER BY id"

@@ -106,7 +106,7 @@ def test_the_api_answers_the_same(cast: Cast) -> None:
         "job",
     )
     assert signed_in(cast.alice).get(path, {"from": "x"}).json()["error"]["fields"] == {
-        "from": ["Must be a date, with a time or without, in UTC."]
+        "from": ["Must be a date, with or without a time, in UTC."]
     }
     audit_chain()
     head = chain_head()

@@ -97,7 +97,7 @@ def test_a_link_comes_by_mail_and_ends_other_sessions(cast: Cast) -> None:
     assert elsewhere.get("/account").status_code == 302
     assert Client().get(path).status_code == 410
     (row,) = audited()
-    assert row == ("somebody who asked for a link", None, "127.0.0.1")
+    assert row == ("anonymous", None, "127.0.0.1")
 
 
 @pytest.mark.parametrize("pages", ["", "https://pages.example.org"])

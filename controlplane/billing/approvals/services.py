@@ -148,7 +148,7 @@ def _is_new(wanted: WalletGrant) -> bool:
     if found is None:
         return True
     if any(getattr(found, field) != getattr(wanted, field) for field in _SAME):
-        raise Conflict({"form": "This form was sent before with other values."})
+        raise Conflict({"form": "This form was already submitted with different values."})
     return False
 
 
@@ -158,7 +158,9 @@ def _insert(made: WalletGrant) -> None:
             made.save(force_insert=True)
     except IntegrityError as error:
         # Its row is another organization's, which cannot be seen from here.
-        raise Conflict({"form": "This form was sent before with other values."}) from error
+        raise Conflict(
+            {"form": "This form was already submitted with different values."}
+        ) from error
 
 
 def _given_alone(wanted: WalletGrant) -> int:

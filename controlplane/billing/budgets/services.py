@@ -184,9 +184,9 @@ def _check(draft: BudgetDraft) -> None:
     if draft.period not in BudgetPeriod.values:
         raise ValidationError({"period": f"Must be one of {', '.join(BudgetPeriod.values)}."})
     if draft.zone not in available_timezones():
-        raise ValidationError({"zone": f"There is no time zone {draft.zone!r}."})
+        raise ValidationError({"zone": f"Unknown time zone {draft.zone!r}."})
     if draft.rollover and draft.period == BudgetPeriod.NONE:
-        raise ValidationError({"rollover": "Only what has periods can roll over."})
+        raise ValidationError({"rollover": "Only a budget with a period can roll over."})
     if len(draft.alerts) > ALERTS_MAX or len(set(draft.alerts)) != len(draft.alerts):
         raise ValidationError({"alerts": f"At most {ALERTS_MAX} different percentages."})
     if not all(1 <= percent <= ALERT_PERCENT_MAX for percent in draft.alerts):

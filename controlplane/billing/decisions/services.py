@@ -19,9 +19,9 @@ from controlplane.core.refusals import refuse_kept
 from controlplane.core.scope import organization_scope
 from controlplane.tenants.access import require
 
-NOT_ALONE = "Whoever asked for it cannot also approve it."
+NOT_ALONE = "The person who requested this cannot approve it."
 # Whoever holds the operator's token may have an account, too: it is nobody's word.
-NO_USER = "Only a user can approve it: the operator is no second person."
+NO_USER = "Only a user can approve this, not the operator token."
 BOOKS: dict[str, Callable[[WalletGrant], object]] = {
     GrantKind.TOPUP: wallet_book,
     GrantKind.CREDIT: wallet_book,
@@ -70,5 +70,5 @@ def _decide(actor: Actor, grant: WalletGrant, state: GrantState) -> WalletGrant:
         decided_at=timezone.now(),
     )
     if not decided:
-        raise Conflict({"grant": "Somebody has decided on it already."})
+        raise Conflict({"grant": "This request was already approved or refused."})
     return WalletGrant.objects.get(id=grant.id)

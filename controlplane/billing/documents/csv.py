@@ -24,17 +24,17 @@ from controlplane.billing.documents.text import CARRIED, line_words, tax_words
 from controlplane.kernel.money import PICO_PER_NANO
 
 COLUMNS = (
-    Column("document", Cell.TEXT, "number of the document"),
-    Column("period", Cell.TEXT, "month of the charges, by UTC"),
-    Column("line", Cell.NUMBER, "position; nothing for sums"),
-    Column("kind", Cell.TEXT, "usage, correction, rounding, prepaid, cents or another sum"),
-    Column("project_id", Cell.TEXT, "whose usage it is"),
-    Column("project", Cell.FREE, "its name when the document was issued"),
+    Column("document", Cell.TEXT, "document number"),
+    Column("period", Cell.TEXT, "billing month, UTC"),
+    Column("line", Cell.NUMBER, "position; empty for totals"),
+    Column("kind", Cell.TEXT, "usage, correction, rounding, prepaid, cents or another total"),
+    Column("project_id", Cell.TEXT, "organization id"),
+    Column("project", Cell.FREE, "organization name at issue"),
     Column("model", Cell.FREE, "of usage"),
     Column("token_type", Cell.TEXT, "uncached_input, cached_input or output"),
     Column("description", Cell.FREE, "in words"),
     Column("tokens", Cell.NUMBER, "of usage"),
-    Column("usd_per_million_tokens", Cell.NUMBER, "the price, exact"),
+    Column("usd_per_million_tokens", Cell.NUMBER, "exact price"),
     Column("amount_usd", Cell.NUMBER, "exact, twelve decimals"),
 )
 

@@ -161,7 +161,7 @@ class _Sheet(FPDF):
         """The sum, its rounding, tax, and what is to be done."""
         document = self._document
         note = document.kind == DocumentKind.CREDIT_NOTE
-        head = "Given back, exactly" if note else "Charges as on the ledger"
+        head = "Credited (exact)" if note else "Charges on the ledger"
         rows = [(head, usd_text(document.subtotal_nano))]
         if document.prepaid_nano:
             rows.append(("Paid from the prepaid balance", usd_text(-document.prepaid_nano)))

@@ -32,7 +32,7 @@ def usd_read(text: str) -> int:
     """Nano-USD of `$1,234.50` as people type it; raises ValueError on anything else."""
     plain = text.strip().removeprefix("$").replace(",", "")
     if _USD.fullmatch(plain) is None:
-        raise ValueError(f"{text!r} is no amount in US dollars")
+        raise ValueError(f"{text!r} is not an amount in US dollars")
     return nano_from_usd(plain)
 
 
@@ -73,11 +73,11 @@ def tax_words(document: Invoice) -> str:
 def due_words(document: Invoice) -> tuple[str, str]:
     """What the last sum is called, and a sentence on what to do about it."""
     if document.kind == DocumentKind.STATEMENT:
-        return "Due", "All of it was paid from the prepaid balance; nothing is due."
+        return "Due", "Paid in full from the prepaid balance; nothing is due."
     if document.kind == DocumentKind.CREDIT_NOTE:
-        return "Given back", "It is set off against what is owed."
+        return "Credited", "It is offset against your balance due."
     if document.total_cents <= 0:
-        return "Total", "Nothing is due; what is below zero is kept as credit."
+        return "Total", "Nothing is due; the negative amount is kept as credit."
     if document.asked_cents == 0:
-        return "Due", "Nothing is due: credit carried over covers all of it."
+        return "Due", "Nothing is due: credit carried over covers the total."
     return "Due", f"Please pay by {document.due_on.isoformat()} and name {document.title}."

@@ -164,7 +164,7 @@ def _spec(organization_id: uuid.UUID, body: ExportBody) -> ExportSpec:
     elif body.start and body.end:
         start, end = body.start, body.end
     else:
-        raise ValidationError({"period": "Name a month, or a start and an end."})
+        raise ValidationError({"period": "Set a month, or a start and an end."})
     return spec_of(
         organization_id, kind=body.kind, start=start, end=end, grain=body.grain, raw=body.raw
     )

@@ -56,7 +56,7 @@ class ExportFile:
     def write(self, data: bytes) -> None:
         """Append; raises OSError."""
         if shutil.disk_usage(self._handle).free < FREE_BYTES_MIN + len(data):
-            raise NoRoom("Too little room is left on the disk.")
+            raise NoRoom("Not enough disk space.")
         view = memoryview(data)
         while view:
             view = view[os.write(self._handle, view) :]

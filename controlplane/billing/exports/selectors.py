@@ -47,5 +47,5 @@ def export_streamable(*, actor: Actor, spec: ExportSpec) -> None:
             ).count()
     if lines > STREAMED_LINES_MAX:
         raise ValidationError(
-            {"end": f"Over {STREAMED_LINES_MAX:,} lines are not streamed: make an export of them."}
+            {"end": f"More than {STREAMED_LINES_MAX:,} lines: create an export instead."}
         )

@@ -56,7 +56,9 @@ def export_create(*, actor: Actor, spec: ExportSpec, enqueue: Enqueue) -> Export
     require(actor, Action.EXPORT_MAKE, spec.organization)
     with organization_scope([spec.organization]):
         if Export.objects.filter(state__in=AT_WORK).count() >= OPEN_MAX:
-            raise ValidationError({"kind": f"{OPEN_MAX} exports are under way; wait for one."})
+            raise ValidationError(
+                {"kind": f"{OPEN_MAX} exports are in progress; wait until one has finished."}
+            )
         made = Export.objects.create(
             organization_id=spec.organization,
             kind=spec.kind,
@@ -90,7 +92,7 @@ def export_claim(due: Due) -> Export | None:
         found = Export.objects.filter(free, id=due.export, state__in=AT_WORK)
         if found.filter(tries__gte=TRIES_MAX).update(
             state=ExportState.FAILED,
-            error=f"Given up after {TRIES_MAX} attempts that wrote nothing.",
+            error=f"Failed after {TRIES_MAX} attempts without a result.",
             finished_at=Now(),
         ):
             remove_export(due.export)

@@ -50,7 +50,7 @@ def export_write(due: Due) -> bool:
         # A paused worker still has it: its next count fails, and then the file is free.
         return False
     except TooMuchToRead:
-        export_fail(export, "The database took too long to answer; ask for fewer days.")
+        export_fail(export, "The database query timed out. Select fewer days.")
     except OSError as error:
         export_fail(export, f"The file could not be written: {error.strerror or error}")
     return False
@@ -127,7 +127,7 @@ class _Stretch:
                 return self._finish(pages)
             export.cursor, export.permille = page.cursor, int(1_000 * page.share)
             if self._file.size > FILE_BYTES_MAX:
-                export_fail(export, f"The file would pass {FILE_BYTES_MAX:,} bytes.")
+                export_fail(export, f"The file would be larger than {FILE_BYTES_MAX:,} bytes.")
                 return False
             now = time.monotonic()
             if self._file.size - export.bytes_done < CHECK_BYTES and now - checked < CHECK_S:

@@ -59,7 +59,7 @@ def invoice_draft(*, actor: Actor, organization_id: uuid.UUID, period: Period) -
         amount = -wallet_nano * PICO_PER_NANO
         lines.append(Line(position=0, kind=LineKind.PREPAID, words=words, amount_pico=amount))
     if len(lines) > LINES_MAX:
-        told = f"It has {len(lines):,} lines; at most {LINES_MAX:,} fit."
+        told = f"The invoice has {len(lines):,} lines; the maximum is {LINES_MAX:,}."
         raise ValidationError({"period": told})
     numbered = [msgspec.structs.replace(line, position=at) for at, line in enumerate(lines, 1)]
     owed = sum_pico(numbered) != 0 or not wallet_nano

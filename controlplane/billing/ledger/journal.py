@@ -111,13 +111,15 @@ def _check(booking: Booking) -> None:
         try:
             group_of(account)
         except ValueError:
-            raise ValidationError({field: f"There is no account {account!r}."}) from None
+            raise ValidationError({field: f"Account {account!r} not found."}) from None
     if booking["debit"] == booking["credit"]:
-        raise ValidationError({"credit": "Must be another account than the debit."})
+        raise ValidationError({"credit": "Must differ from the debit account."})
     for field, text in (("reason", booking["reason"]), ("idempotency", booking["idempotency"])):
         if not 1 <= len(text.strip()) <= TEXT_CHARS_MAX:
             raise ValidationError({field: f"Must have 1 to {TEXT_CHARS_MAX} characters."})
     if len(booking.get("reference", "")) > TEXT_CHARS_MAX:
         raise ValidationError({"reference": f"Must have at most {TEXT_CHARS_MAX} characters."})
     if (booking["kind"] == EntryKind.REVERSAL) != (booking.get("reverses") is not None):
-        raise ValidationError({"reverses": "A reversal names what it reverses, no other entry."})
+        raise ValidationError(
+            {"reverses": "Allowed only for reversals, which must name what they reverse."}
+        )

@@ -20,7 +20,9 @@ from controlplane.telemetry.reading import TooMuchToRead
 from controlplane.tenants.access import require
 
 HOUR = timedelta(hours=1)
-MONTH = OpenApiParameter("month", str, description="As 2026-11; the present one if left out.")
+MONTH = OpenApiParameter(
+    "month", str, description="For example 2026-11; default: the current month."
+)
 
 
 class MarginLineJson(TypedDict):
@@ -63,7 +65,7 @@ class TooMuch(APIException):
     """The month could not be summed within the bound."""
 
     status_code = 503
-    default_detail = "This month could not be read in time; try again."
+    default_detail = "The query for this month timed out. Try again."
 
 
 class MarginView(ApiView):

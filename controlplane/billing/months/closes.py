@@ -88,7 +88,7 @@ def period_close_now(
         compared=lambda: None if reached is None else reached(None),
     )
     if found.findings:
-        told = f"Reconciliation found {found.findings} differences; see the ledger's page."
+        told = f"Reconciliation found {found.findings} differences; see the Ledger page."
         raise ValidationError({"period": told})
     control = period_control(organization, period, _scoped(organization, reached))
     values = [
@@ -150,7 +150,7 @@ def close_breach(close: PeriodClose, read: Read) -> str | None:
     kept = (close.transfers, close.entries, close.totals, bytes(close.digest))
     if kept == (control.transfers, control.entries, control.totals, control.digest):
         return None
-    return f"{close.period} of {close.organization} is not what was closed"
+    return f"{close.period} of {close.organization} does not match what was closed"
 
 
 def _lines(organization: uuid.UUID, period: Period, read: Read) -> Iterator[tuple[Any, ...]]:

@@ -68,7 +68,7 @@ def period_close_ask(
     require_over(period)
     first = oldest_open(organization)
     if period < first:
-        raise ValidationError({"period": f"Nothing was booked before {first}."})
+        raise ValidationError({"period": f"There are no entries before {first}."})
     if period > first:
         raise ValidationError({"period": f"Close {first} first: months are closed in order."})
     sums = hours(organizations=[organization], start=period.start, end=period.end, by=())
@@ -136,7 +136,7 @@ def period_closes_due() -> list[Due]:
 def _claim(due: Due) -> PeriodCloseJob | None:
     with organization_scope([due.organization]):
         found = PeriodCloseJob.objects.filter(_free(), id=due.job, state__in=AT_WORK)
-        given_up = f"Given up after {TRIES_MAX} attempts that were cut off."
+        given_up = f"Failed after {TRIES_MAX} interrupted attempts."
         if found.filter(tries__gte=TRIES_MAX).update(state=CloseState.FAILED, error=given_up):
             return None
         taken = found.update(

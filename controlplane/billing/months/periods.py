@@ -37,7 +37,7 @@ class Period:
 
     def __post_init__(self) -> None:
         if _NAME.fullmatch(self.name) is None or not "1970" <= self.name < "9999":
-            raise ValidationError({"period": "Must be a month like 2026-11."})
+            raise ValidationError({"period": "Must be a month such as 2026-11."})
 
     def __str__(self) -> str:
         return self.name

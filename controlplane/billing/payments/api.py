@@ -97,7 +97,7 @@ class PaymentOrders(MoneyView):
         require(actor, Action.INVOICE_ISSUE, organization_id)
         wanted = self.body(OrderBody)
         if (wanted.invoice is None) == (wanted.amount_cents is None):
-            raise ValidationError({"invoice": "Name an invoice, or an amount to top up."})
+            raise ValidationError({"invoice": "Set an invoice, or an amount to top up."})
         invoice = None
         if wanted.invoice is not None:
             invoice = invoice_get(
@@ -145,7 +145,7 @@ def stripe_events(request: HttpRequest) -> HttpResponse:
     4xx changes nothing: 400 for a bad signature or event, 409 for one that matches no order.
     """
     if not settings.STRIPE_WEBHOOK:
-        return _told(400, "payments by Stripe are not switched on")
+        return _told(400, "Stripe payments are disabled")
     body = _bounded(request)
     if body is None:
         return _told(413, "too large")
@@ -156,10 +156,10 @@ def stripe_events(request: HttpRequest) -> HttpResponse:
         booked = paid is not None and payment_receive(provider=Provider.STRIPE, paid=paid)
     except (BadSignature, BadEvent) as error:
         log.warning("payment_event_refused", reason=str(error))
-        return _told(400, "not an event of ours")
+        return _told(400, "unhandled event")
     except PaymentRefused as error:
         log.warning("payment_refused", reason=str(error), event_id=paid.event if paid else "")
-        return _told(409, "no such order")
+        return _told(409, "unknown order")
     return JsonResponse({"booked": booked})
 
 

@@ -70,7 +70,7 @@ def payment_order_create(
         found = open_invoices(actor=actor, organization_id=organization_id)
         mine = [each.open_cents for each in found if each.invoice.id == invoice.id]
         if not mine:
-            raise ValidationError({"invoice": "Nothing of it is open."})
+            raise ValidationError({"invoice": "The invoice has no open amount."})
         amount_cents = mine[0]
     if amount_cents is None or not 1 <= amount_cents <= AMOUNT_CENTS_MAX:
         raise ValidationError({"amount": f"Must be 0.01 to {AMOUNT_CENTS_MAX // 100:,} USD."})
@@ -104,11 +104,11 @@ def payment_receive(*, provider: Provider, paid: Paid) -> bool:
     with organization_scope([organization]):
         order = PaymentOrder.objects.filter(id=order_id, organization=organization).first()
         if order is None or order.provider != provider.value:
-            raise PaymentRefused("no such order")
+            raise PaymentRefused("unknown order")
         if (paid.amount_cents, paid.currency) != (order.amount_cents, order.currency):
-            raise PaymentRefused("another amount or currency than was ordered")
+            raise PaymentRefused("amount or currency differs from the order")
         if not 1 <= len(paid.event) <= REFERENCE_CHARS_MAX >= len(paid.reference) >= 1:
-            raise PaymentRefused("an id that cannot be kept")
+            raise PaymentRefused("an invalid id")
         made = Payment(
             organization=organization,
             provider=provider.value,
@@ -135,7 +135,7 @@ def payment_record(
     require(actor, Action.CREDIT_GRANT)
     reference = " ".join(reference.split())
     if invoice.kind != DocumentKind.INVOICE:
-        raise ValidationError({"invoice": "Only invoices are paid."})
+        raise ValidationError({"invoice": "Only invoices can be paid."})
     if not 1 <= amount_cents <= AMOUNT_CENTS_MAX:
         raise ValidationError({"amount": f"Must be 0.01 to {AMOUNT_CENTS_MAX // 100:,} USD."})
     if not 1 <= len(reference) <= REFERENCE_CHARS_MAX or not reference.isprintable():
@@ -169,7 +169,7 @@ def payment_book(grant: WalletGrant) -> Payment:
         recorded_by=grant.asked_label,
     )
     if not _insert(made):
-        raise Conflict({"reference": "This transfer was booked before."})
+        raise Conflict({"reference": "This transfer was already recorded."})
     _book(asker_of(grant), made, approved_by=grant.decided_label or None)
     return made
 
@@ -181,7 +181,7 @@ def _reference(text: str) -> tuple[uuid.UUID, uuid.UUID]:
             raise ValueError(text)
         return uuid.UUID(hex=organization), uuid.UUID(hex=order)
     except ValueError:
-        raise PaymentRefused("no reference of ours") from None
+        raise PaymentRefused("unknown reference") from None
 
 
 def _insert(made: Payment) -> bool:
@@ -199,7 +199,7 @@ def _seen_before(again: Payment) -> bool:
     rows = Payment.objects.filter(provider=again.provider, order=again.order)
     if rows.filter(reference=again.reference).exists() or rows.filter(event=again.event).exists():
         return False
-    raise PaymentRefused("an order that was paid before, or ids of another payment")
+    raise PaymentRefused("an order that was already paid, or ids of another payment")
 
 
 def _book(actor: Actor, payment: Payment, approved_by: str | None = None) -> None:

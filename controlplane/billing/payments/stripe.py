@@ -76,26 +76,26 @@ def signature_check(header: str, body: bytes, secrets: Sequence[str], now_s: flo
     """
     time_text, signatures = _header_parts(header)
     if abs(now_s - int(time_text)) > TOLERANCE_S:
-        raise BadSignature(f"signed more than {TOLERANCE_S} s from now")
+        raise BadSignature(f"signature timestamp is off by more than {TOLERANCE_S} s")
     signed = time_text.encode() + b"." + body
     known = [hmac.new(secret.encode(), signed, sha256).hexdigest() for secret in secrets]
     found = [
         hmac.compare_digest(one.encode(), other.encode()) for one in signatures for other in known
     ]
     if not any(found):
-        raise BadSignature("no signature by a secret of ours")
+        raise BadSignature("no valid signature")
 
 
 def _header_parts(header: str) -> tuple[str, list[str]]:
     if len(header) > HEADER_CHARS_MAX:
-        raise BadSignature("a header that is too long")
+        raise BadSignature("the header is too long")
     parts = [part.strip().partition("=") for part in header.split(",")]
     times = [value for name, _, value in parts if name == "t"]
     signatures = [value for name, _, value in parts if name == "v1"]
     if len(times) != 1 or not times[0].isascii() or not times[0].isdecimal():
-        raise BadSignature("no time of signing")
+        raise BadSignature("missing timestamp")
     if len(times[0]) > TIME_DIGITS_MAX:
-        raise BadSignature("no time of signing")
+        raise BadSignature("missing timestamp")
     if not 1 <= len(signatures) <= SIGNATURES_MAX:
         raise BadSignature(f"not 1 to {SIGNATURES_MAX} signatures")
     return times[0], signatures

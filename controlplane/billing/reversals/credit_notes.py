@@ -70,7 +70,7 @@ def credit_note_issue(
         lines = None if amounts_nano is None else [list(pair) for pair in amounts_nano.items()]
         if form is not None and (sent := WalletGrant.objects.filter(id=form).first()) is not None:
             if (sent.subject, sent.reason, sent.terms) != (invoice.id, reason, {"lines": lines}):
-                raise Conflict({"form": "This form was sent before with other values."})
+                raise Conflict({"form": "This form was already submitted with different values."})
             return sent
         note = _draft(invoice, amounts_nano)
         wish = Wish(
@@ -96,7 +96,7 @@ def credit_note_book(grant: WalletGrant) -> Invoice:
     lines = grant.terms["lines"]
     made = _draft(invoice, None if lines is None else dict(lines))
     if _given_nano(made) != grant.amount_nano:
-        told = "What is left of it is not what was asked for; refuse this, and ask again."
+        told = "The remaining amount has changed. Refuse this request and create a new one."
         raise ValidationError({"grant": told})
     made.reason = grant.reason
     document_keep(asker_of(grant), made)
@@ -124,25 +124,25 @@ def _wanted(invoice: Invoice, left: Left, amounts_nano: Mapping[int, int] | None
     if amounts_nano is None:
         wanted = {position: pico for position, pico in left.lines.items() if pico}
         if left.pico <= 0:
-            raise ValidationError({"invoice": "Nothing is left to give back."})
+            raise ValidationError({"invoice": "Nothing remains to be credited."})
         return wanted
     wanted, rooms = {}, left.rooms(invoice)
     for position, nano in amounts_nano.items():
         if position not in rooms:
-            raise ValidationError({"lines": f"There is no line {position}."})
+            raise ValidationError({"lines": f"Line {position} not found."})
         pico = nano * PICO_PER_NANO
         room = rooms[position]
         # A line's last fraction of a nano-USD goes with the rest of it.
         if 0 < room < pico < room + PICO_PER_NANO:
             pico = room
         if not 0 < pico <= room:
-            told = f"Of line {position} there is {max(0, room) // PICO_PER_NANO} nano-USD left."
+            told = f"Line {position} has {max(0, room) // PICO_PER_NANO} nano-USD left."
             raise ValidationError({"lines": told})
         wanted[position] = pico
     if not wanted:
-        raise ValidationError({"lines": "Name at least one line."})
+        raise ValidationError({"lines": "Select at least one line."})
     if sum(wanted.values()) > left.pico:
-        raise ValidationError({"lines": "That is more than is left of the invoice."})
+        raise ValidationError({"lines": "The amount is more than remains of the invoice."})
     return wanted
 
 
@@ -219,7 +219,7 @@ def _book(grant: WalletGrant, note: Invoice) -> None:
             debit=account,
             credit=owed,
             nano=nano,
-            reason=f"{note.title} gives back {note.corrects}: {note.reason}"[:REASON_CHARS_MAX],
+            reason=f"{note.title} credits {note.corrects}: {note.reason}"[:REASON_CHARS_MAX],
         )
     document_book(
         actor,

@@ -96,11 +96,11 @@ def _require_left(charge: Transfer, nano: int) -> None:
     entries = JournalEntry.objects.filter(reverses=charge.request, organization=charge.organization)
     given = entries.aggregate(nano=Sum("amount"))["nano"] or 0
     if nano > charged - given:
-        told = f"{charged - given} of {charged} nano-USD are left to reverse."
+        told = f"{charged - given} of {charged} nano-USD remain to be reversed."
         raise ValidationError({"nano": told})
     room = reversal_room_nano(charge)
     if room is not None and nano > room:
-        told = f"Its invoice was credited: {room} nano-USD of such usage are left to give back."
+        told = f"Its invoice was credited: {room} nano-USD of this usage remain to be credited."
         raise ValidationError({"nano": told})
 
 

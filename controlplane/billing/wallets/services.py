@@ -24,8 +24,8 @@ from controlplane.tenants.access import require
 from controlplane.tenants.selectors_staff import organization_names
 
 FIRST_TOP_UP = (
-    "The first top-up makes this organization prepaid: from then on requests are paid from its"
-    " wallet and refused when it is empty, and this cannot be undone. Confirm it."
+    "The first top-up makes this organization prepaid: requests are then paid from its wallet and "
+    "refused when it is empty. This cannot be undone. Confirm to continue."
 )
 GRANT_NANO_MAX = 1_000_000_000 * NANO_PER_USD
 

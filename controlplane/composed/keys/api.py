@@ -143,7 +143,7 @@ class Keys(ApiView):
         wanted = self.body(KeyBody)
         project = project_get(user=actor, project_id=wanted.project)
         if project.organization_id != organization_id:
-            raise ValidationError({"project": "There is no such project here."})
+            raise ValidationError({"project": "Project not found."})
         within = apikey_get(user=actor, apikey_id=wanted.within) if wanted.within else None
         return _shown(key_make(actor=actor, project=project, order=_order(wanted, within)))
 

@@ -90,7 +90,7 @@ def _check_models(names: Iterable[str] | None) -> None:
     """Raises ValidationError (`models`) for a name of neither a model nor an alias of rules."""
     unknown = models_unknown(names or ())
     if unknown and (left := set(unknown) - aliases_known()):
-        raise ValidationError({"models": f"There is no model {min(left)!r}."})
+        raise ValidationError({"models": f"Model {min(left)!r} not found."})
 
 
 def key_report(*, key: ApiKey) -> KeyReport:

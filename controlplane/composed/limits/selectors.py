@@ -80,7 +80,7 @@ def _left(budgets: dict[uuid.UUID, Budget], subject: uuid.UUID) -> int | None:
 
 def _refusal(key: ApiKey, model: str, *, served: bool) -> str:
     if key.allowed_models is not None and model not in key.allowed_models:
-        return "The key is not for this model."
+        return "The key does not allow this model."
     if key.read_only:
-        return "The key only reads."
-    return "" if served else "No model of this name is in service."
+        return "The key is read-only."
+    return "" if served else "No node serves a model with this name."

@@ -54,19 +54,22 @@ CODES = {
 }
 EVERY_MODEL = ModelsSeen(frozenset(), inside=False)
 _WHOSE = OpenApiParameter(
-    HEADER, str, OpenApiParameter.HEADER, description="For callers of several organizations."
+    HEADER,
+    str,
+    OpenApiParameter.HEADER,
+    description="Required for callers with several organizations.",
 )
 _PARAMS = (
     _WHOSE,
     OpenApiParameter("start_time", int, required=True, description="Unix seconds."),
-    OpenApiParameter("end_time", int, description="Unix seconds, not included; now if left out."),
-    OpenApiParameter("bucket_width", str, enum=["1h", "1d"], description="`1d` if left out."),
+    OpenApiParameter("end_time", int, description="Unix seconds, exclusive; default: now."),
+    OpenApiParameter("bucket_width", str, enum=["1h", "1d"], description="Default: `1d`."),
     OpenApiParameter("group_by", str, many=True, enum=list(GROUPS)),
     OpenApiParameter("project_ids", str, many=True),
     OpenApiParameter("api_key_ids", str, many=True),
     OpenApiParameter("models", str, many=True),
-    OpenApiParameter("limit", int, description="Buckets of a page."),
-    OpenApiParameter("page", str, description="The `next_page` of the page before."),
+    OpenApiParameter("limit", int, description="Buckets per page."),
+    OpenApiParameter("page", str, description="The `next_page` of the previous page."),
 )
 _COST_PARAMS = tuple(
     OpenApiParameter("group_by", str, many=True, enum=list(COST_GROUPS))
@@ -96,7 +99,7 @@ class OrganizationView(ApiView):
         if named is None and len(own) == 1:
             return own[0]
         if named is None:
-            raise ValidationError({HEADER: "Name the organization in this header."})
+            raise ValidationError({HEADER: "Set this header to the organization's id."})
         try:
             return uuid.UUID(named)
         except ValueError:

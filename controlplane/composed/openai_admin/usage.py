@@ -101,7 +101,7 @@ def usage_ask(
     known = {"start_time", "end_time", "bucket_width", "group_by", "limit", "page", *FILTERS}
     for name in given:
         if name not in known:
-            raise ValidationError({name: "There is no such parameter here."})
+            raise ValidationError({name: "Unknown parameter."})
     if "start_time" not in given:
         raise ValidationError({"start_time": "Missing."})
     width = _one(given, "bucket_width", "1d")
@@ -212,7 +212,7 @@ def _id(name: str, text: str) -> uuid.UUID:
     try:
         return uuid.UUID(text)
     except ValueError:
-        raise ValidationError({name: f"{text!r} is no id."}) from None
+        raise ValidationError({name: f"{text!r} is not a valid id."}) from None
 
 
 def _page(given: Mapping[str, list[str]], start: int, width_s: int) -> int:
@@ -225,5 +225,5 @@ def _page(given: Mapping[str, list[str]], start: int, width_s: int) -> int:
     except (NotBase64, ValueError):
         at = -1
     if not start <= at <= UNIX_MAX or at % width_s:
-        raise ValidationError({"page": "Must be the `next_page` of the same question."})
+        raise ValidationError({"page": "Must be the `next_page` of the same query."})
     return at

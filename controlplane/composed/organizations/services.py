@@ -39,7 +39,7 @@ def organization_open(
     """
     require(actor, Action.ORGANIZATION_CREATE)
     if organizations_named(name=name.strip()):
-        raise ValidationError({"name": "There is an organization of that name."})
+        raise ValidationError({"name": "An organization with this name already exists."})
     if not 0 <= budget_nano <= UNLIMITED_NANO:
         most = UNLIMITED_NANO // NANO_PER_USD
         raise ValidationError({"budget_nano": f"Must be 0 to {most:,} US dollars."})

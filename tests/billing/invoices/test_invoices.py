@@ -224,7 +224,7 @@ def test_a_full_credit_note_gives_back_everything(month: Month) -> None:
     more_cents = part.total_cents + rest.total_cents - made.total_cents
     assert abs(more_cents * NANO_PER_CENT - september.amount * 1.0825) <= 2 * NANO_PER_CENT
     assert owed_nano(month) == -more_cents * NANO_PER_CENT
-    with pytest.raises(ValidationError, match="Nothing is left"):
+    with pytest.raises(ValidationError, match="Nothing remains"):
         credit_note_issue(actor=month.cast.stella, invoice=made, reason="again")
     found = invoice_found(actor=month.cast.alice, organization_id=acme, invoice_id=made.id)
     assert (found.standing.words, found.standing.open_cents) == ("credited", -more_cents)

@@ -146,12 +146,12 @@ def test_an_entry_is_reversed_at_most_whole(database: str) -> None:
         "reverses": entry.id,
     }
     top_up(300, "a", **back)
-    with pytest.raises(ValidationError, match="200 of 500 nano-USD are left"):
+    with pytest.raises(ValidationError, match="200 of 500 nano-USD remain"):
         top_up(201, "b", **back)
     with pytest.raises(ValidationError, match="goes from"):
         top_up(1, "c", **(back | {"credit": accounts.cash("bank")}))
     last = top_up(200, "d", **back)
-    with pytest.raises(ValidationError, match="Nothing was booked"):
+    with pytest.raises(ValidationError, match="no entry or charge"):
         top_up(1, "e", **(back | {"reverses": last.id}))
     assert limit_of(WALLET) == 0
     assert "BREACHES" not in verified()
@@ -204,7 +204,7 @@ async def test_a_reversed_charge_makes_room_again(ledger: PostgresLedger, prepai
     await ledger.hold(hold)
     await ledger.settle(settlement_of(hold, 90))
     await orm(reverse)(hold, 60)
-    with pytest.raises(ValidationError, match="30 of 90 nano-USD are left"):
+    with pytest.raises(ValidationError, match="30 of 90 nano-USD remain"):
         await orm(reverse)(hold, 31, "more")
     assert limit_of(ALICE_KEY) == 160
     assert limit_of(WALLET) == (160 if prepaid else 100)

@@ -112,7 +112,7 @@ def test_what_was_reversed_is_not_credited_again(month: Month, invoice: Invoice)
     note = credit(month, invoice)
     assert note.subtotal_nano == invoice.subtotal_nano + earlier(month) - nano
     assert abs(note.net_cents * 10_000_000 - note.subtotal_nano) <= 5_000_000
-    with pytest.raises(ValidationError, match="Nothing is left"):
+    with pytest.raises(ValidationError, match="Nothing remains"):
         credit(month, invoice)
     # Nor is the other way open for what the note gave back.
     other = min(charges(month))
@@ -135,7 +135,7 @@ def test_a_whole_note_leaves_what_was_reversed_of_an_earlier_month(month: Month)
     )
     given = earlier(month)
     assert given == september.subtotal_nano > 0
-    with pytest.raises(ValidationError, match="Nothing is left"):
+    with pytest.raises(ValidationError, match="Nothing remains"):
         credit(month, september)
     some = credit(month, october, {1: 5_000_001})
     rest = credit(month, october)
@@ -143,7 +143,7 @@ def test_a_whole_note_leaves_what_was_reversed_of_an_earlier_month(month: Month)
     notes_nano = some.subtotal_nano + rest.subtotal_nano
     assert notes_nano == october.subtotal_nano + given
     for invoice in (september, october):
-        with pytest.raises(ValidationError, match="Nothing is left"):
+        with pytest.raises(ValidationError, match="Nothing remains"):
             credit_note_issue(actor=stella, invoice=invoice, reason="again")
     cents = september.net_cents + october.net_cents
     assert abs(some.net_cents + rest.net_cents - cents) <= 1
@@ -181,7 +181,7 @@ def test_part_of_each_fits_up_to_the_charge(month: Month, invoice: Invoice) -> N
         take = rooms[position] // 1_000 - (kept if position == last else 0)
         if take > 0:
             credit(month, invoice, {position: take})
-    with pytest.raises(ValidationError, match="of such usage"):
+    with pytest.raises(ValidationError, match="of this usage"):
         reverse(month, request, nano)
     form = uuid7()
     first = reverse(month, request, kept, form)

@@ -81,7 +81,7 @@ def test_from_draft_to_publication_and_back(bob: Client) -> None:
     assert act(bob, "1/rollback") == "/templates/support/4"
     act(bob, "4/copy")
     act(bob, "5/discard")
-    assert "back to version 1" in read(bob, "/templates/support/5")
+    assert "rollback to version 1" in read(bob, "/templates/support/5")
 
 
 def test_a_dry_run_shows_what_is_sent(bob: Client) -> None:

@@ -113,7 +113,7 @@ def test_wrong_values_are_told_by_name(cast: Cast) -> None:
         assert "minutes: Must be a whole number" in answer.content.decode()
     pool = {"name": "default", "task": "generate", "size_class": "small", "role": "both"}
     answer = stella.post("/fleet/pools", {**pool, "nodes_min": "4", "nodes_max": "1"}, follow=True)
-    assert "nodes_max: 4 nodes are to be kept warm" in answer.content.decode()
+    assert "nodes_max: 4 nodes are configured to be kept warm" in answer.content.decode()
     answer = stella.post("/fleet/pools", {**pool, "nodes_min": "x", "nodes_max": "1"}, follow=True)
     assert "nodes_min: Enter a whole number" in answer.content.decode()
     pool |= {"nodes_min": "0", "nodes_max": "1"}

@@ -119,7 +119,7 @@ def test_the_page_says_which_limit_binds() -> None:
     assert row and re.findall(r'class="number">([^<]+)<', row[1]) == ["50", "–", "40"]
     assert "<strong>organization</strong>" in row[1]
     other = signed_in(cast.bob).get(f"/keys/{key.id.hex}?model=m-1").content.decode()
-    assert "The key is not for this model." in other
+    assert "The key does not allow this model." in other
 
 
 def test_limits_are_seen_by_all_and_set_by_who_may() -> None:

@@ -137,14 +137,14 @@ def test_a_draft_is_saved_and_its_errors_stand_at_their_fields(stella: Client) -
         assert html.escape(typed) in answer.content.decode()
     late = stella.post("/routing/1/save", form)
     assert late.status_code == 409
-    assert "Somebody changed this draft meanwhile" in plain(late.content)
+    assert "This draft was changed by someone else" in plain(late.content)
     assert ruleset_get(actor=OPERATOR, version=1).revision == 2
 
 
 def test_the_check_of_a_draft_is_on_its_page(stella: Client) -> None:
     draft(TO_SMALL, generates("b", "none-such"))
     text = read(stella, "/routing/1")
-    assert "error rules[1].steps[0].targets[0].model : No model 'none-such' is in service." in text
+    assert "error rules[1].steps[0].targets[0].model : Model 'none-such' is not served." in text
     assert "warning rules[1] : Never applies" in text
     refused = stella.post("/routing/1/publish", {"revision": "1"})
     assert refused.status_code == 422
@@ -161,7 +161,7 @@ def test_a_draft_full_of_slips_can_be_looked_at(stella: Client) -> None:
     )
     text = read(stella, f"/routing/{version}")
     assert "priority 9" in text and "nowhere" in text
-    assert f"There is no project '{'z' * 32}'" in text
+    assert f"Project '{'z' * 32}' not found" in text
     tried = read(stella, f"/routing/{version}/dry-run", 422)
     assert "rules[0].steps : A step and a target are needed." in tried
 
@@ -170,10 +170,10 @@ def test_publish_and_roll_back(stella: Client) -> None:
     first, second = draft(TO_SMALL), draft(TO_LARGE)
     done = stella.post(f"/routing/{first}/publish", {"revision": "1"}, follow=True)
     assert "Version 1 is in force; gateways follow" in plain(done.content)
-    assert "Roll back to no rules" in read(stella, "/routing")
+    assert "Roll rollback to no rules" in read(stella, "/routing")
     late = stella.post(f"/routing/{second}/publish", {"revision": "1"})
     assert late.status_code == 409
-    assert "was published since this draft was begun" in plain(late.content)
+    assert "was published after this draft was created" in plain(late.content)
     form = {"rules": json.dumps([TO_LARGE]), "revision": "1", "rebase": "1"}
     stella.post(f"/routing/{second}/save", form)
     stella.post(f"/routing/{second}/publish", {"revision": "2"})
@@ -212,7 +212,7 @@ def test_a_draft_compared_with_what_was_in_force_until_just_now_is_compared_agai
     typed = {"rules": json.dumps([TO_LARGE]), "revision": "1", "rebase": seen}
     refused = stella.post(f"/routing/{late}/save", typed)
     assert refused.status_code == 409
-    assert "Version 3 is in force now: compare the draft with that." in plain(refused.content)
+    assert "Version 3 is live now: compare the draft with it." in plain(refused.content)
     assert ruleset_get(actor=OPERATOR, version=late).revision == 1
 
 
@@ -229,9 +229,9 @@ def test_a_canary_is_started_shown_stopped_and_promoted(cast: Cast, stella: Clie
     rows("UPDATE rule_sets SET canary_at = now() - interval '1 minute' WHERE state = 'canary'")
     store([routed(cast, "chat", "chat@1", draw=0.5), routed(cast, "chat", "chat@2", draw=0.1)])
     text = read(stella, "/routing")
-    assert "Canary: version 2 not enough yet" in text
+    assert "Canary: version 2 not enough data yet" in text
     assert "12.5 % of all requests follow" in text
-    assert "Server errors 0 % 0 % 1 / 1 not enough yet" in text
+    assert "Server errors 0 % 0 % 1 / 1 not enough data yet" in text
     assert "promote or stop it first" in read(stella, f"/routing/{draft(TO_SMALL)}")
     stopped = stella.post(f"/routing/{version}/stop", {"reason": "slow"}, follow=True)
     assert "The trial of version 2 is over" in plain(stopped.content)

@@ -82,7 +82,7 @@ def test_staff_see_the_installation_and_its_alerts(cast: Cast, alice: Client) ->
         count(made, at, good=0 if back < 10 else 100, total=100)
     evaluate.objectives_evaluate(now)
     index = page(alice, "/slos")
-    assert "in danger" in index and "priority low is kept out" in index
+    assert "in danger" in index and "priority low is shed" in index
     detail = page(alice, f"/slos/{made.id.hex}")
     assert "Error budget left" in detail and "page_quick" in detail and "14.4" in detail
     rows = list(csv.DictReader(StringIO(page(alice, "/slos.csv"))))
@@ -129,5 +129,5 @@ def test_objectives_go_out_and_in_as_openslo(cast: Cast, alice: Client) -> None:
     assert "1 made, 0 changed" in told
     assert page(alice, "/slos/openslo?of=installation") == text
     told = alice.post("/slos/openslo", form | {"yaml": "{"}, follow=True).content.decode()
-    assert "Yaml: Not YAML" in told
+    assert "Yaml: Invalid YAML" in told
     assert signed_in(cast.bob).get("/slos/openslo?of=installation").status_code == 403

@@ -33,18 +33,22 @@ from controlplane.telemetry.reading import TooMuchToRead, bounded_read
 from controlplane.telemetry.selectors_requests import id_floor
 
 COLUMNS = (
-    Column("date", Cell.TIME, "Day of booking, UTC."),
-    Column("voucher", Cell.TEXT, "What belongs together: `day-` and the date, or one line's id."),
-    Column("booked_at", Cell.TIME, "Time of booking; null where a day is summed."),
+    Column("date", Cell.TIME, "Posting date, UTC."),
+    Column("voucher", Cell.TEXT, "Transaction id: `day-` and the date, or the id of one line."),
+    Column("booked_at", Cell.TIME, "Posting time; null for daily sums."),
     Column("kind", Cell.TEXT, "`day`, or the kind of the line or entry."),
-    Column("account", Cell.TEXT, "As in the chart of accounts."),
-    Column("debit_usd", Cell.NUMBER, "Debited, exact, nine decimals; null on a credit."),
-    Column("credit_usd", Cell.NUMBER, "Credited; null on a debit."),
-    Column("amount_nano_usd", Cell.NUMBER, "Debited, or credited below zero, in whole nano-USD."),
+    Column("account", Cell.TEXT, "Account name in the chart of accounts."),
+    Column("debit_usd", Cell.NUMBER, "Debit, exact, nine decimals; null for a credit."),
+    Column("credit_usd", Cell.NUMBER, "Credit; null for a debit."),
+    Column(
+        "amount_nano_usd",
+        Cell.NUMBER,
+        "Signed amount in nano-USD: debits positive, credits negative.",
+    ),
     Column("currency", Cell.TEXT, "`USD`."),
-    Column("reason", Cell.FREE, "Of an entry."),
-    Column("reference", Cell.FREE, "Of an entry: an invoice, a payment, a ticket."),
-    Column("reverses", Cell.TEXT, "The request or entry that a reversal takes back."),
+    Column("reason", Cell.FREE, "Reason for an entry."),
+    Column("reference", Cell.FREE, "Reference of an entry: an invoice, a payment or a ticket."),
+    Column("reverses", Cell.TEXT, "Request or entry that a reversal corrects."),
 )
 ENTRIES = "entries:"
 _DAY, _LEAST = timedelta(days=1), timedelta(seconds=1)

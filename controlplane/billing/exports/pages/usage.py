@@ -16,22 +16,24 @@ from controlplane.billing.exports.pages.buckets import Charge, cursor_after, sta
 from controlplane.billing.exports.pages.scope import Page, Scope
 
 COLUMNS = (
-    Column("start", Cell.TIME, "Beginning of the hour or day in UTC, by the time of booking."),
-    Column("end", Cell.TIME, "Its end; the first moment that is no more in it."),
-    Column("project_id", Cell.TEXT, "The project."),
-    Column("project", Cell.FREE, "Its present name."),
-    Column("key_id", Cell.TEXT, "The API key, or the user for requests of the Playground."),
-    Column("key", Cell.FREE, "The key's present name; null for the Playground."),
-    Column("model", Cell.TEXT, "The model that served."),
-    Column("price_version", Cell.NUMBER, "Which version of the model's prices was in force."),
+    Column("start", Cell.TIME, "Start of the hour or day in UTC, by posting time."),
+    Column("end", Cell.TIME, "End of the hour or day, exclusive."),
+    Column("project_id", Cell.TEXT, "Project id."),
+    Column("project", Cell.FREE, "Its current name."),
+    Column("key_id", Cell.TEXT, "API key id, or the user id for Playground requests."),
+    Column("key", Cell.FREE, "The key's current name; null for the Playground."),
+    Column("model", Cell.TEXT, "Model that served the request."),
+    Column("price_version", Cell.NUMBER, "Version of the model's prices that applied."),
     Column(
         "token_type", Cell.TEXT, "`uncached_input`, `cached_input`, `output`; `rounding` has none."
     ),
-    Column("tokens", Cell.NUMBER, "How many; null on rounding."),
-    Column("usd_per_million", Cell.NUMBER, "Price of a million of them; null on rounding."),
-    Column("cost_usd", Cell.NUMBER, "Tokens at that price, exact, with twelve decimals."),
-    Column("requests", Cell.NUMBER, "Requests, told once: on the row of uncached input."),
-    Column("amount_nano_usd", Cell.NUMBER, "The row's part of the ledger's amount in nano-USD."),
+    Column("tokens", Cell.NUMBER, "Number of tokens; null for rounding."),
+    Column("usd_per_million", Cell.NUMBER, "Price per million tokens; null for rounding."),
+    Column("cost_usd", Cell.NUMBER, "Tokens times price, exact, twelve decimals."),
+    Column(
+        "requests", Cell.NUMBER, "Number of requests, counted once: on the row of uncached input."
+    ),
+    Column("amount_nano_usd", Cell.NUMBER, "The row's share of the ledger, in nano-USD."),
 )
 
 
