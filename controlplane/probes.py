@@ -30,8 +30,8 @@ ROLLUPS_S_MAX = 1.0
 ROLLUPS_KEPT_S = 15.0
 # Roll-ups are made each half minute: after so long nobody makes them, or one fails.
 ROLLUPS_BEHIND_S_MAX = 900.0
-ROLLUPS_BEHIND = "telemetry is not rolled up: does the worker run, and what does its log say?"
-ROLLUPS_UNKNOWN = "telemetry cannot tell how far it is rolled up: its queries fail or are too slow"
+ROLLUPS_BEHIND = "telemetry roll-ups are late: check that the worker is running, and its log"
+ROLLUPS_UNKNOWN = "telemetry roll-up status is unknown: its queries fail or are too slow"
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 

@@ -103,7 +103,7 @@ class ChainVerifier:
     def breaches(self, expected: Head | None = None) -> Iterator[str]:
         """Every row that is not as it was linked, by its id; needs to see all rows.
 
-        `expected` is a head that was noted earlier: the chain must still contain it.
+        `expected` is a head that was recorded earlier: the chain must still contain it.
         """
         met = expected is None
         for number, entry, digest, present, line in self._links():

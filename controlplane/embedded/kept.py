@@ -56,11 +56,13 @@ class KeptServer:
         name = self._server.name
         if not self._down:
             self._down = True
-            self._say(f"{name} ended unexpectedly, starting it again")
+            self._say(f"{name} exited unexpectedly; restarting it")
         try:
             self._server.start_again()
         except (ServerError, OSError) as error:
-            self._say(f"{error}\n{name} is tried again in {self._backoff_seconds:.1f} s, and on")
+            self._say(
+                f"{error}\nretrying {name} in {self._backoff_seconds:.1f} s, until it succeeds"
+            )
             self._retry_at = time.monotonic() + self._backoff_seconds
             self._backoff_seconds = min(2 * self._backoff_seconds, BACKOFF_SECONDS_MAX)
             return

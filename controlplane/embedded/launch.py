@@ -68,7 +68,7 @@ class Launch:
         if not self._runfile.acquire():
             run = self._runfile.read()
             where = f" at {run.url} (process {run.supervisor.pid})" if run else ""
-            raise ServerError(f"Sluice already runs in {self._data}{where}.")
+            raise ServerError(f"Sluice is already running in {self._data}{where}.")
         before = {kind: signal.signal(kind, self._ask_to_stop) for kind in STOP_SIGNALS}
         try:
             self._start()
@@ -85,7 +85,7 @@ class Launch:
         ports = choose_ports(host, port, self._options.gateways)
         self._urls = [f"http://{host}:{port}" for port in ports]
         if ports[0] != PORT_DEFAULT and self._options.port is None:
-            self._say(f"port {PORT_DEFAULT} is in use, taking {ports[0]}")
+            self._say(f"port {PORT_DEFAULT} is in use; using {ports[0]}")
         steps = (self._start_servers, self._prepare_database, self._bootstrap_demo)
         for step in steps:
             if self._stop.is_set():
@@ -98,11 +98,11 @@ class Launch:
     def _end_predecessor(self) -> None:
         names = self._runfile.end_children()
         if names:
-            self._say(f"ended {', '.join(names)}: left running by a killed predecessor")
+            self._say(f"ended {', '.join(names)}: left over from a killed run")
 
     def _start_servers(self) -> None:
         if not (settings.EMBEDDED_DATABASE or settings.EMBEDDED_REDIS):
-            self._say("using your PostgreSQL and your Redis")
+            self._say("using your PostgreSQL and Redis")
             return
         layout = embedded_layout(self._data)
         self._say_where(layout)
@@ -114,9 +114,9 @@ class Launch:
 
     def _say_where(self, layout: Layout) -> None:
         if layout.account is not None:
-            self._say(f"as root: the databases run as user {layout.account.name}")
+            self._say(f"running as root: the databases run as user {layout.account.name}")
         if layout.home != layout.data:
-            self._say(f"that user cannot enter {layout.data}: databases lie in {layout.home}")
+            self._say(f"that user cannot access {layout.data}: the databases are in {layout.home}")
 
     def _keep(self, server: EmbeddedServer) -> None:
         kept = KeptServer(server, self._say)
@@ -188,7 +188,7 @@ class Launch:
             server.stop()
         self._runfile.clear()
         self._runfile.release()
-        self._say("stopped, nothing is left running")
+        self._say("stopped; no process is left")
 
     def _ask_to_stop(self, kind: int, frame: FrameType | None) -> None:
         self._stop.set()

@@ -114,7 +114,7 @@ def _own(folder: Path, account: ServerAccount | None) -> None:
     if status.st_uid == wanted and status.st_mode & 0o077 == 0 and not folder.is_symlink():
         return
     if account is None or status.st_uid != 0:
-        raise LayoutError(f"{folder} must belong to user {wanted} alone (mode 0700); remove it.")
+        raise LayoutError(f"{folder} must be owned by user {wanted} with mode 0700; remove it.")
     os.chown(folder, account.uid, account.gid)
     folder.chmod(0o700)
 

@@ -77,7 +77,7 @@ class Postgres:
     def start_again(self) -> None:
         """The same of a server that has run: a folder that is not there now is not made anew."""
         if not (self._layout.postgres / "PG_VERSION").exists():
-            raise ServerError(f"{self._layout.postgres} holds no database now.")
+            raise ServerError(f"{self._layout.postgres} contains no database.")
         self._end_predecessor()
         self._launch_until(AGAIN_SECONDS_MAX)
 
@@ -94,7 +94,7 @@ class Postgres:
                 self._launch()
             else:
                 self.stop()
-                raise ServerError(f"PostgreSQL does not start:\n{log_tail(self._log)}")
+                raise ServerError(f"PostgreSQL failed to start:\n{log_tail(self._log)}")
 
     def stop(self) -> None:
         """End the server: its connections are cut, its log is flushed. Bounded."""
@@ -102,7 +102,7 @@ class Postgres:
             return
         fast, at_once = signal.SIGINT, signal.SIGQUIT
         if not end(self._process, (fast, STOP_SECONDS_MAX), (at_once, QUIT_SECONDS_MAX)):
-            self._say("PostgreSQL did not stop in time and was ended; it will recover.")
+            self._say("PostgreSQL did not stop in time and was killed; it will recover.")
         self._process = None
 
     def kill(self) -> None:
@@ -136,7 +136,7 @@ class Postgres:
                 self.stop()
                 raise ServerError(
                     f"PostgreSQL in {self._layout.postgres} refuses the password kept in "
-                    f"{self._layout.data / 'secrets'}: the two do not belong together."
+                    f"{self._layout.data / 'secrets'}: they do not match."
                 ) from error
             return False
         return True
@@ -144,7 +144,7 @@ class Postgres:
     def _end_predecessor(self) -> None:
         folder, sockets = self._layout.postgres, self._layout.sockets
         if end_left_overs("postgres", folder, polite=signal.SIGINT, seconds=STOP_SECONDS_MAX):
-            self._say("ended a PostgreSQL left running by a killed predecessor")
+            self._say("ended a PostgreSQL left over from a killed run")
         # Nothing runs in the folder any more, so whatever its lock files name is foreign.
         locks = [folder / "postmaster.pid", *sockets.glob(".s.PGSQL.*")]
         stale = [file for file in locks if file.exists()]
@@ -159,11 +159,11 @@ class Postgres:
         if version.exists():
             if version.read_text().strip() != POSTGRES_MAJOR:
                 raise ServerError(
-                    f"{folder} was made by PostgreSQL {version.read_text().strip()}, this is "
+                    f"{folder} was created by PostgreSQL {version.read_text().strip()}, this is "
                     f"{POSTGRES_MAJOR}: dump it with the old version and restore it."
                 )
             return
-        self._say("making the database (first start only)")
+        self._say("creating the database (first start only)")
         partial = folder.with_name("postgres.partial")
         shutil.rmtree(partial, ignore_errors=True)
         self._initdb(partial)
@@ -184,7 +184,7 @@ class Postgres:
         finally:
             password.unlink()
         if failed:
-            raise ServerError(f"The database cannot be made:\n{log_tail(self._log)}")
+            raise ServerError(f"The database cannot be created:\n{log_tail(self._log)}")
 
     def _run_initdb(self, folder: Path, password: Path) -> int:
         hurried = ("--no-sync",) if self._settings.get("fsync") == "off" else ()

@@ -115,7 +115,7 @@ def see_them_off(asked: Sequence[psutil.Process], *, seconds: float) -> None:
         signal_quietly(process, signal.SIGKILL)
     if not wait_until(lambda: not any(map(_lives, asked)), seconds=KILL_SECONDS_MAX):
         stuck = next(filter(_lives, asked))
-        raise ServerError(f"Process {stuck.pid} of an earlier start cannot be ended.")
+        raise ServerError(f"Process {stuck.pid} of an earlier start cannot be stopped.")
 
 
 def wait_until(ready: Callable[[], bool], *, seconds: float) -> bool:

@@ -55,7 +55,7 @@ class RedisServer:
             "redis-server", self._layout.redis, polite=signal.SIGTERM, seconds=STOP_SECONDS_MAX
         )
         if ended:
-            self._say("ended a Redis left running by a killed predecessor")
+            self._say("ended a Redis left over from a killed run")
         # The configuration goes through standard input: a password in arguments could be read.
         self._process = spawn(
             [str(self._program), "-"],
@@ -66,7 +66,7 @@ class RedisServer:
         )
         if not wait_until(self._answers, seconds=START_SECONDS_MAX):
             self.stop()
-            raise ServerError(f"Redis does not start:\n{log_tail(self._log)}")
+            raise ServerError(f"Redis failed to start:\n{log_tail(self._log)}")
 
     def start_again(self) -> None:
         """The same: it keeps nothing between two starts."""

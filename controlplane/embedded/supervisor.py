@@ -118,7 +118,7 @@ class Supervisor:
             self._say(f"{slot.child.name} cannot be started: {error}")
             self._put_off(slot, now)
             return False
-        self._say(f"{slot.child.name} started again")
+        self._say(f"{slot.child.name} restarted")
         return True
 
     def _put_off(self, slot: _Running, now: float) -> None:

@@ -56,7 +56,7 @@ def _gauges(found: Sequence[Signal]) -> Iterator[tuple[str, str, list[float]]]:
     )
     yield (
         "sluice_pool_utilization_ratio",
-        "Requests in flight of those that ready nodes take at once",
+        "Share of the capacity of ready nodes that requests in flight use",
         [load.busy_share for load in loads],
     )
     yield (

@@ -78,14 +78,14 @@ MANNERS = (
     Manner(
         name="baseline",
         label="Baseline",
-        what="large model, whole prompt behind an id that is new each time, not streamed, one at a"
-        " time, a new connection each",
+        what="large model, whole prompt after a unique id, not streamed, sequential, a new "
+        "connection each",
         keeps_open=False,
     ),
     Manner(
         name="gateway",
         label="Gateway tuning only",
-        what="the same over one connection that stays open",
+        what="the same over one persistent connection",
     ),
     Manner(
         name="streaming",
@@ -97,7 +97,8 @@ MANNERS = (
     Manner(
         name="whole",
         label="KV cache, batching, right-sized model",
-        what=f"small model, what stays first so that it is cached, streamed, {AT_ONCE} at once",
+        what=f"small model, stable prefix first so that it is cached, streamed, {AT_ONCE} "
+        "concurrent",
         small=True,
         streamed=True,
         shared=True,

@@ -14,7 +14,7 @@ HOURS_PER_DAY = 24
 COMPUTE, SLOTS, CACHE = "compute", "slots", "kv_cache"
 RESOURCES = {
     COMPUTE: "nodes, at this batching factor",
-    SLOTS: "requests that nodes accept at once",
+    SLOTS: "requests that nodes accept concurrently",
     CACHE: "tokens in the KV cache",
 }
 

@@ -118,7 +118,7 @@ def find_problems(body: PromptBody) -> list[Problem]:
                 told = "'{{' begins no placeholder: write {{name}}, or \\{{ for the braces."
                 found.append(Problem(field, told))
             elif mark["name"] and mark["name"] not in declared:
-                found.append(Problem(field, f"There is no variable '{mark['name']}'."))
+                found.append(Problem(field, f"Unknown variable '{mark['name']}'."))
         used |= {each.name for each in pieces(message.content) if isinstance(each, Hole)}
     for place, variable in enumerate(body.variables):
         if variable.name not in used:

@@ -90,7 +90,7 @@ API_ADDRESS_PER_MIN = env.integer("SLUICE_API_ADDRESS_PER_MIN", 3_000, least=1, 
 API_DOOR_PER_MIN = env.integer("SLUICE_API_DOOR_PER_MIN", 60, least=1, most=1_000_000)
 SPECTACULAR_SETTINGS = {
     "TITLE": "Sluice control plane",
-    "DESCRIPTION": "What the pages do, for programs; every change is audited.",
+    "DESCRIPTION": "Everything that the pages do. Every change is audited.",
     "VERSION": "1",
     "OAS_VERSION": "3.1.1",
     "SERVE_INCLUDE_SCHEMA": False,

@@ -45,7 +45,7 @@ def test_every_gateway_is_printed_and_the_first_is_the_one_to_try(tmp_path: Path
 
 
 def test_a_lost_node_credential_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ServerError, match="node-credential is gone"):
+    with pytest.raises(ServerError, match="node-credential is missing"):
         files(tmp_path).credential()
 
 

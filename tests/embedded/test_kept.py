@@ -55,6 +55,6 @@ def test_it_comes_back_with_its_data_once_what_was_away_is_there_again(
         look_until(lambda: "PostgreSQL answers again" in said, server)
         with psycopg.connect(postgres.superuser_dsn) as connection:
             assert connection.execute("SELECT n FROM kept").fetchone() == (1,)
-        assert said.count("PostgreSQL ended unexpectedly, starting it again") == 1
+        assert said.count("PostgreSQL exited unexpectedly; restarting it") == 1
     finally:
         server.stop()

@@ -67,7 +67,7 @@ def test_ends_a_server_whose_supervisor_was_killed(layout: Layout) -> None:
     said: list[str] = []
     with running(layout) as orphan, running(layout, said):
         assert not orphan.alive
-    assert "ended a PostgreSQL left running by a killed predecessor" in said
+    assert "ended a PostgreSQL left over from a killed run" in said
 
 
 def test_a_lock_file_that_names_a_living_stranger_is_removed(layout: Layout) -> None:

@@ -67,7 +67,7 @@ def test_starts_again_over_a_killed_one_and_over_a_forgotten_one(layout: Layout)
     try:
         assert said == []
         third.start()
-        assert said == ["ended a Redis left running by a killed predecessor"]
+        assert said == ["ended a Redis left over from a killed run"]
         assert not second.alive
         assert ask(layout, PASSWORD)
     finally:

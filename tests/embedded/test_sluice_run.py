@@ -88,7 +88,7 @@ def test_first_start_answers_second_keeps_its_data_and_nothing_is_left(data: Pat
             manage("run"), env=environment(data), capture_output=True, text=True, check=False
         )
         assert again.returncode == 1
-        assert "Sluice already runs" in again.stderr
+        assert "Sluice is already running" in again.stderr
         first.process.send_signal(signal.SIGINT)
         assert first.process.wait(timeout=STOP_SECONDS_MAX) == 0
     assert not [process for process in family if lives(process)]
@@ -109,7 +109,7 @@ def test_a_killed_supervisor_leaves_nothing_that_stop_does_not_end(data: Path) -
         status = subprocess.run(
             manage("status"), env=environment(data), capture_output=True, text=True, check=True
         )
-        assert "nobody restarts what ends" in status.stdout and "worker" in status.stdout
+        assert "processes are not restarted" in status.stdout and "worker" in status.stdout
         stop = subprocess.run(
             manage("stop"), env=environment(data), capture_output=True, text=True, check=True
         )

@@ -34,7 +34,7 @@ def test_a_killed_child_is_started_again_and_both_are_said(tmp_path: Path) -> No
         wait_for(supervisor.look)
         assert supervisor.entries[0].pid != first
         assert any("ended with status -9" in line for line in said)
-        assert "node started again" in said
+        assert "node restarted" in said
     finally:
         supervisor.stop()
 

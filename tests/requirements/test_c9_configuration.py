@@ -159,7 +159,7 @@ def test_a_ready_document_can_be_applied_to_a_fresh_installation(
     assert "can be applied" in config("validate", str(file))
     before = config("export")
     planned = config("diff", str(file))
-    assert config("apply", str(file)) == planned and "nothing was done" in planned
+    assert config("apply", str(file)) == planned and "nothing was applied" in planned
     assert config("export") == before
     done = config("apply", str(file), "--yes")
     assert done.splitlines()[:-1] == planned.splitlines()[:-1] != []

@@ -46,7 +46,7 @@ def test_the_share_is_set_without_touching_the_safety_layer() -> None:
     project_set("Acme", "web", "flag")
     call_command("project_set", "--organization=Acme", "--project=web", "--weight=5")
     assert (stored(cast).weight, stored(cast).safety_mode) == (5, "flag")
-    for wrong, named in ((["--weight=101"], "--weight"), ([], "--safety, --content, --weight")):
+    for wrong, named in ((["--weight=101"], "--weight"), ([], "--safety, --content and --weight")):
         with pytest.raises(CommandError, match=named):
             call_command("project_set", "--organization=Acme", "--project=web", *wrong)
     assert stored(cast).weight == 5

@@ -100,7 +100,7 @@ class GatewayList:
         granted: int = rows[0][2]
         if granted != held.gateways:
             self._share = Division(granted, monotonic_s())
-            _log.info("limits are divided anew", live=len(rows), share_of=granted)
+            _log.info("limits are divided again", live=len(rows), share_of=granted)
         self._lease_ends_s = asked_s + LEASE_S
         current = tuple(GatewayAddress(instance=row[0], url=row[1]) for row in rows)
         if current != self.current:

@@ -37,7 +37,11 @@ def readiness_figures(facts: Mapping[str, Any]) -> Iterator[Figure]:
         ("sluice_ledger_connected", "1 while PostgreSQL can be asked for holds", "ledger"),
         ("sluice_limits_shared", "1 while rate limits are counted in Redis", "limits_shared"),
         ("sluice_gateways_alive", "Gateways that live, as this one knows", "gateways"),
-        ("sluice_configuration_version", "Version in force here", "configuration_version"),
+        (
+            "sluice_configuration_version",
+            "Configuration version of this gateway",
+            "configuration_version",
+        ),
     ):
         yield Figure(name, "gauge", text, int(facts[fact]))
 

@@ -111,7 +111,7 @@ def _requests(page: Exposition, totals: RunningTotals, sums: Sums) -> None:
 def _ends(page: Exposition, totals: RunningTotals) -> None:
     for name, text, counts in (
         ("sluice_cancels_total", "Requests whose client left", totals.cancels),
-        ("sluice_sheds_total", "Requests refused since nobody had room", totals.sheds),
+        ("sluice_sheds_total", "Requests refused because no node had capacity", totals.sheds),
         ("sluice_retries_total", "Attempts after which another node was tried", totals.retries),
     ):
         page.family(name, "counter", text).add_all("model", sorted(counts.items()))

@@ -170,7 +170,7 @@ def test_publish_and_roll_back(stella: Client) -> None:
     first, second = draft(TO_SMALL), draft(TO_LARGE)
     done = stella.post(f"/routing/{first}/publish", {"revision": "1"}, follow=True)
     assert "Version 1 is in force; gateways follow" in plain(done.content)
-    assert "Roll rollback to no rules" in read(stella, "/routing")
+    assert "Roll back to no rules" in read(stella, "/routing")
     late = stella.post(f"/routing/{second}/publish", {"revision": "1"})
     assert late.status_code == 409
     assert "was published after this draft was created" in plain(late.content)

@@ -11,7 +11,7 @@ from controlplane.telemetry.services import make_partitions as make_telemetry_pa
 class Command(BaseCommand):
     """Idempotent; the worker does the same every hour."""
 
-    help = "Make the daily partitions of the coming week where they are missing."
+    help = "Create missing daily partitions for the coming week."
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Make them and say how many were missing."""

@@ -16,7 +16,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         """`--strict` turns a breach into exit status 1."""
-        parser.add_argument("--strict", action="store_true", help="exit 1 on any breach")
+        parser.add_argument("--strict", action="store_true", help="exit with 1 on any breach")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Print the findings."""

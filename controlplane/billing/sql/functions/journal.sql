@@ -27,7 +27,8 @@ BEGIN
         SELECT * INTO v_made FROM journal_entries
         WHERE organization = p_organization AND idempotency = p_idempotency;
         IF v_made.payload_hash <> v_hash THEN
-            RAISE EXCEPTION 'idempotency: this key booked something else' USING ERRCODE = 'SL409';
+            RAISE EXCEPTION 'idempotency: this key was used for a different entry'
+                USING ERRCODE = 'SL409';
         END IF;
         RETURN NEXT v_made;
         RETURN;
@@ -80,7 +81,7 @@ BEGIN
                            AND t.kind IN ('settle', 'overage', 'late');
     END IF;
     IF v_amount IS NULL THEN
-        RAISE EXCEPTION 'reverses: nothing was booked under %', made.reverses
+        RAISE EXCEPTION 'reverses: there is no entry or charge %', made.reverses
             USING ERRCODE = 'SL422';
     END IF;
     IF made.debit <> v_credit OR made.credit <> v_debit THEN
@@ -89,7 +90,7 @@ BEGIN
     END IF;
     SELECT sum(j.amount) INTO v_reversed FROM journal_entries j WHERE j.reverses = made.reverses;
     IF v_reversed > v_amount THEN
-        RAISE EXCEPTION 'nano: % of % nano-USD are left to reverse',
+        RAISE EXCEPTION 'nano: % of % nano-USD remain to be reversed',
             v_amount - v_reversed + made.amount, v_amount USING ERRCODE = 'SL422';
     END IF;
 END $$;
@@ -132,7 +133,8 @@ BEGIN
                          over = greatest(0, b.posted + b.held - b.lim - p_change)
     WHERE b.id = ledger_wallet(p_organization) AND b.lim + p_change >= 0;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'nano: so much was never put into the wallet' USING ERRCODE = 'SL422';
+        RAISE EXCEPTION 'nano: the amount exceeds what was paid into the wallet'
+            USING ERRCODE = 'SL422';
     END IF;
 END $$;
 

@@ -29,20 +29,22 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         commands = parser.add_subparsers(dest="command", required=True)
-        export = commands.add_parser("export", help="write what is configured now")
+        export = commands.add_parser("export", help="write the current configuration")
         export.add_argument(
-            "--organization", action="append", help="only these, by name (all of them)"
+            "--organization", action="append", help="names to include (default: all)"
         )
-        ready = commands.add_parser("ready", help="list ready documents, or write one")
+        ready = commands.add_parser("ready", help="list example documents, or write one")
         ready.add_argument("name", nargs="?", help="which one")
         for name, told in (
             ("validate", "check that a document can be applied"),
             ("diff", "show what applying it would change"),
-            ("apply", "make it so, in one transaction"),
+            ("apply", "apply it, in one transaction"),
         ):
             command = commands.add_parser(name, help=told)
             command.add_argument("file", help=f"the document; {STDIN} reads standard input")
-        command.add_argument("--yes", action="store_true", help="do it; else it is a dry run")
+        command.add_argument(
+            "--yes", action="store_true", help="apply the changes; default: dry run"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         command = options["command"]
@@ -66,7 +68,7 @@ class Command(BaseCommand):
         for change in changes:
             self.stdout.write(shown(change))
         count = len(changes)
-        done = "changed" if really else "would change; nothing was done"
+        done = "changed" if really else "would change; nothing was applied"
         self.stdout.write(f"{count} value{'' if count == 1 else 's'} {done}.")
 
     def _ready(self, name: str | None) -> None:
@@ -74,7 +76,7 @@ class Command(BaseCommand):
         if name is None:
             self.stdout.write("\n".join(names))
         elif name not in names:
-            raise CommandError(f"There is no {name!r}; there are {', '.join(names)}.")
+            raise CommandError(f"No document {name!r}; choose from {', '.join(names)}.")
         else:
             self.stdout.write((READY / f"{name}.yaml").read_text(encoding="utf-8"), ending="")
 

@@ -15,7 +15,7 @@ from controlplane.tenants.accounts import SETUP_PATH
 class Command(BaseCommand):
     """Prints one JSON line: what is new, secrets only this once."""
 
-    help = "Make the demo organization, key, model, node credential and admin where missing."
+    help = "Create the demo organization, key, model, node credential and admin if missing."
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Two switches: replace the nodes' credentials, and make what a node that embeds needs."""

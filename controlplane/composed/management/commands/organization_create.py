@@ -21,19 +21,19 @@ from controlplane.tenants.accounts import SETUP_PATH
 class Command(BaseCommand):
     """All of it or nothing."""
 
-    help = "Make an organization with its owner, a first project and a budget."
+    help = "Create an organization with its owner, a first project and a budget."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("name", metavar="NAME")
         parser.add_argument(
-            "--owner", required=True, metavar="EMAIL", help="the account is made where missing"
+            "--owner", required=True, metavar="EMAIL", help="the account is created if missing"
         )
         parser.add_argument(
             "--budget-usd",
             type=_nano,
             default=FIRST_BUDGET_NANO,
             metavar="N",
-            help=f"what it may spend in all, in USD (default: {FIRST_BUDGET_NANO // NANO_PER_USD})",
+            help=f"total budget in USD (default: {FIRST_BUDGET_NANO // NANO_PER_USD})",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -46,7 +46,7 @@ class Command(BaseCommand):
                 budget_nano=options["budget_usd"],
             )
         name = made.organization.name
-        self.stdout.write(f"Made {name} with the project {FIRST_PROJECT!r}.")
+        self.stdout.write(f"Created {name} with the project {FIRST_PROJECT!r}.")
         if made.token is not None:
             self.stdout.write(f"{made.owner.email} sets a password at {SETUP_PATH}{made.token}")
 

@@ -24,7 +24,7 @@ from controlplane.embedded.postgres import SUPERUSER
 class Command(BaseCommand):
     """Prepares PostgreSQL for `migrate`, or prints the SQL that an administrator must run."""
 
-    help = "Make the database roles, the database and its grants."
+    help = "Create the database roles, the database and its grants."
     requires_system_checks: list[str] = []
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -37,7 +37,9 @@ class Command(BaseCommand):
                 f"{statements}"
             ) from error
         except psycopg.OperationalError as error:
-            raise CommandError(f"PostgreSQL lets nobody in: {error}\n{_first_steps()}") from error
+            raise CommandError(
+                f"PostgreSQL refuses the connection: {error}\n{_first_steps()}"
+            ) from error
         for name in made if options["verbosity"] else []:
             self.stdout.write(f"made {name}")
 
@@ -48,7 +50,8 @@ def _first_steps() -> str:
         return "Is `manage.py sluice run` running?"
     owner = settings.DATABASES["owner"]
     return (
-        "If the server runs, let its administrator make owner and database first:\n"
+        "If the server is running, ask its administrator to create the owner and the database "
+        "first:\n"
         f"CREATE ROLE {owner['USER']} LOGIN PASSWORD 'the one in DATABASE_OWNER_URL';\n"
         f"CREATE DATABASE {owner['NAME']} OWNER {owner['USER']};"
     )

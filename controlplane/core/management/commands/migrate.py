@@ -73,8 +73,8 @@ class Command(migrate.Command):
             undecided = [name for name, _, of in found if (of or name) not in OPEN_TABLES]
             if undecided:
                 raise CommandError(
-                    f"Nobody has decided who may use {', '.join(undecided)}: grant or revoke in"
-                    " the migration that makes it."
+                    f"Access is undecided for {', '.join(undecided)}: grant or revoke it in the "
+                    "migration that creates it."
                 )
             for name, kind, _ in found:
                 rights = "USAGE, SELECT" if kind == "S" else "SELECT, INSERT, UPDATE, DELETE"
@@ -94,9 +94,9 @@ class Command(migrate.Command):
                     raise
                 if not left:
                     raise CommandError(
-                        "A table stayed locked; try again when it is quiet."
+                        "A table stayed locked; try again when there is less traffic."
                     ) from error
-                self.stdout.write(f"A table is locked; trying again, {left} times at most.")
+                self.stdout.write(f"A table is locked; retrying, {left} attempts left.")
                 time.sleep(LOCK_RETRY_S)
             else:
                 return

@@ -13,7 +13,10 @@ from controlplane.core.heartbeat import ALIVE_S, BEAT, WORKER, is_alive, worker_
 class Command(BaseCommand):
     """Looks for the sign of life of a process that listens on nothing."""
 
-    help = "Exit with 0 where the worker of this host, or beat, lives; else with 1, and say why."
+    help = (
+        "Exit with 0 if the worker of this host, or beat, is alive; otherwise with 1 and the "
+        "reason."
+    )
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -29,5 +32,5 @@ class Command(BaseCommand):
         except redis.RedisError as error:
             raise CommandError(f"{told} has no Redis to work with: {error}") from error
         if not alive:
-            raise CommandError(f"{told} has given no sign of life for {ALIVE_S} s")
+            raise CommandError(f"{told} has not reported for {ALIVE_S} s")
         self.stdout.write(f"{told} lives")

@@ -13,12 +13,15 @@ from controlplane.core.audit_chain import ChainVerifier, Head, head_from
 class Command(BaseCommand):
     """Checks as the owner, who sees every row and writes none."""
 
-    help = "Check that no audit row was changed, removed or put in."
+    help = "Check that no audit row was changed, removed or inserted."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--strict", action="store_true", help="exit 1 on any breach")
         parser.add_argument(
-            "--contains", type=_head, metavar="NUMBER:DIGEST", help="a head that was noted earlier"
+            "--contains",
+            type=_head,
+            metavar="NUMBER:DIGEST",
+            help="a head that was recorded earlier",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -20,7 +20,7 @@ class Command(BaseCommand):
         parser.add_argument("name", metavar="NAME", help="as in the node's own --name")
         parser.add_argument("--pool", default=POOL_DEFAULT, help="a known node moves there")
         parser.add_argument(
-            "--model", action="append", metavar="M", help="may serve it; repeat; default: any"
+            "--model", action="append", metavar="M", help="allowed model, repeatable; default: any"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -28,8 +28,8 @@ from controlplane.kernel.money import usd_text
 
 US_PER_MS = 1_000
 BOUNDS: dict[str, tuple[type, float, float, str]] = {
-    "requests": (int, REQUESTS_DEFAULT, REQUESTS_MAX, "requests of each way"),
-    "seconds": (float, SECONDS_DEFAULT, SECONDS_MAX, "after which a way begins no request"),
+    "requests": (int, REQUESTS_DEFAULT, REQUESTS_MAX, "requests per way"),
+    "seconds": (float, SECONDS_DEFAULT, SECONDS_MAX, "time limit per way for starting requests"),
     "output-tokens": (int, OUTPUT_DEFAULT, OUTPUT_MAX, "longest answer"),
     "words": (int, WORDS_DEFAULT, WORDS_MAX, "length of the passages in the whole prompt"),
 }
@@ -38,7 +38,7 @@ BOUNDS: dict[str, tuple[type, float, float, str]] = {
 class Command(BaseCommand):
     """Drives the gateway's own API with a key; its requests are charged like any other."""
 
-    help = "Compare four ways to ask this deployment: latency, first token, cost of the output."
+    help = "Compare four ways to call this deployment: latency, first token, cost of the output."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--url", help="a gateway (that of the Sluice that runs here)")
@@ -72,7 +72,7 @@ class Command(BaseCommand):
         except Refused as error:
             raise CommandError(f"No answer: {error}") from error
         kept = comparison_save(actor=OPERATOR, setup=setup, ways=ways)
-        self.stdout.write(f"Kept as {kept.id}; the page Insights shows it under Comparison.")
+        self.stdout.write(f"Saved as {kept.id}; see Comparison on the Insights page.")
 
     def _show(self, way: Outcome) -> None:
         latency, first = way.latency_p50_us / US_PER_MS, way.ttft_p50_us / US_PER_MS

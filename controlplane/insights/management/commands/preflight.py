@@ -23,8 +23,8 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """The key comes from the environment."""
         parser.add_argument("file", help=f"JSON as for /v1/chat/completions; {STDIN} reads stdin")
-        parser.add_argument("--url", help="a gateway (that of the Sluice that runs here)")
-        parser.add_argument("--json", action="store_true", help="print the answer as it is")
+        parser.add_argument("--url", help="gateway URL (default: the local Sluice)")
+        parser.add_argument("--json", action="store_true", help="print the raw response")
 
     def handle(self, *args: Any, **options: Any) -> None:
         client = Client(gateway_url(options["url"]), key_from_environment())

@@ -19,12 +19,12 @@ from controlplane.tenants.accounts import (
 class Command(BaseCommand):
     """Prints the link's path on standard output, and nothing else there."""
 
-    help = "Make a one-time link that sets the password of an account; earlier links end."
+    help = "Create a one-time link to set the password of an account; earlier links expire."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("email", metavar="EMAIL")
         parser.add_argument(
-            "--create", action="store_true", help="make the account first, as one of the staff"
+            "--create", action="store_true", help="create the account if missing, as staff"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -36,9 +36,11 @@ class Command(BaseCommand):
             elif (found := user_find(email=email)) is not None:
                 user = found
             else:
-                raise CommandError(f"EMAIL: there is no account {email!r}; --create makes one.")
+                raise CommandError(
+                    f"EMAIL: account {email!r} not found; use --create to create it."
+                )
             token = setup_link_create(actor=OPERATOR, user=user)
         if not options["create"]:
             setup_link_tell(actor=OPERATOR, user=user)
         self.stdout.write(f"{SETUP_PATH}{token}")
-        self.stderr.write("Open this path at the address of the pages: once, and within a day.")
+        self.stderr.write("Open this path on the dashboard. It works once and expires in one day.")
