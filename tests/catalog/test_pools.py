@@ -129,7 +129,7 @@ def test_only_the_operator_says_what_runs_on_a_host() -> None:
 @pytest.mark.usefixtures("database")
 def test_no_whole_request_goes_to_nodes_that_only_prefill() -> None:
     pool_set(actor=OPERATOR, draft=PoolDraft(name="first", role="prefill"))
-    with pytest.raises(ValidationError, match="only prefills"):
+    with pytest.raises(ValidationError, match="only runs prefill"):
         model_create(actor=OPERATOR, draft=replace(SMALL, pool="first"))
     assert rule_problems(
         actor=OPERATOR,

@@ -158,7 +158,7 @@ def test_an_answer_that_is_too_long_is_not_done_twice(
     monkeypatch.setattr(idempotency, "ANSWER_BYTES_MAX", 10)
     assert post(stella, "a").status_code == 201
     again = post(stella, "a")
-    assert again.status_code == 409 and "too long" in again.content.decode()
+    assert again.status_code == 409 and "too large" in again.content.decode()
     assert made() == 1
 
 

@@ -54,5 +54,5 @@ def test_a_socket_folder_that_is_a_link_is_refused() -> None:
         target.mkdir(mode=0o700)
         layout.sockets.symlink_to(target)
         current = Layout(layout.data, layout.home, layout.sockets, account=None)
-        with pytest.raises(LayoutError, match="must belong"):
+        with pytest.raises(LayoutError, match="must be owned"):
             prepare(current)

@@ -119,4 +119,4 @@ async def test_c3_a_burst_on_the_last_credit_admits_exactly_what_it_affords(
             assert (refused.status, refused.error["code"]) == (429, "insufficient_quota")
             if "are left" in refused.error["message"]:
                 break
-    assert "0.000000000 USD of 0.000000001 USD are left" in refused.error["message"]
+    assert "0.000000000 USD of 0.000000001 USD is left" in refused.error["message"]

@@ -63,7 +63,7 @@ def test_neither_tables_nor_pages_nor_the_api_tell_it(cast: Cast) -> None:
     made = services.channel_add(
         actor=cast.alice, organization=cast.acme.id, kind="slack", address=SLACK
     )
-    with pytest.raises(ValidationError, match="told already"):
+    with pytest.raises(ValidationError, match="already exists"):
         services.channel_add(
             actor=cast.alice, organization=cast.acme.id, kind="slack", address=SLACK
         )

@@ -251,7 +251,7 @@ def test_no_message_goes_into_a_private_network(
     mail.outbox.clear()
     assert hooks.received == []
     with organization_scope([EVERYONE]):
-        assert "private network" in Delivery.objects.get(kind="webhook").error
+        assert "private address" in Delivery.objects.get(kind="webhook").error
         channel = Channel.objects.get()
     services.channel_remove(actor=OPERATOR, organization=EVERYONE, channel_id=channel.id)
     with organization_scope([EVERYONE]):

@@ -154,7 +154,7 @@ def test_a_large_payment_waits_and_counts_its_reference_once(cast: Cast) -> None
     assert rows("SELECT count(*) FROM payments, journal_entries") == [(0,)]
     steve = make_steve()
     grant_approve(actor=steve, grant=one)
-    with pytest.raises(Conflict, match="booked before"):
+    with pytest.raises(Conflict, match="already recorded"):
         grant_approve(actor=steve, grant=two)
     assert rows("SELECT amount_cents, recorded_by FROM payments") == [(1_100, "stella@example.org")]
     assert rows("SELECT kind, approved_by FROM journal_entries") == [

@@ -206,7 +206,7 @@ def test_long_files_are_not_streamed(month: Month, monkeypatch: pytest.MonkeyPat
         export_streamable(actor=cast.alice, spec=spec)
         with monkeypatch.context() as patch:
             patch.setattr("controlplane.billing.exports.selectors.STREAMED_LINES_MAX", 20)
-            with pytest.raises(ValidationError, match="not streamed"):
+            with pytest.raises(ValidationError, match="create an export instead"):
                 export_streamable(actor=cast.alice, spec=spec)
 
 

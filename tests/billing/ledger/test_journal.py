@@ -94,7 +94,7 @@ def test_a_top_up_books_once_and_fills_the_wallet(database: str) -> None:
 
 def test_the_same_key_with_other_content_is_a_conflict(database: str) -> None:
     top_up(500)
-    with pytest.raises(Conflict, match="booked something else"):
+    with pytest.raises(Conflict, match="used for a different entry"):
         top_up(501)
     assert limit_of(WALLET) == 500
 

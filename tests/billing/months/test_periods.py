@@ -30,7 +30,7 @@ def test_a_month_ends_where_the_next_begins(name: str, start: datetime, end: dat
     "name", ["2026-13", "2026-00", "2026-1", "26-01", "1969-12", "", "2026-01 "]
 )
 def test_other_names_are_no_months(name: str) -> None:
-    with pytest.raises(ValidationError, match="month like"):
+    with pytest.raises(ValidationError, match="month such as"):
         Period(name)
 
 

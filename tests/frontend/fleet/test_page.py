@@ -118,8 +118,8 @@ def test_wrong_values_are_told_by_name(cast: Cast) -> None:
     assert "nodes_min: Enter a whole number" in answer.content.decode()
     pool |= {"nodes_min": "0", "nodes_max": "1"}
     for typed, told in (
-        ("[", "Not JSON"),
-        ("[" * 10_000, "Not JSON"),
+        ("[", "Invalid JSON"),
+        ("[" * 10_000, "Invalid JSON"),
         ("{}", "Expected `array`"),
         ("0", "Expected `array`"),
         ("[" + " " * 20_000 + "]", "at most 20000"),
@@ -144,7 +144,7 @@ def test_more_models_than_a_token_names_are_told_at_the_field(cast: Cast) -> Non
     wanted = {**_token_form(), "models": names}
     answer = signed_in(cast.stella).post("/fleet/tokens", wanted)
     assert answer.status_code == 422
-    assert f"Name 1 to {ALLOWED_MODELS_MAX} models" in answer.content.decode()
+    assert f"Select 1 to {ALLOWED_MODELS_MAX} models" in answer.content.decode()
 
 
 def test_a_removed_node_has_no_list_of_models(cast: Cast) -> None:

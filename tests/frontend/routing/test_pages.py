@@ -127,8 +127,8 @@ def test_a_draft_is_saved_and_its_errors_stand_at_their_fields(stella: Client) -
     assert (saved.rules, saved.note, saved.revision) == ([TO_LARGE], "to large", 2)
     for typed, told in (
         ('[{"name": "a"}]', "rules[0].steps : Missing."),
-        ("[", "Not JSON"),
-        ("[" * 20_000, "Not JSON"),
+        ("[", "Invalid JSON"),
+        ("[" * 20_000, "Invalid JSON"),
         ("", "rules : This field is required."),
     ):
         answer = stella.post("/routing/1/save", {**form, "rules": typed, "revision": "2"})
