@@ -23,7 +23,7 @@ from controlplane.core.edge_errors import EdgeError, body_late, body_too_large, 
 from controlplane.kernel.bytes_budget import BytesBudget, Portion
 from controlplane.kernel.scopes import address_counted, caller_address
 from controlplane.kernel.shares import is_over_share, lent_of, share_of
-from controlplane.slow_readers import ClientGone, KeptAnswer, Message, PacedSend, Send
+from controlplane.slow_readers import BufferedAnswer, Message, PacedSend, ReaderGone, Send
 
 Receive = Callable[[], Awaitable[Message]]
 
@@ -143,7 +143,7 @@ class BoundedPages:
         """Answer one request; its place is free again before a slow client has read all."""
         peer = (scope.get("client") or ("",))[0]
         address = address_counted(caller_address(peer, scope["headers"], settings.TRUSTED_PROXIES))
-        answer = KeptAnswer(PacedSend(send), self.answers.portion(address))
+        answer = BufferedAnswer(PacedSend(send), self.answers.portion(address))
         try:
             async with (
                 self._body(scope, receive, address) as body,
@@ -152,7 +152,7 @@ class BoundedPages:
             ):
                 await self._app(scope, _replayed(body, receive), answer.put)
             await answer.flush()
-        except ClientGone:
+        except ReaderGone:
             return
         except EdgeError as error:
             await _refuse(error, scope["path"], send)
@@ -188,7 +188,7 @@ async def _collect(receive: Receive, portion: Portion, bytes_max: int) -> bytes:
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise ClientGone
+            raise ReaderGone
         part = message.get("body", b"")
         fits = portion.grow(len(part))
         if portion.size > bytes_max:

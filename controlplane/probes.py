@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Asked(Protocol):
+class ProbedGateway(Protocol):
     """What probes ask of a gateway."""
 
     def readiness(self) -> dict[str, Any]:
@@ -118,7 +118,7 @@ class RollupsProbe:
 class Probes:
     """Answers for a process that has a gateway, pages, or both."""
 
-    def __init__(self, gateway: Asked | None, *, has_pages: bool) -> None:
+    def __init__(self, gateway: ProbedGateway | None, *, has_pages: bool) -> None:
         self.pulse = Pulse()
         self._gateway = gateway
         self._database = DatabaseProbe() if has_pages else None

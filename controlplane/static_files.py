@@ -8,7 +8,7 @@ from typing import Any
 
 from whitenoise.middleware import WhiteNoiseMiddleware
 
-from controlplane.slow_readers import ClientGone, Message, PacedSend, Send
+from controlplane.slow_readers import Message, PacedSend, ReaderGone, Send
 
 PIECE_BYTES = 64 << 10
 
@@ -31,7 +31,7 @@ class StaticFiles:
         }
         try:
             await _answer(found.get_response(scope["method"], asked), PacedSend(send))
-        except ClientGone:
+        except ReaderGone:
             return
 
     def _find(self, path: str) -> Any:

@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.blueprint.configuration import (
-    Change,
+    ValueChange,
     configuration_apply,
     configuration_export,
     configuration_validate,
@@ -64,7 +64,7 @@ class ConfigurationView(ApiView):
         require(self.actor(), Action.CONFIG_MANAGE)
 
 
-class Export(ConfigurationView):
+class ExportConfiguration(ConfigurationView):
     """`GET blueprint?organization=…`: what is configured now."""
 
     @operation(answer=DocumentBody, params=(_NAMES,))
@@ -74,7 +74,7 @@ class Export(ConfigurationView):
         return Response({"text": configuration_export(actor=self.actor(), names=names)})
 
 
-class Validate(ConfigurationView):
+class ValidateConfiguration(ConfigurationView):
     """`POST blueprint/validate`: whether a document can be applied."""
 
     @operation(body=DocumentBody, answer=ValidJson)

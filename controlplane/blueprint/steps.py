@@ -47,7 +47,7 @@ NOTE = "from a configuration document"
 _MODEL_NEEDS = ("pool", "context_window")
 
 
-class Step(NamedTuple):
+class Applying(NamedTuple):
     """One thing to change: `before` None where it is to be made, `after` all of its fields."""
 
     actor: Actor
@@ -61,14 +61,14 @@ class Step(NamedTuple):
         return any(name in self.after and self.after[name] != before.get(name) for name in names)
 
 
-def _pool(step: Step) -> None:
+def _pool(step: Applying) -> None:
     values = dict(step.after)
     if "card_hour_usd" in values:
         values["card_hour_micro"] = micro_from_usd(values.pop("card_hour_usd"))
     pool_set(actor=step.actor, draft=pool_draft(step.key[-1], values))
 
 
-def _model(step: Step) -> None:
+def _model(step: Applying) -> None:
     fields = dict(step.after)
     price, enabled = fields.pop("price", None), fields.pop("enabled", True)
     purchase = fields.pop("purchase", None)
@@ -108,11 +108,11 @@ def _found(name: str) -> Model:
     return found
 
 
-def _organization(step: Step) -> None:
+def _organization(step: Applying) -> None:
     _limits(step, organization_of(step.key[-1]))
 
 
-def _project(step: Step) -> None:
+def _project(step: Applying) -> None:
     _, named, name = step.key
     organization = organization_of(named)
     project = project_named(organization, name=name)
@@ -132,7 +132,7 @@ def _project(step: Step) -> None:
         _prices(step, project)
 
 
-def _prices(step: Step, project: Project) -> None:
+def _prices(step: Applying, project: Project) -> None:
     """Overrides that differ are published, those that are left out end."""
     before, after = (step.before or {}).get("prices", {}), step.after["prices"]
     for name in sorted(before.keys() | after.keys()):
@@ -144,13 +144,13 @@ def _prices(step: Step, project: Project) -> None:
             price_publish(actor=step.actor, model=model, draft=draft, project=project)
 
 
-def _limits(step: Step, subject: Organization | Project) -> None:
+def _limits(step: Applying, subject: Organization | Project) -> None:
     if step.changed("limits"):
         limits = LimitSet(**(step.after["limits"] or {}))
         rate_limit_set(actor=step.actor, subject=subject, **limits._asdict())
 
 
-def limited(step: Step) -> Organization | Project:
+def limited(step: Applying) -> Organization | Project:
     """What a step's budget limits; its other fields were set before."""
     organization = organization_of(step.key[1])
     if step.key[0] == ORGANIZATION:
@@ -161,7 +161,7 @@ def limited(step: Step) -> Organization | Project:
     return project
 
 
-def budget_step(step: Step, subject: Subject) -> None:
+def budget_step(step: Applying, subject: Subject) -> None:
     """Set the budget of a step, or end it."""
     budget: dict[str, Any] | None = step.after["budget"]
     if budget is None:
@@ -173,7 +173,7 @@ def budget_step(step: Step, subject: Subject) -> None:
     budget_plan(actor=step.actor, subject=subject, draft=draft)
 
 
-def _template(step: Step) -> None:
+def _template(step: Applying) -> None:
     _, named, name = step.key
     organization = organization_of(named)
     wanted = step.after.get("project")
@@ -203,7 +203,7 @@ def _routing(step: Step) -> None:
     RuleVersions(step.actor).publish(draft)
 
 
-STEPS: dict[str, Callable[[Step], None]] = {
+STEPS: dict[str, Callable[[Applying], None]] = {
     POOL: _pool,
     MODEL: _model,
     ORGANIZATION: _organization,

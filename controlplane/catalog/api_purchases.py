@@ -45,7 +45,7 @@ class PurchasesJson(TypedDict):
     data: list[PurchaseJson]
 
 
-class Purchases(ApiView):
+class PurchasesView(ApiView):
     """`GET | POST models/<name>/purchases`: what was set, and another from today on."""
 
     step_up_methods = frozenset({"POST"})

@@ -14,9 +14,9 @@ from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
 from controlplane.core.versions.models import State
 from controlplane.kernel.prompts import (
-    Problem,
     PromptBody,
     PromptMessage,
+    PromptProblem,
     Value,
     Variable,
     checked_values,
@@ -53,7 +53,7 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
     stable_bytes: int
     stable_tokens: int
-    problems: list[Problem]
+    problems: list[PromptProblem]
 
 
 def prompt_list(*, actor: Actor, organization_id: uuid.UUID) -> list[Listed]:

@@ -12,7 +12,7 @@ VERSION = f"{ONE}/versions/<int:version>"
 urlpatterns = [
     path("models/<path:model>/prices", prices.Prices.as_view()),
     path("models/<path:model>/prices/end", prices.OverrideEnd.as_view()),
-    path("models/<path:model>/purchases", purchases.Purchases.as_view()),
+    path("models/<path:model>/purchases", purchases.PurchasesView.as_view()),
     path("templates/<hexid:organization>", prompts.Prompts.as_view()),
     path(ONE, prompts.OnePrompt.as_view()),
     path(f"{ONE}/versions", prompts.Drafts.as_view()),

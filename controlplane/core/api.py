@@ -32,9 +32,9 @@ from controlplane.core.idempotency import (
     HEADER,
     REPLAYED,
     RETRY_AFTER_S,
-    Attempt,
+    KeptReplay,
+    KeyedAttempt,
     KeyRefused,
-    Replay,
     attempt_begin,
     attempt_keep,
 )
@@ -93,8 +93,8 @@ class ApiView(APIView):
     With an `Idempotency-Key` a change and its kept answer are one transaction; failures end it.
     """
 
-    attempt: Attempt | None = None
-    replay: Replay | None = None
+    attempt: KeyedAttempt | None = None
+    replay: KeptReplay | None = None
     refusal: KeptRefusal | KeptAbsence | None = None
     # Methods for which a session must have been confirmed lately; a token confirms by itself.
     step_up_methods: frozenset[str] = frozenset()
@@ -138,7 +138,7 @@ class ApiView(APIView):
     def _keyed(self, request: HttpRequest | Request) -> bool:
         return HEADER in request.headers and request.method not in SAFE_METHODS
 
-    def _begin(self, request: Request) -> Attempt:
+    def _begin(self, request: Request) -> KeyedAttempt:
         path = f"{request.method} {request.get_full_path()}"
         body = msgspec.json.encode(request.data or None, order="deterministic")
         payload = sha256(path.encode() + b"\0" + body).digest()
@@ -184,7 +184,7 @@ class ApiView(APIView):
         """Errors of services as answers: {"error": {"message", "fields"}}."""
         if isinstance(exc, KeptRefusal | KeptAbsence):
             self.refusal = exc
-        if isinstance(exc, Replay):
+        if isinstance(exc, KeptReplay):
             self.replay = exc
             return Response(status=exc.status)
         if isinstance(exc, KeyRefused):
@@ -224,7 +224,7 @@ def _bytes(answer: HttpResponseBase) -> bytes | None:
     return answer.content if isinstance(answer, HttpResponse) else None
 
 
-def _replayed(replay: Replay) -> HttpResponse:
+def _replayed(replay: KeptReplay) -> HttpResponse:
     headers = {REPLAYED: "true", "Cache-Control": "no-store"}
     kind = JSONRenderer.media_type
     return HttpResponse(replay.body, status=replay.status, content_type=kind, headers=headers)

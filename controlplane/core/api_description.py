@@ -8,7 +8,7 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 
-class Known(BasePermission):
+class IsAuthenticated(BasePermission):
     """The operator, an admin key, and whoever is signed in: a description takes a while."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
@@ -18,4 +18,4 @@ class Known(BasePermission):
 class Description(SpectacularJSONAPIView):
     """In OpenAPI 3.1."""
 
-    permission_classes = (Known,)
+    permission_classes = (IsAuthenticated,)

@@ -56,7 +56,7 @@ _UNGUARDED = """
 """
 
 
-class Head(NamedTuple):
+class ChainHead(NamedTuple):
     """The last link: everything before it follows from its digest (hexadecimal)."""
 
     number: int
@@ -79,14 +79,14 @@ def audit_chain() -> int:
     return linked
 
 
-def chain_head() -> Head | None:
+def chain_head() -> ChainHead | None:
     """The last link; None before any."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT number, encode(digest, 'hex') FROM audit_links ORDER BY number DESC LIMIT 1"
         )
         row = cursor.fetchone()
-    return Head(*row) if row else None
+    return ChainHead(*row) if row else None
 
 
 class ChainVerifier:
@@ -98,9 +98,9 @@ class ChainVerifier:
     def __init__(self, cursor: CursorWrapper) -> None:
         self._cursor = cursor
         self.checked = self.waiting = 0
-        self.head = Head(0, START.hex())
+        self.head = ChainHead(0, START.hex())
 
-    def breaches(self, expected: Head | None = None) -> Iterator[str]:
+    def breaches(self, expected: ChainHead | None = None) -> Iterator[str]:
         """Every row that is not as it was linked, by its id; needs to see all rows.
 
         `expected` is a head that was recorded earlier: the chain must still contain it.
@@ -115,7 +115,7 @@ class ChainVerifier:
             elif linked != digest:
                 yield f"audit row {entry} (link {number}) is not what was linked"
             # What follows is held against the link as it stands, so that one change is one breach.
-            self.head = Head(number, digest)
+            self.head = ChainHead(number, digest)
             self.checked += 1
             met = met or self.head == expected
         if not met:
@@ -139,12 +139,12 @@ class ChainVerifier:
                 return
 
 
-def head_from(text: str) -> Head:
+def head_from(text: str) -> ChainHead:
     """A head as it is printed; raises ValueError."""
     number, separator, digest = text.partition(":")
     if not separator or len(bytes.fromhex(digest)) != len(START):
         raise ValueError(f"{text!r} is no head: it has the form NUMBER:DIGEST")
-    return Head(int(number), digest.lower())
+    return ChainHead(int(number), digest.lower())
 
 
 def _line(columns: list[str | None]) -> str:

@@ -25,7 +25,7 @@ KEYS_MAX = 10_000
 _log = structlog.get_logger(__name__)
 
 
-class Counts:
+class SharedCounts:
     """Counts by key; each begins anew when its window has passed."""
 
     def __init__(self) -> None:
@@ -69,4 +69,4 @@ class Counts:
         return count + 1
 
 
-counts = Counts()
+counts = SharedCounts()

@@ -44,7 +44,7 @@ class KeyRefused(Exception):
         self.message = message
 
 
-class Replay(Exception):
+class KeptReplay(Exception):
     """This was done before; raised with the answer it got then."""
 
     def __init__(self, status: int, body: bytes) -> None:
@@ -54,7 +54,7 @@ class Replay(Exception):
 
 
 @dataclass(frozen=True)
-class Attempt:
+class KeyedAttempt:
     """A request that is the only one of its key just now."""
 
     id: uuid.UUID
@@ -64,7 +64,7 @@ class Attempt:
 
 def attempt_begin(
     *, caller: str, route: str, key: str, payload: bytes, require: Callable[[list[Any]], None]
-) -> Attempt:
+) -> KeyedAttempt:
     """Claim the key until the open transaction ends; raises KeyRefused, or Replay.
 
     `payload` is a digest of what was asked. A key that is claimed already answers 409 at once.
@@ -76,7 +76,7 @@ def attempt_begin(
     root = hmac.digest(settings.SECRET_KEY.encode(), b"sluice.idempotency", sha256)
     scope = b"\0".join(part.encode() for part in (caller, route, key))
     place = hmac.digest(root, b"find\0" + scope, sha256)
-    attempt = Attempt(
+    attempt = KeyedAttempt(
         uuid.UUID(bytes=place[:16]), payload, hmac.digest(root, b"seal\0" + scope, sha256)
     )
     if not _claim(int.from_bytes(place[16:24], signed=True), attempt.id):
@@ -89,7 +89,7 @@ def attempt_begin(
 
 
 def attempt_keep(
-    attempt: Attempt, *, status: int, body: bytes | None, rights: list[list[str | None]]
+    attempt: KeyedAttempt, *, status: int, body: bytes | None, rights: list[list[str | None]]
 ) -> None:
     """Keep a success within its own transaction; a body beyond the bound, or None, is left out."""
     KeptAnswer.objects.filter(id=attempt.id).delete()
@@ -123,7 +123,7 @@ def _claim(lock: int, attempt: uuid.UUID) -> bool:
         return bool(cursor.fetchone()[0])
 
 
-def _replay(attempt: Attempt, kept: KeptAnswer) -> None:
+def _replay(attempt: KeyedAttempt, kept: KeptAnswer) -> None:
     if not hmac.compare_digest(bytes(kept.payload), attempt.payload):
         raise KeyRefused(
             422, "This key was used for a different request; use a new key for each request."
@@ -132,4 +132,4 @@ def _replay(attempt: Attempt, kept: KeptAnswer) -> None:
         raise KeyRefused(
             409, "This request was completed earlier, and its response was too large to keep."
         )
-    raise Replay(kept.status, unsealed(attempt.seal, bytes(kept.body), attempt.id.bytes))
+    raise KeptReplay(kept.status, unsealed(attempt.seal, bytes(kept.body), attempt.id.bytes))

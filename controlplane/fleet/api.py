@@ -153,7 +153,7 @@ class NodeAction(ApiView):
 
     step_up_methods = frozenset({"POST"})
 
-    @operation(body=DrainBody, answer=bodies.NodeChanged)
+    @operation(body=DrainBody, answer=bodies.NodeChangedJson)
     def post(self, request: Request, name: str, action: str) -> Response:
         """`changed` is false where there was nothing to change."""
         node, actor = node_get(user=self.actor(), name=name), self.actor()

@@ -70,7 +70,7 @@ class PoolNamed(TypedDict):
     pool: str
 
 
-class NodeChanged(TypedDict):
+class NodeChangedJson(TypedDict):
     """`changed` is false where there was nothing to change."""
 
     node: str

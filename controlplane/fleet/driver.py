@@ -31,7 +31,7 @@ PYTHON_WORDS = ("python", "python3")
 
 
 @dataclass(frozen=True)
-class Place:
+class DriverHost:
     """Where the driver runs: the address that its nodes dial, and a word in their names."""
 
     gateway: str
@@ -41,7 +41,7 @@ class Place:
 class Driver:
     """The node processes of one host; `step` is called again and again."""
 
-    def __init__(self, place: Place, supervisor: Supervisor) -> None:
+    def __init__(self, place: DriverHost, supervisor: Supervisor) -> None:
         self._place = place
         self._supervisor = supervisor
         self._running: dict[str, list[str]] = defaultdict(list)

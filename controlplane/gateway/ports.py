@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from controlplane.gateway.snapshot import KeyRecord, Snapshot
-from controlplane.kernel.hygiene import Finding
+from controlplane.kernel.hygiene import WasteFinding
 from controlplane.kernel.price import Price, TokenCounts
 from controlplane.kernel.tracing import Trace
 from inference.contract.frames import Report
@@ -250,7 +250,7 @@ class Inspected(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
     nano: int
     looked: bool
-    findings: tuple[Finding, ...]
+    findings: tuple[WasteFinding, ...]
 
 
 class Keys(Protocol):

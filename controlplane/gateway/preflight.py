@@ -29,7 +29,7 @@ from controlplane.gateway.s3_tokenize.window import Room as Window
 from controlplane.gateway.s4_route.prefix import find_overlap
 from controlplane.gateway.waste import texts_of, volatile_of
 from controlplane.gateway.world import World
-from controlplane.kernel.hygiene import Finding, Look, find_waste
+from controlplane.kernel.hygiene import Look, WasteFinding, find_waste
 from controlplane.kernel.money import usd_text
 from controlplane.kernel.price import Price, TokenCounts, charge_nano, hold_nano
 
@@ -76,7 +76,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     rooms: tuple[Room, ...]
     binding: tuple[Room, ...]
     standing: Standing
-    findings: tuple[Finding, ...]
+    findings: tuple[WasteFinding, ...]
 
 
 async def preflight(call: Call, receive: Receive, parse: Parse, world: World) -> Forecast:

@@ -6,7 +6,7 @@ from controlplane.gateway.ask import Ask
 from controlplane.gateway.misses.explain import Miss
 from controlplane.gateway.ports import Inspected
 from controlplane.gateway.trip import Trip, made
-from controlplane.kernel.hygiene import Finding, Look, find_waste
+from controlplane.kernel.hygiene import Look, WasteFinding, find_waste
 
 # Causes of a miss that mending the prompt ends; new text is no fault.
 VOLATILE_CAUSES = frozenset({"timestamp", "identifier", "number", "tools_reordered"})
@@ -35,7 +35,7 @@ def note_waste(trip: Trip, miss: Miss | None) -> None:
     )
 
 
-def _findings(trip: Trip, miss: Miss | None) -> tuple[Finding, ...]:
+def _findings(trip: Trip, miss: Miss | None) -> tuple[WasteFinding, ...]:
     admitted, usage, model = made(trip.admitted), made(trip.charge).usage, made(trip.step).model
     tokens, nano = volatile_of(miss)
     return find_waste(

@@ -17,12 +17,12 @@ from controlplane.core.api import ApiView
 from controlplane.core.api_schema import operation
 from controlplane.core.permissions import Action
 from controlplane.insights.capacity import capacity_read
-from controlplane.insights.compare import Outcome, Setup
+from controlplane.insights.compare import Setup, WayResult
 from controlplane.insights.comparisons import Kept, comparison_list
 from controlplane.insights.hygiene import DAYS_DEFAULT, DAYS_MAX, KeyHygiene, Waste, hygiene_read
 from controlplane.insights.stage_map import MapRow, stage_map_read
 from controlplane.insights.worksheet import Worksheet, fill_in
-from controlplane.kernel.capacity import Sheet, Use
+from controlplane.kernel.capacity import CapacitySheet, Use
 from controlplane.telemetry.reading import TooMuchToRead
 from controlplane.tenants.access import require, sees_shared_figures
 
@@ -106,7 +106,7 @@ class HygieneView(ApiView):
         )
 
 
-class StageJson(TypedDict):
+class StageFiguresJson(TypedDict):
     """A stage (`layer` empty), a layer, or a whole; times are null without requests."""
 
     stage: str
@@ -123,7 +123,7 @@ class StageMapJson(TypedDict):
 
     start: str
     end: str
-    rows: list[StageJson]
+    rows: list[StageFiguresJson]
 
 
 class StageMapView(ApiView):
@@ -152,7 +152,7 @@ class ComparisonJson(TypedDict):
 
     at: str
     setup: Setup
-    ways: list[Outcome]
+    ways: list[WayResult]
 
 
 class ComparisonsJson(TypedDict):
@@ -183,7 +183,7 @@ class CapacityJson(TypedDict):
     asked_per_s: float
     nodes_ready: int
     fields: dict[str, float]
-    sheet: Sheet | None
+    sheet: CapacitySheet | None
 
 
 class CapacitiesJson(TypedDict):
@@ -224,7 +224,7 @@ def days_of(request: Request) -> tuple[datetime, datetime]:
     return end - timedelta(days=int(text[:4])), end
 
 
-def _stage_json(row: MapRow) -> StageJson:
+def _stage_json(row: MapRow) -> StageFiguresJson:
     return {
         "stage": row.stage,
         "layer": row.layer,

@@ -107,7 +107,7 @@ MANNERS = (
 )
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class WayResult(msgspec.Struct, frozen=True, kw_only=True):
     """What one way took; times in microseconds. `model` was asked for, `served` are those that
     answered, empty for runs that did not note them.
 
@@ -172,8 +172,8 @@ def compare(
     connect: Callable[[], Client],
     cards: Mapping[str, Cards | None],
     *,
-    done: Callable[[Outcome], None],
-) -> list[Outcome]:
+    done: Callable[[WayResult], None],
+) -> list[WayResult]:
     """Ask in all four ways, one after another; `done` hears of each. Raises Refused where a way
     had no answer at all.
     """
@@ -219,7 +219,7 @@ def _ask_all(
     model: str,
     connect: Callable[[], Client],
     cards: Mapping[str, Cards | None],
-) -> Outcome:
+) -> WayResult:
     numbers = iter(range(1, setup.requests + 1))
     lock = threading.Lock()
     answers: list[Answered] = []
@@ -264,7 +264,7 @@ def _outcome(
     answers: list[Answered],
     failures: list[str],
     took: tuple[float, Mapping[str, Cards | None]],
-) -> Outcome:
+) -> WayResult:
     seconds, known = took
     served = sorted({one.model for one in answers})
     cards = known.get(served[0]) if len(served) == 1 else None
@@ -273,7 +273,7 @@ def _outcome(
     card_nano = None
     if cards is not None:
         card_nano = round(seconds * cards.nano_per_s * min(manner.at_once, max(1, cards.nodes)))
-    return Outcome(
+    return WayResult(
         name=manner.name,
         label=manner.label,
         what=manner.what,

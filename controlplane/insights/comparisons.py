@@ -13,7 +13,7 @@ from controlplane.catalog.selectors import model_list, pool_list, price_in_force
 from controlplane.core.audit import Actor
 from controlplane.core.permissions import Action
 from controlplane.fleet.overview import fleet_view
-from controlplane.insights.compare import Cards, Outcome, Setup
+from controlplane.insights.compare import Cards, Setup, WayResult
 from controlplane.insights.models import Comparison
 from controlplane.tenants.access import require
 
@@ -23,15 +23,15 @@ S_PER_HOUR = 3_600
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptComparison:
     """One comparison."""
 
     at: datetime
     setup: Setup
-    ways: list[Outcome]
+    ways: list[WayResult]
 
 
-def comparison_save(*, actor: Actor, setup: Setup, ways: list[Outcome]) -> Comparison:
+def comparison_save(*, actor: Actor, setup: Setup, ways: list[WayResult]) -> Comparison:
     """Keep it; for staff."""
     require(actor, Action.FLEET_MANAGE)
     return Comparison.objects.create(
@@ -39,13 +39,13 @@ def comparison_save(*, actor: Actor, setup: Setup, ways: list[Outcome]) -> Compa
     )
 
 
-def comparison_list() -> list[Kept]:
+def comparison_list() -> list[KeptComparison]:
     """The newest; nothing in them is a tenant's."""
     return [
-        Kept(
+        KeptComparison(
             row.created_at,
             msgspec.convert(row.setup, Setup),
-            msgspec.convert(row.ways, list[Outcome]),
+            msgspec.convert(row.ways, list[WayResult]),
         )
         for row in Comparison.objects.order_by("-id")[:SHOWN_MAX]
     ]

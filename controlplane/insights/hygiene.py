@@ -63,7 +63,7 @@ class KeyHygiene:
 
 
 @dataclass(frozen=True)
-class Hygiene:
+class WasteTotals:
     """All keys together, and each, the one that could save most first."""
 
     whole: KeyHygiene
@@ -75,7 +75,7 @@ Counts = dict[str, tuple[int, int, int]]
 
 def hygiene_read(
     *, actor: Actor, organization: uuid.UUID, start: datetime, end: datetime
-) -> Hygiene:
+) -> WasteTotals:
     """Of hours that begin in [start, end); raises TooMuchToRead."""
     require(actor, Action.REQUEST_VIEW, organization)
     _, _, labels = names_of(organization)
@@ -93,7 +93,7 @@ def hygiene_read(
             whole[kind] = before[0] + requests, before[1] + tokens, before[2] + nano
     found = [_of(key, labels.get(key, PLAYGROUND), counts) for key, counts in by_key.items()]
     found.sort(key=lambda one: (-(one.largest.nano if one.largest else 0), one.label))
-    return Hygiene(_of(None, "", whole), found[:KEYS_MAX])
+    return WasteTotals(_of(None, "", whole), found[:KEYS_MAX])
 
 
 def _of(key: uuid.UUID | None, label: str, counts: Counts) -> KeyHygiene:

@@ -54,7 +54,7 @@ class Use(msgspec.Struct, frozen=True):
         return 1 / self.used if self.used else inf
 
 
-class Sheet(msgspec.Struct, frozen=True, kw_only=True):
+class CapacitySheet(msgspec.Struct, frozen=True, kw_only=True):
     """The worksheet of one pool. `uses` has the fullest resource first: it breaks first.
 
     `seconds` is how long one request takes on a node, `at_once` how many are under way.
@@ -68,7 +68,7 @@ class Sheet(msgspec.Struct, frozen=True, kw_only=True):
     per_s_max: float
 
 
-def make_sheet(load: Load, engine: Engine, *, nodes: int, cards_per_node: int) -> Sheet:
+def make_sheet(load: Load, engine: Engine, *, nodes: int, cards_per_node: int) -> CapacitySheet:
     """Fill it in; without nodes everything is full."""
     seconds = (
         load.tokens_in * (1 - load.cached_share) * engine.prefill_us
@@ -86,7 +86,7 @@ def make_sheet(load: Load, engine: Engine, *, nodes: int, cards_per_node: int) -
     ]
     uses.sort(key=lambda use: -use.used)
     needed = ceil(load.per_s * scarcest)
-    return Sheet(
+    return CapacitySheet(
         seconds=seconds,
         at_once=load.per_s * seconds,
         uses=tuple(uses),

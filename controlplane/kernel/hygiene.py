@@ -81,7 +81,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     repeated: bool = False
 
 
-class Finding(msgspec.Struct, frozen=True):
+class WasteFinding(msgspec.Struct, frozen=True):
     """One kind of waste: tokens and nano-USD that mending it would save, as an estimate."""
 
     kind: str
@@ -89,12 +89,12 @@ class Finding(msgspec.Struct, frozen=True):
     nano: int
 
 
-def find_waste(look: Look) -> tuple[Finding, ...]:
+def find_waste(look: Look) -> tuple[WasteFinding, ...]:
     """All findings of one request, in the order of `KINDS`; savings of several may overlap."""
     found = (
         _input(DEAD_JSON, _dead_tokens(look), look),
         _input(OVERSIZED, look.prompt_tokens - large_from(look.window_tokens), look),
-        Finding(VOLATILE, look.volatile_tokens, look.volatile_nano),
+        WasteFinding(VOLATILE, look.volatile_tokens, look.volatile_nano),
         _unbounded(look),
         _retry(look),
     )
@@ -181,24 +181,24 @@ def _dead_tokens(look: Look) -> int:
     return dead_json(look.texts).chars * look.prompt_tokens // whole if whole else 0
 
 
-def _input(kind: str, tokens: int, look: Look) -> Finding:
+def _input(kind: str, tokens: int, look: Look) -> WasteFinding:
     """Tokens of the prompt at what they cost on the average, cached ones among them."""
     if tokens <= 0 or not look.prompt_tokens:
-        return Finding(kind, 0, 0)
+        return WasteFinding(kind, 0, 0)
     tokens = min(tokens, look.prompt_tokens)
-    return Finding(kind, tokens, _prompt_nano(look) * tokens // look.prompt_tokens)
+    return WasteFinding(kind, tokens, _prompt_nano(look) * tokens // look.prompt_tokens)
 
 
-def _unbounded(look: Look) -> Finding:
+def _unbounded(look: Look) -> WasteFinding:
     long = 0 if look.named_bound else max(0, look.output_tokens - ANSWER_TOKENS_LONG)
-    return Finding(UNBOUNDED, long, _output_nano(look.price, long))
+    return WasteFinding(UNBOUNDED, long, _output_nano(look.price, long))
 
 
-def _retry(look: Look) -> Finding:
+def _retry(look: Look) -> WasteFinding:
     if not look.repeated:
-        return Finding(RETRY, 0, 0)
+        return WasteFinding(RETRY, 0, 0)
     nano = _prompt_nano(look) + _output_nano(look.price, look.output_tokens)
-    return Finding(RETRY, look.prompt_tokens + look.output_tokens, nano)
+    return WasteFinding(RETRY, look.prompt_tokens + look.output_tokens, nano)
 
 
 def _prompt_nano(look: Look) -> int:

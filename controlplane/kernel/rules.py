@@ -102,7 +102,7 @@ class RouteRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return f"{self.name}@{self.version}"
 
 
-class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+class CanaryRules(msgspec.Struct, frozen=True, kw_only=True):
     """A version on trial: `share_permille` of requests follow its rules instead."""
 
     rules: tuple[RouteRule, ...]
@@ -129,7 +129,7 @@ class RuleBook:
 
     __slots__ = ("_candidate", "_rules", "_share")
 
-    def __init__(self, rules: Sequence[RouteRule], candidate: Candidate | None = None) -> None:
+    def __init__(self, rules: Sequence[RouteRule], candidate: CanaryRules | None = None) -> None:
         self._rules = RuleIndex(rules)
         self._candidate = RuleIndex(candidate.rules) if candidate else self._rules
         self._share = candidate.share_permille / PERMILLE if candidate else 0.0

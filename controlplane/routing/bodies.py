@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from controlplane.routing.dryrun import Move, Tally
+from controlplane.routing.dryrun import Move, MoveTally
 from controlplane.routing.models import RuleSet
 from controlplane.routing.selectors_canary import CanaryReport
-from controlplane.routing.selectors_dryrun import DryRun, Group
+from controlplane.routing.selectors_dryrun import DryRun, MovedGroup
 from controlplane.routing.shapes import CanaryJson, DryRunJson, RuleSetJson, SummaryJson
 
 
@@ -87,9 +87,9 @@ def canary_json(report: CanaryReport) -> CanaryJson:
     }
 
 
-def _group(group: Group) -> dict[str, Any]:
+def _group(group: MovedGroup) -> dict[str, Any]:
     return {"id": group.id, "name": group.name, **asdict(group.tally)}
 
 
-def _move(move: Move, tally: Tally) -> dict[str, Any]:
+def _move(move: Move, tally: MoveTally) -> dict[str, Any]:
     return {"before": move.before._asdict(), "after": move.after._asdict(), **asdict(tally)}

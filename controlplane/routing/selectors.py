@@ -59,7 +59,7 @@ def aliases_known() -> frozenset[str]:
     return frozenset[str]().union(*(rule.match.aliases for rules in sets for rule in rules))
 
 
-def rule_problems(*, actor: Actor, rules: Sequence[RouteRule]) -> list[Problem]:
+def rule_problems(*, actor: Actor, rules: Sequence[RouteRule]) -> list[RuleProblem]:
     """What is wrong with rules, held against what there is now."""
     require(actor, Action.ROUTING_MANAGE)
     organizations = organization_names(
@@ -69,7 +69,7 @@ def rule_problems(*, actor: Actor, rules: Sequence[RouteRule]) -> list[Problem]:
         actor=actor, ids=hex_ids(one for rule in rules for one in rule.match.projects)
     )
     pools = pool_list()
-    names = Names(
+    names = KnownNames(
         models={model.name: model.task for model in model_list(enabled_only=True)},
         pools={pool.name: pool.task for pool in pools},
         organizations=frozenset(one.hex for one in organizations),

@@ -32,7 +32,7 @@ class _Receipt(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class Sample:
+class RecordedRequest:
     """Rows, newest first. `complete` says that they are all of [start, end)."""
 
     start: datetime
@@ -48,7 +48,7 @@ def read_sample(
     *,
     rows_max: int = ROWS_MAX,
     seconds_max: float = READ_S_MAX,
-) -> Sample:
+) -> RecordedRequest:
     """The newest rows within both bounds, read in short transactions; raises TooMuchToRead."""
     ends_s = monotonic_s() + seconds_max
     scope, rows, before = list(organizations), list[TrafficRow](), id_floor(end)
@@ -56,9 +56,9 @@ def read_sample(
         page = traffic_page(scope, start=start, before=before)
         rows += page
         if len(page) < PAGE_ROWS_MAX:
-            return Sample(start, end, rows[:rows_max], complete=len(rows) <= rows_max)
+            return RecordedRequest(start, end, rows[:rows_max], complete=len(rows) <= rows_max)
         before = page[-1].request
-    return Sample(start, end, rows[:rows_max], complete=False)
+    return RecordedRequest(start, end, rows[:rows_max], complete=False)
 
 
 def facts_of(

@@ -18,7 +18,7 @@ SCHEMES = ("postgres", "postgresql")
 
 
 @dataclass(frozen=True)
-class Server:
+class DatabaseServer:
     """Where PostgreSQL listens: a host with its port, or the folder of a socket."""
 
     host: str
@@ -27,7 +27,7 @@ class Server:
     options: tuple[tuple[str, str], ...] = ()
 
 
-def _server(url: SplitResult) -> Server:
+def _server(url: SplitResult) -> DatabaseServer:
     name = url.path.lstrip("/")
     if not name:
         raise ImproperlyConfigured("A database's URL must name the database.")
@@ -35,10 +35,10 @@ def _server(url: SplitResult) -> Server:
     # A socket's folder cannot stand where a host name does, so libpq reads it from the query.
     host = unquote(url.hostname or "") or options.pop("host", "")
     port = str(url.port or "") or options.pop("port", "")
-    return Server(host, port, name, tuple(options.items()))
+    return DatabaseServer(host, port, name, tuple(options.items()))
 
 
-def _connection(server: Server, user: str, password: str) -> dict[str, Any]:
+def _connection(server: DatabaseServer, user: str, password: str) -> dict[str, Any]:
     return {
         "ENGINE": "django.db.backends.postgresql",
         "HOST": server.host,
@@ -63,10 +63,10 @@ def _role(variable: str, role: str, file_name: str) -> dict[str, Any]:
     return _connection(_server(url), unquote(url.username or role), password)
 
 
-def _default_server() -> Server:
+def _default_server() -> DatabaseServer:
     url = env.url("DATABASE_URL", SCHEMES)
     if url is None:
-        return Server(str(embedded_layout(DATA_DIR).sockets), "", DATABASE_NAME)
+        return DatabaseServer(str(embedded_layout(DATA_DIR).sockets), "", DATABASE_NAME)
     return _server(url)
 
 

@@ -23,7 +23,7 @@ PATH_CHARS_MIN = 16
 _PURPOSE = "slo_channels.address"
 
 
-class Kept(NamedTuple):
+class SealedAddress(NamedTuple):
     """An address as its row keeps it; `shown` is its host and end, of a mailbox all."""
 
     sealed: bytes
@@ -31,9 +31,11 @@ class Kept(NamedTuple):
     shown: str
 
 
-def address_kept(channel_id: uuid.UUID, organization: uuid.UUID, kind: str, address: str) -> Kept:
+def address_kept(
+    channel_id: uuid.UUID, organization: uuid.UUID, kind: str, address: str
+) -> SealedAddress:
     """What the channel's row keeps of its address."""
-    return Kept(
+    return SealedAddress(
         sealed(settings.WEBHOOK_KEY, address.encode(), _place(channel_id, organization)),
         address_digest(organization, kind, address),
         address if kind == EMAIL else _shown(address),

@@ -31,7 +31,7 @@ from controlplane.slos.keepout import (
 )
 from controlplane.slos.messages import messages_queue
 from controlplane.slos.models import EVERYONE, Alert
-from controlplane.slos.standings import FIRING, RECOVERED, Standing, standings
+from controlplane.slos.standings import FIRING, RECOVERED, ObjectiveStatus, standings
 
 log = structlog.get_logger(__name__)
 
@@ -67,7 +67,7 @@ def objectives_evaluate(now: datetime | None = None) -> int:
     return changed
 
 
-def dangers(standing: Standing, now: datetime) -> list[Danger]:
+def dangers(standing: ObjectiveStatus, now: datetime) -> list[Danger]:
     """What the counts call for, one of each severity at most.
 
     A page says it all: a ticket begins beside it only if it was there before.
@@ -93,7 +93,7 @@ def _danger(one: Firing) -> Danger:
     return Danger(one.severity, one.rule.name, one.burn_long, one.burn_short)
 
 
-def _absent(standing: Standing, now: datetime) -> bool:
+def _absent(standing: ObjectiveStatus, now: datetime) -> bool:
     """Whether data that came stay away; it is over when they come again, not before."""
     patience, last = standing.objective.absent_after_min, standing.counted_at
     if not patience or last is not None and now - last <= timedelta(minutes=patience):
@@ -137,7 +137,7 @@ def _alone(organization: uuid.UUID) -> bool:
         return bool(cursor.fetchone()[0])
 
 
-def _compare(standing: Standing, wanted: Sequence[Danger], now: datetime) -> int:
+def _compare(standing: ObjectiveStatus, wanted: Sequence[Danger], now: datetime) -> int:
     """Begin what fires and did not, end what did and does not; returns how many."""
     present = {alert.severity: alert for alert in standing.alerts}
     severities = {danger.severity for danger in wanted}
@@ -153,7 +153,7 @@ def _compare(standing: Standing, wanted: Sequence[Danger], now: datetime) -> int
     return changed
 
 
-def _begin(standing: Standing, danger: Danger, now: datetime) -> None:
+def _begin(standing: ObjectiveStatus, danger: Danger, now: datetime) -> None:
     objective = standing.objective
     alert = Alert.objects.create(
         created_at=now,
@@ -181,7 +181,7 @@ def _recover(alert: Alert, now: datetime) -> None:
     messages_queue(alert, RECOVERED, now)
 
 
-def _act(standing: Standing) -> list[str]:
+def _act(standing: ObjectiveStatus) -> list[str]:
     """What the objective does by itself as a page begins, in words; a new hold tells of itself."""
     objective, hold, done = standing.objective, standing.hold, []
     if objective.shed_priority is not None and hold is not None and hold.released_at is None:

@@ -14,7 +14,7 @@ from controlplane.kernel.burn import PAGE, firing
 from controlplane.slos.checks import chosen_rules
 from controlplane.slos.holds import WELL, Held, next_held
 from controlplane.slos.models import Alert, Hold
-from controlplane.slos.standings import Standing
+from controlplane.slos.standings import ObjectiveStatus
 
 PRIORITY_WORDS = {0: "low", 1: "normal"}
 LET_IN = "no priority is shed any more"
@@ -34,7 +34,7 @@ def stays_out_words(priority: int) -> str:
     )
 
 
-def hold_step(standing: Standing, actor: Actor, *, paging: bool, now: datetime) -> None:
+def hold_step(standing: ObjectiveStatus, actor: Actor, *, paging: bool, now: datetime) -> None:
     """Begin, renew or end what an objective keeps out; `paging` is whether its page fires."""
     objective, row = standing.objective, standing.hold
     if objective.shed_priority is None or not objective.enabled:
@@ -75,7 +75,7 @@ def _held(row: Hold) -> Held:
     return Held(row.since, row.least, row.well_since, row.until, row.released_at)
 
 
-def _burning(standing: Standing) -> bool:
+def _burning(standing: ObjectiveStatus) -> bool:
     """Whether a rule of pages burns: few requests count here, since most may be kept out."""
     objective = standing.objective
     rules = [rule for rule in chosen_rules(objective) if rule.severity == PAGE]

@@ -10,11 +10,11 @@ VERSION = "openslo/v1"
 SOURCE = "sluice"
 
 
-class Shape(msgspec.Struct, rename="camel"):
+class OpenSloShape(msgspec.Struct, rename="camel"):
     """Fields as OpenSLO writes them; what is not ours to know is passed over."""
 
 
-class Metadata(Shape):
+class Metadata(OpenSloShape):
     """A name for programs, one for people, and annotations."""
 
     name: str
@@ -33,68 +33,68 @@ class Query(msgspec.Struct, forbid_unknown_fields=True):
     prompt_bucket: int = -1
 
 
-class MetricSource(Shape):
+class MetricSource(OpenSloShape):
     """Where a figure comes from."""
 
     type: str
     spec: Query
 
 
-class Part(Shape):
+class OpenSloMetric(OpenSloShape):
     """Good, or total."""
 
     metric_source: MetricSource
 
 
-class Ratio(Shape):
+class Ratio(OpenSloShape):
     """Good of total."""
 
-    good: Part
-    total: Part
+    good: OpenSloMetric
+    total: OpenSloMetric
 
 
-class IndicatorSpec(Shape):
+class IndicatorSpec(OpenSloShape):
     """A ratio; a threshold on a series has no requests to count."""
 
     ratio_metric: Ratio
 
 
-class Indicator(Shape):
+class Indicator(OpenSloShape):
     """An indicator inside its SLO."""
 
     spec: IndicatorSpec
 
 
-class TimeWindow(Shape):
+class TimeWindow(OpenSloShape):
     """A period that ends now."""
 
     duration: str
     is_rolling: bool = False
 
 
-class Target(Shape):
+class OpenSloTarget(OpenSloShape):
     """The share that is promised."""
 
     target: float
 
 
-class Policy(Shape):
+class Policy(OpenSloShape):
     """An alert policy inside its SLO; its name is a rule's."""
 
     metadata: Metadata
 
 
-class Spec(Shape):
+class Spec(OpenSloShape):
     """What an SLO says."""
 
     indicator: Indicator
     time_window: list[TimeWindow]
-    objectives: list[Target]
+    objectives: list[OpenSloTarget]
     budgeting_method: str = "Occurrences"
     alert_policies: list[Policy] | None = None
 
 
-class Slo(Shape):
+class Slo(OpenSloShape):
     """One document."""
 
     api_version: str

@@ -28,7 +28,7 @@ from controlplane.slos.models import (
     StageOwner,
 )
 from controlplane.slos.runbooks import runbook_of
-from controlplane.slos.standings import STEP_DAY, STEP_HOUR, Standing, floor, standings
+from controlplane.slos.standings import STEP_DAY, STEP_HOUR, ObjectiveStatus, floor, standings
 from controlplane.tenants.access import allows
 
 ALERTS_SHOWN_MAX = 50
@@ -52,7 +52,7 @@ class Spent(NamedTuple):
     counted: Count
 
 
-class Month(NamedTuple):
+class ObjectiveMonth(NamedTuple):
     """A calendar month in UTC, and what counted in it, whatever the version."""
 
     begins: datetime
@@ -67,15 +67,15 @@ class BurnDown:
     last year's and a bit, newest first.
     """
 
-    standing: Standing
+    standing: ObjectiveStatus
     opens: datetime
     hours: list[Spent]
     marks: list[Mark]
     alerts: list[Alert]
-    months: list[Month]
+    months: list[ObjectiveMonth]
 
 
-def objective_standings(*, actor: Actor, organization: uuid.UUID) -> list[Standing]:
+def objective_standings(*, actor: Actor, organization: uuid.UUID) -> list[ObjectiveStatus]:
     """How each objective of an organization, or of the installation, stands now."""
     with seeing(actor, organization):
         return standings([organization], timezone.now())
@@ -89,7 +89,7 @@ def objective_get(*, actor: Actor, organization: uuid.UUID, objective_id: uuid.U
 
 def objective_standing(
     *, actor: Actor, organization: uuid.UUID, objective_id: uuid.UUID
-) -> Standing:
+) -> ObjectiveStatus:
     """How one objective stands; raises DoesNotExist."""
     for standing in objective_standings(actor=actor, organization=organization):
         if standing.objective.id == objective_id:
@@ -157,11 +157,14 @@ def stage_alerts(*, actor: Actor, organizations: Sequence[uuid.UUID]) -> dict[st
     return found
 
 
-def _months(objective: Objective) -> list[Month]:
+def _months(objective: Objective) -> list[ObjectiveMonth]:
     days = Counted.objects.filter(objective=objective.id, step_s=STEP_DAY)
     months = days.annotate(month=TruncMonth("at", tzinfo=UTC)).values("month")
     sums = months.annotate(good=Sum("good"), total=Sum("total")).order_by("-month")
-    return [Month(one["month"], Count(one["good"], one["total"])) for one in sums[:MONTHS_SHOWN]]
+    return [
+        ObjectiveMonth(one["month"], Count(one["good"], one["total"]))
+        for one in sums[:MONTHS_SHOWN]
+    ]
 
 
 def _counted_from(objective: Objective, hours: list[Spent]) -> datetime:
@@ -172,7 +175,7 @@ def _counted_from(objective: Objective, hours: list[Spent]) -> datetime:
     return objective.created_at if first < objective.created_at < hours[0].at else first
 
 
-def _hours(standing: Standing, opens: datetime) -> list[Spent]:
+def _hours(standing: ObjectiveStatus, opens: datetime) -> list[Spent]:
     """Cumulated against the whole period's requests, so that the last is what is left now."""
     objective = standing.objective
     rows = Counted.objects.filter(

@@ -14,7 +14,7 @@ from controlplane.slos.channels import signing_secret
 from controlplane.slos.checks import ObjectiveDraft
 from controlplane.slos.models import Alert, Channel, Hold, Objective, StageOwner
 from controlplane.slos.runbooks import runbook_path
-from controlplane.slos.standings import SHOWN_MIN, Standing
+from controlplane.slos.standings import SHOWN_MIN, ObjectiveStatus
 
 EXAMPLE = {
     "name": "first token",
@@ -204,7 +204,7 @@ class StagesJson(TypedDict):
     data: list[StageJson]
 
 
-def objective_json(standing: Standing) -> ObjectiveJson:
+def objective_json(standing: ObjectiveStatus) -> ObjectiveJson:
     """An objective with its figures."""
     objective, period = standing.objective, standing.period
     return {
@@ -229,7 +229,7 @@ def _kept_out(hold: Hold | None) -> KeptOutJson | None:
 
 def fresh_json(objective: Objective) -> ObjectiveJson:
     """An objective that was changed just now."""
-    return objective_json(Standing(objective, {}, Count(), None, ()))
+    return objective_json(ObjectiveStatus(objective, {}, Count(), None, ()))
 
 
 def _promise(objective: Objective) -> PromiseJson:

@@ -68,7 +68,7 @@ WHERE o.organization = ANY (%(organizations)s::uuid[]) AND o.ended_at IS NULL
 
 
 @dataclass(frozen=True)
-class Standing:
+class ObjectiveStatus:
     """One objective now: its counts by window, over its period, and the alerts that fire.
 
     `hold` is its newest, in force or over.
@@ -131,7 +131,7 @@ class Standing:
         return "ok" if self.left > 0 else "spent"
 
 
-def standings(organizations: Sequence[uuid.UUID], now: datetime) -> list[Standing]:
+def standings(organizations: Sequence[uuid.UUID], now: datetime) -> list[ObjectiveStatus]:
     """How the living objectives of these stand, by name; needs their scope."""
     rows = Objective.objects.filter(organization__in=organizations, ended_at=None)
     counted = _counted(organizations, now)
@@ -141,7 +141,7 @@ def standings(organizations: Sequence[uuid.UUID], now: datetime) -> list[Standin
     newest = Hold.objects.filter(objective__in=rows).order_by("objective_id", "-since", "-id")
     holds = {one.objective_id: one for one in newest.distinct("objective_id")}
     return [
-        Standing(
+        ObjectiveStatus(
             objective,
             *counted.get(objective.id, ({}, Count(), None)),
             alerts=tuple(firing.get(objective.id, ())),

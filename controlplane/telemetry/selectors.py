@@ -26,7 +26,7 @@ from controlplane.telemetry.models import (
 from controlplane.telemetry.reading import bounded_read
 from controlplane.telemetry.tiers import (
     MINUTE_S,
-    Part,
+    TierRange,
     parts_by_step,
     parts_merged,
     step_floor,
@@ -224,7 +224,7 @@ def _step_of(second: int, *, step_s: int) -> datetime:
     return datetime.fromtimestamp(second // step_s * step_s, UTC)
 
 
-def _histograms(query: SeriesQuery, part: Part) -> Iterator[HistogramRow]:
+def _histograms(query: SeriesQuery, part: TierRange) -> Iterator[HistogramRow]:
     at = "minute" if part.step_s == MINUTE_S else "at"
     for organization, project, measures in (
         (EVERYONE, EVERYONE, (*query.everyone, *query.gauges)),
@@ -244,7 +244,7 @@ def _histograms(query: SeriesQuery, part: Part) -> Iterator[HistogramRow]:
         yield from rows.values_list("second", "measure", "organization", "data")
 
 
-def _rows(part: Part, wanted: dict[str, Any]) -> QuerySet[Any]:
+def _rows(part: TierRange, wanted: dict[str, Any]) -> QuerySet[Any]:
     if part.step_s == MINUTE_S:
         return HistogramMinute.objects.filter(minute__gte=part.start, minute__lt=part.end, **wanted)
     return HistogramRollup.objects.filter(
@@ -252,11 +252,11 @@ def _rows(part: Part, wanted: dict[str, Any]) -> QuerySet[Any]:
     )
 
 
-def _usage(query: SeriesQuery, part: Part) -> Iterator[tuple[datetime, UsageSum]]:
+def _usage(query: SeriesQuery, part: TierRange) -> Iterator[tuple[datetime, UsageSum]]:
     return _usage_by(query, part, "minute" if part.step_s == MINUTE_S else "at")
 
 
-def _usage_by(query: SeriesQuery, part: Part, column: str) -> Iterator[tuple[Any, UsageSum]]:
+def _usage_by(query: SeriesQuery, part: TierRange, column: str) -> Iterator[tuple[Any, UsageSum]]:
     rows: QuerySet[Any]
     if part.step_s == MINUTE_S:
         rows = UsageMinute.objects.filter(minute__gte=part.start, minute__lt=part.end)

@@ -41,7 +41,7 @@ _mails = BoundedSemaphore(MAILS_MAX)
 _log = structlog.get_logger(__name__)
 
 
-class Asker:
+class AnonymousCaller:
     """Whoever asks for a link and has not shown who they are."""
 
     actor_id = None
@@ -82,7 +82,7 @@ def password_link_mail(*, email: str, place: str) -> bool:
         since = timezone.now() - LINKS_WINDOW
         if SetupLink.objects.filter(user=user, created_at__gte=since).count() >= LINKS_MAX:
             return False
-        token = setup_link_make(actor=Asker(), user=user, lifetime=MAILED_LIFETIME)
+        token = setup_link_make(actor=AnonymousCaller(), user=user, lifetime=MAILED_LIFETIME)
     text = (
         f"A password reset was requested for {user.email} on Sluice.\n\n{place}{token}\n\n"
         "The link works once and expires in 30 minutes. If you did not request it, ignore this "

@@ -13,7 +13,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.blueprint.configuration import (
-    Change,
+    ValueChange,
     configuration_apply,
     configuration_export,
 )
@@ -91,7 +91,7 @@ def _page(
     viewer: Viewer,
     *,
     text: str,
-    changes: list[Change] | None = None,
+    changes: list[ValueChange] | None = None,
     error: ValidationError | None = None,
 ) -> HttpResponse:
     told = error.message_dict.items() if error else ()
@@ -115,7 +115,7 @@ def _digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()
 
 
-def _row(change: Change) -> Row:
+def _row(change: ValueChange) -> Row:
     before, after = (
         msgspec.json.encode(value).decode()[:CELL_CHARS_MAX]
         for value in (change.before, change.after)

@@ -11,9 +11,9 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from controlplane.core.permissions import Action
-from controlplane.insights.capacity import Measured, Region, capacity_read, whole_hours
+from controlplane.insights.capacity import MeasuredLoad, Region, capacity_read, whole_hours
 from controlplane.insights.worksheet import HUNDRED, Field, Worksheet, fill_in
-from controlplane.kernel.capacity import RESOURCES, Sheet, Use
+from controlplane.kernel.capacity import RESOURCES, CapacitySheet, Use
 from controlplane.telemetry.reading import TooMuchToRead
 from frontend.insights.days import DAYS, days_from
 from frontend.shared import formats
@@ -84,7 +84,7 @@ class RegionRow:
     """What a region needs of the pool."""
 
     region: Region
-    sheet: Sheet
+    sheet: CapacitySheet
     cards: int
     micro: int
 
@@ -172,7 +172,9 @@ def _unread(made: Worksheet | None) -> str:
     return f"Not used, since out of bounds or no number: {named}."
 
 
-def _read(viewer: Viewer, days: int, wanted: str) -> tuple[list[Measured] | None, Measured | None]:
+def _read(
+    viewer: Viewer, days: int, wanted: str
+) -> tuple[list[MeasuredLoad] | None, MeasuredLoad | None]:
     start, end = whole_hours(days, timezone.now())
     try:
         pools = capacity_read(actor=viewer.user, start=start, end=end)

@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from controlplane.core.permissions import Action
-from controlplane.insights.compare import Outcome
+from controlplane.insights.compare import WayResult
 from controlplane.insights.comparisons import comparison_list
 from controlplane.insights.sampled import coarse_s
 from controlplane.insights.stage_map import MapRow, stage_map_read
@@ -131,8 +131,8 @@ def stage_map_file(request: HttpRequest, viewer: Viewer, form: str) -> HttpRespo
 class ShownWay:
     """One way of a comparison beside the first."""
 
-    way: Outcome
-    first: Outcome
+    way: WayResult
+    first: WayResult
 
     @property
     def faster(self) -> str:

@@ -10,7 +10,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from controlplane.core.permissions import Action
-from controlplane.insights.hygiene import DAYS_MAX, Hygiene, hygiene_read
+from controlplane.insights.hygiene import DAYS_MAX, WasteTotals, hygiene_read
 from controlplane.kernel.hygiene import KINDS
 from controlplane.kernel.money import usd_text
 from controlplane.telemetry.reading import TooMuchToRead
@@ -100,7 +100,7 @@ def _read(viewer: Viewer, asked: DaysAsked) -> list[KeyRows] | None:
     return key_rows(found, earlier)
 
 
-def _hygiene(viewer: Viewer, start: datetime, end: datetime) -> Hygiene:
+def _hygiene(viewer: Viewer, start: datetime, end: datetime) -> WasteTotals:
     return hygiene_read(
         actor=viewer.user, organization=viewer.organization.id, start=start, end=end
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from controlplane.insights.hygiene import Hygiene, KeyHygiene, Waste
+from controlplane.insights.hygiene import KeyHygiene, Waste, WasteTotals
 from controlplane.kernel.hygiene import KINDS
 from controlplane.kernel.money import usd_short
 from frontend.insights.days import change
@@ -54,7 +54,7 @@ class KeyRows:
         )
 
 
-def key_rows(found: Hygiene, earlier: Hygiene | None) -> list[KeyRows]:
+def key_rows(found: WasteTotals, earlier: WasteTotals | None) -> list[KeyRows]:
     """Each key of these days, in their order, beside itself in those before."""
     if earlier is None:
         return [KeyRows(one, None, [WasteRow(w, None) for w in one.wastes]) for one in found.keys]

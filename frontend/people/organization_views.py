@@ -28,9 +28,9 @@ from frontend.shared.stepup import stepped_up
 
 HERE = "organizations"
 STATE_WORDS = {
-    State.ACTIVE: ("ok", "active"),
-    State.WALLET_EMPTY: ("bad", "no balance left"),
-    State.BUDGET_SPENT: ("bad", "budget used up"),
+    PaymentState.ACTIVE: ("ok", "active"),
+    PaymentState.WALLET_EMPTY: ("bad", "no balance left"),
+    PaymentState.BUDGET_SPENT: ("bad", "budget used up"),
 }
 
 

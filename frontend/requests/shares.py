@@ -41,7 +41,7 @@ class Share:
     note: str = ""
 
 
-def make_shares(groups: list[Group], filters: Filters, within: TimeRange) -> list[Share]:
+def make_shares(groups: list[TallyGroup], filters: Filters, within: TimeRange) -> list[Share]:
     """The tables, the most requests first in each."""
     total = sum(group.requests for group in groups)
     parts: tuple[tuple[str, str, tuple[str, ...]], ...] = (
@@ -108,7 +108,7 @@ def _query(value: Mapping[str, Any], filters: Filters, within: TimeRange) -> str
     return replace(filters, **narrowed).query(within) if narrowed else ""
 
 
-def _imbalance(groups: Iterable[Group]) -> str:
+def _imbalance(groups: Iterable[TallyGroup]) -> str:
     """How uneven the load of nodes is: the busiest over the mean."""
     counts = [one.requests for one in tally(groups, "node") if one.value[0]]
     if len(counts) < 2:

@@ -70,7 +70,7 @@ def figure_rows(comparison: Comparison) -> list[FigureRow]:
     return [_figure_row(finding) for finding in comparison.findings]
 
 
-def group_rows(groups: list[Group]) -> list[TallyRow]:
+def group_rows(groups: list[MovedGroup]) -> list[TallyRow]:
     """Tenants, projects or regions by how much of them would change."""
     return [_tally_row(each.name, each.id, each.tally) for each in groups]
 
@@ -100,7 +100,7 @@ def _move_words(move: Move) -> str:
     return f"{before.model} in {before.pool or '?'} → {after.model} in {after.pool or '?'}"
 
 
-def _tally_row(name: str, title: str, tally: Tally) -> TallyRow:
+def _tally_row(name: str, title: str, tally: MoveTally) -> TallyRow:
     return TallyRow(
         name=name,
         title=title or name,

@@ -84,7 +84,7 @@ class ObjectiveRow:
     state: str
 
 
-def objective_row(standing: Standing) -> ObjectiveRow:
+def objective_row(standing: ObjectiveStatus) -> ObjectiveRow:
     """How an objective stands."""
     objective, period, left = standing.objective, standing.period, standing.left
     tone, words = state_words(standing)
@@ -106,7 +106,7 @@ def objective_row(standing: Standing) -> ObjectiveRow:
     )
 
 
-def state_words(standing: Standing) -> tuple[str, str]:
+def state_words(standing: ObjectiveStatus) -> tuple[str, str]:
     """Tone and words of how it stands; an alert does not hide that the budget is spent."""
     tone, words = STATE_WORDS[standing.state]
     spent = standing.left is not None and standing.left <= 0
@@ -156,7 +156,7 @@ def window_words(minutes: int) -> str:
     return f"{minutes // 60} h" if minutes < DAY_MIN else f"{minutes // DAY_MIN} d"
 
 
-def until_words(standing: Standing) -> str:
+def until_words(standing: ObjectiveStatus) -> str:
     """How long the budget lasts at the present rate."""
     seconds, left = standing.exhausted_in_s, standing.left
     if left is not None and left <= 0:
@@ -168,7 +168,7 @@ def until_words(standing: Standing) -> str:
     return f"{formats.significant(seconds / HOUR_S)} h"
 
 
-def kept_out_words(standing: Standing) -> str:
+def kept_out_words(standing: ObjectiveStatus) -> str:
     """Which priority the objective keeps out, since when, and until when at least; else empty."""
     hold, priority = standing.kept_out, standing.objective.shed_priority
     if hold is None or priority is None:
@@ -178,7 +178,7 @@ def kept_out_words(standing: Standing) -> str:
     return f"{words} since {since}, at least until {least}"
 
 
-def month_row(month: Month, target_ppm: int) -> tuple[str, str, str, str, str, str]:
+def month_row(month: ObjectiveMonth, target_ppm: int) -> tuple[str, str, str, str, str, str]:
     """Month, attained, good, counted, and tone and words of whether today's target was kept."""
     counted = month.counted
     kept = counted.good * MILLION >= target_ppm * counted.total

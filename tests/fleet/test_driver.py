@@ -15,7 +15,7 @@ from django.utils import timezone
 from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.core.audit import OPERATOR
 from controlplane.embedded.supervisor import Supervisor
-from controlplane.fleet.driver import Driver, Place, command_of
+from controlplane.fleet.driver import Driver, DriverHost, command_of
 from controlplane.fleet.models import Node, PoolScale, Standing
 from controlplane.fleet.overview import fleet_view
 from tests.support.loopback import HOST
@@ -38,7 +38,7 @@ def product(servers: Servers) -> Iterator[Product]:
 def driver(product: Product, tmp_path: Path) -> Iterator[Driver]:
     """A driver whose nodes dial that gateway; nothing of it is left running."""
     supervisor = Supervisor(folder=settings.BASE_DIR, logs=tmp_path, say=print)
-    place = Place(f"ws://{HOST}:{product.ports[0]}", "host")
+    place = DriverHost(f"ws://{HOST}:{product.ports[0]}", "host")
     made = Driver(place, supervisor)
     yield made
     made.stop()

@@ -299,7 +299,7 @@ async def test_a_trial_serves_its_share_under_its_own_label(serving: Serving) ->
     labels = []
     for permille in (1000, 0):
         keys = under_test.keys
-        candidate = Candidate(rules=(trial,), share_permille=permille)
+        candidate = CanaryRules(rules=(trial,), share_permille=permille)
         keys.current = msgspec.structs.replace(keys.current, candidate=candidate)
         labels.append((await serving.chat()).headers["x-sluice-route"])
     assert labels == ["next@4", "chat@3"]

@@ -20,8 +20,8 @@ from controlplane.insights.client import Client, Refused
 from controlplane.insights.compare import (
     MANNERS,
     Cards,
-    Outcome,
     Setup,
+    WayResult,
     body_of,
     compare,
     rank,
@@ -120,9 +120,9 @@ async def serving(steady: Serving) -> AsyncIterator[Serving]:
         await steady.under_test.at_rest()
 
 
-async def run(serving: Serving, setup: Setup = SETUP) -> list[Outcome]:
+async def run(serving: Serving, setup: Setup = SETUP) -> list[WayResult]:
     """All four ways against the gateway under test; the client blocks, so in a thread."""
-    told: list[Outcome] = []
+    told: list[WayResult] = []
     work = partial(
         compare,
         setup,

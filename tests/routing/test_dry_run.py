@@ -10,7 +10,7 @@ from django.core.exceptions import PermissionDenied, ValidationError
 
 from controlplane.core.audit import OPERATOR
 from controlplane.kernel.price import Price, TokenCounts, charge_nano
-from controlplane.routing.dryrun import Move, Place
+from controlplane.routing.dryrun import FirstPlace, Move
 from controlplane.routing.selectors import rule_problems, rules_of
 from controlplane.routing.selectors_dryrun import DryRun, ruleset_dry_run
 from controlplane.routing.services import RuleVersions
@@ -23,7 +23,7 @@ from tests.support.people import Cast, make_cast
 from tests.support.rules import generates, make_models, publish
 from tests.support.traffic import asked, routed, store
 
-SMALL, LARGE = Place("small", "default"), Place("large", "default")
+SMALL, LARGE = FirstPlace("small", "default"), FirstPlace("large", "default")
 SMALL_PRICE = Price(version=1, input_pico=100_000, cached_pico=10_000, output_pico=400_000)
 LARGE_PRICE = Price(version=1, input_pico=1_000_000, cached_pico=100_000, output_pico=4_000_000)
 

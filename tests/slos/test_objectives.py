@@ -146,7 +146,7 @@ def test_a_budget_that_is_spent_is_said_to_be(
         enabled=True, indicator="availability", target_ppm=990_000, period_days=30
     )
     alerts = tuple(Alert(severity=one) for one in severities)
-    standing = Standing(objective, {}, Count(good, total), None, alerts)
+    standing = ObjectiveStatus(objective, {}, Count(good, total), None, alerts)
     row = objective_row(standing)
     assert (standing.state, row.state, row.left) == (state, words, left)
     objective.enabled = False

@@ -200,7 +200,7 @@ def _share(row: PoolCharge) -> Share:
 
 
 def _spread(
-    days: list[PoolDay], charges: list[PoolCharge], work: Mapping[str, Work]
+    days: list[PoolDay], charges: list[PoolCharge], work: Mapping[str, PoolWork]
 ) -> tuple[dict[Share, int], frozenset[str]]:
     """The cost of busy time, and the pools where all phases were measured."""
     busy: Counter[str] = Counter()
@@ -223,7 +223,7 @@ def _spread(
     return found, frozenset(measured)
 
 
-def _measured_weights(charges: list[PoolCharge], work: Mapping[str, Work]) -> dict[Share, int]:
+def _measured_weights(charges: list[PoolCharge], work: Mapping[str, PoolWork]) -> dict[Share, int]:
     """Microseconds: a model's phases are measured over all pools, and spread over its tokens."""
     inputs: Counter[str] = Counter()
     outputs: Counter[str] = Counter()
@@ -232,7 +232,7 @@ def _measured_weights(charges: list[PoolCharge], work: Mapping[str, Work]) -> di
         outputs[row.model] += row.output
     weights = {}
     for row in charges:
-        prefill_us, decode_us = work.get(row.model, Work())
+        prefill_us, decode_us = work.get(row.model, PoolWork())
         prefill = prefill_us * row.uncached // max(1, inputs[row.model])
         decode = decode_us * row.output // max(1, outputs[row.model])
         weights[_share(row)] = prefill + decode

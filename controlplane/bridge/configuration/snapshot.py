@@ -33,7 +33,7 @@ from controlplane.gateway.snapshot import (
 )
 from controlplane.kernel.clock import monotonic_s, wall_s
 from controlplane.kernel.objectives import Objective
-from controlplane.kernel.rules import Candidate, RouteRule
+from controlplane.kernel.rules import CanaryRules, RouteRule
 
 POLL_S = 1.0
 QUERY_S_MAX = 5.0
@@ -71,7 +71,7 @@ class _Rules(msgspec.Struct, frozen=True):
     """The rules in force, and those that some requests try."""
 
     rules: tuple[RouteRule, ...]
-    candidate: Candidate | None
+    candidate: CanaryRules | None
 
 
 class _Objectives(msgspec.Struct, frozen=True):

@@ -94,7 +94,7 @@ class NewKeyJson(KeyJson):
     secret: str
 
 
-class RevokedJson(TypedDict):
+class RevokedKeyJson(TypedDict):
     """`changed` is false where it was revoked before."""
 
     id: str
@@ -123,7 +123,7 @@ class ReportJson(TypedDict):
     last_request_ms: int | None
 
 
-class Keys(ApiView):
+class KeysView(ApiView):
     """`GET | POST keys`: the organization's keys, and a new one, shown in this one answer."""
 
     step_up_methods = frozenset({"POST"})
@@ -177,7 +177,7 @@ class KeyRotation(KeyView):
 class KeyRevocation(KeyView):
     """`POST keys/<id>/revoke`."""
 
-    @operation(body=RevokeBody, answer=RevokedJson)
+    @operation(body=RevokeBody, answer=RevokedKeyJson)
     def post(
         self, request: Request, organization_id: uuid.UUID, inference_key: uuid.UUID
     ) -> Response:

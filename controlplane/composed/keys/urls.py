@@ -8,7 +8,7 @@ from controlplane.composed.limits import api as limits_api
 _KEY = "keys/<hexid:inference_key>"
 
 urlpatterns = [
-    path("keys", api.Keys.as_view()),
+    path("keys", api.KeysView.as_view()),
     path(_KEY, api.OneKey.as_view()),
     path(f"{_KEY}/rotate", api.KeyRotation.as_view()),
     path(f"{_KEY}/revoke", api.KeyRevocation.as_view()),

@@ -21,7 +21,7 @@ from controlplane.tenants.models import Membership, Organization, User
 OWNERS_SHOWN_MAX = 5
 
 
-class State(StrEnum):
+class PaymentState(StrEnum):
     """Whether new requests of an organization are paid for."""
 
     ACTIVE = "active"
@@ -43,7 +43,7 @@ class OrganizationRow:
     balance_nano: int | None
     spent_nano: int
     budget_left_nano: int | None
-    state: State
+    state: PaymentState
 
 
 def organization_rows(
@@ -77,11 +77,11 @@ def _row(
 ) -> OrganizationRow:
     wallet = _limited(budgets.get(wallet_id(organization.id)))
     budget = _limited(budgets.get(organization.id))
-    state = State.ACTIVE
+    state = PaymentState.ACTIVE
     if wallet is not None and not wallet.room_nano:
-        state = State.WALLET_EMPTY
+        state = PaymentState.WALLET_EMPTY
     elif budget is not None and not budget.room_nano:
-        state = State.BUDGET_SPENT
+        state = PaymentState.BUDGET_SPENT
     return OrganizationRow(
         organization=organization,
         owners=[m.user for m in members if m.role == Role.OWNER][:OWNERS_SHOWN_MAX],

@@ -9,7 +9,7 @@ import msgspec
 from controlplane.gateway.ports import Room
 from controlplane.gateway.preflight import Forecast
 from controlplane.gateway.refusal import Refusal
-from controlplane.kernel.hygiene import KINDS, Finding
+from controlplane.kernel.hygiene import KINDS, WasteFinding
 from controlplane.kernel.money import usd_text
 
 
@@ -78,7 +78,7 @@ def _room(room: Room, binds: bool) -> dict[str, object]:
     }
 
 
-def _finding(finding: Finding) -> dict[str, object]:
+def _finding(finding: WasteFinding) -> dict[str, object]:
     what, fix = KINDS[finding.kind]
     return {
         "kind": finding.kind,

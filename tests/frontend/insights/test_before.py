@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from controlplane.insights.hygiene import Hygiene, KeyHygiene, Waste
+from controlplane.insights.hygiene import KeyHygiene, Waste, WasteTotals
 from controlplane.insights.stage_map import stage_map_read
 from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.hygiene import DEAD_JSON, KINDS, RETRY
@@ -123,6 +123,6 @@ def test_days_end_with_the_present_hour_and_those_before_end_where_they_begin() 
 def test_a_key_that_was_not_there_before_begins_at_nothing() -> None:
     waste = Waste(DEAD_JSON, 1, 10, 100)
     one = KeyHygiene(uuid.uuid4(), "new", 3, 3, 30, 300, [waste])
-    (shown,) = key_rows(Hygiene(one, [one]), Hygiene(one, []))
+    (shown,) = key_rows(WasteTotals(one, [one]), WasteTotals(one, []))
     assert shown.before == "before: 0 requests, $0.00" and shown.wastes[0].now == waste
     assert shown.wastes[0].requests_before == "before: 0"

@@ -11,7 +11,7 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from controlplane.blueprint.configuration import (
-    Change,
+    ValueChange,
     configuration_apply,
     configuration_export,
     configuration_validate,
@@ -81,7 +81,7 @@ class Command(BaseCommand):
             self.stdout.write((READY / f"{name}.yaml").read_text(encoding="utf-8"), ending="")
 
 
-def shown(change: Change) -> str:
+def shown(change: ValueChange) -> str:
     """One line: the path, what was, what will be."""
     before, after = (msgspec.json.encode(value).decode() for value in change[1:])
     return f"{change.path}: {before} -> {after}"

@@ -11,9 +11,9 @@ from controlplane.core.database_roles import (
     APP_CONNECTIONS_SHARE,
     CONNECT_SECONDS_MAX,
     LEDGER_ROLE,
+    DatabaseRole,
     MissingRights,
-    Role,
-    Wanted,
+    WantedRoles,
     app_settings,
     bootstrap,
     gateway_settings,
@@ -57,20 +57,20 @@ def _first_steps() -> str:
     )
 
 
-def _wanted() -> Wanted:
+def _wanted() -> WantedRoles:
     databases = settings.DATABASES
-    return Wanted(
+    return WantedRoles(
         database=databases["default"]["NAME"],
         owner=_role("owner", {}),
         app=_role("default", app_settings(), APP_CONNECTIONS_SHARE),
         gateway=_role("gateway", gateway_settings()),
-        ledger=Role(LEDGER_ROLE, None, {}),
+        ledger=DatabaseRole(LEDGER_ROLE, None, {}),
     )
 
 
-def _role(alias: str, role_settings: dict[str, str], share: float | None = None) -> Role:
+def _role(alias: str, role_settings: dict[str, str], share: float | None = None) -> DatabaseRole:
     connection = settings.DATABASES[alias]
-    return Role(connection["USER"], connection["PASSWORD"], role_settings, share)
+    return DatabaseRole(connection["USER"], connection["PASSWORD"], role_settings, share)
 
 
 def _maintenance_dsn() -> str:

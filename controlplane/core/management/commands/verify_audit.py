@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import connections
 
-from controlplane.core.audit_chain import ChainVerifier, Head, head_from
+from controlplane.core.audit_chain import ChainHead, ChainVerifier, head_from
 
 
 class Command(BaseCommand):
@@ -37,7 +37,7 @@ class Command(BaseCommand):
             sys.exit(1)
 
 
-def _head(text: str) -> Head:
+def _head(text: str) -> ChainHead:
     try:
         return head_from(text)
     except ValueError as error:

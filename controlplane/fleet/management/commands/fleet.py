@@ -19,7 +19,7 @@ from controlplane.core.audit import OPERATOR
 from controlplane.embedded.runfile import Run, RunFile, own_entry
 from controlplane.embedded.supervisor import Supervisor
 from controlplane.fleet.digests import digest_decide
-from controlplane.fleet.driver import POLL_S, Driver, Place
+from controlplane.fleet.driver import POLL_S, Driver, DriverHost
 from controlplane.fleet.enrolment import LIFE_HOURS_DEFAULT, TokenDraft, token_create
 from controlplane.fleet.lives import (
     DRAIN_S_DEFAULT,
@@ -151,7 +151,7 @@ class Command(BaseCommand):
         for name in runfile.end_children():
             self.stdout.write(f"ended {name}, left running by a killed driver")
         supervisor = Supervisor(folder=settings.BASE_DIR, logs=folder, say=self.stdout.write)
-        driver = Driver(Place(options["gateway"], options["host_name"]), supervisor)
+        driver = Driver(DriverHost(options["gateway"], options["host_name"]), supervisor)
         try:
             while not stop.wait(POLL_S):
                 self._step(driver, supervisor, runfile, options["gateway"])

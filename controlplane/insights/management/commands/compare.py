@@ -19,8 +19,8 @@ from controlplane.insights.compare import (
     SECONDS_MAX,
     WORDS_DEFAULT,
     WORDS_MAX,
-    Outcome,
     Setup,
+    WayResult,
     compare,
 )
 from controlplane.insights.comparisons import cards_of, compared_models, comparison_save
@@ -74,7 +74,7 @@ class Command(BaseCommand):
         kept = comparison_save(actor=OPERATOR, setup=setup, ways=ways)
         self.stdout.write(f"Saved as {kept.id}; see Comparison on the Insights page.")
 
-    def _show(self, way: Outcome) -> None:
+    def _show(self, way: WayResult) -> None:
         latency, first = way.latency_p50_us / US_PER_MS, way.ttft_p50_us / US_PER_MS
         cost = way.per_thousand_nano
         self.stdout.write(
