@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TypedDict
 
 from drf_spectacular.utils import OpenApiParameter
-from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -16,7 +15,6 @@ from controlplane.billing.months.periods import Period, period_of
 from controlplane.core.api import ApiView
 from controlplane.core.api_schema import operation
 from controlplane.core.permissions import Action
-from controlplane.telemetry.reading import TooMuchToRead
 from controlplane.tenants.access import require
 
 HOUR = timedelta(hours=1)
@@ -61,13 +59,6 @@ class MarginJson(TypedDict):
     tenants: list[MarginLineJson]
 
 
-class TooMuch(APIException):
-    """The month could not be summed within the bound."""
-
-    status_code = 503
-    default_detail = "The query for this month timed out. Try again."
-
-
 class MarginView(ApiView):
     """`GET margin`."""
 
@@ -78,10 +69,7 @@ class MarginView(ApiView):
         now = datetime.now(UTC)
         named = request.query_params.get("month")
         start, end = month_bounds(Period(named) if named else period_of(now), now)
-        try:
-            found = margin_read(actor=self.actor(), start=start, end=end)
-        except TooMuchToRead as error:
-            raise TooMuch from error
+        found = margin_read(actor=self.actor(), start=start, end=end)
         sealed = sealed_through()
         return Response(
             {
