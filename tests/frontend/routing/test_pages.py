@@ -161,7 +161,7 @@ def test_a_draft_full_of_slips_can_be_looked_at(stella: Client) -> None:
     )
     text = read(stella, f"/routing/{version}")
     assert "priority 9" in text and "nowhere" in text
-    assert f"Project '{'z' * 32}' not found" in text
+    assert f"Unknown project '{'z' * 32}'" in text
     tried = read(stella, f"/routing/{version}/dry-run", 422)
     assert "rules[0].steps : A step and a target are needed." in tried
 
