@@ -13,7 +13,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_GET, require_POST
 
-from controlplane.composed.organizations.selectors import State, organization_rows
+from controlplane.composed.organizations.selectors import PaymentState, organization_rows
 from controlplane.composed.organizations.services import FIRST_BUDGET_NANO, organization_open
 from controlplane.core.mail import mail_send
 from controlplane.core.paging import page_ask

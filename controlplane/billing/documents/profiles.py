@@ -92,9 +92,9 @@ def _clean(draft: ProfileDraft) -> dict[str, Any]:
     if wanted["email"] and not is_email(wanted["email"]):
         raise ValidationError({"email": NOT_EMAIL})
     if draft.terms_days is not None and not 0 <= draft.terms_days <= TERMS_DAYS_MAX:
-        raise ValidationError({"terms_days": f"Must be 0 to {TERMS_DAYS_MAX}, or nothing."})
+        raise ValidationError({"terms_days": f"Must be 0 to {TERMS_DAYS_MAX}, or blank."})
     if not 0 <= draft.tax_basis_points <= BASIS_POINTS_MAX:
         raise ValidationError({"tax_basis_points": f"Must be 0 to {BASIS_POINTS_MAX}."})
     if draft.tax_basis_points and not wanted["tax_jurisdiction"]:
-        raise ValidationError({"tax_jurisdiction": "Must be named where there is a tax."})
+        raise ValidationError({"tax_jurisdiction": "Required if there is a tax."})
     return wanted

@@ -70,7 +70,7 @@ def document_keep(actor: Actor, made: Invoice) -> None:
     except IntegrityError as error:
         cause = error.__cause__
         if isinstance(cause, UniqueViolation) and cause.diag.constraint_name == _ONE_OF_A_PERIOD:
-            raise Conflict({"period": f"{made.period} was issued before."}) from error
+            raise Conflict({"period": f"{made.period} was already invoiced."}) from error
         raise
     made.refresh_from_db(fields=["number"])
     audit_record(

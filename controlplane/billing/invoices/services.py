@@ -33,7 +33,7 @@ def invoice_issue(*, actor: Actor, organization_id: uuid.UUID, period: Period) -
         raise ValidationError({"period": f"{period.name} cannot be invoiced: {open_yet}."})
     made = invoice_draft(actor=actor, organization_id=organization_id, period=period)
     if not made.lines:
-        raise ValidationError({"period": f"Nothing was charged in {period.name}."})
+        raise ValidationError({"period": f"There are no charges in {period.name}."})
     with organization_scope([organization_id]):
         # Two invoices at once, of two months, do not both carry the same on.
         one_at_a_time(organization_id)

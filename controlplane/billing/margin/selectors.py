@@ -23,7 +23,7 @@ from controlplane.core.audit import Actor
 from controlplane.core.permissions import Action
 from controlplane.fleet.hours import PoolDay, pool_days
 from controlplane.kernel.money import nano_from_pico
-from controlplane.telemetry.selectors_work import Work, model_work
+from controlplane.telemetry.selectors_work import PoolWork, model_work
 from controlplane.tenants.access import require
 from controlplane.tenants.selectors_staff import organization_names
 

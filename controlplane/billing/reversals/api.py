@@ -90,7 +90,7 @@ class Reversals(MoneyView):
     @operation(
         body=ReversalBody,
         answer={CREATED: EntryJson, WAITS: GrantJson},
-        example={"nano": 1_500_000, "reason": "the answer was cut"},
+        example={"nano": 1_500_000, "reason": "the output was truncated"},
     )
     def post(self, request: Request, organization_id: uuid.UUID, charge_id: uuid.UUID) -> Response:
         """Never more than was charged; 202 with the grant where it takes a second person."""
