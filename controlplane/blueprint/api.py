@@ -69,7 +69,7 @@ class ExportConfiguration(ConfigurationView):
 
     @operation(answer=DocumentBody, params=(_NAMES,))
     def get(self, request: Request) -> Response:
-        """As YAML text; without `organization`, which may be repeated, all of them."""
+        """Export as YAML; repeat `organization` to include only some."""
         names = request.query_params.getlist("organization") or None
         return Response({"text": configuration_export(actor=self.actor(), names=names)})
 
@@ -79,7 +79,7 @@ class ValidateConfiguration(ConfigurationView):
 
     @operation(body=DocumentBody, answer=ValidJson)
     def post(self, request: Request) -> Response:
-        """400 names the path and line of what is wrong."""
+        """Validate a document; 400 has the path and line of each error."""
         configuration_validate(actor=self.actor(), text=self.body(DocumentBody).text)
         return Response({"valid": True})
 
@@ -89,7 +89,7 @@ class Diff(ConfigurationView):
 
     @operation(body=DocumentBody, answer=ChangesJson)
     def post(self, request: Request) -> Response:
-        """Each value with what it is now; nothing is done."""
+        """Compare a document with the current configuration; changes nothing."""
         changes = configuration_apply(actor=self.actor(), text=self.body(DocumentBody).text)
         return Response({"changes": changes_json(changes)})
 
@@ -101,7 +101,7 @@ class Apply(ConfigurationView):
 
     @operation(body=ApplyBody, answer=AppliedJson)
     def post(self, request: Request) -> Response:
-        """A dry run unless `dry_run` is false."""
+        """Apply a document; a dry run unless `dry_run` is false."""
         wanted = self.body(ApplyBody)
         changes = configuration_apply(actor=self.actor(), text=wanted.text, dry_run=wanted.dry_run)
         return Response({"applied": not wanted.dry_run, "changes": changes_json(changes)})

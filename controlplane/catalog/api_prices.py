@@ -95,14 +95,14 @@ class Prices(PriceView):
 
     @operation(answer=PricesJson)
     def get(self, request: Request, model: str) -> Response:
-        """Those of single projects, too."""
+        """List price versions, including those of single projects."""
         found = price_list_all(actor=self.actor(), model=Model.objects.get(name=model))
         body: PricesJson = {"data": [price_json(row, model) for row in found]}
         return Response(body)
 
     @operation(body=PriceBody, answer=PriceJson, status=CREATED, example=EXAMPLE)
     def post(self, request: Request, model: str) -> Response:
-        """Requests that are under way keep the price that they began with."""
+        """Publish a price; running requests keep their price."""
         wanted = self.body(PriceBody)
         made = price_publish(
             actor=self.actor(),
@@ -138,7 +138,7 @@ class OverrideEnd(PriceView):
 
     @operation(body=EndBody, answer=PriceJson, status=CREATED)
     def post(self, request: Request, model: str) -> Response:
-        """The version that ended it."""
+        """End a project's price; returns the version that ends it."""
         wanted = self.body(EndBody)
         project = project_share(
             actor=self.actor(), project_id=wanted.project, organization_id=wanted.organization

@@ -156,13 +156,13 @@ class Prompts(PromptView):
 
     @operation(answer=TemplatesJson)
     def get(self, request: Request, organization: uuid.UUID) -> Response:
-        """By name, with the numbers of what is in force and on trial."""
+        """List templates by name, with their live and canary versions."""
         found = prompt_list(actor=self.actor(), organization_id=organization)
         return Response({"templates": [listed_json(one) for one in found]})
 
     @operation(body=NewBody, answer=CreatedJson, status=CREATED)
     def post(self, request: Request, organization: uuid.UUID) -> Response:
-        """Without versions."""
+        """Create a template without versions."""
         wanted = self.body(NewBody)
         made = prompt_create(
             actor=self.actor(),

@@ -57,14 +57,14 @@ class PurchasesView(ApiView):
 
     @operation(answer=PurchasesJson)
     def get(self, request: Request, model: str) -> Response:
-        """All of the model's."""
+        """List the purchase prices of a model."""
         found = purchase_list(model=Model.objects.get(name=model))
         body: PurchasesJson = {"data": [purchase_json(row, model) for row in found]}
         return Response(body)
 
     @operation(body=PurchaseBody, answer=PurchaseJson, status=CREATED, example=EXAMPLE)
     def post(self, request: Request, model: str) -> Response:
-        """It changes no past day of the margin."""
+        """Set a purchase price; past days do not change."""
         wanted = PurchaseDraft(**msgspec.structs.asdict(self.body(PurchaseBody)))
         found = Model.objects.get(name=model)
         made = purchase_set(actor=self.actor(), model=found, draft=wanted)

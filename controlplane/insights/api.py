@@ -76,7 +76,7 @@ class HygieneView(ApiView):
 
     @operation(answer=HygieneJson, params=[DAYS])
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """What each key spends for nothing, and the fix.
+        """List the tokens that each key wastes, with the fix.
 
         Kinds overlap: do not add their savings up.
         """
@@ -117,7 +117,7 @@ class StageMapView(ApiView):
 
     @operation(answer=StageMapJson, params=[DAYS])
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """Percentiles of stages and layers beside public budgets.
+        """Get the percentiles of stages and layers, with public budgets.
 
         They are the installation's: all who may see them see the same.
         """
@@ -149,7 +149,7 @@ class ComparisonsView(ApiView):
 
     @operation(answer=ComparisonsJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """What `manage.py sluice compare` has measured here."""
+        """List the results of `manage.py sluice compare`."""
         require(self.actor(), Action.ORGANIZATION_VIEW, organization_id)
         return self.listed(comparison_list(), _comparison_json)
 
@@ -180,7 +180,7 @@ class CapacityView(ApiView):
 
     @operation(answer=CapacitiesJson, params=[DAYS, *WHAT_IF])
     def get(self, request: Request) -> Response:
-        """What each pool carries, how full it is at its peak, and what breaks first; for staff.
+        """Get the capacity, peak utilization and bottleneck of each pool. Staff only.
 
         `used` is 1 where a resource is full; the first one breaks first.
         """

@@ -100,13 +100,13 @@ class RuleSets(RulesView):
 
     @operation(answer=shapes.VersionsJson)
     def get(self, request: Request) -> Response:
-        """Newest first, without their rules."""
+        """List versions without their rules, newest first."""
         found = ruleset_list(actor=self.actor())
         return Response({"versions": [summary_json(one) for one in found]})
 
     @operation(body=DraftBody, answer=shapes.RuleSetJson, status=CREATED)
     def post(self, request: Request) -> Response:
-        """Begun from what is in force; it need not be valid yet, but of the form of rules."""
+        """Create a draft from the live version; it may be invalid but must be a list of rules."""
         draft = self.body(DraftBody)
         made = self.versions().draft_create(draft.rules, note=draft.note)
         return self.answer(made, CREATED)
@@ -117,12 +117,12 @@ class OneRuleSet(RulesView):
 
     @operation(answer=shapes.RuleSetJson)
     def get(self, request: Request, version: int) -> Response:
-        """With its rules."""
+        """Get a version with its rules."""
         return self.answer(self.rule_set(version))
 
     @operation(body=ChangeBody, answer=shapes.RuleSetJson)
     def put(self, request: Request, version: int) -> Response:
-        """Replace a draft's rules; 409 where somebody else changed it meanwhile."""
+        """Replace a draft's rules; 409 if it was changed in the meantime."""
         change = self.body(ChangeBody)
         changed = self.versions().draft_update(
             self.rule_set(version, change.revision), change.rules, change.note, rebase=change.rebase
@@ -141,7 +141,7 @@ class Validate(RulesView):
 
     @operation(answer=shapes.ProblemsJson)
     def post(self, request: Request, version: int) -> Response:
-        """Errors, which keep it from being published, then warnings, which do not."""
+        """Check a version: errors, which prevent publication, then warnings."""
         rules = read_rules(self.rule_set(version).rules)
         problems = rule_problems(actor=self.actor(), rules=rules)
         return Response({"problems": [asdict(problem) for problem in problems]})
@@ -152,7 +152,7 @@ class DryRunView(RulesView):
 
     @operation(body=DryRunBody, answer=shapes.DryRunJson)
     def post(self, request: Request, version: int) -> Response:
-        """Who and what would have changed, at what price; money in nano-USD."""
+        """Apply a version to recorded requests: what would change; money in nano-USD."""
         hours, found = self.body(DryRunBody).hours, self.rule_set(version)
         tried = ruleset_dry_run(actor=self.actor(), rule_set=found, hours=hours)
         return Response(dry_run_json(tried))
@@ -165,7 +165,7 @@ class Publish(RulesView):
 
     @operation(body=RevisionBody, answer=shapes.RuleSetJson)
     def post(self, request: Request, version: int) -> Response:
-        """Gateways follow within two seconds; 409 if another was published since it began."""
+        """Publish a draft within two seconds; 409 if another version was published since."""
         found = self.rule_set(version, self.body(RevisionBody).revision)
         return self.answer(self.versions().publish(found))
 
@@ -177,7 +177,7 @@ class CanaryStart(RulesView):
 
     @operation(body=CanaryBody, answer=shapes.RuleSetJson)
     def post(self, request: Request, version: int) -> Response:
-        """Its comparison begins again with every change of the share."""
+        """Start a canary or change its share, which restarts the comparison."""
         wanted = self.body(CanaryBody)
         started = self.versions().canary_start(
             self.rule_set(version, wanted.revision),
@@ -194,7 +194,7 @@ class CanaryPromote(RulesView):
 
     @operation(answer=shapes.RuleSetJson)
     def post(self, request: Request, version: int) -> Response:
-        """For all requests."""
+        """Promote the canary to all requests."""
         found = self.rule_set(version)
         return self.answer(self.versions().canary_promote(found))
 
@@ -204,7 +204,7 @@ class CanaryStop(RulesView):
 
     @operation(body=StopBody, answer=shapes.RuleSetJson)
     def post(self, request: Request, version: int) -> Response:
-        """All requests follow the published rules again."""
+        """Stop the canary; all requests follow the published rules."""
         reason, found = self.body(StopBody).reason, self.rule_set(version)
         stopped = self.versions().canary_stop(found, reason=reason)
         return self.answer(stopped)
@@ -215,7 +215,7 @@ class Canary(RulesView):
 
     @operation(answer=shapes.CanaryAnswer)
     def get(self, request: Request) -> Response:
-        """Errors, first token, cost and output length of both arms; null without a canary."""
+        """Compare the canary with the live version; null without a canary."""
         report = canary_report(actor=self.actor())
         return Response({"canary": None if report is None else canary_json(report)})
 
@@ -227,7 +227,7 @@ class Rollback(RulesView):
 
     @operation(body=RollbackBody, answer=shapes.RuleSetJson)
     def post(self, request: Request) -> Response:
-        """Publish a copy of an earlier version under a new number; 0 is no rules. A canary ends."""
+        """Publish a copy of an earlier version (0: no rules) under a new number; ends a canary."""
         version = self.body(RollbackBody).version
         to = self.rule_set(version) if version else None
         made = self.versions().rollback(to=to, to_nothing=version == 0)

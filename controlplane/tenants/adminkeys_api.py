@@ -73,7 +73,7 @@ class AdminKeys(AdminKeysView):
 
     @operation(list_of=AdminKeyJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """Newest first, without secrets."""
+        """List admin keys without secrets, newest first."""
         found = adminkeys.adminkey_list(
             actor=self.actor(), organization_id=organization_id, ask=self.page_ask()
         )
@@ -81,7 +81,7 @@ class AdminKeys(AdminKeysView):
 
     @operation(body=AdminKeyBody, answer=NewAdminKeyJson, status=CREATED, example=EXAMPLE)
     def post(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """For some of what its maker may do; a session must have been confirmed lately."""
+        """Create an admin key, within the permissions of its creator; needs confirmation."""
         wanted = self.body(AdminKeyBody)
         made = adminkeys.adminkey_create(
             actor=self.actor(),
@@ -97,12 +97,12 @@ class OneAdminKey(AdminKeysView):
 
     @operation(answer=AdminKeyJson)
     def get(self, request: Request, organization_id: uuid.UUID, key_id: uuid.UUID) -> Response:
-        """Without its secret."""
+        """Get an admin key without its secret."""
         return Response(adminkey_json(self._found(organization_id, key_id)))
 
     @operation(answer=RevokedJson)
     def delete(self, request: Request, organization_id: uuid.UUID, key_id: uuid.UUID) -> Response:
-        """Ends it at once; it stays in the list."""
+        """Revoke an admin key; it stays in the list."""
         key = self._found(organization_id, key_id)
         changed = adminkeys.adminkey_revoke(actor=self.actor(), key=key)
         return Response({"id": str(key.id), "changed": changed})

@@ -75,7 +75,7 @@ class InstallationAudit(AuditView):
 
     @operation(list_of=AuditJson, params=SEARCH)
     def get(self, request: Request) -> Response:
-        """Newest first."""
+        """List changes to the installation, newest first."""
         return self.found(None)
 
 
@@ -84,7 +84,7 @@ class OrganizationAudit(AuditView):
 
     @operation(list_of=AuditJson, params=SEARCH)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """Newest first."""
+        """List changes in an organization, newest first."""
         return self.found(organization_id)
 
 
@@ -93,7 +93,7 @@ class AuditHead(ApiView):
 
     @operation(answer=HeadJson)
     def get(self, request: Request) -> Response:
-        """For staff."""
+        """Get the latest link of the audit chain. Staff only."""
         require(self.actor(), Action.INSTALLATION_AUDIT)
         head = chain_head()
         number, digest = head or (None, None)

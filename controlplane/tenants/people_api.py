@@ -131,7 +131,7 @@ class Members(ApiView):
 
     @operation(answer=MembersJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """For those who manage them."""
+        """List members, for those who manage them."""
         rows = member_list(actor=self.actor(), organization_id=organization_id)
         return self.listed(rows, member_json)
 
@@ -143,7 +143,7 @@ class OneMember(ApiView):
 
     @operation(body=RoleBody, answer=MemberJson)
     def put(self, request: Request, organization_id: uuid.UUID, user_id: uuid.UUID) -> Response:
-        """Nobody gives or takes a role beyond what their own allows."""
+        """Set the role of a member, within the caller's own permissions."""
         actor = self.actor()
         found = member_get(actor=actor, organization_id=organization_id, user_id=user_id)
         role = read_role(self.body(RoleBody).role)
@@ -153,7 +153,7 @@ class OneMember(ApiView):
 
     @operation(answer=EndedJson)
     def delete(self, request: Request, organization_id: uuid.UUID, user_id: uuid.UUID) -> Response:
-        """Access ends at once; keys that they made go on and are told."""
+        """Remove a member; returns the keys that they created, which stay active."""
         actor = self.actor()
         found = member_get(actor=actor, organization_id=organization_id, user_id=user_id)
         left = membership_end(actor=actor, membership=found)
@@ -168,7 +168,7 @@ class PasswordLink(ApiView):
 
     @operation(answer=PasswordLinkJson, status=CREATED)
     def post(self, request: Request, organization_id: uuid.UUID, user_id: uuid.UUID) -> Response:
-        """The link sets a password once, within a day; it is in this one answer."""
+        """Create a one-time password link, valid for a day; returned only once."""
         actor = self.actor()
         found = member_for_link(actor=actor, organization_id=organization_id, user_id=user_id)
         token = member_link_create(actor=actor, membership=found)
@@ -183,12 +183,12 @@ class Security(ApiView):
 
     @operation(answer=SecurityJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """For every member."""
+        """Get the security settings of an organization."""
         return self._answer(organization_id)
 
     @operation(body=SecurityBody, answer=SecurityJson)
     def put(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """Members without one reach their account page alone from then on."""
+        """Set whether members need a second factor."""
         require(self.actor(), Action.SECURITY_SET, organization_id)
         second_factor_require(
             actor=self.actor(),
@@ -213,13 +213,13 @@ class Invitations(ApiView):
 
     @operation(answer=InvitationsJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """Without their links, which nobody can show again."""
+        """List invitations without their links."""
         rows = invitation_list(actor=self.actor(), organization_id=organization_id)
         return self.listed(rows, invitation_json)
 
     @operation(body=InvitationBody, answer=NewInvitationJson, status=CREATED)
     def post(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """The link works once, for seven days; an earlier one to the same address ends."""
+        """Invite a person; the link works once, for seven days, and replaces earlier ones."""
         actor = self.actor()
         organization = organization_of(actor=actor, organization_id=organization_id)
         wanted = self.body(InvitationBody)
@@ -240,7 +240,7 @@ class OneInvitation(ApiView):
     def delete(
         self, request: Request, organization_id: uuid.UUID, invitation_id: uuid.UUID
     ) -> Response:
-        """Its link stops working."""
+        """Withdraw an invitation; its link stops working."""
         actor = self.actor()
         found = invitation_get(
             actor=actor, organization_id=organization_id, invitation_id=invitation_id

@@ -80,7 +80,7 @@ class Budgets(MoneyView):
 
     @operation(answer=BudgetsJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """With what is spent in the period that runs."""
+        """List budgets, with the amount spent in the current period."""
         found = budget_list(actor=self.actor(), organization=organization_id)
         body: BudgetsJson = {"data": [budget_json(row) for row in found]}
         return Response(body)
@@ -93,7 +93,7 @@ class OneBudget(MoneyView):
 
     @operation(body=BudgetBody, answer=BudgetJson, example=EXAMPLE)
     def put(self, request: Request, organization_id: uuid.UUID, subject_id: uuid.UUID) -> Response:
-        """What is spent in the period already counts."""
+        """Set a budget; spend of the current period counts."""
         actor = self.actor()
         require(actor, Action.BUDGET_SET, organization_id)
         wanted = self.body(BudgetBody)
@@ -112,7 +112,7 @@ class OneBudget(MoneyView):
     def delete(
         self, request: Request, organization_id: uuid.UUID, subject_id: uuid.UUID
     ) -> Response:
-        """No limit from now on; what was spent stays counted."""
+        """Remove a budget; spend stays on record."""
         require(self.actor(), Action.BUDGET_SET, organization_id)
         budget_end(actor=self.actor(), subject=subject_of(organization_id, subject_id))
         return Response(status=204)

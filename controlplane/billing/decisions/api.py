@@ -40,7 +40,7 @@ class GrantDecision(MoneyView):
     def post(
         self, request: Request, organization_id: uuid.UUID, grant_id: uuid.UUID, decision: str
     ) -> Response:
-        """403 for whoever asked for it, 409 where it was decided before."""
+        """Approve or refuse a pending grant; 403 for the person who requested it."""
         require(self.actor(), Action.CREDIT_GRANT)
         grant = grant_get(actor=self.actor(), organization_id=organization_id, grant_id=grant_id)
         return Response(grant_json(DECISIONS[decision](actor=self.actor(), grant=grant)))
@@ -51,7 +51,7 @@ class PendingGrants(ApiView):
 
     @operation(answer=PendingJson)
     def get(self, request: Request) -> Response:
-        """Oldest first."""
+        """List pending grants, oldest first."""
         found = grants_pending(actor=self.actor())
         body: PendingJson = {"data": [grant_json(grant) for grant in found]}
         return Response(body)

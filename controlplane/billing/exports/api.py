@@ -76,7 +76,7 @@ class Exports(ApiView):
 
     @operation(list_of=ExportJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """Newest first."""
+        """List exports, newest first."""
         found = selectors.export_page(
             actor=self.actor(), organization_id=organization_id, ask=self.page_ask()
         )
@@ -84,7 +84,7 @@ class Exports(ApiView):
 
     @operation(body=ExportBody, answer=ExportJson, status=CREATED)
     def post(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """Ask for a file; it is written by a worker."""
+        """Create an export; a worker writes the file."""
         actor, body = self.actor(), self.body(ExportBody)
         made = services.export_create(
             actor=actor, spec=_spec(organization_id, body), enqueue=export_enqueue
@@ -97,6 +97,7 @@ class OneExport(ApiView):
 
     @operation(answer=OneExportJson)
     def get(self, request: Request, organization_id: uuid.UUID, export_id: uuid.UUID) -> Response:
+        """Get an export."""
         found = selectors.export_get(
             actor=self.actor(), organization_id=organization_id, export_id=export_id
         )

@@ -67,7 +67,7 @@ class Invoices(MoneyView):
 
     @operation(list_of=InvoiceJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """Invoices, statements and credit notes."""
+        """List invoices, statements and credit notes."""
         found = invoice_list(
             actor=self.actor(), organization_id=organization_id, ask=self.page_ask()
         )
@@ -77,7 +77,7 @@ class Invoices(MoneyView):
         body=PeriodBody, answer=WholeInvoiceJson, status=CREATED, example={"period": "2026-10"}
     )
     def post(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """Issues the month's document; 409 where that was done before."""
+        """Issue the invoice of a month; 409 if it was already issued."""
         require(self.actor(), Action.INVOICE_ISSUE, organization_id)
         period = Period(self.body(PeriodBody).period)
         made = invoice_issue(actor=self.actor(), organization_id=organization_id, period=period)
@@ -89,7 +89,7 @@ class Preview(MoneyView):
 
     @operation(answer=WholeInvoiceJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """Nothing is kept, and it has no number."""
+        """Preview the invoice of a month; not saved, without a number."""
         period = Period(request.query_params.get("period", ""))
         draft = invoice_draft(actor=self.actor(), organization_id=organization_id, period=period)
         return Response(draft_json(draft))
@@ -100,7 +100,7 @@ class OneInvoice(MoneyView):
 
     @operation(answer=WholeInvoiceJson)
     def get(self, request: Request, organization_id: uuid.UUID, invoice_id: uuid.UUID) -> Response:
-        """As it was issued; paid and open are as of today."""
+        """Get a document as issued; `paid` and `open` are as of today."""
         return Response(_whole(self, organization_id, invoice_id))
 
 
@@ -125,7 +125,7 @@ class OrganizationStanding(MoneyView):
 
     @operation(answer=StandingJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """Nothing is suspended by it: that is for people to decide."""
+        """Get what is due and overdue; nothing is suspended automatically."""
         found = open_invoices(actor=self.actor(), organization_id=organization_id)
         body: StandingJson = {
             "stage": worst(found).words,
@@ -143,13 +143,13 @@ class Profile(MoneyView):
 
     @operation(answer=ProfileJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """Documents that were issued keep what they say."""
+        """Get the billing address for future documents."""
         found = billing_profile(actor=self.actor(), organization_id=organization_id)
         return Response(profile_json(found))
 
     @operation(body=ProfileBody, answer=ProfileJson)
     def put(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """Replaces all of it; terms and tax change only by the word of staff."""
+        """Replace the billing address; only staff can change terms and tax."""
         wanted = ProfileDraft(**msgspec.structs.asdict(self.body(ProfileBody)))
         made = billing_profile_set(
             actor=self.actor(), organization_id=organization_id, draft=wanted

@@ -25,7 +25,7 @@ class Accounts(MoneyView):
 
     @operation(answer=AccountsJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """By name."""
+        """List accounts, by name."""
         found = account_list(actor=self.actor(), organization=organization_id)
         sealed = sealed_through()
         body: AccountsJson = {
@@ -48,7 +48,7 @@ class Entries(MoneyView):
 
     @operation(list_of=EntryJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """Newest first."""
+        """List journal entries, newest first."""
         found = entry_list(actor=self.actor(), organization=organization_id, ask=self.page_ask())
         return self.page(found, entry_json)
 
@@ -58,7 +58,7 @@ class Reconciliations(MoneyView):
 
     @operation(answer=ReconciliationsJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """The latest first."""
+        """List reconciliations, newest first."""
         found = reconciliation_list(actor=self.actor(), organization=organization_id)
         body: ReconciliationsJson = {"data": [reconciliation_json(one) for one in found]}
         return Response(body)

@@ -64,7 +64,7 @@ class MarginView(ApiView):
 
     @operation(answer=MarginJson, params=[MONTH])
     def get(self, request: Request) -> Response:
-        """For staff."""
+        """Get the margin of a month. Staff only."""
         require(self.actor(), Action.MARGIN_VIEW)
         now = datetime.now(UTC)
         named = request.query_params.get("month")

@@ -56,7 +56,7 @@ class Months(MoneyView):
 
     @operation(answer=MonthsJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """The last thirteen."""
+        """List the last thirteen months."""
         found = month_list(actor=self.actor(), organization=organization_id)
         body: MonthsJson = {"data": [month_json(month) for month in found]}
         return Response(body)
@@ -69,7 +69,7 @@ class MonthClose(MoneyView):
 
     @operation(answer={DONE: MonthJson, WAITS: MonthJson})
     def post(self, request: Request, organization_id: uuid.UUID, period: str) -> Response:
-        """202 where a worker closes a large one; 400 names why it cannot be closed yet."""
+        """Close a month; 202 if a worker closes it, 400 with the reason if it cannot be closed."""
         actor = self.actor()
         require(actor, Action.PERIOD_CLOSE, organization_id)
         wanted = Period(period)

@@ -80,7 +80,7 @@ class Payments(MoneyView):
 
     @operation(list_of=PaymentJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """By providers and by bank."""
+        """List payments by providers and by bank transfer."""
         found = payment_list(
             actor=self.actor(), organization_id=organization_id, ask=self.page_ask()
         )
@@ -92,7 +92,7 @@ class PaymentOrders(MoneyView):
 
     @operation(body=OrderBody, answer=OrderJson, status=CREATED, example={"amount_cents": 5_000})
     def post(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """Moves no money."""
+        """Create a payment order; no money is moved."""
         actor = self.actor()
         require(actor, Action.INVOICE_ISSUE, organization_id)
         wanted = self.body(OrderBody)
@@ -120,7 +120,7 @@ class InvoicePayments(MoneyView):
 
     @operation(body=PaymentBody, answer={CREATED: PaymentJson, WAITS: GrantJson})
     def post(self, request: Request, organization_id: uuid.UUID, invoice_id: uuid.UUID) -> Response:
-        """Each reference counts once; 202 with the grant where it takes a second person."""
+        """Record a bank transfer; 202 with the grant if it needs approval."""
         require(self.actor(), Action.CREDIT_GRANT)
         wanted = self.body(PaymentBody)
         invoice = invoice_get(

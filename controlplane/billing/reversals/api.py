@@ -58,7 +58,7 @@ class CreditNotes(MoneyView):
         example={"reason": "wrong model", "lines": [{"position": 1, "amount_nano": 5_000_000}]},
     )
     def post(self, request: Request, organization_id: uuid.UUID, invoice_id: uuid.UUID) -> Response:
-        """Never more than is left; 202 with the grant where it takes a second person."""
+        """Issue a credit note; 202 with the grant if it needs approval."""
         require(self.actor(), Action.CREDIT_GRANT)
         wanted = self.body(CreditBody)
         invoice = invoice_get(
@@ -93,7 +93,7 @@ class Reversals(MoneyView):
         example={"nano": 1_500_000, "reason": "the output was truncated"},
     )
     def post(self, request: Request, organization_id: uuid.UUID, charge_id: uuid.UUID) -> Response:
-        """Never more than was charged; 202 with the grant where it takes a second person."""
+        """Reverse part of a charge; 202 with the grant if it needs approval."""
         require(self.actor(), Action.CREDIT_GRANT)
         wanted = self.body(ReversalBody)
         made = request_reverse(

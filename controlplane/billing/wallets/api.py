@@ -56,7 +56,7 @@ class OneWallet(MoneyView):
 
     @operation(answer=WalletJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """Zeroes where it is not prepaid."""
+        """Get the wallet; all zero if the organization is not prepaid."""
         found = wallet_get(actor=self.actor(), organization_id=organization_id)
         body: WalletJson = {
             "object": "wallet",
@@ -79,7 +79,7 @@ class Grants(MoneyView):
 
     @operation(list_of=GrantJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """Newest first, whatever became of them."""
+        """List grants in any state, newest first."""
         found = grant_list(actor=self.actor(), organization_id=organization_id, ask=self.page_ask())
         return self.page(found, grant_json)
 
@@ -90,7 +90,7 @@ class Grants(MoneyView):
         example={"kind": "topup", "amount_nano": 50_000_000_000, "reason": "transfer 17"},
     )
     def post(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """Booked at once, or `pending` where it takes a second person."""
+        """Book a top-up or credit; `pending` if it needs approval."""
         require(self.actor(), Action.CREDIT_GRANT)
         wanted = self.body(GrantBody)
         if wanted.kind not in WALLET_KINDS:

@@ -130,14 +130,14 @@ class KeysView(ApiView):
 
     @operation(list_of=KeyJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """Newest first, without secrets."""
+        """List keys without secrets, newest first."""
         ask = self.page_ask()
         found = apikey_page(actor=self.actor(), organization_id=organization_id, ask=ask)
         return self.page(found, key_json)
 
     @operation(body=KeyBody, answer=NewKeyJson, status=CREATED, example=EXAMPLE)
     def post(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """Nowhere wider than its maker may make one."""
+        """Create a key, within the permissions of its creator."""
         actor = self.actor()
         require(actor, Action.KEY_CREATE, organization_id)
         wanted = self.body(KeyBody)
@@ -155,7 +155,7 @@ class OneKey(KeyView):
     def get(
         self, request: Request, organization_id: uuid.UUID, inference_key: uuid.UUID
     ) -> Response:
-        """Without its secret."""
+        """Get a key without its secret."""
         return Response(key_json(self.found(organization_id, inference_key)))
 
 
@@ -168,7 +168,7 @@ class KeyRotation(KeyView):
     def post(
         self, request: Request, organization_id: uuid.UUID, inference_key: uuid.UUID
     ) -> Response:
-        """A key on the same terms, limits and budget; the old one ends after the overlap."""
+        """Rotate a key: same terms, limits and budget; the old key expires after the overlap."""
         key = self.found(organization_id, inference_key)
         overlap_s = self.body(RotateBody).overlap_s
         return _shown(apikey_rotate(actor=self.actor(), key=key, overlap_s=overlap_s))
@@ -181,7 +181,7 @@ class KeyRevocation(KeyView):
     def post(
         self, request: Request, organization_id: uuid.UUID, inference_key: uuid.UUID
     ) -> Response:
-        """Every gateway refuses it within two seconds."""
+        """Revoke a key; gateways refuse it within two seconds."""
         key = self.found(organization_id, inference_key)
         reason = self.body(RevokeBody).reason
         changed = apikey_revoke(actor=self.actor(), key=key, reason=reason)
@@ -195,7 +195,7 @@ class KeyTouched(KeyView):
     def get(
         self, request: Request, organization_id: uuid.UUID, inference_key: uuid.UUID
     ) -> Response:
-        """What a key did, for when it has leaked."""
+        """Get the usage report of a key, for example after a leak."""
         key = self.found(organization_id, inference_key)
         report = key_report(key=key)
         told: ReportJson = {

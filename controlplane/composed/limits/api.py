@@ -84,7 +84,7 @@ class KeyLimits(KeyView):
     def put(
         self, request: Request, organization_id: uuid.UUID, inference_key: uuid.UUID
     ) -> Response:
-        """Sets all of them, also for the keys that it was rotated from and to."""
+        """Set all limits of a key and of the keys in its rotation."""
         key, wanted = self.found(organization_id, inference_key), self.body(LimitsBody)
         rate_limit_set(actor=self.actor(), subject=key, **limits_of_body(wanted)._asdict())
         return Response(_limits_json(key.limits_id, "key", limits_of_body(wanted)._asdict()))
@@ -95,13 +95,13 @@ class AllLimits(ApiView):
 
     @operation(answer=AllLimitsJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """For every member."""
+        """List the limits of the organization, its projects and keys."""
         rows = limit_list(actor=self.actor(), organization_id=organization_id)
         return self.listed(rows, lambda r: _limits_json(r.subject_id, r.scope, vars(r)))
 
     @operation(body=LimitsBody, answer=LimitsJson)
     def put(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """Sets all limits of the organization."""
+        """Set all limits of the organization."""
         actor = self.actor()
         organization = organization_get(user=actor, organization_id=organization_id)
         wanted = limits_of_body(self.body(LimitsBody))._asdict()
@@ -114,7 +114,7 @@ class ProjectLimits(ApiView):
 
     @operation(body=LimitsBody, answer=LimitsJson)
     def put(self, request: Request, organization_id: uuid.UUID, project_id: uuid.UUID) -> Response:
-        """Sets all limits of a project."""
+        """Set all limits of a project."""
         actor = self.actor()
         require(actor, Action.ORGANIZATION_VIEW, organization_id)
         project = project_get(user=actor, project_id=project_id)
@@ -135,7 +135,7 @@ class EffectiveLimits(KeyView):
     def get(
         self, request: Request, organization_id: uuid.UUID, inference_key: uuid.UUID
     ) -> Response:
-        """Each level's limit beside the others', and which binds."""
+        """Get the limits of every level for a key, and the one that binds."""
         key = self.found(organization_id, inference_key)
         model = request.query_params.get("model", "")
         view = effective_limits(key=key, model=model)

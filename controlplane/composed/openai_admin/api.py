@@ -130,7 +130,7 @@ class Completions(OrganizationView):
 
     @operation(answer=shapes.UsagePage, params=_PARAMS)
     def get(self, request: Request) -> Response:
-        """Buckets of an hour or a day, in order, empty ones as well."""
+        """List usage by hour or day, including empty buckets."""
         ask = usage_ask(request.query_params, groups=GROUPS, limits=LIMITS, now=timezone.now())
         found = usage_buckets(
             organization=self.organization_id, ask=ask, groups=GROUPS, models=self.models()
@@ -168,7 +168,7 @@ class Costs(OrganizationView):
 
     @operation(answer=shapes.CostPage, params=_COST_PARAMS)
     def get(self, request: Request) -> Response:
-        """Buckets of a day, in order, empty ones as well; the sum is the ledger's to the last."""
+        """List costs by day, including empty buckets; sums equal the ledger."""
         ask = usage_ask(
             request.query_params, groups=COST_GROUPS, limits=COST_LIMITS, now=timezone.now()
         )
@@ -192,7 +192,7 @@ class Projects(OrganizationView):
 
     @operation(list_of=shapes.ProjectJson, params=(_WHOSE,))
     def get(self, request: Request) -> Response:
-        """Newest first."""
+        """List projects, newest first."""
         found = pages.project_page(
             actor=self.actor(), organization_id=self.organization_id, ask=self.page_ask()
         )
@@ -204,7 +204,7 @@ class OneProject(OrganizationView):
 
     @operation(answer=shapes.ProjectJson, params=(_WHOSE,))
     def get(self, request: Request, project_id: uuid.UUID) -> Response:
-        """By its id."""
+        """Get a project."""
         return Response(project_json(self.project(project_id)))
 
     def project(self, project_id: uuid.UUID) -> Project:
@@ -221,7 +221,7 @@ class ProjectKeys(OneProject):
 
     @operation(list_of=shapes.ProjectKeyJson, params=(_WHOSE,))
     def get(self, request: Request, project_id: uuid.UUID) -> Response:
-        """Newest first, without secrets."""
+        """List the keys of a project without secrets, newest first."""
         project, ask = self.project(project_id), self.page_ask()
         found = pages.apikey_page(actor=self.actor(), project=project, ask=ask)
         used = key_last_used(self.organization_id)
@@ -238,7 +238,7 @@ class AuditLogs(OrganizationView):
         params=(_WHOSE, OpenApiParameter("event_types", str, many=True), *_TIMES),
     )
     def get(self, request: Request) -> Response:
-        """Newest first."""
+        """List audit entries, newest first."""
         query = request.query_params
         times = {sign: self._moment(f"effective_at[{sign}]") for sign in SIGNS}
         found = pages.audit_page(

@@ -60,13 +60,13 @@ class Organizations(ApiView):
 
     @operation(list_of=OrganizationJson)
     def get(self, request: Request) -> Response:
-        """Newest first, for staff."""
+        """List organizations, newest first. Staff only."""
         found = organization_rows(actor=self.actor(), now=timezone.now(), ask=self.page_ask())
         return self.page(found, organization_json)
 
     @operation(body=OrganizationBody, answer=NewOrganizationJson, status=CREATED)
     def post(self, request: Request) -> Response:
-        """With its owner, a first project and a budget; the setup link is in this one answer."""
+        """Create an organization with owner, project and budget; returns the setup link once."""
         require(self.actor(), Action.ORGANIZATION_CREATE)
         wanted = self.body(OrganizationBody)
         made = organization_open(
