@@ -149,7 +149,6 @@ class OverrideEnd(PriceView):
 
 
 def price_json(row: PriceVersion, model: str) -> PriceJson:
-    """A version for programs."""
     until = row.effective_until
     return {
         "id": str(row.id),

@@ -144,7 +144,6 @@ class PromptView(ApiView):
         return found
 
     def answer(self, version: PromptVersion, status: int = 200) -> Response:
-        """The version as it is now."""
         now = prompt_version_get(
             actor=self.actor(), template=version.template, version=version.version
         )

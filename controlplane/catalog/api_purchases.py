@@ -72,7 +72,6 @@ class PurchasesView(ApiView):
 
 
 def purchase_json(row: PurchasePrice, model: str) -> PurchaseJson:
-    """A price for programs."""
     return {
         "id": str(row.id),
         "object": "purchase_price",

@@ -155,7 +155,6 @@ def signal_json(signal: Signal) -> SignalJson:
 
 
 def node_json(view: NodeView) -> NodeJson:
-    """A node for programs."""
     node, seen = view.node, view.seen_at
     return {
         "name": node.name,
@@ -191,7 +190,6 @@ def token_json(row: EnrolmentToken) -> TokenJson:
 
 
 def digest_json(row: ModelDigest) -> DigestJson:
-    """A digest for programs."""
     return {
         "id": str(row.id),
         "model": row.model,

@@ -246,7 +246,6 @@ def _promise(objective: Objective) -> PromiseJson:
 
 
 def alert_json(alert: Alert) -> AlertJson:
-    """An alert for programs."""
     return {
         "id": str(alert.id),
         "object": "slo_alert",
@@ -275,7 +274,6 @@ def channel_json(channel: Channel, *, secret: bool = False) -> ChannelJson:
 
 
 def stage_json(owner: StageOwner) -> StageJson:
-    """A stage's owner."""
     return {
         "stage": owner.stage,
         "object": "stage_owner",

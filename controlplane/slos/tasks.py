@@ -21,7 +21,6 @@ def objectives_evaluate() -> int:
 
 @shared_task(name="slos.messages_send")
 def messages_send() -> int:
-    """Messages that arrived."""
     return messages.messages_send()
 
 

@@ -32,7 +32,6 @@ class Exposition:
         self.series += 1
 
     def to_bytes(self) -> bytes:
-        """The page."""
         return "\n".join([*self._lines, ""]).encode()
 
 
@@ -48,7 +47,6 @@ class Family:
         self._page.put(f"{self._name}{_braces(_pairs(labels))} {_number(value)}")
 
     def add_all(self, label: str, values: Iterable[tuple[str, float]]) -> None:
-        """One for each value of a label."""
         for name, value in values:
             self.add({label: name}, value)
 

@@ -15,7 +15,6 @@ def roll_up() -> int:
 
 @shared_task(name="telemetry.make_partitions")
 def make_partitions() -> int:
-    """Partitions made."""
     return services.make_partitions()
 
 

@@ -101,7 +101,6 @@ class AuditHead(ApiView):
 
 
 def audit_json(row: AuditEntry) -> AuditJson:
-    """A row for programs."""
     return {
         "id": str(row.id),
         "object": "audit_entry",

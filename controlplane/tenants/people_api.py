@@ -258,7 +258,6 @@ def read_role(text: str) -> Role:
 
 
 def member_json(row: Member) -> MemberJson:
-    """A member for programs."""
     seen = row.last_seen
     return {
         "user_id": str(row.membership.user_id),

@@ -135,7 +135,6 @@ def given(value: Value | msgspec.UnsetType, kept: Value) -> Value:
 
 
 def project_json(row: Project) -> ProjectJson:
-    """A project for programs."""
     return {
         "id": str(row.id),
         "object": "project",

@@ -112,7 +112,6 @@ class EmbedEngine:
             self._wake.set()
 
     def kv_snapshot(self) -> KvEvents:
-        """There is no cache."""
         return KvEvents(seq=0, stored=b"", removed=b"", snapshot=True)
 
     def computing(self) -> Computing | None:

@@ -74,7 +74,6 @@ class Allowance:
         return units
 
     def text(self, value: object) -> str:
-        """A value as text, paid for."""
         if isinstance(value, str):
             self.take(len(value))
             return value

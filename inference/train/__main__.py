@@ -39,7 +39,6 @@ def arguments() -> argparse.Namespace:
 
 
 def say(line: str) -> None:
-    """One line of progress."""
     print(line, flush=True)
 
 

@@ -70,7 +70,6 @@ class Trainer:
         return loss.detach(), norm
 
     def loss(self, batch: Batch) -> Tensor:
-        """The loss of one batch."""
         place = self.device.name
         return self.twin.loss(batch.ids.to(place), batch.targets.to(place), batch.said.to(place))
 

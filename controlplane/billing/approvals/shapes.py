@@ -29,7 +29,6 @@ class GrantJson(TypedDict):
 
 
 def grant_json(grant: WalletGrant) -> GrantJson:
-    """A grant for programs."""
     return {
         "id": str(grant.id),
         "object": "wallet_grant",

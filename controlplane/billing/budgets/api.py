@@ -128,7 +128,6 @@ def subject_of(organization: uuid.UUID, subject: uuid.UUID) -> Subject:
 
 
 def budget_json(row: BudgetRow) -> BudgetJson:
-    """A budget for programs."""
     return {
         "id": str(row.id),
         "object": "budget",

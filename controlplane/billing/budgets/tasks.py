@@ -15,7 +15,6 @@ def turn_budgets() -> int:
 
 @shared_task(name="billing.raise_alerts")
 def raise_alerts() -> int:
-    """Alerts raised."""
     return alerts.raise_alerts()
 
 

@@ -58,7 +58,6 @@ class Totals(NamedTuple):
 
     @property
     def total_cents(self) -> int:
-        """What is asked for."""
         return self.net_cents + self.tax_cents
 
 
@@ -99,7 +98,6 @@ def lines_json(lines: Iterable[Line]) -> list[dict[str, Any]]:
 
 
 def lines_read(kept: Any) -> list[Line]:
-    """The lines of a document."""
     return msgspec.convert(kept, list[Line])
 
 

@@ -137,7 +137,6 @@ class _Sheet(FPDF):
             self.set_y(self.get_y() + 3)
 
     def line_rows(self, lines: list[Line]) -> None:
-        """All lines, by project."""
         self._table_head()
         usage = [line for line in lines if line.kind == LineKind.USAGE]
         for name, group in groupby(usage, key=lambda line: line.project_name):
@@ -252,7 +251,6 @@ class _Sheet(FPDF):
         self._put(x, y, shown)
 
     def _say_right(self, x: float, y: float, text: str, pen: Pen = PLAIN) -> None:
-        """Text that ends at `x`."""
         self._take(pen)
         shown = self._shown(text)
         self._put(x - self.get_string_width(shown), y, shown)

@@ -54,7 +54,6 @@ def unit_text(unit_pico: int) -> str:
 
 
 def line_words(line: Line) -> str:
-    """What a line is for."""
     if line.kind == LineKind.USAGE:
         return f"{line.model}, {TOKEN_TYPES[line.token_type]}"
     return line.words

@@ -31,7 +31,6 @@ PAGES: dict[
 
 
 def pages_of(spec: ExportSpec, scope: Scope) -> Pages:
-    """The pages of a file."""
     return PAGES[spec.kind](scope)
 
 

@@ -158,7 +158,6 @@ class Profile(MoneyView):
 
 
 def file_answer(document: Invoice, form: str, *, raw: bool = False) -> HttpResponse:
-    """A document as a download."""
     body = invoice_pdf(document) if form == "pdf" else invoice_csv(document, raw=raw)
     name = f"{document.title}.{form}"
     headers = {

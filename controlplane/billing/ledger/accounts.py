@@ -57,7 +57,6 @@ def wallet(organization: UUID) -> str:
 
 
 def revenue(model: str) -> str:
-    """What a model earned."""
     return f"{Group.REVENUE}:{model}"
 
 

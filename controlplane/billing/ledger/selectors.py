@@ -73,7 +73,6 @@ class Account:
 
     @property
     def group(self) -> Group:
-        """What it is."""
         return group_of(self.name)
 
     @property

@@ -61,7 +61,6 @@ class ReconciliationsJson(TypedDict):
 
 
 def entry_json(entry: JournalEntry) -> EntryJson:
-    """An entry for programs."""
     return {
         "id": str(entry.id),
         "object": "journal_entry",

@@ -60,7 +60,6 @@ class Spend:
 
     @property
     def nano(self) -> int:
-        """All of it."""
         return sum(line.nano for line in self.lines)
 
 

@@ -23,13 +23,11 @@ def sweep_holds() -> int:
 
 @shared_task(name="billing.seal_ledger")
 def seal_ledger() -> int:
-    """Rows sealed."""
     return services.seal_ledger()
 
 
 @shared_task(name="billing.make_partitions")
 def make_partitions() -> int:
-    """Partitions made."""
     return services.make_partitions()
 
 

@@ -91,7 +91,6 @@ def month_bounds(period: Period, now: datetime) -> tuple[datetime, datetime]:
 
 
 def line_json(line: MarginLine) -> MarginLineJson:
-    """A line for programs."""
     return {
         "name": line.name,
         "id": line.id,

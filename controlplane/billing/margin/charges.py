@@ -34,7 +34,6 @@ class PoolCharge:
 
     @property
     def tokens(self) -> int:
-        """Of all kinds."""
         return self.uncached + self.cached + self.output
 
 

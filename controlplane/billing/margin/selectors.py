@@ -65,12 +65,10 @@ class MarginLine:
 
     @property
     def margin_nano(self) -> int:
-        """What is left."""
         return self.revenue_nano - self.cost_nano
 
     @property
     def tokens(self) -> int:
-        """Of all kinds."""
         return self.uncached + self.cached + self.output
 
     @property
@@ -84,7 +82,6 @@ class MarginLine:
         return self.revenue_nano * TOKENS_PER_PRICE // self.tokens if self.tokens else None
 
     def take(self, charged: PoolCharge) -> None:
-        """Add what was charged."""
         self.revenue_nano += charged.nano
         self.uncached += charged.uncached
         self.cached += charged.cached

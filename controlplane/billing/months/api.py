@@ -85,7 +85,6 @@ class MonthClose(MoneyView):
 
 
 def month_json(month: Month) -> MonthJson:
-    """A month for programs."""
     close, job = month.close, month.job
     return {
         "period": month.period.name,

@@ -61,7 +61,6 @@ class Period:
 
     @property
     def before(self) -> Period:
-        """The month before."""
         return period_of(self.start - timedelta(days=1))
 
 

@@ -164,7 +164,6 @@ def stripe_events(request: HttpRequest) -> HttpResponse:
 
 
 def order_json(order: PaymentOrder) -> OrderJson:
-    """An order for programs."""
     return {
         "id": str(order.id),
         "object": "payment_order",

@@ -20,7 +20,6 @@ class PaymentJson(TypedDict):
 
 
 def payment_json(payment: Payment) -> PaymentJson:
-    """A payment for programs."""
     return {
         "id": str(payment.id),
         "object": "payment",

@@ -130,7 +130,6 @@ class SnapshotSource:
 
     @property
     def loaded(self) -> bool:
-        """Whether there is a snapshot."""
         return self._loaded.is_set()
 
     @property

@@ -150,7 +150,6 @@ class SocketProtocol(HttpToolsProtocol):
             self._upgrade(rest)
 
     def on_message_begin(self) -> None:
-        """A request begins."""
         super().on_message_begin()
         self._in_head = True
         self._unread = self._unread or 1
@@ -158,7 +157,6 @@ class SocketProtocol(HttpToolsProtocol):
         self.scope["extensions"] = {EXTENSION: {"socket": connection}}
 
     def on_url(self, url: bytes) -> None:
-        """A piece of the URL."""
         self.url += url
         if len(self.url) > URL_BYTES_MAX:
             raise url_too_long()
@@ -206,7 +204,6 @@ class SocketProtocol(HttpToolsProtocol):
             self._start_asgi_task(self.cycle, self.app)
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body."""
         self._unread = 0
         super().on_body(body)
         if self.pipeline:
@@ -375,7 +372,6 @@ class Exchange(RequestResponseCycle):
         self._unchunked = old
 
     def send(self, message: Any) -> Awaitable[None]:  # type: ignore[override]
-        """As in ASGI."""
         if not self.response_started:
             self._begin()
         elif self._unchunked:

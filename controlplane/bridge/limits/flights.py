@@ -52,7 +52,6 @@ class Flights:
             self._own[bucket.name] = self._own.get(bucket.name, 0) + 1
 
     def ended(self, names: Iterable[bytes]) -> None:
-        """It no longer is."""
         for name in names:
             self._own[name] -= 1
             self._news.add(name)

@@ -90,7 +90,6 @@ class RedisLimiter:
         return self.shared
 
     async def close(self) -> None:
-        """Stop."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):

@@ -94,7 +94,6 @@ class RedisLink(asyncio.Protocol):
         self._lost()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes from Redis."""
         self._reader.feed(data)
         try:
             reply = self._reader.gets()

@@ -41,7 +41,6 @@ class PostgresStandings:
         )
 
     async def close(self) -> None:
-        """Stop."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):

@@ -17,7 +17,6 @@ def plain_array(values: Iterable[str]) -> bytes:
 
 
 def int_array(values: Iterable[int]) -> bytes:
-    """Of integers."""
     return ("{" + ",".join(map(str, values)) + "}").encode("ascii")
 
 

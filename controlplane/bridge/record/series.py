@@ -156,7 +156,6 @@ class Minute:
         return bool(self._waiting)
 
     def fold_all(self) -> None:
-        """Add all."""
         while self.fold():
             pass
 

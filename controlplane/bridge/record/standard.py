@@ -50,7 +50,6 @@ class Classic:
         self._marks = [bound * scale for bound in bounds]
 
     def add(self, key: Key, value: int) -> None:
-        """Count one value."""
         row = self.rows.get(key)
         if row is None:
             row = self._make(key)

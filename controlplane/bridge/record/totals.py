@@ -127,7 +127,6 @@ class Sums:
             mine.total_us += theirs.total_us
 
     def add_usage(self, key: tuple[str, str], counts: list[int]) -> None:
-        """Add one row of usage."""
         mine = self.usage.get(key)
         self.usage[key] = (
             [a + b for a, b in zip(mine, counts, strict=True)] if mine else list(counts)

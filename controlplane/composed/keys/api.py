@@ -220,7 +220,6 @@ class KeyTouched(KeyView):
 
 
 def key_json(key: ApiKey) -> KeyJson:
-    """A key as the API tells it."""
     return {
         "id": str(key.id),
         "object": "organization.project.api_key",

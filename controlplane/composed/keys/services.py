@@ -59,7 +59,6 @@ class KeyReport:
 
     @property
     def spent_nano(self) -> int:
-        """All that was charged."""
         return sum(row.nano for row in self.charged)
 
     @property

@@ -319,7 +319,6 @@ def cost_result(ask: UsageAsk, values: Values, tally: Tally) -> shapes.CostResul
 
 
 def project_json(project: Project) -> shapes.ProjectJson:
-    """A project for programs."""
     return {
         "id": str(project.id),
         "object": "organization.project",

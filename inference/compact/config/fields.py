@@ -32,7 +32,6 @@ class Fields:
         return value
 
     def number(self, name: str, default: float | None = None) -> float:
-        """A positive number."""
         value = self.values.get(name, default)
         if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
             raise self.error(name, "must be a positive number")

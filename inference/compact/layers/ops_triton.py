@@ -65,7 +65,6 @@ def _add_norm(
     x: tl.tensor, added: tl.tensor, weight: tl.tensor, out: tl.tensor, eps: tl.tensor,
     HIDDEN: tl.constexpr, TILE: tl.constexpr, ADD: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One row."""
     columns = tl.arange(0, TILE)
     real = columns < HIDDEN
     place = tl.program_id(0).to(tl.int64) * HIDDEN + columns

@@ -117,7 +117,6 @@ class RemoteJob:
         return Processing(request=self.job.request, silent_ms=silent_ms)
 
     def take(self, chunk: Chunk, now_us: int) -> list[Output]:
-        """Outputs of one chunk."""
         if chunk.usage is not None:
             self._count(chunk, chunk.usage)
         if chunk.choices and self._first_us is None:

@@ -72,7 +72,6 @@ class Place(NamedTuple):
         return datetime.fromtimestamp((self.request.int >> 80) / 1_000, UTC)
 
     def text(self) -> str:
-        """For `place_from`."""
         return f"{self.request.hex}/{self.slot}"
 
 

@@ -26,7 +26,6 @@ class Command(BaseCommand):
     help = "Show a wallet, add funds or credit, and decide on pending approvals."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Subcommands."""
         commands = parser.add_subparsers(dest="command", required=True)
         show = commands.add_parser("show", help="balance of an organization")
         show.add_argument("organization", metavar="NAME")
