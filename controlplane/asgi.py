@@ -167,7 +167,7 @@ def bearer(headers: Headers) -> str:
 async def answer_bytes(
     send: Send, status: int, content: bytes, kind: bytes, more: Headers = ()
 ) -> None:
-    """Send a whole response that nobody may keep."""
+    """Send a whole response that no one may keep."""
     headers = [
         (b"content-type", kind),
         (b"content-length", str(len(content)).encode()),

@@ -1,6 +1,6 @@
 """Django behind bounds, for pages and `/api`: bodies, requests at once, and slow readers.
 
-Of each one address gets its share, so that nobody can keep all others out, and more while the rest
+Of each one address gets its share, so that no one can keep all others out, and more while the rest
 is free.
 Django itself writes a body of any size to disk before a view may say no, starts a thread and opens
 a connection to PostgreSQL for each request, and waits for ever for who does not read.
@@ -54,7 +54,7 @@ class _Owner:
 class Gate:
     """So many at once; others wait, so many of them and so long. An address has its share of both.
 
-    Up to `lent_max` places are given beyond shares, where nobody within theirs waits; what waits is
+    Up to `lent_max` places are given beyond shares, where no one within theirs waits; what waits is
     held to shares once half of all that may be here is.
     """
 

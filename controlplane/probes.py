@@ -1,4 +1,4 @@
-"""What a supervisor asks of one process: `/healthz`, `/readyz`, `/startupz`. Nobody signs in for
+"""What a supervisor asks of one process: `/healthz`, `/readyz`, `/startupz`. No one signs in for
 them, so they tell states and numbers and nothing of tenants.
 
 Alive: the event loop turns. Ready: requests that came now would be served. Started: it has been
@@ -28,7 +28,7 @@ ROLLUPS = "controlplane.telemetry.rollups.rollups_behind"
 # Telemetry may be slow while pages work well; anybody may ask, and its figure takes eight queries.
 ROLLUPS_S_MAX = 1.0
 ROLLUPS_KEPT_S = 15.0
-# Roll-ups are made each half minute: after so long nobody makes them, or one fails.
+# Roll-ups are made each half minute: after so long no one makes them, or one fails.
 ROLLUPS_BEHIND_S_MAX = 900.0
 ROLLUPS_BEHIND = "telemetry roll-ups are late: check that the worker is running, and its log"
 ROLLUPS_UNKNOWN = "telemetry roll-up status is unknown: its queries fail or are too slow"

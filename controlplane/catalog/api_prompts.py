@@ -78,7 +78,7 @@ class RollbackBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ListedJson(TypedDict):
-    """A template with the numbers of what is in force, on trial and newest."""
+    """A template with the numbers of what is in force, in canary and newest."""
 
     name: str
     project: str | None
@@ -251,7 +251,7 @@ class Publish(PromptView):
 
 
 class CanaryStart(PromptView):
-    """`POST …/versions/<n>/canary`: a draft put on trial, or another share for the canary."""
+    """`POST …/versions/<n>/canary`: start a canary with a draft, or change its share."""
 
     @operation(body=CanaryBody, answer=VersionJson)
     def post(self, request: Request, **path: Any) -> Response:

@@ -54,7 +54,7 @@ class Pool(BaseModel):
 
     `warm_schedule` is read by `warm.windows_from`; `start_command` is what the local driver runs.
     Models, rules and nodes say a pool by its name, which never changes. `card_hour_micro` is what
-    one card costs an hour in micro-USD, 0 where nobody has said. With `separate_caches` its nodes
+    one card costs an hour in micro-USD, 0 where no one has said. With `separate_caches` its nodes
     get jobs only if no tenant can find out by timing what another has asked.
     """
 

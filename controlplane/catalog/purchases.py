@@ -1,4 +1,4 @@
-"""What tokens of a model cost to buy, where a server of somebody else's serves it.
+"""What tokens of a model cost to buy, where a server of someone else's serves it.
 
 A price counts for the UTC day on which it is set and the days after it; days that are past keep
 theirs.

@@ -34,7 +34,7 @@ BYTES_PER_TOKEN = 4
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
-    """A template with the numbers of what is in force, on trial and newest."""
+    """A template with the numbers of what is in force, in canary and newest."""
 
     template: PromptTemplate
     published: int | None

@@ -87,7 +87,7 @@ def price_publish(
 ) -> PriceVersion:
     """The next version of a model's prices, from now or a later moment on.
 
-    With a project it holds for that one alone. Requests that are under way keep their price.
+    With a project it holds for that one alone. Requests that are in progress keep their price.
     """
     require(actor, Action.CATALOG_MANAGE)
     now = timezone.now()

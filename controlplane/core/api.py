@@ -96,7 +96,7 @@ class ApiView(APIView):
     attempt: KeyedAttempt | None = None
     replay: KeptReplay | None = None
     refusal: KeptRefusal | KeptAbsence | None = None
-    # Methods for which a session must have been confirmed lately; a token confirms by itself.
+    # Methods for which a session must have been confirmed recently; a token confirms by itself.
     step_up_methods: frozenset[str] = frozenset()
     permission_classes = (AllowAny,)
     throttle_classes = (CallerThrottle,)
@@ -154,7 +154,7 @@ class ApiView(APIView):
         )
 
     def actor(self) -> Actor:
-        """Who calls; raises 401 for nobody."""
+        """Who calls; raises 401 for no one."""
         user = self.request.user
         if not user.is_authenticated:
             raise exceptions.NotAuthenticated

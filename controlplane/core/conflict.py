@@ -4,4 +4,4 @@ from django.core.exceptions import ValidationError
 
 
 class Conflict(ValidationError):
-    """Somebody else was first, or the thing is past the state in which this can be done to it."""
+    """Someone else was first, or the thing is past the state in which this can be done to it."""

@@ -26,7 +26,7 @@ _log = structlog.get_logger(__name__)
 
 
 class SharedCounts:
-    """Counts by key; each begins anew when its window has passed."""
+    """Counts by key; each begins again when its window has passed."""
 
     def __init__(self) -> None:
         self._own: OrderedDict[str, tuple[int, float]] = OrderedDict()

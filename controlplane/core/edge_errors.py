@@ -49,7 +49,7 @@ class EdgeError(Exception):
 
     @property
     def headers(self) -> dict[str, str]:
-        """Nobody may keep it; when to come back."""
+        """No one may keep it; when to come back."""
         found = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
         if self.retry_s is not None:
             found["retry-after"] = str(self.retry_s)

@@ -58,7 +58,7 @@ def is_alive(kind: str, name: str = "") -> bool:
 
 
 def worker_name() -> str:
-    """What Celery calls a worker of this host that nobody has named."""
+    """What Celery calls a worker of this host that no one has named."""
     name: str = default_nodename("")
     return name
 

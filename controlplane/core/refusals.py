@@ -9,7 +9,7 @@ from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
 
 
 class KeptRefusal(PermissionDenied):
-    """The answer is no, and that somebody tried is what the log is for; `told` writes the row."""
+    """The answer is no, and that someone tried is what the log is for; `told` writes the row."""
 
     def __init__(self, message: str, told: Callable[[], None]) -> None:
         super().__init__(message)

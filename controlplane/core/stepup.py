@@ -1,4 +1,4 @@
-"""Step-up: for money and secrets a session must have shown lately that its owner is at the keys.
+"""Step-up: for money and secrets a session must have shown recently that its owner is at the keys.
 
 Bound to the session: what confirms one of a user's sessions opens no other.
 """
@@ -38,7 +38,7 @@ def recently_confirmed(session: Session) -> bool:
 
 
 def begin_note(session: Session) -> None:
-    """Note that somebody has signed in just now, whatever they have shown."""
+    """Note that someone has signed in just now, whatever they have shown."""
     session[_BEGUN] = wall_s()
 
 

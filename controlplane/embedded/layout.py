@@ -91,7 +91,7 @@ def prepare(layout: Layout) -> None:
     """Make the folders: ours alone, owned by the servers' account; parents are left as they are."""
     if layout.home.is_relative_to(ROOT_FALLBACK):
         _make(ROOT_FALLBACK, mode=0o711)
-    # The servers' account, where it is another, must get through; nobody else may look in.
+    # The servers' account, where it is another, must get through; no one else may look in.
     _make(layout.home, mode=0o711 if layout.account else 0o700)
     if layout.home != layout.data:
         layout.data.mkdir(parents=True, exist_ok=True)

@@ -155,7 +155,7 @@ def _lives(process: psutil.Process) -> bool:
 
 
 def signal_quietly(process: psutil.Process, kind: signal.Signals) -> None:
-    """Send a signal to a process that may have ended meanwhile."""
+    """Send a signal to a process that may have ended in the meantime."""
     try:
         process.send_signal(kind)
     except psutil.NoSuchProcess:

@@ -16,7 +16,7 @@ WORKERS = "2"
 EMBED_POOL = "embeddings"
 # The demo's Celery processes mostly sleep; fewer arenas keep them small.
 SMALL = {"MALLOC_ARENA_MAX": "2"}
-# Addresses that one can listen on and nobody can dial.
+# Addresses that one can listen on and no one can dial.
 WILDCARDS = ("0.0.0.0", "::")
 
 

@@ -45,7 +45,7 @@ LIFE_HOURS_DEFAULT = 1
 
 
 class EnrolmentRefused(PermissionDenied):
-    """The token is unknown, used or over; which of them is nobody's business."""
+    """The token is unknown, used or over; which of them is no one's business."""
 
 
 @dataclass(frozen=True)

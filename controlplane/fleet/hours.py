@@ -18,7 +18,7 @@ _WHOLE = DecimalField(max_digits=38, decimal_places=0)
 
 @dataclass(frozen=True, kw_only=True)
 class PoolDay:
-    """A pool on one day of UTC: `busy_nano` of `cost_nano` is time with requests under way.
+    """A pool on one day of UTC: `busy_nano` of `cost_nano` is time with requests in progress.
 
     `nodes` were there at some time; `card_ms` is time times cards.
     """

@@ -76,7 +76,7 @@ def node_forgive(*, actor: Actor, node: Node) -> bool:
 
 
 def node_allow(*, actor: Actor, node: Node, models: Iterable[str] | None) -> None:
-    """Which models it may serve, None for any; its links are made anew under the new list.
+    """Which models it may serve, None for any; its links are created again under the new list.
 
     Raises ValidationError for a node without a credential, as one that was removed.
     """

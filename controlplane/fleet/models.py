@@ -85,7 +85,7 @@ class Gateway(models.Model):
     """A gateway process that lives; rows are written by its own heartbeats and removed without.
 
     `url` is where nodes dial it, empty where it does not say. Of each rate limit it may count
-    1/`share_of` alone while Redis is away, nothing where that is 0.
+    1/`share_of` alone while Redis is down, nothing where that is 0.
     """
 
     instance = models.CharField(max_length=32, primary_key=True)

@@ -147,7 +147,7 @@ def waiting_of(organization: uuid.UUID, now: datetime) -> tuple[int, float]:
 
 
 def limits_alone(now: datetime) -> int:
-    """How many live gateways enforce their share of the limits alone, since Redis is away."""
+    """How many live gateways enforce their share of the limits alone, since Redis is down."""
     return sum(queue.get("limits_shared") is False for queue in _queues(now))
 
 

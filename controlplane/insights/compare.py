@@ -174,7 +174,7 @@ def compare(
     *,
     done: Callable[[WayResult], None],
 ) -> list[WayResult]:
-    """Ask in all four ways, one after another; `done` hears of each. Raises Refused where a way
+    """Ask in all four ways, one after another; `done` learns of each. Raises Refused where a way
     had no answer at all.
     """
     found = []

@@ -80,7 +80,7 @@ def compared_models(*, actor: Actor, large: str | None, small: str | None) -> tu
 
 
 def cards_of(*, actor: Actor) -> dict[str, Cards | None]:
-    """By model, what a second of one of its nodes costs; None where nobody has said."""
+    """By model, what a second of one of its nodes costs; None where no one has said."""
     prices = {
         pool.name: pool.cards_per_node * pool.card_hour_micro * NANO_PER_MICRO // S_PER_HOUR
         for pool in pool_list()

@@ -14,7 +14,7 @@ DAY_MIN = 24 * 60
 PERIODS_DAYS = (28, 30)
 PAGE, TICKET, ABSENT = "page", "ticket", "absent"
 SEVERITIES = (PAGE, TICKET, ABSENT)
-# Fewer than these tell too little to wake somebody: the alert is a ticket then.
+# Fewer than these tell too little to wake someone: the alert is a ticket then.
 BAD_LONG_MIN, BAD_SHORT_MIN, TOTAL_LONG_MIN = 5, 2, 30
 _PERCENT = 100
 

@@ -1,6 +1,6 @@
 """The capacity worksheet: what a pool carries, how full it is at a rate, and what gives way first.
 
-By Little's law the requests under way are their rate times how long each takes. Pure arithmetic.
+By Little's law the requests in progress are their rate times how long each takes. Pure arithmetic.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Use(msgspec.Struct, frozen=True):
 class CapacitySheet(msgspec.Struct, frozen=True, kw_only=True):
     """The worksheet of one pool. `uses` has the fullest resource first: it breaks first.
 
-    `seconds` is how long one request takes on a node, `at_once` how many are under way.
+    `seconds` is how long one request takes on a node, `at_once` how many are in progress.
     """
 
     seconds: float

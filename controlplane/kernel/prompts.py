@@ -70,7 +70,7 @@ class PromptBody(
 
 
 class PromptProblem(NamedTuple):
-    """What is wrong with a template, at its field; a warning keeps nobody from publishing it."""
+    """What is wrong with a template, at its field; a warning keeps no one from publishing it."""
 
     field: str
     message: str

@@ -103,7 +103,7 @@ class RouteRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class CanaryRules(msgspec.Struct, frozen=True, kw_only=True):
-    """A version on trial: `share_permille` of requests follow its rules instead."""
+    """A version in canary: `share_permille` of requests follow its rules instead."""
 
     rules: tuple[RouteRule, ...]
     share_permille: int
@@ -125,7 +125,7 @@ class RuleIndex:
 
 
 class RuleBook:
-    """The rules in force, and those on trial; made once per version, asked once per request."""
+    """The rules in force, and those in canary; made once per version, asked once per request."""
 
     __slots__ = ("_candidate", "_rules", "_share")
 

@@ -171,7 +171,7 @@ class Publish(RulesView):
 
 
 class CanaryStart(RulesView):
-    """`POST versions/<n>/canary`: a draft put on trial, or another share for the canary."""
+    """`POST versions/<n>/canary`: start a canary with a draft, or change its share."""
 
     step_up_methods = frozenset({"POST"})
 

@@ -36,7 +36,7 @@ def read_rules(value: object) -> tuple[RouteRule, ...]:
 
 
 def read_rules_text(text: str) -> object:
-    """JSON as somebody typed it; raises ValidationError with the place of a slip."""
+    """JSON as someone typed it; raises ValidationError with the place of a slip."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:

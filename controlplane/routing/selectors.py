@@ -54,7 +54,7 @@ def rules_of(rule_set: RuleSet | None) -> tuple[RouteRule, ...]:
 
 
 def aliases_known() -> frozenset[str]:
-    """Names that rules in force or on trial lead on from."""
+    """Names that rules in force or in canary lead on from."""
     sets = (rules_of(ruleset_in_force()), rules_of(ruleset_on_trial()))
     return frozenset[str]().union(*(rule.match.aliases for rules in sets for rule in rules))
 

@@ -35,5 +35,5 @@ def ruleset_canary_watch() -> RuleSet | None:
     try:
         return RuleVersions(WATCH).canary_stop(canary, reason=reason)
     except Conflict:
-        # Somebody ended it while the figures were read.
+        # Someone ended it while the figures were read.
         return None

@@ -47,7 +47,7 @@ def _connection(server: DatabaseServer, user: str, password: str) -> dict[str, A
         "USER": user,
         "PASSWORD": password,
         # Under ASGI each request has a thread of its own: a connection that outlived it would be
-        # nobody's, and stay open until it is collected.
+        # no one's, and stay open until it is collected.
         "CONN_MAX_AGE": 0,
         "OPTIONS": {"connect_timeout": CONNECT_SECONDS_MAX, **dict(server.options)},
     }

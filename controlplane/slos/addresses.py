@@ -48,7 +48,7 @@ def address_of(channel_id: uuid.UUID, organization: uuid.UUID, kept: bytes) -> s
 
 
 def address_digest(organization: uuid.UUID, kind: str, address: str) -> bytes:
-    """The same for the same address of an organization alone; nobody without the key makes it."""
+    """The same for the same address of an organization alone; no one without the key makes it."""
     text = f"{_PURPOSE}:{organization}:{kind}:{address}"
     return hmac.digest(settings.WEBHOOK_KEY, text.encode(), sha256)
 

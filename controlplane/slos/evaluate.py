@@ -55,7 +55,7 @@ class Danger(NamedTuple):
 
 
 def objectives_evaluate(now: datetime | None = None) -> int:
-    """Begin and end alerts; returns how many changed. Another run under way does it instead."""
+    """Begin and end alerts; returns how many changed. Another run in progress does it instead."""
     moment = now or timezone.now()
     changed = 0
     for organization in _organizations():

@@ -21,7 +21,7 @@ LET_IN = "no priority is shed any more"
 
 
 def kept_out_words(priority: int) -> str:
-    """Told on an alert: what is kept out from now on, or is already."""
+    """Told on an alert: what is shed from now on, or is already."""
     return f"priority {PRIORITY_WORDS[priority]} is shed"
 
 
@@ -76,7 +76,7 @@ def _held(row: Hold) -> Held:
 
 
 def _burning(standing: ObjectiveStatus) -> bool:
-    """Whether a rule of pages burns: few requests count here, since most may be kept out."""
+    """Whether a rule of pages burns: few requests count here, since most may be shed."""
     objective = standing.objective
     rules = [rule for rule in chosen_rules(objective) if rule.severity == PAGE]
     return bool(firing(rules, standing.window, objective.target_ppm, objective.period_days))

@@ -61,7 +61,7 @@ class ObjectiveMonth(NamedTuple):
 
 @dataclass(frozen=True)
 class BurnDown:
-    """The budget over one period, from whole to what is left, with what happened meanwhile.
+    """The budget over one period, from whole to what is left, with what happened in the meantime.
 
     It was whole at `opens`, where the period begins, or counting did within it. `months` are the
     last year's and a bit, newest first.
@@ -136,7 +136,7 @@ def channel_list(*, actor: Actor, organization: uuid.UUID) -> list[Channel]:
 
 
 def stage_owners() -> dict[str, StageOwner]:
-    """Who answers for each of the seven stages; one that nobody took has its public budget."""
+    """Who answers for each of the seven stages; one that no one took has its public budget."""
     kept = {owner.stage: owner for owner in StageOwner.objects.all()}
     return {
         name: kept.get(name)

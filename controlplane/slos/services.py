@@ -1,4 +1,4 @@
-"""Changes of objectives and of who hears of them, each audited and marked on the burn-down."""
+"""Changes of objectives and of who learns of them, each audited and marked on the burn-down."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def objective_create(*, actor: Actor, organization: uuid.UUID, draft: ObjectiveD
 
 
 def objective_update(*, actor: Actor, objective: Objective, draft: ObjectiveDraft) -> Objective:
-    """Another promise under the same name; a new threshold or scope counts anew, as a version."""
+    """Another promise under the same name; a new threshold or scope counts again, as a version."""
     with changing(actor, objective.organization):
         draft_check(objective.organization, draft)
         _check_project(objective.organization, draft)

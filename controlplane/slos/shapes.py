@@ -131,7 +131,7 @@ class PromiseJson(TypedDict):
 
 
 class KeptOutJson(TypedDict):
-    """Since when a priority is kept out, until when at least, and until when without a renewal."""
+    """Since when a priority is shed, until when at least, and until when without a renewal."""
 
     since: datetime
     least_until: datetime

@@ -113,7 +113,7 @@ class ObjectiveStatus:
 
     @property
     def exhausted_in_s(self) -> float | None:
-        """Seconds until nothing is left if it goes on as in the last six hours."""
+        """Seconds until nothing is left if it continues as in the last six hours."""
         days = self.objective.period_days
         return exhausted_in_s(self.left, self.burn(FORESEE_MIN), days)
 

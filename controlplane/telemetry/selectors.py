@@ -94,7 +94,7 @@ class SeriesQuery:
     """Which series: an organization, measures by name, [start, end) in steps.
 
     `model` and `project` narrow it where set; the installation's series know no projects. Raises
-    ValueError for a measure that nobody records, and for more than `POINTS_MAX` steps.
+    ValueError for a measure that no one records, and for more than `POINTS_MAX` steps.
     """
 
     organization: uuid.UUID

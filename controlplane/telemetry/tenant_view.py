@@ -78,7 +78,7 @@ def _shown(nodes: _Nodes) -> dict[str, object]:
 
 
 def _why(nodes: _Nodes, labels: dict[str, str]) -> str:
-    """The gateway's sentence without costs: they tell what others had under way there."""
+    """The gateway's sentence without costs: they tell what others had in progress there."""
     chosen = next((each for each in nodes.candidates if each.node == nodes.node), None)
     if chosen is None or len(nodes.candidates) == 1:
         return "One node had room."

@@ -62,7 +62,7 @@ def email_clean(email: str) -> str:
 
 
 def account_of_invitation(*, email: str, password: str | None) -> User:
-    """The account of somebody invited, in the transaction that accepts; None sets no password."""
+    """The account of someone invited, in the transaction that accepts; None sets no password."""
     made = User(email=email)
     made.set_password(password)
     made.save(force_insert=True)
@@ -116,7 +116,7 @@ def member_links_end(user: User) -> None:
 
 
 def setup_link_tell(*, actor: Actor, user: User) -> bool:
-    """Mail the account's owner that somebody else has made a link; after the commit."""
+    """Mail the account's owner that someone else has made a link; after the commit."""
     if actor.actor_id == user.id:
         return False
     text = (

@@ -141,7 +141,7 @@ def adminkey_open(*, text: str) -> AdminKey | None:
         return None
     now = timezone.now()
     with transaction.atomic():
-        # Nobody's organization is known yet: the policy shows the row of this one id.
+        # No one's organization is known yet: the policy shows the row of this one id.
         with connection.cursor() as cursor:
             cursor.execute("SELECT set_config('app.admin_key', %s, true)", [credential.key_id])
         rows = AdminKey.objects.select_related("created_by")

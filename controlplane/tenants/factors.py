@@ -140,7 +140,7 @@ def factor_remove(*, user: User, factor_id: Any) -> bool:
 
 
 def factors_reset(*, actor: Actor, user: User) -> int:
-    """Remove all factors of somebody who has lost them; returns how many."""
+    """Remove all factors of someone who has lost them; returns how many."""
     require(actor, Action.USER_CREATE)
     with transaction.atomic():
         _lock(user)

@@ -1,6 +1,6 @@
 """Services of outside identities: whose account an identity provider's subject is.
 
-Nobody signs up: an identity opens the account it is linked to. It is linked once, to an account in
+No one signs up: an identity opens the account it is linked to. It is linked once, to an account in
 an organization or to an invitation, by an address that the provider vouches for; or it is let in by
 the domain and role that the operator has set.
 """
@@ -23,7 +23,7 @@ from controlplane.tenants.selectors import organization_list
 
 
 class NotInvited(Exception):
-    """The provider knows this person, and nobody here has let them in."""
+    """The provider knows this person, and no one here has let them in."""
 
 
 def identity_user(*, issuer: str, subject: str, email: str, token: str = "") -> User:

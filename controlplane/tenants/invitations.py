@@ -86,7 +86,7 @@ def invitation_withdraw(*, actor: Actor, invitation: Invitation) -> bool:
 
 
 def invitation_list(*, actor: Actor, organization_id: uuid.UUID) -> list[Invitation]:
-    """An organization's invitations that nobody has used, newest first."""
+    """An organization's invitations that no one has used, newest first."""
     require(actor, Action.MEMBER_MANAGE, organization_id)
     with organization_scope([organization_id]):
         rows = Invitation.objects.filter(
@@ -171,7 +171,7 @@ def invitation_sign_up(*, token: str, password: str | None) -> User:
 
 
 def _require_maker(invitation: Invitation) -> None:
-    # Whoever has left, or may grant less by now, invites nobody any more.
+    # Whoever has left, or may grant less by now, invites no one any more.
     maker = invitation.invited_by
     if maker is None:
         return

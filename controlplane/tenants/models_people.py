@@ -72,7 +72,7 @@ class Invitation(BaseModel):
 
 
 class UserSession(BaseModel):
-    """Where somebody is signed in: one row a session, gone when it ends."""
+    """Where someone is signed in: one row a session, gone when it ends."""
 
     user = models.ForeignKey(
         "tenants.User", on_delete=models.PROTECT, related_name="signed_in_sessions"

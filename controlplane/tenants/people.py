@@ -1,6 +1,6 @@
 """Services of members: who is in an organization, in which role, and how that ends.
 
-An organization keeps an owner, and nobody grants or takes a role beyond what their own allows.
+An organization keeps an owner, and no one grants or takes a role beyond what their own allows.
 """
 
 import uuid
@@ -23,7 +23,7 @@ from controlplane.tenants.sessions import sessions_end
 def membership_set(
     *, actor: Actor, organization: Organization, user: User, role: Role
 ) -> Membership:
-    """Make a user a member, or change their role; nobody grants more than they may."""
+    """Make a user a member, or change their role; no one grants more than they may."""
     require(actor, Action.MEMBER_MANAGE, organization.id)
     held = membership_of(user, organization.id)
     before = held.role if held else None

@@ -107,7 +107,7 @@ class NewInvitationJson(InvitationJson):
 
 
 class InvitationsJson(TypedDict):
-    """Invitations that nobody has used, newest first."""
+    """Invitations that no one has used, newest first."""
 
     data: list[InvitationJson]
 

@@ -32,7 +32,7 @@ from controlplane.tenants.people import require_grantable
 from controlplane.tenants.selectors_people import member_get
 
 MAILED_LIFETIME = timedelta(minutes=30)
-# Links of one account: more would be a way to fill somebody's mailbox.
+# Links of one account: more would be a way to fill someone's mailbox.
 LINKS_MAX = 3
 LINKS_WINDOW = timedelta(hours=1)
 # Mails on their way at once; who asks beyond that is not served, and may ask again.
@@ -51,7 +51,7 @@ class AnonymousCaller:
 def password_link_ask(*, email: str, place: str) -> None:
     """Mail a link to the account's owner; `place` is the address before the link's token.
 
-    Returns at once, whoever it is: how long a look-up and a mail take tells nobody anything.
+    Returns at once, whoever it is: how long a look-up and a mail take tells no one anything.
     """
     if not _mails.acquire(blocking=False):
         _log.warning("password link not mailed", reason="too many pending")
@@ -71,7 +71,7 @@ def _mail_and_release(email: str, place: str, origin: Origin) -> None:
 
 
 def password_link_mail(*, email: str, place: str) -> bool:
-    """Make the link and send it; False where there is nobody to send it to."""
+    """Make the link and send it; False where there is no one to send it to."""
     user = user_find(email=email)
     # Who comes by a provider alone is let in by the provider alone.
     if user is None or not user.is_active or not user.has_usable_password():
@@ -104,7 +104,7 @@ def member_link_create(*, actor: Actor, membership: Membership) -> str:
     """A token that lets a member set a password once; earlier ones stop working.
 
     For staff, and for those who may do all that the account may do, wherever it may do it. Of
-    staff's own accounts, the operator alone: nobody becomes a colleague who has to approve.
+    staff's own accounts, the operator alone: no one becomes a colleague who has to approve.
     """
     user, organization_id = membership.user, membership.organization_id
     if user.is_staff and not isinstance(actor, Operator):

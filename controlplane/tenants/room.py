@@ -15,7 +15,7 @@ from controlplane.tenants.models import ApiKey, Invitation, Membership, Organiza
 def organization_lock(organization_id: uuid.UUID) -> None:
     """Wait for whoever else adds something to this organization; within its scope.
 
-    No stronger than what foreign keys wait for: whoever only refers to it goes on.
+    No stronger than what foreign keys wait for: whoever only refers to it continues.
     """
     Organization.objects.select_for_update(no_key=True).get(id=organization_id)
 
@@ -53,7 +53,7 @@ def project_room(organization_id: uuid.UUID) -> None:
 def member_room(organization_id: uuid.UUID) -> None:
     """Return if there is room for one more member or invitation; raises ValidationError at `email`.
 
-    Whoever is invited has their place already, so that nobody is refused who accepts.
+    Whoever is invited has their place already, so that no one is refused who accepts.
     """
     organization_lock(organization_id)
     members = Membership.objects.filter(organization_id=organization_id).count()

@@ -171,7 +171,7 @@ def playground_token_create(
 
 
 def _own_budgets(organization_id: uuid.UUID, named: list[uuid.UUID]) -> list[uuid.UUID]:
-    # A budget has the id of what it limits; nobody may spend from another organization's.
+    # A budget has the id of what it limits; no one may spend from another organization's.
     if len(named) > PLAYGROUND_BUDGETS_MAX:
         raise ValidationError({"budgets": f"At most {PLAYGROUND_BUDGETS_MAX}."})
     with organization_scope([organization_id]):

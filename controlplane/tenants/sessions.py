@@ -1,6 +1,6 @@
-"""Services of sessions: where somebody is signed in, and how each of those ends.
+"""Services of sessions: where someone is signed in, and how each of those ends.
 
-A row goes with a session of Django's; ending one removes both: its next request is nobody's.
+A row goes with a session of Django's; ending one removes both: its next request is no one's.
 """
 
 import uuid

@@ -61,7 +61,7 @@ def _failures(attempts: QuerySet[Any]) -> int:
 
 
 def account_of(request: HttpRequest, credentials: dict[str, Any] | None = None) -> str | None:
-    """Whose sign-in it is, in the spelling by which accounts are found; None for nobody's."""
+    """Whose sign-in it is, in the spelling by which accounts are found; None for no one's."""
     given = (credentials or request.POST).get("username")
     return given.strip().lower() if isinstance(given, str) else None
 

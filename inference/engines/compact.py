@@ -237,7 +237,7 @@ class _StepThread(threading.Thread):
             self.event_loop.call_soon_threadsafe(self._died, error)
 
     def computing(self) -> Computing | None:
-        """The step under way, as another thread sees it."""
+        """The step in progress, as another thread sees it."""
         under_way = None if self.step_loop is None else self.step_loop.under_way
         if under_way is None or self.native_id is None:
             return None

@@ -1,7 +1,7 @@
 """A sentence encoder behind the `Engine` protocol: batches of inputs from all requests, as vectors.
 
 All bookkeeping is on the event loop; only the arithmetic of a step runs in a thread. A request that
-is cancelled or past its `deadline_ms` ends after the step under way, as `cancelled`.
+is cancelled or past its `deadline_ms` ends after the step in progress, as `cancelled`.
 """
 
 from __future__ import annotations

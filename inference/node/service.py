@@ -235,7 +235,7 @@ class Node:
         self.jobs.resume(link.url)
 
     def on_lost(self, link: GatewayLink) -> None:
-        """Nobody reads the outputs of these jobs any more."""
+        """No one reads the outputs of these jobs any more."""
         self._credits.leave(link.url)
         lost = self.jobs.disconnect(link.url)
         for request in lost:

@@ -85,7 +85,7 @@ _CURRENT: ContextVar[Allowance] = ContextVar("allowance")
 
 
 def allowance() -> Allowance:
-    """The allowance of the rendering under way; LookupError while a template is compiled."""
+    """The allowance of the rendering in progress; LookupError while a template is compiled."""
     return _CURRENT.get()
 
 

@@ -164,7 +164,7 @@ def _insert(made: WalletGrant) -> None:
 
 
 def _given_alone(wanted: WalletGrant) -> int:
-    """What this person has given this organization lately without anybody else."""
+    """What this person has given this organization recently without anybody else."""
     rows = WalletGrant.objects.filter(
         asked_by=wanted.asked_by,
         asked_label=wanted.asked_label,

@@ -50,7 +50,7 @@ class Budget(models.Model):
 
 
 class BudgetPeriod(models.TextChoices):
-    """How often a budget begins anew."""
+    """How often a budget begins again."""
 
     NONE = "none"
     DAY = "day"

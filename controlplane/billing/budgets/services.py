@@ -1,4 +1,4 @@
-"""Budgets that begin anew by the calendar of a named zone: set by people, turned by a job.
+"""Budgets that begin again by the calendar of a named zone: set by people, turned by a job.
 
 Enforcement stays one comparison on the budget's row; a turn only moves its limit.
 """

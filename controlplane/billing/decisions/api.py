@@ -32,7 +32,7 @@ class PendingJson(TypedDict):
 
 
 class GrantDecision(MoneyView):
-    """`POST grants/<id>/approve | refuse`: by somebody else than who asked; for staff."""
+    """`POST grants/<id>/approve | refuse`: by someone else than who asked; for staff."""
 
     step_up_methods = frozenset({"POST"})
 

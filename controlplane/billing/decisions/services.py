@@ -1,4 +1,4 @@
-"""The second person's word on what somebody wants to give: approved, it is booked."""
+"""The second person's word on what someone wants to give: approved, it is booked."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from controlplane.core.scope import organization_scope
 from controlplane.tenants.access import require
 
 NOT_ALONE = "The person who requested this cannot approve it."
-# Whoever holds the operator's token may have an account, too: it is nobody's word.
+# Whoever holds the operator's token may have an account, too: it is no one's word.
 NO_USER = "Only a user can approve this, not the operator token."
 BOOKS: dict[str, Callable[[WalletGrant], object]] = {
     GrantKind.TOPUP: wallet_book,
@@ -32,7 +32,7 @@ BOOKS: dict[str, Callable[[WalletGrant], object]] = {
 
 
 def grant_approve(*, actor: Actor, grant: WalletGrant) -> WalletGrant:
-    """Give what somebody else asked for; raises PermissionDenied to who asked, and to no user.
+    """Give what someone else asked for; raises PermissionDenied to who asked, and to no user.
 
     Raises ValidationError where it can be booked no more, such as usage that was given back since.
     """

@@ -42,7 +42,7 @@ Enqueue = Callable[[uuid.UUID, uuid.UUID], None]
 
 
 class Due(NamedTuple):
-    """An export that somebody should go on with, or remove."""
+    """An export that someone should go on with, or remove."""
 
     organization: uuid.UUID
     export: uuid.UUID

@@ -28,7 +28,7 @@ def export_write(organization: str, export: str) -> bool:
 
 @shared_task(name="billing.exports_resume")
 def exports_resume() -> int:
-    """Exports handed to workers: those that nobody took, and those whose worker is gone."""
+    """Exports handed to workers: those that no one took, and those whose worker is gone."""
     due = services.exports_due()
     for one in due:
         export_enqueue(*one)

@@ -1,4 +1,4 @@
-"""Whether the ledger can be trusted now: holds under way, expired ones, lag, estimates.
+"""Whether the ledger can be trusted now: holds in progress, expired ones, lag, estimates.
 
 Figures of the last day, from its newest lines where there are very many; `lines` tells how many.
 """

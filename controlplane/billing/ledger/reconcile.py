@@ -26,7 +26,7 @@ from controlplane.tenants.selectors import organization_ids
 
 EXAMPLES_PER_KIND_MAX = 20
 HOUR = timedelta(hours=1)
-# A request may still be under way, or its node's report on its way, for this long.
+# A request may still be in progress, or its node's report on its way, for this long.
 GRACE = timedelta(hours=1)
 HOURS_PER_RUN_MAX = 48
 EXPLAINED = frozenset({"unrecorded", "lost_report"})

@@ -3,7 +3,7 @@
 The cost of a pool's busy time is spread over the tokens that were served in it: over models by the
 seconds that requests spent in prefill and decode, as measured; within a model over tenants by
 uncached input tokens for the part of prefill and output tokens for that of decode. Idle time is a
-line of its own and nobody's. Tokens of hosted models cost their purchase price. Every nano-USD of
+line of its own and no one's. Tokens of hosted models cost their purchase price. Every nano-USD of
 cost is in exactly one place.
 """
 
@@ -156,7 +156,7 @@ def _add_times(pools: dict[str, MarginLine], days: list[PoolDay]) -> None:
         line.card_ms += day.card_ms
         cost[day.pool] += day.cost_nano
     for name, nano in cost.items():
-        # Busy time in which no token was charged is nobody's either.
+        # Busy time in which no token was charged is no one's either.
         pools[name].idle_nano = nano - pools[name].served_nano
 
 

@@ -1,6 +1,6 @@
 """Closing months that are too large for one answer: asked for here, read through by a worker.
 
-A worker that is killed leaves a claim that runs out; whoever comes next begins anew, and a month
+A worker that is killed leaves a claim that runs out; whoever comes next begins again, and a month
 closes once whoever closes it.
 """
 
@@ -44,7 +44,7 @@ Enqueue = Callable[[uuid.UUID, uuid.UUID], None]
 
 
 class Due(NamedTuple):
-    """A close that somebody should go on with."""
+    """A close that someone should go on with."""
 
     organization: uuid.UUID
     job: uuid.UUID
@@ -84,7 +84,7 @@ def period_close_ask(
         )
         # Two who ask at once get one job: the constraint says whose.
         PeriodCloseJob.objects.bulk_create([made], ignore_conflicts=True)
-        # The other's may have ended meanwhile.
+        # The other's may have ended in the meantime.
         found = rows.filter(state__in=AT_WORK).first() or rows.latest("created_at")
         if found.id == made.id:
             audit_record(
@@ -155,6 +155,6 @@ def _free() -> Q:
 
 def _save(job: PeriodCloseJob, **values: object) -> bool:
     with organization_scope([job.organization]):
-        # One that was given up meanwhile is over, whoever still works on it.
+        # One that was given up in the meantime is over, whoever still works on it.
         rows = PeriodCloseJob.objects.filter(id=job.id, claim=job.claim, state=CloseState.RUNNING)
         return bool(rows.update(**values))

@@ -49,7 +49,7 @@ class PeriodClose(models.Model):
 
 
 class PeriodCloseJob(BaseModel):
-    """A month that somebody asked to close and that is too large for one answer.
+    """A month that someone asked to close and that is too large for one answer.
 
     `reached_at` is up to which moment of booking its lines are read; null while it is compared.
     """

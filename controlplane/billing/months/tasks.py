@@ -25,7 +25,7 @@ def period_close_run(organization: str, job: str) -> bool:
 
 @shared_task(name="billing.period_closes_resume")
 def period_closes_resume() -> int:
-    """Closes handed to workers: those that nobody took, and those whose worker is gone."""
+    """Closes handed to workers: those that no one took, and those whose worker is gone."""
     due = jobs.period_closes_due()
     for one in due:
         period_close_enqueue(*one)

@@ -77,7 +77,7 @@ def wallet_grant(
 
 
 def require_confirmed(organization_id: uuid.UUID, becomes_prepaid: bool) -> None:
-    """Raises ValidationError where a top-up is the first and nobody said that they know.
+    """Raises ValidationError where a top-up is the first and no one said that they know.
 
     Inside the organization's scope.
     """

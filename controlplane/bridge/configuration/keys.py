@@ -12,7 +12,7 @@ from controlplane.gateway.snapshot import KeyRecord, Limits, Snapshot
 from controlplane.kernel.keyformat import ADMIN_PREFIX, digest, parse_credential
 from controlplane.kernel.playtoken import LIFETIME_S, PLAY_PREFIX, BadPlayToken, open_grant
 
-# A snapshot that nobody could confirm for this long may hold revoked keys: refuse with 503.
+# A snapshot that no one could confirm for this long may hold revoked keys: refuse with 503.
 SNAPSHOT_AGE_S_MAX = 30.0
 RETRY_S = 1
 PLAY_LIMITS = Limits(requests_per_min=60)

@@ -2,7 +2,7 @@
 
 It asks for the version every second and whenever PostgreSQL notifies it of a change: a notification
 that is lost costs at most that second. Of what tenants may have many of it reads the changed rows
-alone, in pages, so that the event loop is never held for long. While PostgreSQL is away the last
+alone, in pages, so that the event loop is never held for long. While PostgreSQL is down the last
 snapshot stays in force; how long it may be trusted is decided by who reads `age_s`. Each session
 begins with everything: after a failover or a restore marks that were read may mean other changes.
 """
@@ -75,7 +75,7 @@ class _Rules(msgspec.Struct, frozen=True):
 
 
 class _Objectives(msgspec.Struct, frozen=True):
-    """What is measured, and until when (by the database's clock) which priorities are kept out."""
+    """What is measured, and until when (by the database's clock) which priorities are shed."""
 
     objectives: tuple[Objective, ...]
     shed_until: dict[int, float]
@@ -143,7 +143,7 @@ class SnapshotSource:
         return monotonic_s() + self._ahead_s
 
     def start(self) -> None:
-        """Begin to follow; returns at once."""
+        """Begin to follow; returns immediately."""
         self._task = asyncio.create_task(
             keep_session(self._conninfo, "snapshot", self._follow), name="snapshot"
         )

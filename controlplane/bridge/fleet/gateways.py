@@ -1,7 +1,7 @@
 """The heartbeats of this gateway: who else lives, and its share of the limits without Redis.
 
 A share is trusted for less time than its row stays in the table, counted from before it was asked
-for: others divide the whole anew only when this gateway has stopped using its part.
+for: others divide the whole again only when this gateway has stopped using its part.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Addresses = tuple[GatewayAddress, ...]
 class GatewayList:
     """One per event loop. `changed` is told of every new list, this gateway's own entry included.
 
-    While PostgreSQL is away the last list stays: it says nothing of who lives by then.
+    While PostgreSQL is down the last list stays: it says nothing of who lives by then.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class GatewayList:
     def may_live(self, instance: str) -> bool:
         """Whether another gateway is not known to be gone; one at this one's own address is.
 
-        Without a list that is up to date nobody is.
+        Without a list that is up to date no one is.
         """
         if monotonic_s() >= self._lease_ends_s:
             return True
@@ -64,7 +64,7 @@ class GatewayList:
         return bool(urls) and (not self._url or urls != [self._url])
 
     def start(self) -> None:
-        """Begin to say that this gateway lives; returns at once."""
+        """Begin to say that this gateway lives; returns immediately."""
         self._task = asyncio.create_task(
             keep_session(self._conninfo, "gateways", self._beat), name="gateways"
         )

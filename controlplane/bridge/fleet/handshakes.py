@@ -1,5 +1,5 @@
 """Who dials `/fleet`: each address takes turns at asking, so that a flood from one of them costs
-PostgreSQL few questions at a time and keeps nobody out, not even nodes of the same address.
+PostgreSQL few questions at a time and keeps no one out, not even nodes of the same address.
 
 A credential that opened a link here before is asked for at once.
 """

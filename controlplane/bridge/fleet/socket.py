@@ -82,7 +82,7 @@ class Outbox:
         self._wake.set()
 
     async def write(self) -> None:
-        """Write until closed, or until the socket is gone; the reader hears of that too."""
+        """Write until closed, or until the socket is gone; the reader learns of that too."""
         with contextlib.suppress(OSError):
             await self._write_all()
 

@@ -74,7 +74,7 @@ class FleetStore:
         self.dropped = 0
 
     def start(self) -> None:
-        """Begin to connect and write; returns at once."""
+        """Begin to connect and write; returns immediately."""
         self._task = asyncio.create_task(
             keep_session(self._conninfo, "fleet", self._serve), name="fleet"
         )
@@ -152,7 +152,7 @@ class FleetStore:
         """Tell this gateway's whole view: links as {node, facts}, and who waits: `models`
         to requests, `tenants` to requests and the longest wait in ms.
 
-        While PostgreSQL is away nothing is kept: the next view says everything anew.
+        While PostgreSQL is down nothing is kept: the next view says everything again.
         """
         if self._connection is None:
             return
@@ -238,7 +238,7 @@ class FleetStore:
 def _refuse(handshakes: Mapping[str, asyncio.Future[CredentialRow | None]]) -> None:
     for waiting in handshakes.values():
         waiting.set_exception(LedgerAway(UNCHECKED))
-        # Whoever asked may have hung up: then nobody looks at it.
+        # Whoever asked may have hung up: then no one looks at it.
         waiting.exception()
 
 

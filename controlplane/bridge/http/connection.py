@@ -65,7 +65,7 @@ class SocketProtocol(HttpToolsProtocol):
     _in_head = True
     # The head asks for a protocol that is not spoken here, and is read again without that.
     _plain = False
-    # Nothing more is read: the last answer is known or under way.
+    # Nothing more is read: the last answer is known or in progress.
     _deaf = False
     # An answer that follows those to earlier requests, after which the connection ends.
     _last_words: bytes | None = None
@@ -114,7 +114,7 @@ class SocketProtocol(HttpToolsProtocol):
             self._flush_timer = None
 
     def shutdown(self) -> None:
-        """The server ends: so does the connection, after the answer under way."""
+        """The server ends: so does the connection, after the answer in progress."""
         if self._answering() is None:
             self.end()
         else:
@@ -241,7 +241,7 @@ class SocketProtocol(HttpToolsProtocol):
         self._time_flush()
 
     def hear_no_more(self) -> None:
-        """Drop what still comes: the answer is under way before the request was whole."""
+        """Drop what still comes: the answer is in progress before the request was whole."""
         self._deaf = True
         self._unset_keepalive_if_required()
 
@@ -306,7 +306,7 @@ class SocketProtocol(HttpToolsProtocol):
         if self._deaf or self.transport.is_closing():
             return
         if self._answering() is not None:
-            # The client reads an answer meanwhile, which is not cut for it.
+            # The client reads an answer in the meantime, which is not cut for it.
             self._time_head()
         elif self._unread:
             self._refuse(head_late())

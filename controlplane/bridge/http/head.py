@@ -27,7 +27,7 @@ BUSY_RETRY_S = 1
 Headers = list[tuple[bytes, bytes]]
 
 _VERSIONS = frozenset({"1.0", "1.1"})
-# Sent twice with two values, nobody knows which one counts.
+# Sent twice with two values, no one knows which one counts.
 _SINGLE = frozenset(
     {b"authorization", b"content-encoding", b"content-type", b"idempotency-key", b"x-api-key"}
 )

@@ -14,14 +14,14 @@ MINUTE_S = 60.0
 DAY_S = 86_400.0
 # One hash tag: the script touches several buckets, which a cluster must keep together.
 BUCKET_PREFIX = b"sluice:{rate}:"
-# What is under way comes back whenever a request ends: nobody can say when.
+# What is in progress comes back whenever a request ends: no one can say when.
 FLIGHT_RETRY_S = 1.0
 
 
 class LimitBucket(msgspec.Struct, frozen=True):
     """One limit: its name on the wire, its size, what it counts and whose it is.
 
-    `period_s` is how long it takes to be whole again; 0 where it counts requests under way.
+    `period_s` is how long it takes to be whole again; 0 where it counts requests in progress.
     """
 
     name: bytes

@@ -1,8 +1,8 @@
-"""Requests under way in this gateway, per limit on them, and how many it may have on its own.
+"""Requests in progress in this gateway, per limit on them, and how many it may have on its own.
 
 Redis knows of each gateway what that states of itself, and shares a limit while all that live are
 there to state. Apart from the others, a gateway keeps to its part of the limit, and until all that
-was under way before must be over, also to what it had then: together they never pass the limit.
+was in progress before must be over, also to what it had then: together they never pass the limit.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Flights:
             self.apart(now_s)
 
     def lost(self, now_s: float) -> None:
-        """Redis is away: when it is back, it must hear everything."""
+        """Redis is down: when it is back, it must hear everything."""
         self._begin_whole()
         self.apart(now_s)
 

@@ -1,7 +1,7 @@
 """The Limiter port: token buckets and flights in Redis, shared by all gateways, one script call per
 batch.
 
-Whatever arrives while a call is in flight goes together with the next one. Redis away, or slower
+Whatever arrives while a call is in flight goes together with the next one. Redis down, or slower
 than `redis_link.REPLY_S_MAX`: this gateway's share of each limit, until Redis answers again. Keys
 without limits never get here.
 """
@@ -78,7 +78,7 @@ class RedisLimiter:
         return self._link is not None
 
     def start(self) -> None:
-        """Begin to connect; returns at once."""
+        """Begin to connect; returns immediately."""
         self._shares.begin(monotonic_s())
         self._task = asyncio.create_task(self._keep_link(), name="limiter")
 
@@ -147,7 +147,7 @@ class RedisLimiter:
             self._flights.ended([bucket.name for bucket in take.plan.flights])
 
     def release(self, allowance: Allowance) -> None:
-        """The request is over; Redis hears of it in the next call, which may be made for that."""
+        """The request is over; Redis learns of it in the next call, which may be made for that."""
         if allowance.flights:
             self._flights.ended(allowance.flights)
             self._nudge()
@@ -363,7 +363,7 @@ class RedisLimiter:
             wait_s = min(RECONNECT_S_MAX, wait_s * 2)
 
     async def _hand_over(self, link: RedisLink) -> None:
-        """Tell Redis what was counted here meanwhile; only then is it asked again."""
+        """Tell Redis what was counted here in the meantime; only then is it asked again."""
         now_s = monotonic_s()
         while news := self._shares.adjustments(now_s):
             for first in range(0, len(news), BATCH_MAX):

@@ -1,8 +1,8 @@
-"""This gateway's share of every rate limit, counted in memory while Redis is away.
+"""This gateway's share of every rate limit, counted in memory while Redis is down.
 
 A share is the limit divided by the live gateways. A gateway that was alone goes on from the level
 it saw last. Where others count too, or did a while ago, that level says nothing of what they used
-since: the share starts with nothing left and refills at its rate, and starts so anew whenever the
+since: the share starts with nothing left and refills at its rate, and starts so again whenever the
 division changes. So all together never pass the limit, as long as their shares together are never
 more than the whole; that is the care of `fleet_gateway_alive`.
 """

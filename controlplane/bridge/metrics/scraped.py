@@ -16,7 +16,7 @@ Make = Callable[[], Coroutine[Any, Any, bytes]]
 
 
 class Scraped:
-    """The last page and when it was made; those who ask meanwhile wait for the same one."""
+    """The last page and when it was made; those who ask in the meantime wait for the same one."""
 
     def __init__(self, kept_s: float = KEPT_S) -> None:
         self._kept_s = kept_s

@@ -62,7 +62,7 @@ class PostgresClaims:
         return self._connection is not None
 
     def start(self) -> None:
-        """Begin to connect; returns at once."""
+        """Begin to connect; returns immediately."""
         self._task = asyncio.create_task(
             keep_session(self._conninfo, "claims", self._serve), name="claims"
         )
@@ -108,7 +108,7 @@ class PostgresClaims:
         await self._tell(_KEEP, [*_named(ticket), sealed])
 
     async def free(self, ticket: Ticket) -> None:
-        """Let a retry begin anew; where that fails it may once the ledger shows no charge."""
+        """Let a retry begin again; where that fails it may once the ledger shows no charge."""
         await self._tell(_FREE, _named(ticket))
 
     async def _serve(self, connection: Connection) -> None:

@@ -55,7 +55,7 @@ class WaitingHold:
 
 
 class Holds:
-    """The source of the hold lane; `give_back` releases a hold that nobody waits for any more."""
+    """The source of the hold lane; `give_back` releases a hold that no one waits for any more."""
 
     def __init__(self, give_back: Callable[[Hold], None]) -> None:
         self._give_back = give_back
@@ -184,7 +184,7 @@ class Holds:
 
 
 def _nothing() -> None:
-    """Replays are made anew at every connection."""
+    """Replays are created again at every connection."""
 
 
 def _parameters(holds: Sequence[Hold]) -> list[bytes | None]:

@@ -35,7 +35,7 @@ class PostgresStandings:
         self._remembered: dict[str, tuple[float, Standing]] = {}
 
     def start(self) -> None:
-        """Begin to connect; returns at once."""
+        """Begin to connect; returns immediately."""
         self._task = asyncio.create_task(
             keep_session(self._conninfo, "standing", self._serve), name="standing"
         )

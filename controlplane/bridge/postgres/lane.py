@@ -18,7 +18,7 @@ from psycopg import Error, pq
 from controlplane.kernel.clock import monotonic_s
 
 RECONNECT_S = 0.1
-# A killed postmaster's socket still takes connections that nobody will answer.
+# A killed postmaster's socket still takes connections that no one will answer.
 CONNECT_S_MAX = 2.0
 FLIGHT_S_MAX = 6.0
 WATCH_S = 0.5
@@ -78,7 +78,7 @@ class PostgresLane:
         self.known_down = True
 
     def start(self) -> None:
-        """Begin to connect; returns at once."""
+        """Begin to connect; returns immediately."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"lane {self._name}")
 
     @property

@@ -18,7 +18,7 @@ from psycopg.conninfo import make_conninfo
 CONNECT_S_MAX = 2
 RETRY_S_MIN = 0.1
 RETRY_S_MAX = 1.0
-# Packets that nobody acknowledges for this long end the connection.
+# Packets that no one acknowledges for this long end the connection.
 TCP_SILENCE_MS_MAX = 3_000
 
 Connection = psycopg.AsyncConnection[tuple[Any, ...]]

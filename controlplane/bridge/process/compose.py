@@ -259,7 +259,7 @@ class RunningGateway:
     async def _drain(self) -> None:
         if self._app is not None and not await self._app.drain(DRAIN_S_MAX):
             log.warning("requests_cut", seconds_max=DRAIN_S_MAX)
-        # The links are closed next: nodes that hear of their charges by then keep no reports.
+        # The links are closed next: nodes that learn of their charges by then keep no reports.
         self.fleet.reports.send_acks()
 
     def _configured(self, snapshot: Snapshot) -> None:

@@ -1,7 +1,7 @@
 """Work before the server's own answer to a stop signal.
 
 uvicorn closes every socket as soon as it is told to stop, the nodes' links among them, so requests
-under way would lose their nodes. They are let finish first; a second signal does not wait.
+in progress would lose their nodes. They are let finish first; a second signal does not wait.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class DrainFirst:
         """Take the signals over; needs a running loop."""
         if threading.current_thread() is not threading.main_thread():
             return
-        # A server handles SIGTERM; where nobody does, there is no server to pass signals on to.
+        # A server handles SIGTERM; where no one does, there is no server to pass signals on to.
         if not callable(signal.getsignal(signal.SIGTERM)):
             return
         loop = asyncio.get_running_loop()

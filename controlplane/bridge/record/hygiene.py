@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 
 
 class PostgresHygiene:
-    """Implements `ports.Hygiene`; `start` returns at once."""
+    """Implements `ports.Hygiene`; `start` returns immediately."""
 
     def __init__(self, conninfo: str) -> None:
         self._writer = uuid.uuid4().hex.encode()

@@ -70,7 +70,7 @@ log = structlog.get_logger(__name__)
 
 
 class PostgresRecorder:
-    """Implements `ports.Recorder`; `start` returns at once."""
+    """Implements `ports.Recorder`; `start` returns immediately."""
 
     def __init__(self, conninfo: str, traces: TraceQueue | None = None) -> None:
         self._traces = traces
@@ -210,7 +210,7 @@ class PostgresRecorder:
             self._lane.wake()
 
     async def _fold(self, *, narrow: bool) -> None:
-        """Bit by bit: requests come first. What ends meanwhile waits for the next time."""
+        """Bit by bit: requests come first. What ends in the meantime waits for the next time."""
         for _ in range(FOLDS_MAX):
             if not self._minutes.fold(narrow=narrow):
                 return

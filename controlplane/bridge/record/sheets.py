@@ -25,7 +25,7 @@ Number = TypeVar("Number", bound=np.generic)
 class Sheets:
     """The sheets of one width: their first `width` measures have sums and maxima.
 
-    Row `NOWHERE` is nobody's.
+    Row `NOWHERE` is no one's.
     """
 
     def __init__(self, width: int) -> None:

@@ -1,5 +1,5 @@
 """Once a second: how many requests wait in this gateway, how urgent and how old, and how many on
-nodes for a first token; how busy nodes are, and what they have counted meanwhile.
+nodes for a first token; how busy nodes are, and what they have counted in the meantime.
 
 It counts, it does not estimate: every request is either in the waiting room or a job of a link.
 """

@@ -47,7 +47,7 @@ class SafetyClient:
             raise TimeoutError("the classifier is not there") from error
 
     async def close(self) -> None:
-        """Close idle connections; the process leaves by itself when nobody asks."""
+        """Close idle connections; the process leaves by itself when no one asks."""
         for _, writer in self._idle:
             writer.close()
         self._idle.clear()
@@ -81,7 +81,7 @@ class SafetyClient:
     def start_process(self) -> None:
         """Start the host's classifier unless this client's own still runs or starts.
 
-        Where another gateway's runs already, the second leaves at once.
+        Where another gateway's runs already, the second leaves immediately.
         """
         now = monotonic_s()
         still_runs = self._process is not None and self._process.poll() is None

@@ -2,7 +2,7 @@
 
 It loads a linear classifier of abusive text (alt-profanity-check; weights ship in its wheel), which
 takes seconds and over 100 MB, so gateways do not load it themselves. A second process on the same
-socket leaves at once; one that nobody asked for `IDLE_S_MAX` leaves too.
+socket leaves immediately; one that no one asked for `IDLE_S_MAX` leaves too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class SafetyServer(socketserver.ThreadingUnixStreamServer):
         self.asked_at_s = time.monotonic()
 
     def run(self) -> None:
-        """Serve until nobody has asked for `IDLE_S_MAX`."""
+        """Serve until no one has asked for `IDLE_S_MAX`."""
         while time.monotonic() - self.asked_at_s < IDLE_S_MAX:
             self.handle_request()
 

@@ -26,7 +26,7 @@ from controlplane.tenants.models import ApiKey, Project
 HOUR = timedelta(hours=1)
 # Telemetry keeps requests for as long; the ledger's hours are for ever.
 KEPT = timedelta(days=30)
-# An old key still used this close to its end will be missed by somebody.
+# An old key still used this close to its end will be missed by someone.
 ENDING = timedelta(days=2)
 LATELY = timedelta(days=1)
 
@@ -45,7 +45,7 @@ class KeyOrder:
 
 @dataclass(frozen=True)
 class KeyReport:
-    """What a key and those of its line did: `charged` by model for ever, `touched` of late.
+    """What a key and those of its line did: `charged` by model for ever, `touched` recently.
 
     `took_ms` is how long after its revocation the last request was still taken; None where it is
     not revoked, 0 where none was.
@@ -63,7 +63,7 @@ class KeyReport:
 
     @property
     def requests(self) -> int:
-        """All that were taken, of late."""
+        """All that were taken, recently."""
         return sum(row.requests for row in self.touched)
 
 
@@ -118,7 +118,7 @@ def revocation_ms(*, key: ApiKey) -> int | None:
 
 
 def keys_missed_soon(*, organization: uuid.UUID, keys: list[ApiKey]) -> set[uuid.UUID]:
-    """Of rotated keys those that end soon and were used of late: somebody still has the old one."""
+    """Of rotated keys those that end soon and were used recently: someone still has the old one."""
     now, used = timezone.now(), key_last_used(organization)
     return {
         key.id

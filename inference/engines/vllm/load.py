@@ -49,7 +49,7 @@ class LoadLogger:
         )
 
     def computing(self, live: Collection[LiveRequest]) -> Computing | None:
-        """The step under way; None while there is nothing to do.
+        """The step in progress; None while there is nothing to do.
 
         vLLM does not say which prompts it computes: of those that wait the first counts.
         """

@@ -2,7 +2,7 @@
 and grants. One at a time: a second one waits for the first.
 
 A migration decides about its own tables by granting or revoking. About those of others, and a few
-of ours that are each one person's, it is decided here; about any other table somebody has to.
+of ours that are each one person's, it is decided here; about any other table someone has to.
 """
 
 import time
