@@ -95,7 +95,7 @@ def test_two_organizations_of_one_name_are_told_apart_by_their_projects() -> Non
 def setup_link(*arguments: str) -> str:
     out, error = StringIO(), StringIO()
     call_command("setup_link", *arguments, stdout=out, stderr=error)
-    assert out.getvalue().startswith("/setup/") and "within a day" in error.getvalue()
+    assert out.getvalue().startswith("/setup/") and "expires in one day" in error.getvalue()
     return out.getvalue().strip().removeprefix("/setup/")
 
 
