@@ -25,7 +25,7 @@ from controlplane.fleet.models import (
     EnrolmentToken,
     Node,
     NodeCredential,
-    Standing,
+    NodeStatus,
 )
 from controlplane.fleet.services import clean_node_name
 from controlplane.kernel.keyformat import (
@@ -194,7 +194,7 @@ def _token(secret: str) -> EnrolmentToken:
 
 def _take_again(node: Node, token: EnrolmentToken) -> None:
     """A node that was removed may come back; any other keeps its name."""
-    again = Node.objects.filter(id=node.id, standing=Standing.REMOVED).update(
+    again = Node.objects.filter(id=node.id, standing=NodeStatus.REMOVED).update(
         standing=_standing(token), pool=token.pool, quarantined_until=None
     )
     node.standing = _standing(token)
@@ -204,5 +204,5 @@ def _take_again(node: Node, token: EnrolmentToken) -> None:
         )
 
 
-def _standing(token: EnrolmentToken) -> Standing:
-    return Standing.ACTIVE if token.approved else Standing.PENDING
+def _standing(token: EnrolmentToken) -> NodeStatus:
+    return NodeStatus.ACTIVE if token.approved else NodeStatus.PENDING

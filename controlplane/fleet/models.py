@@ -20,7 +20,7 @@ class NodeState(models.TextChoices):
     QUARANTINED = "quarantined"
 
 
-class Standing(models.TextChoices):
+class NodeStatus(models.TextChoices):
     """What staff have decided about a node; gateways follow it within two seconds."""
 
     PENDING = "pending"
@@ -40,7 +40,7 @@ class Node(BaseModel):
     pool = models.CharField(max_length=50, validators=[POOL_NAME])
     region = models.CharField(max_length=50, default="local")
     state = models.CharField(max_length=12, choices=NodeState.choices, default=NodeState.NEW)
-    standing = models.CharField(max_length=8, choices=Standing.choices, default=Standing.ACTIVE)
+    standing = models.CharField(max_length=8, choices=NodeStatus.choices, default=NodeStatus.ACTIVE)
     drain_until = models.DateTimeField(null=True, blank=True)
     quarantined_until = models.DateTimeField(null=True, blank=True)
     quarantine_reason = models.CharField(max_length=300, default="", blank=True)
@@ -54,7 +54,7 @@ class Node(BaseModel):
                 condition=models.Q(state__in=NodeState.values), name="node_state_known"
             ),
             models.CheckConstraint(
-                condition=models.Q(standing__in=Standing.values), name="node_standing_known"
+                condition=models.Q(standing__in=NodeStatus.values), name="node_standing_known"
             ),
         ]
 

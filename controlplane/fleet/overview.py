@@ -24,7 +24,7 @@ from controlplane.fleet.models import (
     NodeCredential,
     NodeLink,
     NodeState,
-    Standing,
+    NodeStatus,
 )
 from controlplane.fleet.scaling import PoolLoad
 from controlplane.fleet.selectors import NODES_SHOWN_MAX
@@ -188,7 +188,9 @@ def _queues(now: datetime) -> list[dict[str, Any]]:
 
 
 def _nodes(now: datetime, known_models: set[str], separate: set[str]) -> list[NodeView]:
-    rows = list(Node.objects.exclude(standing=Standing.REMOVED).order_by("name")[:NODES_SHOWN_MAX])
+    rows = list(
+        Node.objects.exclude(standing=NodeStatus.REMOVED).order_by("name")[:NODES_SHOWN_MAX]
+    )
     digests = {(row.model, row.digest): DigestState(row.state) for row in ModelDigest.objects.all()}
     allowed = {
         row.node_id: row.allowed_models
@@ -235,9 +237,9 @@ def _state(
     """One word, and why, for a reader who may know nothing of the node."""
     if node.quarantined_until is not None and node.quarantined_until > now:
         return "quarantined", node.quarantine_reason
-    if node.standing == Standing.PENDING:
+    if node.standing == NodeStatus.PENDING:
         return "pending", "waits for your approval"
-    if node.standing == Standing.DRAINING:
+    if node.standing == NodeStatus.DRAINING:
         active = sum(int(facts.get("active", 0)) for facts in links.values())
         return ("draining", f"{active} still running") if active else ("drained", "takes no jobs")
     if not links:

@@ -12,7 +12,7 @@ from django.utils import timezone
 from controlplane.catalog.pools import pool_known
 from controlplane.core.audit import Actor, audit_record
 from controlplane.core.permissions import Action
-from controlplane.fleet.models import Node, NodeCredential, Standing
+from controlplane.fleet.models import Node, NodeCredential, NodeStatus
 from controlplane.kernel.keyformat import NODE_PREFIX, digest, new_credential, redacted
 from controlplane.tenants.access import require
 from controlplane.tenants.models import User
@@ -52,7 +52,7 @@ def node_credential_create(
     made = new_credential(NODE_PREFIX)
     with transaction.atomic():
         node, _ = Node.objects.update_or_create(
-            name=name, defaults={"pool": pool, "standing": Standing.ACTIVE, "drain_until": None}
+            name=name, defaults={"pool": pool, "standing": NodeStatus.ACTIVE, "drain_until": None}
         )
         row = NodeCredential.objects.create(
             node=node,

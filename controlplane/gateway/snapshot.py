@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from controlplane.kernel.objectives import Objective
+from controlplane.kernel.objectives import WatchedObjective
 from controlplane.kernel.price import PERMILLE, Price, PriceTerms
 from controlplane.kernel.prompts import PromptBody
 from controlplane.kernel.rules import PRIORITY_NORMAL, CanaryRules, RouteRule, RuleBook
@@ -141,7 +141,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     prompts: dict[str, PromptRecord] = {}
     organizations: dict[str, Limits] = {}
     tokens_from: dict[str, float] = {}
-    objectives: tuple[Objective, ...] = ()
+    objectives: tuple[WatchedObjective, ...] = ()
     shed_until: dict[int, float] = {}
 
     @cached_property

@@ -42,7 +42,7 @@ INDICATORS = (
 _INFER, _BILL = INDEX["s5_infer"], INDEX["s7_bill"]
 
 
-class Objective(msgspec.Struct, frozen=True, kw_only=True):
+class WatchedObjective(msgspec.Struct, frozen=True, kw_only=True):
     """What gateways know of an objective. A scope that is empty, or -1, takes all.
 
     `threshold` is in microseconds, of the cache hit rate in millionths; `version` counts the
@@ -93,7 +93,7 @@ class Finished(Protocol):
     def spans(self) -> bytes: ...
 
 
-def judge(objective: Objective, request: Finished, bucket: int) -> bool | None:
+def judge(objective: WatchedObjective, request: Finished, bucket: int) -> bool | None:
     """Whether the request was good; None where it does not count. `bucket` is its prompt's."""
     if not _covers(objective, request, bucket):
         return None
@@ -102,7 +102,7 @@ def judge(objective: Objective, request: Finished, bucket: int) -> bool | None:
     return _JUDGES[objective.indicator](request, objective.threshold)
 
 
-def _covers(objective: Objective, request: Finished, bucket: int) -> bool:
+def _covers(objective: WatchedObjective, request: Finished, bucket: int) -> bool:
     return (
         objective.organization in (INSTALLATION, request.organization)
         and objective.model in ("", request.model)

@@ -13,7 +13,7 @@ from websockets.asyncio.client import connect
 
 from controlplane.composed.demo import MODEL, POOL
 from controlplane.core.audit import OPERATOR
-from controlplane.fleet.models import Standing
+from controlplane.fleet.models import NodeStatus
 from controlplane.fleet.services import node_credential_create
 from inference.contract.frames import FRAME_BYTES_MAX, Job, Report, Timing
 from tests.product.books import bills, check_books, kinds, open_holds
@@ -35,7 +35,11 @@ TIMING = Timing(queue_us=1, prefill_us=1, decode_us=1, held_us=1)
 
 @contextlib.asynccontextmanager
 async def hand_made(
-    product: Product, name: str, *gateways: int, standing: str = Standing.ACTIVE, digest: str = ""
+    product: Product,
+    name: str,
+    *gateways: int,
+    standing: str = NodeStatus.ACTIVE,
+    digest: str = "",
 ) -> AsyncIterator[list[HandNode]]:
     """One node with a link to each of these gateways; it offers the shipped model, or a digest."""
     made = await orm(node_credential_create)(
@@ -124,7 +128,7 @@ async def test_a_node_that_never_had_a_request_cannot_settle_it(product: Product
     async with (
         hand_made(product, "maker", 0) as (maker,),
         hand_made(product, "stranger", 1) as (stranger,),
-        hand_made(product, "waiting", 1, standing=Standing.PENDING) as (waiting,),
+        hand_made(product, "waiting", 1, standing=NodeStatus.PENDING) as (waiting,),
         hand_made(product, "held", 1, digest=foreign) as (held,),
     ):
         await asyncio.to_thread(wait_for, lambda: product.readiness(0).get("models"), "model")

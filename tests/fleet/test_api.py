@@ -19,7 +19,7 @@ from controlplane.fleet.models import (
     ModelDigest,
     Node,
     NodeCredential,
-    Standing,
+    NodeStatus,
 )
 from controlplane.fleet.services import node_credential_create
 from controlplane.kernel.keyformat import ENROL_PREFIX, NODE_PREFIX, parse_credential
@@ -82,7 +82,7 @@ def test_a_token_lets_one_node_in_once() -> None:
     assert given["approved"] is False
     assert anyone("POST", "enrol", {**node, "name": "gpu-2"})[0] == 403
     row = Node.objects.get(name="gpu-1")
-    assert (row.standing, row.pool) == (Standing.PENDING, "default")
+    assert (row.standing, row.pool) == (NodeStatus.PENDING, "default")
     assert NodeCredential.objects.get(node=row).allowed_models == ["m"]
     assert call("POST", "nodes/gpu-1/approve")[1] == {"node": "gpu-1", "changed": True}
     assert audited()[-3:] == ["enrolment.create", "enrolment.redeem", "node.approve"]

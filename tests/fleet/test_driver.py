@@ -16,7 +16,7 @@ from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.core.audit import OPERATOR
 from controlplane.embedded.supervisor import Supervisor
 from controlplane.fleet.driver import Driver, DriverHost, command_of
-from controlplane.fleet.models import Node, PoolScale, Standing
+from controlplane.fleet.models import Node, NodeStatus, PoolScale
 from controlplane.fleet.overview import fleet_view
 from tests.support.loopback import HOST
 from tests.support.money import rows
@@ -85,7 +85,7 @@ def test_nodes_follow_the_signal_up_and_down(product: Product, driver: Driver) -
     assert len(driver.names) == 2
     rows("UPDATE pool_scales SET low_since = now() - interval '1 hour', low_peak = 1")
     _until(driver, lambda: driver.names == {"default-host-1"})
-    gone = Node.objects.filter(name="default-host-2", standing=Standing.REMOVED)
+    gone = Node.objects.filter(name="default-host-2", standing=NodeStatus.REMOVED)
     _until(driver, gone.exists)
     assert _ready() == 1
     assert PoolScale.objects.get(pool__name="default").desired == 1

@@ -32,7 +32,7 @@ from controlplane.gateway.snapshot import (
     Snapshot,
 )
 from controlplane.kernel.clock import monotonic_s, wall_s
-from controlplane.kernel.objectives import Objective
+from controlplane.kernel.objectives import WatchedObjective
 from controlplane.kernel.rules import CanaryRules, RouteRule
 
 POLL_S = 1.0
@@ -77,7 +77,7 @@ class _Rules(msgspec.Struct, frozen=True):
 class _Objectives(msgspec.Struct, frozen=True):
     """What is measured, and until when (by the database's clock) which priorities are shed."""
 
-    objectives: tuple[Objective, ...]
+    objectives: tuple[WatchedObjective, ...]
     shed_until: dict[int, float]
 
 

@@ -15,7 +15,7 @@ from controlplane.bridge.record.series import MINUTE_S
 from controlplane.gateway.ports import RequestRecord
 from controlplane.kernel.clock import wall_s
 from controlplane.kernel.measures import prompt_bucket
-from controlplane.kernel.objectives import INSTALLATION, Objective, judge
+from controlplane.kernel.objectives import INSTALLATION, WatchedObjective, judge
 
 ROWS_PER_CALL_MAX = 500
 # All objectives of a large installation over a quarter of an hour without a database.
@@ -31,7 +31,7 @@ class ObjectiveCounts:
     """Counts by minute, objective and version, until they are over and written."""
 
     def __init__(self) -> None:
-        self._objectives: dict[str, tuple[Objective, ...]] = {}
+        self._objectives: dict[str, tuple[WatchedObjective, ...]] = {}
         self._counts: dict[Key, list[int]] = {}
         self._dirty: set[Key] = set()
         self._minute_s = 0
@@ -42,9 +42,9 @@ class ObjectiveCounts:
         """Whether something is to be written."""
         return bool(self._dirty)
 
-    def configure(self, objectives: Iterable[Objective]) -> None:
+    def configure(self, objectives: Iterable[WatchedObjective]) -> None:
         """Count for these from now on."""
-        found: dict[str, tuple[Objective, ...]] = {}
+        found: dict[str, tuple[WatchedObjective, ...]] = {}
         for one in objectives:
             found[one.organization] = (*found.get(one.organization, ()), one)
         self._objectives = found

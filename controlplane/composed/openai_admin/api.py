@@ -27,8 +27,8 @@ from controlplane.composed.openai_admin.usage import (
     LIMITS,
     UNIX_MAX,
     ModelsSeen,
-    Tally,
     UsageAsk,
+    UsageTally,
     Values,
     usage_ask,
     usage_buckets,
@@ -187,10 +187,10 @@ class Costs(OrganizationView):
         return Response(shapes.CostPage(data=data, **about(ask)))
 
 
-class Projects(OrganizationView):
+class OpenAIProjects(OrganizationView):
     """`GET projects`: the organization's projects."""
 
-    @operation(list_of=shapes.ProjectJson, params=(_WHOSE,))
+    @operation(list_of=shapes.OpenAIProjectJson, params=(_WHOSE,))
     def get(self, request: Request) -> Response:
         """List projects, newest first."""
         found = pages.project_page(
@@ -199,10 +199,10 @@ class Projects(OrganizationView):
         return self.page(found, project_json)
 
 
-class OneProject(OrganizationView):
+class OpenAIProject(OrganizationView):
     """`GET projects/<id>`: one project."""
 
-    @operation(answer=shapes.ProjectJson, params=(_WHOSE,))
+    @operation(answer=shapes.OpenAIProjectJson, params=(_WHOSE,))
     def get(self, request: Request, project_id: uuid.UUID) -> Response:
         """Get a project."""
         return Response(project_json(self.project(project_id)))
@@ -214,7 +214,7 @@ class OneProject(OrganizationView):
         )
 
 
-class ProjectKeys(OneProject):
+class ProjectKeys(OpenAIProject):
     """`GET projects/<id>/api_keys`: the inference keys of a project."""
 
     needs = Action.KEY_VIEW
@@ -275,12 +275,12 @@ def about(ask: UsageAsk) -> shapes.About:
     }
 
 
-def in_order(results: dict[Values, Tally]) -> list[tuple[Values, Tally]]:
+def in_order(results: dict[Values, UsageTally]) -> list[tuple[Values, UsageTally]]:
     """Groups by their values, so that a question has one answer."""
     return sorted(results.items(), key=lambda group: tuple(map(str, group[0])))
 
 
-def usage_result(kind: str, ask: UsageAsk, values: Values, tally: Tally) -> shapes.UsageResult:
+def usage_result(kind: str, ask: UsageAsk, values: Values, tally: UsageTally) -> shapes.UsageResult:
     """One group's tokens; what was not grouped by is null."""
     named = dict(zip(ask.group_by, map(str, values), strict=True))
     return {
@@ -302,7 +302,7 @@ def usage_result(kind: str, ask: UsageAsk, values: Values, tally: Tally) -> shap
     }
 
 
-def cost_result(ask: UsageAsk, values: Values, tally: Tally) -> shapes.CostResult:
+def cost_result(ask: UsageAsk, values: Values, tally: UsageTally) -> shapes.CostResult:
     """One group's charge; the nearest float of the USD, and the exact amount beside it."""
     named = dict(zip(ask.group_by, map(str, values), strict=True))
     return {
@@ -318,7 +318,7 @@ def cost_result(ask: UsageAsk, values: Values, tally: Tally) -> shapes.CostResul
     }
 
 
-def project_json(project: Project) -> shapes.ProjectJson:
+def project_json(project: Project) -> shapes.OpenAIProjectJson:
     return {
         "id": str(project.id),
         "object": "organization.project",

@@ -82,7 +82,7 @@ class CostPage(About):
     data: list[CostBucket]
 
 
-class ProjectJson(TypedDict):
+class OpenAIProjectJson(TypedDict):
     """A project."""
 
     id: str

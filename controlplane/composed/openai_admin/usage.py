@@ -62,7 +62,7 @@ class UsageAsk:
 
 
 @dataclass
-class Tally:
+class UsageTally:
     """Sums of one group in one bucket."""
 
     requests: int = 0
@@ -81,12 +81,12 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Bucket:
+class UsageBucket:
     """Sums of [start, end), in Unix time, by the values of what was grouped by."""
 
     start: int
     end: int
-    results: dict[Values, Tally]
+    results: dict[Values, UsageTally]
 
 
 def usage_ask(
@@ -124,10 +124,10 @@ def usage_ask(
 
 def usage_buckets(
     *, organization: uuid.UUID, ask: UsageAsk, groups: Mapping[str, Dimension], models: ModelsSeen
-) -> list[Bucket]:
+) -> list[UsageBucket]:
     """The page's buckets in order, empty ones as well; only requests to `models` count."""
     wanted = tuple(groups[name] for name in ask.group_by)
-    found: dict[int, dict[Values, Tally]] = defaultdict(dict)
+    found: dict[int, dict[Values, UsageTally]] = defaultdict(dict)
     if ask.start < ask.stop:
         for one in hours(
             organizations=[organization],
@@ -137,9 +137,9 @@ def usage_buckets(
         ):
             if one.model in models and _passes(one, ask.filters):
                 values = tuple(getattr(one, name) for name in wanted)
-                found[_bucket_start(one)].setdefault(values, Tally()).add(one)
+                found[_bucket_start(one)].setdefault(values, UsageTally()).add(one)
     starts = range(ask.start, ask.stop, ask.width_s)
-    return [Bucket(at, at + ask.width_s, found.get(at, {})) for at in starts]
+    return [UsageBucket(at, at + ask.width_s, found.get(at, {})) for at in starts]
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from controlplane.fleet.lives import (
     node_remove,
     node_undrain,
 )
-from controlplane.fleet.models import ModelDigest, Node, NodeLink, NodeStart, Standing
+from controlplane.fleet.models import ModelDigest, Node, NodeLink, NodeStart, NodeStatus
 from controlplane.fleet.overview import waiting_by_model, waiting_by_pool, waiting_of
 from controlplane.fleet.services import CreatedCredential, node_credential_create
 from controlplane.gateway.nodes.registry import Fleet
@@ -132,7 +132,7 @@ async def test_a_waiting_node_takes_no_jobs_until_it_is_approved(
     open_store: Callable[..., FleetStore],
 ) -> None:
     store, made = open_store(), await register()
-    await orm(lambda: Node.objects.update(standing=Standing.PENDING))()
+    await orm(lambda: Node.objects.update(standing=NodeStatus.PENDING))()
     identity = await identity_of(store, made)
     fleet = Fleet("g", ticket_key=b"k", on_report=_never, port=store)
     link = fleet.connect(identity, send=lambda data: None, close=lambda code, reason: None)
@@ -211,7 +211,7 @@ async def test_a_node_that_waits_is_not_trusted_and_cannot_fill_the_table(
 ) -> None:
     await add_model()
     made = await register()
-    await orm(lambda: Node.objects.update(standing=Standing.PENDING))()
+    await orm(lambda: Node.objects.update(standing=NodeStatus.PENDING))()
     store = open_store(trust_first_digest=True)
     store.observe(
         made.credential.node_id.hex, "connected", offer(*(f"{n:064x}" for n in range(100)))

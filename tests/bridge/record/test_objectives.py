@@ -11,7 +11,7 @@ from controlplane.bridge.record import objectives as module
 from controlplane.bridge.record.objectives import ObjectiveCounts
 from controlplane.bridge.record.recorder import PostgresRecorder
 from controlplane.core.audit import OPERATOR
-from controlplane.kernel.objectives import Objective
+from controlplane.kernel.objectives import WatchedObjective
 from controlplane.slos.models import EVERYONE
 from controlplane.slos.services import objective_create
 from tests.support.gateway import GatewayUnderTest
@@ -21,7 +21,7 @@ from tests.support.orm import orm
 from tests.support.records import make_record
 
 
-def known(**changes: Any) -> Objective:
+def known(**changes: Any) -> WatchedObjective:
     fields: dict[str, Any] = {
         "id": "1" * 32,
         "version": 1,
@@ -29,7 +29,7 @@ def known(**changes: Any) -> Objective:
         "indicator": "availability",
         "threshold": 0,
     }
-    return Objective(**{**fields, **changes})
+    return WatchedObjective(**{**fields, **changes})
 
 
 async def test_requests_become_two_integers_a_minute(database: str) -> None:
