@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from controlplane.telemetry.selectors_tallies import Group, Tally, tally
+from controlplane.telemetry.selectors_tallies import Tally, TallyGroup, tally
 from frontend.shared import formats
 from frontend.shared.filters import STATUSES, Filters
 from frontend.shared.ranges import TimeRange

@@ -27,8 +27,8 @@ from controlplane.kernel.objectives import (
 from controlplane.slos.checks import ObjectiveDraft
 from controlplane.slos.models import Alert, Objective
 from controlplane.slos.runbooks import runbook_slugs
-from controlplane.slos.selectors import Month
-from controlplane.slos.standings import SHOWN_MIN, Standing
+from controlplane.slos.selectors import ObjectiveMonth
+from controlplane.slos.standings import SHOWN_MIN, ObjectiveStatus
 from frontend.shared import formats
 from frontend.shared.access import Viewer
 from frontend.shared.stages import LABELS
@@ -254,7 +254,7 @@ def threshold_text(objective: Objective) -> str:
     return f"{objective.threshold / scale:g}" if objective.threshold else ""
 
 
-def _burn(standing: Standing, minutes: int) -> tuple[str, str, bool]:
+def _burn(standing: ObjectiveStatus, minutes: int) -> tuple[str, str, bool]:
     """Window, burn rate and whether it spends more than the period allows."""
     rate = standing.burn(minutes)
     text = formats.MISSING if rate is None else formats.significant(rate)

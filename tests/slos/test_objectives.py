@@ -9,7 +9,7 @@ from controlplane.core.audit import OPERATOR
 from controlplane.kernel.burn import Count
 from controlplane.slos import selectors, services
 from controlplane.slos.models import EVERYONE, Alert, Objective
-from controlplane.slos.standings import Standing
+from controlplane.slos.standings import ObjectiveStatus
 from frontend.slos.objectives import objective_row
 from tests.support.objectives import draft
 from tests.support.people import Cast, make_cast
