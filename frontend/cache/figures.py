@@ -66,9 +66,7 @@ class Cache:
             for tile in self.tiles
             for cell in (*tile.cells, tile.more)
         ]
-        tiles = TablePanel(
-            "tiles", "Headline figures", ["Figure", "Part", "Value", "Exactly"], rows
-        )
+        tiles = TablePanel("tiles", "Key figures", ["Figure", "Part", "Value", "Exactly"], rows)
         return [tiles, self.groups, self.causes, *self.figures]
 
 
@@ -104,11 +102,11 @@ def _saved_tiles(read: Read, usage: UsageSum) -> list[Tile]:
     money = Cell("saved", usd_short(nano), f"${usd_text(nano)}") if priced else Cell("saved", "–")
     each = read.misses.prefill_us if read.misses else None
     seconds = Cell("seconds", formats.duration(each and each * usage.cached))
-    how = "no request in range tells how long prefill takes"
+    how = "no prefill measurement in this range"
     if each:
         how = f"of prefill, at the {formats.rate(MICRO / each)} tokens/s of the newest requests"
     return [
-        Tile("Money saved", [money], Cell("saved.how", "cached tokens at the prices in force now"),
+        Tile("Money saved", [money], Cell("saved.how", "cached tokens at current prices"),
              width="wide"),
         Tile("Time saved", [seconds], Cell("seconds.how", how), width="wide"),
     ]  # fmt: skip
@@ -128,7 +126,7 @@ def _tokens_figure(points: Mapping[datetime, Point], times: list[datetime]) -> F
         f"{formats.count_short(cached)} of {formats.count_short(every)} prompt tokens were not"
         " computed again."
         if every
-        else "No prompt was read in this range."
+        else "No prompts in this range."
     )
     title = "Prompt tokens, each step"
     return Figure("tokens", title, finding, times, lines, Axis("tokens"), stacked=True)
@@ -177,4 +175,4 @@ def _causes_panel(misses: Misses | None) -> TablePanel:
          usd_text(cause.nano), cause.words[1]]
         for cause in (misses.causes if misses else [])
     ]  # fmt: skip
-    return TablePanel("causes", "Why tokens were missed", head, body)
+    return TablePanel("causes", "Cache misses by cause", head, body)

@@ -48,7 +48,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class Misses:
-    """Causes, the dearest first. `prefill_us` is what one uncached token took; None if unknown."""
+    """Causes, by cost. `prefill_us` is what one uncached token took; None if unknown."""
 
     sampled: int
     causes: list[Cause]

@@ -68,7 +68,7 @@ def configuration_compare(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 def configuration_change(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Make it so, all or nothing, if it is what was compared."""
     if request.POST.get("compared") != _digest(_text(request)):
-        messages.info(request, "The document has changed since it was compared: look again.")
+        messages.info(request, "The document has changed since it was compared. Compare it again.")
         return _read(request, viewer, dry_run=True)
     return _read(request, viewer, dry_run=False)
 

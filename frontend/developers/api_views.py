@@ -31,11 +31,11 @@ class Address(NamedTuple):
 
 
 ADDRESSES = (
-    Address("POST", "/v1/chat/completions", "Messages in, tokens out as they come"),
-    Address("POST", "/v1/completions", "Plain text in, tokens out as they come"),
-    Address("POST", "/v1/embeddings", "Texts in, vectors out"),
-    Address("GET", "/v1/models", "The models that your key may use"),
-    Address("GET", "/v1/key", "The limits of the key in hand, and what is left of them"),
+    Address("POST", "/v1/chat/completions", "Chat completion, streamed or not"),
+    Address("POST", "/v1/completions", "Text completion, streamed or not"),
+    Address("POST", "/v1/embeddings", "Embeddings for texts"),
+    Address("GET", "/v1/models", "Models that your key may use"),
+    Address("GET", "/v1/key", "Limits of your key, and the remainder"),
 )
 
 

@@ -53,7 +53,7 @@ VALUE_PREFIX = "value-"
 TONES = {"published": "ok", "canary": "warn", "draft": "off", "retired": "off"}
 FIRST = {
     "messages": [
-        {"role": "system", "content": "What is the same in every request stands here, first."},
+        {"role": "system", "content": "Put text that is the same in every request here, first."},
         {"role": "user", "content": "{{question}}"},
     ],
     "variables": [{"name": "question", "chars_max": 2000}],

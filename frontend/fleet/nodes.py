@@ -91,7 +91,7 @@ class NodeRow:
 
     @property
     def tokens_per_s(self) -> str:
-        """What its last step came to, a token for each sequence of it."""
+        """Rate of its last step, a token for each sequence of it."""
         running, step_us = (self.view.latest(fact) for fact in ("running", "step_us"))
         if not running or not step_us:
             return formats.MISSING

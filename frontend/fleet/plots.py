@@ -23,18 +23,18 @@ from frontend.shared.plots.times import DASHES, Histograms, pick, values_of
 
 PERMILLE_OF_PERCENT = 10
 SHARES = ((0.5, "p50"), (0.95, "p95"))
-NOTHING = "Nothing was sampled in this range."
+NOTHING = "No samples in this range."
 EVENT_LINES = (
     (PREEMPTED, "preempted for memory", "--stage-5", "solid"),
-    (SHED, "refused for lack of room", "--stage-4", "solid"),
-    (RETRIED, "tried again elsewhere", "--stage-6", "solid"),
+    (SHED, "refused for lack of capacity", "--stage-4", "solid"),
+    (RETRIED, "retried on another node", "--stage-6", "solid"),
     (CANCELLED, "client left", "--muted", "dot"),
     (BREAKER_OPENED, "breaker opened", "--stage-1", "dash"),
     (COLD_START, "node started", "--stage-2", "dash"),
 )
 FINISH_LINES = (
     ("stop", "stop", "--stage-5"),
-    ("length", "cut at its bound", "--stage-4"),
+    ("length", "stopped at max_tokens", "--stage-4"),
     ("tool_calls", "calls of tools", "--stage-2"),
     ("content_filter", "safety", "--stage-6"),
 )
@@ -89,7 +89,7 @@ def _events(steps: Mapping[datetime, Mapping[str, Histogram]], times: list[datet
         for measure, words, color, dash in EVENT_LINES
     ]
     told = [f"{_total(line):,} {line.name}" for line in lines if _total(line)]
-    finding = f"{', '.join(told)}." if told else "None of these happened in this range."
+    finding = f"{', '.join(told)}." if told else "None in this range."
     axis = Axis("times in a step")
     return Figure("events", "Incidents", finding, times, lines, axis)
 
@@ -102,11 +102,11 @@ def _finishes(steps: Mapping[datetime, Mapping[str, Histogram]], times: list[dat
     lines.append(Line("none or other", _counts(steps, times, FINISH_OTHER), "--muted"))
     total = sum(_total(line) for line in lines)
     cut = _total(lines[1])
-    finding = f"{cut:,} of {total:,} answers were cut at their bound of output tokens."
+    finding = f"{cut:,} of {total:,} responses stopped at max_tokens."
     return Figure(
         "finishes",
         "How answers ended",
-        finding if total else "Nothing was answered in this range.",
+        finding if total else "No responses in this range.",
         times,
         lines,
         Axis("answers in a step"),

@@ -23,8 +23,8 @@ from frontend.shared.plots.figure import Figure, Panel
 from frontend.shared.plots.queue import depths, queue_figures
 from frontend.shared.ranges import TimeRange
 
-ENDS_HEAD = ["Answered", "Cut at their bound", "Refused for lack of room"]
-ENDS_HEAD += ["Tried again", "Clients left"]
+ENDS_HEAD = ["Answered", "Stopped at max_tokens", "Refused for lack of capacity"]
+ENDS_HEAD += ["Retried", "Cancelled by client"]
 UNKNOWN = "none"
 # Each version of a rule has a line of its own.
 RULES_MAX = 50
@@ -66,7 +66,7 @@ def read_fleet_times(within: TimeRange, model: str, now: datetime) -> FleetTimes
 
 def _by_pool(query: SeriesQuery) -> TablePanel:
     rows = [_row(pool, counts) for pool, counts in sorted(_counts(query, "pool").items())]
-    return TablePanel("pools", "What became of requests, by pool", ["Pool", *ENDS_HEAD], rows)
+    return TablePanel("pools", "Request outcomes, by pool", ["Pool", *ENDS_HEAD], rows)
 
 
 def _by_rule(query: SeriesQuery) -> TablePanel:
@@ -77,7 +77,7 @@ def _by_rule(query: SeriesQuery) -> TablePanel:
         return -(found[rule].get(SHED, 0) + found[rule].get(RETRIED, 0)), rule
 
     rows = [_row(rule, found[rule]) for rule in sorted(found, key=order)[:RULES_MAX]]
-    title = "What became of requests, by routing rule"
+    title = "Request outcomes, by routing rule"
     return TablePanel("rules", title, ["Rule and version", *ENDS_HEAD], rows)
 
 

@@ -61,7 +61,7 @@ ACTIONS: dict[str, tuple[Callable[..., bool], str]] = {
     "drain": (node_drain, "takes no new jobs from now on"),
     "undrain": (node_undrain, "takes jobs again"),
     "forgive": (node_forgive, "may come back now"),
-    "remove": (node_remove, "is removed; its credentials open nothing any more"),
+    "remove": (node_remove, "is removed; its credentials are revoked"),
 }
 DECISIONS = {"approve": True, "refuse": False}
 FORM_ERRORS_STATUS = 422
@@ -252,9 +252,9 @@ def token_end(request: HttpRequest, viewer: Viewer, token_id: uuid.UUID) -> Http
     """End a token that has let nobody in yet."""
     row = token_get(user=viewer.user, token_id=token_id)
     if token_revoke(actor=viewer.user, token=row):
-        messages.success(request, f"Token {row.redacted} lets nobody in any more.")
+        messages.success(request, f"Token {row.redacted} can no longer be used.")
     else:
-        messages.info(request, f"Token {row.redacted} was used or over before.")
+        messages.info(request, f"Token {row.redacted} was already used or expired.")
     return redirect("fleet")
 
 
@@ -291,9 +291,9 @@ def node_act(request: HttpRequest, viewer: Viewer, node_id: uuid.UUID, action: s
     except ValidationError as error:
         return _failed(request, error.message_dict)
     if changed:
-        messages.success(request, f"Node “{node.name}” {words}. Gateways follow within 2 s.")
+        messages.success(request, f"Node “{node.name}” {words}. Gateways apply it within 2 s.")
     else:
-        messages.info(request, f"Nothing to change: node “{node.name}” was so before.")
+        messages.info(request, f"No change: node “{node.name}” already has this state.")
     return redirect("fleet")
 
 
@@ -307,7 +307,7 @@ def node_models(request: HttpRequest, viewer: Viewer, node_id: uuid.UUID) -> Htt
         node_allow(actor=viewer.user, node=node, models=request.POST.getlist("models") or None)
     except ValidationError as error:
         return _failed(request, error.message_dict)
-    messages.success(request, f"Node “{node.name}” connects again under its new list.")
+    messages.success(request, f"Node “{node.name}” reconnects with its new list.")
     return redirect("fleet")
 
 

@@ -95,7 +95,7 @@ class RegionRow:
 
     @property
     def hours(self) -> float:
-        """GPU-hours a day, all day at the peak."""
+        """GPU-hours per day, all day at the peak."""
         return float(self.needed * self.cards * 24)
 
     @property
@@ -169,7 +169,7 @@ def _unread(made: Worksheet | None) -> str:
     if made is None or not made.unread:
         return ""
     named = ", ".join(field.label for field in made.unread)
-    return f"Not used, since out of bounds or no number: {named}."
+    return f"Ignored because out of bounds or not a number: {named}."
 
 
 def _read(

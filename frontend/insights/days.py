@@ -59,7 +59,7 @@ def days_asked(query: Mapping[str, str], now: datetime) -> DaysAsked:
     days, complaint = days_from(query)
     compare = query.get("compare", "")
     if compare not in ("", PREVIOUS):
-        told = f"There is no “{compare[:TOLD_CHARS_MAX]}” to compare with."
+        told = f"Cannot compare to “{compare[:TOLD_CHARS_MAX]}”."
         complaint = " ".join(filter(None, (complaint, told)))
     hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     return DaysAsked(days, compare == PREVIOUS, complaint, hour + timedelta(hours=1))

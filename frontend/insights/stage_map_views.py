@@ -110,7 +110,7 @@ def stage_map_file(request: HttpRequest, viewer: Viewer, form: str) -> HttpRespo
     asked = days_asked(request.GET, now)
     pairs = _read_pairs(asked)
     if pairs is None:
-        told = "These days could not be read in time."
+        told = "The query timed out."
         return HttpResponse(told, status=503, content_type="text/plain; charset=utf-8")
     if form == "csv":
         head = CSV_HEAD + CSV_BEFORE if asked.compare else CSV_HEAD
@@ -147,7 +147,7 @@ class ShownWay:
     def sooner(self) -> str:
         """The same of the first token."""
         times = self.first.ttft_p50_us / self.way.ttft_p50_us
-        return f"{formats.significant(times, 2)}× as soon"
+        return f"{formats.significant(times, 2)}× as fast to first token"
 
     @property
     def cached(self) -> str:
@@ -182,8 +182,8 @@ def _read_pairs(asked: DaysAsked) -> list[tuple[MapRow, MapRow | None]] | None:
 def _note(days: int, now: datetime) -> str:
     return (
         f"Measured on this deployment over the last {days} days up to {now:%Y-%m-%d %H:%M} UTC,"
-        " requests of all tenants; in brackets where there are too few to rely on. Budgets are what"
-        " public write-ups of production systems report."
+        " requests of all tenants; in brackets: low sample. Budgets are from published reports of "
+        "production systems."
     )
 
 

@@ -55,7 +55,7 @@ def insight_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     asked = days_asked(request.GET, timezone.now())
     rows = _read(viewer, asked)
     if rows is None:
-        told = "These days could not be read in time."
+        told = "The query timed out."
         return HttpResponse(told, status=503, content_type="text/plain; charset=utf-8")
     head = HEAD + HEAD_BEFORE if asked.compare else HEAD
     body = [_line(one, row, asked.compare) for one in rows for row in one.wastes]

@@ -123,7 +123,7 @@ def admin_key_revoke(request: HttpRequest, viewer: Viewer, key_id: uuid.UUID) ->
     """End a key at once."""
     key = adminkey_get(actor=viewer.user, organization_id=viewer.organization.id, key_id=key_id)
     if adminkey_revoke(actor=viewer.user, key=key):
-        messages.success(request, f"Admin key “{key.label}” opens nothing any more.")
+        messages.success(request, f"Admin key “{key.label}” no longer works.")
     else:
-        messages.info(request, f"Admin key “{key.label}” was revoked before.")
+        messages.info(request, f"Admin key “{key.label}” was already revoked.")
     return redirect(HERE)

@@ -83,7 +83,7 @@ def limit_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         ]
         messages.error(request, " ".join(told))
     else:
-        messages.success(request, "The limits are set; gateways follow within two seconds.")
+        messages.success(request, "The limits are saved; gateways apply them within two seconds.")
     return redirect("limits")
 
 

@@ -83,7 +83,7 @@ ENDPOINT_WORDS = (
     ("key", "What the key may do"),
 )
 OVERLAPS = (
-    (0, "no time: at once"),
+    (0, "immediately"),
     (A_DAY_S // 24, "1 hour"),
     (OVERLAP_S_DEFAULT, "1 day"),
     (3 * A_DAY_S, "3 days"),
@@ -275,7 +275,7 @@ def key_revoke(request: HttpRequest, viewer: Viewer, apikey_id: uuid.UUID) -> Ht
     if apikey_revoke(actor=viewer.user, key=key, reason=reason):
         messages.success(request, f"Key “{key.label}” is revoked; gateways refuse it from now on.")
     else:
-        messages.info(request, f"Key “{key.label}” was revoked before.")
+        messages.info(request, f"Key “{key.label}” was already revoked.")
     return redirect("keys")
 
 

@@ -43,7 +43,7 @@ PHASE_WORDS = {
     "decode": "Node: decode",
     "network": "Network",
     GATEWAY_WAIT: "Wait in the gateway",
-    CLIENT_RTT: "Client's line, round trip",
+    CLIENT_RTT: "Client network (RTT)",
 }
 # What the heat map can be of.
 MEASURE_WORDS = {
@@ -73,7 +73,7 @@ EVERYONE = (*STAGE_NAMES, UNATTRIBUTED, OVERHEAD, "total", "ttft", "inter_token"
 BY_MEASURES = ("total", "ttft", "inter_token", OVERHEAD)
 SLOW_SHARES = {"half are slower": 0.5, "5 % are slower": 0.05, "1 % are slower": 0.01}
 GROUPS_MAX = 50
-NOTHING = "Nothing was recorded in this range."
+NOTHING = "No data in this range."
 
 Merged = Mapping[str, Histogram]
 Groups = Mapping[str, Merged]
@@ -154,7 +154,7 @@ def _figures(read: Read, asked: Asked) -> list[Plot]:
     earlier = {at: point.everyone for at, point in (read.before or {}).items()}
     measure = asked.chosen["measure"]
     axis = Axis("ms", logarithmic=True)
-    heat = HeatMap("heat", f"{MEASURE_WORDS[measure]}, how often", times, asked.within.step_s,
+    heat = HeatMap("heat", f"{MEASURE_WORDS[measure]} distribution", times, asked.within.step_s,
                    pick(steps, measure), axis,
                    links=cell_links(measure, asked.segment.model))  # fmt: skip
     made: list[Plot] = [heat, *stage_figures(points, times, asked.percent)]
@@ -179,12 +179,12 @@ def _phases_figure(steps: Mapping[datetime, Merged], times: list[datetime], perc
     longest = max(tops, key=lambda name: tops[name])
     finding = (
         f"{longest} took longest: up to {formats.duration(tops[longest] * formats.US_PER_MS)}."
-        " Long queues want replicas, long prefill wants shorter prompts or more cache; a long"
-        " round trip is the client's line and no time of ours."
+        " For long queues add nodes; for long prefill shorten prompts or add cache; a long round "
+        "trip is the client's network and not part of the total."
         if tops[longest]
         else NOTHING
     )
-    title = f"Waiting, prefill, decode, network and clients' lines, p{percent}"
+    title = f"Waiting, prefill, decode and networks, p{percent}"
     return Figure("phases", title, finding, times, lines, Axis("ms", logarithmic=True))
 
 
@@ -205,8 +205,8 @@ def _bucket_figure(groups: Groups) -> GroupFigure:
         )
         finding = (
             f"p95 goes from {first} for prompts of {PROMPT_BUCKET_LABELS[known[0]]} tokens to"
-            f" {last} for {PROMPT_BUCKET_LABELS[known[-1]]}. A rise tells of long prompts, a"
-            " level line of queues."
+            f" {last} for {PROMPT_BUCKET_LABELS[known[-1]]}. A rise indicates long prompts, a "
+            "flat line queues."
         )
     title = "Time to first token by length of the prompt"
     axis = Axis("ms", logarithmic=True)
@@ -224,9 +224,11 @@ def _speed_figure(steps: Mapping[datetime, Merged], times: list[datetime]) -> Fi
     finding = (
         NOTHING
         if least is None
-        else f"One answer in twenty came at {formats.rate(least)} tokens/s or slower at worst."
+        else f"One response in twenty was generated at {formats.rate(least)} tokens/s or slower."
     )
-    return Figure("speed", "Tokens a second of one answer", finding, times, lines, Axis("tokens/s"))
+    return Figure(
+        "speed", "Tokens per second of one response", finding, times, lines, Axis("tokens/s")
+    )
 
 
 def _milliseconds(found: Histogram | None, share: float) -> float | None:

@@ -86,7 +86,7 @@ class HeatMap:
     def finding(self) -> str:
         """Where most values lie."""
         if self.empty:
-            return "Nothing was recorded in this range."
+            return "No data in this range."
         sums = dict.fromkeys(self.bands, 0)
         for rows in self.counts.values():
             for row in rows.keys() & sums.keys():

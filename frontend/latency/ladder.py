@@ -75,7 +75,7 @@ def ladder(
             rows += _layers(everyone, layers, number, start)
         start += place.at(MEDIAN)
     rows.append(("total", "Whole request", 0, _Place(0.0, everyone.get("total"))))
-    rows.append((CLIENT_RTT, "Client's line", 0, _Place(0.0, everyone.get(CLIENT_RTT))))
+    rows.append((CLIENT_RTT, "Client network", 0, _Place(0.0, everyone.get(CLIENT_RTT))))
     # The whole request is drawn from zero, and is itself the longest as a rule.
     end = max([1.0, *(place.start + place.at(SLOWEST) for _, _, _, place in rows)])
     return [_rung(row, before, end, budgets) for row in rows]

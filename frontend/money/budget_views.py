@@ -83,7 +83,7 @@ def budget_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     except ValidationError as error:
         say_wrong(request, error)
     else:
-        messages.success(request, "The budget is set; gateways hold to it within two seconds.")
+        messages.success(request, "The budget is saved; gateways apply it within two seconds.")
     return redirect("budgets")
 
 
@@ -97,7 +97,7 @@ def budget_stop(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     except ValueError as error:
         raise Http404 from error
     budget_end(actor=viewer.user, subject=subject_of(viewer.organization.id, subject))
-    messages.success(request, "The budget is taken away.")
+    messages.success(request, "The budget is removed.")
     return redirect("budgets")
 
 

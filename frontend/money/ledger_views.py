@@ -78,9 +78,11 @@ def ledger_close(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         say_wrong(request, error)
         return redirect("ledger")
     if isinstance(closed, PeriodCloseJob):
-        messages.info(request, f"{closed.period} is large: a worker closes it, as the months tell.")
+        messages.info(
+            request, f"{closed.period} is large; a worker is closing it. See the list of months."
+        )
     else:
-        messages.success(request, f"{closed.period} is closed; nothing is booked into it any more.")
+        messages.success(request, f"{closed.period} is closed and accepts no more entries.")
     return redirect("ledger")
 
 

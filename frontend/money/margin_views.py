@@ -87,7 +87,7 @@ def margin_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     period, complaint = month_from(request.GET, now)
     found = _read(viewer, period, now)
     if found is None:
-        complaint = "This month could not be read in time; try again in a minute."
+        complaint = "The query for this month timed out. Try again in a minute."
     prices = {model.name: price_in_force(model=model, at=now) for model in model_list()}
     latest = period_of(now)
     context = {
@@ -117,7 +117,7 @@ def margin_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     period, complaint = month_from(request.GET, now)
     found = None if complaint else _read(viewer, period, now)
     if found is None:
-        told = complaint or "This month could not be read in time."
+        told = complaint or "The query for this month timed out."
         return HttpResponse(told, status=400, content_type="text/plain; charset=utf-8")
     kinds = (("pool", found.pools), ("model", found.models), ("tenant", found.tenants))
     rows = (_values(kind, line) for kind, lines in kinds for line in lines)

@@ -18,7 +18,7 @@ def month_from(query: Mapping[str, str], now: datetime) -> tuple[Period, str]:
     try:
         wanted = Period(named)
     except ValidationError:
-        return present, "Name a month as 2026-11; showing the present one."
+        return present, "Use a month such as 2026-11; showing the current month."
     if wanted > present:
-        return present, "That month has not begun; showing the present one."
+        return present, "That month has not started; showing the current month."
     return wanted, ""

@@ -49,7 +49,7 @@ def price_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Publish a version, from now on."""
     model = model_find(name=request.POST.get("model", ""))
     if model is None:
-        messages.error(request, "Model: there is none of this name.")
+        messages.error(request, "Model: not found.")
         return redirect("prices")
     try:
         made = price_publish(
@@ -63,7 +63,7 @@ def price_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     except ValidationError as error:
         say_wrong(request, error)
     else:
-        messages.success(request, f"Version {made.version} of {model.name} holds from now on.")
+        messages.success(request, f"Version {made.version} of {model.name} applies from now on.")
     return redirect("prices")
 
 

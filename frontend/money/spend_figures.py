@@ -126,7 +126,7 @@ def spend_rows(
     name: Callable[[object], str],
     query: Callable[[object], str],
 ) -> list[SpendRow]:
-    """One row for each `of`, the dearest first."""
+    """One row for each `of`, by cost."""
     found: dict[object, list[HourSum]] = {}
     for line in now.lines:
         found.setdefault(of(line), []).append(line)
@@ -211,12 +211,12 @@ def budget_uses(
 def _ahead(row: BudgetRow, rate_nano: int, now: datetime) -> tuple[str, str]:
     """When the limit is met at a pace of so much a day, in words, and a tone."""
     if not row.room:
-        return "used up: requests are refused", "bad"
+        return "exhausted: requests are refused", "bad"
     if not rate_nano:
-        return "nothing was spent lately", "off"
+        return "no recent spend", "off"
     days = row.room / rate_nano
     if row.turns_at is not None and now + min(days, DAYS_TOLD_MAX) * DAY >= row.turns_at:
-        return "not before it resets", "ok"
+        return "Not before reset", "ok"
     if days > DAYS_TOLD_MAX:
         return "in over a year", "ok"
     if days < 1:

@@ -62,7 +62,7 @@ DAY_COLUMNS = (
     Column("nano_usd", Cell.NUMBER, "The same in nano-USD."),
 )
 TOKEN_COLUMNS = (
-    Column("kind", Cell.TEXT, "Kind of tokens."),
+    Column("kind", Cell.TEXT, "Token type."),
     Column("tokens", Cell.NUMBER, "How many."),
     Column("usd", Cell.NUMBER, "Before each line's rounding."),
     Column("nano_usd", Cell.NUMBER, "The same in nano-USD."),
@@ -107,7 +107,7 @@ def spend_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         if asked.present:
             context |= {"forecast": _forecast(viewer, asked)}
     except TooMuchToRead:
-        complaint = "This month could not be read in time; reload the page in a moment."
+        complaint = "The query for this month timed out. Reload the page in a moment."
     latest = period_of(now)
     context |= {
         "complaint": complaint,
@@ -132,7 +132,7 @@ def spend_csv(request: HttpRequest, viewer: Viewer, panel: str) -> HttpResponse:
     try:
         asked = _read(viewer, period, timezone.now().astimezone(UTC))
     except TooMuchToRead:
-        complaint = "This month could not be read in time."
+        complaint = "The query for this month timed out."
     if complaint:
         return HttpResponse(complaint, status=400, content_type="text/plain; charset=utf-8")
     columns, rows = _cells(viewer, asked, panel)
@@ -214,7 +214,7 @@ def _keys(viewer: Viewer) -> list[ApiKey]:
 def _unknown(of: object, panel: str) -> str:
     """What has no name any more; a Playground token has its user's id where a key's would be."""
     text = of.hex[:ID_CHARS_SHOWN] if isinstance(of, uuid.UUID) else str(of)
-    return f"Playground or removed, {text}" if panel == "key" else text
+    return f"Playground or deleted, {text}" if panel == "key" else text
 
 
 def _budgets(viewer: Viewer, now: datetime) -> list[BudgetUse]:

@@ -117,9 +117,9 @@ def _tiles(sums: Sums, earlier: Sums, compare: bool) -> list[Tile]:
 def _placed(tiles: list[Tile]) -> list[Tile]:
     """Narrow ones to the left of wide ones, so that each row of the grid is full."""
     order = (
-        "Requests", "Errors", "Clients left", "Total time",
+        "Requests", "Errors", "Cancelled by client", "Total time",
         "Spend", "Tokens/s", "Time to first token",
-        "Queue depth", "Drafts accepted", "Time between tokens",
+        "Queue depth", "Speculative tokens accepted", "Time between tokens",
         "Cache hit rate", "Overhead",
     )  # fmt: skip
     by_label = {tile.label: tile for tile in tiles}
@@ -132,7 +132,7 @@ def _tiles_panel(tiles: list[Tile]) -> TablePanel:
         for tile in tiles
         for cell in (*tile.cells, tile.more)
     ]
-    return TablePanel("tiles", "Headline figures", ["Figure", "Part", "Value", "Exactly"], rows)
+    return TablePanel("tiles", "Key figures", ["Figure", "Part", "Value", "Exactly"], rows)
 
 
 def _stages_panel(stages: list[StageRow]) -> TablePanel:

@@ -57,13 +57,13 @@ def _traffic_figure(points: Points, before: Points, within: TimeRange) -> Figure
     ]
     if before:
         rates = _rates(before, times, "requests", [within.step_s] * len(times))
-        lines.append(Line("requests of the period before", rates, BEFORE, "longdash"))
+        lines.append(Line("requests of the previous period", rates, BEFORE, "longdash"))
     failed = sum(point.usage.errors for point in points.values())
     sent = sum(point.usage.requests for point in points.values())
     finding = (
         f"{failed:,} of {sent:,} requests failed with 4xx or 5xx."
         if sent
-        else "Nothing was sent in this range."
+        else "No requests in this range."
     )
     return Figure("traffic", "Requests per second", finding, times, lines, Axis("requests/s"))
 
@@ -78,10 +78,10 @@ def _throughput_figure(points: Points, within: TimeRange) -> Figure:
     computed = sum(point.usage.uncached for point in points.values())
     written = sum(point.usage.output for point in points.values())
     finding = (
-        f"{formats.rate(computed / written)} prompt tokens were computed for each token of an"
-        " answer: many want prefill, few want decode."
+        f"{formats.rate(computed / written)} prompt tokens were computed per output token: a high "
+        "ratio means prefill load, a low one decode load."
         if written
-        else "No answer was written in this range."
+        else "No responses in this range."
     )
     return Figure("throughput", "Tokens a second", finding, times, lines, Axis("tokens/s"))
 
@@ -108,7 +108,7 @@ def _own_figure(
         pick({at: point.own for at, point in points.items()}, measure) for points in pair
     )
     lines = percentile_lines(found, times, "--stage-5")
-    nothing = "No answer got so far in this range."
+    nothing = "No data in this range."
     finding = worst(lines[-1], "The worst p99 was {}.".format, nothing)
     axis = Axis("ms", logarithmic=True)
     lines += before_line(before, times, percent)

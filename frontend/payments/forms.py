@@ -14,7 +14,7 @@ from controlplane.billing.payments.models import PaymentOrder
 from controlplane.kernel.money import NANO_PER_USD
 from frontend.shared.forms import nano_of
 
-NO_LINK = "There is no page to pay on; ask whoever runs this installation."
+NO_LINK = "Online payment is not set up. Contact the operator of this installation."
 NANO_PER_CENT = NANO_PER_USD // 100
 
 
@@ -30,7 +30,8 @@ def pay_page(request: HttpRequest, order: PaymentOrder) -> HttpResponse:
     """Where the order can be paid: a link, since forms may not lead away from here."""
     context = {
         "title": f"Pay USD {cents_text(order.amount_cents)}",
-        "text": "Pay exactly this amount, or it cannot be matched. It shows here within a minute.",
+        "text": "Pay exactly this amount so that it can be matched. It appears here within a "
+        "minute.",
         "link": pay_url(order),
         "link_text": "Go to the payment page",
     }
@@ -42,4 +43,4 @@ def id_of(text: str, field: str) -> uuid.UUID:
     try:
         return uuid.UUID(text)
     except ValueError:
-        raise ValidationError({field: "This form was out of date; send it again."}) from None
+        raise ValidationError({field: "This form has expired; submit it again."}) from None

@@ -37,7 +37,7 @@ from frontend.shared.forms import cleaned, nano_of, say_wrong
 from frontend.shared.stepup import stepped_up
 
 MONTHS_SHOWN = 12
-WAITS = "It waits for the approval of another person, on the page Top-ups."
+WAITS = "It is pending approval by another person on the Top-ups page."
 
 
 class ProfileForm(forms.Form):
@@ -161,9 +161,11 @@ def invoice_credit(request: HttpRequest, viewer: Viewer, invoice_id: uuid.UUID) 
         return redirect("invoice", invoice_id=invoice.id)
     if isinstance(made, WalletGrant):
         waits = made.state == GrantState.PENDING
-        messages.info(request, WAITS if waits else "This form was sent before: given once.")
+        messages.info(
+            request, WAITS if waits else "This form was already submitted: credited once."
+        )
         return redirect("invoice", invoice_id=invoice.id)
-    messages.success(request, f"{made.title} gives back part or all of {invoice.title}.")
+    messages.success(request, f"{made.title} credits part or all of {invoice.title}.")
     return redirect("invoice", invoice_id=made.id)
 
 

@@ -141,7 +141,7 @@ def grant_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     if made.state == GrantState.PENDING:
         messages.info(request, f"{amount} for {name}: another person must approve it.")
     else:
-        messages.success(request, f"{amount} booked for {name}.")
+        messages.success(request, f"{amount} added for {name}.")
     return redirect("grants")
 
 
@@ -164,7 +164,7 @@ def grant_decide(
     except ValidationError as error:
         say_wrong(request, error)
         return redirect("grants")
-    words = "booked" if made.state == GrantState.BOOKED else "refused; nothing was booked"
+    words = "booked" if made.state == GrantState.BOOKED else "refused; no funds were added"
     messages.success(request, f"It is {words}.")
     return redirect("grants")
 

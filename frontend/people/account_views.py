@@ -45,14 +45,14 @@ from frontend.shared.stepup import confirm_note, form_take, stepped_up, stepped_
 
 HERE = "account"
 APP_SECRET = "app_secret"
-GONE = "This form is no longer kept. Check whether it was already sent."
+GONE = "This form has expired. Check whether it was already submitted."
 
 
 class ChangeForm(PasswordForm):
     """The password in use, and the new one twice."""
 
     before = forms.CharField(
-        label="Password in use",
+        label="Current password",
         max_length=PASSWORD_CHARS_MAX,
         strip=False,
         widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
@@ -207,7 +207,7 @@ def passkey_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 
 
 def _added(request: HttpRequest, viewer: Viewer, codes: list[str]) -> HttpResponse:
-    messages.success(request, "From now on sign-in asks for it.")
+    messages.success(request, "Sign-in now asks for it.")
     return _account(request, viewer, codes=codes) if codes else redirect(HERE)
 
 
@@ -218,7 +218,7 @@ def factor_delete(request: HttpRequest, viewer: Viewer, factor_id: uuid.UUID) ->
     """Remove a second factor."""
     if not factor_remove(user=viewer.user, factor_id=factor_id):
         raise Http404
-    messages.success(request, "It is removed.")
+    messages.success(request, "Removed.")
     return redirect(HERE)
 
 
@@ -249,7 +249,7 @@ def passkey_ask(request: HttpRequest) -> HttpResponse:
 @sensitive_variables()
 @require_http_methods(["GET", "POST"])
 def confirm(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """Confirm that it is you: by a second factor where there is one, else by the password."""
+    """Confirm it's you: by a second factor where there is one, else by the password."""
     kinds = factor_kinds(viewer.user)
     next_path = request.POST.get("next") or request.GET.get("next", "")
     failed = False

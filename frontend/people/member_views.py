@@ -43,8 +43,8 @@ from frontend.shared.stepup import stepped_up
 
 HERE = "members"
 ROLE_WORDS = {
-    Role.OWNER: "everything, and who else owns it",
-    Role.ADMIN: "everything but owners",
+    Role.OWNER: "everything, including owners",
+    Role.ADMIN: "everything except owners",
     Role.DEVELOPER: "keys, playground, requests",
     Role.FINANCE: "ledger, budgets, invoices, exports",
     Role.VIEWER: "looks on",
@@ -164,7 +164,7 @@ def member_role(request: HttpRequest, viewer: Viewer, user_id: uuid.UUID) -> Htt
     except ValidationError as error:
         messages.error(request, " ".join(error.messages))
     else:
-        messages.success(request, f"{found.user.email} is {given} from now on.")
+        messages.success(request, f"{found.user.email} now has the role {given}.")
     return redirect(HERE)
 
 
@@ -182,7 +182,8 @@ def member_link(request: HttpRequest, viewer: Viewer, user_id: uuid.UUID) -> Htt
         whom = "operator" if found.user.is_staff else "staff"
         messages.error(
             request,
-            f"{found.user.email} can do more than you manage. Ask the {whom} of this installation.",
+            f"{found.user.email} has permissions that you cannot manage. Ask the {whom} of this "
+            "installation.",
         )
         return redirect(HERE)
     link = f"{page_url(request)}{reverse('setup', args=[token])}"
@@ -200,7 +201,7 @@ def member_remove(request: HttpRequest, viewer: Viewer, user_id: uuid.UUID) -> H
     except ValidationError as error:
         messages.error(request, " ".join(error.messages))
         return redirect(HERE)
-    messages.success(request, f"{found.user.email} has no access any more.")
+    messages.success(request, f"{found.user.email} no longer has access.")
     # Whoever removes themselves may not see this page again.
     return _index(request, viewer, left=left) if found.user != viewer.user else redirect("overview")
 
@@ -213,9 +214,9 @@ def invitation_end(request: HttpRequest, viewer: Viewer, invitation_id: uuid.UUI
         actor=viewer.user, organization_id=viewer.organization.id, invitation_id=invitation_id
     )
     if invitation_withdraw(actor=viewer.user, invitation=found):
-        messages.success(request, f"The link for {found.email} does not work any more.")
+        messages.success(request, f"The link for {found.email} is no longer valid.")
     else:
-        messages.info(request, f"The link for {found.email} was used or withdrawn before.")
+        messages.info(request, f"The link for {found.email} was already used or withdrawn.")
     return redirect(HERE)
 
 
@@ -261,15 +262,15 @@ def _accept(request: HttpRequest, token: str, user: User) -> HttpResponse:
 
 def _sign_up(request: HttpRequest, token: str, password: str) -> HttpResponse:
     user = invitation_sign_up(token=token, password=password)
-    messages.success(request, "Your account is made. The link no longer works.")
+    messages.success(request, "Your account is created. The link no longer works.")
     return first_shown(request, user)
 
 
 def _spent(request: HttpRequest) -> HttpResponse:
     context = {
-        "title": "This invitation does not work any more",
-        "text": "It was used already, it was withdrawn, it is older than seven days, or the link "
-        "was copied incompletely. Ask whoever invited you for a new one.",
+        "title": "This invitation is no longer valid",
+        "text": "It was already used, was withdrawn, has expired, or the link was copied "
+        "incompletely. Ask the person who invited you for a new one.",
         "link": reverse("sign_in"),
         "link_text": "Go to sign-in",
     }

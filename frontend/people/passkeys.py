@@ -27,7 +27,7 @@ from frontend.people.signing import code_shown, proof_shown
 
 STATE = "passkey_state"
 ANSWER_CHARS_MAX = 20_000
-UNPROVEN = "The passkey's answer could not be checked. Try again."
+UNPROVEN = "The passkey could not be verified. Try again."
 
 
 def factor_kinds(user: User) -> set[str]:

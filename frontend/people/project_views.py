@@ -29,9 +29,9 @@ from frontend.shared.stepup import stepped_up
 
 HERE = "projects"
 SAFETY_WORDS = (
-    (SafetyMode.OFF, "Off: answers are not looked at"),
-    (SafetyMode.FLAG, "Flag: findings are noted"),
-    (SafetyMode.BLOCK, "Block: findings are kept from the client"),
+    (SafetyMode.OFF, "Off: no check"),
+    (SafetyMode.FLAG, "Flag: findings are recorded"),
+    (SafetyMode.BLOCK, "Block: findings are withheld from the client"),
 )
 WEIGHT_DIGITS_MAX = 3
 
@@ -64,7 +64,7 @@ def project_add(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         )
     except ValidationError as error:
         return _failed(request, error, HERE)
-    messages.success(request, f"Project “{made.name}” is made. Create a key for it next.")
+    messages.success(request, f"Project “{made.name}” is created. Create a key for it next.")
     return redirect(HERE)
 
 
@@ -88,7 +88,7 @@ def project_save(request: HttpRequest, viewer: Viewer, project_id: uuid.UUID) ->
             project_rename(actor=viewer.user, project=found, name=name)
     except ValidationError as error:
         return _failed(request, error, HERE)
-    messages.success(request, f"Project “{found.name}” is saved. Gateways follow within 2 s.")
+    messages.success(request, f"Project “{found.name}” is saved. Gateways apply it within 2 s.")
     return redirect(HERE)
 
 
@@ -121,7 +121,7 @@ def share_save(
         project_weigh(actor=viewer.user, project=found, weight=int(text) if whole else 0)
     except ValidationError as error:
         return _failed(request, error, "shares")
-    messages.success(request, f"Project “{found.name}” has a weight of {found.weight} now.")
+    messages.success(request, f"Project “{found.name}” now has the weight {found.weight}.")
     return redirect("shares")
 
 

@@ -125,15 +125,15 @@ def _refused(request: HttpRequest, error: Exception) -> HttpResponse:
     if isinstance(error, NotShownAnew):
         messages.error(
             request,
-            "The provider did not say that you have just signed in there. Confirm in another way. "
-            "Where you have none: sign out and in again, then add a second factor in your account "
-            "within 15 minutes.",
+            "The provider did not confirm a recent sign-in. Confirm in another way. If you have "
+            "none: sign out and in again, then add a second factor in your account within 15 "
+            "minutes.",
         )
         return redirect("confirm")
     messages.error(
         request,
-        "Single sign-on did not let you in. You need an invitation, or an account here with the "
-        "address that the provider vouches for.",
+        "Single sign-on failed. You need an invitation, or an account with the e-mail address "
+        "that the provider verifies.",
     )
     return redirect("sign_in")
 
@@ -142,8 +142,8 @@ def _away(request: HttpRequest, error: Exception) -> HttpResponse:
     _log.warning("single sign-on unavailable", detail=str(error))
     context = {
         "title": "Single sign-on is not available",
-        "text": f"{settings.OIDC_NAME} does not answer. Try again in a minute. If your account "
-        "has a password here, you can sign in with it meanwhile.",
+        "text": f"{settings.OIDC_NAME} does not respond. Try again in a minute. If your account "
+        "has a password, you can sign in with it.",
         "link": reverse("sign_in"),
         "link_text": "Back to sign-in",
     }

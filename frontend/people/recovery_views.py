@@ -44,8 +44,8 @@ def forgot(request: HttpRequest) -> HttpResponse:
     return _told(
         request,
         "Check your mail",
-        "If there is an account with this address and a password, a link to set a new one is on "
-        "its way. It works once, within 30 minutes. At most 3 links are sent in an hour.",
+        "If an account with this address and a password exists, we sent a link to set a new one. "
+        "It works once, within 30 minutes. At most 3 links are sent per hour.",
     )
 
 

@@ -75,7 +75,7 @@ class PasswordForm(forms.Form):
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password", "autofocus": True}),
     )
     again = forms.CharField(
-        label="The same again",
+        label="Confirm password",
         max_length=PASSWORD_CHARS_MAX,
         strip=False,
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
@@ -97,7 +97,7 @@ def second_factor(request: HttpRequest) -> HttpResponse:
     """The second step of a sign-in: a code, or a passkey."""
     pending = pending_user(request)
     if pending is None:
-        messages.info(request, "That took too long; begin again.")
+        messages.info(request, "The sign-in timed out. Start over.")
         return redirect("sign_in")
     user, next_path = pending
     failed = request.method == "POST" and not factor_shown(request, user)
@@ -133,9 +133,8 @@ def setup(request: HttpRequest, token: str) -> HttpResponse:
 
 def _spent(request: HttpRequest) -> HttpResponse:
     context = {
-        "title": "This link does not work any more",
-        "text": "It was used already, it is too old, or it was copied incompletely. Ask for a new "
-        "one.",
+        "title": "This link is no longer valid",
+        "text": "It was already used, has expired, or was copied incompletely. Request a new one.",
         "link": reverse_lazy("sign_in"),
         "link_text": "Go to sign-in",
     }

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 PROXY = "proxy"
-OUTSIDE = "smoothed by the kernel; in no stage and not in the total"
-PROXIED = "the line to a trusted proxy; the client's own, behind it, is not known"
-UNKNOWN = "the server or its kernel told none"
+OUTSIDE = "smoothed by the kernel; not part of any stage or the total"
+PROXIED = "the connection to a trusted proxy; the client's own connection is unknown"
+UNKNOWN = "not reported by the server or its kernel"
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ def read_line(receipt: Mapping[str, Any]) -> ClientLine:
     told = receipt.get("line")
     rtt_us = told.get("rtt_us") if isinstance(told, dict) else None
     if not isinstance(told, dict) or not isinstance(rtt_us, int) or rtt_us <= 0:
-        return ClientLine(None, "Client's line", "the client", UNKNOWN)
+        return ClientLine(None, "Client network", "the client", UNKNOWN)
     if told.get("of") == PROXY:
         return ClientLine(rtt_us, "Proxy's line", "the proxy", PROXIED)
-    return ClientLine(rtt_us, "Client's line", "the client", OUTSIDE)
+    return ClientLine(rtt_us, "Client network", "the client", OUTSIDE)

@@ -30,9 +30,9 @@ EXEMPLARS = frozenset(("total", "ttft", *STAGE_NAMES))
 VALUE_DIGITS_MAX = 15
 COLUMNS = (
     Column("request", Cell.TEXT, "Its id."),
-    Column("started_at", Cell.TIME, "When it reached the gateway, UTC."),
-    Column("status", Cell.NUMBER, "HTTP status; 499 where the client left."),
-    Column("error_code", Cell.TEXT, "Why it was refused or failed."),
+    Column("started_at", Cell.TIME, "Arrival at the gateway, UTC."),
+    Column("status", Cell.NUMBER, "HTTP status; 499 if the client disconnected."),
+    Column("error_code", Cell.TEXT, "Error code."),
     Column("model", Cell.FREE, "Model that served the request."),
     Column("route", Cell.FREE, "Rule and version; direct where none matched."),
     Column("pool", Cell.FREE, "Pool."),
@@ -50,7 +50,11 @@ COLUMNS = (
     Column("output_tokens", Cell.NUMBER, "Tokens out."),
     Column("cost_usd", Cell.NUMBER, "Charged."),
     Column("cost_nano_usd", Cell.NUMBER, "The same in nano-USD."),
-    Column("limit_scope", Cell.TEXT, "Whose limit refused it: key, project or organization."),
+    Column(
+        "limit_scope",
+        Cell.TEXT,
+        "Scope of the limit that refused it: key, project or organization.",
+    ),
     Column("limit_kind", Cell.TEXT, "Which: requests, tokens, requests-day, concurrency, budget."),
     Column("limit", Cell.NUMBER, "Its figure; a budget's is not recorded."),
 )
@@ -73,7 +77,7 @@ def request_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         )
         receipts = limit_receipts(viewer.organization.id, rows)
     except TooMuchToRead:
-        return _refused("The list could not be read in time; choose a shorter range.")
+        return _refused("The query timed out. Choose a shorter range.")
     labels = key_labels(viewer, viewer.organization.id)
     cells = (
         [*_cells(row, key_label(labels, row.key)), *_limit_cells(receipts.get(row.request, b""))]
@@ -114,7 +118,7 @@ def request_exemplar(request: HttpRequest, viewer: Viewer) -> HttpResponseBase:
         found = None
     if found is not None:
         return redirect(f"{reverse('request', args=[found])}?{kept}")
-    messages.info(request, "No request of yours is kept that took so long; these came nearest.")
+    messages.info(request, "No recorded request of yours took this long; showing the closest.")
     return redirect(f"{reverse('requests')}?{kept}&sort={'first' if measure == 'ttft' else 'slow'}")
 
 

@@ -12,28 +12,28 @@ WORDS = {
     "active_ms": "Running requests, ms",
     "asked": "Model asked for",
     "available_tokens": "Cached tokens at the best node",
-    "busy_ms": "Those behind it, ms",
-    "cost_ms": "Cost in all, ms",
+    "busy_ms": "Requests behind it, ms",
+    "cost_ms": "Total cost, ms",
     "dur_ms": "Duration, ms",
     "delivered_cached_tokens": "Delivered cached tokens",
     "evict_ms": "Evicted cache, ms",
     "estimate_ms": "Estimated wait, ms",
     "index": "Prefix index",
-    "overflow_ms": "No room, ms",
+    "overflow_ms": "Wait for capacity, ms",
     "prefill_ms": "This prompt, ms",
     "queued_tokens": "Tokens waiting",
     "wait_ms": "Waiting, ms",
 }
 INDEX_STATES = {
     "exact": "exact",
-    "stale": "late for some nodes, which count with what they were just sent",
-    "ring": "none; nodes by the beginning of the prompt",
+    "stale": "late for some nodes, whose recent prompts are assumed cached",
+    "ring": "none; node chosen by the beginning of the prompt",
 }
 CAPTIONS = {
-    "before": "What the client did before the call, as it says",
-    "steps": "Steps of the rule, in their order",
-    "attempts": "Attempts, in their order",
-    "candidates": "Nodes that were weighed, cheapest first",
+    "before": "Reported by the client",
+    "steps": "Steps of the rule, in order",
+    "attempts": "Attempts, in order",
+    "candidates": "Candidate nodes, lowest cost first",
 }
 
 

@@ -81,26 +81,26 @@ def limit_short(limit: ReachedLimit) -> str:
 def limit_sentences(limit: ReachedLimit) -> list[str]:
     """The same at length, with what it asked for and when there would have been room."""
     if limit.kind == "uncounted":
-        return ["So much was asked at once that its limits could not be counted in time."]
+        return ["Load was too high to check its limits in time."]
     if limit.kind == "budget":
         cost = "" if limit.asked is None else f", {usd_short(limit.asked)}"
         whose = (
             "organization's prepaid wallet" if limit.scope == WALLET else f"{limit.scope}'s budget"
         )
-        return [f"The {whose} had no room for the most that it could cost{cost}."]
+        return [f"The {whose} was lower than its maximum cost{cost}."]
     figure = f"The {limit.scope}'s limit of {formats.count(limit.limit)} {KIND_WORDS[limit.kind]}"
     if limit.kind == "concurrency":
-        return [f"{figure} was reached: that many were under way."]
+        return [f"{figure} was reached: that many were in progress."]
     if limit.asked is not None and limit.limit is not None and limit.asked > limit.limit:
         return [
-            f"{figure} can never let it through: it counts for {formats.count(limit.asked)} tokens,"
-            " its output bound among them."
+            f"{figure} can never admit it: it counts as {formats.count(limit.asked)} tokens, "
+            "including its output limit."
         ]
     asked = "" if limit.asked is None else f" for its {formats.count(limit.asked)} tokens"
     return [
         f"{figure} was used up.",
-        f"There was room{asked} {_after(limit.retry_after_ms)}; all of it would be free again"
-        f" {_after(limit.reset_ms)}, were nothing else asked.",
+        f"There was capacity{asked} {_after(limit.retry_after_ms)}; without other requests, all "
+        f"of it would be free {_after(limit.reset_ms)}.",
     ]
 
 
@@ -133,8 +133,8 @@ def budget_words(viewer: Viewer, record: RequestRecord, receipt: bytes) -> list[
 
 
 def _terms(row: BudgetRow, at: datetime) -> str:
-    may = f"As it is set now, that budget may spend {usd_short(row.available)}"
-    left = f"{usd_short(row.room)} of it are left now"
+    may = f"The current limit of that budget is {usd_short(row.available)}"
+    left = f"{usd_short(row.room)} of it is left now"
     _, end = period_around(row.period, ZoneInfo(row.zone), at)
     words = PERIOD_WORDS[row.period]
     if end is None:

@@ -14,7 +14,7 @@ def status_of(record: RequestRecord) -> tuple[str, str]:
     if record.status >= SERVER_FAILED_FROM:
         return "bad", f"{record.status} {record.error_code}".strip()
     if record.status == CLIENT_LEFT:
-        return "off", "499 client left"
+        return "off", "499 client closed request"
     if record.status >= CLIENT_FAILED_FROM:
         return "warn", f"{record.status} {record.error_code}".strip()
     return "ok", str(record.status)

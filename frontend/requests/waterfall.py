@@ -107,7 +107,7 @@ def make_waterfall(
 def _line(rtt_us: int | None, first: int, last: int) -> Bar:
     start = None if rtt_us is None else 0
     left, width = _place(start, rtt_us, first, last)
-    what = "one round trip on the connection, as the kernel smooths it; in no stage"
+    what = "one round trip on the connection, smoothed by the kernel; not part of any stage"
     return Bar(LINE, what, 0, False, True, start, rtt_us, left, width)
 
 

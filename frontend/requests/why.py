@@ -25,10 +25,10 @@ from frontend.shared import formats
 
 NANO_PER_PICO_MILLION = 1_000
 ENDINGS = {
-    "stop": "The model ended its answer by itself or at a stop sequence.",
-    "length": "The answer was cut at its bound of output tokens.",
-    "tool_calls": "The model ended with calls of tools.",
-    "content_filter": "The safety check ended the answer.",
+    "stop": "The model ended the response or reached a stop sequence.",
+    "length": "The response stopped at max_tokens.",
+    "tool_calls": "The model ended with tool calls.",
+    "content_filter": "The safety layer ended the response.",
 }
 SERVED = "served"
 
@@ -96,20 +96,20 @@ def _admitted(known: Evidence) -> Reason:
     record, hold = known.record, known.line(TransferKind.HOLD)
     who = f"The key “{known.key_label}”" + (f" of project {known.project}" if known.project else "")
     if record.status >= FAILED_FROM and (not record.model or record.error_code in OWN_LIMITS):
-        return Reason("Admitted", [f"{who} was known, and the request was not let in."], "bad")
+        return Reason("Admitted", [f"{who} was valid, but the request was refused."], "bad")
     sentences = [f"{who} may use this model and was within its limits."]
     if hold is None:
         if record.status < FAILED_FROM:
-            sentences.append("No budget limits it, so nothing was held before it ran.")
+            sentences.append("No budget applies, so nothing was held.")
     else:
         number = len(hold.budgets or ())
         where = f" in {number} budget{'s' if number > 1 else ''}" if number else ""
-        sentences.append(f"The most it could cost, {usd_short(hold.amount)}, was held{where}.")
+        sentences.append(f"Its maximum cost, {usd_short(hold.amount)}, was held{where}.")
         if others := hold.others:
             names = ", ".join(sorted(others))
-            sentences.append(f"That covers the other models that might have served it: {names}.")
+            sentences.append(f"This covers the other models that could have served it: {names}.")
     if template := known.receipt.get("prompt"):
-        sentences.append(f"Its prompt was put together from the template {template}.")
+        sentences.append(f"Its prompt was assembled from the template {template}.")
     return Reason("Admitted", sentences)
 
 
@@ -118,10 +118,10 @@ def _routed(known: Evidence) -> Iterator[str]:
     if not record.model:
         return
     if record.route in (DIRECT, ""):
-        yield f"No rule matched it: it named the model {record.model} itself."
+        yield f"No rule matched: the request named the model {record.model}."
     else:
         asked = f", asked for as “{told['asked']}”" if told.get("asked") else ""
-        yield f"The rule {record.route} was the first that matched{asked}."
+        yield f"The rule {record.route} was the first to match{asked}."
     for step in _rows(told.get("steps")):
         where = " in pool ".join(str(step[name]) for name in ("model", "pool") if step.get(name))
         if step.get("reason") == SERVED:
@@ -149,16 +149,16 @@ def _retried(known: Evidence) -> Iterator[str]:
     attempts = _rows(known.receipt.get("attempts"))
     for attempt in attempts:
         why = f": {attempt['reason']}" if attempt.get("reason") else ""
-        yield f"{attempt.get('node', '')} did not finish it{why}."
+        yield f"{attempt.get('node', '')} did not finish{why}."
     if attempts and known.record.status < FAILED_FROM:
         served = known.receipt.get("node") or "another"
-        yield f"It was tried again, and {served} served it; only that is charged."
+        yield f"It was retried on {served}; only that attempt is charged."
 
 
 def _ended(known: Evidence) -> Reason:
     record = known.record
     if record.status == CLIENT_LEFT:
-        told = "The client hung up, and generation was stopped at once."
+        told = "The client disconnected, and generation stopped."
         return Reason("Ended", [told, _charged_as_far(record)], "warn")
     if record.status < FAILED_FROM:
         return Reason("Ended", [words] if (words := ENDINGS.get(record.finish)) else [])
@@ -168,13 +168,13 @@ def _ended(known: Evidence) -> Reason:
     door = None
     if known.refused is not None:
         sentences, door = [*known.refused.sentences, *known.budget], known.refused.door
-    step = "Refused" if not record.output_tokens else "Broken off"
+    step = "Refused" if not record.output_tokens else "Interrupted"
     return Reason(step, [named, *sentences, _charged_as_far(record)], "bad", door)
 
 
 def _charged_as_far(record: RequestRecord) -> str:
     if record.cost_nano:
-        return "What had been made until then is charged."
+        return "The output until then is charged."
     return "Nothing is charged."
 
 
@@ -206,7 +206,7 @@ def _priced(known: Evidence) -> Iterator[str]:
     if sums:
         yield f"({sums}) / 1,000,000 = ${usd_text(known.record.cost_nano)}."
     if line.source == "estimate":
-        yield "The engine told no counts, so they were estimated from the text."
+        yield "The engine reported no token counts, so they were estimated from the text."
 
 
 def _terms(line: Transfer, price: PriceVersion | None) -> str:
@@ -237,10 +237,10 @@ def _booked(known: Evidence) -> Iterator[str]:
     for line in known.lines:
         yield from _line_words(line, hold)
     if known.lines and known.line(*_RESOLVING) is None:
-        yield "Nothing has resolved the hold yet."
+        yield "The hold is not resolved yet."
     for entry in known.reversals:
         by = f" by {entry.actor_label}" if entry.actor_label else ""
-        yield f"{usd_short(entry.amount)} was given back{by}{entry.reason and ': '}{entry.reason}"
+        yield f"{usd_short(entry.amount)} was reversed{by}{entry.reason and ': '}{entry.reason}"
 
 
 _RESOLVING = (TransferKind.SETTLE, TransferKind.RELEASE, TransferKind.EXPIRE)
@@ -251,16 +251,16 @@ def _line_words(line: Transfer, hold: Transfer | None) -> Iterator[str]:
     match line.kind:
         case TransferKind.SETTLE:
             rest = hold.amount - line.amount if hold else 0
-            back = f"; {usd_short(rest)} of the hold went back" if rest else ""
-            yield f"{amount} was charged before the answer's end was sent{back}."
+            back = f"; {usd_short(rest)} of the hold was released" if rest else ""
+            yield f"{amount} was charged before the end of the response was sent{back}."
         case TransferKind.RELEASE:
             yield f"The whole hold of {amount} was released: nothing was delivered."
         case TransferKind.EXPIRE:
-            yield f"The hold of {amount} expired: neither gateway nor node had reported in time."
+            yield f"The hold of {amount} expired: gateway and node did not report in time."
         case TransferKind.OVERAGE:
-            yield f"{amount} more than was held was charged besides."
+            yield f"{amount} beyond the hold was also charged."
         case TransferKind.LATE:
-            yield f"{amount} was charged later, from the node's own report."
+            yield f"{amount} was charged later, from the node's report."
 
 
 def _rows(value: object) -> list[dict[str, Any]]:

@@ -145,8 +145,8 @@ def routing_rollback(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     except ValidationError as error:
         messages.error(request, " ".join(error.messages))
         return redirect("routing")
-    what = f"a copy of version {made.copy_of.version}" if made.copy_of else "it has no rules"
-    messages.success(request, f"Version {made.version} is in force: {what}.")
+    what = f"a copy of version {made.copy_of.version}" if made.copy_of else "no rules"
+    messages.success(request, f"Version {made.version} is live: {what}.")
     return redirect("routing")
 
 

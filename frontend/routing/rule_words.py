@@ -79,7 +79,7 @@ def _size(match: Match) -> str:
 
 def _steps(steps: Sequence[Step]) -> list[str]:
     told = [_step(number, step) for number, step in enumerate(steps)]
-    return [*told, "else refuse"]
+    return [*told, "otherwise refuse"]
 
 
 def _step(number: int, step: Step) -> str:
@@ -103,11 +103,11 @@ def _more(rule: RouteRule) -> list[str]:
     if rule.first_token_s is not None:
         told.append(f"first token within {rule.first_token_s:g} s")
     if rule.degrade_order is not None:
-        told.append(f"degrades in place {rule.degrade_order}")
+        told.append(f"degrade order {rule.degrade_order}")
     if rule.continues_lost:
-        told.append("goes on after a lost node")
+        told.append("continues after a lost node")
     if rule.widen:
-        told.append("also to models beyond those of the key")
+        told.append("also to models that the key does not allow")
     return told
 
 

@@ -113,7 +113,7 @@ def routing_dry_run(request: HttpRequest, viewer: Viewer, version: int) -> HttpR
         context |= {
             "total": total_row(found),
             "tables": [
-                ("From where to where", "Move", move_rows(found)),
+                ("From and to", "Move", move_rows(found)),
                 ("Organizations", "Organization", group_rows(found.organizations)),
                 ("Projects", "Project", group_rows(found.projects)),
                 ("Regions", "Region", group_rows(found.regions)),
@@ -181,5 +181,5 @@ def _hours(text: str) -> tuple[int, str]:
     short = len(text) <= 3 and text.isascii() and text.isdecimal()
     if short and 1 <= int(text) <= HOURS_MAX:
         return int(text), ""
-    told = f"“{text[:20]}” is no number of hours from 1 to {HOURS_MAX}; showing {HOURS_DEFAULT}."
+    told = f"“{text[:20]}” is not a number of hours from 1 to {HOURS_MAX}; showing {HOURS_DEFAULT}."
     return HOURS_DEFAULT, told

@@ -29,7 +29,7 @@ SESSION_KEY = "organization"
 SHOWN_FIELD = "organization_shown"
 SHOWN_HEADER = "X-Organization-Shown"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-LEFT = "You are no longer a member of the organization that was open."
+LEFT = "You are no longer a member of the selected organization."
 
 
 class NoOrganization(Exception):
@@ -190,7 +190,9 @@ def _stay(request: HttpRequest, viewer: Viewer) -> HttpResponse | None:
 
 
 def _showing(viewer: Viewer) -> str:
-    return f"You are in {viewer.chosen.name} now." if viewer.chosen else "You are in none now."
+    return (
+        f"You are now in {viewer.chosen.name}." if viewer.chosen else "No organization is selected."
+    )
 
 
 def _no_organization(request: HttpRequest, viewer: Viewer) -> HttpResponse:

@@ -75,7 +75,7 @@ def asked_from(query: Mapping[str, str], now: datetime, choices: Sequence[Choice
     compare = query.get("compare", "")
     complaints += [complaint, unread]
     if compare not in ("", PREVIOUS):
-        complaints.append(f"There is no “{compare[:TOLD_CHARS_MAX]}” to compare with.")
+        complaints.append(f"Cannot compare to “{compare[:TOLD_CHARS_MAX]}”.")
     chosen = {}
     for choice in choices:
         text = query.get(choice.name, "")

@@ -45,7 +45,7 @@ def percentile_cells(name: str, found: Histogram | None, *, unit: bool) -> list[
     values = found.percentiles(SHARES) if found else [None] * len(PERCENTILES)
     for percent, value in zip(PERCENTILES, values, strict=True):
         thin = formats.few(percent, count)
-        title = f"of {count:,} values" + (", too few to rely on" if thin else "")
+        title = f"of {count:,} values" + (", low sample" if thin else "")
         cells.append(
             Cell(
                 f"{name}.p{percent}",

@@ -20,12 +20,17 @@ STATUSES = (
     ("failed", "failed (4xx and 5xx)"),
     ("server", "server errors (5xx)"),
     ("429", "429 limited"),
-    ("499", "499 client left"),
+    ("499", "499 client closed request"),
     ("503", "503 unavailable"),
 )
 STREAMS = (("", "any"), ("yes", "streamed"), ("no", "not streamed"))
 # What comes first in the list, and the column that this goes by.
-SORTS = (("", "newest"), ("slow", "slowest"), ("first", "latest first token"), ("cost", "dearest"))
+SORTS = (
+    ("", "newest"),
+    ("slow", "slowest"),
+    ("first", "slowest first token"),
+    ("cost", "highest cost"),
+)
 RANKED: dict[str, Ranked] = {"slow": "total_us", "first": "ttft_us", "cost": "cost_nano"}
 FOLDED = frozenset(
     ("max_ms", "min_ttft_ms", "max_ttft_ms", "min_usd", "pool", "region", "route", "error")
@@ -167,7 +172,7 @@ def _read(query: Mapping[str, str], names: Iterable[str]) -> tuple[dict[str, str
 def _complaint(unread: list[str]) -> str:
     if not unread:
         return ""
-    return f"Left out, since it could not be read: {', '.join(unread)}."
+    return f"Ignored because invalid: {', '.join(unread)}."
 
 
 def _name(text: str) -> str:
@@ -206,11 +211,11 @@ _READERS: dict[str, tuple[str, Callable[[str], str]]] = {
     "status": ("status", _one_of(value for value, _ in STATUSES)),
     "finish": ("finish", _one_of(FINISHES)),
     "stream": ("stream", _one_of(value for value, _ in STREAMS)),
-    "min_ms": ("at least, ms", _milliseconds),
-    "max_ms": ("at most, ms", _milliseconds),
-    "min_ttft_ms": ("first token after, ms", _milliseconds),
-    "max_ttft_ms": ("first token by, ms", _milliseconds),
-    "min_usd": ("cost from, USD", _dollars),
+    "min_ms": ("min. latency (ms)", _milliseconds),
+    "max_ms": ("max. latency (ms)", _milliseconds),
+    "min_ttft_ms": ("min. first token (ms)", _milliseconds),
+    "max_ttft_ms": ("max. first token (ms)", _milliseconds),
+    "min_usd": ("min. cost (USD)", _dollars),
     "route": ("rule", _name),
     "pool": ("pool", _name),
     "region": ("region", _name),

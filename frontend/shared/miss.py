@@ -13,55 +13,55 @@ from frontend.shared import formats
 # What happened, and what can be done about it.
 CAUSES = {
     "no_cache": (
-        "The engine that served it keeps no prefixes.",
-        "Nothing could be cached; serve the model by an engine with a prefix cache.",
+        "The engine that served it has no prefix cache.",
+        "Nothing could be cached; use an engine with a prefix cache.",
     ),
     "below_block_size": (
         "The prompt is shorter than one block of the cache.",
-        "Nothing of it can be reused; there is nothing to do.",
+        "It cannot be reused; no action is needed.",
     ),
     "not_kept": (
-        "The chosen node was believed to have this prefix, and no longer had it.",
-        "It was evicted on the way there. If this happens often, the pool's cache is too small.",
+        "The chosen node was expected to have this prefix but had evicted it.",
+        "It was evicted in the meantime. If this happens often, the pool's cache is too small.",
     ),
     "other_node": (
-        "Another node had more of this prefix, but was too busy to be worth the wait.",
+        "Another node had more of this prefix, but its queue was too long.",
         "If this happens often, the pool needs more nodes.",
     ),
     "evicted": (
-        "This prefix was computed lately, and no node has it any more.",
-        "More cache, or requests of one kind closer together, would keep it.",
+        "This prefix was computed recently, but no node has it any more.",
+        "Add cache, or send similar requests closer together.",
     ),
     "first_seen": (
-        "Nothing like this prompt was seen lately.",
-        "The next request with the same beginning will find it.",
+        "No similar prompt was seen recently.",
+        "The next request with the same beginning can reuse it.",
     ),
     "tools_reordered": (
-        "The same tools came in another order than before.",
-        "Send tools in one fixed order: they stand at the beginning of the prompt.",
+        "The same tools were sent in a different order.",
+        "Send tools in a fixed order: they are at the beginning of the prompt.",
     ),
     "timestamp": (
-        "A date or time changed early in the prompt; what follows it is as before.",
-        "Move it to the end of the prompt, or round it: all that follows it is computed anew.",
+        "A date or time changed early in the prompt; the text after it is unchanged.",
+        "Move it to the end of the prompt, or round it: everything after it is computed again.",
     ),
     "identifier": (
-        "An identifier changed early in the prompt; what follows it is as before.",
-        "Move it to the end of the prompt: all that follows it is computed anew.",
+        "An identifier changed early in the prompt; the text after it is unchanged.",
+        "Move it to the end of the prompt: everything after it is computed again.",
     ),
     "number": (
-        "A number changed early in the prompt; what follows it is as before.",
-        "Move what changes to the end of the prompt: all that follows it is computed anew.",
+        "A number changed early in the prompt; the text after it is unchanged.",
+        "Move what changes to the end of the prompt: everything after it is computed again.",
     ),
     "text": (
-        "Some text changed early in the prompt; what follows it is as before.",
-        "Put what stays the same first: all that follows a change is computed anew.",
+        "Some text changed early in the prompt; the text after it is unchanged.",
+        "Put fixed text first: everything after a change is computed again.",
     ),
     "new_text": (
-        "The prompt has text that no earlier one had.",
-        "That is what a new question looks like; there is nothing to do.",
+        "The prompt has new text.",
+        "This is expected for a new question; no action is needed.",
     ),
 }
-ELSEWHERE = "Another tenant has sent the same beginning lately; tenants never share a cache."
+ELSEWHERE = "Another tenant sent the same beginning recently; tenants never share a cache."
 
 
 @dataclass(frozen=True)
@@ -104,10 +104,10 @@ def _facts(told: dict[str, Any]) -> list[tuple[str, str]]:
     if told.get("avoidable_tokens"):
         facts += [
             ("Of these avoidable", f"{formats.count(told['avoidable_tokens'])} tokens"),
-            ("What that cost", usd_short(told.get("cost_nano", 0))),
+            ("Cost of the miss", usd_short(told.get("cost_nano", 0))),
             ("Time to compute them", formats.duration(told.get("prefill_ms", 0) * 1_000)),
         ]
     if told.get("token") is not None:
         token, block = formats.count(told["token"] + 1), formats.count(told["block"] + 1)
-        facts.append(("Left the earlier prompt at", f"token {token}, block {block}"))
+        facts.append(("Differs from", f"token {token}, block {block}"))
     return facts

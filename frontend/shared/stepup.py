@@ -32,13 +32,13 @@ from controlplane.kernel.clock import wall_s
 from controlplane.tenants.factors import has_factors
 from controlplane.tenants.models import User
 
-NOT_DONE = "Nothing was changed yet. Confirm that it is you, then send the form again."
-KEPT = "Nothing was changed yet. Confirm that it is you, and what you sent goes on by itself."
+NOT_DONE = "Nothing was changed yet. Confirm it's you, then submit the form again."
+KEPT = "Nothing was changed yet. Confirm it's you, and your action will continue automatically."
 # A session is a row of a table: what is larger has to be typed again.
 FORM_BYTES_MAX = 64 * 1024
 FORM = "kept_form"
 CSRF_FIELD = "csrfmiddlewaretoken"
-# A form with one of these shows who somebody is: it is never kept.
+# A form with one of these shows who somebody is: it is never stored.
 SECRET_FIELDS = frozenset({"password", "again", "before", "code", "passkey"})
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 P = ParamSpec("P")

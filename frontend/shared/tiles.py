@@ -1,4 +1,4 @@
-"""Headline figures of a range, and the same a period earlier. Pure arithmetic."""
+"""Key figures of a range, and the same a period earlier. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -150,9 +150,9 @@ def _request_tiles(usage: UsageSum, seconds: float) -> list[Tile]:
             value=errors / requests if requests else None,
         ),
         Tile(
-            "Clients left",
+            "Cancelled by client",
             [Cell("gone", formats.percent(gone, requests))],
-            Cell("gone.count", f"{gone:,} hung up before the end (499)"),
+            Cell("gone.count", f"{gone:,} disconnected before the end (499)"),
             "499",
             value=gone / requests if requests else None,
         ),
@@ -210,13 +210,13 @@ def _drafts_tile(everyone: Merged) -> Tile:
     drafted, accepted = (
         everyone[name].total if name in everyone else 0 for name in (DRAFTED, ACCEPTED)
     )
-    words, exact = "nothing was guessed ahead", ""
+    words, exact = "no speculative tokens", ""
     if drafted:
         exact = f"{accepted:,} of {drafted:,}"
         counts = f"{formats.count_short(accepted)} of {formats.count_short(drafted)}"
-        words = f"{counts} tokens guessed ahead, all tenants"
+        words = f"{counts} speculative tokens, all tenants"
     return Tile(
-        "Drafts accepted",
+        "Speculative tokens accepted",
         [Cell("drafts", formats.percent(accepted, drafted))],
         Cell("drafts.tokens", words, exact),
         width="wide",
@@ -228,7 +228,7 @@ def queue_tile(depth: dict[datetime, Depth], own: Waits) -> Tile:
     """Who waits now."""
     most = max((each.most for each in depth.values()), default=0)
     now = formats.rate(round(depth[max(depth)].mean, 3)) if depth else formats.MISSING
-    cells = [Cell("depth", now, label="now"), count_cell("depth.most", most, "most at once")]
+    cells = [Cell("depth", now, label="now"), count_cell("depth.most", most, "maximum")]
     words = "requests waiting, all tenants; none of yours in a gateway now"
     if own.waiting:
         longest = formats.duration(own.oldest_s * MICRO)
@@ -239,7 +239,7 @@ def queue_tile(depth: dict[datetime, Depth], own: Waits) -> Tile:
 
 def spend_tile(nano: int | None) -> Tile:
     """What was charged."""
-    cell = Cell("spend", formats.MISSING, "too many ledger lines to add up in time")
+    cell = Cell("spend", formats.MISSING, "too many ledger lines to sum in time")
     if nano is not None:
         cell = Cell("spend", usd_short(nano), f"${usd_text(nano)}")
     return Tile("Spend", [cell], Cell("spend.source", "charged on the ledger"), width="wide")

@@ -50,12 +50,12 @@ INDICATOR_WORDS = {
        for name in INDICATORS if name.startswith(STAGE)},
 }  # fmt: skip
 STATE_WORDS = {
-    "page": ("bad", "in danger"),
+    "page": ("bad", "breaching"),
     "ticket": ("warn", "burning"),
-    "absent": ("warn", "data stay away"),
+    "absent": ("warn", "no recent data"),
     "paused": ("off", "paused"),
     "no data": ("off", "no data yet"),
-    "spent": ("warn", "budget spent"),
+    "spent": ("warn", "budget exhausted"),
     "ok": ("ok", "within budget"),
 }
 RULE_WORDS = {rule.name: rule.name.replace("_", ", ") for rule in RULES}
@@ -110,7 +110,7 @@ def state_words(standing: ObjectiveStatus) -> tuple[str, str]:
     """Tone and words of how it stands; an alert does not hide that the budget is spent."""
     tone, words = STATE_WORDS[standing.state]
     spent = standing.left is not None and standing.left <= 0
-    return tone, f"{words}, budget spent" if spent and standing.state in SEVERITIES else words
+    return tone, f"{words}, budget exhausted" if spent and standing.state in SEVERITIES else words
 
 
 def left_words(left: float | None) -> str:

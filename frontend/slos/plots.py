@@ -62,7 +62,7 @@ def burn_down_figure(found: BurnDown, now: datetime) -> BurnDownFigure:
     if left is not None:
         times.append(now)
         values.append(round(HUNDRED * left, 3))
-    finding = "Nothing was counted in this period yet."
+    finding = "No data in this period yet."
     if left is not None:
         finding = (
             f"{left_words(left)} of the error budget of {objective.period_days} days is left;"

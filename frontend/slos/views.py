@@ -206,7 +206,7 @@ def slo_change(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) ->
         say_wrong(request, error)
     else:
         fresh = now.version != objective.version
-        told = f"Version {now.version} counts anew from now on." if fresh else "It is changed."
+        told = f"Version {now.version} starts with new counts." if fresh else "Changes saved."
         messages.success(request, told)
     return redirect("slo", objective_id)
 
@@ -230,7 +230,7 @@ def slo_channel_add(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         say_wrong(request, error)
         return redirect("slos")
     if kind != "webhook":
-        messages.success(request, "It is told of every alert from now on.")
+        messages.success(request, "The channel receives every alert from now on.")
         return redirect("slos")
     context = {"viewer": viewer, "here": "slos", "secret": signing_secret(made.id)}
     answer = render(request, "slos/secret.html", {**context, "channel": made})
@@ -244,7 +244,7 @@ def slo_channel_remove(request: HttpRequest, viewer: Viewer, channel_id: uuid.UU
     """No more messages there."""
     organization = _asked(request, viewer)
     services.channel_remove(actor=viewer.user, organization=organization, channel_id=channel_id)
-    messages.success(request, "It is told no more.")
+    messages.success(request, "The channel no longer receives alerts.")
     return redirect("slos")
 
 

@@ -81,7 +81,7 @@ def stage_save(request: HttpRequest, viewer: Viewer, stage: str) -> HttpResponse
     except ValidationError as error:
         say_wrong(request, error)
     else:
-        messages.success(request, f"{LABELS[stage]} has its owner.")
+        messages.success(request, f"The owner of {LABELS[stage]} is saved.")
     return redirect("stages")
 
 

@@ -23,11 +23,11 @@ def test_empty_pages_say_what_to_do_next(site: Site, watch: Watch) -> None:
     next_steps = {
         "/": "Paste this into a terminal",
         # Of all tenants, so a time before any other test's request.
-        "/latency?from=2026-01-02T03:00&to=2026-01-02T04:00": "Nothing was recorded in the 2026-",
+        "/latency?from=2026-01-02T03:00&to=2026-01-02T04:00": "No data in the 2026-",
         "/cache": "No prompt was read in the last 1 hour",
         "/requests": "No requests match",
         "/keys": "No keys yet",
-        "/spend": "Nothing was charged in",
+        "/spend": "No charges in",
         "/playground": "The answer appears here",
     }
     for path, words in next_steps.items():
@@ -58,7 +58,7 @@ def test_sign_in_tells_a_wrong_password_and_takes_the_right_one(site: Site, watc
     page.get_by_label("E-mail address").fill("bob@example.org")
     page.get_by_label("Password").fill("wrong")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("alert")).to_contain_text("do not belong together")
+    expect(page.get_by_role("alert")).to_contain_text("Incorrect e-mail address or password")
     assert serious_findings(page) == []
     page.get_by_label("Password").fill(PASSWORD)
     page.keyboard.press("Enter")
@@ -80,12 +80,12 @@ def test_a_one_time_link_signs_its_owner_in(site: Site, watch: Watch) -> None:
     page.goto(f"/setup/{token}")
     assert serious_findings(page) == []
     page.get_by_label("New password").fill("another-good-password-1")
-    page.get_by_label("The same again").fill("another-good-password-1")
+    page.get_by_label("Confirm password").fill("another-good-password-1")
     page.keyboard.press("Enter")
     page.wait_for_url(f"{site.url}/")
     expect(page.get_by_role("status").first).to_contain_text("Your password is set")
     page.goto(f"/setup/{token}")
-    expect(page.locator("main")).to_contain_text("does not work any more")
+    expect(page.locator("main")).to_contain_text("is no longer valid")
 
 
 def test_the_keyboard_reaches_everything_in_order(site: Site, watch: Watch) -> None:

@@ -50,7 +50,7 @@ def test_a_month_is_issued_and_credited(site: Site, watch: Watch) -> None:
     assert download.value.suggested_filename == "INV-000001.pdf"
     page.get_by_role("button", name="Credit note").click()
     page.get_by_label("Reason").fill("the wrong model")
-    page.get_by_role("button", name="Give back").click()
+    page.get_by_role("button", name="Issue credit note").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Credit note CN-000001")
     phone = watch.sign_in(site, size=PHONE, dark=True)
     phone.goto("/invoices")

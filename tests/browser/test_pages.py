@@ -223,7 +223,7 @@ def test_the_overview_keeps_its_part_of_the_traffic_from_page_to_page(
     expect(page.get_by_label("Project")).to_have_value(site.cast.project.id.hex)
     page.get_by_role("link", name="Last 24 hours").click()
     expect(page.get_by_label("Model")).to_have_value("tiny")
-    page.get_by_role("link", name="Clients left").click()
+    page.get_by_role("link", name="Cancelled by client").click()
     expect(page.get_by_label("Status")).to_have_value("499")
     expect(page.get_by_label("Project")).to_have_value(site.cast.project.id.hex)
 
@@ -277,7 +277,7 @@ def test_filters_change_the_list_and_the_address(site: Site, watch: Watch) -> No
     expect(page.get_by_role("heading", name="Requests", exact=True)).to_be_visible()
     page.go_back()
     expect(page.get_by_role("heading", name="Requests", exact=True)).to_be_visible()
-    page.get_by_label("At least, ms").press("j")
+    page.get_by_label("Min. latency (ms)").press("j")
     assert "/requests?" in page.url
 
 

@@ -74,7 +74,7 @@ def test_pages_are_accessible_and_fit(
     for path in ("/routing", f"/routing/{version}", f"/routing/{version}/dry-run?hours=6"):
         page.goto(path)
         fits(page)
-    expect(page.get_by_role("heading", name="From where to where")).to_be_visible()
+    expect(page.get_by_role("heading", name="From and to")).to_be_visible()
 
 
 def test_a_draft_is_written_by_keyboard_and_published(site: Site, watch: Watch) -> None:
@@ -99,7 +99,7 @@ def test_a_draft_is_written_by_keyboard_and_published(site: Site, watch: Watch) 
     expect(page.get_by_role("dialog").get_by_role("button", name="Cancel")).to_be_hidden()
     page.get_by_role("button", name="Publish", exact=True).press("Enter")
     page.get_by_role("button", name="Publish to all requests").press("Enter")
-    expect(page.get_by_role("status")).to_contain_text("is in force; gateways follow")
+    expect(page.get_by_role("status")).to_contain_text("is live; gateways apply it")
 
 
 def test_a_canary_is_beside_what_is_in_force(site: Site, watch: Watch) -> None:
@@ -112,7 +112,7 @@ def test_a_canary_is_beside_what_is_in_force(site: Site, watch: Watch) -> None:
     elsewhere(start)
     page.goto("/routing")
     fits(page)
-    page.get_by_role("button", name="Stop the canary").click()
+    page.get_by_role("button", name="Stop canary").click()
     page.get_by_label("Reason").fill("only a test")
     page.get_by_role("button", name="Stop canary").click()
     expect(page.get_by_role("status")).to_contain_text("is over")

@@ -111,12 +111,12 @@ def test_an_objective_is_made_by_keyboard(site: Site, watch: Watch) -> None:
     assert serious_findings(page) == []
     page.get_by_label("What").select_option("total")
     page.get_by_label("Name", exact=True).fill("whole answers")
-    page.get_by_label("Good up to").fill("2500")
+    page.get_by_label("Threshold: ms at most").fill("2500")
     page.get_by_label("Target, %").fill("99.5")
     page.get_by_label("Owner, a team").fill("platform")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="whole answers")).to_be_visible()
-    expect(page.locator("main")).to_contain_text("Nothing was counted in this period yet.")
+    expect(page.locator("main")).to_contain_text("No data in this period yet.")
     expect(page.locator("main")).to_contain_text("Total time, 2.50 s at most")
     page.get_by_role("button", name="Change").click()
     assert serious_findings(page) == []

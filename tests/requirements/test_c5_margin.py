@@ -126,4 +126,4 @@ def test_a_month_that_is_none_is_told(month: Month, path: str) -> None:
 def test_an_empty_installation_is_told_what_to_do(database: str) -> None:
     cast = make_cast()
     page = signed_in(cast.stella).get("/margin").content.decode()
-    assert "Say on the" in page and "/fleet" in page
+    assert "Set the cost per GPU-hour" in page and "/fleet" in page

@@ -57,7 +57,7 @@ def test_a_burst_is_seen_in_the_queue_chart_and_each_request_in_its_waterfall(
 
     def most_waiting() -> int:
         lines = {one["name"]: one["y"] for one in _figures(client)["queue"]["data"]}
-        return max((value for value in lines["most at once"] if value is not None), default=0)
+        return max((value for value in lines["maximum"] if value is not None), default=0)
 
     wait_for(lambda: most_waiting() >= REQUESTS - 1, "queue depth")
     figures = _figures(client)
@@ -109,4 +109,4 @@ def _the_limit_that_refused_is_told(product: Product, client: Client) -> None:
         text = client.get(address).content.decode()
         assert f"{DAILY} requests a day" in text
         assert f'href="/limits#limit-{key.id.hex}"' in text
-    assert "was known, and the request was not let in." in client.get(page).content.decode()
+    assert "was valid, but the request was refused." in client.get(page).content.decode()

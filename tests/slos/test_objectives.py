@@ -127,16 +127,16 @@ def test_a_name_is_free_again_when_its_objective_has_ended(cast: Cast) -> None:
     ("good", "total", "severities", "state", "words", "left"),
     [
         (0, 0, (), "no data", "no data yet", "–"),
-        (0, 0, ("absent",), "absent", "data stay away", "–"),
+        (0, 0, ("absent",), "absent", "no recent data", "–"),
         (1_000, 1_000, (), "ok", "within budget", "100.0 %"),
         (9_900_001, 10_000_000, (), "ok", "within budget", "< 0.1 %"),
-        (9_900_000, 10_000_000, (), "spent", "budget spent", "0.0 %"),
-        (980, 1_000, (), "spent", "budget spent", "−100.0 %"),
+        (9_900_000, 10_000_000, (), "spent", "budget exhausted", "0.0 %"),
+        (980, 1_000, (), "spent", "budget exhausted", "−100.0 %"),
         (995, 1_000, ("ticket",), "ticket", "burning", "50.0 %"),
-        (980, 1_000, ("ticket",), "ticket", "burning, budget spent", "−100.0 %"),
+        (980, 1_000, ("ticket",), "ticket", "burning, budget exhausted", "−100.0 %"),
         (995, 1_000, ("ticket", "page"), "page", "in danger", "50.0 %"),
-        (980, 1_000, ("page",), "page", "in danger, budget spent", "−100.0 %"),
-        (980, 1_000, ("absent",), "absent", "data stay away, budget spent", "−100.0 %"),
+        (980, 1_000, ("page",), "page", "in danger, budget exhausted", "−100.0 %"),
+        (980, 1_000, ("absent",), "absent", "data stay away, budget exhausted", "−100.0 %"),
     ],
 )
 def test_a_budget_that_is_spent_is_said_to_be(

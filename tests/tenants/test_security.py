@@ -77,9 +77,9 @@ def test_owners_alone_require_it_and_on_the_page_too(cast: Cast) -> None:
         second_factor_require(actor=cast.alice, organization_id=cast.acme.id, required=True)
     add_passkey(cast.alice)
     alice = signed_in(cast.alice)
-    assert "Require it of every member" in alice.get("/members").content.decode()
+    assert "Require 2FA for all members" in alice.get("/members").content.decode()
     assert alice.post("/members/second-factor", {"required": "on"})["Location"] == "/members"
-    assert "Require it no longer" in alice.get("/members").content.decode()
+    assert "Stop requiring 2FA" in alice.get("/members").content.decode()
 
 
 def test_what_is_required_ends_tokens_and_keys_and_opens_no_way_around(cast: Cast) -> None:

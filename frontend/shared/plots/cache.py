@@ -23,7 +23,7 @@ def cache_figure(points: Points, before: Points, times: Sequence[datetime]) -> F
     finding = (
         f"Between {min(known):.0f} and {max(known):.0f} % of prompt tokens came from the cache."
         if known
-        else "No prompt was read in this range."
+        else "No prompts in this range."
     )
     lines = [
         Line("available in the fleet", available, "--muted", "dot"),
@@ -32,7 +32,7 @@ def cache_figure(points: Points, before: Points, times: Sequence[datetime]) -> F
     ]
     if before:
         shares = _prompt_shares(before, times, "cached")
-        lines.append(Line("delivered in the period before", shares, BEFORE, "longdash"))
+        lines.append(Line("delivered in the previous period", shares, BEFORE, "longdash"))
     return Figure("cache", "Cache hit rate", finding, times, lines, Axis("%", most=HUNDRED))
 
 

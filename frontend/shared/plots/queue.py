@@ -88,16 +88,16 @@ def _depth_figure(depth: dict[datetime, Depth], times: list[datetime]) -> Figure
     found = [depth.get(at) for at in times]
     most = max((each.most for each in depth.values()), default=0)
     finding = (
-        f"Up to {most:,} waited at once at one gateway, sampled every second; all tenants."
+        f"Up to {most:,} waited at one gateway at the same time, sampled every second; all tenants."
         if most
-        else "Nothing waited in any sample."
+        else "No request waited in any sample."
         if depth
-        else "Nothing was sampled in this range."
+        else "No samples in this range."
     )
     lines = [
         Line("in the gateway, for a node", [each and each.in_gateway for each in found], GATEWAY),
         Line("on nodes, for a first token", [each and each.on_nodes for each in found], NODES),
-        Line("most at once", [each and each.most for each in found], "--muted", "dot"),
+        Line("maximum", [each and each.most for each in found], "--muted", "dot"),
     ]
     axis = Axis("requests", most=max(1.0, most * 1.1))
     return Figure("queue", "Queue depth", finding, times, lines, axis)
@@ -117,9 +117,9 @@ def _priorities_figure(depth: dict[datetime, Depth], times: list[datetime]) -> F
     finding = (
         f"Of {' and '.join(waited)} priority; all tenants. Higher ones go first."
         if waited
-        else "Nobody waited in a gateway in any sample."
+        else "No request waited in a gateway in any sample."
         if any(value is not None for line in lines for value in line.values)
-        else "Nothing was sampled in this range."
+        else "No samples in this range."
     )
     title = "Waiting in gateways, by priority"
     return Figure("priorities", title, finding, times, lines, Axis("requests"))
@@ -130,11 +130,11 @@ def _oldest_figure(depth: dict[datetime, Depth], times: list[datetime]) -> Figur
     values = [known[at] / MS_PER_S if at in known else None for at in times]
     longest_ms = max(known.values(), default=None)
     finding = (
-        "Nothing was sampled in this range."
+        "No samples in this range."
         if longest_ms is None
         else f"The first in a queue had waited up to {formats.duration(longest_ms * MS_PER_S)}."
         if longest_ms
-        else "Nobody waited in a gateway in any sample."
+        else "No request waited in a gateway in any sample."
     )
     lines = [Line("longest wait", values, GATEWAY)]
     return Figure("oldest", "Longest wait in a gateway", finding, times, lines, Axis("s"))

@@ -13,7 +13,7 @@ from frontend.shared.plots.figure import Figure, Line
 from frontend.shared.plots.times import before_line, columns_of, percentile_lines, pick, worst
 from frontend.shared.stages import LABELS, OVERHEAD, STAGE_NAMES, UNATTRIBUTED
 
-NOTHING = "Nothing was recorded in this range."
+NOTHING = "No data in this range."
 NONE = "--stage-none"
 
 
@@ -64,9 +64,8 @@ def _stacked_figure(lines: list[Line], times: Sequence[datetime]) -> Figure:
     most = max((sum(v or 0 for v in each) for each in zip(*(line.values for line in lines),
                 strict=True)), default=0.0)  # fmt: skip
     finding = (
-        f"Medians stood up to {formats.duration(most * formats.US_PER_MS)} high. The sum of"
-        " medians is not the median of requests: it shows which stage is large, not how long"
-        " a request takes."
+        f"Medians add up to {formats.duration(most * formats.US_PER_MS)}. The sum of medians is "
+        "not the median of requests: it shows which stage is large, not how long a request takes."
         if most
         else NOTHING
     )

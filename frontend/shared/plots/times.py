@@ -29,7 +29,7 @@ def before_line(before: Histograms, times: Sequence[datetime], percent: int) -> 
     if not before:
         return []
     values = values_of(before, times, percent / 100)
-    return [Line(f"p{percent} of the period before", values, BEFORE, "longdash")]
+    return [Line(f"p{percent} of the previous period", values, BEFORE, "longdash")]
 
 
 def values_of(

@@ -48,14 +48,14 @@ def test_a_document_is_compared_then_applied(stella: Client) -> None:
     found = re.search(r'name="compared" value="(\w+)"', words(compared))
     assert found is not None
     other = {"text": TEXT.replace("7", "8"), "compared": found[1]}
-    assert "look again" in words(stella.post("/configuration/apply", other))
+    assert "Compare it again" in words(stella.post("/configuration/apply", other))
     wanted = {"text": TEXT, "compared": found[1]}
     applied = stella.post("/configuration/apply", wanted, follow=True)
     assert "1 value changed." in words(applied)
     pool = pool_find(name="default")
     assert pool is not None and pool.nodes_max == 7
     again = stella.post("/configuration/compare", {"text": TEXT})
-    assert "is so already" in words(again)
+    assert "changes nothing" in words(again)
 
 
 def test_a_slip_is_told_and_the_text_stays(stella: Client) -> None:

@@ -62,7 +62,7 @@ def save(client: Client, version: int, body: object = BODY, revision: int = 1) -
 
 
 def test_an_empty_page_says_what_to_do(cast: Cast) -> None:
-    assert "Make the first template" in read(signed_in(cast.bob), "/templates")
+    assert "Create the first template" in read(signed_in(cast.bob), "/templates")
 
 
 def test_from_draft_to_publication_and_back(bob: Client) -> None:

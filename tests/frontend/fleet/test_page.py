@@ -56,7 +56,7 @@ def test_only_staff_see_the_fleet(cast: Cast) -> None:
 
 def test_an_empty_pool_says_what_to_do(cast: Cast) -> None:
     text = signed_in(cast.stella).get("/fleet").content.decode()
-    assert "No node is in this pool" in text and 'data-opens="enrol-node"' in text
+    assert "This pool has no nodes" in text and 'data-opens="enrol-node"' in text
 
 
 def test_a_token_is_shown_once_in_a_command_to_paste(cast: Cast) -> None:
@@ -88,7 +88,7 @@ def test_an_open_token_is_listed_and_revoked(cast: Cast) -> None:
     path = re.findall(r"/fleet/tokens/\w{32}/revoke", stella.get("/fleet").content.decode())[0]
     assert signed_in(cast.alice).post(path).status_code == 403
     answer = stella.post(path, follow=True).content.decode()
-    assert "lets nobody in any more" in answer and path not in answer
+    assert "can no longer be used" in answer and path not in answer
 
 
 def test_actions_reach_the_node(cast: Cast) -> None:
@@ -196,7 +196,7 @@ def test_a_node_whose_tenants_share_a_cache_is_told_before_it_is_approved_and_ca
     }  # fmt: skip
     stella.post("/fleet/pools", form)
     text = stella.get("/fleet").content.decode()
-    assert held in text and "separate caches only" in text
+    assert held in text and "isolated caches only" in text
     Node.objects.update(state=NodeState.DRAINING)
     leaving = stella.get("/fleet").content.decode()
     assert held not in leaving and "its own process is ending" in leaving
@@ -205,7 +205,7 @@ def test_a_node_whose_tenants_share_a_cache_is_told_before_it_is_approved_and_ca
     Node.objects.update(facts={"separates_tenants": True})
     assert held not in stella.get("/fleet").content.decode()
     stella.post("/fleet/pools", form | {"separate_caches": ""})
-    assert "separate caches only" not in stella.get("/fleet").content.decode()
+    assert "isolated caches only" not in stella.get("/fleet").content.decode()
 
 
 def test_a_list_of_models_is_replaced(cast: Cast) -> None:
@@ -288,15 +288,15 @@ def test_sheds_and_retries_are_told_by_pool_and_by_the_rule_that_sent_them_there
         name: stella.get(f"/fleet/{name}.csv?range=1h").content.decode().splitlines()
         for name in ("pools", "rules")
     }
-    ends = "Answered,Cut at their bound,Refused for lack of room,Tried again,Clients left"
+    ends = "Answered,Stopped at max_tokens,Refused for lack of capacity,Tried again,Clients left"
     assert files["pools"] == [f"Pool,{ends}", "default,2,1,0,0,0", "gold,1,0,3,2,1"]
     rules = ["cheap v3,2,1,3,2,0", "direct,1,0,0,0,0", "steady v1,0,0,0,0,1"]
     assert files["rules"] == [f"Rule and version,{ends}", *rules]
     text = stella.get("/fleet?range=1h").content.decode()
-    assert "What became of requests, by routing rule" in text
+    assert "Request outcomes, by routing rule" in text
     assert 'data-label="Rule and version">cheap v3</th>' in text
 
 
 def test_without_a_gateway_it_says_that_figures_stand_still(cast: Cast) -> None:
     text = signed_in(cast.stella).get("/fleet").content.decode()
-    assert "No gateway has told of itself" in text
+    assert "No gateway has reported" in text

@@ -75,7 +75,7 @@ def test_what_is_no_longer_kept_is_not_compared_and_a_slip_is_told(cast: Cast) -
     alice = signed_in(cast.alice)
     text = alice.get("/insights?days=90&compare=previous").content.decode()
     assert "Counts are kept for 90 days" in text and "before:" not in text
-    assert "to compare with" in alice.get("/insights?days=7&compare=never").content.decode()
+    assert "Cannot compare to" in alice.get("/insights?days=7&compare=never").content.decode()
 
 
 def test_stages_stand_beside_themselves_in_the_days_before(cast: Cast) -> None:

@@ -103,7 +103,7 @@ def test_the_report_tells_what_a_key_touched_and_offers_to_revoke() -> None:
     assert "requests in the last 30 days" in page and 'data-opens="revoke-key"' in page
     apikey_revoke(actor=cast.alice, key=key)
     page = alice.get(f"/keys/{key.id.hex}").content.decode()
-    assert "no gateway took a request after that" in page
+    assert "no gateway accepted a request after that" in page
     assert 'data-opens="revoke-key"' not in page
     assert signed_in(cast.charlie).get(f"/keys/{key.id.hex}").status_code == 404
 
@@ -125,14 +125,14 @@ def test_the_page_says_which_limit_binds() -> None:
 def test_limits_are_seen_by_all_and_set_by_who_may() -> None:
     cast = make_cast()
     bob, alice = signed_in(cast.bob), signed_in(cast.alice)
-    assert "Nothing is limited yet" in bob.get("/limits").content.decode()
+    assert "No limits yet" in bob.get("/limits").content.decode()
     wanted = {"scope": "project", "subject": str(cast.project.id), "concurrency": "3"}
     assert bob.post("/limits/set", wanted).status_code == 403
     told = alice.post("/limits/set", wanted, follow=True).content.decode()
-    assert "The limits are set" in told
+    assert "The limits are saved" in told
     assert rate_limit_map(user=cast.bob)[cast.project.id].concurrency == 3
     seen = bob.get("/limits").content.decode()
-    assert "Nothing is limited yet" not in seen and "<dialog" not in seen
+    assert "No limits yet" not in seen and "<dialog" not in seen
     for wrong, field in (({"concurrency": "0"}, "Requests at once"), ({"subject": "x"}, "subject")):
         told = alice.post("/limits/set", {**wanted, **wrong}, follow=True).content.decode()
         assert f"{field}:" in told

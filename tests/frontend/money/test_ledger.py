@@ -155,7 +155,7 @@ def test_a_budget_is_set_shown_and_taken_away(month: Month) -> None:
         "rollover": "1",
     }
     page = client.post("/budgets/save", form, follow=True).content.decode()
-    assert "The budget is set" in page
+    assert "The budget is saved" in page
     assert f"Project {project.name}" in page
     assert "month, Europe/Berlin" in page
     found = {one["id"]: one for one in client.get(api(month, "budgets")).json()["data"]}
@@ -191,5 +191,5 @@ def test_the_api_sets_a_budget_within_its_organization_only(month: Month) -> Non
 
 def test_empty_books_say_what_to_do(database: str) -> None:
     client = signed_in(make_cast().alice)
-    assert "Nothing is booked yet" in client.get("/ledger").content.decode()
+    assert "No entries yet" in client.get("/ledger").content.decode()
     assert "No budget yet" in client.get("/budgets").content.decode()

@@ -33,7 +33,7 @@ def test_staff_publish_a_price_for_one_project(cast: Cast) -> None:
     form = {"model": "tiny", "project": str(cast.project.id), **RATES}
     form |= {"batch_permille": "500", "priority_permille": "2000"}
     page = staff.post("/prices/publish", form, follow=True).content.decode()
-    assert "holds from now on" in page
+    assert "applies from now on" in page
     assert f"{cast.acme.name} · {cast.project.name}" in page
     assert _versions() == [(len(before) + 1, cast.project.id, 500), *before]
     wrong = staff.post("/prices/publish", form | {"cached_pico": "1.5"}, follow=True)

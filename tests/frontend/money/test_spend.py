@@ -98,14 +98,14 @@ def test_what_was_charged_just_now_is_there_at_once(month: Month) -> None:
     rates = spend_rates(actor=cast.alice, organization=cast.acme.id, now=now)
     assert rates[key.id] == rates[cast.acme.id] == spent.nano // 7
     text = signed_in(cast.alice).get("/spend").content.decode()
-    assert "one whole day of charges is needed first" in text
+    assert "needs one full day of charges" in text
     assert "nightly summaries" in text
 
 
 def test_it_opens_empty_and_says_what_to_do(database: str) -> None:
     text = signed_in(make_cast().alice).get("/spend").content.decode()
-    assert "Nothing was charged in" in text and "No budget is set" in text
-    assert "not yet; a job compares every hour" in text
+    assert "No charges in" in text and "No budget is set" in text
+    assert "not yet; a job runs every hour" in text
 
 
 def test_only_who_may_see_the_ledger_sees_it(month: Month) -> None:
@@ -120,7 +120,7 @@ def test_only_who_may_see_the_ledger_sees_it(month: Month) -> None:
 
 @pytest.mark.parametrize(
     ("query", "told"),
-    [("month=2026-13", "Name a month as"), ("month=2999-01", "has not begun")],
+    [("month=2026-13", "Use a month such as"), ("month=2999-01", "has not started")],
 )
 def test_a_month_that_cannot_be_shown_is_told(month: Month, query: str, told: str) -> None:
     alice = signed_in(month.cast.alice)
@@ -177,10 +177,10 @@ def _budget(room: int, *, turns_at: datetime | None = None) -> BudgetRow:
     [
         (50, 10, None, "in 5.0 days"),
         (50, 100, None, "within a day"),
-        (50, 10, 4, "not before it resets"),
+        (50, 10, 4, "Not before reset"),
         (50, 10, 6, "in 5.0 days"),
-        (50, 0, 6, "nothing was spent lately"),
-        (0, 10, 6, "used up: requests are refused"),
+        (50, 0, 6, "no recent spend"),
+        (0, 10, 6, "exhausted: requests are refused"),
         (10**9, 1, None, "in over a year"),
     ],
 )

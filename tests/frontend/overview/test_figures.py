@@ -87,7 +87,7 @@ def test_queue_depth_is_sampled_and_averaged_over_the_step() -> None:
     assert cells["depth.most"].text == "30"
     figure = next(one for one in made.figures if one.name == "queue")
     assert [line.values[0] for line in figure.lines] == [2.0, 1.5, 30]
-    assert figure.finding.startswith("Up to 30 waited at once")
+    assert figure.finding.startswith("Up to 30 waited at one gateway")
     urgent = next(one for one in made.figures if one.name == "priorities")
     assert [line.values[0] for line in urgent.lines] == [0.0, 2.0, 0.0]
     assert urgent.finding == "Of normal priority; all tenants. Higher ones go first."
@@ -103,11 +103,11 @@ def test_queue_depth_is_sampled_and_averaged_over_the_step() -> None:
 def test_a_queue_that_was_not_sampled_is_no_empty_queue() -> None:
     figure = next(one for one in _made(Point(START)).figures if one.name == "queue")
     assert figure.empty
-    assert figure.finding == "Nothing was sampled in this range."
+    assert figure.finding == "No samples in this range."
     idle = _made(Point(START, everyone=_waiting([0] * 60, [0] * 60)))
     assert _cells(idle)["depth"].text == "0"
     figure = next(one for one in idle.figures if one.name == "queue")
-    assert figure.finding == "Nothing waited in any sample."
+    assert figure.finding == "No request waited in any sample."
 
 
 def test_what_was_sampled_before_priorities_were_is_a_gap_in_their_charts() -> None:
@@ -132,12 +132,12 @@ def test_drafts_are_added_up_over_steps_and_told_as_a_share_and_a_count() -> Non
     second = Point(later, everyone={"drafted": _histogram(400), "accepted": _histogram(500, 250)})
     cells = _cells(_made(first, second))
     assert cells["drafts"].text == "37.5 %"
-    assert cells["drafts.tokens"].text == "750 of 2.00 k tokens guessed ahead, all tenants"
+    assert cells["drafts.tokens"].text == "750 of 2.00 k speculative tokens, all tenants"
 
 
 def test_without_drafts_there_is_no_rate_of_them() -> None:
     cells = _cells(_made(Point(START, usage=UsageSum(requests=1))))
-    assert (cells["drafts"].text, cells["drafts.tokens"].text) == ("–", "nothing was guessed ahead")
+    assert (cells["drafts"].text, cells["drafts.tokens"].text) == ("–", "no speculative tokens")
 
 
 @pytest.mark.parametrize(("took_us", "words"), [(4_000, "within"), (6_000, "over")])
@@ -212,7 +212,7 @@ def test_the_period_before_is_told_beside_each_figure_as_a_rate_and_a_change() -
     assert cells["ttft.p50.before"].text.endswith("(+100 %)")
     assert cells["inter_token.p50.before"].text == "before: nothing recorded"
     lines = {line.name for one in _made(now, before={START: then}).figures for line in one.lines}
-    assert {"requests of the period before", "p95 of the period before"} <= lines
+    assert {"requests of the previous period", "p95 of the previous period"} <= lines
 
 
 def test_time_in_no_stage_is_a_row_of_its_own_without_a_budget() -> None:
@@ -230,7 +230,7 @@ def test_tokens_a_second_are_of_the_time_that_a_step_has_lasted() -> None:
     made = make_overview({young.at: young}, asked, within.end, beside=_beside())
     figure = next(one for one in made.figures if one.name == "throughput")
     assert [line.values[-1] for line in figure.lines] == [60, 6, 12]
-    assert figure.finding.startswith("5.00 prompt tokens were computed for each token")
+    assert figure.finding.startswith("5.00 prompt tokens were computed per output token")
 
 
 def test_every_panel_has_rows_to_take_away() -> None:

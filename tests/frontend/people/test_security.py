@@ -223,7 +223,7 @@ def test_money_and_secrets_ask_again_after_a_while(
     assert alice.get("/account/app").headers["Location"] == "/confirm?next=%2Faccount%2Fapp"
     answer = alice.post("/account/app", {"code": "1"}, headers={"Referer": f"{HERE}/account"})
     assert answer.headers["Location"] == "/confirm?next=%2Faccount"
-    assert "then send the form again" in alice.get(answer.headers["Location"]).content.decode()
+    assert "then submit the form again" in alice.get(answer.headers["Location"]).content.decode()
     assert alice.post("/confirm", {"password": "wrong", "next": "/members"}).status_code == 422
     answer = alice.post("/confirm", {"password": PASSWORD, "next": "/members"})
     assert answer.headers["Location"] == "/members"

@@ -114,7 +114,7 @@ def test_a_request_that_a_limit_refused_names_it_and_leads_there_who_may(cast: C
         told = client.get(f"/requests/{limited.request.hex}").content.decode()
         assert words in rows and (door in rows) == doors
         assert "limit of 60 requests a minute was used up" in told and (door in told) == doors
-        assert "Routing was not reached" in told
+        assert "The request did not reach routing" in told
     limits = signed_in(cast.alice).get("/limits").content.decode()
     assert f'id="limit-{cast.project.id.hex}"' in limits
     for row in _file(signed_in(cast.bob)):
@@ -147,7 +147,7 @@ def test_what_cannot_be_read_is_told_and_the_file_refused(cast: Cast) -> None:
     alice = signed_in(cast.alice)
     for query in ("min_usd=1e9", "min_ttft_ms=-1", "max_ms=1.0005", "sort=random", "range=9y"):
         assert alice.get(f"/requests.csv?{query}").status_code == 400, query
-    assert "cost from, USD" in alice.get("/requests?min_usd=cheap").content.decode()
+    assert "min. cost (USD)" in alice.get("/requests?min_usd=cheap").content.decode()
 
 
 def test_a_percentile_leads_to_a_request_of_ones_own_that_took_so_long(cast: Cast) -> None:
@@ -166,7 +166,7 @@ def test_a_percentile_leads_to_a_request_of_ones_own_that_took_so_long(cast: Cas
         answer = alice.get(f"/requests/exemplar?{query}")
         assert answer["Location"] == f"/requests/{one.request.hex}?{RANGE}&model=tiny"
         told = signed_in(cast.charlie).get(f"/requests/exemplar?{query}", follow=True)
-        assert "No request of yours is kept" in told.content.decode()
+        assert "No recorded request of yours" in told.content.decode()
     assert "sort=first" in alice.get("/requests/exemplar?measure=ttft&value=9")["Location"]
     for query in ("measure=total", "measure=cost&value=1", "measure=total&value=-1", "value=1"):
         assert alice.get(f"/requests/exemplar?{query}").status_code == 404, query

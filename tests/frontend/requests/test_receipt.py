@@ -22,7 +22,7 @@ def test_a_receipt_is_told_as_a_sentence_and_rows() -> None:
     ]
     steps, candidates = receipt.tables
     assert (steps.head, steps.rows) == (["Step", "Model", "Reason"], [["1", "m", "served"]])
-    assert candidates.head == ["Node", "Cost in all, ms"]
+    assert candidates.head == ["Node", "Total cost, ms"]
     assert candidates.rows == [["n1", "1.500"], ["n2", "2"]]
 
 

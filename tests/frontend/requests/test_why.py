@@ -63,7 +63,7 @@ def test_an_ordinary_request_is_told_from_key_to_booking() -> None:
     assert "$0.000184, was held in 1 budget." in told["Admitted"]
     assert "136 not cached x $0.150 + 64 cached x $0.0300 + 40 out x $0.600" in told["Priced"]
     assert "= $0.000046320" in told["Priced"]
-    assert "$0.000137 of the hold went back" in told["Booked"]
+    assert "$0.000137 of the hold was released" in told["Booked"]
 
 
 def test_rules_queues_and_retries_are_told_in_their_order() -> None:
@@ -80,21 +80,21 @@ def test_rules_queues_and_retries_are_told_in_their_order() -> None:
     }
     told = _told(_record(route="cheap v3"), receipt=receipt)
     assert "template greeting v4" in told["Admitted"] and "nothing was held" in told["Admitted"]
-    assert "The rule cheap v3 was the first that matched, asked for as “fast”." in told["Routed"]
+    assert "The rule cheap v3 was the first to match, asked for as “fast”." in told["Routed"]
     assert "Step 1, big in pool gold, was passed over: server_is_overloaded." in told["Routed"]
     assert "Step 2 served it: tiny in pool default." in told["Routed"]
     assert "waited 1.50 s with 7 before it, which was expected to take 1.20 s" in told["Waited"]
     assert "node-9 did not finish it: the connection was lost." in told["Retried"]
-    assert "node-1 served it" in told["Retried"]
+    assert "retried on node-1" in told["Retried"]
 
 
 @pytest.mark.parametrize(
     ("status", "code", "output", "cost", "step", "words"),
     [
-        (429, "insufficient_quota", 0, 0, "Refused", "no room for the most it could cost"),
-        (500, "node_lost", 9, 50, "Broken off", "What had been made until then is charged."),
+        (429, "insufficient_quota", 0, 0, "Refused", "was lower than its maximum cost"),
+        (500, "node_lost", 9, 50, "Interrupted", "The output until then is charged."),
         (503, "", 0, 0, "Refused", "It was answered 503. Nothing is charged."),
-        (499, "", 9, 50, "Ended", "The client hung up"),
+        (499, "", 9, 50, "Ended", "The client disconnected"),
     ],
 )
 def test_what_was_refused_or_broken_off_says_so(
@@ -121,17 +121,17 @@ def test_what_was_refused_or_broken_off_says_so(
         (
             {"kind": "tokens", "limit": 500, "asked": 812, "retry_after_ms": 20},
             "project, 500 tokens a minute",
-            "can never let it through: it counts for 812 tokens",
+            "can never admit it: it counts as 812 tokens",
         ),
         (
             {"kind": "requests-day", "limit": 1_000, "retry_after_ms": 86_400, "reset_ms": 1},
             "project, 1,000 requests a day",
-            "There was room 1 min 26 s later",
+            "There was capacity 1 min 26 s later",
         ),
         (
             {"kind": "concurrency", "limit": 4},
-            "project, 4 requests at once",
-            "limit of 4 requests at once was reached: that many were under way.",
+            "project, 4 concurrent requests",
+            "limit of 4 requests at once was reached: that many were in progress.",
         ),
         (
             {"kind": "budget", "budget": "0" * 32, "asked": 183_600},
@@ -146,7 +146,7 @@ def test_what_was_refused_or_broken_off_says_so(
         (
             {"kind": "uncounted", "scope": "", "retry_after_ms": 1_000},
             "limits could not be counted",
-            "its limits could not be counted in time.",
+            "Load was too high to check its limits in time.",
         ),
     ],
 )
@@ -161,13 +161,13 @@ def test_a_limit_that_refused_is_told_with_its_figure_and_when_there_is_room(
     record = _record(status=429, error_code="rate_limit_exceeded", output_tokens=0, cost_nano=0)
     told = _told(record, refused=refused)
     assert words in told["Refused"] and "requests or tokens a minute" not in told["Refused"]
-    assert told["Admitted"].endswith("was known, and the request was not let in.")
+    assert told["Admitted"].endswith("was valid, but the request was refused.")
 
 
 def test_what_the_fleet_lacked_is_told_where_the_record_says_it() -> None:
     assert set(LACKS) == set(get_args(NoRoomReason))
     record = _record(status=503, error_code="server_is_overloaded", output_tokens=0, cost_nano=0)
-    assert "so was the queue for them." in _told(record, receipt={"lack": "full"})["Refused"]
+    assert "and the queue were full." in _told(record, receipt={"lack": "full"})["Refused"]
     for receipt in ({}, {"lack": "sleep"}, {"lack": ["full"]}):
         assert "or every attempt failed." in _told(record, receipt=receipt)["Refused"]
 
@@ -197,12 +197,12 @@ def test_late_expired_released_and_reversed_lines_have_their_words() -> None:
     back = JournalEntry(amount=1_000, reason="wrong model", actor_label="alice")
     lines = [_line("hold", 9_000), _line("expire", 9_000), _line("late", 7_000, source="estimate")]
     told = _told(_record(), lines=lines, reversals=[back])
-    assert "expired: neither gateway nor node" in told["Booked"]
-    assert "charged later, from the node's own report" in told["Booked"]
-    assert "$0.00000100 was given back by alice: wrong model" in told["Booked"]
+    assert "expired: gateway and node did not report" in told["Booked"]
+    assert "charged later, from the node's report" in told["Booked"]
+    assert "$0.00000100 was reversed by alice: wrong model" in told["Booked"]
     assert "estimated from the text" in told["Priced"]
     assert "released: nothing was" in _told(_record(), lines=[_line("release", 9_000)])["Booked"]
-    assert "Nothing has resolved" in _told(_record(), lines=[_line("hold", 9_000)])["Booked"]
+    assert "The hold is not resolved" in _told(_record(), lines=[_line("hold", 9_000)])["Booked"]
 
 
 def test_a_receipt_that_cannot_be_read_tells_nothing() -> None:
@@ -231,9 +231,9 @@ def test_the_page_tells_it_and_shows_what_was_given_back(database: str) -> None:
         actor=OPERATOR,
     )
     text = signed_in(cast.alice).get(f"/requests/{request.hex}").content.decode()
-    for words in ("Why it went this way", "Node 1 had 192 prompt", "as agreed by mail", "reversal"):
+    for words in ("What happened", "Node 1 had 192 prompt", "as agreed by mail", "reversal"):
         assert words in text, words
     # Bob develops: he sees that it was given back, not who wrote what to whom.
     text = signed_in(cast.bob).get(f"/requests/{request.hex}").content.decode()
-    assert "reversal" in text and "was given back" in text
+    assert "reversal" in text and "was reversed" in text
     assert "as agreed by mail" not in text and OPERATOR.actor_label not in text

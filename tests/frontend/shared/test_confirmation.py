@@ -23,7 +23,7 @@ def cast(database: str) -> Cast:
 
 
 def send_late(client: Client, **more: str) -> str:
-    """Invite somebody when confirming is due; where the browser goes once that is done."""
+    """Invite member when confirming is due; where the browser goes once that is done."""
     form = {"email": "x@example.org", "role": "viewer", **more}
     answer = client.post("/members/invite", form, headers={"Referer": f"{HERE}/members?a=1"})
     return parse_qs(urlsplit(answer.headers["Location"]).query)["next"][0]
@@ -45,7 +45,7 @@ def test_a_form_that_was_sent_goes_on_once_after_confirming(
     late(alice, monkeypatch)
     after = send_late(alice, note='a "quoted" <note>')
     assert after.startswith("/confirm/form?form=")
-    assert "goes on by itself" in alice.get(f"/confirm?next={after}").content.decode()
+    assert "will continue automatically" in alice.get(f"/confirm?next={after}").content.decode()
     assert b"x@example.org" not in bytes.fromhex(alice.session[FORM])
     # Who knows its address still has to confirm.
     assert alice.get(after).headers["Location"].startswith("/confirm?next=")
@@ -60,7 +60,7 @@ def test_a_form_that_was_sent_goes_on_once_after_confirming(
     assert alice.get("/members").content.decode().count("x@example.org") >= 1
     # A reload cannot know whether it was sent.
     again = alice.get(after, follow=True).content.decode()
-    assert "Check whether it was already sent" in again and "Nothing was changed" not in again
+    assert "Check whether it was already submitted" in again and "Nothing was changed" not in again
 
 
 def test_the_form_of_another_tab_is_left_alone(cast: Cast, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +86,7 @@ def test_a_form_that_waited_too_long_is_dropped_at_the_next_occasion(
         monkeypatch.setattr(frontend.shared.stepup, "wall_s", lambda ahead_s=ahead_s: ahead_s)
         assert FORM in alice.session
         if occasion == "form":
-            send_late(alice, password="never kept")
+            send_late(alice, password="never stored")
         else:
             alice.post("/confirm", {"password": PASSWORD})
         assert FORM not in alice.session, occasion

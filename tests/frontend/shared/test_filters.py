@@ -41,14 +41,14 @@ def test_a_filter_that_cannot_be_read_is_left_out_and_told(query: dict[str, str]
     filters, complaint = filters_from({**query, "status": query.get("status", "ok")})
     assert filters == (Filters() if "status" in query else Filters(status="ok"))
     (value,) = query.values()
-    assert complaint.startswith("Left out, since it could not be read: ")
+    assert complaint.startswith("Ignored because invalid: ")
     assert f"“{value[:40]}”" in complaint
 
 
 def test_a_place_in_the_list_that_cannot_be_read_is_told() -> None:
     known = uuid.uuid4()
     assert place_from({"before": known.hex, "after": ""}) == ({"before": known}, "")
-    assert place_from({"after": "x"}) == ({}, "Left out, since it could not be read: after “x”.")
+    assert place_from({"after": "x"}) == ({}, "Ignored because invalid: after “x”.")
 
 
 def test_a_list_offers_what_the_url_asks_for() -> None:

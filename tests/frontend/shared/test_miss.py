@@ -37,9 +37,9 @@ def test_a_miss_is_told_with_what_it_cost() -> None:
     assert found.facts == [
         ("Not cached", "1,024 tokens"),
         ("Of these avoidable", "992 tokens"),
-        ("What that cost", "$0.000744"),
+        ("Cost of the miss", "$0.000744"),
         ("Time to compute them", "31.5 ms"),
-        ("Left the earlier prompt at", "token 15, block 1"),
+        ("Differs from", "token 15, block 1"),
     ]
     assert found.around["now"] == "<b>Tuesday</b>"
     assert found.elsewhere == ELSEWHERE

@@ -60,7 +60,7 @@ def test_an_objective_is_made_changed_and_ended_by_its_forms(cast: Cast, alice: 
     assert (first.threshold, first.target_ppm, first.runbook) == (300_000, 995_000, "ttft")
     address = f"/slos/{first.id.hex}"
     told = alice.post(f"{address}/change", FORM | {"threshold": "250"}, follow=True)
-    assert "Version 2 counts anew" in told.content.decode()
+    assert "Version 2 starts with new counts" in told.content.decode()
     told = alice.post(f"{address}/change", FORM | {"target": "ninety"}, follow=True)
     assert "Target: A number such as" in told.content.decode()
     wrong = {**FORM, "name": "x", "target": "90", "rules": "page_quick"}
