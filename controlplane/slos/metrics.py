@@ -7,7 +7,7 @@ from collections import Counter
 from controlplane.core.audit import OPERATOR
 from controlplane.slos.models import EVERYONE, StageOwner
 from controlplane.slos.selectors import objective_standings, stage_owners
-from controlplane.slos.standings import SHOWN_MIN, Standing
+from controlplane.slos.standings import SHOWN_MIN, ObjectiveStatus
 from controlplane.telemetry.exposition import Exposition
 
 OBJECTIVES_MAX = 100
@@ -23,7 +23,7 @@ def write_slos(page: Exposition) -> None:
     _write_owners(page, list(stage_owners().values()))
 
 
-def _write_standings(page: Exposition, found: list[Standing]) -> None:
+def _write_standings(page: Exposition, found: list[ObjectiveStatus]) -> None:
     family = page.family(
         "sluice_objective_target_ratio", "gauge", "Promised share of good requests"
     )
@@ -47,7 +47,7 @@ def _write_standings(page: Exposition, found: list[Standing]) -> None:
                 family.add({"objective": each.objective.name, "minutes": str(minutes)}, rate)
 
 
-def _write_firing(page: Exposition, found: list[Standing]) -> None:
+def _write_firing(page: Exposition, found: list[ObjectiveStatus]) -> None:
     firing = Counter(alert.severity for each in found for alert in each.alerts)
     family = page.family("sluice_objective_alerts_firing", "gauge", "Objectives with such an alert")
     family.add_all("severity", [(severity, firing[severity]) for severity in SEVERITIES])
