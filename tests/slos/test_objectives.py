@@ -134,9 +134,9 @@ def test_a_name_is_free_again_when_its_objective_has_ended(cast: Cast) -> None:
         (980, 1_000, (), "spent", "budget exhausted", "−100.0 %"),
         (995, 1_000, ("ticket",), "ticket", "burning", "50.0 %"),
         (980, 1_000, ("ticket",), "ticket", "burning, budget exhausted", "−100.0 %"),
-        (995, 1_000, ("ticket", "page"), "page", "in danger", "50.0 %"),
-        (980, 1_000, ("page",), "page", "in danger, budget exhausted", "−100.0 %"),
-        (980, 1_000, ("absent",), "absent", "data stay away, budget exhausted", "−100.0 %"),
+        (995, 1_000, ("ticket", "page"), "page", "breaching", "50.0 %"),
+        (980, 1_000, ("page",), "page", "breaching, budget exhausted", "−100.0 %"),
+        (980, 1_000, ("absent",), "absent", "no recent data, budget exhausted", "−100.0 %"),
     ],
 )
 def test_a_budget_that_is_spent_is_said_to_be(

@@ -62,7 +62,7 @@ def test_shares_money_and_time_of_what_was_not_computed_again() -> None:
 def test_time_saved_is_not_guessed_where_no_prefill_was_measured() -> None:
     texts = _texts(_made(sample=(_sampled("text", cached=1_000, prefill_us=900),)))
     assert texts["seconds"] == "–"
-    assert "no request" in texts["seconds.how"]
+    assert "no prefill measurement" in texts["seconds.how"]
 
 
 def test_causes_are_added_up_and_the_most_avoidable_comes_first() -> None:

@@ -288,7 +288,7 @@ def test_sheds_and_retries_are_told_by_pool_and_by_the_rule_that_sent_them_there
         name: stella.get(f"/fleet/{name}.csv?range=1h").content.decode().splitlines()
         for name in ("pools", "rules")
     }
-    ends = "Answered,Stopped at max_tokens,Refused for lack of capacity,Tried again,Clients left"
+    ends = "Answered,Stopped at max_tokens,Refused for lack of capacity,Retried,Cancelled by client"
     assert files["pools"] == [f"Pool,{ends}", "default,2,1,0,0,0", "gold,1,0,3,2,1"]
     rules = ["cheap v3,2,1,3,2,0", "direct,1,0,0,0,0", "steady v1,0,0,0,0,1"]
     assert files["rules"] == [f"Rule and version,{ends}", *rules]

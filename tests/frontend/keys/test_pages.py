@@ -49,7 +49,7 @@ def test_a_key_is_made_with_all_its_scopes() -> None:
     limit = rate_limit_map(user=cast.alice)[key.id]
     assert (limit.requests_per_day, limit.concurrency) == (500, 4)
     listed = alice.get("/keys").content.decode()
-    for told in ("for chat, key", "from 10.0.0.0/8", "500 requests/day", "4 at once", "$12.50"):
+    for told in ("for chat, key", "from 10.0.0.0/8", "500 requests/day", "4 concurrent", "$12.50"):
         assert told in listed, told
 
 

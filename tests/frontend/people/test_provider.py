@@ -379,7 +379,7 @@ def test_a_provider_that_is_away_is_said_to_be(cast: Cast, provider: Provider, d
         # Asked once: who comes within seconds does not wait for it.
         assert len(provider.asked) == 1
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "60")
-    assert "Example ID does not answer" in answer.content.decode()
+    assert "Example ID does not respond" in answer.content.decode()
 
 
 def test_an_answer_that_leads_elsewhere_or_is_too_long_is_refused(

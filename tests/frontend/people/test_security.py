@@ -279,7 +279,7 @@ def test_sessions_are_listed_and_end(cast: Cast) -> None:
     phone.get("/", headers=agent, REMOTE_ADDR="192.0.2.9")
     text = desk.get("/account").content.decode()
     assert "Firefox on Linux" in text and "Safari on iPhone" in text and "192.0.2.9" in text
-    assert text.count("this one") == 1
+    assert text.count("this session") == 1
     row = UserSession.objects.get(user=cast.bob, address="192.0.2.9")
     assert signed_in(cast.alice).post(f"/account/sessions/{row.id.hex}").status_code == 404
     desk.post(f"/account/sessions/{row.id.hex}")

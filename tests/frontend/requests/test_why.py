@@ -84,7 +84,7 @@ def test_rules_queues_and_retries_are_told_in_their_order() -> None:
     assert "Step 1, big in pool gold, was passed over: server_is_overloaded." in told["Routed"]
     assert "Step 2 served it: tiny in pool default." in told["Routed"]
     assert "waited 1.50 s with 7 before it, which was expected to take 1.20 s" in told["Waited"]
-    assert "node-9 did not finish it: the connection was lost." in told["Retried"]
+    assert "node-9 did not finish: the connection was lost." in told["Retried"]
     assert "retried on node-1" in told["Retried"]
 
 
@@ -110,13 +110,13 @@ def test_what_was_refused_or_broken_off_says_so(
         (
             {"kind": "requests", "limit": 60, "retry_after_ms": 740, "reset_ms": 59_740},
             "project, 60 requests a minute",
-            "The project's limit of 60 requests a minute was used up. There was room 740 ms later;"
-            " all of it would be free again 59.7 s later, were nothing else asked.",
+            "The project's limit of 60 requests a minute was used up. There was capacity 740 ms later;"
+            " without other requests, all of it would be free 59.7 s later.",
         ),
         (
             {"kind": "tokens", "limit": 9_000, "asked": 812, "retry_after_ms": 20},
             "project, 9,000 tokens a minute",
-            "There was room for its 812 tokens 20.0 ms later",
+            "There was capacity for its 812 tokens 20.0 ms later",
         ),
         (
             {"kind": "tokens", "limit": 500, "asked": 812, "retry_after_ms": 20},
@@ -131,17 +131,17 @@ def test_what_was_refused_or_broken_off_says_so(
         (
             {"kind": "concurrency", "limit": 4},
             "project, 4 concurrent requests",
-            "limit of 4 requests at once was reached: that many were in progress.",
+            "limit of 4 concurrent requests was reached: that many were in progress.",
         ),
         (
             {"kind": "budget", "budget": "0" * 32, "asked": 183_600},
             "project, its budget",
-            "The project's budget had no room for the most that it could cost, $0.000184.",
+            "The project's budget was lower than its maximum cost, $0.000184.",
         ),
         (
             {"kind": "budget", "scope": "wallet", "asked": 183_600},
             "the organization's wallet",
-            "The organization's prepaid wallet had no room",
+            "The organization's prepaid wallet was lower than",
         ),
         (
             {"kind": "uncounted", "scope": "", "retry_after_ms": 1_000},

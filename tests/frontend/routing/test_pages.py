@@ -106,7 +106,7 @@ def test_rules_are_told_in_words(cast: Cast, stella: Client) -> None:
     assert "75 % large or 25 % small, waits up to 5 s" in text
     assert "else small in default, does not wait" in text
     assert "otherwise refuse" in text
-    assert "deadline 60 s degrades in place 3" in text
+    assert "deadline 60 s degrade order 3" in text
 
 
 def test_a_draft_is_a_copy_of_what_is_in_force_or_of_a_chosen_version(stella: Client) -> None:
@@ -179,12 +179,12 @@ def test_publish_and_roll_back(stella: Client) -> None:
     stella.post(f"/routing/{second}/publish", {"revision": "2"})
     assert "Roll back to version 1" in read(stella, "/routing")
     back = stella.post("/routing/rollback", {"version": "1"}, follow=True)
-    assert "Version 3 is in force: a copy of version 1" in plain(back.content)
+    assert "Version 3 is live: a copy of version 1" in plain(back.content)
     third = draft()
     none = stella.post("/routing/rollback", {"version": str(third)}, follow=True)
     assert "There is no earlier version" in plain(none.content)
     again = stella.post("/routing/rollback", {"version": "2"}, follow=True)
-    assert "Version 5 is in force: a copy of version 2" in plain(again.content)
+    assert "Version 5 is live: a copy of version 2" in plain(again.content)
     for nothing in ({}, {"version": "²"}, {"version": "99"}):
         assert stella.post("/routing/rollback", nothing).status_code == 404
 
@@ -234,7 +234,7 @@ def test_a_canary_is_started_shown_stopped_and_promoted(cast: Cast, stella: Clie
     assert "Server errors 0 % 0 % 1 / 1 not enough data yet" in text
     assert "promote or stop it first" in read(stella, f"/routing/{draft(TO_SMALL)}")
     stopped = stella.post(f"/routing/{version}/stop", {"reason": "slow"}, follow=True)
-    assert "The canary of version 2 is over" in plain(stopped.content)
+    assert "The canary of version 2 has ended" in plain(stopped.content)
     third = ruleset_get(actor=OPERATOR, version=draft(TO_LARGE))
     RuleVersions(OPERATOR).canary_start(third, share_permille=10)
     stella.post(f"/routing/{third.version}/promote")

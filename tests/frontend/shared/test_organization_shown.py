@@ -44,7 +44,7 @@ def test_a_form_of_a_page_left_behind_by_another_tab_is_refused(cast: Cast) -> N
     alice.post("/organization", {"organization": str(other.id)})
     refused = alice.post("/projects/add", {"name": "pages", **shown})
     assert refused.status_code == 409
-    assert "You are in AAA now" in refused.content.decode()
+    assert "You are now in AAA" in refused.content.decode()
     header = {"X-Organization-Shown": str(cast.acme.id)}
     assert alice.post("/projects/add", {"name": "pages"}, headers=header).status_code == 409
     assert rows("SELECT count(*) FROM projects WHERE name = 'pages'") == [(0,)]

@@ -82,7 +82,7 @@ def test_staff_see_the_installation_and_its_alerts(cast: Cast, alice: Client) ->
         count(made, at, good=0 if back < 10 else 100, total=100)
     evaluate.objectives_evaluate(now)
     index = page(alice, "/slos")
-    assert "in danger" in index and "priority low is shed" in index
+    assert "breaching" in index and "priority low is shed" in index
     detail = page(alice, f"/slos/{made.id.hex}")
     assert "Error budget left" in detail and "page_quick" in detail and "14.4" in detail
     rows = list(csv.DictReader(StringIO(page(alice, "/slos.csv"))))
