@@ -13,7 +13,7 @@ LIMIT_WORDS = {
     "requests_per_min": "Requests per minute",
     "tokens_per_min": "Tokens per minute",
     "requests_per_day": "Requests per day",
-    "concurrency": "Requests at once",
+    "concurrency": "Concurrent requests",
 }
 WORDS = {**LIMIT_WORDS, MONEY: "Left of the budget", OUTPUT: "Tokens in an answer"}
 

@@ -110,8 +110,8 @@ def test_what_was_refused_or_broken_off_says_so(
         (
             {"kind": "requests", "limit": 60, "retry_after_ms": 740, "reset_ms": 59_740},
             "project, 60 requests a minute",
-            "The project's limit of 60 requests a minute was used up. There was capacity 740 ms later;"
-            " without other requests, all of it would be free 59.7 s later.",
+            "The project's limit of 60 requests a minute was used up. There was capacity"
+            " 740 ms later; without other requests, all of it would be free 59.7 s later.",
         ),
         (
             {"kind": "tokens", "limit": 9_000, "asked": 812, "retry_after_ms": 20},
