@@ -133,7 +133,8 @@ def test_limits_are_seen_by_all_and_set_by_who_may() -> None:
     assert rate_limit_map(user=cast.bob)[cast.project.id].concurrency == 3
     seen = bob.get("/limits").content.decode()
     assert "No limits yet" not in seen and "<dialog" not in seen
-    for wrong, field in (({"concurrency": "0"}, "Concurrent requests"), ({"subject": "x"}, "subject")):
+    refused = (({"concurrency": "0"}, "Concurrent requests"), ({"subject": "x"}, "subject"))
+    for wrong, field in refused:
         told = alice.post("/limits/set", {**wanted, **wrong}, follow=True).content.decode()
         assert f"{field}:" in told
     foreign = {**wanted, "subject": str(cast.other_project.id)}
