@@ -135,7 +135,7 @@ def test_a_budget_that_refused_is_told_with_its_terms_to_those_who_see_money(cas
         viewer = find_viewer(person, str(cast.acme.id))
         words = " ".join(budget_words(viewer, limited, receipt))
         assert ("The current limit of that budget is $5.00 a month; $" in words) == sees
-        assert ("of it are left now, and the period of this request ends" in words) == sees
+        assert ("of it is left now, and the period of this request ends" in words) == sees
         refused = find_refused(viewer, limited, receipt)
         assert refused is not None and (refused.door is not None) == sees
     # Shown from another organization, its link would lead to the wrong one's budgets.

@@ -259,6 +259,6 @@ def test_a_dry_run_is_read_on_its_page(cast: Cast, stella: Client) -> None:
     assert "Acme 4 3 75.0 %" in text
     assert "Limitations" in text
     odd = read(stella, "/routing/1/dry-run?hours=x")
-    assert "“x” is no number of hours" in odd
+    assert "“x” is not a number of hours" in odd
     same = read(stella, f"/routing/{draft()}/dry-run?hours=1")
     assert "No request would have been treated differently" in same
