@@ -10,7 +10,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.blueprint.configuration import (
-    ValueChange,
     configuration_apply,
     configuration_export,
     configuration_validate,
@@ -107,5 +106,5 @@ class Apply(ConfigurationView):
         return Response({"applied": not wanted.dry_run, "changes": changes_json(changes)})
 
 
-def changes_json(changes: list[Change]) -> list[dict[str, Any]]:
+def changes_json(changes: list[ValueChange]) -> list[dict[str, Any]]:
     return [change._asdict() for change in changes]

@@ -198,7 +198,7 @@ def _template(step: Applying) -> None:
         PromptVersions(step.actor, draft.template).publish(draft)
 
 
-def _routing(step: Step) -> None:
+def _routing(step: Applying) -> None:
     draft = RuleVersions(step.actor).draft_create(step.after["rules"], note=NOTE)
     RuleVersions(step.actor).publish(draft)
 

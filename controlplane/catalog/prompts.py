@@ -87,9 +87,9 @@ class PromptVersions(Versions[PromptVersion]):
         now = self.now(version, State.DRAFT, State.CANARY)
         others = self.rows.exclude(id=now.id)
         if trial and in_force(others) is None:
-            raise Conflict({"state": "Nothing is in force yet: publish a version first."})
+            raise Conflict({"state": "No version is live yet: publish one first."})
         if trial and on_trial(others) is not None:
-            raise Conflict({"state": "Another version is on trial: publish or stop it first."})
+            raise Conflict({"state": "Another version is in canary: publish or stop it first."})
         return now
 
     def facts(self, version: PromptVersion) -> Facts:
@@ -100,8 +100,8 @@ class PromptVersions(Versions[PromptVersion]):
         total = served_bytes(self.template.organization_id)
         if total > SERVED_BYTES_MAX:
             told = (
-                f"The organization's templates would take {total} bytes on gateways; there is room"
-                f" for {SERVED_BYTES_MAX}."
+                f"The organization's templates would take {total} bytes on gateways; the limit is "
+                f"{SERVED_BYTES_MAX}."
             )
             raise ValidationError({"body": told})
 

@@ -146,7 +146,7 @@ class OperatorScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped
     name = "operatorToken"
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
-        words = "This installation's operator token; it may do everything."
+        words = "This installation's operator token, with all permissions."
         return {"type": "http", "scheme": "bearer", "description": words}
 
 
@@ -157,7 +157,7 @@ class AdminKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped
     name = "adminKey"
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
-        words = "An organization's admin key, `admin_sluice_…`; inference keys open nothing here."
+        words = "An organization's admin key, `admin_sluice_…`; inference keys are not accepted."
         return {"type": "http", "scheme": "bearer", "description": words}
 
 

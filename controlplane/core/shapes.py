@@ -33,7 +33,7 @@ def complaint(message: str) -> tuple[str, str]:
     path, text, named = place(message)
     if not named:
         return path, f"{text}."
-    word = "Missing." if "missing" in text else "There is no such field."
+    word = "Missing." if "missing" in text else "Unknown field."
     return f"{path}.{named}", word
 
 

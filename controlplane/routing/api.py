@@ -20,7 +20,6 @@ from controlplane.routing.selectors import rule_problems, ruleset_get, ruleset_l
 from controlplane.routing.selectors_canary import canary_report
 from controlplane.routing.selectors_dryrun import HOURS_DEFAULT, ruleset_dry_run
 from controlplane.routing.services import RuleVersions
-from controlplane.telemetry.reading import TooMuchToRead
 from controlplane.tenants.access import require
 
 CREATED, NO_CONTENT = 201, 204

@@ -12,7 +12,7 @@ from controlplane.core.audit import Actor
 from controlplane.core.permissions import Action
 from controlplane.core.versions.selectors import in_force, on_trial
 from controlplane.kernel.rules import RouteRule
-from controlplane.routing.checks import ID_HEX, Names, Problem, find_problems
+from controlplane.routing.checks import ID_HEX, KnownNames, RuleProblem, find_problems
 from controlplane.routing.models import RuleSet
 from controlplane.routing.rulesjson import read_rules, versioned
 from controlplane.tenants.access import require

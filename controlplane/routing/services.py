@@ -56,11 +56,11 @@ class RuleVersions(Versions[RuleSet]):
             return canary
         now = self.now(version, State.DRAFT)
         if canary is not None:
-            message = f"Version {canary.version} is on trial: promote or stop it first."
+            message = f"Version {canary.version} is in canary: promote or stop it first."
             raise Conflict({"state": message})
         if now.based_on_id != (current.id if current else None):
             name = f"Version {current.version if current else 'none'}"
-            message = f"{name} was published since this draft was begun: compare and save it."
+            message = f"{name} was published after this draft was created: compare and save it."
             raise Conflict({"based_on": message})
         return now
 

@@ -170,7 +170,7 @@ def _save(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
     try:
         body = msgspec.json.decode(read["body"])
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ValidationError({"body": f"Not JSON: {error}."}) from error
+        raise ValidationError({"body": f"Invalid JSON: {error}."}) from error
     now = _versions(viewer, version).draft_update(version, body, read["note"])
     return now, f"Draft {now.version} is saved."
 
@@ -178,7 +178,7 @@ def _save(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
 def _publish(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
     version.revision = cleaned(RevisionForm(request.POST))["revision"]
     now = _versions(viewer, version).publish(version)
-    return now, f"Version {now.version} is in force; gateways follow within two seconds."
+    return now, f"Version {now.version} is live; gateways apply it within two seconds."
 
 
 def _canary(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
@@ -190,22 +190,22 @@ def _canary(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Don
 
 def _stop(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
     now = _versions(viewer, version).canary_stop(version)
-    return now, f"The trial of version {now.version} has ended."
+    return now, f"The canary of version {now.version} has ended."
 
 
 def _discard(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
     now = _versions(viewer, version).draft_discard(version)
-    return now, f"Draft {now.version} is given up; it can still be read and copied."
+    return now, f"Draft {now.version} is discarded; it can still be read and copied."
 
 
 def _copy(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
     made = _versions(viewer, version).draft_create(version.body)
-    return made, f"Version {made.version} is a draft: no request gets it yet."
+    return made, f"Version {made.version} is a draft and not yet used."
 
 
 def _rollback(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
     made = _versions(viewer, version).rollback(to=version)
-    return made, f"Version {version.version} is in force again, as version {made.version}."
+    return made, f"Version {version.version} is live again, as version {made.version}."
 
 
 ACTIONS: dict[str, Callable[[HttpRequest, Viewer, PromptVersion], Done]] = {

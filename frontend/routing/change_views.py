@@ -72,7 +72,7 @@ def routing_draft(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     origin = _named(viewer, named) if named else ruleset_in_force()
     rules = origin.rules if origin else []
     made = RuleVersions(viewer.user).draft_create(rules)
-    messages.success(request, f"Version {made.version} is a draft: nothing follows it yet.")
+    messages.success(request, f"Version {made.version} is a draft and not yet used.")
     return redirect("routing_version", made.version)
 
 
@@ -100,7 +100,7 @@ def routing_publish(request: HttpRequest, versions: RuleVersions, rule_set: Rule
     """Put a draft in force."""
     rule_set.revision = cleaned(RevisionForm(request.POST))["revision"]
     versions.publish(rule_set)
-    return f"Version {rule_set.version} is in force; gateways follow within two seconds."
+    return f"Version {rule_set.version} is in force; gateways apply it within two seconds."
 
 
 @_step(confirmed=True)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from controlplane.core.versions.models import State
 from controlplane.kernel.money import usd_short
 from controlplane.routing.canary import Comparison, Finding, Verdict
-from controlplane.routing.dryrun import Move, Tally
-from controlplane.routing.selectors_dryrun import DryRun, Group
+from controlplane.routing.dryrun import Move, MoveTally
+from controlplane.routing.selectors_dryrun import DryRun, MovedGroup
 from frontend.shared.formats import MISSING, count, duration, percent, significant
 
 TONES = {

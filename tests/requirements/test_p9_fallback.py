@@ -13,7 +13,7 @@ import pytest
 
 from controlplane.gateway.snapshot import ModelRecord
 from controlplane.kernel.price import Price, hold_nano
-from controlplane.kernel.rules import Candidate, Match, RouteRule, Step, Target
+from controlplane.kernel.rules import CanaryRules, Match, RouteRule, Step, Target
 from tests.support.fleet import MODEL, make_model
 from tests.support.gateway import GatewayUnderTest
 from tests.support.nodes import hand_node, named_node

@@ -126,7 +126,7 @@ class Versions(ABC, Generic[AnyVersion]):
             target = to or (before(self.rows, current) if current and not to_nothing else None)
             known = target.published_at if target else self.nothing
             if current is None or known is None:
-                raise Conflict({"version": "There is no earlier version to go back to."})
+                raise Conflict({"version": "There is no earlier version to roll back to."})
             if target is None and getattr(current, self.content) == self.nothing:
                 raise Conflict({"version": f"No {self.content} are in force already."})
             if canary is not None:
@@ -145,7 +145,9 @@ class Versions(ABC, Generic[AnyVersion]):
             wanted = " or ".join(state.value for state in states)
             raise Conflict({"state": f"Version {now.version} is {now.state}, not {wanted}."})
         if now.revision != version.revision:
-            raise Conflict({"revision": "Somebody changed this draft meanwhile: look again."})
+            raise Conflict(
+                {"revision": "This draft was changed by someone else in the meantime. Reload it."}
+            )
         return now
 
     def put_in_force(self, now: AnyVersion, step: str, **more: str | int | None) -> AnyVersion:

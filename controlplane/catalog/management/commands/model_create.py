@@ -42,8 +42,8 @@ class Command(BaseCommand):
     help = "Add a model to the catalog with a price that takes effect immediately."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("name", metavar="NAME", help="as nodes and clients say it")
-        parser.add_argument("--pool", default="default", help="nodes that serve it")
+        parser.add_argument("name", metavar="NAME", help="name that nodes and clients use")
+        parser.add_argument("--pool", default="default", help="pool of nodes that serve it")
         parser.add_argument(
             "--task", choices=Task.values, default=Task.GENERATE, help="what it does"
         )

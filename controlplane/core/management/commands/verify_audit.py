@@ -16,7 +16,7 @@ class Command(BaseCommand):
     help = "Check that no audit row was changed, removed or inserted."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--strict", action="store_true", help="exit 1 on any breach")
+        parser.add_argument("--strict", action="store_true", help="exit with 1 on any breach")
         parser.add_argument(
             "--contains",
             type=_head,

@@ -17,8 +17,8 @@ class Command(BaseCommand):
     help = "Register a node and print a credential for it; only its HMAC is kept."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("name", metavar="NAME", help="as in the node's own --name")
-        parser.add_argument("--pool", default=POOL_DEFAULT, help="a known node moves there")
+        parser.add_argument("name", metavar="NAME", help="the node's --name")
+        parser.add_argument("--pool", default=POOL_DEFAULT, help="an existing node is moved there")
         parser.add_argument(
             "--model", action="append", metavar="M", help="allowed model, repeatable; default: any"
         )

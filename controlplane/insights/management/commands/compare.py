@@ -41,9 +41,11 @@ class Command(BaseCommand):
     help = "Compare four ways to call this deployment: latency, first token, cost of the output."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--url", help="a gateway (that of the Sluice that runs here)")
-        parser.add_argument("--large", help="model of the first three ways (the dearest)")
-        parser.add_argument("--small", help="model of the last way (the cheapest)")
+        parser.add_argument("--url", help="gateway URL (default: the local Sluice)")
+        parser.add_argument(
+            "--large", help="model of the first three ways (default: the most expensive)"
+        )
+        parser.add_argument("--small", help="model of the last way (default: the cheapest)")
         for name, (kind, default, most, words) in BOUNDS.items():
             told = f"{words}, 1 to {most:g} ({default:g})"
             parser.add_argument(f"--{name}", type=kind, default=default, help=told)
