@@ -10,6 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.blueprint.configuration import (
+    ValueChange,
     configuration_apply,
     configuration_export,
     configuration_validate,

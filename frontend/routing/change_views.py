@@ -100,7 +100,7 @@ def routing_publish(request: HttpRequest, versions: RuleVersions, rule_set: Rule
     """Put a draft in force."""
     rule_set.revision = cleaned(RevisionForm(request.POST))["revision"]
     versions.publish(rule_set)
-    return f"Version {rule_set.version} is in force; gateways apply it within two seconds."
+    return f"Version {rule_set.version} is live; gateways apply it within two seconds."
 
 
 @_step(confirmed=True)
@@ -116,7 +116,7 @@ def routing_canary(request: HttpRequest, versions: RuleVersions, rule_set: RuleS
 def routing_promote(request: HttpRequest, versions: RuleVersions, rule_set: RuleSet) -> str:
     """Put the canary in force."""
     versions.canary_promote(rule_set)
-    return f"Version {rule_set.version} is in force for all requests."
+    return f"Version {rule_set.version} is live for all requests."
 
 
 @_step()
@@ -130,7 +130,7 @@ def routing_stop(request: HttpRequest, versions: RuleVersions, rule_set: RuleSet
 def routing_discard(request: HttpRequest, versions: RuleVersions, rule_set: RuleSet) -> str:
     """Give a draft up."""
     versions.draft_discard(rule_set)
-    return f"Draft {rule_set.version} is given up; it can still be read and copied."
+    return f"Draft {rule_set.version} is discarded; it can still be read and copied."
 
 
 @page(Action.ROUTING_MANAGE)
