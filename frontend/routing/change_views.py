@@ -123,7 +123,7 @@ def routing_promote(request: HttpRequest, versions: RuleVersions, rule_set: Rule
 def routing_stop(request: HttpRequest, versions: RuleVersions, rule_set: RuleSet) -> str:
     """End the trial."""
     versions.canary_stop(rule_set, request.POST.get("reason", "").strip()[:NOTE_CHARS_MAX])
-    return f"The trial of version {rule_set.version} is over."
+    return f"The canary of version {rule_set.version} has ended."
 
 
 @_step()
