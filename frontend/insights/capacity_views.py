@@ -51,7 +51,6 @@ class UseRow:
 
     @property
     def label(self) -> str:
-        """In words."""
         return RESOURCES[self.use.resource]
 
     @property
@@ -61,7 +60,6 @@ class UseRow:
 
     @property
     def width(self) -> float:
-        """Of the bar."""
         return round(min(HUNDRED, HUNDRED * self.use.used), 1)
 
     @property
@@ -73,7 +71,6 @@ class UseRow:
 
     @property
     def tone(self) -> str:
-        """As statuses are toned."""
         if self.use.used >= FULL:
             return "bad"
         return "warn" if self.use.used >= NEARLY else "ok"

@@ -26,7 +26,6 @@ class DaysAsked:
 
     @property
     def start(self) -> datetime:
-        """When the days begin."""
         return self.end - timedelta(days=self.days)
 
     @property

@@ -81,12 +81,10 @@ class ExportRow:
 
     @property
     def done(self) -> bool:
-        """Whether there is a file."""
         return self.export.state == ExportState.DONE
 
     @property
     def working(self) -> bool:
-        """Whether it grows."""
         return self.export.state in AT_WORK
 
 
@@ -182,7 +180,6 @@ def export_rows(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 def export_file(
     request: HttpRequest, viewer: Viewer, export_id: uuid.UUID
 ) -> StreamingHttpResponse:
-    """The file."""
     return file_answer(request, _get(viewer, export_id))
 
 

@@ -62,7 +62,6 @@ class MarginRow:
 
     @property
     def card_hours(self) -> str:
-        """Cards times hours."""
         return f"{self.line.card_ms / MS_PER_HOUR:,.1f}"
 
     @property

@@ -124,7 +124,6 @@ def password(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @page(None)
 @require_POST
 def session_close(request: HttpRequest, viewer: Viewer, session_id: uuid.UUID) -> HttpResponse:
-    """End one session."""
     if not session_end(user=viewer.user, session_id=session_id):
         raise Http404
     messages.success(request, "That session has ended.")

@@ -209,7 +209,6 @@ def member_remove(request: HttpRequest, viewer: Viewer, user_id: uuid.UUID) -> H
 @page(Action.MEMBER_MANAGE)
 @require_POST
 def invitation_end(request: HttpRequest, viewer: Viewer, invitation_id: uuid.UUID) -> HttpResponse:
-    """Withdraw an invitation."""
     found = invitation_get(
         actor=viewer.user, organization_id=viewer.organization.id, invitation_id=invitation_id
     )

@@ -55,7 +55,6 @@ def project_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @page(Action.PROJECT_CREATE)
 @require_POST
 def project_add(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """Make a project."""
     try:
         made = project_create(
             actor=viewer.user,

@@ -61,12 +61,10 @@ def state_tone(state: str) -> str:
 
 
 def verdict_words(verdict: Verdict) -> tuple[str, str]:
-    """Tone and words."""
     return TONES[verdict], WORDS.get(verdict, verdict.value)
 
 
 def figure_rows(comparison: Comparison) -> list[FigureRow]:
-    """All figures of a canary."""
     return [_figure_row(finding) for finding in comparison.findings]
 
 
@@ -76,7 +74,6 @@ def group_rows(groups: list[MovedGroup]) -> list[TallyRow]:
 
 
 def move_rows(found: DryRun) -> list[TallyRow]:
-    """From where to where."""
     return [_tally_row(_move_words(move), "", tally) for move, tally in found.moves]
 
 

@@ -77,7 +77,6 @@ class TimeRange:
 
     @property
     def query_text(self) -> str:
-        """`query` as a query string."""
         return urlencode(self.query)
 
     @property
@@ -87,7 +86,6 @@ class TimeRange:
 
     @property
     def frozen_query(self) -> str:
-        """`frozen` as a query string."""
         return urlencode(self.frozen)
 
 

@@ -225,7 +225,6 @@ def _drafts_tile(everyone: Merged) -> Tile:
 
 
 def queue_tile(depth: dict[datetime, Depth], own: Waits) -> Tile:
-    """Who waits now."""
     most = max((each.most for each in depth.values()), default=0)
     now = formats.rate(round(depth[max(depth)].mean, 3)) if depth else formats.MISSING
     cells = [Cell("depth", now, label="now"), count_cell("depth.most", most, "maximum")]
@@ -238,7 +237,6 @@ def queue_tile(depth: dict[datetime, Depth], own: Waits) -> Tile:
 
 
 def spend_tile(nano: int | None) -> Tile:
-    """What was charged."""
     cell = Cell("spend", formats.MISSING, "too many ledger lines to sum in time")
     if nano is not None:
         cell = Cell("spend", usd_short(nano), f"${usd_text(nano)}")

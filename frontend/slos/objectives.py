@@ -85,7 +85,6 @@ class ObjectiveRow:
 
 
 def objective_row(standing: ObjectiveStatus) -> ObjectiveRow:
-    """How an objective stands."""
     objective, period, left = standing.objective, standing.period, standing.left
     tone, words = state_words(standing)
     return ObjectiveRow(
@@ -210,7 +209,6 @@ def bucket_words() -> list[tuple[str, str]]:
 
 
 def form_choices(viewer: Viewer, *, installation: bool) -> dict[str, object]:
-    """What the form offers."""
     return {
         "indicators": list(INDICATOR_WORDS.items()),
         "buckets": bucket_words(),

@@ -91,7 +91,6 @@ def slo_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @page(Action.SLO_VIEW)
 @require_GET
 def slo_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """The table as it is."""
     body = []
     for organization in _seen(viewer):
         for one in selectors.objective_standings(actor=viewer.user, organization=organization):

@@ -43,7 +43,6 @@ class GatewayLinks:
         return len(self.by_url)
 
     def connected(self) -> list[GatewayLink]:
-        """Links that are up."""
         return [link for link in self.by_url.values() if link.connected]
 
     def listed(self, link: GatewayLink, gateways: Iterable[GatewayAddress]) -> None:

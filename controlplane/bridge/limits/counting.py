@@ -20,7 +20,6 @@ class Take(msgspec.Struct):
     look: bool = False
 
     def cost(self, bucket: LimitBucket) -> int:
-        """What it takes of a bucket."""
         return 0 if self.look else bucket.cost(self.tokens)
 
 

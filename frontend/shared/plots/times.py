@@ -57,7 +57,6 @@ def columns_of(
 def pick(
     steps: Mapping[datetime, Mapping[str, Histogram]], measure: str
 ) -> dict[datetime, Histogram]:
-    """One measure of each step that has it."""
     return {at: found[measure] for at, found in steps.items() if measure in found}
 
 

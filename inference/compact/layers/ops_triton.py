@@ -34,7 +34,6 @@ def add_norm(x: Tensor, added: Tensor | None, weight: Tensor, eps: float) -> Ten
 def place_heads(
     fused: Tensor, norms: Norms, turn: Tensor | None, slots: Tensor, kept: Tensor, sizes: HeadSizes
 ) -> Tensor:
-    """As `ops.place_heads`."""
     out = fused.new_empty(len(fused), sizes.heads, sizes.dim)
     tiles = triton.cdiv(sizes.heads + 2 * sizes.kv_heads, HEADS_TILE)
     query_norm, key_norm = norms if norms is not None else (fused, fused)
