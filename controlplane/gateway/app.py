@@ -12,22 +12,23 @@ import msgspec
 from controlplane.gateway.bounds import within
 from controlplane.gateway.call import Call, ClientGone
 from controlplane.gateway.cors import cors_headers, preflight_headers
-from controlplane.gateway.openai import chat
 from controlplane.gateway.openai.key import show_key
 from controlplane.gateway.openai.models import list_models, show_model
 from controlplane.gateway.openai.preflight import show_preflight
 from controlplane.gateway.openai.render import error_event
 from controlplane.gateway.openai.shapes import SHAPES
 from controlplane.gateway.pipeline import serve
+from controlplane.gateway.plan import PlannedStep
 from controlplane.gateway.ports import KeptAnswer, LedgerAway
 from controlplane.gateway.preflight import preflight
+from controlplane.gateway.progress import Trail
 from controlplane.gateway.refusal import NO_RETRY, Refusal, internal_error, unavailable
+from controlplane.gateway.results import Placement
 from controlplane.gateway.round_trip import round_trip_of
 from controlplane.gateway.s1_admission.authenticate import authenticate, check_scopes
 from controlplane.gateway.s1_admission.body import Receive
 from controlplane.gateway.s1_admission.hold import ledger_away
 from controlplane.gateway.s1_admission.limits import limit_headers
-from controlplane.gateway.trip import Trip, made
 from controlplane.gateway.world import World
 from controlplane.kernel.spans import STAGES
 
@@ -35,6 +36,7 @@ SEND_S_MAX = 30.0
 STOPPING_RETRY_S = 1
 MODELS_PATH = "/v1/models"
 KEY_PATH = "/v1/key"
+CHAT_PATH = "/v1/chat/completions"
 PREFLIGHT_PATH = "/v1/preflight"
 OPENAI_VERSION = b"2020-10-01"
 OK = 200
@@ -66,7 +68,7 @@ class Gateway:
             scope["headers"], peer=(scope["client"] or ("",))[0], round_trip=round_trip_of(scope)
         )
         call.deadline_s = self.world.request_deadline_s
-        out = HttpOut(call, send, cors_headers(call, self.world.pages_origins))
+        out = HttpOut(call, send, self.world)
         self.serving += 1
         try:
             if self.draining:
@@ -115,7 +117,7 @@ class Gateway:
             await self._key(call, out)
         elif path == PREFLIGHT_PATH:
             _check_method(method, "POST")
-            found = await preflight(call, receive, chat.parse, self.world)
+            found = await preflight(call, receive, SHAPES[CHAT_PATH], self.world)
             await out.send_whole(OK, show_preflight(found), [(b"cache-control", b"no-store")])
         else:
             message = f"Unknown request URL: {method} {path}."
@@ -144,47 +146,48 @@ class Gateway:
 class HttpOut:
     """One HTTP response; `started` once its status line is out."""
 
-    def __init__(self, call: Call, send: Send, cors: Headers) -> None:
+    def __init__(self, call: Call, send: Send, world: World) -> None:
         self.started = False
         self._call = call
         self._send = send
-        self._cors = cors
+        self._cors = cors_headers(call, world.pages_origins)
+        self._names_node = world.node_header
 
-    async def event(self, data: bytes, trip: Trip) -> None:
+    async def event(self, data: bytes, trail: Trail) -> None:
         """Send events, with status and headers before the first."""
         if not self.started:
             headers = [
                 (b"content-type", EVENT_STREAM),
                 (b"cache-control", b"no-cache"),
                 (b"x-accel-buffering", b"no"),
-                *_trip_headers(trip),
+                *self._headers(trail),
             ]
             await self._start(OK, headers)
         await self._put(data, more=True)
 
-    async def end(self, data: bytes, trip: Trip) -> None:
+    async def end(self, data: bytes, trail: Trail) -> None:
         """Send the last bytes."""
         if self.started:
             await self._put(data, more=False)
-        elif trip.admitted is not None and trip.admitted.ask.stream:
-            await self.event(b"", trip)
+        elif trail.admitted is not None and trail.admitted.asked.ask.stream:
+            await self.event(b"", trail)
             await self._put(data, more=False)
         else:
-            await self.send_whole(OK, data, _trip_headers(trip))
+            await self.send_whole(OK, data, self._headers(trail))
 
-    async def replay(self, kept: KeptAnswer, trip: Trip) -> None:
+    async def replay(self, kept: KeptAnswer, trail: Trail) -> None:
         """Send an answer that was given before; its body names the request that was charged."""
         kind = EVENT_STREAM if kept.stream else JSON
         headers = [(b"content-type", kind), (b"x-sluice-idempotent-replay", b"true")]
-        await self._start(OK, headers + _trip_headers(trip))
+        await self._start(OK, headers + self._headers(trail))
         await self._put(kept.data, more=False)
 
-    async def refuse(self, refusal: Refusal, trip: Trip) -> None:
+    async def refuse(self, refusal: Refusal, trail: Trail) -> None:
         """An error body, or an error event where a stream has begun."""
-        await self.send_refusal(refusal, _trip_headers(trip))
+        await self.send_refusal(refusal, self._headers(trail))
 
     async def send_refusal(self, refusal: Refusal, headers: Headers) -> None:
-        """The same without a trip."""
+        """The same before anything is known of the request."""
         if self.started:
             await self._put(error_event(refusal.body), more=False)
             return
@@ -214,6 +217,35 @@ class HttpOut:
             {"type": "http.response.start", "status": status, "headers": common + headers}
         )
 
+    def _headers(self, trail: Trail) -> Headers:
+        """Rate limits, organization, route and times, as far as the request has come."""
+        headers: Headers = []
+        if trail.key is not None:
+            headers.append((b"openai-organization", trail.key.organization.encode()))
+        if trail.admitted is not None:
+            headers += limit_headers(trail.admitted.allowance)
+        if trail.asked is not None:
+            headers.append((b"x-sluice-route", trail.asked.plan.label.encode()))
+            if (prompt := trail.asked.ask.assembly) is not None:
+                headers.append((b"x-sluice-prompt", prompt.label.encode()))
+        if self._call.queued is not None:
+            headers.append((b"x-sluice-queue-ms", str(self._call.queued.wait_ms).encode()))
+        if trail.placement is not None and trail.step is not None:
+            headers += self._served_by(trail.step, trail.placement)
+        headers.append((b"server-timing", _server_timing(self._call)))
+        return headers
+
+    def _served_by(self, step: PlannedStep, placement: Placement) -> Headers:
+        headers = [
+            (b"x-sluice-model", step.model.name.encode()),
+            (b"x-sluice-pool", step.pool.encode()),
+        ]
+        if self._names_node:
+            headers.append((b"x-sluice-node", placement.link.identity.name.encode()))
+        if step.number > 1:
+            headers.append((b"x-sluice-fallback", f"{step.number}:{step.model.name}".encode()))
+        return headers
+
     async def _put(self, data: bytes, *, more: bool) -> None:
         try:
             message = {"type": "http.response.body", "body": data, "more_body": more}
@@ -222,34 +254,9 @@ class HttpOut:
             raise ClientStalled from error
 
 
-def _trip_headers(trip: Trip) -> Headers:
-    """Rate limits, organization, route and times, as far as the request has come."""
-    headers: Headers = []
-    if trip.key is not None:
-        headers.append((b"openai-organization", trip.key.organization.encode()))
-    if trip.admitted is not None:
-        headers += limit_headers(trip.admitted.allowance)
-    if trip.plan is not None:
-        headers.append((b"x-sluice-route", trip.plan.label.encode()))
-        if (prompt := made(trip.asked).ask.assembly) is not None:
-            headers.append((b"x-sluice-prompt", prompt.label.encode()))
-    if trip.call.queued is not None:
-        headers.append((b"x-sluice-queue-ms", str(trip.call.queued.wait_ms).encode()))
-    if trip.placement is not None:
-        step = made(trip.step)
-        headers.append((b"x-sluice-model", step.model.name.encode()))
-        headers.append((b"x-sluice-pool", step.pool.encode()))
-        if trip.world.node_header:
-            headers.append((b"x-sluice-node", trip.placement.link.identity.name.encode()))
-        if step.number > 1:
-            headers.append((b"x-sluice-fallback", f"{step.number}:{step.model.name}".encode()))
-    headers.append((b"server-timing", _server_timing(trip)))
-    return headers
-
-
-def _server_timing(trip: Trip) -> bytes:
+def _server_timing(call: Call) -> bytes:
     """Durations of the stages that have run, in the standard header's syntax (W3C)."""
-    spans = trip.call.spans
+    spans = call.spans
     parts = [
         f"{stage};dur={us / 1000:.3f}" for stage, _, _ in STAGES if (us := spans.total_us(stage))
     ]

@@ -10,7 +10,7 @@ import asyncio
 from contextlib import suppress
 
 from controlplane.gateway.nodes.stream import JobStream
-from controlplane.gateway.trip import Trip
+from controlplane.gateway.progress import Progress
 
 # Of a hold's grace; the rest is for the charge itself.
 CONFIRM_SHARE = 0.5
@@ -23,11 +23,11 @@ def stop(stream: JobStream, timers: list[asyncio.TimerHandle], confirm_s: float)
     timers.append(asyncio.get_running_loop().call_later(confirm_s, stream.leave))
 
 
-async def confirmed(trip: Trip, stream: JobStream) -> None:
+async def confirmed(run: Progress, stream: JobStream) -> None:
     """Wait until the usage is final, or the hold has to be settled with what is known."""
-    trip.release()
-    elapsed_s = trip.call.elapsed_us() / MICROSECONDS_PER_S
-    left_s = trip.call.deadline_s + CONFIRM_SHARE * trip.world.hold_grace_s - elapsed_s
+    run.release()
+    elapsed_s = run.call.elapsed_us() / MICROSECONDS_PER_S
+    left_s = run.call.deadline_s + CONFIRM_SHARE * run.world.hold_grace_s - elapsed_s
     with suppress(TimeoutError):
         async with asyncio.timeout(left_s):
             await stream.settled()

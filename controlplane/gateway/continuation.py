@@ -12,7 +12,7 @@ import msgspec
 
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.nodes.stream import JobStream
-from controlplane.gateway.s3_tokenize.tokenize import Prompt
+from controlplane.gateway.results import Prompt
 from inference.contract.blocks import chain_hashes
 from inference.contract.frames import Output
 

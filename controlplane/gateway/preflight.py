@@ -10,36 +10,33 @@ import msgspec
 
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
-from controlplane.gateway.misses.explain import Miss, Offered
-from controlplane.gateway.misses.teller import Prompted, tenant_of
+from controlplane.gateway.misses.explain import Miss
+from controlplane.gateway.misses.find import Reuse, inquiry_of
+from controlplane.gateway.openai.shapes import Shape
 from controlplane.gateway.plan import PlannedStep
 from controlplane.gateway.ports import LedgerAway, Room, Standing
 from controlplane.gateway.refusal import UNAVAILABLE, Refusal, over_budget
-from controlplane.gateway.routing.sought import Sought
-from controlplane.gateway.s1_admission.admit import Asked, read_ask
+from controlplane.gateway.results import Asked, Prepared
+from controlplane.gateway.s1_admission.admit import read_ask
 from controlplane.gateway.s1_admission.authenticate import authenticate, check_scopes
 from controlplane.gateway.s1_admission.body import Receive
 from controlplane.gateway.s1_admission.hold import bound_nano, ledger_away, prompt_bound
 from controlplane.gateway.s1_admission.limits import estimate_tokens
-from controlplane.gateway.s1_admission.schema import Parse
-from controlplane.gateway.s2_balance.balance import Cluster, balance
-from controlplane.gateway.s3_tokenize.assemble import assemble
-from controlplane.gateway.s3_tokenize.tokenize import Prompt, encode_ask, tokenize
-from controlplane.gateway.s3_tokenize.window import Room as Window
-from controlplane.gateway.s4_route.prefix import find_overlap
-from controlplane.gateway.waste import texts_of, volatile_of
+from controlplane.gateway.s2_balance.balance import balance
+from controlplane.gateway.s4_route.prefix import find_overlap, sought_of
+from controlplane.gateway.task import Task
+from controlplane.gateway.waste import look_of
 from controlplane.gateway.world import World
-from controlplane.kernel.hygiene import Look, WasteFinding, find_waste
+from controlplane.kernel.hygiene import Finding, find_waste
 from controlplane.kernel.money import usd_text
 from controlplane.kernel.price import Price, TokenCounts, charge_nano, hold_nano
+from inference.contract.frames import Usage
 
 
 class Way(msgspec.Struct, frozen=True):
-    """Where it would go; `prompt` None where only the server behind the node can count."""
+    """Where it would go; `cached_tokens` is the most that any node there has."""
 
-    step: PlannedStep
-    cluster: Cluster
-    prompt: Prompt | None
+    prepared: Prepared
     cached_tokens: int
     miss: Miss | None
 
@@ -79,14 +76,14 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[WasteFinding, ...]
 
 
-async def preflight(call: Call, receive: Receive, parse: Parse, world: World) -> Forecast:
+async def preflight(call: Call, receive: Receive, shape: Shape, world: World) -> Forecast:
     """Look ahead; raises `Refusal` for a body that no request could have, and for a bad key."""
     key = authenticate(call, world.keys)
-    check_scopes(call, key, "chat", world.places)
+    check_scopes(call, key, shape.endpoint, world.places)
     # Before its turn: a body that comes slowly must not take everybody's.
-    asked = await read_ask(call, receive, parse, world, key=key)
+    asked = await read_ask(call, receive, shape.parse, world, key=key)
     with world.preflights.turn(key.id):
-        way, refusals = await _way(call, asked, world)
+        way, refusals = await _way(call, asked, shape.task(call, asked, world), world)
         try:
             standing = await world.standings.of(key.id)
         except LedgerAway as error:
@@ -100,11 +97,15 @@ async def preflight(call: Call, receive: Receive, parse: Parse, world: World) ->
         return _forecast(asked, way, met)
 
 
-async def _way(call: Call, asked: Asked, world: World) -> tuple[Way | None, tuple[Refusal, ...]]:
+async def _way(
+    call: Call, asked: Asked, task: Task, world: World
+) -> tuple[Way | None, tuple[Refusal, ...]]:
     """The first step that could serve it now; none, and why, where none can."""
     for step in asked.plan.steps:
         try:
-            return await _step(call, asked, step, world), ()
+            cluster = balance(call, asked.ask, step, world)
+            prepared = Prepared(step, cluster, await task.tokenize(step, cluster))
+            return _placed(call, asked, prepared, world), ()
         except Refusal as refusal:
             last = refusal
             if refusal.status != UNAVAILABLE:
@@ -112,72 +113,35 @@ async def _way(call: Call, asked: Asked, world: World) -> tuple[Way | None, tupl
     return None, (last,)
 
 
-async def _step(call: Call, asked: Asked, step: PlannedStep, world: World) -> Way:
-    cluster = balance(
-        call,
-        step,
-        world.fleet,
-        client_region=world.places.region_of(call),
-        own_region=world.region,
-        grammar_field=asked.ask.grammar_field,
-    )
-    text = cluster.served.text
-    if text is None:
-        return Way(step, cluster, None, 0, None)
-    ask = assemble(call, asked.ask)
-    tokens = await encode_ask(call, ask, text, window_tokens=step.model.context_window)
-    prompt = tokenize(
-        call,
-        ask,
-        tokens,
-        room=Window(
-            window_tokens=min(step.model.context_window, cluster.served.context_window),
-            output_tokens=step.output_tokens,
-        ),
-        block_sizes=[link.hello.block_size for link in cluster.nodes],
-        salt=asked.snapshot.projects[asked.key.project].salt,
-    )
-    sought = Sought(
-        model=step.model.name,
-        rule=asked.plan.label,
-        tokens=len(tokens),
-        chains=prompt.chains,
-        text=b"",
-    )
+def _placed(call: Call, asked: Asked, prepared: Prepared, world: World) -> Way:
+    """The most of the prompt that a node has cached, and why not more."""
+    cluster = prepared.cluster
+    if cluster.served.text is None:
+        return Way(prepared, 0, None)
     roster = world.routing.roster(cluster.nodes)
+    sought = sought_of(asked.plan, prepared)
     overlap = find_overlap(call, sought, world.fleet, world.routing, roster=roster)
     place = max(range(len(overlap.cached)), key=overlap.cached.__getitem__)
     link, cached = cluster.nodes[place], overlap.cached[place]
-    miss = world.misses.foresee(
-        Prompted(
-            tenant=tenant_of(prompt.salt, cluster.served.digest, step.model.name),
-            tokens=tokens,
-            chains=prompt.chains,
-            tools=tuple(tool["function"]["name"] for tool in asked.ask.tools),
-            text=text,
-            content=False,
-        ),
-        Offered(
-            caches=link.caches_prefixes,
-            block_size=link.hello.block_size,
-            prompt=len(tokens),
-            delivered=cached,
-            predicted=cached,
-            available=cached,
-        ),
-        price=step.model.price,
-        prefill_tokens_per_s=link.account.speed.prefill_tokens_per_s,
-    )
-    return Way(step, cluster, prompt, cached, miss)
+    reuse = Reuse(delivered=cached, predicted=cached, available=cached)
+    inquiry = inquiry_of(asked, prepared, link, reuse)
+    miss = None
+    if inquiry is not None:
+        # Nothing of the prompt is told, since nobody has paid for it.
+        prompted = msgspec.structs.replace(inquiry.prompted, content=False)
+        miss = world.misses.foresee(msgspec.structs.replace(inquiry, prompted=prompted))
+    return Way(prepared, cached, miss)
 
 
 def _forecast(asked: Asked, way: Way | None, met: Met) -> Forecast:
     ask, plan = asked.ask, asked.plan
-    step = plan.steps[0] if way is None else way.step
-    prompt = None if way is None else way.prompt
-    tokens = prompt_bound(ask, step.model) if prompt is None else len(prompt.tokens)
+    step = plan.steps[0] if way is None else way.prepared.step
+    counted = way is not None and not way.prepared.prompt.text
+    tokens, output = prompt_bound(ask, step.model), step.output_tokens
+    if way is not None and counted:
+        tokens, output = len(way.prepared.prompt.tokens), way.prepared.prompt.output_tokens
     cached = 0 if way is None else way.cached_tokens
-    output = (step.output_tokens if prompt is None else prompt.output_tokens) * ask.sampling.n
+    output *= ask.sampling.n
     price = step.model.price
     exact = hold_nano(price, tokens, step.output_tokens * ask.sampling.n)
     held = bound_nano(ask, plan)
@@ -195,7 +159,7 @@ def _forecast(asked: Asked, way: Way | None, met: Met) -> Forecast:
         step=step,
         way=way,
         prompt_tokens=tokens,
-        counted=prompt is not None,
+        counted=counted,
         cached_tokens=cached,
         output_tokens=output,
         held_nano=held,
@@ -206,27 +170,16 @@ def _forecast(asked: Asked, way: Way | None, met: Met) -> Forecast:
         rooms=met.rooms,
         binding=binding,
         standing=met.standing,
-        findings=find_waste(_look(ask, step, way, (tokens, output), repeated=met.repeated)),
-    )
-
-
-def _look(
-    ask: Ask, step: PlannedStep, way: Way | None, tokens: tuple[int, int], *, repeated: bool
-) -> Look:
-    """As of a served request whose answer was as long as it may get."""
-    prompt_tokens, output_tokens = tokens
-    volatile_tokens, volatile_nano = volatile_of(way.miss if way else None)
-    return Look(
-        texts=texts_of(ask),
-        prompt_tokens=prompt_tokens,
-        cached_tokens=way.cached_tokens if way else 0,
-        window_tokens=step.model.context_window,
-        output_tokens=output_tokens,
-        named_bound=ask.output_tokens is not None,
-        price=step.model.price,
-        volatile_tokens=volatile_tokens,
-        volatile_nano=volatile_nano,
-        repeated=repeated,
+        findings=find_waste(
+            look_of(
+                ask,
+                step.model,
+                # As of a served request whose answer was as long as it may get.
+                Usage(prompt_tokens=tokens, cached_tokens=cached, completion_tokens=output),
+                None if way is None else way.miss,
+                repeated=met.repeated,
+            )
+        ),
     )
 
 

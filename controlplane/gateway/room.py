@@ -4,28 +4,29 @@ from __future__ import annotations
 
 from functools import partial
 
+from controlplane.gateway.call import Call
 from controlplane.gateway.degraded import overloaded
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.plan import PlannedStep
-from controlplane.gateway.s2_balance.balance import Cluster
+from controlplane.gateway.results import Asked, Cluster, Prepared
 from controlplane.gateway.s4_route.rules import queue_claim, queue_lane
-from controlplane.gateway.trip import Trip, made
 from controlplane.gateway.waiting.claim import NoRoom
+from controlplane.gateway.world import World
 from controlplane.kernel.clock import monotonic_s, wall_s
-from inference.contract.frames import BYTES_PER_TOKEN
 
 # Well within the time after which a node that stands still is noticed.
 SEEN_S = 1.5
 
 
-async def find_room(trip: Trip, tried: set[str]) -> tuple[NodeLink, ...]:
+async def find_room(
+    call: Call, asked: Asked, prepared: Prepared, world: World, *, tried: set[str]
+) -> tuple[NodeLink, ...]:
     """Nodes that have a credit for the request, when its turn has come; raises `Refusal` (503)."""
-    call, admitted, prompt = trip.call, made(trip.admitted), made(trip.prompt)
-    cluster, step = made(trip.cluster), made(trip.step)
+    cluster, step, prompt = prepared.cluster, prepared.step, prepared.prompt
     lane = queue_lane(
         step,
-        admitted.ask,
+        asked.ask,
         region=cluster.region,
         assets=cluster.served.digest,
         sizes=prompt.chains,
@@ -34,27 +35,27 @@ async def find_room(trip: Trip, tried: set[str]) -> tuple[NodeLink, ...]:
     claim = queue_claim(
         call,
         step,
-        admitted.plan,
-        project=admitted.snapshot.projects[admitted.key.project],
-        tokens=len(prompt.tokens) or len(prompt.text) // BYTES_PER_TOKEN,
-        choices=admitted.ask.sampling.n,
+        asked.plan,
+        project=asked.project,
+        tokens=prompt.size,
+        choices=asked.ask.sampling.n,
     )
     # Whoever decided this may have died since: then it ends by itself.
-    if wall_s() < admitted.snapshot.shed_until.get(claim.priority, 0.0):
+    if wall_s() < asked.snapshot.shed_until.get(claim.priority, 0.0):
         raise overloaded(NoRoom("shed"))
     # Whoever waits in the lane after this request is served by these, too: what the request goes on
     # to, if it gives up here, must not change them.
     nodes = partial(
         _nodes_now,
-        trip.world.fleet,
+        world.fleet,
         cluster,
         step=step,
         sizes=frozenset(prompt.chains),
-        grammar=bool(admitted.ask.grammar_field),
+        grammar=bool(asked.ask.grammar_field),
         tried=frozenset(tried),
     )
     try:
-        roomy = await trip.world.waiting.roomy(call, lane, nodes, claim=claim)
+        roomy = await world.waiting.roomy(call, lane, nodes, claim=claim)
     except NoRoom as error:
         raise overloaded(error) from error
     return _lively(roomy) if tried else roomy

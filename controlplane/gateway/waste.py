@@ -5,61 +5,62 @@ from __future__ import annotations
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.misses.explain import Miss
 from controlplane.gateway.ports import Inspected
-from controlplane.gateway.trip import Trip, made
-from controlplane.kernel.hygiene import Look, WasteFinding, find_waste
+from controlplane.gateway.progress import Progress
+from controlplane.gateway.snapshot import ModelRecord
+from controlplane.kernel.hygiene import Finding, Look, find_waste
+from inference.contract.frames import Usage
 
 # Causes of a miss that mending the prompt ends; new text is no fault.
 VOLATILE_CAUSES = frozenset({"timestamp", "identifier", "number", "tools_reordered"})
 
 
-def note_waste(trip: Trip, miss: Miss | None) -> None:
+def note_waste(run: Progress, miss: Miss | None) -> None:
     """Look at it, if it is in the sample; refused requests and embeddings are not counted."""
-    admitted, charge = trip.admitted, trip.charge
-    if admitted is None or charge is None or not charge.usage.prompt_tokens:
+    asked, step, charge = run.trail.asked, run.trail.step, run.charge
+    if asked is None or step is None or charge is None or not charge.usage.prompt_tokens:
         return
-    if admitted.ask.inputs is not None:
+    if asked.ask.inputs is not None:
         return
-    watch, key, usage = trip.world.hygiene, admitted.key, charge.usage
-    looked = watch.takes(key.id, admitted.ask)
+    watch, key, ask, usage = run.world.hygiene, asked.key, asked.ask, charge.usage
+    looked = watch.takes(key.id, ask)
+    findings: tuple[Finding, ...] = ()
+    if looked:
+        repeated = watch.came_before(key.id, ask)
+        findings = find_waste(look_of(ask, step.model, usage, miss, repeated=repeated))
     watch.port.count(
         Inspected(
             organization=key.organization,
             project=key.project,
             key=key.id,
-            model=made(trip.step).model.name,
+            model=step.model.name,
             tokens=usage.prompt_tokens + usage.completion_tokens,
             nano=charge.amount_nano,
             looked=looked,
-            findings=_findings(trip, miss) if looked else (),
+            findings=findings,
         )
     )
 
 
-def _findings(trip: Trip, miss: Miss | None) -> tuple[WasteFinding, ...]:
-    admitted, usage, model = made(trip.admitted), made(trip.charge).usage, made(trip.step).model
-    tokens, nano = volatile_of(miss)
-    return find_waste(
-        Look(
-            texts=texts_of(admitted.ask),
-            prompt_tokens=usage.prompt_tokens,
-            cached_tokens=usage.cached_tokens,
-            window_tokens=model.context_window,
-            output_tokens=usage.completion_tokens,
-            named_bound=admitted.ask.output_tokens is not None,
-            price=model.price,
-            volatile_tokens=tokens,
-            volatile_nano=nano,
-            repeated=trip.world.hygiene.came_before(admitted.key.id, admitted.ask),
-        )
+def look_of(
+    ask: Ask, model: ModelRecord, usage: Usage, miss: Miss | None, *, repeated: bool
+) -> Look:
+    """What tells waste of a request. Stored templates are not the client's to mend."""
+    tokens, nano = _volatile(miss)
+    return Look(
+        texts=(ask.text,) if ask.text is not None else tuple(turn.content for turn in ask.turns),
+        prompt_tokens=usage.prompt_tokens,
+        cached_tokens=usage.cached_tokens,
+        window_tokens=model.context_window,
+        output_tokens=usage.completion_tokens,
+        named_bound=ask.output_tokens is not None,
+        price=model.price,
+        volatile_tokens=tokens,
+        volatile_nano=nano,
+        repeated=repeated,
     )
 
 
-def texts_of(ask: Ask) -> tuple[str, ...]:
-    """What the client wrote itself; stored templates are not its to mend."""
-    return (ask.text,) if ask.text is not None else tuple(turn.content for turn in ask.turns)
-
-
-def volatile_of(miss: Miss | None) -> tuple[int, int]:
+def _volatile(miss: Miss | None) -> tuple[int, int]:
     """Tokens and nano-USD that something volatile near the beginning costs."""
     if miss is None or miss.cause not in VOLATILE_CAUSES:
         return 0, 0

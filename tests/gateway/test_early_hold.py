@@ -13,7 +13,8 @@ from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
 from controlplane.gateway.plan import make_plan
 from controlplane.gateway.ports import Allowance, Hold, Ledger, Limiter, Room, Standings
-from controlplane.gateway.s1_admission.admit import Asked, admit
+from controlplane.gateway.results import Asked
+from controlplane.gateway.s1_admission.admit import admit
 from controlplane.gateway.snapshot import KeyRecord, ModelRecord
 from inference.contract.frames import Sampling
 from tests.support.fleet import MODEL, echo_node, make_model

@@ -29,29 +29,34 @@ class Prompted(msgspec.Struct, frozen=True, kw_only=True):
     content: bool
 
 
+class Inquiry(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt, what the cache gave for it, and what that costs."""
+
+    prompted: Prompted
+    offered: Offered
+    price: Price
+    prefill_tokens_per_s: float
+
+
 class MissTeller:
     """One per gateway process; what other gateways have seen it does not know."""
 
     def __init__(self) -> None:
         self._history = History()
 
-    def tell(
-        self, prompted: Prompted, offered: Offered, *, price: Price, prefill_tokens_per_s: float
-    ) -> Miss | None:
+    def tell(self, inquiry: Inquiry) -> Miss | None:
         """Why tokens were missed, None where none were. Costs are those of what was avoidable."""
-        miss = self.foresee(
-            prompted, offered, price=price, prefill_tokens_per_s=prefill_tokens_per_s
-        )
+        miss = self.foresee(inquiry)
+        prompted, offered = inquiry.prompted, inquiry.offered
         if offered.caches and offered.prompt > offered.block_size:
             now = _seen(prompted)
             head = now.tokens[: offered.block_size * TOKEN_BYTES]
             self._history.add(prompted.tenant, now, head)
         return miss
 
-    def foresee(
-        self, prompted: Prompted, offered: Offered, *, price: Price, prefill_tokens_per_s: float
-    ) -> Miss | None:
+    def foresee(self, inquiry: Inquiry) -> Miss | None:
         """The same of a prompt that is not to be remembered, since it was not computed."""
+        prompted, offered = inquiry.prompted, inquiry.offered
         size = offered.block_size
         if not offered.caches:
             return Miss(cause="no_cache", missed_tokens=0)
@@ -75,8 +80,8 @@ class MissTeller:
         return msgspec.structs.replace(
             miss,
             around=miss.around if kept else None,
-            cost_nano=_saved_nano(price, miss.avoidable_tokens),
-            prefill_ms=round(miss.avoidable_tokens / prefill_tokens_per_s * MS_PER_S, 1),
+            cost_nano=_saved_nano(inquiry.price, miss.avoidable_tokens),
+            prefill_ms=round(miss.avoidable_tokens / inquiry.prefill_tokens_per_s * MS_PER_S, 1),
         )
 
 

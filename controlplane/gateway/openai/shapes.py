@@ -8,11 +8,14 @@ from functools import partial
 import msgspec
 
 from controlplane.gateway.ask import Ask, Operation
+from controlplane.gateway.call import Call
 from controlplane.gateway.embedding import Embedding
 from controlplane.gateway.generation import Generation
 from controlplane.gateway.openai import chat, completions, embeddings
 from controlplane.gateway.openai.render import ChatWriter, CompletionWriter
-from controlplane.gateway.trip import Task, Trip
+from controlplane.gateway.results import Asked
+from controlplane.gateway.task import Task
+from controlplane.gateway.world import World
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -21,7 +24,7 @@ class Shape(msgspec.Struct, frozen=True):
     endpoint: str
     operation: Operation
     parse: Callable[[bytes], Ask]
-    task: Callable[[Trip], Task]
+    task: Callable[[Call, Asked, World], Task]
 
 
 _chat = partial(Generation, writer=ChatWriter)

@@ -1,4 +1,4 @@
-"""The order of stage 1's layers, and its result."""
+"""The order of stage 1's layers."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import asyncio
 from functools import partial
 from typing import Protocol
 
-import msgspec
-
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
 from controlplane.gateway.offload import Offload, is_large
-from controlplane.gateway.plan import Plan
-from controlplane.gateway.ports import Allowance, Hold, Keys, Ledger, Limiter, Standings, Ticket
+from controlplane.gateway.ports import Hold, Keys, Ledger, Limiter, Standings
 from controlplane.gateway.refusal import BAD_REQUEST, Refusal
+from controlplane.gateway.results import Admitted, Asked
 from controlplane.gateway.s1_admission.body import LimitsCheck, Receive, read_body
 from controlplane.gateway.s1_admission.claim import make_ticket
 from controlplane.gateway.s1_admission.hold import CountPrompt, exact_nano, make_hold, take_hold
@@ -29,36 +27,8 @@ from controlplane.gateway.s1_admission.schema import (
     read_schema,
     read_schema_beside,
 )
-from controlplane.gateway.snapshot import KeyRecord, Snapshot
+from controlplane.gateway.snapshot import KeyRecord
 from controlplane.kernel.bytes_budget import BytesBudget
-
-
-class Asked(msgspec.Struct, frozen=True):
-    """A checked request of a known caller, not yet counted or paid for.
-
-    `ticket` is there where it came with an `Idempotency-Key`.
-    """
-
-    key: KeyRecord
-    snapshot: Snapshot
-    ask: Ask
-    plan: Plan
-    ticket: Ticket | None = None
-
-
-class Admitted(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that may run: counted against its limits, its cost reserved.
-
-    `estimated_tokens` is what the token limit was charged.
-    """
-
-    key: KeyRecord
-    snapshot: Snapshot
-    ask: Ask
-    plan: Plan
-    estimated_tokens: int
-    allowance: Allowance
-    hold: Hold
 
 
 class Reads(Protocol):
@@ -136,15 +106,7 @@ async def admit(call: Call, asked: Asked, world: Counts, *, count_prompt: CountP
         if early is not None:
             _withdraw(early, ledger)
         raise
-    return Admitted(
-        key=asked.key,
-        snapshot=asked.snapshot,
-        ask=ask,
-        plan=plan,
-        estimated_tokens=estimated,
-        allowance=allowance,
-        hold=hold,
-    )
+    return Admitted(asked=asked, estimated_tokens=estimated, allowance=allowance, hold=hold)
 
 
 def _withdraw(holding: asyncio.Task[Hold], ledger: Ledger) -> None:

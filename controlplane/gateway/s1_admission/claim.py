@@ -1,4 +1,7 @@
-"""The claim on an `Idempotency-Key`, before anything is held: a retry is charged once."""
+"""The claim on an `Idempotency-Key`, before anything is held: a retry is charged once.
+
+What is answered under a claim is kept for retries, up to a bound.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from controlplane.kernel.spans import INDEX
 CLAIM = INDEX["s1_admission.claim"]
 HEADER = b"idempotency-key"
 KEY_CHARS_MAX = 255
+ANSWER_BYTES_MAX = 256 * 1024
 RETRY_S = 1
 
 
@@ -46,7 +50,55 @@ def make_ticket(call: Call, body: bytes, key: KeyRecord, *, route: str) -> Ticke
     )
 
 
-async def take_claim(call: Call, ticket: Ticket, claims: Claims) -> None:
+class HeldClaim:
+    """A claim that this request holds, and what has been sent under it so far."""
+
+    __slots__ = ("_claims", "_sent", "_size", "_ticket", "ended")
+
+    def __init__(self, ticket: Ticket, claims: Claims) -> None:
+        self._ticket = ticket
+        self._claims = claims
+        self._sent: list[bytes] = []
+        self._size = 0
+        self.ended = False
+
+    async def hold(self, call: Call) -> None:
+        """Once the money is held: nobody may take the claim over from here on. Raises `Refusal`."""
+        began = call.spans.clock()
+        try:
+            if not await self._claims.hold(self._ticket):
+                raise _refused(ClaimRefused("running", self._ticket.request))
+        except LedgerAway as error:
+            raise ledger_away() from error
+        finally:
+            call.spans.add(CLAIM, began)
+
+    def note(self, data: bytes) -> None:
+        """These bytes of the answer are about to be sent."""
+        self._size += len(data)
+        if self._size <= ANSWER_BYTES_MAX:
+            self._sent.append(data)
+        else:
+            self._sent.clear()
+
+    async def keep(self, *, stream: bool) -> None:
+        """All bytes are noted. Called before the last leave: who has them can retry."""
+        kept = None
+        if self._size <= ANSWER_BYTES_MAX:
+            kept = KeptAnswer(self._ticket.request, stream, b"".join(self._sent))
+        self.ended = True
+        await self._claims.keep(self._ticket, kept)
+
+    async def end(self, *, charged: bool) -> None:
+        """After anything but a whole answer: charged in part, or free for another try."""
+        self.ended = True
+        if charged:
+            await self._claims.keep(self._ticket, None)
+        else:
+            await self._claims.free(self._ticket)
+
+
+async def take_claim(call: Call, ticket: Ticket, claims: Claims) -> HeldClaim:
     """Return for the first request of its key; raises `Replay` or `Refusal` (409, 422, 503)."""
     began = call.spans.clock()
     try:
@@ -59,18 +111,7 @@ async def take_claim(call: Call, ticket: Ticket, claims: Claims) -> None:
         call.spans.add(CLAIM, began)
     if kept is not None:
         raise Replay(kept)
-
-
-async def hold_claim(call: Call, ticket: Ticket, claims: Claims) -> None:
-    """Once the money is held: nobody may take the claim over from here on. Raises `Refusal`."""
-    began = call.spans.clock()
-    try:
-        if not await claims.hold(ticket):
-            raise _refused(ClaimRefused("running", ticket.request))
-    except LedgerAway as error:
-        raise ledger_away() from error
-    finally:
-        call.spans.add(CLAIM, began)
+    return HeldClaim(ticket, claims)
 
 
 def _refused(error: ClaimRefused) -> Refusal:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controlplane.gateway.misses.explain import Miss, Offered
-from controlplane.gateway.misses.teller import MissTeller, Prompted
+from controlplane.gateway.misses.teller import Inquiry, MissTeller, Prompted
 from controlplane.kernel.price import Price
 from inference.contract.assets import ASSET_FILES
 from inference.contract.blocks import chain_hashes
@@ -32,17 +32,19 @@ def tell(
     tokens = TEXT.encode(words, add_special=False)
     asked = {"caches": True, "delivered": 0, "predicted": 0, "available": 0, **offered}
     return teller.tell(
-        Prompted(
-            tenant=tenant,
-            tokens=tokens,
-            chains={SIZE: chain_hashes(tokens, SIZE, tenant)},
-            tools=tools,
-            text=TEXT,
-            content=content,
-        ),
-        Offered(block_size=SIZE, prompt=len(tokens), **asked),
-        price=PRICE,
-        prefill_tokens_per_s=1000.0,
+        Inquiry(
+            prompted=Prompted(
+                tenant=tenant,
+                tokens=tokens,
+                chains={SIZE: chain_hashes(tokens, SIZE, tenant)},
+                tools=tools,
+                text=TEXT,
+                content=content,
+            ),
+            offered=Offered(block_size=SIZE, prompt=len(tokens), **asked),
+            price=PRICE,
+            prefill_tokens_per_s=1000.0,
+        )
     )
 
 
