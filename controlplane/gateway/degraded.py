@@ -8,9 +8,9 @@ from math import ceil
 
 import msgspec
 
-from controlplane.gateway.plan import PassedStep
 from controlplane.gateway.refusal import NODE_RETRY_S, Refusal, unavailable
 from controlplane.gateway.waiting.claim import NoRoom
+from controlplane.kernel.receipt import PassedStep
 
 # Clients of OpenAI's API believe no wait beyond a minute.
 RETRY_S_MIN, RETRY_S_MAX = 1.0, 60.0

@@ -24,8 +24,8 @@ from controlplane.gateway.nodes.retries import pause_s
 from controlplane.gateway.nodes.stream import JobRejected, JobStream, NodeLost, SlowReader
 from controlplane.gateway.openai.shapes import Shape
 from controlplane.gateway.out import Out
-from controlplane.gateway.plan import PassedStep, PlannedStep
-from controlplane.gateway.progress import Attempt, Progress, Trail
+from controlplane.gateway.plan import PlannedStep
+from controlplane.gateway.progress import Progress, Trail
 from controlplane.gateway.refusal import (
     UNAVAILABLE,
     Refusal,
@@ -60,6 +60,7 @@ from controlplane.gateway.tracing import trace_of
 from controlplane.gateway.waiting.claim import NoRoom
 from controlplane.gateway.world import World
 from controlplane.kernel.clock import monotonic_s
+from controlplane.kernel.receipt import Attempt, PassedStep
 from controlplane.kernel.spans import INDEX
 from inference.contract.frames import Output
 

@@ -17,6 +17,7 @@ from controlplane.gateway.refusal import (
     unknown_model,
 )
 from controlplane.gateway.snapshot import KeyRecord, ModelRecord, Snapshot
+from controlplane.kernel.receipt import PassedStep
 from controlplane.kernel.rules import (
     DIRECT,
     QUEUE_S_DEFAULT,
@@ -49,15 +50,6 @@ class PlannedStep(msgspec.Struct, frozen=True):
     pool: str
     queue_s: float
     output_tokens: int
-
-
-class PassedStep(msgspec.Struct, frozen=True):
-    """A step that did not serve the request: `reason` is a refusal's code, or a field's name."""
-
-    step: int
-    model: str
-    pool: str
-    reason: str
 
 
 class Plan(msgspec.Struct, frozen=True):

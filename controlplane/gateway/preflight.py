@@ -10,7 +10,6 @@ import msgspec
 
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
-from controlplane.gateway.misses.explain import Miss
 from controlplane.gateway.misses.find import Reuse, inquiry_of
 from controlplane.gateway.openai.shapes import Shape
 from controlplane.gateway.plan import PlannedStep
@@ -30,6 +29,7 @@ from controlplane.gateway.world import World
 from controlplane.kernel.hygiene import Finding, find_waste
 from controlplane.kernel.money import usd_text
 from controlplane.kernel.price import Price, TokenCounts, charge_nano, hold_nano
+from controlplane.kernel.receipt import Miss
 from inference.contract.frames import Usage
 
 

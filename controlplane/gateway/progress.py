@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import asyncio
 
-import msgspec
-
 from controlplane.gateway.answer import Charge
 from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.stream import JobStream
-from controlplane.gateway.plan import PassedStep, PlannedStep
+from controlplane.gateway.plan import PlannedStep
 from controlplane.gateway.refusal import Refusal
 from controlplane.gateway.results import Admitted, Asked, Cluster, Placement, Prompt
 from controlplane.gateway.s1_admission.claim import HeldClaim
 from controlplane.gateway.snapshot import KeyRecord
 from controlplane.gateway.task import Answer
 from controlplane.gateway.world import World
+from controlplane.kernel.receipt import Attempt, PassedStep
 from inference.contract.frames import Usage
 
 NOTHING = Usage(prompt_tokens=0, cached_tokens=0, completion_tokens=0)
-
-
-class Attempt(msgspec.Struct, frozen=True):
-    """A node that had the request and did not finish it, and why."""
-
-    node: str
-    reason: str
 
 
 class Trail:

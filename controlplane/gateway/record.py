@@ -5,14 +5,13 @@ from __future__ import annotations
 import msgspec
 
 from controlplane.gateway.degraded import reason_of
-from controlplane.gateway.misses.explain import Miss
-from controlplane.gateway.plan import PassedStep
+from controlplane.gateway.plan import Plan
 from controlplane.gateway.ports import RequestRecord
 from controlplane.gateway.progress import NOTHING, Progress, Trail
-from controlplane.gateway.refusal import Refusal
-from controlplane.gateway.results import Asked, Placement
+from controlplane.gateway.results import Placement
 from controlplane.gateway.snapshot import KeyRecord
 from controlplane.kernel.clock import MICROSECOND_NS
+from controlplane.kernel.receipt import NONE, SERVED, Line, Miss, PassedStep, Receipt, write_receipt
 from controlplane.kernel.rules import DIRECT
 from controlplane.kernel.scopes import caller_within
 from controlplane.kernel.servertiming import read_server_timing
@@ -22,7 +21,6 @@ from inference.contract.frames import Usage
 SERVER_TIMING = b"server-timing"
 OK = 200
 ABSENT_US = -1
-SERVED = "served"
 # Whose line the round-trip time is of.
 CLIENT, PROXY = "client", "proxy"
 USAGE_WORDS = {"engine": "reported by the engine", "estimate": "estimated"}
@@ -62,7 +60,7 @@ def make_record(run: Progress, key: KeyRecord, miss: Miss | None) -> RequestReco
         inter_token_us=call.inter_token_us,
         cost_nano=charge.amount_nano if charge else 0,
         spans=call.spans.to_bytes(),
-        receipt=_receipt(run, usage, miss),
+        receipt=write_receipt(_receipt(run, usage, miss)),
         safety=answer.verdict if answer else "",
         client_rtt_us=ABSENT_US if _is_proxied(run) else call.round_trip.us,
         retries=len(trail.attempts),
@@ -82,64 +80,45 @@ def _reuse(placement: Placement | None) -> tuple[int, int]:
     return placement.receipt.available_tokens, placement.cached_tokens
 
 
-def _receipt(run: Progress, usage: Usage, miss: Miss | None) -> bytes:
-    """Why the request went where it did, or which limit refused it; empty where nothing tells."""
-    trail, call = run.trail, run.call
-    told: dict[str, object] = {}
-    if source := USAGE_WORDS.get(usage.source):
-        told["usage"] = source
-    if usage.reasoning_tokens:
-        told["reasoning_tokens"] = usage.reasoning_tokens
-    if trail.asked is not None:
-        told |= _of_rule(trail, trail.asked)
-    if run.refusal is not None:
-        told |= _of_refusal(run.refusal)
-    if trail.asked is not None and trail.asked.ask.assembly is not None:
-        told["prompt"] = trail.asked.ask.assembly.label
-    if trail.placement is not None:
-        told |= msgspec.structs.asdict(trail.placement.receipt)
-        if usage.prompt_tokens:
-            told["delivered_cached_tokens"] = usage.cached_tokens
-    if trail.attempts:
-        told["attempts"] = trail.attempts
-    if call.queued is not None:
-        told["queue"] = call.queued
-    if miss is not None:
-        told["miss"] = miss
-    if call.trace is not None:
-        told["trace"] = call.trace.trace.hex()
-    told |= _of_client(run)
-    return msgspec.json.encode(told) if told else b""
+def _receipt(run: Progress, usage: Usage, miss: Miss | None) -> Receipt:
+    trail, call, refusal = run.trail, run.call, run.refusal
+    routed = NONE if trail.placement is None else trail.placement.receipt
+    asked = trail.asked
+    rule = None if asked is None else asked.plan.rule
+    timing = call.header(SERVER_TIMING)
+    placed = trail.placement is not None and usage.prompt_tokens
+    return msgspec.structs.replace(
+        routed,
+        asked=asked.ask.model if asked and rule else "",
+        rule=rule.label if rule else routed.rule,
+        steps=_steps(trail, asked.plan) if asked and rule else (),
+        prompt=asked.ask.assembly.label if asked and asked.ask.assembly else "",
+        delivered_cached_tokens=usage.cached_tokens if placed else None,
+        attempts=tuple(trail.attempts),
+        queue=call.queued,
+        usage=USAGE_WORDS.get(usage.source, ""),
+        reasoning_tokens=usage.reasoning_tokens,
+        miss=miss,
+        limit=refusal.limit if refusal else None,
+        lack=reason_of(refusal) if refusal and refusal.degraded is not None else "",
+        trace=call.trace.trace.hex() if call.trace else "",
+        line=_line(run),
+        before=tuple(read_server_timing(timing)) if timing else (),
+    )
 
 
-def _of_rule(trail: Trail, asked: Asked) -> dict[str, object]:
-    """Which rule decided, and what came of its steps, in their order."""
-    plan, step = asked.plan, trail.step
-    if plan.rule is None:
-        return {}
-    steps = [*plan.unfit, *trail.passed]
+def _steps(trail: Trail, plan: Plan) -> tuple[PassedStep, ...]:
+    """What came of the rule's steps, in their order."""
+    steps, step = [*plan.unfit, *trail.passed], trail.step
     was_passed = step is not None and any(each.step == step.number for each in trail.passed)
     if step is not None and trail.placement is not None and not was_passed:
         steps.append(PassedStep(step.number, step.model.name, step.pool, SERVED))
-    steps.sort(key=lambda each: each.step)
-    return {"rule": plan.label, "asked": asked.ask.model, "steps": steps}
+    return tuple(sorted(steps, key=lambda each: each.step))
 
 
-def _of_refusal(refusal: Refusal) -> dict[str, object]:
-    """The limit that was reached, or what the fleet lacked."""
-    if refusal.limit is not None:
-        return {"limit": refusal.limit}
-    return {"lack": reason_of(refusal)} if refusal.degraded is not None else {}
-
-
-def _of_client(run: Progress) -> dict[str, object]:
-    """How long its line is, and what it did before the call."""
-    told: dict[str, object] = {}
-    if (rtt_us := run.call.round_trip.us) >= 0:
-        told["line"] = {"rtt_us": rtt_us, "of": PROXY if _is_proxied(run) else CLIENT}
-    if (timing := run.call.header(SERVER_TIMING)) and (before := read_server_timing(timing)):
-        told["before"] = before
-    return told
+def _line(run: Progress) -> Line | None:
+    rtt_us = run.call.round_trip.us
+    return Line(rtt_us, PROXY if _is_proxied(run) else CLIENT) if rtt_us >= 0 else None
 
 
 def _status(run: Progress) -> int:

@@ -9,8 +9,8 @@ from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.models import ServedModel
 from controlplane.gateway.plan import Plan, PlannedStep
 from controlplane.gateway.ports import Allowance, Hold, Ticket
-from controlplane.gateway.routing.receipt import Receipt
 from controlplane.gateway.snapshot import KeyRecord, ProjectRecord, Snapshot
+from controlplane.kernel.receipt import Receipt
 from inference.contract.frames import BYTES_PER_TOKEN
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from controlplane.gateway.ask import Ask
-from controlplane.gateway.misses.explain import Miss
 from controlplane.gateway.ports import Inspected
 from controlplane.gateway.progress import Progress
 from controlplane.gateway.snapshot import ModelRecord
 from controlplane.kernel.hygiene import Finding, Look, find_waste
+from controlplane.kernel.receipt import Miss
 from inference.contract.frames import Usage
 
 # Causes of a miss that mending the prompt ends; new text is no fault.

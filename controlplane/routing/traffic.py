@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 
-import msgspec
-
 from controlplane.core.audit import Actor
 from controlplane.kernel.clock import monotonic_s
+from controlplane.kernel.receipt import read_receipt
 from controlplane.kernel.rules import DIRECT, PRIORITY_NORMAL, Facts
 from controlplane.telemetry.selectors_requests import id_floor
 from controlplane.telemetry.selectors_traffic import PAGE_ROWS_MAX, TrafficRow, traffic_page
@@ -25,10 +23,6 @@ ROWS_MAX = 20_000
 READ_S_MAX = 8.0
 EMBEDDING = "embedding"
 UNKNOWN_KEY = KeyFacts(frozenset(), PRIORITY_NORMAL)
-
-
-class _Receipt(msgspec.Struct):
-    asked: str = ""
 
 
 @dataclass(frozen=True)
@@ -70,7 +64,7 @@ def facts_of(
 
 
 def _facts(row: TrafficRow, key: KeyFacts) -> Facts | None:
-    alias = row.model if row.route == DIRECT else _asked(row.receipt)
+    alias = row.model if row.route == DIRECT else read_receipt(row.receipt).asked
     if not alias:
         return None
     return Facts(
@@ -83,9 +77,3 @@ def _facts(row: TrafficRow, key: KeyFacts) -> Facts | None:
         priority=key.priority,
         models=key.models,
     )
-
-
-def _asked(receipt: bytes) -> str:
-    with suppress(msgspec.MsgspecError):
-        return msgspec.json.decode(receipt, type=_Receipt).asked
-    return ""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from controlplane.kernel.receipt import Miss
 from controlplane.kernel.spans import INDEX, unpack_spans
 from controlplane.telemetry.selectors_sample import Sampled
 from frontend.shared.miss import CAUSES
@@ -14,20 +15,13 @@ from frontend.shared.miss import CAUSES
 _PREFILL = INDEX["s5_infer.prefill"]
 
 
-class _Told(msgspec.Struct):
-    """What a receipt says of a miss."""
+class _OfMiss(msgspec.Struct):
+    """All that is read of a receipt here: a sample has thousands of them."""
 
-    cause: str
-    missed_tokens: int = 0
-    avoidable_tokens: int = 0
-    cost_nano: int = 0
+    miss: Miss | None = None
 
 
-class _Receipt(msgspec.Struct):
-    miss: _Told | None = None
-
-
-_DECODER = msgspec.json.Decoder(_Receipt)
+_DECODER = msgspec.json.Decoder(_OfMiss)
 
 
 @dataclass
@@ -61,13 +55,13 @@ def count_misses(rows: Iterable[Sampled]) -> Misses:
     sampled = took_us = tokens = 0
     for row in rows:
         sampled += 1
-        told = _told(row.receipt)
-        if told is not None:
-            cause = causes.setdefault(told.cause, Cause(told.cause))
+        miss = _miss(row.receipt)
+        if miss is not None:
+            cause = causes.setdefault(miss.cause, Cause(miss.cause))
             cause.requests += 1
-            cause.missed += told.missed_tokens
-            cause.avoidable += told.avoidable_tokens
-            cause.nano += told.cost_nano
+            cause.missed += miss.missed_tokens
+            cause.avoidable += miss.avoidable_tokens
+            cause.nano += miss.cost_nano
         uncached, prefill = row.prompt_tokens - row.cached_tokens, _prefill_us(row.spans)
         if uncached > 0 and prefill > 0:
             took_us += prefill
@@ -79,12 +73,12 @@ def count_misses(rows: Iterable[Sampled]) -> Misses:
     )
 
 
-def _told(receipt: bytes) -> _Told | None:
+def _miss(receipt: bytes) -> Miss | None:
     try:
-        told = _DECODER.decode(receipt).miss if receipt else None
+        miss = _DECODER.decode(receipt).miss if receipt else None
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    return told if told is not None and told.cause in CAUSES else None
+    return miss if miss is not None and miss.cause in CAUSES else None
 
 
 def _prefill_us(spans: bytes) -> int:

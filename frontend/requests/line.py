@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+
+from controlplane.kernel.receipt import Line
 
 PROXY = "proxy"
 OUTSIDE = "smoothed by the kernel; not part of any stage or the total"
@@ -22,12 +22,10 @@ class ClientLine:
     hint: str
 
 
-def read_line(receipt: Mapping[str, Any]) -> ClientLine:
+def read_line(line: Line | None) -> ClientLine:
     """From a request's receipt; those of refusals and of older requests may have none."""
-    told = receipt.get("line")
-    rtt_us = told.get("rtt_us") if isinstance(told, dict) else None
-    if not isinstance(told, dict) or not isinstance(rtt_us, int) or rtt_us <= 0:
-        return ClientLine(None, "Client network", "the client", UNKNOWN)
-    if told.get("of") == PROXY:
-        return ClientLine(rtt_us, "Proxy's line", "the proxy", PROXIED)
-    return ClientLine(rtt_us, "Client network", "the client", OUTSIDE)
+    if line is None or line.rtt_us <= 0:
+        return ClientLine(None, "Client's line", "the client", UNKNOWN)
+    if line.of == PROXY:
+        return ClientLine(line.rtt_us, "Proxy's line", "the proxy", PROXIED)
+    return ClientLine(line.rtt_us, "Client's line", "the client", OUTSIDE)

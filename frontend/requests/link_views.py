@@ -12,13 +12,14 @@ from django.views.decorators.http import require_GET
 
 from controlplane.billing.cells import NANO_PLACES, Cell, Column, Value, decimal_text, instant_text
 from controlplane.core.permissions import Action
+from controlplane.kernel.limits import ReachedLimit
 from controlplane.kernel.measures import STAGE_NAMES
+from controlplane.kernel.receipt import NONE
 from controlplane.telemetry.models import RequestRecord
 from controlplane.telemetry.reading import TooMuchToRead
 from controlplane.telemetry.selectors import SeriesQuery
 from controlplane.telemetry.selectors_exemplars import exemplar
 from controlplane.telemetry.selectors_requests import LIST_ROWS_MAX, request_list
-from frontend.requests.refused import read_limit
 from frontend.requests.views import key_label, key_labels, limit_receipts
 from frontend.shared.access import Viewer, page
 from frontend.shared.filters import filters_from, request_filter
@@ -80,7 +81,10 @@ def request_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         return _refused("The query timed out. Choose a shorter range.")
     labels = key_labels(viewer, viewer.organization.id)
     cells = (
-        [*_cells(row, key_label(labels, row.key)), *_limit_cells(receipts.get(row.request, b""))]
+        [
+            *_cells(row, key_label(labels, row.key)),
+            *_limit_cells(receipts.get(row.request, NONE).limit),
+        ]
         for row in rows
     )
     name = f"sluice-requests{f'-newest-{LIST_ROWS_MAX}' if more else ''}"
@@ -151,6 +155,5 @@ def _cells(row: RequestRecord, label: str) -> list[Value]:
     ]
 
 
-def _limit_cells(receipt: bytes) -> list[Value]:
-    limit = read_limit(receipt)
+def _limit_cells(limit: ReachedLimit | None) -> list[Value]:
     return ["", "", None] if limit is None else [limit.scope, limit.kind, limit.limit]

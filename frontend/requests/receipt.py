@@ -1,39 +1,31 @@
-"""The route receipt: the gateway's JSON, as a sentence and rows for a page. Data, never markup."""
+"""The route receipt, as a sentence and rows for a page. Data, never markup."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
-WORDS = {
-    "active": "Requests there",
-    "active_ms": "Running requests, ms",
-    "asked": "Model asked for",
-    "available_tokens": "Cached tokens at the best node",
-    "busy_ms": "Requests behind it, ms",
-    "cost_ms": "Total cost, ms",
-    "dur_ms": "Duration, ms",
-    "delivered_cached_tokens": "Delivered cached tokens",
-    "evict_ms": "Evicted cache, ms",
-    "estimate_ms": "Estimated wait, ms",
-    "index": "Prefix index",
-    "overflow_ms": "Wait for capacity, ms",
-    "prefill_ms": "This prompt, ms",
-    "queued_tokens": "Tokens waiting",
-    "wait_ms": "Waiting, ms",
-}
+from controlplane.kernel.receipt import NONE, Receipt
+
 INDEX_STATES = {
     "exact": "exact",
     "stale": "late for some nodes, whose recent prompts are assumed cached",
     "ring": "none; node chosen by the beginning of the prompt",
 }
-CAPTIONS = {
-    "before": "Reported by the client",
-    "steps": "Steps of the rule, in order",
-    "attempts": "Attempts, in order",
-    "candidates": "Candidate nodes, lowest cost first",
+COLUMNS = {
+    "active": "Requests there",
+    "active_ms": "Running requests, ms",
+    "busy_ms": "Those behind it, ms",
+    "cached_tokens": "Cached tokens",
+    "cost_ms": "Cost in all, ms",
+    "dur_ms": "Duration, ms",
+    "evict_ms": "Evicted cache, ms",
+    "overflow_ms": "No room, ms",
+    "prefill_ms": "This prompt, ms",
+    "queued_tokens": "Tokens waiting",
+    "wait_ms": "Waiting, ms",
 }
 
 
@@ -47,7 +39,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Receipt:
+class ReceiptRows:
     """Why in one sentence, then plain facts, then steps, attempts and the nodes weighed."""
 
     why: str = ""
@@ -55,69 +47,70 @@ class Receipt:
     tables: list[Table] = field(default_factory=list)
 
 
-def read_receipt(data: bytes) -> Receipt | None:
-    """None where routing left none, as for a refusal, or where it cannot be read."""
-    if not data:
-        return None
-    try:
-        document = msgspec.json.decode(data, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
+def receipt_rows(receipt: Receipt) -> ReceiptRows | None:
+    """None where routing left none, as for a refusal."""
     # Told in their own parts of the page.
-    for name in ("miss", "limit", "lack", "line"):
-        document.pop(name, None)
-    if not document:
+    rest = msgspec.structs.replace(receipt, miss=None, limit=None, lack="", line=None)
+    if rest == NONE:
         return None
-    why = _text(document.pop("why", ""))
-    _mark_chosen(document)
-    tables = [_table(caption, document.pop(name, None)) for name, caption in CAPTIONS.items()]
-    queue = document.pop("queue", None)
-    if isinstance(queue, dict):
-        document |= {f"queue_{name}": value for name, value in queue.items()}
-    state = document.get("index")
-    if isinstance(state, str):
-        document["index"] = INDEX_STATES.get(state, state)
-    return Receipt(
-        why="" if why == "–" else why,
-        facts=[(_words(name), _text(value)) for name, value in document.items()],
-        tables=[table for table in tables if table is not None],
+    tables = (
+        ("What the client did before the call, as it says", rest.before),
+        ("Steps of the rule, in their order", rest.steps),
+        ("Attempts, in their order", rest.attempts),
+        ("Nodes that were weighed, cheapest first", _marked(rest)),
+    )
+    return ReceiptRows(
+        why=rest.why,
+        facts=[(name, _text(value)) for name, value in _facts(rest) if value not in (None, "")],
+        tables=[_table(caption, rows) for caption, rows in tables if rows],
     )
 
 
-def _mark_chosen(document: dict[str, Any]) -> None:
-    rows = document.get("candidates")
-    for row in rows if isinstance(rows, list) else ():
-        if isinstance(row, dict) and row.get("node") and row["node"] == document.get("node"):
-            row["node"] = f"{row['node']} (chosen)"
+def _facts(receipt: Receipt) -> list[tuple[str, object]]:
+    queue, routed = receipt.queue, bool(receipt.node)
+    return [
+        ("Model asked for", receipt.asked),
+        ("Rule", receipt.rule),
+        ("Prompt", receipt.prompt),
+        ("Node", receipt.node),
+        ("Prefix index", INDEX_STATES.get(receipt.index)),
+        ("Cached tokens at the best node", receipt.available_tokens if routed else None),
+        ("Predicted cached tokens", receipt.predicted_cached_tokens if routed else None),
+        ("Delivered cached tokens", receipt.delivered_cached_tokens),
+        ("Usage", receipt.usage),
+        ("Reasoning tokens", receipt.reasoning_tokens or None),
+        ("Queue wait, ms", queue and queue.wait_ms),
+        ("Queue position", queue and queue.position),
+        ("Estimated wait, ms", queue and queue.estimate_ms),
+        ("Trace", receipt.trace),
+    ]
 
 
-def _table(caption: str, value: object) -> Table | None:
-    rows = [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
-    if not rows:
-        return None
-    head = list(rows[0])
+def _marked(receipt: Receipt) -> tuple[msgspec.Struct, ...]:
+    return tuple(
+        msgspec.structs.replace(each, node=f"{each.node} (chosen)")
+        if each.node == receipt.node
+        else each
+        for each in receipt.candidates
+    )
+
+
+def _table(caption: str, rows: Iterable[msgspec.Struct]) -> Table:
+    """Columns are those of which the first row has something."""
+    cells = [msgspec.structs.asdict(row) for row in rows]
+    head = [name for name, value in cells[0].items() if value is not None]
     return Table(
         caption,
-        [_words(name) for name in head],
-        [[_text(row.get(n)) for n in head] for row in rows],
+        [COLUMNS.get(name) or name.replace("_", " ").capitalize() for name in head],
+        [[_text(row[name]) for name in head] for row in cells],
     )
-
-
-def _words(name: str) -> str:
-    if name in WORDS:
-        return WORDS[name]
-    if name.endswith("_ms"):
-        name = name.removesuffix("_ms") + ", ms"
-    return name.replace("_", " ").capitalize()
 
 
 def _text(value: object) -> str:
     if value is None or value == "":
         return "–"
-    if isinstance(value, bool | str):
-        return str(value)
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:,.3f}"
-    return msgspec.json.encode(value).decode()
+    return str(value)

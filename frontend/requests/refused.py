@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-import msgspec
 from django.urls import reverse
 
 from controlplane.billing.budgets.selectors import BudgetRow, budget_list
@@ -14,6 +13,7 @@ from controlplane.core.permissions import Action
 from controlplane.kernel.calendar import period_around
 from controlplane.kernel.limits import ReachedLimit
 from controlplane.kernel.money import usd_short
+from controlplane.kernel.receipt import Receipt
 from controlplane.telemetry.models import RequestRecord
 from controlplane.tenants.selectors import organization_ids
 from frontend.shared import formats
@@ -28,10 +28,6 @@ KIND_WORDS = {
 }
 PERIOD_WORDS = {"day": "a day", "week": "a week", "month": "a month", "none": "in all"}
 WALLET = "wallet"
-
-
-class _Receipt(msgspec.Struct):
-    limit: ReachedLimit | None = None
 
 
 @dataclass(frozen=True)
@@ -51,17 +47,9 @@ class Refused:
     door: Door | None
 
 
-def read_limit(receipt: bytes) -> ReachedLimit | None:
-    """The limit that a receipt names; None where it names none or cannot be read."""
-    try:
-        return msgspec.json.decode(receipt, type=_Receipt).limit if receipt else None
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return None
-
-
-def find_refused(viewer: Viewer, record: RequestRecord, receipt: bytes) -> Refused | None:
+def find_refused(viewer: Viewer, record: RequestRecord, receipt: Receipt) -> Refused | None:
     """What refused a request; None for one that no limit refused, or whose record says nothing."""
-    limit = read_limit(receipt) if record.status == LIMITED else None
+    limit = receipt.limit if record.status == LIMITED else None
     if limit is None:
         return None
     return Refused(limit_short(limit), limit_sentences(limit), limit_door(viewer, record, limit))
@@ -119,9 +107,9 @@ def limit_door(viewer: Viewer, record: RequestRecord, limit: ReachedLimit) -> Do
     return Door(f"{reverse('limits')}#limit-{subjects[limit.scope].hex}", "Change this limit")
 
 
-def budget_words(viewer: Viewer, record: RequestRecord, receipt: bytes) -> list[str]:
+def budget_words(viewer: Viewer, record: RequestRecord, receipt: Receipt) -> list[str]:
     """The budget that refused a request, as it is set now, for those who may see budgets."""
-    limit = read_limit(receipt) if record.status == LIMITED else None
+    limit = receipt.limit if record.status == LIMITED else None
     if limit is None or not limit.budget:
         return []
     organization = record.organization

@@ -18,6 +18,7 @@ from controlplane.catalog.models import PriceVersion
 from controlplane.catalog.selectors import model_list, pool_list, price_find
 from controlplane.core.permissions import Action
 from controlplane.fleet.selectors import node_hardware
+from controlplane.kernel.receipt import NONE, Receipt, read_receipt
 from controlplane.kernel.spans import unpack_spans
 from controlplane.telemetry.models import RequestRecord
 from controlplane.telemetry.reading import TooMuchToRead
@@ -37,13 +38,13 @@ from controlplane.telemetry.selectors_tallies import request_groups
 from controlplane.tenants.selectors import apikey_list, organization_ids, project_list
 from frontend.requests.ledger_lines import account_names, ledger_lines
 from frontend.requests.line import read_line
-from frontend.requests.receipt import read_receipt
+from frontend.requests.receipt import receipt_rows
 from frontend.requests.refused import LIMITED, Refused, budget_words, find_refused
 from frontend.requests.shares import Share, make_shares
 from frontend.requests.statuses import status_of
 from frontend.requests.volume import VolumeBars, volume_bars
 from frontend.requests.waterfall import make_waterfall
-from frontend.requests.why import Evidence, read_document, reasons
+from frontend.requests.why import Evidence, reasons
 from frontend.shared.access import Viewer, page
 from frontend.shared.filters import (
     RANKED,
@@ -113,7 +114,7 @@ def _read(wanted: RequestFilter, place: dict[str, uuid.UUID], sort: str) -> Requ
 
 def limit_receipts(
     organization: uuid.UUID, rows: Iterable[RequestRecord]
-) -> dict[uuid.UUID, bytes]:
+) -> dict[uuid.UUID, Receipt]:
     """Receipts of those rows that a limit may have refused."""
     return request_receipts(organization, [one.request for one in rows if one.status == LIMITED])
 
@@ -128,7 +129,7 @@ def _rows(viewer: Viewer, labels: dict[uuid.UUID, str], found: RequestPage) -> l
         RequestRow(
             row,
             key_label(labels, row.key),
-            find_refused(viewer, row, receipts.get(row.request, b"")),
+            find_refused(viewer, row, receipts.get(row.request, NONE)),
         )
         for row in found.rows
     ]
@@ -239,8 +240,8 @@ def request_detail(request: HttpRequest, viewer: Viewer, request_id: uuid.UUID) 
     names = payer_names(viewer, record)
     lines = ledger_lines(transfers, **names)
     label = key_label(labels, record.key)
-    document = read_document(bytes(record.receipt))
-    line = read_line(document)
+    receipt = read_receipt(bytes(record.receipt))
+    line = read_line(receipt.line)
     times = unpack_spans(bytes(record.spans))
     waterfall = make_waterfall(times, record.total_us, record.ttft_us, line.rtt_us)
     context = {
@@ -256,8 +257,8 @@ def request_detail(request: HttpRequest, viewer: Viewer, request_id: uuid.UUID) 
         "decode_us": waterfall.find("s5_infer.decode"),
         "network_us": waterfall.find("s5_infer.network"),
         "uncached_tokens": record.prompt_tokens - record.cached_tokens,
-        "receipt": read_receipt(bytes(record.receipt)),
-        "miss": read_miss(bytes(record.receipt), staff=viewer.user.is_staff),
+        "receipt": receipt_rows(receipt),
+        "miss": read_miss(receipt.miss, staff=viewer.user.is_staff),
         "reasons": reasons(
             Evidence(
                 record=record,
@@ -266,9 +267,9 @@ def request_detail(request: HttpRequest, viewer: Viewer, request_id: uuid.UUID) 
                 lines=transfers,
                 reversals=reversals,
                 price=_price(transfers),
-                receipt=document,
-                refused=find_refused(viewer, record, bytes(record.receipt)),
-                budget=budget_words(viewer, record, bytes(record.receipt)),
+                receipt=receipt,
+                refused=find_refused(viewer, record, receipt),
+                budget=budget_words(viewer, record, receipt),
             )
         ),
         "hardware": node_hardware(user=viewer.user, name=record.node) if record.node else {},

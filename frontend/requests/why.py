@@ -6,16 +6,14 @@ Sentences made of what was recorded; nothing is asked of the gateway and nothing
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
-
-import msgspec
+from dataclasses import dataclass
 
 from controlplane.billing.ledger.models import JournalEntry, Transfer, TransferKind
 from controlplane.catalog.models import PriceVersion
 from controlplane.kernel.money import usd_short, usd_text
 from controlplane.kernel.objectives import OWN_LIMITS
 from controlplane.kernel.price import PERMILLE, Price, scaled
+from controlplane.kernel.receipt import NONE, SERVED, Receipt
 from controlplane.kernel.rules import DIRECT
 from controlplane.kernel.statuses import CLIENT_LEFT, FAILED_FROM
 from controlplane.telemetry.models import RequestRecord
@@ -30,7 +28,6 @@ ENDINGS = {
     "tool_calls": "The model ended with tool calls.",
     "content_filter": "The safety layer ended the response.",
 }
-SERVED = "served"
 
 
 @dataclass(frozen=True)
@@ -60,21 +57,13 @@ class Evidence:
     lines: Sequence[Transfer]
     reversals: Sequence[JournalEntry] = ()
     price: PriceVersion | None = None
-    receipt: dict[str, Any] = field(default_factory=dict)
+    receipt: Receipt = NONE
     refused: Refused | None = None
     budget: Sequence[str] = ()
 
     def line(self, *kinds: TransferKind) -> Transfer | None:
         """The first ledger line of these kinds."""
         return next((line for line in self.lines if line.kind in kinds), None)
-
-
-def read_document(receipt: bytes) -> dict[str, Any]:
-    """The receipt as data; empty where there is none or it cannot be read."""
-    try:
-        return msgspec.json.decode(receipt, type=dict[str, Any]) if receipt else {}
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return {}
 
 
 def reasons(known: Evidence) -> list[Reason]:
@@ -107,52 +96,52 @@ def _admitted(known: Evidence) -> Reason:
         sentences.append(f"Its maximum cost, {usd_short(hold.amount)}, was held{where}.")
         if others := hold.others:
             names = ", ".join(sorted(others))
-            sentences.append(f"This covers the other models that could have served it: {names}.")
-    if template := known.receipt.get("prompt"):
-        sentences.append(f"Its prompt was assembled from the template {template}.")
+            sentences.append(f"That covers the other models that might have served it: {names}.")
+    if template := known.receipt.prompt:
+        sentences.append(f"Its prompt was put together from the template {template}.")
     return Reason("Admitted", sentences)
 
 
 def _routed(known: Evidence) -> Iterator[str]:
-    record, told = known.record, known.receipt
+    record, receipt = known.record, known.receipt
     if not record.model:
         return
     if record.route in (DIRECT, ""):
         yield f"No rule matched: the request named the model {record.model}."
     else:
-        asked = f", asked for as “{told['asked']}”" if told.get("asked") else ""
-        yield f"The rule {record.route} was the first to match{asked}."
-    for step in _rows(told.get("steps")):
-        where = " in pool ".join(str(step[name]) for name in ("model", "pool") if step.get(name))
-        if step.get("reason") == SERVED:
-            yield f"Step {step.get('step')} served it: {where}."
+        asked = f", asked for as “{receipt.asked}”" if receipt.asked else ""
+        yield f"The rule {record.route} was the first that matched{asked}."
+    for step in receipt.steps:
+        where = " in pool ".join(filter(None, (step.model, step.pool)))
+        if step.reason == SERVED:
+            yield f"Step {step.step} served it: {where}."
         else:
-            yield f"Step {step.get('step')}, {where}, was passed over: {step.get('reason')}."
+            yield f"Step {step.step}, {where}, was passed over: {step.reason}."
 
 
 def _waited(known: Evidence) -> Iterator[str]:
-    queue = known.receipt.get("queue")
-    if not isinstance(queue, dict):
+    queue = known.receipt.queue
+    if queue is None:
         return
-    wait_ms, before = queue.get("wait_ms", 0), queue.get("position", 0)
-    guess = queue.get("estimate_ms")
+    guess = queue.estimate_ms
     told = "" if guess is None else f", which was expected to take {_ms(guess)}"
-    yield f"Every node was full: it waited {_ms(wait_ms)} with {before} before it{told}."
+    wait = _ms(queue.wait_ms)
+    yield f"Every node was full: it waited {wait} with {queue.position} before it{told}."
 
 
 def _placed(known: Evidence) -> Iterator[str]:
-    if why := known.receipt.get("why"):
-        yield str(why) if str(why).endswith(".") else f"{why}."
+    if why := known.receipt.why:
+        yield why if why.endswith(".") else f"{why}."
 
 
 def _retried(known: Evidence) -> Iterator[str]:
-    attempts = _rows(known.receipt.get("attempts"))
+    attempts = known.receipt.attempts
     for attempt in attempts:
-        why = f": {attempt['reason']}" if attempt.get("reason") else ""
-        yield f"{attempt.get('node', '')} did not finish{why}."
+        why = f": {attempt.reason}" if attempt.reason else ""
+        yield f"{attempt.node} did not finish it{why}."
     if attempts and known.record.status < FAILED_FROM:
-        served = known.receipt.get("node") or "another"
-        yield f"It was retried on {served}; only that attempt is charged."
+        served = known.receipt.node or "another"
+        yield f"It was tried again, and {served} served it; only that is charged."
 
 
 def _ended(known: Evidence) -> Reason:
@@ -163,7 +152,7 @@ def _ended(known: Evidence) -> Reason:
     if record.status < FAILED_FROM:
         return Reason("Ended", [words] if (words := ENDINGS.get(record.finish)) else [])
     named = f"It was answered {record.status} {record.error_code}".rstrip() + "."
-    words = LACKS.get(str(known.receipt.get("lack"))) or REFUSALS.get(record.error_code)
+    words = LACKS.get(known.receipt.lack) or REFUSALS.get(record.error_code)
     sentences = [words] if words else []
     door = None
     if known.refused is not None:
@@ -263,11 +252,5 @@ def _line_words(line: Transfer, hold: Transfer | None) -> Iterator[str]:
             yield f"{amount} was charged later, from the node's report."
 
 
-def _rows(value: object) -> list[dict[str, Any]]:
-    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
-
-
-def _ms(value: object) -> str:
-    if not isinstance(value, int | float):
-        return formats.MISSING
+def _ms(value: int) -> str:
     return formats.duration(value * formats.US_PER_MS)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
-
-import msgspec
 
 from controlplane.kernel.money import usd_short
+from controlplane.kernel.receipt import Change, Miss
 from frontend.shared import formats
 
 # What happened, and what can be done about it.
@@ -65,49 +63,44 @@ ELSEWHERE = "Another tenant sent the same beginning recently; tenants never shar
 
 
 @dataclass(frozen=True)
-class Miss:
+class MissWords:
     """A sentence, advice, figures, and the text around the change where the project keeps it."""
 
     sentence: str
     advice: str
     elsewhere: str
     facts: list[tuple[str, str]] = field(default_factory=list)
-    around: dict[str, str] = field(default_factory=dict)
+    around: Change | None = None
 
 
-def read_miss(data: bytes, *, staff: bool) -> Miss | None:
-    """From a request's receipt; None where nothing was missed or it cannot be read.
+def read_miss(found: Miss | None, *, staff: bool) -> MissWords | None:
+    """From a request's receipt; None where nothing was missed, or for no cause that is known here.
 
     What other tenants sent is for staff alone.
     """
-    try:
-        told = msgspec.json.decode(data, type=dict[str, Any]).get("miss") if data else None
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    if found is None or found.cause not in CAUSES:
         return None
-    if not isinstance(told, dict) or told.get("cause") not in CAUSES:
-        return None
-    sentence, advice = CAUSES[told["cause"]]
-    around = told.get("around")
-    return Miss(
+    sentence, advice = CAUSES[found.cause]
+    return MissWords(
         sentence=sentence,
         advice=advice,
-        elsewhere=ELSEWHERE if staff and told.get("elsewhere") else "",
-        facts=_facts(told),
-        around={name: str(text) for name, text in around.items()} if around else {},
+        elsewhere=ELSEWHERE if staff and found.elsewhere else "",
+        facts=_facts(found),
+        around=found.around,
     )
 
 
-def _facts(told: dict[str, Any]) -> list[tuple[str, str]]:
+def _facts(found: Miss) -> list[tuple[str, str]]:
     facts = []
-    if told.get("missed_tokens"):
-        facts.append(("Not cached", f"{formats.count(told['missed_tokens'])} tokens"))
-    if told.get("avoidable_tokens"):
+    if found.missed_tokens:
+        facts.append(("Not cached", f"{formats.count(found.missed_tokens)} tokens"))
+    if found.avoidable_tokens:
         facts += [
-            ("Of these avoidable", f"{formats.count(told['avoidable_tokens'])} tokens"),
-            ("Cost of the miss", usd_short(told.get("cost_nano", 0))),
-            ("Time to compute them", formats.duration(told.get("prefill_ms", 0) * 1_000)),
+            ("Of these avoidable", f"{formats.count(found.avoidable_tokens)} tokens"),
+            ("What that cost", usd_short(found.cost_nano)),
+            ("Time to compute them", formats.duration(found.prefill_ms * 1_000)),
         ]
-    if told.get("token") is not None:
-        token, block = formats.count(told["token"] + 1), formats.count(told["block"] + 1)
-        facts.append(("Differs from", f"token {token}, block {block}"))
+    if found.token is not None and found.block is not None:
+        token, block = formats.count(found.token + 1), formats.count(found.block + 1)
+        facts.append(("Left the earlier prompt at", f"token {token}, block {block}"))
     return facts

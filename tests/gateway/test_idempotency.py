@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from controlplane.gateway import keeping
+from controlplane.gateway.s1_admission import claim
 from inference.contract.frames import Job
 from tests.support.fleet import MODEL
 from tests.support.nodes import HandNode, hand_node
@@ -129,7 +129,7 @@ async def test_an_answer_that_broke_off_is_not_charged_twice(bare: Serving) -> N
 async def test_an_answer_beyond_the_bound_is_not_kept(
     serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeping, "ANSWER_BYTES_MAX", 300)
+    monkeypatch.setattr(claim, "ANSWER_BYTES_MAX", 300)
     first = await send(serving, stream=True)
     assert len(first.content) > 300
     refused = await send(serving, stream=True)

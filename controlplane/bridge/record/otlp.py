@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import msgspec
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan
@@ -22,7 +21,7 @@ from opentelemetry.trace.status import Status, StatusCode
 
 from controlplane.bridge.record.traces import Export
 from controlplane.gateway.ports import RequestRecord
-from controlplane.kernel.servertiming import Before
+from controlplane.kernel.receipt import read_receipt
 from controlplane.kernel.spans import ABSENT, INDEX, SPANS, unpack_spans
 from controlplane.kernel.statuses import CLIENT_LEFT, FAILED_FROM
 from controlplane.kernel.tracing import Trace, child_span
@@ -34,13 +33,6 @@ NS_PER_US = 1_000
 US_PER_S = 1_000_000
 OURS_FROM = 500
 _SCOPE = InstrumentationScope("sluice")
-
-
-class _Receipt(msgspec.Struct):
-    """What is read of a route receipt."""
-
-    asked: str = ""
-    before: list[Before] = []
 
 
 def make_export(endpoint: str, instance: str) -> Export:
@@ -118,7 +110,7 @@ def _status(record: RequestRecord) -> Status:
 
 
 def _attributes(record: RequestRecord) -> dict[str, str | int | float | bool | list[str]]:
-    receipt = msgspec.json.decode(record.receipt, type=_Receipt) if record.receipt else _Receipt()
+    receipt = read_receipt(record.receipt)
     made: dict[str, str | int | float | bool | list[str]] = {
         "gen_ai.operation.name": OPERATIONS.get(record.operation, record.operation),
         "gen_ai.provider.name": PROVIDER,

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from controlplane.kernel.gallop import last_true
+from controlplane.kernel.receipt import Change
 
 TOKEN_BYTES = 4
 # A place where two prompts agree again is looked for this far behind the one where they part. A
@@ -89,27 +90,15 @@ VOLATILE = (
 )
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """The text where a prompt left the earlier one, with what stands around it in this one."""
+def kind_of(change: Change) -> str:
+    """What the difference is a part of in both: timestamp, identifier, number or text."""
+    for kind, pattern in VOLATILE:
+        if _touched(change, pattern, change.was) and _touched(change, pattern, change.now):
+            return kind
+    return "text"
 
-    before: str
-    was: str
-    now: str
-    after: str
 
-    @property
-    def kind(self) -> str:
-        """What the difference is a part of in both: timestamp, identifier, number or text."""
-        return next(
-            (
-                kind
-                for kind, pattern in VOLATILE
-                if self._touched(pattern, self.was) and self._touched(pattern, self.now)
-            ),
-            "text",
-        )
-
-    def _touched(self, pattern: re.Pattern[str], middle: str) -> bool:
-        start, stop = len(self.before), len(self.before) + len(middle)
-        found = pattern.finditer(self.before + middle + self.after)
-        return any(match.start() < stop and match.end() > start for match in found)
+def _touched(change: Change, pattern: re.Pattern[str], middle: str) -> bool:
+    start, stop = len(change.before), len(change.before) + len(middle)
+    found = pattern.finditer(change.before + middle + change.after)
+    return any(match.start() < stop and match.end() > start for match in found)

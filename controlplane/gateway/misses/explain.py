@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import msgspec
 
-from controlplane.gateway.misses.compare import Change, Parting, part
+from controlplane.gateway.misses.compare import Parting, kind_of, part
 from controlplane.gateway.misses.history import Seen
+from controlplane.kernel.receipt import Change, Miss
 from inference.text.model_text import ModelText
 
 AROUND_TOKENS = 24
@@ -43,25 +44,6 @@ class Offered(msgspec.Struct, frozen=True, kw_only=True):
     def missed(self) -> int:
         """Tokens that a warm cache would have had."""
         return max(0, self.possible - self.delivered)
-
-
-class Miss(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why tokens were not in the cache. `block` and `token` say where the prompt left the nearest
-    earlier one; `avoidable_tokens` would have been cached but for the cause.
-
-    `elsewhere`: another tenant has sent the same beginning, and tenants share nothing. Only the
-    operator may see that: to a tenant it would tell what others ask.
-    """
-
-    cause: str
-    missed_tokens: int
-    avoidable_tokens: int = 0
-    block: int | None = None
-    token: int | None = None
-    cost_nano: int = 0
-    prefill_ms: float = 0.0
-    around: Change | None = None
-    elsewhere: bool = False
 
 
 def explain(
@@ -110,7 +92,7 @@ def _changed(now: Seen, earlier: Seen, parting: Parting, offered: Offered, text:
     elif not parting.again:
         cause = "new_text"
     else:
-        cause = around.kind
+        cause = kind_of(around)
     whole = parting.again // offered.block_size * offered.block_size
     return Miss(
         cause=cause,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from controlplane.gateway.misses.explain import Miss, Offered
+from controlplane.gateway.misses.explain import Offered
 from controlplane.gateway.misses.teller import Inquiry, Prompted, tenant_of
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.progress import Progress
 from controlplane.gateway.results import Asked, Prepared
+from controlplane.kernel.receipt import Miss
 
 
 class Reuse(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import msgspec
 
 from controlplane.gateway.misses.compare import TOKEN_BYTES, pack
-from controlplane.gateway.misses.explain import Miss, Offered, explain
+from controlplane.gateway.misses.explain import Offered, explain
 from controlplane.gateway.misses.history import History, Seen
 from controlplane.kernel.price import Price, TokenCounts, charge_nano
+from controlplane.kernel.receipt import Miss
 from inference.text.model_text import ModelText
 
 MS_PER_S = 1000

@@ -1,4 +1,4 @@
-"""The route receipt: which nodes were weighed, what each would have cost, and why this one."""
+"""The receipt's part on routing: which nodes were weighed, what each would cost, why this one."""
 
 from __future__ import annotations
 
@@ -10,38 +10,11 @@ import msgspec
 from controlplane.gateway.nodes.account import Account
 from controlplane.gateway.routing.cost import Choice, explain
 from controlplane.gateway.routing.memory import Roster, RoutingMemory
-from controlplane.gateway.routing.sought import IndexState, Overlap, Sought, predicted_tokens
+from controlplane.gateway.routing.sought import Overlap, Sought, predicted_tokens
+from controlplane.kernel.receipt import Receipt, WeighedNode
 
 CANDIDATES_MAX = 8
 MS_PER_S = 1000.0
-
-
-class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """One node that was weighed. `cost_ms` is the sum of the parts after it."""
-
-    node: str
-    cached_tokens: int
-    queued_tokens: int
-    active: int
-    cost_ms: float
-    wait_ms: float
-    prefill_ms: float
-    active_ms: float
-    busy_ms: float
-    evict_ms: float
-    overflow_ms: float
-
-
-class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """What routing knew and did; the cheapest candidates first."""
-
-    rule: str
-    node: str
-    why: str
-    index: IndexState
-    available_tokens: int
-    predicted_cached_tokens: int
-    candidates: tuple[Candidate, ...]
 
 
 def make_receipt(
@@ -53,7 +26,7 @@ def make_receipt(
     memory: RoutingMemory,
     now_s: float,
 ) -> Receipt:
-    """The receipt of a choice among the nodes of `roster`."""
+    """The part of a choice among the nodes of `roster`; the record adds the rest."""
     means = memory.means(sought.model)
     candidates = []
     for place in _cheapest(choice):
@@ -85,9 +58,9 @@ def _cheapest(choice: Choice) -> list[int]:
     return near
 
 
-def _candidate(name: str, account: Account, cached: int, parts_ms: list[float]) -> Candidate:
+def _candidate(name: str, account: Account, cached: int, parts_ms: list[float]) -> WeighedNode:
     wait, prefill, active, busy, evict, overflow = parts_ms
-    return Candidate(
+    return WeighedNode(
         node=name,
         cached_tokens=cached,
         queued_tokens=account.queued_tokens,
@@ -105,7 +78,7 @@ def _candidate(name: str, account: Account, cached: int, parts_ms: list[float]) 
 def _why(
     sought: Sought,
     overlap: Overlap,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[WeighedNode],
     *,
     name: str,
     weighed: int,

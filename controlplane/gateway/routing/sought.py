@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 
 from controlplane.gateway.routing.memory import RoutingMemory
 from controlplane.kernel.clock import monotonic_s
+from controlplane.kernel.receipt import IndexState
 
 # How much of a prompt siblings must have in common to meet where no index tells.
 HEAD_TOKENS = 128
 HEAD_BYTES = 512
-
-IndexState = Literal["exact", "stale", "ring"]
 
 
 class Sought(msgspec.Struct, frozen=True, kw_only=True):

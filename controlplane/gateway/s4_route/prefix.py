@@ -11,11 +11,11 @@ from controlplane.gateway.plan import Plan
 from controlplane.gateway.results import Prepared
 from controlplane.gateway.routing.memory import Roster, RoutingMemory
 from controlplane.gateway.routing.sought import (
-    IndexState,
     Overlap,
     Sought,
     predicted_tokens,
 )
+from controlplane.kernel.receipt import IndexState
 from controlplane.kernel.spans import INDEX
 
 PREFIX = INDEX["s4_route.prefix"]

@@ -8,7 +8,6 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
-import msgspec
 import psycopg
 import pytest
 from django.test import Client
@@ -16,6 +15,7 @@ from django.test import Client
 from controlplane.billing.budgets.services import BudgetDraft, budget_plan
 from controlplane.core.scope import organization_scope
 from controlplane.kernel.limits import ReachedLimit
+from controlplane.kernel.receipt import Receipt
 from controlplane.telemetry.models import RequestRecord
 from controlplane.tenants.keys import apikey_create
 from frontend.requests.refused import budget_words, find_refused, limit_door
@@ -130,7 +130,7 @@ def test_a_budget_that_refused_is_told_with_its_terms_to_those_who_see_money(cas
     )
     limited = next(one for one in _records(cast) if one.status == 429)
     limit = ReachedLimit(kind="budget", scope="project", budget=cast.project.id.hex, asked=183_600)
-    receipt = msgspec.json.encode({"limit": limit})
+    receipt = Receipt(limit=limit)
     for person, sees in ((cast.alice, True), (cast.bob, False)):
         viewer = find_viewer(person, str(cast.acme.id))
         words = " ".join(budget_words(viewer, limited, receipt))

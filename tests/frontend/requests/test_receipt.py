@@ -2,38 +2,54 @@
 
 import pytest
 
-from frontend.requests.receipt import read_receipt
+from controlplane.kernel.receipt import (
+    PassedStep,
+    Queued,
+    Receipt,
+    WeighedNode,
+    read_receipt,
+)
+from frontend.requests.receipt import receipt_rows
 
 
 def test_a_receipt_is_told_as_a_sentence_and_rows() -> None:
-    receipt = read_receipt(
-        b'{"rule":"direct","why":"n1 was idle.","index":"exact","predicted_cached_tokens":1024,'
-        b'"steps":[{"step":1,"model":"m","reason":"served"}],"queue":{"wait_ms":3,"position":0},'
-        b'"candidates":[{"node":"n1","cost_ms":1.5},{"node":"n2","cost_ms":2}]}'
+    receipt = receipt_rows(
+        Receipt(
+            rule="direct",
+            why="n1 was idle.",
+            node="n1",
+            index="exact",
+            predicted_cached_tokens=1024,
+            steps=(PassedStep(1, "m", "default", "served"),),
+            queue=Queued(wait_ms=3, position=0, estimate_ms=None),
+            candidates=(
+                WeighedNode(node="n1", cached_tokens=0, cost_ms=1.5),
+                WeighedNode(node="n2", cached_tokens=0, cost_ms=2.0),
+            ),
+        )
     )
     assert receipt is not None
     assert receipt.why == "n1 was idle."
     assert receipt.facts == [
         ("Rule", "direct"),
+        ("Node", "n1"),
         ("Prefix index", "exact"),
+        ("Cached tokens at the best node", "0"),
         ("Predicted cached tokens", "1,024"),
         ("Queue wait, ms", "3"),
         ("Queue position", "0"),
     ]
     steps, candidates = receipt.tables
-    assert (steps.head, steps.rows) == (["Step", "Model", "Reason"], [["1", "m", "served"]])
-    assert candidates.head == ["Node", "Total cost, ms"]
-    assert candidates.rows == [["n1", "1.500"], ["n2", "2"]]
-
-
-def test_a_receipt_of_another_shape_is_read_as_far_as_it_goes() -> None:
-    receipt = read_receipt(b'{"why":7,"candidates":3,"steps":[1],"queue":[],"index":[1]}')
-    assert receipt is not None
-    assert receipt.tables == []
+    assert (steps.head, steps.rows) == (
+        ["Step", "Model", "Pool", "Reason"],
+        [["1", "m", "default", "served"]],
+    )
+    assert candidates.head == ["Node", "Cached tokens", "Cost in all, ms"]
+    assert candidates.rows == [["n1 (chosen)", "0", "1.500"], ["n2", "0", "2.000"]]
 
 
 @pytest.mark.parametrize(
     "data", [b"", b"[", b"[]", b'"x"', b"\xff", b"{}", b'{"line":{"rtt_us":7,"of":"client"}}']
 )
 def test_a_receipt_that_tells_nothing_or_cannot_be_read_is_none(data: bytes) -> None:
-    assert read_receipt(data) is None
+    assert receipt_rows(read_receipt(data)) is None

@@ -17,11 +17,12 @@ from controlplane.billing.ledger.selectors import request_charge
 from controlplane.catalog.models import PriceVersion
 from controlplane.core.audit import OPERATOR
 from controlplane.gateway.waiting.claim import NoRoomReason
+from controlplane.kernel.receipt import Attempt, PassedStep, Queued, Receipt, read_receipt
 from controlplane.telemetry.models import RequestRecord
 from controlplane.tenants.keys import apikey_create
 from frontend.requests.refusal_words import LACKS, REFUSALS
-from frontend.requests.refused import Door, Refused, limit_sentences, limit_short, read_limit
-from frontend.requests.why import Evidence, read_document, reasons
+from frontend.requests.refused import Door, Refused, limit_sentences, limit_short
+from frontend.requests.why import Evidence, reasons
 from tests.browser.history import write_history
 from tests.support.people import make_cast, signed_in
 
@@ -57,7 +58,7 @@ def _told(record: RequestRecord, **known: Any) -> dict[str, str]:
 
 def test_an_ordinary_request_is_told_from_key_to_booking() -> None:
     lines = [_line("hold", 183_600, budgets=[uuid.uuid4()]), _line("settle", 46_320)]
-    told = _told(_record(), lines=lines, receipt={"why": "node-1 was the only node with room."})
+    told = _told(_record(), lines=lines, receipt=Receipt(why="node-1 was the only node with room."))
     assert list(told) == ["Admitted", "Routed", "Placed", "Ended", "Priced", "Booked"]
     assert "“nightly” of project web" in told["Admitted"]
     assert "$0.000184, was held in 1 budget." in told["Admitted"]
@@ -67,17 +68,17 @@ def test_an_ordinary_request_is_told_from_key_to_booking() -> None:
 
 
 def test_rules_queues_and_retries_are_told_in_their_order() -> None:
-    receipt = {
-        "asked": "fast",
-        "node": "node-1",
-        "steps": [
-            {"step": 1, "model": "big", "pool": "gold", "reason": "server_is_overloaded"},
-            {"step": 2, "model": "tiny", "pool": "default", "reason": "served"},
-        ],
-        "attempts": [{"node": "node-9", "reason": "the connection was lost"}],
-        "queue": {"wait_ms": 1500, "position": 7, "estimate_ms": 1200},
-        "prompt": "greeting v4",
-    }
+    receipt = Receipt(
+        asked="fast",
+        node="node-1",
+        steps=(
+            PassedStep(1, "big", "gold", "server_is_overloaded"),
+            PassedStep(2, "tiny", "default", "served"),
+        ),
+        attempts=(Attempt("node-9", "the connection was lost"),),
+        queue=Queued(wait_ms=1500, position=7, estimate_ms=1200),
+        prompt="greeting v4",
+    )
     told = _told(_record(route="cheap v3"), receipt=receipt)
     assert "template greeting v4" in told["Admitted"] and "nothing was held" in told["Admitted"]
     assert "The rule cheap v3 was the first to match, asked for as “fast”." in told["Routed"]
@@ -153,9 +154,9 @@ def test_what_was_refused_or_broken_off_says_so(
 def test_a_limit_that_refused_is_told_with_its_figure_and_when_there_is_room(
     limit: dict[str, Any], short: str, words: str
 ) -> None:
-    known = read_limit(
+    known = read_receipt(
         msgspec.json.encode({"rule": "r v1", "limit": {"scope": "project", **limit}})
-    )
+    ).limit
     assert known is not None and limit_short(known) == short
     refused = Refused(short, limit_sentences(known), Door("/limits", "Change this limit"))
     record = _record(status=429, error_code="rate_limit_exceeded", output_tokens=0, cost_nano=0)
@@ -167,14 +168,14 @@ def test_a_limit_that_refused_is_told_with_its_figure_and_when_there_is_room(
 def test_what_the_fleet_lacked_is_told_where_the_record_says_it() -> None:
     assert set(LACKS) == set(get_args(NoRoomReason))
     record = _record(status=503, error_code="server_is_overloaded", output_tokens=0, cost_nano=0)
-    assert "and the queue were full." in _told(record, receipt={"lack": "full"})["Refused"]
-    for receipt in ({}, {"lack": "sleep"}, {"lack": ["full"]}):
+    assert "so was the queue for them." in _told(record, receipt=Receipt(lack="full"))["Refused"]
+    for receipt in (Receipt(), Receipt(lack="sleep")):
         assert "or every attempt failed." in _told(record, receipt=receipt)["Refused"]
 
 
 def test_a_receipt_without_a_readable_limit_names_none() -> None:
     for receipt in (b"", b"[1", b"{}", b"\xff", b'{"limit":{"kind":"mood"}}', b'{"limit":7}'):
-        assert read_limit(receipt) is None
+        assert read_receipt(receipt).limit is None
 
 
 @pytest.mark.parametrize(
@@ -203,11 +204,6 @@ def test_late_expired_released_and_reversed_lines_have_their_words() -> None:
     assert "estimated from the text" in told["Priced"]
     assert "released: nothing was" in _told(_record(), lines=[_line("release", 9_000)])["Booked"]
     assert "The hold is not resolved" in _told(_record(), lines=[_line("hold", 9_000)])["Booked"]
-
-
-def test_a_receipt_that_cannot_be_read_tells_nothing() -> None:
-    assert read_document(b"") == read_document(b"[1") == read_document(b"\xff") == {}
-    assert read_document(msgspec.json.encode({"why": "x"})) == {"why": "x"}
 
 
 def test_the_page_tells_it_and_shows_what_was_given_back(database: str) -> None:

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from controlplane.gateway.misses.explain import Miss, Offered
+from controlplane.gateway.misses.explain import Offered
 from controlplane.gateway.misses.teller import Inquiry, MissTeller, Prompted
 from controlplane.kernel.price import Price
+from controlplane.kernel.receipt import Miss
 from inference.contract.assets import ASSET_FILES
 from inference.contract.blocks import chain_hashes
 from inference.text.model_text import ModelText

@@ -10,10 +10,11 @@ import pytest
 from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.means import SILENT_S
 from controlplane.gateway.ports import NodeIdentity
+from controlplane.gateway.results import Placement
 from controlplane.gateway.routing.memory import RoutingMemory
 from controlplane.gateway.routing.receipt import CANDIDATES_MAX
 from controlplane.gateway.routing.sought import HEAD_BYTES, Sought
-from controlplane.gateway.s4_route.node import Placement, pick_node
+from controlplane.gateway.s4_route.node import pick_node
 from inference.contract.blocks import chain_hashes
 from inference.contract.codec import encode
 from inference.contract.frames import KvEvents, ModelOffer
@@ -162,7 +163,7 @@ async def test_a_receipt_is_short_in_a_large_fleet() -> None:
     receipt = site.pick(sought()).receipt
     assert len(receipt.candidates) == CANDIDATES_MAX
     assert receipt.node in {each.node for each in receipt.candidates}
-    costs = [each.cost_ms for each in receipt.candidates]
+    costs = [each.cost_ms or 0.0 for each in receipt.candidates]
     assert costs == sorted(costs)
     await site.world.fleet.close()
 
