@@ -8,9 +8,9 @@ from typing import Any
 from unittest.mock import patch
 
 from controlplane.asgi import application
-from controlplane.gateway.nodes.account import Account
-from controlplane.gateway.routing.cost import Choice, choose
+from controlplane.gateway.nodes.measured.account import Account
 from controlplane.gateway.s4_route import node
+from controlplane.gateway.s4_route.cost import Choice, choose
 
 __all__ = ["application"]
 

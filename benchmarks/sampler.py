@@ -32,7 +32,7 @@ PARTS: tuple[tuple[str, str], ...] = (
     ("/inference/contract/", "fleet link"),
     ("/bridge/limits/", "limiter"),
     ("/bridge/record/", "telemetry"),
-    ("/gateway/record.py", "telemetry"),
+    ("/gateway/after/record.py", "telemetry"),
     ("/bridge/", "ledger and keys"),
     ("/gateway/", "pipeline"),
     ("/controlplane/asgi.py", "pipeline"),

@@ -13,10 +13,10 @@ from random import Random
 
 import numpy as np
 
-from controlplane.gateway.nodes.account import Account
 from controlplane.gateway.nodes.index import PrefixIndex
-from controlplane.gateway.nodes.means import FleetMeans
-from controlplane.gateway.routing.cost import choose
+from controlplane.gateway.nodes.measured.account import Account
+from controlplane.gateway.nodes.measured.means import FleetMeans
+from controlplane.gateway.s4_route.cost import choose
 from inference.contract.frames import KvEvents, Step
 
 BLOCK_SIZE = 16

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import logging
 
+from controlplane.gateway.after.misses.find import find_miss
+from controlplane.gateway.after.record import make_record
+from controlplane.gateway.after.waste import note_waste
 from controlplane.gateway.answer import Charge
-from controlplane.gateway.confirmation import confirmed
-from controlplane.gateway.misses.find import find_miss
 from controlplane.gateway.out import Out
 from controlplane.gateway.plan import PlannedStep
 from controlplane.gateway.ports import Hold, LedgerAway
 from controlplane.gateway.progress import Progress
-from controlplane.gateway.record import make_record
 from controlplane.gateway.refusal import Refusal
+from controlplane.gateway.s5_infer.confirmation import confirmed
 from controlplane.gateway.s7_bill.price import price_usage
 from controlplane.gateway.s7_bill.settle import charge_delayed, settle_charge
-from controlplane.gateway.waste import note_waste
 from controlplane.kernel.spans import INDEX
 
 S7 = INDEX["s7_bill"]
@@ -68,7 +68,8 @@ async def resolve(run: Progress) -> None:
     if admitted is None or step is None or run.settled:
         return
     if run.stream is not None and (run.call.gone or run.cut):
-        await confirmed(run, run.stream)
+        run.release()
+        await confirmed(run.call, run.stream, hold_grace_s=run.world.hold_grace_s)
     if run.answer is not None:
         await run.answer.screened()
     try:

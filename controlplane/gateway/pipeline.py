@@ -17,10 +17,9 @@ from functools import partial
 import msgspec
 
 from controlplane.gateway.call import Call, ClientGone
-from controlplane.gateway.confirmation import stop
 from controlplane.gateway.degraded import overloaded, reason_of, with_steps
 from controlplane.gateway.ending import end_refused, leave, price, resolve, settle
-from controlplane.gateway.nodes.retries import pause_s
+from controlplane.gateway.nodes.measured.retries import pause_s
 from controlplane.gateway.nodes.stream import JobRejected, JobStream, NodeLost, SlowReader
 from controlplane.gateway.openai.shapes import Shape
 from controlplane.gateway.out import Out
@@ -43,7 +42,6 @@ from controlplane.gateway.results import (
     Prepared,
     Prompt,
 )
-from controlplane.gateway.room import find_room
 from controlplane.gateway.s1_admission.admit import admit, read_ask
 from controlplane.gateway.s1_admission.arrival import note_arrival
 from controlplane.gateway.s1_admission.authenticate import authenticate, check_scopes
@@ -52,12 +50,14 @@ from controlplane.gateway.s1_admission.claim import Replay, take_claim
 from controlplane.gateway.s2_balance.balance import balance
 from controlplane.gateway.s4_route.node import pick_node
 from controlplane.gateway.s4_route.prefix import sought_of
+from controlplane.gateway.s4_route.queue.claim import NoRoom
+from controlplane.gateway.s4_route.room import find_room
+from controlplane.gateway.s5_infer.confirmation import stop
 from controlplane.gateway.s5_infer.dispatch import NodeChanged
 from controlplane.gateway.s5_infer.remote_spans import note_remote_spans
 from controlplane.gateway.s6_finish.write import write_out
 from controlplane.gateway.task import Answer, Task
 from controlplane.gateway.tracing import trace_of
-from controlplane.gateway.waiting.claim import NoRoom
 from controlplane.gateway.world import World
 from controlplane.kernel.clock import monotonic_s
 from controlplane.kernel.receipt import Attempt, PassedStep

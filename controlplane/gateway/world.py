@@ -7,12 +7,11 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
+from controlplane.gateway.after.hygiene import HygieneWatch
+from controlplane.gateway.after.misses.teller import MissTeller
 from controlplane.gateway.call import REQUEST_DEADLINE_S
-from controlplane.gateway.hygiene import HygieneWatch
-from controlplane.gateway.misses.teller import MissTeller
+from controlplane.gateway.nodes.measured.retries import RetryBudget
 from controlplane.gateway.nodes.registry import Fleet
-from controlplane.gateway.nodes.retries import RetryBudget
-from controlplane.gateway.offload import Offload
 from controlplane.gateway.places import Places
 from controlplane.gateway.ports import (
     Claims,
@@ -24,12 +23,13 @@ from controlplane.gateway.ports import (
     Safety,
     Standings,
 )
-from controlplane.gateway.preflight_turns import Preflights
-from controlplane.gateway.routing.memory import RoutingMemory
 from controlplane.gateway.s1_admission.body import bodies_budget
 from controlplane.gateway.s1_admission.hold import HOLD_GRACE_S
+from controlplane.gateway.s1_admission.offload import Offload
+from controlplane.gateway.s4_route.memory import RoutingMemory
+from controlplane.gateway.s4_route.queue.unmet import Unmet
 from controlplane.gateway.s4_route.saturation import WaitingRoom
-from controlplane.gateway.waiting.unmet import Unmet
+from controlplane.gateway.tasks.preflight_turns import Preflights
 
 
 @dataclass(kw_only=True)

@@ -80,7 +80,7 @@ async def test_a_bug_is_recorded_as_one_and_costs_nothing(
     async with hand_node(bare.under_test, model) as node:
         asking = asyncio.create_task(bare.client.post("/v1/chat/completions", json=CHAT))
         job = await node.job()
-        monkeypatch.setattr("controlplane.gateway.generation.write_end", broken)
+        monkeypatch.setattr("controlplane.gateway.tasks.generation.write_end", broken)
         await node.answer(job, "abcdab", finish="length")
         answer = await asking
         assert answer.status_code == 500

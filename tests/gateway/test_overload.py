@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from controlplane.gateway import plan
-from controlplane.gateway.waiting import crowd
+from controlplane.gateway.s4_route.queue import crowd
 from tests.support.faults import STREAM, only_settlement, open_jobs, raw_post
 from tests.support.fleet import MODEL
 from tests.support.gateway import GatewayUnderTest
@@ -159,7 +159,7 @@ async def test_bug_in_a_stage_is_an_answer_and_a_released_hold(
     def broken(*args: object, **kwargs: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("controlplane.gateway.generation.tokenize", broken)
+    monkeypatch.setattr("controlplane.gateway.tasks.generation.tokenize", broken)
     async with named_node(bare.under_test, bare.model, "node"):
         answer = await bare.chat()
         assert answer.status_code == 500

@@ -13,9 +13,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from controlplane.gateway.nodes.breaker import BreakerState
 from controlplane.gateway.nodes.limits import LinkLimits
-from controlplane.gateway.nodes.times import Bound
+from controlplane.gateway.nodes.measured.breaker import BreakerState
+from controlplane.gateway.nodes.measured.times import Bound
 from inference.engines.remote import engine as remote
 from tests.support.fleet import QUICK
 from tests.support.gateway import GatewayUnderTest, running_gateway

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from controlplane.gateway.nodes.breaker import BreakerState
+from controlplane.gateway.nodes.measured.breaker import BreakerState
 from controlplane.gateway.ports import Orders
 from controlplane.kernel.price import TokenCounts
 from tests.support.fleet import echo_node

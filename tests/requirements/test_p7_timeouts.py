@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from controlplane.gateway.nodes.breaker import FAILURES_IN_A_ROW_MAX, BreakerState
-from controlplane.gateway.nodes.times import KNOWN_MIN, Bound
+from controlplane.gateway.nodes.measured.breaker import FAILURES_IN_A_ROW_MAX, BreakerState
+from controlplane.gateway.nodes.measured.times import KNOWN_MIN, Bound
 from tests.support.fleet import MODEL, QUICK
 from tests.support.gateway import GatewayUnderTest, running_gateway
 from tests.support.nodes import hand_node, named_node

@@ -15,9 +15,9 @@ import httpx2
 import msgspec
 import pytest
 
+from controlplane.gateway.s4_route.queue import crowd
+from controlplane.gateway.s4_route.queue.returns import RETURNS_MIN
 from controlplane.gateway.snapshot import ProjectRecord
-from controlplane.gateway.waiting import crowd
-from controlplane.gateway.waiting.returns import RETURNS_MIN
 from controlplane.kernel.rules import PRIORITY_HIGH, PRIORITY_LOW, RouteRule, Step, Target
 from tests.support.fleet import MODEL
 from tests.support.nodes import HandNode, hand_node

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from controlplane.gateway.ports import Allowance, BudgetRoom, Room, Standing
-from controlplane.gateway.preflight_turns import AT_ONCE_MAX, PER_MIN_MAX
+from controlplane.gateway.tasks.preflight_turns import AT_ONCE_MAX, PER_MIN_MAX
 from controlplane.kernel.price import TokenCounts, charge_nano
 from tests.support.fleet import MODEL
 from tests.support.ports import PRICE

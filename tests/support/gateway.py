@@ -13,7 +13,7 @@ import uvicorn
 
 from controlplane.bridge.fleet.handshakes import Handshakes
 from controlplane.bridge.fleet.socket import NodeConsumer
-from controlplane.gateway.app import Gateway, Send
+from controlplane.gateway.http.app import Gateway, Send
 from controlplane.gateway.nodes.limits import LinkLimits
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.s1_admission.body import Receive

@@ -10,12 +10,12 @@ from benchmarks.fleet.cache import KvChange
 from benchmarks.fleet.chains import BLOCK_TOKENS, Request
 from benchmarks.fleet.fleet import Telling
 from benchmarks.fleet.node import Frame, Gpu
-from controlplane.gateway.nodes.account import Account, Booking
 from controlplane.gateway.nodes.index import PrefixIndex
-from controlplane.gateway.nodes.means import FleetMeans
-from controlplane.gateway.routing.cost import choose
-from controlplane.gateway.waiting.claim import Claim, Lane, NoRoom, Ticket
-from controlplane.gateway.waiting.queue import FairQueue
+from controlplane.gateway.nodes.measured.account import Account, Booking
+from controlplane.gateway.nodes.measured.means import FleetMeans
+from controlplane.gateway.s4_route.cost import choose
+from controlplane.gateway.s4_route.queue.claim import Claim, Lane, NoRoom, Ticket
+from controlplane.gateway.s4_route.queue.queue import FairQueue
 from inference.contract.frames import KvEvents, Output, Step, Timing, Usage
 
 LANE = Lane("model", "pool", "region")

@@ -26,8 +26,8 @@ from controlplane.bridge.record.totals import (
     Sums,
 )
 from controlplane.bridge.record.waiting import waiting_now
-from controlplane.gateway.nodes.breaker import BreakerState
 from controlplane.gateway.nodes.link import NodeLink
+from controlplane.gateway.nodes.measured.breaker import BreakerState
 from controlplane.gateway.world import World
 from controlplane.kernel.gauges import ACCEPTED, DRAFTED
 from controlplane.kernel.measures import (

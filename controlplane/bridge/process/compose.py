@@ -39,7 +39,7 @@ from controlplane.bridge.record.recorder import PostgresRecorder
 from controlplane.bridge.record.traces import TraceQueue
 from controlplane.bridge.record.waiting import WaitingSampler
 from controlplane.bridge.safety.client import SafetyClient
-from controlplane.gateway.app import Gateway, Send
+from controlplane.gateway.http.app import Gateway, Send
 from controlplane.gateway.nodes.models import Approval
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.nodes.tickets import ticket_key

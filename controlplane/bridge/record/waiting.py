@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from controlplane.bridge.record.node_watch import NodeWatch
 from controlplane.bridge.record.recorder import PostgresRecorder
 from controlplane.bridge.record.series import ALL_MODELS, QueueDepth
-from controlplane.gateway.waiting.queue import Depth, Kind
+from controlplane.gateway.s4_route.queue.queue import Depth, Kind
 from controlplane.gateway.world import World
 from controlplane.kernel.clock import monotonic_s
 from controlplane.kernel.gauges import SAMPLE_S

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from enum import Enum
 
-from controlplane.gateway.nodes.account import Account
-from controlplane.gateway.nodes.breaker import Breaker
-from controlplane.gateway.nodes.known import Known
+from controlplane.gateway.nodes.measured.account import Account
+from controlplane.gateway.nodes.measured.breaker import Breaker
+from controlplane.gateway.nodes.measured.known import Known
 from controlplane.gateway.nodes.resume import Session
 from controlplane.gateway.ports import NodeIdentity
 from inference.contract.capabilities import Capability

@@ -9,7 +9,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from math import inf
 
-from controlplane.gateway.nodes.account import Account, Booking
 from controlplane.gateway.nodes.checks import (
     completion_problem,
     output_problem,
@@ -17,10 +16,11 @@ from controlplane.gateway.nodes.checks import (
     text_output_problem,
     vectors_problem,
 )
-from controlplane.gateway.nodes.known import Known
 from controlplane.gateway.nodes.limits import FORGOTTEN_MAX, LinkLimits
+from controlplane.gateway.nodes.measured.account import Account, Booking
+from controlplane.gateway.nodes.measured.known import Known
+from controlplane.gateway.nodes.measured.times import FACTOR, FirstToken
 from controlplane.gateway.nodes.stream import JobStream
-from controlplane.gateway.nodes.times import FACTOR, FirstToken
 from controlplane.kernel.clock import monotonic_s
 from inference.contract.codec import encode
 from inference.contract.frames import (

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 from controlplane.gateway.nodes.assets import BadAssets
-from controlplane.gateway.nodes.breaker import Cause
 from controlplane.gateway.nodes.checks import claim_problem
 from controlplane.gateway.nodes.drafts import Drafts
 from controlplane.gateway.nodes.facts import LinkFacts, LinkState
@@ -18,7 +17,6 @@ from controlplane.gateway.nodes.greeting import check_hello
 from controlplane.gateway.nodes.host import BadClaim, LinkHost, LinkRefused
 from controlplane.gateway.nodes.index import BadEvents
 from controlplane.gateway.nodes.jobs import LinkJobs
-from controlplane.gateway.nodes.known import Known
 from controlplane.gateway.nodes.limits import (
     CLOSE_LOST,
     CLOSE_POLICY,
@@ -27,6 +25,8 @@ from controlplane.gateway.nodes.limits import (
     LinkLimits,
 )
 from controlplane.gateway.nodes.liveness import LOST, Liveness, Verdict
+from controlplane.gateway.nodes.measured.breaker import Cause
+from controlplane.gateway.nodes.measured.known import Known
 from controlplane.gateway.nodes.resume import LinkSocket, Session
 from controlplane.gateway.nodes.stream import JobStream
 from controlplane.gateway.ports import NodeIdentity, Orders

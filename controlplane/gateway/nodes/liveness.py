@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from controlplane.gateway.nodes.limits import LinkLimits
-from controlplane.gateway.nodes.times import Spread
+from controlplane.gateway.nodes.measured.times import Spread
 from controlplane.kernel.clock import monotonic_s
 
 

@@ -12,13 +12,11 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from controlplane.gateway.nodes.assets import AssetStore
-from controlplane.gateway.nodes.breaker import BreakerState
 from controlplane.gateway.nodes.drafts import DraftCounts, Drafts
 from controlplane.gateway.nodes.epochs import Epochs
 from controlplane.gateway.nodes.facts import LinkState
 from controlplane.gateway.nodes.host import BadClaim, LinkRefused
 from controlplane.gateway.nodes.index import PrefixIndex
-from controlplane.gateway.nodes.known import KnownNodes
 from controlplane.gateway.nodes.limits import (
     CLOSE_FENCED,
     CLOSE_FORBIDDEN,
@@ -30,6 +28,8 @@ from controlplane.gateway.nodes.limits import (
     LinkLimits,
 )
 from controlplane.gateway.nodes.link import NodeLink
+from controlplane.gateway.nodes.measured.breaker import BreakerState
+from controlplane.gateway.nodes.measured.known import KnownNodes
 from controlplane.gateway.nodes.models import Approval, ServedModel, served_models
 from controlplane.gateway.nodes.peers import cap_probing, eject_slow
 from controlplane.gateway.nodes.reports import LateReports, OnReport

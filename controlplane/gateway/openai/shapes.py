@@ -9,12 +9,12 @@ import msgspec
 
 from controlplane.gateway.ask import Ask, Operation
 from controlplane.gateway.call import Call
-from controlplane.gateway.embedding import Embedding
-from controlplane.gateway.generation import Generation
 from controlplane.gateway.openai import chat, completions, embeddings
 from controlplane.gateway.openai.render import ChatWriter, CompletionWriter
 from controlplane.gateway.results import Asked
 from controlplane.gateway.task import Task
+from controlplane.gateway.tasks.embedding import Embedding
+from controlplane.gateway.tasks.generation import Generation
 from controlplane.gateway.world import World
 
 

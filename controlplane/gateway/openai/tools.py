@@ -10,12 +10,12 @@ import msgspec
 from msgspec import Meta
 
 from controlplane.gateway.ask import ToolUse
-from controlplane.gateway.offload import LARGE_BYTES
 from controlplane.gateway.openai.parse import DEPTH_MAX, check_counts, nests_too_deep
 from controlplane.gateway.openai.schemas import check_schema
 from controlplane.gateway.openai.structured import Wanted, bounded
 from controlplane.gateway.openai.wording import NAME_PATTERN
 from controlplane.gateway.refusal import bad_field
+from controlplane.gateway.s1_admission.offload import LARGE_BYTES
 from controlplane.gateway.toolform import calls_grammar, json_rule
 from inference.contract.grammar import JSON_WHITESPACE
 

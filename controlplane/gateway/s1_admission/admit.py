@@ -8,7 +8,6 @@ from typing import Protocol
 
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
-from controlplane.gateway.offload import Offload, is_large
 from controlplane.gateway.ports import Hold, Keys, Ledger, Limiter, Standings
 from controlplane.gateway.refusal import BAD_REQUEST, Refusal
 from controlplane.gateway.results import Admitted, Asked
@@ -21,6 +20,7 @@ from controlplane.gateway.s1_admission.limits import (
     estimate_tokens,
     take_limits,
 )
+from controlplane.gateway.s1_admission.offload import Offload, is_large
 from controlplane.gateway.s1_admission.schema import (
     Parse,
     plan_schema,

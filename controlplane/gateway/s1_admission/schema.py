@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
-from controlplane.gateway.offload import Offload
 from controlplane.gateway.plan import Plan, make_plan
-from controlplane.gateway.prompts import find_prompt
+from controlplane.gateway.s1_admission.offload import Offload
+from controlplane.gateway.s1_admission.prompts import find_prompt
 from controlplane.gateway.snapshot import KeyRecord, Snapshot
 from controlplane.kernel.spans import INDEX
 

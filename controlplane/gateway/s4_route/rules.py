@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
 from controlplane.gateway.plan import Plan, PlannedStep
+from controlplane.gateway.s4_route.queue.claim import Claim, Lane
 from controlplane.gateway.snapshot import ProjectRecord
-from controlplane.gateway.waiting.claim import Claim, Lane
 from controlplane.kernel.spans import INDEX
 
 RULES = INDEX["s4_route.rules"]

@@ -1,6 +1,6 @@
 """When every node is full: wait for one's turn, within bounds, or hear at once that it is no use.
 
-The order is the queue's (`gateway/waiting`); here is the event loop around it. A credit that comes
+The order is the queue's (`s4_route/queue`); here is the event loop around it. A credit that comes
 back is promised to one request, which alone may take it; who takes another node's instead leaves it
 to the next.
 """
@@ -14,8 +14,8 @@ from typing import Protocol
 
 from controlplane.gateway.call import Call, ClientGone
 from controlplane.gateway.nodes.link import NodeLink
-from controlplane.gateway.waiting.claim import Claim, Lane, NoRoom, Ticket
-from controlplane.gateway.waiting.queue import Depth, FairQueue, Kind
+from controlplane.gateway.s4_route.queue.claim import Claim, Lane, NoRoom, Ticket
+from controlplane.gateway.s4_route.queue.queue import Depth, FairQueue, Kind
 from controlplane.kernel.clock import monotonic_s
 from controlplane.kernel.spans import INDEX
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from controlplane.gateway.call import Call
-from controlplane.gateway.nodes.account import NoCredit
 from controlplane.gateway.nodes.link import NodeLink
+from controlplane.gateway.nodes.measured.account import NoCredit
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.nodes.stream import JobStream
 from controlplane.gateway.tracing import onward_headers

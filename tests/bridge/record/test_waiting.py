@@ -16,9 +16,9 @@ from controlplane.bridge.record.node_watch import NodeWatch
 from controlplane.bridge.record.recorder import PostgresRecorder
 from controlplane.bridge.record.series import GaugeSample, QueueDepth
 from controlplane.bridge.record.waiting import WaitingSampler, queue_now, waiting_now
-from controlplane.gateway.nodes.breaker import Cause
 from controlplane.gateway.nodes.link import NodeLink
-from controlplane.gateway.waiting import unmet
+from controlplane.gateway.nodes.measured.breaker import Cause
+from controlplane.gateway.s4_route.queue import unmet
 from controlplane.gateway.world import World
 from controlplane.kernel.gauges import BATCH, CREDITS, GAUGES, KV_USED_PERMILLE, RUNNING
 from controlplane.kernel.histogram import Histogram

@@ -16,7 +16,7 @@ from controlplane.billing.ledger.models import EntryKind, JournalEntry, Transfer
 from controlplane.billing.ledger.selectors import request_charge
 from controlplane.catalog.models import PriceVersion
 from controlplane.core.audit import OPERATOR
-from controlplane.gateway.waiting.claim import NoRoomReason
+from controlplane.gateway.s4_route.queue.claim import NoRoomReason
 from controlplane.kernel.receipt import Attempt, PassedStep, Queued, Receipt, read_receipt
 from controlplane.telemetry.models import RequestRecord
 from controlplane.tenants.keys import apikey_create

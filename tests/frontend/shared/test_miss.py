@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from controlplane.gateway.misses import explain
-from controlplane.gateway.misses.compare import VOLATILE
+from controlplane.gateway.after.misses import explain
+from controlplane.gateway.after.misses.compare import VOLATILE
 from controlplane.kernel.receipt import Change, Miss
 from frontend.shared.miss import CAUSES, ELSEWHERE, read_miss
 

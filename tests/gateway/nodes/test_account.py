@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.gateway.nodes.account import ACTIVE_WEIGHT, Account, Booking, NoCredit
+from controlplane.gateway.nodes.measured.account import ACTIVE_WEIGHT, Account, Booking, NoCredit
 from inference.contract.frames import Step
 from tests.support.fleet import make_step
 

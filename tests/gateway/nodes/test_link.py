@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controlplane.gateway.nodes.account import NoCredit
 from controlplane.gateway.nodes.checks import hello_problem
 from controlplane.gateway.nodes.drafts import Drafts
 from controlplane.gateway.nodes.facts import LinkState
 from controlplane.gateway.nodes.host import LinkRefused
 from controlplane.gateway.nodes.link import NodeLink
+from controlplane.gateway.nodes.measured.account import NoCredit
 from controlplane.gateway.nodes.stream import JobRejected, JobStream, NodeLost
 from inference.contract.codec import decode_from_gateway, encode
 from inference.contract.frames import (

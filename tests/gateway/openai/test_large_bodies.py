@@ -14,8 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.gateway import offload
-from controlplane.gateway.offload import LARGE_BYTES, LARGE_VALUES, Offload
 from controlplane.gateway.openai import chat, completions, embeddings, parse
 from controlplane.gateway.openai.completions import PROMPT_TOKENS_MAX
 from controlplane.gateway.openai.parse import (
@@ -27,7 +25,9 @@ from controlplane.gateway.openai.parse import (
 )
 from controlplane.gateway.ports import Allowance, Room
 from controlplane.gateway.refusal import Refusal
+from controlplane.gateway.s1_admission import offload
 from controlplane.gateway.s1_admission.body import BODY_BYTES_MAX, SMALL_BYTES
+from controlplane.gateway.s1_admission.offload import LARGE_BYTES, LARGE_VALUES, Offload
 from controlplane.kernel.shares import OWNERS_MIN, lent_of
 from inference.contract.frames import INPUTS_TOKENS_MAX
 from tests.gateway.openai.test_bodies import check_error

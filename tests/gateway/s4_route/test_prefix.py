@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from controlplane.gateway.call import Call
-from controlplane.gateway.nodes.means import SILENT_S
+from controlplane.gateway.nodes.measured.means import SILENT_S
 from controlplane.gateway.ports import NodeIdentity
 from controlplane.gateway.results import Placement
-from controlplane.gateway.routing.memory import RoutingMemory
-from controlplane.gateway.routing.receipt import CANDIDATES_MAX
-from controlplane.gateway.routing.sought import HEAD_BYTES, Sought
+from controlplane.gateway.s4_route.memory import RoutingMemory
 from controlplane.gateway.s4_route.node import pick_node
+from controlplane.gateway.s4_route.receipt import CANDIDATES_MAX
+from controlplane.gateway.s4_route.sought import HEAD_BYTES, Sought
 from inference.contract.blocks import chain_hashes
 from inference.contract.codec import encode
 from inference.contract.frames import KvEvents, ModelOffer
