@@ -9,7 +9,7 @@ from math import ceil
 import msgspec
 
 from controlplane.gateway.refusal import NODE_RETRY_S, Refusal, unavailable
-from controlplane.gateway.s4_route.queue.claim import NoRoom
+from controlplane.gateway.s4_route.queue.request import NoRoom
 from controlplane.kernel.receipt import PassedStep
 
 # Clients of OpenAI's API believe no wait beyond a minute.

@@ -37,20 +37,20 @@ def price(run: Progress, step: PlannedStep) -> Charge:
 
 async def settle(run: Progress, hold: Hold, charge: Charge, step: PlannedStep) -> None:
     """Stage 7: settle, before the client hears that the answer is complete; raises `Refusal`."""
-    call, world = run.call, run.world
+    call, state = run.call, run.state
     began = call.spans.clock()
     try:
         run.settled = True
-        await settle_charge(call, hold, charge, world.ledger, model=step.model)
+        await settle_charge(call, hold, charge, state.ledger, model=step.model)
     except LedgerAway as error:
         # The lane settles it later. Where its queue was full, or this process ends before, the
         # node's report does.
-        world.fleet.abandon(call.request)
+        state.fleet.abandon(call.request)
         raise charge_delayed() from error
     finally:
         call.spans.add(S7, began)
     if run.node is not None:
-        world.fleet.acknowledge(run.node, call.request)
+        state.fleet.acknowledge(run.node, call.request)
 
 
 async def end_refused(run: Progress, refusal: Refusal, out: Out) -> None:
@@ -69,7 +69,7 @@ async def resolve(run: Progress) -> None:
         return
     if run.stream is not None and (run.call.gone or run.cut):
         run.release()
-        await confirmed(run.call, run.stream, hold_grace_s=run.world.hold_grace_s)
+        await confirmed(run.call, run.stream, hold_grace_s=run.state.hold_grace_s)
     if run.answer is not None:
         await run.answer.screened()
     try:
@@ -86,7 +86,7 @@ def leave(run: Progress, *, started: bool) -> None:
         run.stream.cancel()
     run.release()
     if run.trail.admitted is not None and not run.settled:
-        run.world.spawn(_resolve_cancelled(run, started=started))
+        run.state.spawn(_resolve_cancelled(run, started=started))
     else:
         _record(run)
 
@@ -105,11 +105,11 @@ def _record(run: Progress) -> None:
         return
     if admitted is not None and charge is not None:
         used = run.used_tokens(charge.usage)
-        run.world.limiter.correct(key, used - admitted.estimated_tokens)
+        run.state.limiter.correct(key, used - admitted.estimated_tokens)
     run.call.round_trip.look()
     miss = find_miss(run)
-    run.world.recorder.record(make_record(run, key, miss))
+    run.state.recorder.record(make_record(run, key, miss))
     note_waste(run, miss)
     if run.claim is not None and not run.claim.ended:
         charged = charge is not None and charge.amount_nano > 0
-        run.world.spawn(run.claim.end(charged=charged))
+        run.state.spawn(run.claim.end(charged=charged))

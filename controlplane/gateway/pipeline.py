@@ -16,12 +16,13 @@ from functools import partial
 
 import msgspec
 
+from controlplane.gateway.app_state import AppState
 from controlplane.gateway.call import Call, ClientGone
 from controlplane.gateway.degraded import overloaded, reason_of, with_steps
 from controlplane.gateway.ending import end_refused, leave, price, resolve, settle
 from controlplane.gateway.nodes.measured.retries import pause_s
 from controlplane.gateway.nodes.stream import JobRejected, JobStream, NodeLost, SlowReader
-from controlplane.gateway.openai.shapes import Shape
+from controlplane.gateway.openai.shapes import ApiShape
 from controlplane.gateway.out import Out
 from controlplane.gateway.plan import PlannedStep
 from controlplane.gateway.progress import Progress, Trail
@@ -46,21 +47,20 @@ from controlplane.gateway.s1_admission.admit import admit, read_ask
 from controlplane.gateway.s1_admission.arrival import note_arrival
 from controlplane.gateway.s1_admission.authenticate import authenticate, check_scopes
 from controlplane.gateway.s1_admission.body import Receive, watch_client
-from controlplane.gateway.s1_admission.claim import Replay, take_claim
+from controlplane.gateway.s1_admission.claim import AnswerReplay, take_claim
 from controlplane.gateway.s2_balance.balance import balance
 from controlplane.gateway.s4_route.node import pick_node
 from controlplane.gateway.s4_route.prefix import sought_of
-from controlplane.gateway.s4_route.queue.claim import NoRoom
+from controlplane.gateway.s4_route.queue.request import NoRoom
 from controlplane.gateway.s4_route.room import find_room
 from controlplane.gateway.s5_infer.confirmation import stop
 from controlplane.gateway.s5_infer.dispatch import NodeChanged
 from controlplane.gateway.s5_infer.remote_spans import note_remote_spans
 from controlplane.gateway.s6_finish.write import write_out
-from controlplane.gateway.task import Answer, Task
+from controlplane.gateway.task import Answer, RequestTask
 from controlplane.gateway.tracing import trace_of
-from controlplane.gateway.world import World
 from controlplane.kernel.clock import monotonic_s
-from controlplane.kernel.receipt import Attempt, PassedStep
+from controlplane.kernel.receipt import NodeAttempt, PassedStep
 from controlplane.kernel.spans import INDEX
 from inference.contract.frames import Output
 
@@ -78,14 +78,14 @@ MS_PER_S = 1000
 log = logging.getLogger(__name__)
 
 
-async def serve(call: Call, receive: Receive, shape: Shape, world: World, out: Out) -> None:
+async def serve(call: Call, receive: Receive, shape: ApiShape, state: AppState, out: Out) -> None:
     """Answer one request on `out`; every failure becomes an answer too."""
-    call.trace = trace_of(call, world.trace_ratio)
-    run = Progress(call, world, Trail())
+    call.trace = trace_of(call, state.trace_ratio)
+    run = Progress(call, state, Trail())
     try:
         await _stages(run, receive, shape, out)
         run.delivered = True
-    except Replay as replay:
+    except AnswerReplay as replay:
         await out.replay(replay.kept, run.trail)
         run.delivered = True
     except Refusal as refusal:
@@ -100,9 +100,9 @@ async def serve(call: Call, receive: Receive, shape: Shape, world: World, out: O
         leave(run, started=out.started)
 
 
-async def _stages(run: Progress, receive: Receive, shape: Shape, out: Out) -> None:
+async def _stages(run: Progress, receive: Receive, shape: ApiShape, out: Out) -> None:
     admitted, task = await _admit(run, receive, shape)
-    run.watcher = run.world.spawn(watch_client(run.call, receive))
+    run.watcher = run.state.spawn(watch_client(run.call, receive))
     step, answer = await _walk(run, admitted, task, out)
     if run.call.gone:
         raise ClientGone
@@ -116,29 +116,29 @@ async def _stages(run: Progress, receive: Receive, shape: Shape, out: Out) -> No
     await out.end(last, run.trail)
 
 
-async def _admit(run: Progress, receive: Receive, shape: Shape) -> tuple[Admitted, Task]:
+async def _admit(run: Progress, receive: Receive, shape: ApiShape) -> tuple[Admitted, RequestTask]:
     """Stage 1: who asks, for what, within which limits, and is there money for it."""
-    call, world, trail = run.call, run.world, run.trail
+    call, state, trail = run.call, run.state, run.trail
     try:
-        note_arrival(call, world.trusted_proxies)
-        key = trail.key = authenticate(call, world.keys)
-        check_scopes(call, key, shape.endpoint, world.places)
-        asked = trail.asked = await read_ask(call, receive, shape.parse, world, key=key)
+        note_arrival(call, state.trusted_proxies)
+        key = trail.key = authenticate(call, state.keys)
+        check_scopes(call, key, shape.endpoint, state.places)
+        asked = trail.asked = await read_ask(call, receive, shape.parse, state, key=key)
         trail.begin(asked.plan.steps[0])
         if asked.ticket is not None:
-            run.claim = await take_claim(call, asked.ticket, world.claims)
-        task = shape.task(call, asked, world)
-        admitted = trail.admitted = await admit(call, asked, world, count_prompt=task.count)
+            run.claim = await take_claim(call, asked.ticket, state.claims)
+        task = shape.task(call, asked, state)
+        admitted = trail.admitted = await admit(call, asked, state, count_prompt=task.count)
         if run.claim is not None:
             await run.claim.hold(call)
-        world.retries.deposit()
+        state.retries.deposit()
         return admitted, task
     finally:
         call.spans.add(S1, call.arrived_ns)
 
 
 async def _walk(
-    run: Progress, admitted: Admitted, task: Task, out: Out
+    run: Progress, admitted: Admitted, task: RequestTask, out: Out
 ) -> tuple[PlannedStep, Answer]:
     """Stages 2 to 6, step by step of the plan, until one serves; the last lack is the answer.
 
@@ -172,19 +172,21 @@ async def _walk(
 
 def _balance(run: Progress, asked: Asked, step: PlannedStep) -> Cluster:
     """Stage 2: which cluster."""
-    call, world = run.call, run.world
+    call, state = run.call, run.state
     began = call.spans.clock()
     try:
-        return balance(call, asked.ask, step, world)
+        return balance(call, asked.ask, step, state)
     except Refusal as refusal:
         if refusal.status == UNAVAILABLE:
-            world.unmet.note(step.pool, monotonic_s())
+            state.unmet.note(step.pool, monotonic_s())
         raise
     finally:
         call.spans.add(S2, began)
 
 
-async def _tokenize(run: Progress, task: Task, step: PlannedStep, cluster: Cluster) -> Prompt:
+async def _tokenize(
+    run: Progress, task: RequestTask, step: PlannedStep, cluster: Cluster
+) -> Prompt:
     """Stage 3: token ids, window, block hashes."""
     began = run.call.spans.clock()
     try:
@@ -194,7 +196,7 @@ async def _tokenize(run: Progress, task: Task, step: PlannedStep, cluster: Clust
 
 
 async def _infer(
-    run: Progress, admitted: Admitted, task: Task, prepared: Prepared, out: Out
+    run: Progress, admitted: Admitted, task: RequestTask, prepared: Prepared, out: Out
 ) -> Answer:
     """Stages 4 to 6, again on another node while nothing has reached the client."""
     trail, tried = run.trail, set[str]()
@@ -213,7 +215,7 @@ async def _infer(
             if error.code not in RETRY_CODES:
                 field = admitted.asked.ask.grammar_field
                 raise node_rejected(error.code, str(error), grammar_field=field) from error
-            trail.attempts.append(Attempt(placement.link.identity.name, error.code))
+            trail.attempts.append(NodeAttempt(placement.link.identity.name, error.code))
         except NodeLost as error:
             rest = _after_loss(run, answer, placement, error, out)
             if rest is not None:
@@ -235,7 +237,7 @@ def _after_loss(
     """Go on if another node may: with what it has to be asked, where some is delivered already."""
     name = placement.link.identity.name
     log.warning("node lost name=%s reason=%s", name, error)
-    run.trail.attempts.append(Attempt(name, str(error)))
+    run.trail.attempts.append(NodeAttempt(name, str(error)))
     if not run.call.left_ms():
         raise timed_out(run.call.deadline_s) from error
     rest = None
@@ -250,7 +252,7 @@ async def _pause(run: Progress, failures: int) -> None:
     """Before another attempt: is one left in the budget, and not all of them at once."""
     if not failures:
         return
-    if not run.world.retries.withdraw():
+    if not run.state.retries.withdraw():
         raise overloaded(NoRoom("failed"))
     await asyncio.sleep(pause_s(failures))
 
@@ -259,12 +261,12 @@ async def _route(
     run: Progress, admitted: Admitted, prepared: Prepared, tried: set[str]
 ) -> Placement:
     """Stage 4: which rule, which node, and is there room."""
-    call, world = run.call, run.world
+    call, state = run.call, run.state
     began = call.spans.clock()
     try:
-        roomy = await find_room(call, admitted.asked, prepared, world, tried=tried)
+        roomy = await find_room(call, admitted.asked, prepared, state, tried=tried)
         sought = sought_of(admitted.asked.plan, prepared)
-        return pick_node(call, sought, world.fleet, world.routing, nodes=roomy)
+        return pick_node(call, sought, state.fleet, state.routing, nodes=roomy)
     finally:
         call.spans.add(S4, began)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from controlplane.gateway.answer import Charge
+from controlplane.gateway.app_state import AppState
 from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.stream import JobStream
@@ -14,8 +15,7 @@ from controlplane.gateway.results import Admitted, Asked, Cluster, Placement, Pr
 from controlplane.gateway.s1_admission.claim import HeldClaim
 from controlplane.gateway.snapshot import KeyRecord
 from controlplane.gateway.task import Answer
-from controlplane.gateway.world import World
-from controlplane.kernel.receipt import Attempt, PassedStep
+from controlplane.kernel.receipt import NodeAttempt, PassedStep
 from inference.contract.frames import Usage
 
 NOTHING = Usage(prompt_tokens=0, cached_tokens=0, completion_tokens=0)
@@ -41,7 +41,7 @@ class Trail:
         self.prompt: Prompt | None = None
         self.placement: Placement | None = None
         self.passed: list[PassedStep] = []
-        self.attempts: list[Attempt] = []
+        self.attempts: list[NodeAttempt] = []
 
     def begin(self, step: PlannedStep) -> None:
         """Begin a step: nothing that an earlier one has made stands."""
@@ -59,12 +59,12 @@ class Progress:
 
     __slots__ = (
         "answer", "call", "charge", "claim", "cut", "delivered", "node", "refusal", "released",
-        "settled", "stream", "trail", "watcher", "withheld", "world",
+        "settled", "stream", "trail", "watcher", "withheld", "state",
     )  # fmt: skip
 
-    def __init__(self, call: Call, world: World, trail: Trail) -> None:
+    def __init__(self, call: Call, state: AppState, trail: Trail) -> None:
         self.call = call
-        self.world = world
+        self.state = state
         self.trail = trail
         self.claim: HeldClaim | None = None
         self.answer: Answer | None = None
@@ -93,7 +93,7 @@ class Progress:
         admitted = self.trail.admitted
         if admitted is not None and not self.released:
             self.released = True
-            self.world.limiter.release(admitted.allowance)
+            self.state.limiter.release(admitted.allowance)
 
     def used_tokens(self, usage: Usage) -> int:
         """What counts against the limit of tokens. A client that left is counted the prompt that a

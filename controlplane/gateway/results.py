@@ -7,8 +7,8 @@ import msgspec
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.models import ServedModel
-from controlplane.gateway.plan import Plan, PlannedStep
-from controlplane.gateway.ports import Allowance, Hold, Ticket
+from controlplane.gateway.plan import PlannedStep, RoutePlan
+from controlplane.gateway.ports import Allowance, Hold, IdempotencyTicket
 from controlplane.gateway.snapshot import KeyRecord, ProjectRecord, Snapshot
 from controlplane.kernel.receipt import Receipt
 from inference.contract.frames import BYTES_PER_TOKEN
@@ -23,8 +23,8 @@ class Asked(msgspec.Struct, frozen=True):
     key: KeyRecord
     snapshot: Snapshot
     ask: Ask
-    plan: Plan
-    ticket: Ticket | None = None
+    plan: RoutePlan
+    ticket: IdempotencyTicket | None = None
 
     @property
     def project(self) -> ProjectRecord:

@@ -46,7 +46,7 @@ class Answer(Protocol):
         """The end of a stream, or the whole body."""
 
 
-class Task(Protocol):
+class RequestTask(Protocol):
     """One request of a kind, before any of it is answered: stage 3."""
 
     async def count(self, model: ModelRecord) -> int:

@@ -28,7 +28,7 @@ class PassedStep(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
+class NodeAttempt(msgspec.Struct, frozen=True, omit_defaults=True):
     """A node that had the request and did not finish it, and why."""
 
     node: str
@@ -65,7 +65,7 @@ class WeighedNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     overflow_ms: float | None = None
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class PromptChange(msgspec.Struct, frozen=True, kw_only=True):
     """The text where a prompt left the earlier one, with what stands around it in this one."""
 
     before: str
@@ -89,11 +89,11 @@ class Miss(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     token: int | None = None
     cost_nano: int = 0
     prefill_ms: float = 0.0
-    around: Change | None = None
+    around: PromptChange | None = None
     elsewhere: bool = False
 
 
-class Line(msgspec.Struct, frozen=True):
+class NetworkLine(msgspec.Struct, frozen=True):
     """The smoothed round-trip time of the connection, of the `client` or of a trusted `proxy`."""
 
     rtt_us: int
@@ -120,7 +120,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     predicted_cached_tokens: int = 0
     delivered_cached_tokens: int | None = None
     candidates: tuple[WeighedNode, ...] = ()
-    attempts: tuple[Attempt, ...] = ()
+    attempts: tuple[NodeAttempt, ...] = ()
     queue: Queued | None = None
     usage: str = ""
     reasoning_tokens: int = 0
@@ -128,7 +128,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     limit: ReachedLimit | None = None
     lack: str = ""
     trace: str = ""
-    line: Line | None = None
+    line: NetworkLine | None = None
     before: tuple[Before, ...] = ()
 
 

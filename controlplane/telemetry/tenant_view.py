@@ -9,7 +9,13 @@ from __future__ import annotations
 
 import msgspec
 
-from controlplane.kernel.receipt import Attempt, Receipt, WeighedNode, read_receipt, write_receipt
+from controlplane.kernel.receipt import (
+    NodeAttempt,
+    Receipt,
+    WeighedNode,
+    read_receipt,
+    write_receipt,
+)
 from controlplane.telemetry.models import RequestRecord
 
 
@@ -40,7 +46,7 @@ def tenant_receipt(receipt: Receipt) -> Receipt:
             )
             for each in weighed
         ),
-        attempts=tuple(Attempt(labels[each.node]) for each in tried),
+        attempts=tuple(NodeAttempt(labels[each.node]) for each in tried),
     )
 
 

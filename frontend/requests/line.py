@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from controlplane.kernel.receipt import Line
+from controlplane.kernel.receipt import NetworkLine
 
 PROXY = "proxy"
 OUTSIDE = "smoothed by the kernel; not part of any stage or the total"
@@ -22,7 +22,7 @@ class ClientLine:
     hint: str
 
 
-def read_line(line: Line | None) -> ClientLine:
+def read_line(line: NetworkLine | None) -> ClientLine:
     """From a request's receipt; those of refusals and of older requests may have none."""
     if line is None or line.rtt_us <= 0:
         return ClientLine(None, "Client's line", "the client", UNKNOWN)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from controlplane.kernel.money import usd_short
-from controlplane.kernel.receipt import Change, Miss
+from controlplane.kernel.receipt import Miss, PromptChange
 from frontend.shared import formats
 
 # What happened, and what can be done about it.
@@ -70,7 +70,7 @@ class MissWords:
     advice: str
     elsewhere: str
     facts: list[tuple[str, str]] = field(default_factory=list)
-    around: Change | None = None
+    around: PromptChange | None = None
 
 
 def read_miss(found: Miss | None, *, staff: bool) -> MissWords | None:

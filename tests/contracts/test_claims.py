@@ -7,7 +7,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from controlplane.bridge.money.claims import PostgresClaims
-from controlplane.gateway.ports import ClaimRefused, Claims, KeptAnswer, LedgerAway, Ticket
+from controlplane.gateway.ports import (
+    ClaimRefused,
+    Claims,
+    IdempotencyTicket,
+    KeptAnswer,
+    LedgerAway,
+)
 from tests.support.money import dsn, ticket
 from tests.support.ports import MemoryClaims
 from tests.support.waiting import until
@@ -28,7 +34,7 @@ async def claims(kind: str) -> AsyncIterator[Claims]:
     await made.close()
 
 
-async def verdict(claims: Claims, asked: Ticket) -> str:
+async def verdict(claims: Claims, asked: IdempotencyTicket) -> str:
     try:
         answer = await claims.claim(asked)
     except ClaimRefused as refused:

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from controlplane.gateway import app, pipeline
+from controlplane.gateway import pipeline
+from controlplane.gateway.http import app
 from controlplane.kernel.price import TokenCounts
 from tests.support.faults import BODY, STREAM, only_settlement, open_jobs, raw_post
 from tests.support.fleet import MODEL, WAIT_S, make_step

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from controlplane.gateway import plan
-from controlplane.gateway.s4_route.queue import crowd
+from controlplane.gateway.s4_route.queue import waiting as waiting_requests
 from tests.support.faults import STREAM, only_settlement, open_jobs, raw_post
 from tests.support.fleet import MODEL
 from tests.support.gateway import GatewayUnderTest
@@ -42,7 +42,7 @@ async def test_requests_wait_for_credits_and_are_served_in_order(bare: Serving) 
 
 
 async def test_full_room_sheds_at_once(bare: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crowd, "WAITING_MAX", 2)
+    monkeypatch.setattr(waiting_requests, "WAITING_MAX", 2)
     under_test = bare.under_test
     async with hand_node(under_test, bare.model, credits=1) as node:
         running = asyncio.create_task(bare.chat(max_tokens=1))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from controlplane.kernel.receipt import (
-    Attempt,
-    Line,
     Miss,
+    NetworkLine,
+    NodeAttempt,
     Queued,
     Receipt,
     read_receipt,
@@ -18,10 +18,10 @@ from controlplane.kernel.receipt import (
 def test_what_is_written_is_read_again() -> None:
     receipt = Receipt(
         node="n1",
-        attempts=(Attempt("n2", "full"),),
+        attempts=(NodeAttempt("n2", "full"),),
         queue=Queued(wait_ms=3, position=0, estimate_ms=None),
         miss=Miss(cause="evicted", missed_tokens=64),
-        line=Line(rtt_us=42, of="client"),
+        line=NetworkLine(rtt_us=42, of="client"),
     )
     assert read_receipt(write_receipt(receipt)) == receipt
 

@@ -13,11 +13,11 @@ import uvicorn
 
 from controlplane.bridge.fleet.handshakes import Handshakes
 from controlplane.bridge.fleet.socket import NodeConsumer
-from controlplane.gateway.http.app import Gateway, Send
+from controlplane.gateway.app_state import AppState
+from controlplane.gateway.http.app import GatewayApp, Send
 from controlplane.gateway.nodes.limits import LinkLimits
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.s1_admission.body import Receive
-from controlplane.gateway.world import World
 from inference.contract.frames import FRAME_BYTES_MAX, Report
 from tests.support.fleet import MODEL, QUICK, TICKET_KEY, MemoryPort
 from tests.support.memory_ledger import MemoryLedger
@@ -62,7 +62,7 @@ class GatewayUnderTest:
             port=self.fleet_port,
             limits=limits,
         )
-        self.world = World(
+        self.world = AppState(
             keys=self.keys,
             limiter=self.limiter,
             ledger=self.ledger,
@@ -75,7 +75,7 @@ class GatewayUnderTest:
             region="local",
             node_header=True,
         )
-        self._gateway = Gateway(self.world)
+        self._gateway = GatewayApp(self.world)
         self._consumer = NodeConsumer.as_asgi(gateway=lambda: self)
         self.port = 0
 

@@ -10,7 +10,7 @@ import psycopg
 from django.conf import settings
 from psycopg.conninfo import make_conninfo
 
-from controlplane.gateway.ports import Hold, Settlement, Ticket
+from controlplane.gateway.ports import Hold, IdempotencyTicket, Settlement
 from controlplane.kernel.ids import new_request_id
 from controlplane.kernel.price import Price, TokenCounts
 
@@ -122,7 +122,7 @@ def settlement_of(hold: Hold, amount: int, counts: TokenCounts | None = None) ->
     )
 
 
-def ticket(**changes: object) -> Ticket:
+def ticket(**changes: object) -> IdempotencyTicket:
     """Alice's claim on a key; always the same one, of another request."""
     fields: dict[str, object] = {
         "id": b"i" * 32,
@@ -131,7 +131,7 @@ def ticket(**changes: object) -> Ticket:
         "body_digest": b"d" * 32,
         "secret": b"sk_alice",
     }
-    return Ticket(**{**fields, **changes})  # type: ignore[arg-type]
+    return IdempotencyTicket(**{**fields, **changes})  # type: ignore[arg-type]
 
 
 def scope_of(ids: Iterable[uuid.UUID]) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from controlplane.bridge.record.recorder import PostgresRecorder
 from controlplane.bridge.record.series import QueueDepth
-from controlplane.gateway.ports import RequestRecord
+from controlplane.gateway.ports import FinishedRequest
 from controlplane.kernel.clock import wall_s
 from controlplane.kernel.gauges import GAUGES
 from controlplane.kernel.histogram import Histogram, merge_all
@@ -35,7 +35,7 @@ MINUTE = timedelta(minutes=1)
 HOUR = RequestFilter(organization=ORG_A, start=NOW - timedelta(hours=1), end=LATER)
 
 
-def _record(records: list[RequestRecord]) -> None:
+def _record(records: list[FinishedRequest]) -> None:
     """Through a recorder of its own, as one gateway process would."""
 
     async def write() -> None:

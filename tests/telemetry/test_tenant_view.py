@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controlplane.kernel.limits import ReachedLimit
-from controlplane.kernel.receipt import Attempt, IndexState, Queued, Receipt, WeighedNode
+from controlplane.kernel.receipt import IndexState, NodeAttempt, Queued, Receipt, WeighedNode
 from controlplane.telemetry.tenant_view import tenant_receipt
 
 LOADS: dict[str, Any] = {"queued_tokens": 900, "active": 3, "cost_ms": 71.5, "wait_ms": 40.0}
@@ -29,7 +29,7 @@ def test_nodes_become_numbers_everywhere_and_all_else_stays() -> None:
             why="b had 8 of 20 prompt tokens cached",
             index="exact",
             candidates=_weighed(("b", 8), ("a", 0)),
-            attempts=(Attempt("c", "c hung up"), Attempt("a", "full")),
+            attempts=(NodeAttempt("c", "c hung up"), NodeAttempt("a", "full")),
             queue=queue,
         )
     )
@@ -38,7 +38,7 @@ def test_nodes_become_numbers_everywhere_and_all_else_stays() -> None:
         WeighedNode(node="Node 1", cached_tokens=8, prefill_ms=1.5),
         WeighedNode(node="Node 2", cached_tokens=0, prefill_ms=1.5),
     )
-    assert told.attempts == (Attempt("Node 3"), Attempt("Node 2"))
+    assert told.attempts == (NodeAttempt("Node 3"), NodeAttempt("Node 2"))
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ def test_the_sentence_is_made_of_what_a_tenant_may_know(
 
 
 def test_a_request_that_no_node_finished_numbers_those_that_tried() -> None:
-    told = tenant_receipt(Receipt(attempts=(Attempt("c", "full"),)))
-    assert told == Receipt(attempts=(Attempt("Node 1"),))
+    told = tenant_receipt(Receipt(attempts=(NodeAttempt("c", "full"),)))
+    assert told == Receipt(attempts=(NodeAttempt("Node 1"),))
 
 
 def test_a_figure_that_is_not_there_is_not_made_up() -> None:

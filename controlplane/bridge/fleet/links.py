@@ -8,8 +8,8 @@ from collections.abc import Callable
 from controlplane.bridge.fleet.store import FleetStore
 from controlplane.bridge.record.recorder import PostgresRecorder
 from controlplane.bridge.record.waiting import queue_now
+from controlplane.gateway.app_state import AppState
 from controlplane.gateway.nodes.link import NodeLink
-from controlplane.gateway.world import World
 
 REPORT_S = 2.0
 
@@ -19,14 +19,14 @@ class LinkReporter:
 
     def __init__(
         self,
-        world: World,
+        state: AppState,
         store: FleetStore,
         recorder: PostgresRecorder,
         *,
         limits_shared: Callable[[], bool],
     ) -> None:
         self._limits_shared = limits_shared
-        self._world = world
+        self._state = state
         self._store = store
         self._recorder = recorder
         self._task: asyncio.Task[None] | None = None
@@ -40,16 +40,16 @@ class LinkReporter:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
-            await self._store.links(self._world.fleet.gateway, [], {})
+            await self._store.links(self._state.fleet.gateway, [], {})
 
     async def _run(self) -> None:
-        fleet = self._world.fleet
+        fleet = self._state.fleet
         while True:
             links = [
                 {"node": link.identity.id, "facts": link_facts(link)}
                 for link in fleet.nodes().values()
             ]
-            told = queue_now(self._world) | {
+            told = queue_now(self._state) | {
                 "recorder": self._recorder.facts(),
                 "limits_shared": self._limits_shared(),
             }

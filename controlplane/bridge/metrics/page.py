@@ -26,9 +26,9 @@ from controlplane.bridge.record.totals import (
     Sums,
 )
 from controlplane.bridge.record.waiting import waiting_now
+from controlplane.gateway.app_state import AppState
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.measured.breaker import BreakerState
-from controlplane.gateway.world import World
 from controlplane.kernel.gauges import ACCEPTED, DRAFTED
 from controlplane.kernel.measures import (
     BREAKER_OPENED,
@@ -57,7 +57,7 @@ _USAGE = (
 )
 
 
-def metrics_page(world: World, recorder: PostgresRecorder, own: Iterable[Figure]) -> Exposition:
+def metrics_page(state: AppState, recorder: PostgresRecorder, own: Iterable[Figure]) -> Exposition:
     """Everything a gateway tells, of requests as far as they are folded."""
     page, totals, sums = Exposition(), recorder.totals, recorder.sums()
     _requests(page, totals, sums)
@@ -65,8 +65,8 @@ def metrics_page(world: World, recorder: PostgresRecorder, own: Iterable[Figure]
     _tallies(page, sums)
     _latencies(page, sums)
     _standard(page, totals.standard)
-    _waiting(page, world, totals.models)
-    _nodes(page, world.fleet.approved_nodes(), totals.pools)
+    _waiting(page, state, totals.models)
+    _nodes(page, state.fleet.approved_nodes(), totals.pools)
     for figure in own:
         page.one(*figure)
     page.one(
@@ -207,10 +207,10 @@ def _standard(page: Exposition, standard: Standard) -> None:
             family.add_histogram(labels, bounds, row[:-1], total)
 
 
-def _waiting(page: Exposition, world: World, names: BoundedNames) -> None:
+def _waiting(page: Exposition, state: AppState, names: BoundedNames) -> None:
     waiting: Counter[tuple[str, str]] = Counter()
     oldest: dict[str, float] = {}
-    for depth in waiting_now(world):
+    for depth in waiting_now(state):
         if depth.model == ALL_MODELS:
             continue
         model = names.of(depth.model)

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from controlplane.bridge.postgres.session import Connection, keep_session
-from controlplane.gateway.ports import ClaimRefused, KeptAnswer, LedgerAway, Ticket
+from controlplane.gateway.ports import ClaimRefused, IdempotencyTicket, KeptAnswer, LedgerAway
 
 QUERY_S_MAX = 2.0
 PENDING_MAX = 256
@@ -74,7 +74,7 @@ class PostgresClaims:
             with suppress(asyncio.CancelledError):
                 await self._task
 
-    async def claim(self, ticket: Ticket) -> KeptAnswer | None:
+    async def claim(self, ticket: IdempotencyTicket) -> KeptAnswer | None:
         """The answer of the first request, None for the first; raises as the port says."""
         payload = _derived(ticket, b"payload", ticket.body_digest)
         row = await self._ask(
@@ -97,18 +97,18 @@ class PostgresClaims:
             raise ClaimRefused("charged", first.bytes)
         return opened
 
-    async def hold(self, ticket: Ticket) -> bool:
+    async def hold(self, ticket: IdempotencyTicket) -> bool:
         """Whether the claim is still its own; raises LedgerAway."""
         (mine,) = await self._ask(_HOLD, _named(ticket))
         return bool(mine)
 
-    async def keep(self, ticket: Ticket, answer: KeptAnswer | None) -> None:
+    async def keep(self, ticket: IdempotencyTicket, answer: KeptAnswer | None) -> None:
         """Keep what was answered; a failure only costs the replay."""
         sealed = None if answer is None else _sealed(ticket, answer)
         await self._tell(_KEEP, [*_named(ticket), sealed])
 
-    async def free(self, ticket: Ticket) -> None:
-        """Let a retry begin again; where that fails it may once the ledger shows no charge."""
+    async def free(self, ticket: IdempotencyTicket) -> None:
+        """Let a retry begin anew; where that fails it may once the ledger shows no charge."""
         await self._tell(_FREE, _named(ticket))
 
     async def _serve(self, connection: Connection) -> None:
@@ -144,24 +144,24 @@ class PostgresClaims:
         return row
 
 
-def _named(ticket: Ticket) -> list[Any]:
+def _named(ticket: IdempotencyTicket) -> list[Any]:
     return [ticket.id, UUID(bytes=ticket.request)]
 
 
-def _derived(ticket: Ticket, purpose: bytes, text: bytes = b"") -> bytes:
+def _derived(ticket: IdempotencyTicket, purpose: bytes, text: bytes = b"") -> bytes:
     """32 bytes that only who presents the API key can make."""
     info = b"sluice claim " + purpose + sha256(text).digest()
     made = HKDF(algorithm=SHA256(), length=32, salt=ticket.id, info=info)
     return made.derive(ticket.secret)
 
 
-def _sealed(ticket: Ticket, answer: KeptAnswer) -> bytes:
+def _sealed(ticket: IdempotencyTicket, answer: KeptAnswer) -> bytes:
     nonce = os.urandom(NONCE_BYTES)
     body = msgspec.msgpack.encode(answer)
     return nonce + AESGCM(_derived(ticket, b"answer")).encrypt(nonce, body, ticket.request)
 
 
-def _open(ticket: Ticket, first: bytes, sealed: bytes) -> KeptAnswer | None:
+def _open(ticket: IdempotencyTicket, first: bytes, sealed: bytes) -> KeptAnswer | None:
     """None where another secret sealed it, as a Playground session's before."""
     nonce, body = sealed[:NONCE_BYTES], sealed[NONCE_BYTES:]
     try:

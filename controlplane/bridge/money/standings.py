@@ -13,7 +13,7 @@ import msgspec
 import psycopg
 
 from controlplane.bridge.postgres.session import Connection, keep_session
-from controlplane.gateway.ports import LedgerAway, Standing
+from controlplane.gateway.ports import KeyStanding, LedgerAway
 from controlplane.kernel.clock import monotonic_s
 
 QUERY_S_MAX = 2.0
@@ -21,7 +21,7 @@ REMEMBERED_S = 1.0
 REMEMBERED_MAX = 1_000
 IDLE_CHECK_S = 5.0
 _STANDING = "SELECT config_key_standing(%s)"
-_decoder = msgspec.json.Decoder(Standing)
+_decoder = msgspec.json.Decoder(KeyStanding)
 
 
 class PostgresStandings:
@@ -32,7 +32,7 @@ class PostgresStandings:
         self._connection: Connection | None = None
         self._lock = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
-        self._remembered: dict[str, tuple[float, Standing]] = {}
+        self._remembered: dict[str, tuple[float, KeyStanding]] = {}
 
     def start(self) -> None:
         """Begin to connect; returns immediately."""
@@ -46,7 +46,7 @@ class PostgresStandings:
             with suppress(asyncio.CancelledError):
                 await self._task
 
-    async def of(self, key: str, *, waits: bool = True) -> Standing:
+    async def of(self, key: str, *, waits: bool = True) -> KeyStanding:
         """What a key may spend and has spent, as it was at most a second ago; raises LedgerAway."""
         if (known := self._known(key)) is not None:
             return known
@@ -61,11 +61,11 @@ class PostgresStandings:
             self._remembered[key] = (monotonic_s(), found)
             return found
 
-    def _known(self, key: str) -> Standing | None:
+    def _known(self, key: str) -> KeyStanding | None:
         read_s, standing = self._remembered.get(key, (0.0, None))
         return standing if monotonic_s() - read_s < REMEMBERED_S else None
 
-    async def _read(self, key: str) -> Standing:
+    async def _read(self, key: str) -> KeyStanding:
         if self._connection is None:
             raise LedgerAway("budgets cannot be read now")
         try:
@@ -75,7 +75,7 @@ class PostgresStandings:
         except (psycopg.Error, TimeoutError) as error:
             raise LedgerAway("budgets cannot be read now") from error
         # A Playground token has the id of a user: it has no line of keys.
-        return Standing() if row is None or row[0] is None else _decoder.decode(row[0])
+        return KeyStanding() if row is None or row[0] is None else _decoder.decode(row[0])
 
     async def _serve(self, connection: Connection) -> None:
         self._connection = connection

@@ -39,14 +39,14 @@ from controlplane.bridge.record.recorder import PostgresRecorder
 from controlplane.bridge.record.traces import TraceQueue
 from controlplane.bridge.record.waiting import WaitingSampler
 from controlplane.bridge.safety.client import SafetyClient
-from controlplane.gateway.http.app import Gateway, Send
+from controlplane.gateway.app_state import AppState
+from controlplane.gateway.http.app import GatewayApp, Send
 from controlplane.gateway.nodes.models import Approval
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.nodes.tickets import ticket_key
 from controlplane.gateway.places import Places
 from controlplane.gateway.s1_admission.body import Receive
 from controlplane.gateway.snapshot import Snapshot
-from controlplane.gateway.world import World
 from inference.contract.frames import Report
 
 OTLP = "controlplane.bridge.record.otlp.make_export"
@@ -102,7 +102,7 @@ class RunningGateway:
         self._limiter: RedisLimiter | None = None
         self._sampler: WaitingSampler | None = None
         self._reporter: LinkReporter | None = None
-        self._app: Gateway | None = None
+        self._app: GatewayApp | None = None
         self._scraped = Scraped()
         self._drain_first = DrainFirst(self._drain)
 
@@ -129,7 +129,7 @@ class RunningGateway:
         if self.traces is not None:
             self.traces.start()
         self._limiter = limiter
-        world = World(
+        state = AppState(
             keys=SnapshotKeys(
                 self.source,
                 pepper=settings.KEY_PEPPER,
@@ -156,11 +156,11 @@ class RunningGateway:
             request_deadline_s=settings.REQUEST_DEADLINE_S,
             hold_grace_s=settings.HOLD_GRACE_S,
         )
-        self._app = Gateway(world)
-        self._sampler = WaitingSampler(world, self.recorder)
+        self._app = GatewayApp(state)
+        self._sampler = WaitingSampler(state, self.recorder)
         self._sampler.start()
         self._reporter = LinkReporter(
-            world, self.fleet_port, self.recorder, limits_shared=lambda: limiter.shared
+            state, self.fleet_port, self.recorder, limits_shared=lambda: limiter.shared
         )
         self._reporter.start()
         self._drain_first.install()
@@ -176,7 +176,7 @@ class RunningGateway:
         if self._reporter is not None:
             await self._reporter.close()
         await self.fleet.close()
-        await self._app.world.drain()
+        await self._app.state.drain()
         await self.safety.close()
         for part in (*self._stores, self._limiter, self.source):
             await part.close()
@@ -211,7 +211,7 @@ class RunningGateway:
             return b""
         return await self._scraped.page(partial(self._metrics, self._app, late_s))
 
-    async def _metrics(self, app: Gateway, late_s: float) -> bytes:
+    async def _metrics(self, app: GatewayApp, late_s: float) -> bytes:
         await self.recorder.fold()
         own = (
             *readiness_figures(self.readiness()),
@@ -238,7 +238,7 @@ class RunningGateway:
             *connection_figures(DOORS, self.handshakes),
             *process_figures(),
         )
-        return metrics_page(app.world, self.recorder, own).to_bytes()
+        return metrics_page(app.state, self.recorder, own).to_bytes()
 
     @property
     def _limits_shared(self) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controlplane.bridge.record.measured import PLACE, Ints, Measurements
-from controlplane.gateway.ports import RequestRecord
+from controlplane.gateway.ports import FinishedRequest
 from controlplane.kernel.measures import STAGE_NAMES, WHOLE
 
 OWNERS_MAX = 2_000
@@ -42,7 +42,7 @@ class Shown:
 
     def choose(
         self,
-        records: Sequence[RequestRecord],
+        records: Sequence[FinishedRequest],
         owners: Sequence[int],
         measured: Measurements,
         had: int,

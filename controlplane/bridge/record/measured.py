@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from controlplane.gateway.ports import RequestRecord
+from controlplane.gateway.ports import FinishedRequest
 from controlplane.kernel.histogram import BUCKETS_PER_OCTAVE
 from controlplane.kernel.measures import (
     CANCELLED,
@@ -103,7 +103,7 @@ def codes_of(values: Ints) -> Ints:
     return codes
 
 
-def measure(records: Sequence[RequestRecord]) -> Measurements:
+def measure(records: Sequence[FinishedRequest]) -> Measurements:
     """Everything of some requests. What did not happen is 0 in values, and has no code."""
     size = len(records)
     spans = np.frombuffer(b"".join([record.spans for record in records]), "<i4")
@@ -180,7 +180,8 @@ def _gaps(found: Sequence[Sequence[int]]) -> _Gaps:
     return _Gaps(totals, longest, _Often(rows, codes + (_GAPS_BASE + lowest), counts[places]))
 
 
-def _events(records: Sequence[RequestRecord]) -> _Often:
+def _events(records: Sequence[FinishedRequest]) -> _Often:
+    """What became of them."""
     found: list[tuple[int, int, int]] = []
     for row, record in enumerate(records):
         if record.status == CLIENT_LEFT:

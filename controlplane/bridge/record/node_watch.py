@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from controlplane.bridge.record.series import ALL_MODELS, GaugeSample
+from controlplane.gateway.app_state import AppState
 from controlplane.gateway.nodes.link import NodeLink
-from controlplane.gateway.world import World
 from controlplane.kernel.gauges import BATCH, CREDITS, KV_USED_PERMILLE, RUNNING
 from controlplane.kernel.measures import BREAKER_OPENED, COLD_START
 
@@ -20,14 +20,14 @@ Place = tuple[str, str]
 class NodeWatch:
     """Compares each look with the one before; a node that has left is forgotten."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, state: AppState) -> None:
+        self._state = state
         self._opened: dict[str, float] = {}
         self._epochs: dict[str, str] | None = None
 
     def samples(self) -> Iterator[GaugeSample]:
         """Of all models, of each model and of each of its pools."""
-        links = self._world.fleet.approved_nodes()
+        links = self._state.fleet.approved_nodes()
         sums: Counter[tuple[Place, str]] = Counter()
         for link in links:
             for place in _places(link):
@@ -54,7 +54,7 @@ class NodeWatch:
 
     def _tells(self) -> bool:
         """All gateways see a node start, and one of them counts it."""
-        fleet = self._world.fleet
+        fleet = self._state.fleet
         return all(fleet.gateway <= each.instance for each in fleet.gateways)
 
 

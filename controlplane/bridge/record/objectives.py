@@ -12,7 +12,7 @@ from functools import partial
 from controlplane.bridge.postgres.arrays import int_array, plain_array
 from controlplane.bridge.postgres.lane import PreparedCall
 from controlplane.bridge.record.series import MINUTE_S
-from controlplane.gateway.ports import RequestRecord
+from controlplane.gateway.ports import FinishedRequest
 from controlplane.kernel.clock import wall_s
 from controlplane.kernel.measures import prompt_bucket
 from controlplane.kernel.objectives import INSTALLATION, WatchedObjective, judge
@@ -49,7 +49,7 @@ class ObjectiveCounts:
             found[one.organization] = (*found.get(one.organization, ()), one)
         self._objectives = found
 
-    def count(self, record: RequestRecord) -> None:
+    def count(self, record: FinishedRequest) -> None:
         """Count a finished request, for its tenant's objectives and the installation's."""
         known = self._objectives
         if not known:

@@ -20,7 +20,7 @@ from opentelemetry.trace import SpanContext, SpanKind, TraceFlags, TraceState
 from opentelemetry.trace.status import Status, StatusCode
 
 from controlplane.bridge.record.traces import Export
-from controlplane.gateway.ports import RequestRecord
+from controlplane.gateway.ports import FinishedRequest
 from controlplane.kernel.receipt import read_receipt
 from controlplane.kernel.spans import ABSENT, INDEX, SPANS, unpack_spans
 from controlplane.kernel.statuses import CLIENT_LEFT, FAILED_FROM
@@ -42,14 +42,14 @@ def make_export(endpoint: str, instance: str) -> Export:
     # The environment's OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win.
     resource = own.merge(OTELResourceDetector().detect())
 
-    def export(records: Sequence[RequestRecord]) -> bool:
+    def export(records: Sequence[FinishedRequest]) -> bool:
         spans = [span for record in records for span in spans_of(record, resource)]
         return exporter.export(spans) is SpanExportResult.SUCCESS
 
     return export
 
 
-def spans_of(record: RequestRecord, resource: Resource) -> Iterator[ReadableSpan]:
+def spans_of(record: FinishedRequest, resource: Resource) -> Iterator[ReadableSpan]:
     """The request's span, then those of its stages and layers that ran."""
     trace = record.trace
     if trace is None:
@@ -103,13 +103,13 @@ def _context(
     )
 
 
-def _status(record: RequestRecord) -> Status:
+def _status(record: FinishedRequest) -> Status:
     # Of a server's span only faults of the server are errors.
     failed = record.status >= OURS_FROM
     return Status(StatusCode.ERROR, record.error_code) if failed else Status()
 
 
-def _attributes(record: RequestRecord) -> dict[str, str | int | float | bool | list[str]]:
+def _attributes(record: FinishedRequest) -> dict[str, str | int | float | bool | list[str]]:
     receipt = read_receipt(record.receipt)
     made: dict[str, str | int | float | bool | list[str]] = {
         "gen_ai.operation.name": OPERATIONS.get(record.operation, record.operation),

@@ -37,8 +37,8 @@ from controlplane.bridge.record.series import (
 )
 from controlplane.bridge.record.totals import RunningTotals, Sums
 from controlplane.bridge.record.traces import TraceQueue
-from controlplane.gateway.nodes.drafts import Drafts
-from controlplane.gateway.ports import RequestRecord
+from controlplane.gateway.nodes.drafts import DraftedTokens
+from controlplane.gateway.ports import FinishedRequest
 from controlplane.kernel.clock import monotonic_s, wall_s
 
 QUEUE_MAX = 20_000
@@ -75,8 +75,8 @@ class PostgresRecorder:
     def __init__(self, conninfo: str, traces: TraceQueue | None = None) -> None:
         self._traces = traces
         self._writer = uuid.uuid4().hex.encode()
-        self._rows: deque[RequestRecord] = deque()
-        self._repeats: deque[list[RequestRecord]] = deque()
+        self._rows: deque[FinishedRequest] = deque()
+        self._repeats: deque[list[FinishedRequest]] = deque()
         self.objectives = ObjectiveCounts()
         self.totals = RunningTotals()
         self._minutes = Minutes(self.totals.retire)
@@ -144,7 +144,7 @@ class PostgresRecorder:
             await asyncio.sleep(DRAIN_POLL_S)
         return False
 
-    def record(self, record: RequestRecord) -> None:
+    def record(self, record: FinishedRequest) -> None:
         """Queue a finished request; drops the oldest and counts it when its bound is reached."""
         if len(self._rows) >= QUEUE_MAX:
             self._rows.popleft()
@@ -163,7 +163,7 @@ class PostgresRecorder:
         """Note how many requests wait now."""
         self._minutes.sample(depths, wall_s())
 
-    def drafts(self, taken: Iterable[Drafts]) -> None:
+    def drafts(self, taken: Iterable[DraftedTokens]) -> None:
         """Count tokens that nodes drafted since the last call."""
         self._minutes.drafts(taken, wall_s())
 
@@ -216,7 +216,7 @@ class PostgresRecorder:
                 return
             await asyncio.sleep(0)
 
-    def _record_call(self, rows: list[RequestRecord]) -> PreparedCall:
+    def _record_call(self, rows: list[FinishedRequest]) -> PreparedCall:
         return PreparedCall(
             statement=b"record",
             parameters=partial(_row_parameters, rows),
@@ -225,7 +225,7 @@ class PostgresRecorder:
             lost=partial(self._repeats.append, rows),
         )
 
-    def _rows_failed(self, rows: list[RequestRecord], state: str, message: str) -> None:
+    def _rows_failed(self, rows: list[FinishedRequest], state: str, message: str) -> None:
         """One bad row makes PostgreSQL refuse all: each is tried once more by itself."""
         if len(rows) > 1:
             self._repeats.extend([row] for row in rows)
@@ -304,7 +304,7 @@ def _nothing(_: bytes | None) -> None:
     """A written batch needs no more care."""
 
 
-def _row_parameters(rows: Sequence[RequestRecord]) -> list[bytes | None]:
+def _row_parameters(rows: Sequence[FinishedRequest]) -> list[bytes | None]:
     return [
         plain_array([r.request.hex() for r in rows]),
         int_array([r.started_us for r in rows]),
@@ -331,7 +331,7 @@ def _row_parameters(rows: Sequence[RequestRecord]) -> list[bytes | None]:
     ]
 
 
-def _figures(r: RequestRecord) -> map[str]:
+def _figures(r: FinishedRequest) -> map[str]:
     return map(
         str,
         (

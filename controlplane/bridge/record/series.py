@@ -14,8 +14,8 @@ import numpy as np
 from controlplane.bridge.record.exemplars import OWNERS_MAX, NewExemplar, Owner, Shown
 from controlplane.bridge.record.measured import NARROW, OWN, WIDE, Measurements, measure
 from controlplane.bridge.record.sheets import NOWHERE, SeriesSheet, Sheets
-from controlplane.gateway.nodes.drafts import Drafts
-from controlplane.gateway.ports import RequestRecord
+from controlplane.gateway.nodes.drafts import DraftedTokens
+from controlplane.gateway.ports import FinishedRequest
 from controlplane.kernel.gauges import ACCEPTED, DRAFTED, GAUGES
 from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.measures import PREEMPTED, prompt_bucket
@@ -115,7 +115,7 @@ class Minute:
         self.dirty_usage: set[UsageKey] = set()
         self.exemplars: list[NewExemplar] = []
         self.overflowed = 0
-        self._waiting: list[RequestRecord] = []
+        self._waiting: list[FinishedRequest] = []
         # Narrow series that changed, and are not to be written yet.
         self._later: set[SeriesKey] = set()
         self._books = {width: Sheets(width) for width in WIDTHS}
@@ -137,7 +137,7 @@ class Minute:
         """Whether requests wait to be added to their series, or narrow series to be written."""
         return bool(self._waiting or self._later)
 
-    def add(self, record: RequestRecord) -> None:
+    def add(self, record: FinishedRequest) -> None:
         """Keep a finished request until it is folded; one that finds too many folds some."""
         self._waiting.append(record)
         if len(self._waiting) > WAITING_MAX:
@@ -171,7 +171,7 @@ class Minute:
             for name, value in zip(GAUGES, depth.values, strict=True):
                 self.note(GaugeSample(depth.model, "", name, value))
 
-    def drafts(self, taken: Iterable[Drafts]) -> None:
+    def drafts(self, taken: Iterable[DraftedTokens]) -> None:
         """Count what nodes told, for their model and for all models together."""
         for model, drafted, accepted, preempted in taken:
             values = {DRAFTED: drafted, ACCEPTED: accepted}
@@ -224,7 +224,7 @@ class Minute:
         keys = self._keys[width]
         return {keys[row] for row in set(rows.reshape(-1).tolist()) if row != NOWHERE}
 
-    def _of_model(self, record: RequestRecord) -> SheetRows:
+    def _of_model(self, record: FinishedRequest) -> SheetRows:
         model = record.model
         place = self._models.get(model)
         if place is None:
@@ -232,7 +232,7 @@ class Minute:
             place = self._models[model] = self._place(keys, WIDE)
         return place
 
-    def _of_owner(self, record: RequestRecord) -> SheetRows:
+    def _of_owner(self, record: FinishedRequest) -> SheetRows:
         owner = (record.organization, record.project, record.model)
         place = self._owners.get(owner)
         if place is None:
@@ -248,7 +248,7 @@ class Minute:
             place = self._owners[owner] = self._place(keys, OWN)._replace(owner=number)
         return place
 
-    def _of_dimensions(self, record: RequestRecord) -> SheetRows:
+    def _of_dimensions(self, record: FinishedRequest) -> SheetRows:
         model, status = record.model, record.status // 100
         bucket = prompt_bucket(record.prompt_tokens)
         narrow = (model, record.route, record.pool, record.region, bucket, status)
@@ -282,7 +282,7 @@ class Minute:
             self._keys[width].append(key)
         return sheet.row
 
-    def _add_usage(self, record: RequestRecord) -> None:
+    def _add_usage(self, record: FinishedRequest) -> None:
         owner = (record.organization, record.project, record.key)
         key = (*owner, record.model, record.route, record.pool)
         counts = self.usage.get(key)
@@ -313,7 +313,7 @@ class Minutes:
         self.overflowed = 0
         self.forgotten = 0
 
-    def add(self, record: RequestRecord, now_s: float) -> None:
+    def add(self, record: FinishedRequest, now_s: float) -> None:
         """Count a request in the minute in which it finished."""
         self._minute(now_s).add(record)
 
@@ -321,7 +321,7 @@ class Minutes:
         """Note how many requests wait now."""
         self._minute(now_s).sample(depths)
 
-    def drafts(self, taken: Iterable[Drafts], now_s: float) -> None:
+    def drafts(self, taken: Iterable[DraftedTokens], now_s: float) -> None:
         """Count tokens that were drafted just now."""
         self._minute(now_s).drafts(taken)
 

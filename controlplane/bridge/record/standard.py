@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from controlplane.gateway.ports import RequestRecord
+from controlplane.gateway.ports import FinishedRequest
 from controlplane.kernel.statuses import FAILED_FROM
 
 DURATION_BOUNDS_S = (
@@ -79,7 +79,7 @@ class Standard:
             each.folded for each in (self.duration, self.first_token, self.per_token, self.tokens)
         )
 
-    def count(self, record: RequestRecord, model: str) -> None:
+    def count(self, record: FinishedRequest, model: str) -> None:
         """Count one request, under this label for its model."""
         operation, failed = record.operation, record.status >= FAILED_FROM
         error = str(record.status) if failed else ""

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from controlplane.bridge.record.measured import SHED_CODES
 from controlplane.bridge.record.series import ANY, OTHER, Minute
 from controlplane.bridge.record.standard import Standard
-from controlplane.gateway.ports import RequestRecord
+from controlplane.gateway.ports import FinishedRequest
 from controlplane.kernel.gauges import DRAFTS
 from controlplane.kernel.histogram import BUCKETS_PER_OCTAVE, Histogram
 from controlplane.kernel.measures import (
@@ -156,7 +156,7 @@ class RunningTotals:
         names = (self.models, self.routes, self.words)
         return sum(each.folded for each in names) + self.standard.folded
 
-    def count(self, record: RequestRecord) -> None:
+    def count(self, record: FinishedRequest) -> None:
         """What no series holds of a request."""
         model = self.models.see(record.model)
         self.requests[model, self.routes.see(record.route), record.status // 100] += 1

@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from controlplane.gateway.ports import RequestRecord
+from controlplane.gateway.ports import FinishedRequest
 
 QUEUE_MAX = 2_048
 BATCH_MAX = 256
 EXPORT_S = 1.0
 CLOSE_S_MAX = 5.0
 
-Export = Callable[[Sequence[RequestRecord]], bool]
+Export = Callable[[Sequence[FinishedRequest]], bool]
 """Sends the spans of some requests, and says whether the collector took them; may block."""
 
 log = structlog.get_logger(__name__)
@@ -32,7 +32,7 @@ class TraceQueue:
         self.exported = 0
         self.dropped = 0
         self._export = export
-        self._queue: deque[RequestRecord] = deque()
+        self._queue: deque[FinishedRequest] = deque()
         self._task: asyncio.Task[None] | None = None
         self._failing = False
 
@@ -54,7 +54,7 @@ class TraceQueue:
             self.dropped += len(self._queue)
             log.warning("traces_dropped", requests=len(self._queue))
 
-    def take(self, record: RequestRecord) -> None:
+    def take(self, record: FinishedRequest) -> None:
         """Queue a request whose trace is recorded; the newest is dropped when the queue is full."""
         if len(self._queue) >= QUEUE_MAX:
             self.dropped += 1

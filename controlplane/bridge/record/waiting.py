@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from controlplane.bridge.record.node_watch import NodeWatch
 from controlplane.bridge.record.recorder import PostgresRecorder
 from controlplane.bridge.record.series import ALL_MODELS, QueueDepth
-from controlplane.gateway.s4_route.queue.queue import Depth, Kind
-from controlplane.gateway.world import World
+from controlplane.gateway.app_state import AppState
+from controlplane.gateway.s4_route.queue.queue import QueueKind, WaitingDepth
 from controlplane.kernel.clock import monotonic_s
 from controlplane.kernel.gauges import SAMPLE_S
 from controlplane.kernel.rules import PRIORITIES
@@ -25,10 +25,10 @@ MS_PER_S = 1000
 class WaitingSampler:
     """Feeds the recorder until it is closed."""
 
-    def __init__(self, world: World, recorder: PostgresRecorder) -> None:
-        self._world = world
+    def __init__(self, state: AppState, recorder: PostgresRecorder) -> None:
+        self._state = state
         self._recorder = recorder
-        self._nodes = NodeWatch(world)
+        self._nodes = NodeWatch(state)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -52,26 +52,26 @@ class WaitingSampler:
             await asyncio.sleep(due - loop.time())
 
     def _sample(self) -> None:
-        self._recorder.sample(list(waiting_now(self._world)))
-        self._recorder.drafts(self._world.fleet.drafts.take())
+        self._recorder.sample(list(waiting_now(self._state)))
+        self._recorder.drafts(self._state.fleet.drafts.take())
         self._recorder.note(self._nodes.samples())
 
 
-def waiting_now(world: World) -> Iterator[QueueDepth]:
+def waiting_now(state: AppState) -> Iterator[QueueDepth]:
     """All models together, then each that is served or waited for."""
-    kinds = world.waiting.kinds()
+    kinds = state.waiting.kinds()
     on_nodes: Counter[str] = Counter()
-    for link in world.fleet.nodes().values():
+    for link in state.fleet.nodes().values():
         on_nodes.update(link.jobs.unanswered())
     yield _depth(ALL_MODELS, kinds, on_nodes.total())
-    of_model: dict[str, dict[Kind, Depth]] = {}
+    of_model: dict[str, dict[QueueKind, WaitingDepth]] = {}
     for kind, waits in kinds.items():
         of_model.setdefault(kind[0], {})[kind] = waits
-    for model in {*world.fleet.models(), *of_model, *on_nodes}:
+    for model in {*state.fleet.models(), *of_model, *on_nodes}:
         yield _depth(model, of_model.get(model, {}), on_nodes[model])
 
 
-def _depth(model: str, kinds: dict[Kind, Depth], on_nodes: int) -> QueueDepth:
+def _depth(model: str, kinds: dict[QueueKind, WaitingDepth], on_nodes: int) -> QueueDepth:
     priorities = Counter(dict.fromkeys(PRIORITIES, 0))
     for (_, priority, _), waits in kinds.items():
         priorities[priority] += waits.waiting
@@ -81,20 +81,20 @@ def _depth(model: str, kinds: dict[Kind, Depth], on_nodes: int) -> QueueDepth:
     return QueueDepth(model, priorities.total(), on_nodes, (low, normal, high), oldest_ms)
 
 
-def queue_now(world: World) -> dict[str, object]:
+def queue_now(state: AppState) -> dict[str, object]:
     """Who waits in this gateway at this moment: by model, by pool, and by tenant with the longest
     wait; and pools that a request has just found without a node.
     """
     models: Counter[str] = Counter()
     tenants: dict[str, tuple[int, int]] = {}
-    for (model, _, tenant), waits in world.waiting.kinds().items():
+    for (model, _, tenant), waits in state.waiting.kinds().items():
         models[model] += waits.waiting
         waiting, oldest_ms = tenants.get(tenant, (0, 0))
         oldest_ms = max(oldest_ms, round(waits.oldest_s * MS_PER_S))
         tenants[tenant] = (waiting + waits.waiting, oldest_ms)
     return {
         "models": models,
-        "pools": world.waiting.pools(),
-        "unmet": world.unmet.pools(monotonic_s()),
+        "pools": state.waiting.pools(),
+        "unmet": state.unmet.pools(monotonic_s()),
         "tenants": tenants,
     }

@@ -5,13 +5,21 @@ from __future__ import annotations
 import msgspec
 
 from controlplane.gateway.degraded import reason_of
-from controlplane.gateway.plan import Plan
-from controlplane.gateway.ports import RequestRecord
+from controlplane.gateway.plan import RoutePlan
+from controlplane.gateway.ports import FinishedRequest
 from controlplane.gateway.progress import NOTHING, Progress, Trail
 from controlplane.gateway.results import Placement
 from controlplane.gateway.snapshot import KeyRecord
 from controlplane.kernel.clock import MICROSECOND_NS
-from controlplane.kernel.receipt import NONE, SERVED, Line, Miss, PassedStep, Receipt, write_receipt
+from controlplane.kernel.receipt import (
+    NONE,
+    SERVED,
+    Miss,
+    NetworkLine,
+    PassedStep,
+    Receipt,
+    write_receipt,
+)
 from controlplane.kernel.rules import DIRECT
 from controlplane.kernel.scopes import caller_within
 from controlplane.kernel.servertiming import read_server_timing
@@ -26,7 +34,7 @@ CLIENT, PROXY = "client", "proxy"
 USAGE_WORDS = {"engine": "reported by the engine", "estimate": "estimated"}
 
 
-def make_record(run: Progress, key: KeyRecord, miss: Miss | None) -> RequestRecord:
+def make_record(run: Progress, key: KeyRecord, miss: Miss | None) -> FinishedRequest:
     """Everything but the key may be missing, as it is for a refusal."""
     call, trail, charge, answer = run.call, run.trail, run.charge, run.answer
     asked, step, placement = trail.asked, trail.step, trail.placement
@@ -34,7 +42,7 @@ def make_record(run: Progress, key: KeyRecord, miss: Miss | None) -> RequestReco
     link = placement.link if placement else None
     first_us = (call.first_token_ns - call.arrived_ns) // MICROSECOND_NS
     available, captured = _reuse(placement if usage.prompt_tokens else None)
-    return RequestRecord(
+    return FinishedRequest(
         request=call.request,
         started_us=call.started_us,
         organization=key.organization,
@@ -70,7 +78,7 @@ def make_record(run: Progress, key: KeyRecord, miss: Miss | None) -> RequestReco
 
 def _is_proxied(run: Progress) -> bool:
     """Whether the connection is that of a proxy that the operator named."""
-    return caller_within(run.world.trusted_proxies, run.call.peer)
+    return caller_within(run.state.trusted_proxies, run.call.peer)
 
 
 def _reuse(placement: Placement | None) -> tuple[int, int]:
@@ -107,7 +115,7 @@ def _receipt(run: Progress, usage: Usage, miss: Miss | None) -> Receipt:
     )
 
 
-def _steps(trail: Trail, plan: Plan) -> tuple[PassedStep, ...]:
+def _steps(trail: Trail, plan: RoutePlan) -> tuple[PassedStep, ...]:
     """What came of the rule's steps, in their order."""
     steps, step = [*plan.unfit, *trail.passed], trail.step
     was_passed = step is not None and any(each.step == step.number for each in trail.passed)
@@ -116,9 +124,9 @@ def _steps(trail: Trail, plan: Plan) -> tuple[PassedStep, ...]:
     return tuple(sorted(steps, key=lambda each: each.step))
 
 
-def _line(run: Progress) -> Line | None:
+def _line(run: Progress) -> NetworkLine | None:
     rtt_us = run.call.round_trip.us
-    return Line(rtt_us, PROXY if _is_proxied(run) else CLIENT) if rtt_us >= 0 else None
+    return NetworkLine(rtt_us, PROXY if _is_proxied(run) else CLIENT) if rtt_us >= 0 else None
 
 
 def _status(run: Progress) -> int:

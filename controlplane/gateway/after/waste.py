@@ -21,7 +21,7 @@ def note_waste(run: Progress, miss: Miss | None) -> None:
         return
     if asked.ask.inputs is not None:
         return
-    watch, key, ask, usage = run.world.hygiene, asked.key, asked.ask, charge.usage
+    watch, key, ask, usage = run.state.hygiene, asked.key, asked.ask, charge.usage
     looked = watch.takes(key.id, ask)
     findings: tuple[Finding, ...] = ()
     if looked:

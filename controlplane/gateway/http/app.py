@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from controlplane.gateway.app_state import AppState
 from controlplane.gateway.bounds import within
 from controlplane.gateway.call import Call, ClientGone
 from controlplane.gateway.http.cors import cors_headers, preflight_headers
@@ -29,7 +30,6 @@ from controlplane.gateway.s1_admission.body import Receive
 from controlplane.gateway.s1_admission.hold import ledger_away
 from controlplane.gateway.s1_admission.limits import limit_headers
 from controlplane.gateway.tasks.preflight import preflight
-from controlplane.gateway.world import World
 from controlplane.kernel.spans import STAGES
 
 SEND_S_MAX = 30.0
@@ -54,11 +54,11 @@ class ClientStalled(ConnectionError):
     """The client read nothing for longer than `SEND_S_MAX`."""
 
 
-class Gateway:
+class GatewayApp:
     """The ASGI application of the hot path; `serving` is how many requests are under way."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, state: AppState) -> None:
+        self.state = state
         self.draining = False
         self.serving = 0
         self._idle = asyncio.Event()
@@ -67,8 +67,8 @@ class Gateway:
         call = Call(
             scope["headers"], peer=(scope["client"] or ("",))[0], round_trip=round_trip_of(scope)
         )
-        call.deadline_s = self.world.request_deadline_s
-        out = HttpOut(call, send, self.world)
+        call.deadline_s = self.state.request_deadline_s
+        out = HttpOut(call, send, self.state)
         self.serving += 1
         try:
             if self.draining:
@@ -103,12 +103,12 @@ class Gateway:
     ) -> None:
         path, method = scope["path"], scope["method"]
         if method == "OPTIONS":
-            await out.send_whole(OK, b"", preflight_headers(call, self.world.pages_origins))
+            await out.send_whole(OK, b"", preflight_headers(call, self.state.pages_origins))
             return
         shape = SHAPES.get(path)
         if shape is not None:
             _check_method(method, "POST")
-            await serve(call, receive, shape, self.world, out)
+            await serve(call, receive, shape, self.state, out)
         elif path == MODELS_PATH or path.startswith(MODELS_PATH + "/"):
             _check_method(method, "GET")
             await self._models(path, call, out)
@@ -117,28 +117,28 @@ class Gateway:
             await self._key(call, out)
         elif path == PREFLIGHT_PATH:
             _check_method(method, "POST")
-            found = await preflight(call, receive, SHAPES[CHAT_PATH], self.world)
+            found = await preflight(call, receive, SHAPES[CHAT_PATH], self.state)
             await out.send_whole(OK, show_preflight(found), [(b"cache-control", b"no-store")])
         else:
             message = f"Unknown request URL: {method} {path}."
             raise Refusal(404, "unknown_url", message, headers=NO_RETRY)
 
     async def _models(self, path: str, call: Call, out: HttpOut) -> None:
-        key = authenticate(call, self.world.keys)
-        check_scopes(call, key, "models", self.world.places)
-        snapshot = self.world.keys.snapshot()
+        key = authenticate(call, self.state.keys)
+        check_scopes(call, key, "models", self.state.places)
+        snapshot = self.state.keys.snapshot()
         name = path.removeprefix(MODELS_PATH).removeprefix("/")
         body = show_model(snapshot, key, name) if name else list_models(snapshot, key)
         await out.send_whole(OK, body, [])
 
     async def _key(self, call: Call, out: HttpOut) -> None:
-        key = authenticate(call, self.world.keys)
-        check_scopes(call, key, "key", self.world.places)
+        key = authenticate(call, self.state.keys)
+        check_scopes(call, key, "key", self.state.places)
         try:
-            standing = await self.world.standings.of(key.id)
+            standing = await self.state.standings.of(key.id)
         except LedgerAway as error:
             raise ledger_away() from error
-        rooms = await self.world.limiter.look(key)
+        rooms = await self.state.limiter.look(key)
         no_store = [(b"cache-control", b"no-store")]
         await out.send_whole(OK, show_key(key, rooms, standing), no_store)
 
@@ -146,12 +146,12 @@ class Gateway:
 class HttpOut:
     """One HTTP response; `started` once its status line is out."""
 
-    def __init__(self, call: Call, send: Send, world: World) -> None:
+    def __init__(self, call: Call, send: Send, state: AppState) -> None:
         self.started = False
         self._call = call
         self._send = send
-        self._cors = cors_headers(call, world.pages_origins)
-        self._names_node = world.node_header
+        self._cors = cors_headers(call, state.pages_origins)
+        self._names_node = state.node_header
 
     async def event(self, data: bytes, trail: Trail) -> None:
         """Send events, with status and headers before the first."""

@@ -17,8 +17,8 @@ from controlplane.gateway.nodes.checks import (
     vectors_problem,
 )
 from controlplane.gateway.nodes.limits import FORGOTTEN_MAX, LinkLimits
-from controlplane.gateway.nodes.measured.account import Account, Booking
-from controlplane.gateway.nodes.measured.known import Known
+from controlplane.gateway.nodes.measured.account import JobBooking, NodeAccount
+from controlplane.gateway.nodes.measured.known import KnownNode
 from controlplane.gateway.nodes.measured.times import FACTOR, FirstToken
 from controlplane.gateway.nodes.stream import JobStream
 from controlplane.kernel.clock import monotonic_s
@@ -49,7 +49,7 @@ class OpenJob:
         self,
         job: Job,
         stream: JobStream,
-        booking: Booking,
+        booking: JobBooking,
         *,
         offer: ModelOffer,
         waiting_tokens: int,
@@ -110,8 +110,8 @@ class LinkJobs:
 
     def __init__(
         self,
-        account: Account,
-        known: Known,
+        account: NodeAccount,
+        known: KnownNode,
         *,
         send: Callable[[bytes], None],
         released: Callable[[], None],
@@ -130,7 +130,9 @@ class LinkJobs:
     def __len__(self) -> int:
         return len(self._open)
 
-    def dispatch(self, job: Job, *, stream: JobStream, booking: Booking, offer: ModelOffer) -> None:
+    def dispatch(
+        self, job: Job, *, stream: JobStream, booking: JobBooking, offer: ModelOffer
+    ) -> None:
         """Send a booked job to the node; one that no frame can hold is rejected here.
 
         The node would refuse such a frame with the whole link, and all its other jobs.

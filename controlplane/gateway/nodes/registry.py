@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from controlplane.gateway.nodes.assets import AssetStore
-from controlplane.gateway.nodes.drafts import DraftCounts, Drafts
+from controlplane.gateway.nodes.drafts import DraftCounts, DraftedTokens
 from controlplane.gateway.nodes.epochs import Epochs
 from controlplane.gateway.nodes.facts import LinkState
 from controlplane.gateway.nodes.host import BadClaim, LinkRefused
@@ -299,7 +299,7 @@ class Fleet:
         if link.orders.standing != "pending" and self._offers(link, report.model):
             self.reports.offer(link, report, giver)
 
-    def on_drafts(self, link: NodeLink, drafts: Drafts) -> None:
+    def on_drafts(self, link: NodeLink, drafts: DraftedTokens) -> None:
         """A step had drafts, or preempted."""
         if self._counts(link):
             self.drafts.add(drafts)

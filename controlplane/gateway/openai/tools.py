@@ -12,7 +12,7 @@ from msgspec import Meta
 from controlplane.gateway.ask import ToolUse
 from controlplane.gateway.openai.parse import DEPTH_MAX, check_counts, nests_too_deep
 from controlplane.gateway.openai.schemas import check_schema
-from controlplane.gateway.openai.structured import Wanted, bounded
+from controlplane.gateway.openai.structured import WantedFormat, bounded
 from controlplane.gateway.openai.wording import NAME_PATTERN
 from controlplane.gateway.refusal import bad_field
 from controlplane.gateway.s1_admission.offload import LARGE_BYTES
@@ -98,8 +98,8 @@ def offered(
 
 
 def wanted_calls(
-    tools: Sequence[Tool], choice: Choice | None, *, many: bool, content: Wanted | None
-) -> Wanted:
+    tools: Sequence[Tool], choice: Choice | None, *, many: bool, content: WantedFormat | None
+) -> WantedFormat:
     """The grammar of calls, and of what may stand in their place; raises `Refusal` (400)."""
     named = choice.function.name if isinstance(choice, ToolChoice) else None
     source = calls_grammar(
@@ -127,7 +127,7 @@ def tool_uses(calls: Sequence[ToolCall], field: str) -> tuple[ToolUse, ...]:
     )
 
 
-def _content_rule(content: Wanted | None) -> str | None:
+def _content_rule(content: WantedFormat | None) -> str | None:
     if content is None:
         return None
     if content.grammar.kind == "json_object":

@@ -10,7 +10,13 @@ from hashlib import sha256
 import msgspec
 
 from controlplane.gateway.call import Call
-from controlplane.gateway.ports import ClaimRefused, Claims, KeptAnswer, LedgerAway, Ticket
+from controlplane.gateway.ports import (
+    ClaimRefused,
+    Claims,
+    IdempotencyTicket,
+    KeptAnswer,
+    LedgerAway,
+)
 from controlplane.gateway.refusal import NO_RETRY, Refusal, bad_field
 from controlplane.gateway.s1_admission.authenticate import presented
 from controlplane.gateway.s1_admission.hold import ledger_away
@@ -24,7 +30,7 @@ ANSWER_BYTES_MAX = 256 * 1024
 RETRY_S = 1
 
 
-class Replay(Exception):
+class AnswerReplay(Exception):
     """The answer to this request was given before."""
 
     def __init__(self, kept: KeptAnswer) -> None:
@@ -32,7 +38,7 @@ class Replay(Exception):
         self.kept = kept
 
 
-def make_ticket(call: Call, body: bytes, key: KeyRecord, *, route: str) -> Ticket | None:
+def make_ticket(call: Call, body: bytes, key: KeyRecord, *, route: str) -> IdempotencyTicket | None:
     """None without the header; raises `Refusal` (400) where it cannot be used."""
     text = call.header(HEADER)
     if text is None:
@@ -41,7 +47,7 @@ def make_ticket(call: Call, body: bytes, key: KeyRecord, *, route: str) -> Ticke
         message = f"The Idempotency-Key header must have 1 to {KEY_CHARS_MAX} characters."
         raise bad_field("idempotency-key", message)
     named = msgspec.json.encode([key.organization, key.id, route, text])
-    return Ticket(
+    return IdempotencyTicket(
         id=sha256(named).digest(),
         organization=key.organization,
         request=call.request,
@@ -55,7 +61,7 @@ class HeldClaim:
 
     __slots__ = ("_claims", "_sent", "_size", "_ticket", "ended")
 
-    def __init__(self, ticket: Ticket, claims: Claims) -> None:
+    def __init__(self, ticket: IdempotencyTicket, claims: Claims) -> None:
         self._ticket = ticket
         self._claims = claims
         self._sent: list[bytes] = []
@@ -98,8 +104,11 @@ class HeldClaim:
             await self._claims.free(self._ticket)
 
 
-async def take_claim(call: Call, ticket: Ticket, claims: Claims) -> HeldClaim:
-    """Return for the first request of its key; raises `Replay` or `Refusal` (409, 422, 503)."""
+async def take_claim(call: Call, ticket: IdempotencyTicket, claims: Claims) -> HeldClaim:
+    """Return for the first request of its key.
+
+    Raises `AnswerReplay`, or `Refusal` (409, 422, 503).
+    """
     began = call.spans.clock()
     try:
         kept = await claims.claim(ticket)
@@ -110,7 +119,7 @@ async def take_claim(call: Call, ticket: Ticket, claims: Claims) -> HeldClaim:
     finally:
         call.spans.add(CLAIM, began)
     if kept is not None:
-        raise Replay(kept)
+        raise AnswerReplay(kept)
     return HeldClaim(ticket, claims)
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
-from controlplane.gateway.plan import Plan, PlannedStep
+from controlplane.gateway.plan import PlannedStep, RoutePlan
 from controlplane.gateway.ports import (
     BudgetExceeded,
     BudgetRoom,
@@ -134,7 +134,7 @@ async def _hold_or_recount(hold: Hold, ledger: Ledger, exact_nano: ExactNano) ->
     return hold
 
 
-def make_hold(call: Call, key: KeyRecord, ask: Ask, plan: Plan, *, grace_s: int) -> Hold:
+def make_hold(call: Call, key: KeyRecord, ask: Ask, plan: RoutePlan, *, grace_s: int) -> Hold:
     """The hold for the most that any step of the plan can cost."""
     first = plan.steps[0].model
     models = {step.model.name: step.model.price for step in plan.steps[1:]}
@@ -153,12 +153,12 @@ def make_hold(call: Call, key: KeyRecord, ask: Ask, plan: Plan, *, grace_s: int)
     )
 
 
-def bound_nano(ask: Ask, plan: Plan) -> int:
+def bound_nano(ask: Ask, plan: RoutePlan) -> int:
     """The most that any step of the plan can cost, without counting tokens."""
     return max(_nano(step, ask, prompt_bound(ask, step.model)) for step in plan.steps)
 
 
-async def exact_nano(ask: Ask, plan: Plan, count_prompt: CountPrompt) -> int:
+async def exact_nano(ask: Ask, plan: RoutePlan, count_prompt: CountPrompt) -> int:
     """The same with tokens counted; raises `Refusal` where the first step's model cannot."""
     first, *later = plan.steps
     bounds = [_nano(first, ask, await count_prompt(first.model))]

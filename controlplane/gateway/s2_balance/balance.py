@@ -15,7 +15,7 @@ from controlplane.gateway.s2_balance.load import pick_region
 from controlplane.gateway.s2_balance.proximity import near_regions
 
 
-class Surroundings(Protocol):
+class BalancePorts(Protocol):
     """What stage 2 needs to know of everything outside the request."""
 
     fleet: Fleet
@@ -23,19 +23,19 @@ class Surroundings(Protocol):
     region: str
 
 
-def balance(call: Call, ask: Ask, step: PlannedStep, world: Surroundings) -> Cluster:
+def balance(call: Call, ask: Ask, step: PlannedStep, state: BalancePorts) -> Cluster:
     """Choose the cluster; raises `Refusal`: 503 when no node serves the model, 400 when none of
     them can follow the grammar that the client asks for.
     """
-    model, fleet = step.model, world.fleet
+    model, fleet = step.model, state.fleet
     served = fleet.models().get(model.name)
     nodes = healthy_nodes(call, served, model=model.name, pool=step.pool, task=model.task)
     nodes = nodes_that_follow(nodes, model=model.name, grammar_field=ask.grammar_field)
     regions = near_regions(
         call,
         (link.hello.region for link in nodes),
-        client_region=world.places.region_of(call),
-        own_region=world.region,
+        client_region=state.places.region_of(call),
+        own_region=state.region,
     )
     region = pick_region(call, regions, nodes)
     here = tuple(link for link in nodes if link.hello.region == region)

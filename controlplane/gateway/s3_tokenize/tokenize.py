@@ -16,7 +16,7 @@ from controlplane.gateway.s3_tokenize.encode import (
 )
 from controlplane.gateway.s3_tokenize.template import prompt_text
 from controlplane.gateway.s3_tokenize.window import (
-    Window,
+    ContextWindow,
     check_length,
     check_texts,
     fit_inputs,
@@ -68,7 +68,7 @@ def _portions(texts: Iterable[str]) -> Iterator[list[str]]:
 
 
 def tokenize(
-    call: Call, ask: Ask, tokens: list[int], *, window: Window, cluster: Cluster, salt: bytes
+    call: Call, ask: Ask, tokens: list[int], *, window: ContextWindow, cluster: Cluster, salt: bytes
 ) -> Prompt:
     """Window and block hashes for encoded tokens; raises `Refusal` (400)."""
     fits = fit_window(call, ask, prompt_tokens=len(tokens), window=window)

@@ -16,14 +16,14 @@ WINDOW = INDEX["s3_tokenize.window"]
 CHARS_PER_TOKEN_MAX = 32
 
 
-class Window(msgspec.Struct, frozen=True, kw_only=True):
+class ContextWindow(msgspec.Struct, frozen=True, kw_only=True):
     """The context window, and the output bound that prompt and window must leave room for."""
 
     window_tokens: int
     output_tokens: int
 
 
-def fit_window(call: Call, ask: Ask, *, prompt_tokens: int, window: Window) -> int:
+def fit_window(call: Call, ask: Ask, *, prompt_tokens: int, window: ContextWindow) -> int:
     """Return the output bound that fits; raises `Refusal` (400, `context_length_exceeded`).
 
     An output length that the client named must fit whole. The model's default is cut to the window.
@@ -94,7 +94,7 @@ def _too_long(inputs: Inputs, place: int, size: str, window_tokens: int) -> Refu
     return bad_field(field, message, "context_length_exceeded")
 
 
-def _overflow(ask: Ask, prompt_tokens: int, window: Window) -> Refusal:
+def _overflow(ask: Ask, prompt_tokens: int, window: ContextWindow) -> Refusal:
     field = ask.prompt_field
     wanted = prompt_tokens + window.output_tokens
     message = (

@@ -14,7 +14,7 @@ from math import inf
 
 import msgspec
 
-from controlplane.gateway.nodes.measured.account import Account, Ready
+from controlplane.gateway.nodes.measured.account import NodeAccount, Ready
 from controlplane.gateway.nodes.measured.means import FleetMeans
 
 # Simulated: at 2 conversations flee from nodes that compute long prompts and lose 2 % of their
@@ -39,7 +39,7 @@ class CostParts(msgspec.Struct, frozen=True):
     overflow_s: float
 
 
-class Choice(msgspec.Struct, frozen=True):
+class NodeChoice(msgspec.Struct, frozen=True):
     """The place of the chosen node, and the cost of every node in seconds."""
 
     place: int
@@ -47,14 +47,14 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 def choose(
-    nodes: Sequence[Account],
+    nodes: Sequence[NodeAccount],
     cached: Sequence[int],
     prompt_tokens: int,
     means: FleetMeans,
     *,
     now_s: float,
     draw: float,
-) -> Choice:
+) -> NodeChoice:
     """The cheapest of `nodes`, of which one must have a credit; `draw` in [0, 1) breaks ties.
 
     `cached` are the tokens of this prompt that each node has, below `prompt_tokens`; `means` have
@@ -66,10 +66,10 @@ def choose(
         raise ValueError("nodes: none has a credit left")
     bound *= 1.0 + TIE_SHARE
     ties = [place for place, cost in enumerate(costs) if cost <= bound]
-    return Choice(ties[int(draw * len(ties))], costs)
+    return NodeChoice(ties[int(draw * len(ties))], costs)
 
 
-def explain(node: Account, uncached: int, means: FleetMeans, *, now_s: float) -> CostParts:
+def explain(node: NodeAccount, uncached: int, means: FleetMeans, *, now_s: float) -> CostParts:
     """The same sum for one node, part by part."""
     ready = node.ready
     queue_s = node.queued_tokens * ready.token_s
@@ -85,7 +85,7 @@ def explain(node: Account, uncached: int, means: FleetMeans, *, now_s: float) ->
 
 
 def _costs(
-    nodes: Sequence[Account],
+    nodes: Sequence[NodeAccount],
     cached: Sequence[int],
     prompt_tokens: int,
     means: FleetMeans,

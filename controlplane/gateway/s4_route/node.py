@@ -8,7 +8,7 @@ from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.results import Placement
-from controlplane.gateway.s4_route.cost import Choice, choose
+from controlplane.gateway.s4_route.cost import NodeChoice, choose
 from controlplane.gateway.s4_route.memory import Roster, RoutingMemory
 from controlplane.gateway.s4_route.prefix import find_overlap
 from controlplane.gateway.s4_route.receipt import make_receipt
@@ -39,7 +39,7 @@ def pick_node(
         roster.accounts, overlap.cached, sought.tokens, means, now_s=now_s, draw=random.random()
     )
     if overlap.index == "ring":
-        choice = Choice(_by_ring(sought, fleet, memory, roster), choice.costs)
+        choice = NodeChoice(_by_ring(sought, fleet, memory, roster), choice.costs)
     link, cached = nodes[choice.place], overlap.cached[choice.place]
     receipt = make_receipt(sought, overlap, roster, choice, memory=memory, now_s=now_s)
     size = link.hello.block_size

@@ -7,7 +7,7 @@ from itertools import repeat
 from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.index import Level, PrefixIndex
 from controlplane.gateway.nodes.registry import Fleet
-from controlplane.gateway.plan import Plan
+from controlplane.gateway.plan import RoutePlan
 from controlplane.gateway.results import Prepared
 from controlplane.gateway.s4_route.memory import Roster, RoutingMemory
 from controlplane.gateway.s4_route.sought import (
@@ -21,7 +21,7 @@ from controlplane.kernel.spans import INDEX
 PREFIX = INDEX["s4_route.prefix"]
 
 
-def sought_of(plan: Plan, prepared: Prepared) -> Sought:
+def sought_of(plan: RoutePlan, prepared: Prepared) -> Sought:
     """What stage 4 looks for."""
     prompt = prepared.prompt
     return Sought(

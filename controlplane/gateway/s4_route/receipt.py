@@ -7,8 +7,8 @@ from math import inf
 
 import msgspec
 
-from controlplane.gateway.nodes.measured.account import Account
-from controlplane.gateway.s4_route.cost import Choice, explain
+from controlplane.gateway.nodes.measured.account import NodeAccount
+from controlplane.gateway.s4_route.cost import NodeChoice, explain
 from controlplane.gateway.s4_route.memory import Roster, RoutingMemory
 from controlplane.gateway.s4_route.sought import Overlap, Sought, predicted_tokens
 from controlplane.kernel.receipt import Receipt, WeighedNode
@@ -21,7 +21,7 @@ def make_receipt(
     sought: Sought,
     overlap: Overlap,
     roster: Roster,
-    choice: Choice,
+    choice: NodeChoice,
     *,
     memory: RoutingMemory,
     now_s: float,
@@ -46,7 +46,7 @@ def make_receipt(
     )
 
 
-def _cheapest(choice: Choice) -> list[int]:
+def _cheapest(choice: NodeChoice) -> list[int]:
     """Places of the cheapest nodes that have room, cheapest first, with the chosen one."""
     costs = choice.costs
     bound = sorted(costs)[:CANDIDATES_MAX][-1]
@@ -58,7 +58,7 @@ def _cheapest(choice: Choice) -> list[int]:
     return near
 
 
-def _candidate(name: str, account: Account, cached: int, parts_ms: list[float]) -> WeighedNode:
+def _candidate(name: str, account: NodeAccount, cached: int, parts_ms: list[float]) -> WeighedNode:
     wait, prefill, active, busy, evict, overflow = parts_ms
     return WeighedNode(
         node=name,

@@ -11,7 +11,7 @@ from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.plan import PlannedStep
 from controlplane.gateway.results import Asked, Cluster, Prepared
-from controlplane.gateway.s4_route.queue.claim import NoRoom
+from controlplane.gateway.s4_route.queue.request import NoRoom
 from controlplane.gateway.s4_route.rules import queue_claim, queue_lane
 from controlplane.gateway.s4_route.saturation import WaitingRoom
 from controlplane.kernel.clock import monotonic_s, wall_s
@@ -20,7 +20,7 @@ from controlplane.kernel.clock import monotonic_s, wall_s
 SEEN_S = 1.5
 
 
-class Rooms(Protocol):
+class RoomPorts(Protocol):
     """What finding room needs of everything outside the request."""
 
     fleet: Fleet
@@ -28,7 +28,7 @@ class Rooms(Protocol):
 
 
 async def find_room(
-    call: Call, asked: Asked, prepared: Prepared, world: Rooms, *, tried: set[str]
+    call: Call, asked: Asked, prepared: Prepared, state: RoomPorts, *, tried: set[str]
 ) -> tuple[NodeLink, ...]:
     """Nodes that have a credit for the request, when its turn has come; raises `Refusal` (503)."""
     cluster, step, prompt = prepared.cluster, prepared.step, prepared.prompt
@@ -55,7 +55,7 @@ async def find_room(
     # to, if it gives up here, must not change them.
     nodes = partial(
         _nodes_now,
-        world.fleet,
+        state.fleet,
         cluster,
         step=step,
         sizes=frozenset(prompt.chains),
@@ -63,7 +63,7 @@ async def find_room(
         tried=frozenset(tried),
     )
     try:
-        roomy = await world.waiting.roomy(call, lane, nodes, claim=claim)
+        roomy = await state.waiting.roomy(call, lane, nodes, claim=claim)
     except NoRoom as error:
         raise overloaded(error) from error
     return _lively(roomy) if tried else roomy

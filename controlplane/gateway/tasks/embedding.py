@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import chain
 
 from controlplane.gateway.answer import Charge, VectorWriter
+from controlplane.gateway.app_state import AppState
 from controlplane.gateway.ask import Inputs
 from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.models import ServedModel
@@ -15,30 +16,29 @@ from controlplane.gateway.plan import PlannedStep
 from controlplane.gateway.refusal import bad_field, no_node
 from controlplane.gateway.results import Asked, Cluster, Placement, Prepared, Prompt
 from controlplane.gateway.s3_tokenize.tokenize import encode_inputs
-from controlplane.gateway.s5_infer.dispatch import Work, dispatch
+from controlplane.gateway.s5_infer.dispatch import JobWork, dispatch
 from controlplane.gateway.s6_finish.serialize import write_list, write_vectors
 from controlplane.gateway.snapshot import ModelRecord
-from controlplane.gateway.world import World
 from inference.contract.frames import Output, Usage
 
 
 class Embedding:
     """A `task.Task` whose answer is a list of vectors; `inputs` are those of the request."""
 
-    __slots__ = ("_asked", "_call", "_encoded", "_inputs", "_world")
+    __slots__ = ("_asked", "_call", "_encoded", "_inputs", "_state")
 
-    def __init__(self, call: Call, asked: Asked, world: World) -> None:
+    def __init__(self, call: Call, asked: Asked, state: AppState) -> None:
         if asked.ask.inputs is None:
             raise TypeError("a request for vectors has inputs")
         self._call = call
         self._asked = asked
-        self._world = world
+        self._state = state
         self._inputs = asked.ask.inputs
         self._encoded: dict[str, list[list[int]]] = {}
 
     async def count(self, model: ModelRecord) -> int:
         """Tokens of all inputs; raises `Refusal`."""
-        served = self._world.fleet.models().get(model.name)
+        served = self._state.fleet.models().get(model.name)
         if served is None:
             raise no_node(model.name)
         return sum(map(len, await self._tokens(served, model)))
@@ -57,7 +57,7 @@ class Embedding:
     def begin(self, prepared: Prepared) -> VectorAnswer:
         """Begin an answer of which all vectors are still to come."""
         served, prompt, ask = prepared.cluster.served, prepared.prompt, self._asked.ask
-        work = Work(
+        work = JobWork(
             model=prepared.step.model.name,
             sampling=ask.sampling,
             tokens=[],
@@ -68,7 +68,7 @@ class Embedding:
         )
         dimensions = self._inputs.dimensions or served.dimensions[0]
         writer = EmbeddingWriter(ask, self._inputs, dimensions=dimensions)
-        return VectorAnswer(self._call, work, writer, self._world.fleet)
+        return VectorAnswer(self._call, work, writer, self._state.fleet)
 
     async def _tokens(self, served: ServedModel, model: ModelRecord) -> list[list[int]]:
         """Made once for each tokenizer: by stage 3, or earlier when a hold needs the count."""
@@ -93,7 +93,7 @@ class VectorAnswer:
 
     __slots__ = ("_call", "_fleet", "_missing", "_work", "_writer")
 
-    def __init__(self, call: Call, work: Work, writer: VectorWriter, fleet: Fleet) -> None:
+    def __init__(self, call: Call, work: JobWork, writer: VectorWriter, fleet: Fleet) -> None:
         self._call = call
         self._work = work
         self._writer = writer

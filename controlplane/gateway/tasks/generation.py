@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from controlplane.gateway.answer import Charge, Piece, Writer
+from controlplane.gateway.app_state import AppState
 from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.models import ServedModel
 from controlplane.gateway.nodes.stream import JobStream
@@ -16,13 +17,12 @@ from controlplane.gateway.results import Asked, Cluster, Placement, Prepared, Pr
 from controlplane.gateway.s1_admission.hold import prompt_bound
 from controlplane.gateway.s3_tokenize.assemble import assemble
 from controlplane.gateway.s3_tokenize.tokenize import encode_ask, tokenize
-from controlplane.gateway.s3_tokenize.window import Window
-from controlplane.gateway.s5_infer.dispatch import Work, dispatch
+from controlplane.gateway.s3_tokenize.window import ContextWindow
+from controlplane.gateway.s5_infer.dispatch import JobWork, dispatch
 from controlplane.gateway.s6_finish.finisher import Finisher
 from controlplane.gateway.s6_finish.serialize import write_chunk, write_end
 from controlplane.gateway.snapshot import ModelRecord
 from controlplane.gateway.tasks.continuation import Continuation, can_continue
-from controlplane.gateway.world import World
 from inference.contract.frames import Output, Usage
 
 
@@ -36,18 +36,18 @@ class Encoded(msgspec.Struct, frozen=True):
 class Generation:
     """A `task.Task`; `writer` is the API shape in which the client reads the answer."""
 
-    __slots__ = ("_asked", "_call", "_encoded", "_world", "_writer")
+    __slots__ = ("_asked", "_call", "_encoded", "_state", "_writer")
 
-    def __init__(self, call: Call, asked: Asked, world: World, writer: type[ChatWriter]) -> None:
+    def __init__(self, call: Call, asked: Asked, state: AppState, writer: type[ChatWriter]) -> None:
         self._call = call
         self._asked = asked
-        self._world = world
+        self._state = state
         self._writer = writer
         self._encoded: dict[str, Encoded] = {}
 
     async def count(self, model: ModelRecord) -> int:
         """Tokens of the prompt, at most where no tokenizer can tell; raises `Refusal`."""
-        served = self._world.fleet.models().get(model.name)
+        served = self._state.fleet.models().get(model.name)
         if served is None:
             raise no_node(model.name)
         encoded = await self._encode(served, model)
@@ -63,7 +63,7 @@ class Generation:
             self._call,
             self._asked.ask,
             encoded.tokens,
-            window=Window(
+            window=ContextWindow(
                 window_tokens=min(model.context_window, served.context_window),
                 output_tokens=step.output_tokens,
             ),
@@ -77,7 +77,7 @@ class Generation:
     def begin(self, prepared: Prepared) -> TextAnswer:
         """Begin an answer; the times of tokens that were thrown away do not count."""
         self._call.forget_tokens()
-        return TextAnswer(self._call, self._asked, prepared, self._world, self._writer)
+        return TextAnswer(self._call, self._asked, prepared, self._state, self._writer)
 
     async def _encode(self, served: ServedModel, model: ModelRecord) -> Encoded:
         """Made once for each tokenizer: by stage 3, or earlier when a hold needs the count."""
@@ -99,23 +99,28 @@ class TextAnswer:
     """A `task.Answer` of one step of the plan, over all the nodes that have a part in it."""
 
     __slots__ = (
-        "_ask", "_call", "_continuation", "_finisher", "_pieces", "_prompt", "_step", "_world",
+        "_ask", "_call", "_continuation", "_finisher", "_pieces", "_prompt", "_step", "_state",
         "_writer",
     )  # fmt: skip
 
     def __init__(
-        self, call: Call, asked: Asked, prepared: Prepared, world: World, writer: type[ChatWriter]
+        self,
+        call: Call,
+        asked: Asked,
+        prepared: Prepared,
+        state: AppState,
+        writer: type[ChatWriter],
     ) -> None:
         served = prepared.cluster.served
         self._call = call
         self._ask = asked.ask
         self._step = prepared.step
         self._prompt = prepared.prompt
-        self._world = world
+        self._state = state
         self._pieces: dict[int, Piece] = {}
         self._continuation = Continuation() if _continues(asked, prepared.prompt) else None
         self._finisher = Finisher(
-            call, asked.ask, served.text, mode=asked.project.safety, safety=world.safety
+            call, asked.ask, served.text, mode=asked.project.safety, safety=state.safety
         )
         self._writer: Writer = writer(
             call.request,
@@ -145,7 +150,7 @@ class TextAnswer:
         if prompt.text:
             # A server that gets the request itself finds in it what the output has to match.
             sampling = msgspec.structs.replace(sampling, grammar=None)
-        work = Work(
+        work = JobWork(
             model=self._step.model.name,
             sampling=sampling,
             tokens=prompt.tokens,
@@ -154,7 +159,7 @@ class TextAnswer:
             salt=prompt.salt,
             request_json=prompt.text,
         )
-        fleet, cached_tokens = self._world.fleet, placement.cached_tokens
+        fleet, cached_tokens = self._state.fleet, placement.cached_tokens
         stream = dispatch(self._call, work, placement.link, fleet, cached_tokens=cached_tokens)
         if self._continuation is not None:
             self._continuation.dispatched()

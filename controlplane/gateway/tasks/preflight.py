@@ -10,11 +10,12 @@ import msgspec
 
 from controlplane.gateway.after.misses.find import Reuse, inquiry_of
 from controlplane.gateway.after.waste import look_of
+from controlplane.gateway.app_state import AppState
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
-from controlplane.gateway.openai.shapes import Shape
+from controlplane.gateway.openai.shapes import ApiShape
 from controlplane.gateway.plan import PlannedStep
-from controlplane.gateway.ports import LedgerAway, Room, Standing
+from controlplane.gateway.ports import KeyStanding, LedgerAway, Room
 from controlplane.gateway.refusal import UNAVAILABLE, Refusal, over_budget
 from controlplane.gateway.results import Asked, Prepared
 from controlplane.gateway.s1_admission.admit import read_ask
@@ -24,8 +25,7 @@ from controlplane.gateway.s1_admission.hold import bound_nano, ledger_away, prom
 from controlplane.gateway.s1_admission.limits import estimate_tokens
 from controlplane.gateway.s2_balance.balance import balance
 from controlplane.gateway.s4_route.prefix import find_overlap, sought_of
-from controlplane.gateway.task import Task
-from controlplane.gateway.world import World
+from controlplane.gateway.task import RequestTask
 from controlplane.kernel.hygiene import Finding, find_waste
 from controlplane.kernel.money import usd_text
 from controlplane.kernel.price import Price, TokenCounts, charge_nano, hold_nano
@@ -46,7 +46,7 @@ class Met(msgspec.Struct, frozen=True):
 
     refusals: tuple[Refusal, ...]
     rooms: tuple[Room, ...]
-    standing: Standing
+    standing: KeyStanding
     repeated: bool
 
 
@@ -72,40 +72,40 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     refusals: tuple[Refusal, ...]
     rooms: tuple[Room, ...]
     binding: tuple[Room, ...]
-    standing: Standing
-    findings: tuple[WasteFinding, ...]
+    standing: KeyStanding
+    findings: tuple[Finding, ...]
 
 
-async def preflight(call: Call, receive: Receive, shape: Shape, world: World) -> Forecast:
+async def preflight(call: Call, receive: Receive, shape: ApiShape, state: AppState) -> Forecast:
     """Look ahead; raises `Refusal` for a body that no request could have, and for a bad key."""
-    key = authenticate(call, world.keys)
-    check_scopes(call, key, shape.endpoint, world.places)
+    key = authenticate(call, state.keys)
+    check_scopes(call, key, shape.endpoint, state.places)
     # Before its turn: a body that comes slowly must not take everybody's.
-    asked = await read_ask(call, receive, shape.parse, world, key=key)
-    with world.preflights.turn(key.id):
-        way, refusals = await _way(call, asked, shape.task(call, asked, world), world)
+    asked = await read_ask(call, receive, shape.parse, state, key=key)
+    with state.preflights.turn(key.id):
+        way, refusals = await _way(call, asked, shape.task(call, asked, state), state)
         try:
-            standing = await world.standings.of(key.id)
+            standing = await state.standings.of(key.id)
         except LedgerAway as error:
             raise ledger_away() from error
         met = Met(
             refusals,
-            await world.limiter.look(key),
+            await state.limiter.look(key),
             standing,
-            repeated=world.hygiene.has_come(key.id, asked.ask),
+            repeated=state.hygiene.has_come(key.id, asked.ask),
         )
         return _forecast(asked, way, met)
 
 
 async def _way(
-    call: Call, asked: Asked, task: Task, world: World
+    call: Call, asked: Asked, task: RequestTask, state: AppState
 ) -> tuple[Way | None, tuple[Refusal, ...]]:
     """The first step that could serve it now; none, and why, where none can."""
     for step in asked.plan.steps:
         try:
-            cluster = balance(call, asked.ask, step, world)
+            cluster = balance(call, asked.ask, step, state)
             prepared = Prepared(step, cluster, await task.tokenize(step, cluster))
-            return _placed(call, asked, prepared, world), ()
+            return _placed(call, asked, prepared, state), ()
         except Refusal as refusal:
             last = refusal
             if refusal.status != UNAVAILABLE:
@@ -113,14 +113,14 @@ async def _way(
     return None, (last,)
 
 
-def _placed(call: Call, asked: Asked, prepared: Prepared, world: World) -> Way:
+def _placed(call: Call, asked: Asked, prepared: Prepared, state: AppState) -> Way:
     """The most of the prompt that a node has cached, and why not more."""
     cluster = prepared.cluster
     if cluster.served.text is None:
         return Way(prepared, 0, None)
-    roster = world.routing.roster(cluster.nodes)
+    roster = state.routing.roster(cluster.nodes)
     sought = sought_of(asked.plan, prepared)
-    overlap = find_overlap(call, sought, world.fleet, world.routing, roster=roster)
+    overlap = find_overlap(call, sought, state.fleet, state.routing, roster=roster)
     place = max(range(len(overlap.cached)), key=overlap.cached.__getitem__)
     link, cached = cluster.nodes[place], overlap.cached[place]
     reuse = Reuse(delivered=cached, predicted=cached, available=cached)
@@ -129,7 +129,7 @@ def _placed(call: Call, asked: Asked, prepared: Prepared, world: World) -> Way:
     if inquiry is not None:
         # Nothing of the prompt is told, since nobody has paid for it.
         prompted = msgspec.structs.replace(inquiry.prompted, content=False)
-        miss = world.misses.foresee(msgspec.structs.replace(inquiry, prompted=prompted))
+        miss = state.misses.foresee(msgspec.structs.replace(inquiry, prompted=prompted))
     return Way(prepared, cached, miss)
 
 

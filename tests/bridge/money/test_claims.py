@@ -11,7 +11,7 @@ import pytest
 from controlplane.billing.ledger.claims import claims_forget
 from controlplane.bridge.money.claims import KEPT_S, SETTLED_S, UNHELD_S, PostgresClaims
 from controlplane.bridge.money.ledger import PostgresLedger
-from controlplane.gateway.ports import ClaimRefused, Hold, KeptAnswer, LedgerAway, Ticket
+from controlplane.gateway.ports import ClaimRefused, Hold, IdempotencyTicket, KeptAnswer, LedgerAway
 from tests.support.money import ORG_A, add_budget, dsn, make_hold, rows, settlement_of, ticket
 from tests.support.orm import orm
 from tests.support.waiting import until
@@ -39,14 +39,14 @@ async def ledger(database: str) -> AsyncIterator[PostgresLedger]:
     await made.close()
 
 
-async def verdict(claims: PostgresClaims, again: Ticket) -> str:
+async def verdict(claims: PostgresClaims, again: IdempotencyTicket) -> str:
     try:
         return "mine" if await claims.claim(again) is None else "kept"
     except ClaimRefused as error:
         return error.verdict
 
 
-def held_for(first: Ticket) -> Hold:
+def held_for(first: IdempotencyTicket) -> Hold:
     return msgspec.structs.replace(make_hold(100, ORG_A), request=first.request)
 
 

@@ -19,7 +19,7 @@ from controlplane.bridge.record.series import (
     Minute,
     SeriesKey,
 )
-from controlplane.gateway.ports import RequestRecord
+from controlplane.gateway.ports import FinishedRequest
 from controlplane.kernel.histogram import BUCKETS_PER_OCTAVE, Histogram
 from controlplane.kernel.measures import (
     CANCELLED,
@@ -49,7 +49,7 @@ GAPS = st.lists(st.one_of(st.integers(-2, 70_000), st.integers(0, 2**40)), max_s
 
 
 @st.composite
-def requests(draw: st.DrawFn) -> RequestRecord:
+def requests(draw: st.DrawFn) -> FinishedRequest:
     """Of few names, so that they meet, and of any times."""
     starts, times = [ABSENT] * len(SPANS), [0] * len(SPANS)
     for span in SPANS:
@@ -75,7 +75,7 @@ def requests(draw: st.DrawFn) -> RequestRecord:
     )
 
 
-def values(record: RequestRecord) -> Iterator[tuple[str, int]]:
+def values(record: FinishedRequest) -> Iterator[tuple[str, int]]:
     """What one request measures, one value at a time."""
     times = {}
     for span, (start, us) in zip(SPANS, unpack_spans(record.spans), strict=True):
@@ -103,7 +103,7 @@ def values(record: RequestRecord) -> Iterator[tuple[str, int]]:
     yield from [(RETRIED, 1)] * record.retries
 
 
-def recorded(records: list[RequestRecord]) -> Sheets:
+def recorded(records: list[FinishedRequest]) -> Sheets:
     """One value after the other, into each of a request's series."""
     found: Sheets = defaultdict(lambda: defaultdict(Histogram))
     for r in records:
@@ -127,7 +127,7 @@ def recorded(records: list[RequestRecord]) -> Sheets:
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(requests(), min_size=1, max_size=8), st.sets(st.integers(0, 7)))
-def test_folding_is_recording_one_by_one(records: list[RequestRecord], cuts: set[int]) -> None:
+def test_folding_is_recording_one_by_one(records: list[FinishedRequest], cuts: set[int]) -> None:
     minute = Minute(0)
     for number, record in enumerate(records):
         minute.add(record)
@@ -142,7 +142,7 @@ def test_folding_is_recording_one_by_one(records: list[RequestRecord], cuts: set
 
 @settings(max_examples=15, deadline=None)
 @given(st.lists(requests(), min_size=1, max_size=8))
-def test_the_first_request_of_an_octave_stands_for_it(records: list[RequestRecord]) -> None:
+def test_the_first_request_of_an_octave_stands_for_it(records: list[FinishedRequest]) -> None:
     minute = Minute(0)
     for record in records:
         minute.add(record)

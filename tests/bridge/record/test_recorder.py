@@ -13,7 +13,7 @@ import pytest
 from controlplane.bridge.record import recorder as recorder_module
 from controlplane.bridge.record.recorder import PostgresRecorder
 from controlplane.bridge.record.series import GaugeSample, Minute, QueueDepth
-from controlplane.gateway.nodes.drafts import Drafts
+from controlplane.gateway.nodes.drafts import DraftedTokens
 from controlplane.kernel.clock import wall_s
 from controlplane.kernel.gauges import DRAFTS, GAUGES
 from controlplane.kernel.histogram import Histogram
@@ -243,8 +243,8 @@ async def test_drafts_of_one_minute_add_up_by_model_and_together(
     recorder: PostgresRecorder,
 ) -> None:
     recorder.sample([QueueDepth("small", 0, 0)])
-    recorder.drafts([Drafts("small", 8, 0), Drafts("large", 4, 4)])
-    recorder.drafts([Drafts("small", 3, 2, 5)])
+    recorder.drafts([DraftedTokens("small", 8, 0), DraftedTokens("large", 4, 4)])
+    recorder.drafts([DraftedTokens("small", 3, 2, 5)])
     assert await recorder.flush()
     query = "SELECT model, measure, data FROM histogram_minutes WHERE measure = ANY(%s)"
     found = {

@@ -12,7 +12,7 @@ from opentelemetry.trace.status import StatusCode
 
 from controlplane.bridge.record.otlp import make_export, spans_of
 from controlplane.bridge.record.traces import BATCH_MAX, QUEUE_MAX, TraceQueue
-from controlplane.gateway.ports import RequestRecord
+from controlplane.gateway.ports import FinishedRequest
 from controlplane.kernel.tracing import Trace, read_state
 from tests.support.collector import running_collector
 from tests.support.records import make_record
@@ -21,7 +21,7 @@ from tests.support.waiting import until
 NOBODY = Resource({})
 
 
-def traced(**changes: object) -> RequestRecord:
+def traced(**changes: object) -> FinishedRequest:
     """A request whose trace is recorded."""
     record = make_record(**changes)
     trace = Trace(record.request, os.urandom(8), b"", sampled=True)
@@ -31,7 +31,7 @@ def traced(**changes: object) -> RequestRecord:
 async def test_batches_are_exported_on_another_thread_and_the_rest_at_the_end() -> None:
     sizes: list[int] = []
 
-    def export(records: Sequence[RequestRecord]) -> bool:
+    def export(records: Sequence[FinishedRequest]) -> bool:
         assert threading.current_thread() is not threading.main_thread()
         sizes.append(len(records))
         return True
@@ -56,7 +56,7 @@ async def test_a_full_queue_drops_and_counts() -> None:
 async def test_an_export_that_raises_is_counted_and_the_next_one_is_made() -> None:
     calls = 0
 
-    def export(records: Sequence[RequestRecord]) -> bool:
+    def export(records: Sequence[FinishedRequest]) -> bool:
         nonlocal calls
         calls += 1
         if calls == 1:
@@ -86,7 +86,7 @@ async def test_what_a_collector_does_not_take_is_counted() -> None:
         assert collector.spans
 
 
-def with_state(state: str) -> RequestRecord:
+def with_state(state: str) -> FinishedRequest:
     """A request whose caller sent this `tracestate`, as far as it was taken."""
     trace = Trace(os.urandom(16), os.urandom(8), os.urandom(8), sampled=True, state=state)
     return make_record(trace=trace)

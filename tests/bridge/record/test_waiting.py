@@ -16,10 +16,10 @@ from controlplane.bridge.record.node_watch import NodeWatch
 from controlplane.bridge.record.recorder import PostgresRecorder
 from controlplane.bridge.record.series import GaugeSample, QueueDepth
 from controlplane.bridge.record.waiting import WaitingSampler, queue_now, waiting_now
+from controlplane.gateway.app_state import AppState
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.measured.breaker import Cause
 from controlplane.gateway.s4_route.queue import unmet
-from controlplane.gateway.world import World
 from controlplane.kernel.gauges import BATCH, CREDITS, GAUGES, KV_USED_PERMILLE, RUNNING
 from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.measures import BREAKER_OPENED, COLD_START
@@ -42,7 +42,7 @@ GAUGES_OF_ROOFLINE = (
 )
 
 
-def sampled(world: World) -> list[QueueDepth]:
+def sampled(world: AppState) -> list[QueueDepth]:
     """What is sampled, less the time that has passed."""
     return [depth._replace(oldest_ms=0) for depth in waiting_now(world)]
 

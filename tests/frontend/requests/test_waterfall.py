@@ -2,7 +2,7 @@
 
 import pytest
 
-from controlplane.kernel.receipt import Line
+from controlplane.kernel.receipt import NetworkLine
 from controlplane.kernel.spans import ABSENT, INDEX, SPANS
 from frontend.requests.line import read_line
 from frontend.requests.waterfall import WIDTH_LEAST, Waterfall, make_waterfall
@@ -68,9 +68,9 @@ def test_a_round_trip_is_drawn_from_arrival_within_the_drawing_and_adds_to_nothi
 
 
 def test_a_line_says_whose_it_is_and_what_nobody_told_is_not_known() -> None:
-    own = read_line(Line(42, "client"))
+    own = read_line(NetworkLine(42, "client"))
     assert (own.rtt_us, own.whose) == (42, "the client")
-    proxied = read_line(Line(42, "proxy"))
+    proxied = read_line(NetworkLine(42, "proxy"))
     assert (proxied.rtt_us, proxied.whose) == (42, "the proxy")
-    for unknown in (None, Line(0, "client")):
+    for unknown in (None, NetworkLine(0, "client")):
         assert read_line(unknown).rtt_us is None

@@ -16,8 +16,8 @@ from controlplane.billing.ledger.models import EntryKind, JournalEntry, Transfer
 from controlplane.billing.ledger.selectors import request_charge
 from controlplane.catalog.models import PriceVersion
 from controlplane.core.audit import OPERATOR
-from controlplane.gateway.s4_route.queue.claim import NoRoomReason
-from controlplane.kernel.receipt import Attempt, PassedStep, Queued, Receipt, read_receipt
+from controlplane.gateway.s4_route.queue.request import NoRoomReason
+from controlplane.kernel.receipt import NodeAttempt, PassedStep, Queued, Receipt, read_receipt
 from controlplane.telemetry.models import RequestRecord
 from controlplane.tenants.keys import apikey_create
 from frontend.requests.refusal_words import LACKS, REFUSALS
@@ -75,7 +75,7 @@ def test_rules_queues_and_retries_are_told_in_their_order() -> None:
             PassedStep(1, "big", "gold", "server_is_overloaded"),
             PassedStep(2, "tiny", "default", "served"),
         ),
-        attempts=(Attempt("node-9", "the connection was lost"),),
+        attempts=(NodeAttempt("node-9", "the connection was lost"),),
         queue=Queued(wait_ms=1500, position=7, estimate_ms=1200),
         prompt="greeting v4",
     )

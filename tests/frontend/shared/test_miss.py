@@ -7,7 +7,7 @@ from pathlib import Path
 
 from controlplane.gateway.after.misses import explain
 from controlplane.gateway.after.misses.compare import VOLATILE
-from controlplane.kernel.receipt import Change, Miss
+from controlplane.kernel.receipt import Miss, PromptChange
 from frontend.shared.miss import CAUSES, ELSEWHERE, read_miss
 
 WHOLE = Miss(
@@ -18,7 +18,7 @@ WHOLE = Miss(
     token=14,
     cost_nano=744_000,
     prefill_ms=31.5,
-    around=Change(before="Today is ", was="Monday", now="<b>Tuesday</b>", after=". You"),
+    around=PromptChange(before="Today is ", was="Monday", now="<b>Tuesday</b>", after=". You"),
     elsewhere=True,
 )
 

@@ -11,7 +11,7 @@ import httpx2
 import msgspec
 import pytest
 
-from controlplane.gateway.ports import Allowance, BudgetRoom, Room, Standing
+from controlplane.gateway.ports import Allowance, BudgetRoom, KeyStanding, Room
 from controlplane.kernel.money import usd_text
 from controlplane.kernel.price import TokenCounts, charge_nano
 from inference.contract.parts import TokenLogprob
@@ -278,7 +278,7 @@ async def test_the_budget_of_the_key_is_told_to_who_has_the_key(serving: Serving
         turns_at_s=1_795_046_400.0,
     )
     whole = msgspec.structs.replace(own, scope="organization", limit_nano=987_654_321)
-    under_test.standings.standing = Standing(budgets=(own, whole))
+    under_test.standings.standing = KeyStanding(budgets=(own, whole))
     under_test.ledger.budgets[ORGANIZATION] = MemoryBudget(lim=1, scope="key")
     told = (await serving.chat()).json()["error"]["message"]
     assert told.startswith("The key's budget is too low for this request, which could cost up to")
@@ -296,7 +296,7 @@ async def test_the_budget_of_the_key_is_told_to_who_has_the_key(serving: Serving
     later = msgspec.structs.replace(own, limit_nano=10**9)
     asked, no, yes = under_test.standings, False, True
     for room, asked.away, asked.busy in ((later, no, no), (own, yes, no), (own, no, yes)):
-        asked.standing = Standing(budgets=(room,))
+        asked.standing = KeyStanding(budgets=(room,))
         answer = await serving.chat()
         assert answer.status_code == 429 and "left" not in answer.json()["error"]["message"]
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.gateway.nodes.measured.account import ACTIVE_WEIGHT, Account
+from controlplane.gateway.nodes.measured.account import ACTIVE_WEIGHT, NodeAccount
 from controlplane.gateway.nodes.measured.means import COPY_WEIGHT_MAX, FleetMeans
 from controlplane.gateway.s4_route.cost import EVICT_WEIGHT, choose, explain
 from inference.contract.frames import Step
@@ -28,9 +28,9 @@ def step(**fields: object) -> Step:
     return msgspec.structs.replace(make_step(), **full)
 
 
-def node(*, active: int = 0, queued: int = 0, speed: float = 1.0, **told: object) -> Account:
+def node(*, active: int = 0, queued: int = 0, speed: float = 1.0, **told: object) -> NodeAccount:
     """A node that has shown its speed; `told` is of its last step frame."""
-    account = Account(64, block_size=BLOCK, kv_blocks=BLOCKS)
+    account = NodeAccount(64, block_size=BLOCK, kv_blocks=BLOCKS)
     prefill_us = int(1e6 / speed)
     account.on_step(step(prefilled_tokens=RATE, step_us=prefill_us), NOW_S)
     for _ in range(active - 1):
@@ -41,18 +41,18 @@ def node(*, active: int = 0, queued: int = 0, speed: float = 1.0, **told: object
     return account
 
 
-def means(backlog: float = 0.0, *nodes: Account) -> FleetMeans:
+def means(backlog: float = 0.0, *nodes: NodeAccount) -> FleetMeans:
     made = FleetMeans()
     made.observe(nodes or [node()], NOW_S)
     made.backlog = backlog
     return made
 
 
-def cost_s(one: Account, uncached: int, of: FleetMeans, *, now_s: float) -> float:
+def cost_s(one: NodeAccount, uncached: int, of: FleetMeans, *, now_s: float) -> float:
     return choose([one], [0], uncached, of, now_s=now_s, draw=0.0).costs[0]
 
 
-def place_of(nodes: list[Account], cached: list[int], tokens: int, of: FleetMeans) -> int:
+def place_of(nodes: list[NodeAccount], cached: list[int], tokens: int, of: FleetMeans) -> int:
     return choose(nodes, cached, tokens, of, now_s=NOW_S, draw=0.0).place
 
 
@@ -87,7 +87,9 @@ accounts = st.builds(
 
 
 @given(st.lists(st.tuples(accounts, st.integers(0, 999)), min_size=1, max_size=8), st.floats(0, 1))
-def test_all_at_once_is_each_for_itself(pairs: list[tuple[Account, int]], backlog: float) -> None:
+def test_all_at_once_is_each_for_itself(
+    pairs: list[tuple[NodeAccount, int]], backlog: float
+) -> None:
     nodes, cached = [each for each, _ in pairs], [known for _, known in pairs]
     of = means(backlog, *nodes)
     choice = choose(nodes, cached, 1000, of, now_s=NOW_S, draw=0.5)
@@ -101,7 +103,7 @@ def test_all_at_once_is_each_for_itself(pairs: list[tuple[Account, int]], backlo
 
 @given(accounts, numbers, numbers, st.floats(0, 1))
 def test_more_uncached_tokens_never_cost_less(
-    one: Account, fewer: int, more: int, backlog: float
+    one: NodeAccount, fewer: int, more: int, backlog: float
 ) -> None:
     fewer, more = sorted((fewer, more))
     of = means(backlog, one)
@@ -173,7 +175,7 @@ def test_a_prompt_that_does_not_fit_goes_where_it_does() -> None:
 
 
 def test_a_new_node_counts_as_fast_as_its_peers() -> None:
-    fresh = Account(64, block_size=BLOCK, kv_blocks=BLOCKS)
+    fresh = NodeAccount(64, block_size=BLOCK, kv_blocks=BLOCKS)
     nodes = [node(speed=3.0), fresh, node(speed=3.0)]
     of = FleetMeans()
     of.observe(nodes, NOW_S)

@@ -119,7 +119,7 @@ async def test_a_node_that_works_in_silence_is_late(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = [1000.0]
-    for module in ("s4_route.node", "routing.sought"):
+    for module in ("s4_route.node", "s4_route.sought"):
         clock = f"controlplane.gateway.{module}.monotonic_s"
         monkeypatch.setattr(clock, lambda: now_s[0])
     site.pick(sought())

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from controlplane.kernel.gallop import last_true
-from controlplane.kernel.receipt import Change
+from controlplane.kernel.receipt import PromptChange
 
 TOKEN_BYTES = 4
 # A place where two prompts agree again is looked for this far behind the one where they part. A
@@ -90,7 +90,7 @@ VOLATILE = (
 )
 
 
-def kind_of(change: Change) -> str:
+def kind_of(change: PromptChange) -> str:
     """What the difference is a part of in both: timestamp, identifier, number or text."""
     for kind, pattern in VOLATILE:
         if _touched(change, pattern, change.was) and _touched(change, pattern, change.now):
@@ -98,7 +98,7 @@ def kind_of(change: Change) -> str:
     return "text"
 
 
-def _touched(change: Change, pattern: re.Pattern[str], middle: str) -> bool:
+def _touched(change: PromptChange, pattern: re.Pattern[str], middle: str) -> bool:
     start, stop = len(change.before), len(change.before) + len(middle)
     found = pattern.finditer(change.before + middle + change.after)
     return any(match.start() < stop and match.end() > start for match in found)

@@ -16,7 +16,7 @@ import msgspec
 
 from controlplane.gateway.after.misses.compare import Parting, kind_of, part
 from controlplane.gateway.after.misses.history import Seen
-from controlplane.kernel.receipt import Change, Miss
+from controlplane.kernel.receipt import Miss, PromptChange
 from inference.text.model_text import ModelText
 
 AROUND_TOKENS = 24
@@ -104,12 +104,12 @@ def _changed(now: Seen, earlier: Seen, parting: Parting, offered: Offered, text:
     )
 
 
-def _around(now: Seen, earlier: Seen, parting: Parting, text: ModelText) -> Change:
+def _around(now: Seen, earlier: Seen, parting: Parting, text: ModelText) -> PromptChange:
     shared = parting.shared
     was_stop = shared + min(parting.was, AROUND_TOKENS)
     now_stop = shared + min(parting.now, AROUND_TOKENS)
     after_stop = now_stop + min(parting.again, AROUND_TOKENS)
-    return Change(
+    return PromptChange(
         before=_decoded(now, max(0, shared - AROUND_TOKENS), shared, text),
         was=_decoded(earlier, shared, was_stop, text),
         now=_decoded(now, shared, now_stop, text),

@@ -35,7 +35,7 @@ def find_miss(run: Progress) -> Miss | None:
         available=placement.receipt.available_tokens,
     )
     inquiry = inquiry_of(asked, Prepared(step, cluster, prompt), placement.link, reuse)
-    return None if inquiry is None else run.world.misses.tell(inquiry)
+    return None if inquiry is None else run.state.misses.tell(inquiry)
 
 
 def inquiry_of(asked: Asked, prepared: Prepared, link: NodeLink, reuse: Reuse) -> Inquiry | None:

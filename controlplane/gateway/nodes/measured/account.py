@@ -59,7 +59,7 @@ class Ready(NamedTuple):
     oldest_at_s: float
 
 
-class Account:
+class NodeAccount:
     """Jobs of ours on one node, `active` of them, and what they and others' jobs make of it.
 
     `queued_tokens` are uncached prompt tokens that wait there to be prefilled, everybody's.
@@ -114,13 +114,13 @@ class Account:
         """Jobs of other gateways."""
         return self.told.others_active
 
-    def book(self, uncached_tokens: int) -> Booking:
+    def book(self, uncached_tokens: int) -> JobBooking:
         """Take one credit; raises `NoCredit`."""
         if self.credits_left <= 0:
             raise NoCredit(f"{self.active} of {self.credits} credits are taken")
         newest, newer = self._recent
         self._recent = (newest + uncached_tokens, newer)
-        return Booking(self, uncached_tokens)
+        return JobBooking(self, uncached_tokens)
 
     def change(self, jobs: int, tokens: int) -> None:
         """Add jobs and waiting tokens of ours; both may be negative."""
@@ -186,12 +186,12 @@ class Account:
         return own + told.others_tokens
 
 
-class Booking:
-    """One job in an `Account`; both steps may be repeated without effect."""
+class JobBooking:
+    """One job in an `NodeAccount`; both steps may be repeated without effect."""
 
     __slots__ = ("_account", "_queued_tokens", "_released")
 
-    def __init__(self, account: Account, uncached_tokens: int) -> None:
+    def __init__(self, account: NodeAccount, uncached_tokens: int) -> None:
         self._account = account
         self._queued_tokens = uncached_tokens
         self._released = False

@@ -10,7 +10,7 @@ from controlplane.gateway.nodes.measured.times import Spread, Times
 from controlplane.kernel.clock import monotonic_s
 
 
-class Known:
+class KnownNode:
     """One node: whether it gets work, how long it takes, and how long it is silent with work."""
 
     __slots__ = ("_times", "breaker", "left_s", "quiet")
@@ -32,14 +32,14 @@ class KnownNodes:
     def __init__(self, *, eject_s: float, changed: Callable[[], None]) -> None:
         self._eject_s = eject_s
         self._changed = changed
-        self._nodes: dict[str, Known] = {}
+        self._nodes: dict[str, KnownNode] = {}
 
-    def find(self, name: str) -> Known:
+    def find(self, name: str) -> KnownNode:
         """What is known of a node, or a sheet to write it on."""
         known = self._nodes.get(name)
-        return known or Known(Breaker(name, eject_s=self._eject_s, changed=self._changed))
+        return known or KnownNode(Breaker(name, eject_s=self._eject_s, changed=self._changed))
 
-    def join(self, name: str, known: Known) -> None:
+    def join(self, name: str, known: KnownNode) -> None:
         """It is here: a new link is a new chance."""
         self._nodes[name] = known
         known.left_s = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import exp
 
-from controlplane.gateway.nodes.measured.account import Account
+from controlplane.gateway.nodes.measured.account import NodeAccount
 from controlplane.gateway.nodes.measured.speed import PREFILL_TOKENS_PER_S_UNKNOWN, STEP_S_UNKNOWN
 
 OBSERVE_INTERVAL_S = 0.1
@@ -28,7 +28,7 @@ class FleetMeans:
         self.backlog = 0.0
         self.oldest_s = OLDEST_S_MIN
         self.prefill_tokens_per_s = PREFILL_TOKENS_PER_S_UNKNOWN
-        self.silent: frozenset[Account] = frozenset()
+        self.silent: frozenset[NodeAccount] = frozenset()
         self._observed_s: float | None = None
 
     @property
@@ -41,7 +41,7 @@ class FleetMeans:
         idle = 1.0 - self.backlog
         return min(self.backlog / idle, COPY_WEIGHT_MAX) if idle > 0 else COPY_WEIGHT_MAX
 
-    def observe(self, nodes: Sequence[Account], now_s: float) -> None:
+    def observe(self, nodes: Sequence[NodeAccount], now_s: float) -> None:
         """Take a look, unless the last was a moment ago; nodes that have not shown their speed are
         given the mean of the others.
         """
@@ -72,7 +72,7 @@ def _mean(values: list[float], otherwise: float) -> float:
     return sum(values) / len(values) if values else otherwise
 
 
-def _silent(nodes: Sequence[Account], now_s: float) -> frozenset[Account]:
+def _silent(nodes: Sequence[NodeAccount], now_s: float) -> frozenset[NodeAccount]:
     found = []
     for node in nodes:
         if not node.active:

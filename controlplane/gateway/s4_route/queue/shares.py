@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import NamedTuple
 
-from controlplane.gateway.s4_route.queue.claim import Claim, Ticket
+from controlplane.gateway.s4_route.queue.request import QueuedRequest, QueueEntry
 
 TENANTS_MAX = 4096
 EMPTY_FLOWS_MAX = 16
@@ -33,7 +33,7 @@ class Shares:
         """The start tag of a tenant's head, which has waited since that virtual time."""
         return max(since, self._finish.get(tenant, 0.0))
 
-    def charge(self, claim: Claim) -> float:
+    def charge(self, claim: QueuedRequest) -> float:
         """It is served now, with this start tag.
 
         Who was held up by full nodes does not catch up later at others' cost.
@@ -44,7 +44,7 @@ class Shares:
         self._forget()
         return self.now
 
-    def refund(self, claim: Claim) -> None:
+    def refund(self, claim: QueuedRequest) -> None:
         """It was not served after all."""
         if claim.tenant in self._finish:
             self._finish[claim.tenant] -= claim.charge
@@ -64,18 +64,18 @@ class Flow:
 
     def __init__(self, tenant: str) -> None:
         self.tenant = tenant
-        self.tickets: OrderedDict[Ticket, None] = OrderedDict()
+        self.tickets: OrderedDict[QueueEntry, None] = OrderedDict()
         self.charge = 0.0
         self.since = 0.0
         self.in_heap = False
 
 
-class Head(NamedTuple):
+class QueueHead(NamedTuple):
     """Who would go next in a lane and class, by the order in which heads are compared."""
 
     start: float
     number: int
-    ticket: Ticket
+    ticket: QueueEntry
 
 
 class Turns:
@@ -93,7 +93,7 @@ class Turns:
         self._heap: list[tuple[float, int, Flow]] = []
         self.count = 0
 
-    def add(self, ticket: Ticket, *, first: bool = False) -> None:
+    def add(self, ticket: QueueEntry, *, first: bool = False) -> None:
         """At the end of its tenant's requests, or before them all."""
         flow = self._flows.setdefault(ticket.claim.tenant, Flow(ticket.claim.tenant))
         if not flow.tickets:
@@ -109,7 +109,7 @@ class Turns:
         if not flow.in_heap:
             self._push(flow)
 
-    def remove(self, ticket: Ticket) -> None:
+    def remove(self, ticket: QueueEntry) -> None:
         """It waits no more."""
         flow = self._flows[ticket.claim.tenant]
         del flow.tickets[ticket]
@@ -118,7 +118,7 @@ class Turns:
         if len(self._heap) > EMPTY_FLOWS_MAX + 2 * self.count:
             self._rebuild()
 
-    def head(self) -> Head | None:
+    def head(self) -> QueueHead | None:
         """The request with the lowest start tag; of equals the one that came first."""
         while self._heap:
             tag, number, flow = self._heap[0]
@@ -130,7 +130,7 @@ class Turns:
             ticket = next(iter(flow.tickets))
             start = self._shares.start(flow.tenant, flow.since)
             if (start, ticket.number) == (tag, number):
-                return Head(start, number, ticket)
+                return QueueHead(start, number, ticket)
             heapreplace(self._heap, (start, ticket.number, flow))
         return None
 
@@ -153,7 +153,7 @@ class Turns:
                 found += min(size, 1 + int(lead * size / flow.charge))
         return found
 
-    def tagged(self) -> Iterator[tuple[Ticket, float]]:
+    def tagged(self) -> Iterator[tuple[QueueEntry, float]]:
         """Everyone with the start tag that each would have now."""
         for start, flow in self._waiting():
             for ticket in flow.tickets:

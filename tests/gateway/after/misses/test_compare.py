@@ -17,7 +17,7 @@ from controlplane.gateway.after.misses.compare import (
     pack,
     part,
 )
-from controlplane.kernel.receipt import Change
+from controlplane.kernel.receipt import PromptChange
 from tests.support.shipped import SHIPPED
 
 TOKENS = st.lists(st.integers(0, 3), max_size=80)
@@ -59,7 +59,7 @@ def test_a_gap_beyond_the_bound_is_new_text() -> None:
 
 def test_kinds_of_changes_are_told_by_what_they_are_a_part_of() -> None:
     def kind(before: str, was: str, now: str, after: str = " please") -> str:
-        return kind_of(Change(before=before, was=was, now=now, after=after))
+        return kind_of(PromptChange(before=before, was=was, now=now, after=after))
 
     assert kind("Today is 2026-11-", "21", "22") == "timestamp"
     assert kind("Now: 10:15:0", "3", "4") == "timestamp"

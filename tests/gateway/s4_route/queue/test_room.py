@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from controlplane.gateway.call import Call, ClientGone
 from controlplane.gateway.nodes.link import NodeLink
-from controlplane.gateway.nodes.measured.account import Account, Booking
+from controlplane.gateway.nodes.measured.account import JobBooking, NodeAccount
 from controlplane.gateway.s4_route import saturation
-from controlplane.gateway.s4_route.queue.claim import Lane, NoRoom
+from controlplane.gateway.s4_route.queue.request import NoRoom, QueueLane
 from controlplane.gateway.s4_route.saturation import Nodes, WaitingRoom
 from tests.gateway.s4_route.queue.test_turns import LANE, claim
 
@@ -26,7 +26,7 @@ class Node:
     """What the room looks at of a link: its account, and whether it takes jobs."""
 
     def __init__(self, credits: int) -> None:
-        self.account = Account(credits)
+        self.account = NodeAccount(credits)
         self.takes_jobs = True
 
 
@@ -46,19 +46,19 @@ class Site:
         self.on_change: list[Callable[[], None]] = []
         self.nodes = [Node(each) for each in credits]
         self.room = WaitingRoom(self)
-        self.running: list[tuple[Node, Booking]] = []
+        self.running: list[tuple[Node, JobBooking]] = []
         self.served: list[str] = []
         self.refused: list[NoRoom] = []
 
-    def reach(self, lane: Lane) -> Nodes:
+    def reach(self, lane: QueueLane) -> Nodes:
         """The nodes that serve a lane: those whose numbers it needs, or all."""
         wanted = [self.nodes[int(number)] for number in lane.needs] or self.nodes
         return cast(Nodes, tuple(node for node in wanted if node.takes_jobs))
 
     async def serve(
-        self, call: Call, lane: Lane, name: str, random: Random | None = None, **changes: Any
+        self, call: Call, lane: QueueLane, name: str, random: Random | None = None, **changes: Any
     ) -> None:
-        """One request: room, then at once a credit, which `Account` never gives twice."""
+        """One request: room, then at once a credit, which `NodeAccount` never gives twice."""
         try:
             free = await self.room.roomy(
                 call, lane, lambda: self.reach(lane), claim=claim(name, **changes)
@@ -261,7 +261,7 @@ async def test_a_wait_that_ends_amid_a_broken_promise_ends_all_the_same() -> Non
 
 
 async def test_who_is_displaced_hears_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controlplane.gateway.s4_route.queue.crowd.WAITING_MAX", 1)
+    monkeypatch.setattr("controlplane.gateway.s4_route.queue.waiting.WAITING_MAX", 1)
     site = Site([0])
     low = asyncio.create_task(site.serve(Call([]), LANE, "a", priority=0))
     await settle()
@@ -312,7 +312,7 @@ def test_whatever_happens_no_credit_goes_twice_and_none_lies_idle(
 
 async def _live(credits: list[int], events: list[tuple[str, int]], random: Random) -> None:
     site = Site(credits)
-    tasks: list[tuple[asyncio.Task[None], Call, Lane]] = []
+    tasks: list[tuple[asyncio.Task[None], Call, QueueLane]] = []
     for what, number in events:
         tasks = [each for each in tasks if not each[0].done()]
         node = site.nodes[number % 3]
@@ -346,7 +346,7 @@ async def _live(credits: list[int], events: list[tuple[str, int]], random: Rando
         assert task.cancelled() or task.exception() is None
 
 
-def _no_idle_credit(site: Site, tasks: list[tuple[asyncio.Task[None], Call, Lane]]) -> None:
+def _no_idle_credit(site: Site, tasks: list[tuple[asyncio.Task[None], Call, QueueLane]]) -> None:
     waiting = [lane for task, _, lane in tasks if not task.done()]
     for lane in waiting:
         assert all(link.account.credits_left <= 0 for link in site.reach(lane))

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from controlplane.gateway.s4_route.queue import crowd
-from controlplane.gateway.s4_route.queue.claim import Claim, NoRoom
+from controlplane.gateway.s4_route.queue import waiting as waiting_requests
 from controlplane.gateway.s4_route.queue.queue import FairQueue
-from controlplane.gateway.s4_route.queue.returns import RETURNS_AGE_S_MAX, RETURNS_MIN, Returns
+from controlplane.gateway.s4_route.queue.release_rate import (
+    RETURNS_AGE_S_MAX,
+    RETURNS_MIN,
+    ReleaseRate,
+)
+from controlplane.gateway.s4_route.queue.request import NoRoom, QueuedRequest
 from controlplane.kernel.rules import PRIORITY_HIGH, PRIORITY_LOW
 from tests.gateway.s4_route.queue.test_turns import LANE, claim, enter
 
 
-def refused(queue: FairQueue, wanted: Claim, now_s: float = 0.0) -> NoRoom:
+def refused(queue: FairQueue, wanted: QueuedRequest, now_s: float = 0.0) -> NoRoom:
     """Why a request may not wait."""
     with pytest.raises(NoRoom) as caught:
         queue.enter(LANE, wanted, now_s)
@@ -21,8 +25,8 @@ def refused(queue: FairQueue, wanted: Claim, now_s: float = 0.0) -> NoRoom:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> FairQueue:
-    monkeypatch.setattr(crowd, "WAITING_MAX", 4)
-    monkeypatch.setattr(crowd, "WAITING_TOKENS_MAX", 1_000)
+    monkeypatch.setattr(waiting_requests, "WAITING_MAX", 4)
+    monkeypatch.setattr(waiting_requests, "WAITING_TOKENS_MAX", 1_000)
     return FairQueue()
 
 
@@ -123,7 +127,7 @@ def test_routes_that_degrade_sooner_make_way() -> None:
 
 
 def test_a_fleet_that_falls_silent_gets_slower_by_the_second() -> None:
-    returns = Returns()
+    returns = ReleaseRate()
     returns.began(0.0)
     for number in range(1, 101):
         returns.returned(number * 0.1)
@@ -133,7 +137,7 @@ def test_a_fleet_that_falls_silent_gets_slower_by_the_second() -> None:
 
 
 def test_time_in_which_nobody_waited_is_not_measured() -> None:
-    returns = Returns()
+    returns = ReleaseRate()
     for number in range(100):
         returns.began(number * 10.0)
         returns.returned(number * 10.0 + 0.1)
@@ -141,7 +145,7 @@ def test_time_in_which_nobody_waited_is_not_measured() -> None:
 
 
 def test_what_was_measured_long_ago_is_forgotten() -> None:
-    returns = Returns()
+    returns = ReleaseRate()
     for number in range(RETURNS_MIN):
         assert returns.wait_s(1, 0.0, waiting=True) is None
         returns.returned(float(number))

@@ -8,27 +8,27 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.gateway.s4_route.queue.claim import Claim, Lane, Ticket
-from controlplane.gateway.s4_route.queue.line import PASSED_OVER_MAX
+from controlplane.gateway.s4_route.queue.model_queue import PASSED_OVER_MAX
 from controlplane.gateway.s4_route.queue.queue import FairQueue
+from controlplane.gateway.s4_route.queue.request import QueuedRequest, QueueEntry, QueueLane
 from controlplane.kernel.rules import PRIORITY_HIGH, PRIORITY_LOW, PRIORITY_NORMAL
 
-LANE = Lane("m", "default", "eu")
-OTHER = Lane("n", "default", "eu")
+LANE = QueueLane("m", "default", "eu")
+OTHER = QueueLane("n", "default", "eu")
 
 
-def claim(tenant: str = "a", work: int = 100, **changes: object) -> Claim:
+def claim(tenant: str = "a", work: int = 100, **changes: object) -> QueuedRequest:
     """A patient request."""
     fields: dict[str, object] = {"queue_s": 600.0, "deadline_s": 600.0, **changes}
-    return Claim(tenant=tenant, work_tokens=work, **fields)  # type: ignore[arg-type]
+    return QueuedRequest(tenant=tenant, work_tokens=work, **fields)  # type: ignore[arg-type]
 
 
-def enter(queue: FairQueue, lane: Lane = LANE, *claims: Claim) -> list[Ticket]:
+def enter(queue: FairQueue, lane: QueueLane = LANE, *claims: QueuedRequest) -> list[QueueEntry]:
     """All of them wait, in this order."""
     return [queue.enter(lane, each, 0.0).ticket for each in claims]
 
 
-def drained(queue: FairQueue, *lanes: Lane) -> list[Ticket]:
+def drained(queue: FairQueue, *lanes: QueueLane) -> list[QueueEntry]:
     """Everyone in turn."""
     found = []
     while (ticket := queue.next(lanes, 0.0)) is not None:
@@ -36,7 +36,7 @@ def drained(queue: FairQueue, *lanes: Lane) -> list[Ticket]:
     return found
 
 
-def tenants(tickets: list[Ticket]) -> str:
+def tenants(tickets: list[QueueEntry]) -> str:
     """Their tenants in order."""
     return "".join(ticket.claim.tenant for ticket in tickets)
 
@@ -201,7 +201,7 @@ def test_whatever_happens_everyone_who_waits_is_served_once(
     steps: list[tuple[str, int, int]],
 ) -> None:
     queue, lanes = FairQueue(), [LANE, LANE._replace(needs=("x",)), OTHER]
-    waiting: list[Ticket] = []
+    waiting: list[QueueEntry] = []
     for what, number, work in steps:
         if what == "enter":
             made = claim(str(number), work=work, priority=number % 3, weight=1 + number)

@@ -33,7 +33,7 @@ from controlplane.gateway.tasks.preflight_turns import Preflights
 
 
 @dataclass(kw_only=True)
-class World:
+class AppState:
     """The ports, the fleet and the tasks that outlive a request.
 
     `trace_ratio` of the traces that begin here are recorded; None where traces are off. A request

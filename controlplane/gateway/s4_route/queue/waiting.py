@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from controlplane.gateway.s4_route.queue.claim import Claim, Ticket
+from controlplane.gateway.s4_route.queue.request import QueuedRequest, QueueEntry
 
 WAITING_MAX = 1024
 # Prompts wait in memory: about 32 MiB of token ids.
@@ -19,10 +19,10 @@ class Backlog:
 
     def __init__(self) -> None:
         self.charge = 0.0
-        self.tickets: OrderedDict[Ticket, None] = OrderedDict()
+        self.tickets: OrderedDict[QueueEntry, None] = OrderedDict()
 
 
-class Crowd:
+class WaitingRequests:
     """Everyone who waits, by rank and tenant."""
 
     __slots__ = ("_ranks", "count", "tokens")
@@ -32,7 +32,7 @@ class Crowd:
         self.count = 0
         self.tokens = 0
 
-    def add(self, ticket: Ticket, *, first: bool = False) -> None:
+    def add(self, ticket: QueueEntry, *, first: bool = False) -> None:
         """One more waits, the newest of its tenant or the oldest."""
         claim = ticket.claim
         tenants = self._ranks.setdefault(claim.rank, {})
@@ -43,7 +43,7 @@ class Crowd:
         self.count += 1
         self.tokens += claim.work_tokens
 
-    def remove(self, ticket: Ticket) -> None:
+    def remove(self, ticket: QueueEntry) -> None:
         """It waits no more."""
         claim = ticket.claim
         tenants = self._ranks[claim.rank]
@@ -57,18 +57,18 @@ class Crowd:
         self.count -= 1
         self.tokens -= claim.work_tokens
 
-    def tickets(self) -> Iterator[Ticket]:
+    def tickets(self) -> Iterator[QueueEntry]:
         """Everyone."""
         for tenants in self._ranks.values():
             for backlog in tenants.values():
                 yield from backlog.tickets
 
-    def displaced(self, claim: Claim) -> list[Ticket] | None:
+    def displaced(self, claim: QueuedRequest) -> list[QueueEntry] | None:
         """Who must go so that a request may wait; None when it is the one who must."""
         count = self.count + 1 - WAITING_MAX
         # One that alone is too large may wait alone.
         tokens = self.tokens + claim.work_tokens - WAITING_TOKENS_MAX if self.count else 0
-        gone: list[Ticket] = []
+        gone: list[QueueEntry] = []
         if count <= 0 and tokens <= 0:
             return gone
         for ticket in self._lesser(claim):
@@ -79,7 +79,7 @@ class Crowd:
                 return gone
         return None
 
-    def _lesser(self, claim: Claim) -> Iterator[Ticket]:
+    def _lesser(self, claim: QueuedRequest) -> Iterator[QueueEntry]:
         """Lowest rank first; in a rank the tenant with most work waiting, of a tenant the newest.
 
         Of the same rank only those whose tenant has more than this request's has with it: who

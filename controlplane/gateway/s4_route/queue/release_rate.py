@@ -8,7 +8,7 @@ RETURNS_AGE_S_MAX = 300.0
 SECONDS_MIN = 1e-6
 
 
-class Returns:
+class ReleaseRate:
     """Turns per second: decayed sums over the last few dozen, so that no clock scale is assumed.
 
     Only time in which somebody waited counts: else it would measure demand, not capacity.

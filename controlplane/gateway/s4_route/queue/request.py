@@ -11,7 +11,7 @@ from controlplane.kernel.rules import PRIORITY_NORMAL
 NoRoomReason = Literal["full", "late", "none", "failed", "shed"]
 
 
-class Lane(NamedTuple):
+class QueueLane(NamedTuple):
     """Requests of one lane can be served by exactly the same nodes.
 
     `needs` is all that decides this beside model, pool and region.
@@ -23,7 +23,7 @@ class Lane(NamedTuple):
     needs: tuple[str, ...] = ()
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True):
+class QueuedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Whose request it is, what it may displace and what may displace it.
 
     `work_tokens` estimates what it costs a node; a tenant's work counts divided by `weight`.
@@ -73,15 +73,15 @@ class NoRoom(Exception):
         self.position = position
 
 
-class Ticket:
+class QueueEntry:
     """One request in the queue; `position` and `wait_s` are those of its arrival."""
 
     __slots__ = ("claim", "entered_s", "lane", "number", "position", "start", "wait_s", "waiting")
 
     def __init__(
         self,
-        lane: Lane,
-        claim: Claim,
+        lane: QueueLane,
+        claim: QueuedRequest,
         *,
         number: int,
         entered_s: float,
