@@ -10,7 +10,7 @@ from unittest.mock import patch
 from controlplane.asgi import application
 from controlplane.gateway.nodes.measured.account import NodeAccount
 from controlplane.gateway.s4_route import node
-from controlplane.gateway.s4_route.cost import NodeChoice, choose
+from controlplane.gateway.s4_route.choice.cost import NodeChoice, choose
 
 __all__ = ["application"]
 

@@ -16,7 +16,7 @@ import numpy as np
 from controlplane.gateway.nodes.index import PrefixIndex
 from controlplane.gateway.nodes.measured.account import NodeAccount
 from controlplane.gateway.nodes.measured.means import FleetMeans
-from controlplane.gateway.s4_route.cost import choose
+from controlplane.gateway.s4_route.choice.cost import choose
 from inference.contract.frames import KvEvents, Step
 
 BLOCK_SIZE = 16

@@ -24,9 +24,9 @@ from controlplane.gateway.ports import (
     Standings,
 )
 from controlplane.gateway.s1_admission.body import bodies_budget
+from controlplane.gateway.s1_admission.helpers.offload import Offload
 from controlplane.gateway.s1_admission.hold import HOLD_GRACE_S
-from controlplane.gateway.s1_admission.offload import Offload
-from controlplane.gateway.s4_route.memory import RoutingMemory
+from controlplane.gateway.s4_route.choice.memory import RoutingMemory
 from controlplane.gateway.s4_route.queue.unmet import Unmet
 from controlplane.gateway.s4_route.saturation import WaitingRoom
 from controlplane.gateway.tasks.preflight_turns import Preflights

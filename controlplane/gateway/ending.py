@@ -17,7 +17,7 @@ from controlplane.gateway.plan import PlannedStep
 from controlplane.gateway.ports import Hold, LedgerAway
 from controlplane.gateway.progress import Progress
 from controlplane.gateway.refusal import Refusal
-from controlplane.gateway.s5_infer.confirmation import confirmed
+from controlplane.gateway.s5_infer.helpers.confirmation import confirmed
 from controlplane.gateway.s7_bill.price import price_usage
 from controlplane.gateway.s7_bill.settle import charge_delayed, settle_charge
 from controlplane.kernel.spans import INDEX

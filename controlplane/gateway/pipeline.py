@@ -52,9 +52,9 @@ from controlplane.gateway.s2_balance.balance import balance
 from controlplane.gateway.s4_route.node import pick_node
 from controlplane.gateway.s4_route.prefix import sought_of
 from controlplane.gateway.s4_route.queue.request import NoRoom
-from controlplane.gateway.s4_route.room import find_room
-from controlplane.gateway.s5_infer.confirmation import stop
+from controlplane.gateway.s4_route.queue.room import find_room
 from controlplane.gateway.s5_infer.dispatch import NodeChanged
+from controlplane.gateway.s5_infer.helpers.confirmation import stop
 from controlplane.gateway.s5_infer.remote_spans import note_remote_spans
 from controlplane.gateway.s6_finish.write import write_out
 from controlplane.gateway.task import Answer, RequestTask

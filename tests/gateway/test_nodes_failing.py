@@ -10,7 +10,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from controlplane.gateway.s4_route import room
+from controlplane.gateway.s4_route.queue import room
 from controlplane.kernel.clock import monotonic_s
 from controlplane.kernel.price import TokenCounts
 from inference.contract.codec import encode

@@ -13,7 +13,7 @@ from benchmarks.fleet.node import Frame, Gpu
 from controlplane.gateway.nodes.index import PrefixIndex
 from controlplane.gateway.nodes.measured.account import JobBooking, NodeAccount
 from controlplane.gateway.nodes.measured.means import FleetMeans
-from controlplane.gateway.s4_route.cost import choose
+from controlplane.gateway.s4_route.choice.cost import choose
 from controlplane.gateway.s4_route.queue.queue import FairQueue
 from controlplane.gateway.s4_route.queue.request import NoRoom, QueuedRequest, QueueEntry, QueueLane
 from inference.contract.frames import KvEvents, Output, Step, Timing, Usage

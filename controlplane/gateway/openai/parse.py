@@ -14,7 +14,7 @@ import msgspec
 
 from controlplane.gateway.openai.wording import in_words
 from controlplane.gateway.refusal import Refusal, bad_field
-from controlplane.gateway.s1_admission.offload import is_large
+from controlplane.gateway.s1_admission.helpers.offload import is_large
 
 DEPTH_MAX = 32
 # Of large bodies: objects and lists in all, texts with the names of fields, and values of any kind.

@@ -15,7 +15,7 @@ from controlplane.gateway.openai.schemas import check_schema
 from controlplane.gateway.openai.structured import WantedFormat, bounded
 from controlplane.gateway.openai.wording import NAME_PATTERN
 from controlplane.gateway.refusal import bad_field
-from controlplane.gateway.s1_admission.offload import LARGE_BYTES
+from controlplane.gateway.s1_admission.helpers.offload import LARGE_BYTES
 from controlplane.gateway.toolform import calls_grammar, json_rule
 from inference.contract.grammar import JSON_WHITESPACE
 

@@ -13,6 +13,7 @@ from controlplane.gateway.refusal import BAD_REQUEST, Refusal
 from controlplane.gateway.results import Admitted, Asked
 from controlplane.gateway.s1_admission.body import LimitsCheck, Receive, read_body
 from controlplane.gateway.s1_admission.claim import make_ticket
+from controlplane.gateway.s1_admission.helpers.offload import Offload, is_large
 from controlplane.gateway.s1_admission.hold import CountPrompt, exact_nano, make_hold, take_hold
 from controlplane.gateway.s1_admission.limits import (
     check_requests,
@@ -20,7 +21,6 @@ from controlplane.gateway.s1_admission.limits import (
     estimate_tokens,
     take_limits,
 )
-from controlplane.gateway.s1_admission.offload import Offload, is_large
 from controlplane.gateway.s1_admission.schema import (
     Parse,
     plan_schema,

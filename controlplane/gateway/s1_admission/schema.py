@@ -7,8 +7,8 @@ from collections.abc import Callable
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
 from controlplane.gateway.plan import RoutePlan, make_plan
-from controlplane.gateway.s1_admission.offload import Offload
-from controlplane.gateway.s1_admission.prompts import find_prompt
+from controlplane.gateway.s1_admission.helpers.offload import Offload
+from controlplane.gateway.s1_admission.helpers.prompts import find_prompt
 from controlplane.gateway.snapshot import KeyRecord, Snapshot
 from controlplane.kernel.spans import INDEX
 

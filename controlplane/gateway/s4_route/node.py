@@ -8,11 +8,11 @@ from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.results import Placement
-from controlplane.gateway.s4_route.cost import NodeChoice, choose
-from controlplane.gateway.s4_route.memory import Roster, RoutingMemory
+from controlplane.gateway.s4_route.choice.cost import NodeChoice, choose
+from controlplane.gateway.s4_route.choice.memory import Roster, RoutingMemory
+from controlplane.gateway.s4_route.choice.receipt import make_receipt
+from controlplane.gateway.s4_route.choice.sought import Sought
 from controlplane.gateway.s4_route.prefix import find_overlap
-from controlplane.gateway.s4_route.receipt import make_receipt
-from controlplane.gateway.s4_route.sought import Sought
 from controlplane.kernel.clock import monotonic_s
 from controlplane.kernel.spans import INDEX
 

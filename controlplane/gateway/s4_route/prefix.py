@@ -9,8 +9,8 @@ from controlplane.gateway.nodes.index import Level, PrefixIndex
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.plan import RoutePlan
 from controlplane.gateway.results import Prepared
-from controlplane.gateway.s4_route.memory import Roster, RoutingMemory
-from controlplane.gateway.s4_route.sought import (
+from controlplane.gateway.s4_route.choice.memory import Roster, RoutingMemory
+from controlplane.gateway.s4_route.choice.sought import (
     Overlap,
     Sought,
     predicted_tokens,

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from controlplane.gateway.openai import chat, completions, embeddings
 from controlplane.gateway.refusal import Refusal
 from controlplane.gateway.s1_admission.body import BODY_BYTES_MAX
-from controlplane.gateway.s1_admission.offload import LARGE_BYTES
+from controlplane.gateway.s1_admission.helpers.offload import LARGE_BYTES
 from inference.contract.frames import ASSET_PART_BYTES
 from tests.support.fleet import MODEL, echo_node
 from tests.support.ports import KEY

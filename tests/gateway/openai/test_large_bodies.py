@@ -25,9 +25,9 @@ from controlplane.gateway.openai.parse import (
 )
 from controlplane.gateway.ports import Allowance, Room
 from controlplane.gateway.refusal import Refusal
-from controlplane.gateway.s1_admission import offload
 from controlplane.gateway.s1_admission.body import BODY_BYTES_MAX, SMALL_BYTES
-from controlplane.gateway.s1_admission.offload import LARGE_BYTES, LARGE_VALUES, Offload
+from controlplane.gateway.s1_admission.helpers import offload
+from controlplane.gateway.s1_admission.helpers.offload import LARGE_BYTES, LARGE_VALUES, Offload
 from controlplane.kernel.shares import OWNERS_MIN, lent_of
 from inference.contract.frames import INPUTS_TOKENS_MAX
 from tests.gateway.openai.test_bodies import check_error

@@ -11,10 +11,10 @@ from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.measured.means import SILENT_S
 from controlplane.gateway.ports import NodeIdentity
 from controlplane.gateway.results import Placement
-from controlplane.gateway.s4_route.memory import RoutingMemory
+from controlplane.gateway.s4_route.choice.memory import RoutingMemory
+from controlplane.gateway.s4_route.choice.receipt import CANDIDATES_MAX
+from controlplane.gateway.s4_route.choice.sought import HEAD_BYTES, Sought
 from controlplane.gateway.s4_route.node import pick_node
-from controlplane.gateway.s4_route.receipt import CANDIDATES_MAX
-from controlplane.gateway.s4_route.sought import HEAD_BYTES, Sought
 from inference.contract.blocks import chain_hashes
 from inference.contract.codec import encode
 from inference.contract.frames import KvEvents, ModelOffer
@@ -119,7 +119,7 @@ async def test_a_node_that_works_in_silence_is_late(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = [1000.0]
-    for module in ("s4_route.node", "s4_route.sought"):
+    for module in ("s4_route.node", "s4_route.choice.sought"):
         clock = f"controlplane.gateway.{module}.monotonic_s"
         monkeypatch.setattr(clock, lambda: now_s[0])
     site.pick(sought())

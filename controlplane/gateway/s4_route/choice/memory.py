@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.measured.means import FleetMeans
 from controlplane.gateway.nodes.measured.predicted import Predictions
-from controlplane.gateway.s4_route.ring import Ring
+from controlplane.gateway.s4_route.choice.ring import Ring
 
 MODELS_MAX = 256
 ROSTERS_MAX = 16

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from controlplane.gateway.s4_route.memory import RoutingMemory
+from controlplane.gateway.s4_route.choice.memory import RoutingMemory
 from controlplane.kernel.clock import monotonic_s
 from controlplane.kernel.receipt import IndexState
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.gateway.s4_route.ring import LOAD_FACTOR, Ring
+from controlplane.gateway.s4_route.choice.ring import LOAD_FACTOR, Ring
 
 NAMES = [f"node-{number}" for number in range(10)]
 KEYS = [f"prompt {number}".encode() for number in range(2000)]

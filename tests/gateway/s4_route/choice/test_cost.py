@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from controlplane.gateway.nodes.measured.account import ACTIVE_WEIGHT, NodeAccount
 from controlplane.gateway.nodes.measured.means import COPY_WEIGHT_MAX, FleetMeans
-from controlplane.gateway.s4_route.cost import EVICT_WEIGHT, choose, explain
+from controlplane.gateway.s4_route.choice.cost import EVICT_WEIGHT, choose, explain
 from inference.contract.frames import Step
 from tests.support.fleet import make_step
 

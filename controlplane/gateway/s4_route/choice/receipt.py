@@ -8,9 +8,9 @@ from math import inf
 import msgspec
 
 from controlplane.gateway.nodes.measured.account import NodeAccount
-from controlplane.gateway.s4_route.cost import NodeChoice, explain
-from controlplane.gateway.s4_route.memory import Roster, RoutingMemory
-from controlplane.gateway.s4_route.sought import Overlap, Sought, predicted_tokens
+from controlplane.gateway.s4_route.choice.cost import NodeChoice, explain
+from controlplane.gateway.s4_route.choice.memory import Roster, RoutingMemory
+from controlplane.gateway.s4_route.choice.sought import Overlap, Sought, predicted_tokens
 from controlplane.kernel.receipt import Receipt, WeighedNode
 
 CANDIDATES_MAX = 8
