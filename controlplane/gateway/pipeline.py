@@ -94,7 +94,7 @@ async def serve(call: Call, receive: Receive, shape: ApiShape, state: AppState, 
         await resolve(run)
     except Exception:
         # A bug: the edge answers 500 and logs it, the record must say so too.
-        run.fail(internal_error("internal_error", "Something failed here."), started=out.started)
+        run.fail(internal_error("internal_error", "Internal server error."), started=out.started)
         raise
     finally:
         leave(run, started=out.started)

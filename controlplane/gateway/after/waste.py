@@ -6,7 +6,7 @@ from controlplane.gateway.ask import Ask
 from controlplane.gateway.ports import Inspected
 from controlplane.gateway.progress import Progress
 from controlplane.gateway.snapshot import ModelRecord
-from controlplane.kernel.hygiene import Finding, Look, find_waste
+from controlplane.kernel.hygiene import Look, WasteFinding, find_waste
 from controlplane.kernel.receipt import Miss
 from inference.contract.frames import Usage
 
@@ -23,7 +23,7 @@ def note_waste(run: Progress, miss: Miss | None) -> None:
         return
     watch, key, ask, usage = run.state.hygiene, asked.key, asked.ask, charge.usage
     looked = watch.takes(key.id, ask)
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[WasteFinding, ...] = ()
     if looked:
         repeated = watch.came_before(key.id, ask)
         findings = find_waste(look_of(ask, step.model, usage, miss, repeated=repeated))

@@ -187,7 +187,7 @@ class NodeAccount:
 
 
 class JobBooking:
-    """One job in an `NodeAccount`; both steps may be repeated without effect."""
+    """One job in a `NodeAccount`; both steps may be repeated without effect."""
 
     __slots__ = ("_account", "_queued_tokens", "_released")
 
