@@ -29,7 +29,7 @@ async def claims(kind: str) -> AsyncIterator[Claims]:
         return
     made = PostgresClaims(dsn(), open_s=OPEN_S)
     made.start()
-    await until(lambda: made.connected)
+    await until(lambda: made._connection is not None)
     yield made
     await made.close()
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import Callable
-from contextlib import suppress
 from hashlib import sha256
 from typing import Any, Generic, TypeVar
 
@@ -20,7 +19,7 @@ import msgspec
 import psycopg
 import structlog
 
-from controlplane.bridge.postgres.session import Connection, keep_session
+from controlplane.bridge.postgres.session import Connection, Session
 from controlplane.gateway.snapshot import (
     EMPTY,
     KeyRecord,
@@ -108,8 +107,10 @@ _prompts = msgspec.json.Decoder(list[_Row[PromptRecord]])
 _budgets = msgspec.json.Decoder(list[_Row[bool]])
 
 
-class SnapshotSource:
-    """Follows the configuration; one per event loop."""
+class SnapshotSource(Session):
+    """Follows the configuration."""
+
+    name = "snapshot"
 
     def __init__(
         self,
@@ -118,10 +119,9 @@ class SnapshotSource:
         salt_secret: bytes,
         changed: Callable[[Snapshot], None] | None = None,
     ) -> None:
-        self._conninfo = conninfo
+        super().__init__(conninfo)
         self._changed = changed
         self._salt_secret = salt_secret
-        self._task: asyncio.Task[None] | None = None
         self._loaded = asyncio.Event()
         self._checked_s = 0.0
         self._read = NOTHING
@@ -142,25 +142,12 @@ class SnapshotSource:
         """The database's clock in seconds, by which keys expire on every gateway alike."""
         return monotonic_s() + self._ahead_s
 
-    def start(self) -> None:
-        """Begin to follow; returns immediately."""
-        self._task = asyncio.create_task(
-            keep_session(self._conninfo, "snapshot", self._follow), name="snapshot"
-        )
-
     async def wait_loaded(self, seconds_max: float) -> None:
         """Return once there is a snapshot; raises TimeoutError."""
         async with asyncio.timeout(seconds_max):
             await self._loaded.wait()
 
-    async def close(self) -> None:
-        """Stop following."""
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
-
-    async def _follow(self, connection: Connection) -> None:
+    async def _work(self, connection: Connection) -> None:
         self._read = NOTHING
         await connection.execute("LISTEN sluice_config")
         while True:

@@ -14,14 +14,13 @@ import psycopg
 import structlog
 
 from controlplane.bridge.limits.rate_share import NO_SHARE, Division
-from controlplane.bridge.postgres.session import Connection, keep_session
+from controlplane.bridge.postgres.session import QUERY_S_MAX, Connection, Session
 from controlplane.kernel.clock import monotonic_s
 from inference.contract.frames import GatewayAddress
 
 HEARTBEAT_S = 1.0
 # The table's own bound, in `fleet/sql/functions/gateways.sql`, is 5 s.
 LEASE_S = 4.0
-QUERY_S_MAX = 2.0
 LEAVE_S_MAX = 0.5
 _ALIVE = "SELECT gateway, gateway_url, granted FROM fleet_gateway_alive(%s, %s, %s)"
 _LEAVE = "SELECT fleet_gateway_leave(%s)"
@@ -30,20 +29,21 @@ _log = structlog.get_logger(__name__)
 Addresses = tuple[GatewayAddress, ...]
 
 
-class GatewayList:
-    """One per event loop. `changed` is told of every new list, this gateway's own entry included.
+class GatewayList(Session):
+    """`changed` is told of every new list, this gateway's own entry included.
 
     While PostgreSQL is down the last list stays: it says nothing of who lives by then.
     """
 
+    name = "gateways"
+
     def __init__(
         self, conninfo: str, *, instance: str, url: str, changed: Callable[[Addresses], None]
     ) -> None:
-        self._conninfo = conninfo
+        super().__init__(conninfo)
         self._instance = instance
         self._url = url
         self._changed = changed
-        self._task: asyncio.Task[None] | None = None
         self._share = NO_SHARE
         self._lease_ends_s = 0.0
         self.current: Addresses = ()
@@ -63,20 +63,12 @@ class GatewayList:
         urls = [each.url for each in self.current if each.instance == instance]
         return bool(urls) and (not self._url or urls != [self._url])
 
-    def start(self) -> None:
-        """Begin to say that this gateway lives; returns immediately."""
-        self._task = asyncio.create_task(
-            keep_session(self._conninfo, "gateways", self._beat), name="gateways"
-        )
-
     async def close(self) -> None:
         """Stop, and leave the list if that is possible at once."""
         if self._task is None:
             return
         self._share = NO_SHARE
-        self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
+        await super().close()
         with suppress(psycopg.Error, OSError, TimeoutError):
             async with asyncio.timeout(LEAVE_S_MAX):
                 await self._leave()
@@ -87,7 +79,7 @@ class GatewayList:
         async with connection:
             await connection.execute(_LEAVE, [self._instance])
 
-    async def _beat(self, connection: Connection) -> None:
+    async def _work(self, connection: Connection) -> None:
         while True:
             async with asyncio.timeout(QUERY_S_MAX):
                 await self._say(connection)

@@ -32,7 +32,6 @@ class LinkReporter:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to tell; needs a running loop."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name="link reporter")
 
     async def close(self) -> None:

@@ -76,7 +76,6 @@ class Outbox:
         self._wake.set()
 
     def close(self, code: int, reason: str) -> None:
-        """Close the socket once what is queued is written."""
         if self._closing is None:
             self._closing = (code, reason)
         self._wake.set()
@@ -117,7 +116,6 @@ class NodeConsumer(AsyncConsumer):  # type: ignore[misc]  # Channels ships no ty
         receive: Callable[[], Awaitable[Message]],
         send: Callable[[Message], Awaitable[None]],
     ) -> None:
-        """Serve one connection from handshake to disconnect."""
         gateway = self._gateway()
         await receive()  # websocket.connect
         credential, headers = _credential(scope["headers"]), scope["headers"]

@@ -13,20 +13,17 @@ import msgspec
 import psycopg
 import structlog
 
-from controlplane.bridge.postgres.session import Connection, keep_session
+from controlplane.bridge.postgres.session import IDLE_CHECK_S, AskingSession, Connection
 from controlplane.gateway.ports import LedgerAway, NodeIdentity, Orders
 from controlplane.kernel.keyformat import NODE_PREFIX, digest, parse_credential
 
 HANDSHAKES_MAX = 10_000
 HANDSHAKES_A_QUERY = 500
-QUERY_S_MAX = 2.0
 NODES_PENDING_MAX = 4_096
-IDLE_CHECK_S = 5.0
 _CREDENTIALS = (
     "SELECT key_id, node, name, pool, digest, models, standing, drain_s, quarantined,"
     " separate_caches FROM fleet_credentials(%s)"
 )
-UNCHECKED = "node credentials cannot be checked now"
 REVOKED = "the node's credential was revoked"
 CHANGED = "the node's registration has changed: connect again"
 _OBSERVE = "SELECT fleet_observe(%s, %s, %s::jsonb, %s)"
@@ -50,45 +47,39 @@ class CredentialRow(NamedTuple):
     separate_caches: bool
 
 
-class FleetStore:
-    """What the database knows of nodes; one per event loop.
+class FleetStore(AskingSession):
+    """What the database knows of nodes.
 
     Observations are kept per node and merged, so a flapping node costs one write at a time; beyond
     the bound new nodes' observations are dropped and counted in `dropped`. With
     `trust_first_digest` the first text assets that are ever offered for a model are approved.
     """
 
+    name = "fleet"
+    unavailable = "node credentials cannot be checked now"
+
     def __init__(self, conninfo: str, *, pepper: bytes, trust_first_digest: bool = False) -> None:
-        self._conninfo = conninfo
+        super().__init__(conninfo)
         self._pepper = pepper
         self._trust_first_digest = trust_first_digest
-        self._connection: Connection | None = None
-        self._lock = asyncio.Lock()
         # Handshakes that wait, by key id; one query asks for many of them, so that a flood of
         # unknown credentials keeps neither nodes nor orders waiting.
         self._asked: dict[str, asyncio.Future[CredentialRow | None]] = {}
         self._asking: asyncio.Task[None] | None = None
         self._pending: dict[str, tuple[str, dict[str, object]]] = {}
         self._news = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
         self.dropped = 0
-
-    def start(self) -> None:
-        """Begin to connect and write; returns immediately."""
-        self._task = asyncio.create_task(
-            keep_session(self._conninfo, "fleet", self._serve), name="fleet"
-        )
 
     async def close(self) -> None:
         """Write what is pending if that is possible at once, then stop."""
         with suppress(psycopg.Error, TimeoutError):
             if self._connection is not None:
                 await self._write_pending(self._connection)
-        for task in (self._task, self._asking):
-            if task is not None:
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
+        await super().close()
+        if self._asking is not None:
+            self._asking.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._asking
         _refuse(self._asked)
         self._asked.clear()
 
@@ -154,12 +145,9 @@ class FleetStore:
 
         While PostgreSQL is down nothing is kept: the next view says everything again.
         """
-        if self._connection is None:
-            return
         texts = [msgspec.json.encode(each).decode() for each in (links, waiting)]
-        with suppress(psycopg.Error, TimeoutError):
-            async with asyncio.timeout(QUERY_S_MAX), self._lock:
-                await self._connection.execute(_LINKS, [gateway, *texts])
+        with suppress(LedgerAway):
+            await self._rows(_LINKS, [gateway, *texts])
 
     def _orders(self, row: CredentialRow) -> Orders:
         # Of a quarantine that is not written yet the database cannot know.
@@ -173,14 +161,8 @@ class FleetStore:
 
     async def _valid(self, key_ids: list[str]) -> dict[str, CredentialRow]:
         """The credentials in force among these, by key id."""
-        if self._connection is None:
-            raise LedgerAway(UNCHECKED)
-        try:
-            async with asyncio.timeout(QUERY_S_MAX), self._lock:
-                cursor = await self._connection.execute(_CREDENTIALS, [key_ids])
-                return {row[0]: CredentialRow(*row) for row in await cursor.fetchall()}
-        except (psycopg.Error, TimeoutError) as error:
-            raise LedgerAway(UNCHECKED) from error
+        rows = await self._rows(_CREDENTIALS, [key_ids])
+        return {row[0]: CredentialRow(*row) for row in rows}
 
     def observe(self, node: str, state: str, facts: dict[str, object]) -> None:
         """Note a node's state, by its id or name; the newest wins, facts are merged."""
@@ -191,25 +173,17 @@ class FleetStore:
         self._pending[node] = (state, {**before[1], **facts} if before else facts)
         self._news.set()
 
-    async def _serve(self, connection: Connection) -> None:
-        self._connection = connection
-        try:
-            while True:
-                self._news.clear()
-                await self._write_pending(connection)
-                if not self._pending:
-                    await self._wait_for_news(connection)
-        finally:
-            self._connection = None
-
-    async def _wait_for_news(self, connection: Connection) -> None:
+    async def _turn(self, connection: Connection) -> None:
+        self._news.clear()
+        await self._write_pending(connection)
+        if self._pending:
+            return
         try:
             async with asyncio.timeout(IDLE_CHECK_S):
                 await self._news.wait()
         except TimeoutError:
             # Nothing to write: make sure that the connection still lives.
-            async with asyncio.timeout(QUERY_S_MAX), self._lock:
-                await connection.execute("SELECT 1")
+            await self._fetch(connection, "SELECT 1")
 
     async def _write_pending(self, connection: Connection) -> None:
         for node, news in list(self._pending.items()):
@@ -221,23 +195,19 @@ class FleetStore:
     async def _write(
         self, connection: Connection, node: str, state: str, facts: dict[str, object]
     ) -> None:
-        text = msgspec.json.encode(facts).decode()
+        values = [node, state, msgspec.json.encode(facts).decode(), self._trust_first_digest]
         try:
-            async with asyncio.timeout(QUERY_S_MAX), self._lock:
-                cursor = await connection.execute(
-                    _OBSERVE, [node, state, text, self._trust_first_digest]
-                )
-                row = await cursor.fetchone()
+            rows = await self._fetch(connection, _OBSERVE, values)
         except (psycopg.DataError, psycopg.IntegrityError):
             _log.warning("node observation refused", node=node, state=state)
             return
-        if row is None or not row[0]:
+        if not rows or not rows[0][0]:
             _log.warning("observed node is not registered", node=node)
 
 
 def _refuse(handshakes: Mapping[str, asyncio.Future[CredentialRow | None]]) -> None:
     for waiting in handshakes.values():
-        waiting.set_exception(LedgerAway(UNCHECKED))
+        waiting.set_exception(LedgerAway(FleetStore.unavailable))
         # Whoever asked may have hung up: then no one looks at it.
         waiting.exception()
 

@@ -71,7 +71,6 @@ class SocketProtocol(HttpToolsProtocol):
     _last_words: bytes | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client has come."""
         super().connection_made(transport)
         self.ending = Ending(transport, self.end)
         self.lingering = Ending(transport, self.linger)
@@ -107,7 +106,6 @@ class SocketProtocol(HttpToolsProtocol):
         self._time_flush()
 
     def resume_writing(self) -> None:
-        """The client has read on."""
         super().resume_writing()
         if self._flush_timer is not None and not self.transport.is_closing():
             self._flush_timer.cancel()
@@ -350,8 +348,6 @@ class SocketProtocol(HttpToolsProtocol):
 
 
 class Exchange(RequestResponseCycle):
-    """One request and its answer."""
-
     def __init__(self, protocol: SocketProtocol, *, keep_alive: bool) -> None:
         old = protocol.scope["http_version"] == "1.0"
         super().__init__(

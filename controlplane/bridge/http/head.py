@@ -65,12 +65,10 @@ def check_head(headers: Headers, *, version: str) -> None:
 
 
 def head_bytes(headers: Headers) -> int:
-    """The size of names and values."""
     return sum([len(name) + len(value) for name, value in headers])
 
 
 def has_body(headers: Headers) -> bool:
-    """Whether a body follows the head."""
     return any(
         name == b"transfer-encoding" or (name == b"content-length" and value.strip(b" 0"))
         for name, value in headers
@@ -99,7 +97,6 @@ def without_upgrade(method: bytes, url: bytes, version: str, headers: Headers) -
 
 
 def malformed(reason: str) -> Refusal:
-    """400: the parser could not read it."""
     message = f"The request is not valid HTTP: {reason.removesuffix('.')}."
     return Refusal(400, "malformed_request", message, headers=NO_RETRY)
 
@@ -113,31 +110,26 @@ def upgrade_refused() -> Refusal:
 
 
 def url_too_long() -> Refusal:
-    """414 with the bound in its text."""
     message = f"The URL is longer than {URL_BYTES_MAX} bytes."
     return Refusal(414, "url_too_long", message, headers=NO_RETRY)
 
 
 def headers_too_large() -> Refusal:
-    """431 with the bounds in its text."""
     message = f"The request has more than {HEADERS_MAX} headers, or {HEAD_BYTES_MAX} bytes of them."
     return Refusal(431, "headers_too_large", message, headers=NO_RETRY)
 
 
 def head_late() -> Refusal:
-    """408: the head came too slowly."""
     message = f"The request's headers did not arrive within {HEAD_S_MAX:.0f} s."
     return Refusal(408, "request_timeout", message)
 
 
 def too_many_pipelined() -> Refusal:
-    """400: too many requests at once in one connection."""
     message = f"At most {PIPELINED_MAX} pipelined requests may wait on one connection."
     return Refusal(400, "too_many_pipelined", message, headers=NO_RETRY)
 
 
 def too_many_connections() -> Refusal:
-    """503: no more connections, in all or from this address."""
     message = "Too many connections are open. Close some, or try again later."
     return unavailable("too_many_connections", message, retry_after_s=BUSY_RETRY_S)
 

@@ -78,7 +78,6 @@ class RedisLimiter:
         return self._link is not None
 
     def start(self) -> None:
-        """Begin to connect; returns immediately."""
         self._shares.begin(monotonic_s())
         self._task = asyncio.create_task(self._keep_link(), name="limiter")
 

@@ -85,12 +85,10 @@ class RedisLink(asyncio.Protocol):
         self._lost()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The loop's word that the socket is open."""
         # uvloop's transports are no subclasses of asyncio's, though they do all that theirs do.
         self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The loop's word that the socket is closed."""
         self._lost()
 
     def data_received(self, data: bytes) -> None:

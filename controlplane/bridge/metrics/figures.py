@@ -31,7 +31,6 @@ class Figure(NamedTuple):
 
 
 def readiness_figures(facts: Mapping[str, Any]) -> Iterator[Figure]:
-    """What `readiness` tells, as numbers."""
     for name, text, fact in (
         ("sluice_gateway_ready", "1 while requests would be served", "ready"),
         ("sluice_ledger_connected", "1 while PostgreSQL can be asked for holds", "ledger"),
@@ -58,7 +57,6 @@ def trace_figures(traces: TraceQueue | None) -> Iterator[Figure]:
 
 
 def connection_figures(doors: Doors, handshakes: Handshakes) -> Iterator[Figure]:
-    """What became of connections."""
     for name, text, value in (
         ("connections", "Connections refused, since too many were open", doors.refused_total),
         ("handshakes", "Handshakes refused, since too many waited", handshakes.refused_total),

@@ -6,27 +6,22 @@ secret, of which the database has no more than a keyed digest: who steals the ro
 
 from __future__ import annotations
 
-import asyncio
 import os
-from contextlib import suppress
 from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
 import msgspec
-import psycopg
 import structlog
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from controlplane.bridge.postgres.session import Connection, keep_session
+from controlplane.bridge.postgres.session import AskingSession, Row
 from controlplane.gateway.ports import ClaimRefused, IdempotencyTicket, KeptAnswer, LedgerAway
 
-QUERY_S_MAX = 2.0
 PENDING_MAX = 256
-IDLE_CHECK_S = 5.0
 KEPT_S = 86_400
 # A claim that got no hold within this time has lost its gateway.
 UNHELD_S = 30
@@ -40,39 +35,20 @@ _CLAIM = (
 _HOLD = "SELECT inference_claim_hold(%s, %s)"
 _KEEP = "SELECT inference_claim_keep(%s, %s, %s)"
 _FREE = "SELECT inference_claim_free(%s, %s)"
-_AWAY = "claims on idempotency keys cannot be asked for now"
 _decoder = msgspec.msgpack.Decoder(KeptAnswer)
 _log = structlog.get_logger(__name__)
 
 
-class PostgresClaims:
+class PostgresClaims(AskingSession):
     """Implements `ports.Claims`; one per event loop. No hold is open for longer than `open_s`."""
 
+    name = "claims"
+    unavailable = "claims on idempotency keys cannot be asked for now"
+
     def __init__(self, conninfo: str, *, open_s: int) -> None:
-        self._conninfo = conninfo
+        super().__init__(conninfo)
         self._open_s = open_s
-        self._connection: Connection | None = None
-        self._lock = asyncio.Lock()
         self._pending = 0
-        self._task: asyncio.Task[None] | None = None
-
-    @property
-    def connected(self) -> bool:
-        """Whether it can be asked."""
-        return self._connection is not None
-
-    def start(self) -> None:
-        """Begin to connect; returns immediately."""
-        self._task = asyncio.create_task(
-            keep_session(self._conninfo, "claims", self._serve), name="claims"
-        )
-
-    async def close(self) -> None:
-        """Cut the connection."""
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
 
     async def claim(self, ticket: IdempotencyTicket) -> KeptAnswer | None:
         """The answer of the first request, None for the first; raises as the port says."""
@@ -108,18 +84,8 @@ class PostgresClaims:
         await self._tell(_KEEP, [*_named(ticket), sealed])
 
     async def free(self, ticket: IdempotencyTicket) -> None:
-        """Let a retry begin anew; where that fails it may once the ledger shows no charge."""
+        """Let a retry begin again; where that fails it may once the ledger shows no charge."""
         await self._tell(_FREE, _named(ticket))
-
-    async def _serve(self, connection: Connection) -> None:
-        self._connection = connection
-        try:
-            while True:
-                await asyncio.sleep(IDLE_CHECK_S)
-                async with asyncio.timeout(QUERY_S_MAX), self._lock:
-                    await connection.execute("SELECT 1")
-        finally:
-            self._connection = None
 
     async def _tell(self, query: str, values: list[Any]) -> None:
         try:
@@ -127,21 +93,17 @@ class PostgresClaims:
         except LedgerAway as error:
             _log.warning("claim_not_told", error=str(error))
 
-    async def _ask(self, query: str, values: list[Any]) -> tuple[Any, ...]:
-        connection = self._connection
-        if connection is None or self._pending >= PENDING_MAX:
-            raise LedgerAway(_AWAY)
+    async def _ask(self, query: str, values: list[Any]) -> Row:
+        if self._pending >= PENDING_MAX:
+            raise LedgerAway(self.unavailable)
         self._pending += 1
         try:
-            async with asyncio.timeout(QUERY_S_MAX), self._lock:
-                row = await (await connection.execute(query, values)).fetchone()
-        except (psycopg.Error, TimeoutError) as error:
-            raise LedgerAway(_AWAY) from error
+            rows = await self._rows(query, values)
         finally:
             self._pending -= 1
-        if row is None:
-            raise LedgerAway(_AWAY)
-        return row
+        if not rows:
+            raise LedgerAway(self.unavailable)
+        return rows[0]
 
 
 def _named(ticket: IdempotencyTicket) -> list[Any]:

@@ -44,8 +44,6 @@ log = structlog.get_logger(__name__)
 
 
 class WaitingHold:
-    """A hold and the caller that waits for it."""
-
     __slots__ = ("done", "hold", "tries")
 
     def __init__(self, hold: Hold, done: asyncio.Future[None]) -> None:

@@ -81,7 +81,6 @@ class PostgresLedger:
         return self._settlements.pending
 
     def start(self) -> None:
-        """Begin to connect; needs a running loop."""
         self._hold_lane.start()
         self._settle_lane.start()
 

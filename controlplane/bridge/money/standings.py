@@ -7,52 +7,37 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from contextlib import suppress
 
 import msgspec
-import psycopg
 
-from controlplane.bridge.postgres.session import Connection, keep_session
+from controlplane.bridge.postgres.session import AskingSession
 from controlplane.gateway.ports import KeyStanding, LedgerAway
 from controlplane.kernel.clock import monotonic_s
 
-QUERY_S_MAX = 2.0
 REMEMBERED_S = 1.0
 REMEMBERED_MAX = 1_000
-IDLE_CHECK_S = 5.0
 _STANDING = "SELECT config_key_standing(%s)"
 _decoder = msgspec.json.Decoder(KeyStanding)
 
 
-class PostgresStandings:
-    """One per event loop."""
+class PostgresStandings(AskingSession):
+    """Implements `ports.Standings`."""
+
+    name = "standing"
+    unavailable = "budgets cannot be read now"
 
     def __init__(self, conninfo: str) -> None:
-        self._conninfo = conninfo
-        self._connection: Connection | None = None
-        self._lock = asyncio.Lock()
-        self._task: asyncio.Task[None] | None = None
+        super().__init__(conninfo)
+        self._asking = asyncio.Lock()
         self._remembered: dict[str, tuple[float, KeyStanding]] = {}
-
-    def start(self) -> None:
-        """Begin to connect; returns immediately."""
-        self._task = asyncio.create_task(
-            keep_session(self._conninfo, "standing", self._serve), name="standing"
-        )
-
-    async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
 
     async def of(self, key: str, *, waits: bool = True) -> KeyStanding:
         """What a key may spend and has spent, as it was at most a second ago; raises LedgerAway."""
         if (known := self._known(key)) is not None:
             return known
-        if self._lock.locked() and not waits:
+        if self._asking.locked() and not waits:
             raise LedgerAway("another question is being answered")
-        async with self._lock:
+        async with self._asking:
             if (known := self._known(key)) is not None:
                 return known
             found = await self._read(key)
@@ -66,23 +51,6 @@ class PostgresStandings:
         return standing if monotonic_s() - read_s < REMEMBERED_S else None
 
     async def _read(self, key: str) -> KeyStanding:
-        if self._connection is None:
-            raise LedgerAway("budgets cannot be read now")
-        try:
-            async with asyncio.timeout(QUERY_S_MAX):
-                cursor = await self._connection.execute(_STANDING, [uuid.UUID(key)])
-                row = await cursor.fetchone()
-        except (psycopg.Error, TimeoutError) as error:
-            raise LedgerAway("budgets cannot be read now") from error
+        rows = await self._rows(_STANDING, [uuid.UUID(key)])
         # A Playground token has the id of a user: it has no line of keys.
-        return KeyStanding() if row is None or row[0] is None else _decoder.decode(row[0])
-
-    async def _serve(self, connection: Connection) -> None:
-        self._connection = connection
-        try:
-            while True:
-                await asyncio.sleep(IDLE_CHECK_S)
-                async with asyncio.timeout(QUERY_S_MAX), self._lock:
-                    await connection.execute("SELECT 1")
-        finally:
-            self._connection = None
+        return _decoder.decode(rows[0][0]) if rows and rows[0][0] else KeyStanding()

@@ -38,6 +38,10 @@ UNSENT_RETRY_S = 0.2
 log = structlog.get_logger(__name__)
 
 
+def no_answer(_: bytes | None) -> None:
+    """What is written needs no more care."""
+
+
 class PreparedCall(msgspec.Struct, kw_only=True):
     """One call of a prepared statement; exactly one of the three ends is told how it went.
 
@@ -47,9 +51,9 @@ class PreparedCall(msgspec.Struct, kw_only=True):
 
     statement: bytes
     parameters: Callable[[], list[bytes | None]]
-    answered: Callable[[bytes | None], None]
     failed: Callable[[str, str], None]
     lost: Callable[[], None]
+    answered: Callable[[bytes | None], None] = no_answer
     durable: bool = False
 
 
@@ -78,7 +82,6 @@ class PostgresLane:
         self.known_down = True
 
     def start(self) -> None:
-        """Begin to connect; returns immediately."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"lane {self._name}")
 
     @property

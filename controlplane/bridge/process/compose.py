@@ -286,5 +286,4 @@ def _traces(instance: str) -> TraceQueue | None:
 
 
 def build_gateway() -> RunningGateway:
-    """The gateway of this process."""
     return RunningGateway(conninfo_from(settings.DATABASES["gateway"]))

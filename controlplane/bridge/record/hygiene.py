@@ -50,7 +50,6 @@ class PostgresHygiene:
         self.refused = 0
 
     def start(self) -> None:
-        """Begin to connect; needs a running loop."""
         self._lane.start()
         self._ticker = asyncio.get_running_loop().create_task(self._tick(), name="hygiene flush")
 
@@ -95,7 +94,6 @@ class PostgresHygiene:
         """Nothing must come first: every write can be repeated."""
 
     def next_call(self) -> PreparedCall | None:
-        """Rows that have changed, once they are due."""
         if not self._due:
             return None
         if not self._dirty:
@@ -112,7 +110,6 @@ class PostgresHygiene:
                 plain_array([row[5] for row in rows]),
                 nested_array([map(str, self._rows[row]) for row in rows]),
             ],
-            answered=_nothing,
             failed=partial(self._failed, len(rows)),
             lost=partial(self._dirty.update, rows),
         )
@@ -146,7 +143,3 @@ def _parts(inspected: Inspected) -> Iterator[tuple[str, int, int]]:
     yield LOOKED if inspected.looked else LEFT_OUT, inspected.tokens, inspected.nano
     for finding in inspected.findings:
         yield finding.kind, finding.tokens, finding.nano
-
-
-def _nothing(_: bytes | None) -> None:
-    """A written batch needs no more care."""

@@ -39,7 +39,6 @@ class ObjectiveCounts:
 
     @property
     def dirty(self) -> bool:
-        """Whether something is to be written."""
         return bool(self._dirty)
 
     def configure(self, objectives: Iterable[WatchedObjective]) -> None:
@@ -63,7 +62,6 @@ class ObjectiveCounts:
                     self._add((minute_s, objective.id, objective.version), good)
 
     def next_call(self, writer: bytes) -> PreparedCall | None:
-        """Some of what is to be written; None when everything is."""
         if not self._dirty:
             return None
         keys = [self._dirty.pop() for _ in range(min(len(self._dirty), ROWS_PER_CALL_MAX))]
@@ -78,7 +76,6 @@ class ObjectiveCounts:
                 int_array([good for good, _ in counts]),
                 int_array([total for _, total in counts]),
             ],
-            answered=_written,
             failed=partial(self._failed, len(keys)),
             lost=partial(self._lost, keys),
         )
@@ -110,7 +107,3 @@ class ObjectiveCounts:
 
     def _failed(self, count: int, state: str, message: str) -> None:
         self.dropped += count
-
-
-def _written(_: bytes | None) -> None:
-    """A written batch needs no more care."""

@@ -118,7 +118,6 @@ class PostgresRecorder:
         return self.totals.sums(self._minutes.kept())
 
     def start(self) -> None:
-        """Begin to connect; needs a running loop."""
         self._lane.start()
         self._ticker = asyncio.get_running_loop().create_task(self._tick(), name="series flush")
 
@@ -160,7 +159,6 @@ class PostgresRecorder:
             self._timer = loop.call_later(ROWS_FLUSH_S, self._flush_rows)
 
     def sample(self, depths: Iterable[QueueDepth]) -> None:
-        """Note how many requests wait now."""
         self._minutes.sample(depths, wall_s())
 
     def drafts(self, taken: Iterable[DraftedTokens]) -> None:
@@ -168,7 +166,6 @@ class PostgresRecorder:
         self._minutes.drafts(taken, wall_s())
 
     def note(self, samples: Iterable[GaugeSample]) -> None:
-        """Record values of gauges and events of now."""
         now_s = wall_s()
         for sample in samples:
             self._minutes.note(sample, now_s)
@@ -220,7 +217,6 @@ class PostgresRecorder:
         return PreparedCall(
             statement=b"record",
             parameters=partial(_row_parameters, rows),
-            answered=_nothing,
             failed=partial(self._rows_failed, rows),
             lost=partial(self._repeats.append, rows),
         )
@@ -298,10 +294,6 @@ class PostgresRecorder:
 
     def _series_written(self, _: bytes | None) -> None:
         self._written_s = monotonic_s()
-
-
-def _nothing(_: bytes | None) -> None:
-    """A written batch needs no more care."""
 
 
 def _row_parameters(rows: Sequence[FinishedRequest]) -> list[bytes | None]:

@@ -166,7 +166,6 @@ class Minute:
         yield from self.samples.get(key, {}).items()
 
     def sample(self, depths: Iterable[QueueDepth]) -> None:
-        """Note how many requests wait at this moment."""
         for depth in depths:
             for name, value in zip(GAUGES, depth.values, strict=True):
                 self.note(GaugeSample(depth.model, "", name, value))
@@ -182,7 +181,6 @@ class Minute:
                 self.note(GaugeSample(model, "", name, value))
 
     def note(self, sample: GaugeSample) -> None:
-        """Record one value."""
         key = SeriesKey(model=sample.model, pool=sample.pool)
         group = self.samples.get(key)
         if group is None:
@@ -318,11 +316,9 @@ class Minutes:
         self._minute(now_s).add(record)
 
     def sample(self, depths: Iterable[QueueDepth], now_s: float) -> None:
-        """Note how many requests wait now."""
         self._minute(now_s).sample(depths)
 
     def drafts(self, taken: Iterable[DraftedTokens], now_s: float) -> None:
-        """Count tokens that were drafted just now."""
         self._minute(now_s).drafts(taken)
 
     def kept(self) -> list[Minute]:
@@ -330,7 +326,6 @@ class Minutes:
         return list(self._minutes.values())
 
     def note(self, sample: GaugeSample, now_s: float) -> None:
-        """Record one value of now."""
         self._minute(now_s).note(sample)
 
     def fold(self, *, narrow: bool) -> bool:

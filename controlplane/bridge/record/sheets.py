@@ -39,7 +39,6 @@ class Sheets:
         self._maxima: Ints = np.zeros((ROWS_AT_FIRST, width), np.int64)
 
     def make(self) -> SeriesSheet:
-        """One more, empty."""
         sheet = SeriesSheet(self, self._rows)
         self._rows += 1
         if self._rows > len(self._counts):
@@ -117,7 +116,6 @@ class SeriesSheet:
 
     @property
     def width(self) -> int:
-        """How many series it counts for."""
         return self._sheets.width
 
     def histograms(self) -> dict[str, Histogram]:

@@ -63,7 +63,6 @@ class Latency:
         self.total_us = 0
 
     def add(self, histogram: Histogram) -> None:
-        """Add all values of one of our histograms."""
         counts = self.counts
         counts[0] += histogram.zeros
         for index, count in histogram.buckets.items():
@@ -117,7 +116,6 @@ class Sums:
         return found
 
     def add(self, other: Sums) -> None:
-        """Add all of another's counts."""
         self.tallies.update(other.tallies)
         for key, counts in other.usage.items():
             self.add_usage(key, counts)

@@ -37,7 +37,6 @@ class TraceQueue:
         self._failing = False
 
     def start(self) -> None:
-        """Begin to export; needs a running loop."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name="traces")
 
     async def close(self) -> None:

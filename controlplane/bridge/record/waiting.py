@@ -32,7 +32,6 @@ class WaitingSampler:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to sample; needs a running loop."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name="waiting sampler")
 
     async def close(self) -> None:

@@ -24,7 +24,7 @@ OPEN_S = 720
 async def claims(database: str) -> AsyncIterator[PostgresClaims]:
     made = PostgresClaims(dsn(), open_s=OPEN_S)
     made.start()
-    await until(lambda: made.connected)
+    await until(lambda: made._connection is not None)
     yield made
     await made.close()
 
