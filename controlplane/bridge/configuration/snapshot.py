@@ -19,7 +19,7 @@ import msgspec
 import psycopg
 import structlog
 
-from controlplane.bridge.postgres.session import Connection, Session
+from controlplane.bridge.postgres.session import Connection, PostgresSession
 from controlplane.gateway.snapshot import (
     EMPTY,
     KeyRecord,
@@ -107,7 +107,7 @@ _prompts = msgspec.json.Decoder(list[_Row[PromptRecord]])
 _budgets = msgspec.json.Decoder(list[_Row[bool]])
 
 
-class SnapshotSource(Session):
+class SnapshotSource(PostgresSession):
     """Follows the configuration."""
 
     name = "snapshot"

@@ -14,7 +14,7 @@ import psycopg
 import structlog
 
 from controlplane.bridge.limits.rate_share import NO_SHARE, Division
-from controlplane.bridge.postgres.session import QUERY_S_MAX, Connection, Session
+from controlplane.bridge.postgres.session import QUERY_S_MAX, Connection, PostgresSession
 from controlplane.kernel.clock import monotonic_s
 from inference.contract.frames import GatewayAddress
 
@@ -29,7 +29,7 @@ _log = structlog.get_logger(__name__)
 Addresses = tuple[GatewayAddress, ...]
 
 
-class GatewayList(Session):
+class GatewayList(PostgresSession):
     """`changed` is told of every new list, this gateway's own entry included.
 
     While PostgreSQL is down the last list stays: it says nothing of who lives by then.

@@ -43,7 +43,7 @@ def conninfo_from(database: Mapping[str, Any]) -> str:
     )
 
 
-class Session:
+class PostgresSession:
     """Runs `_work` on a connection until it is closed; one per event loop."""
 
     name: ClassVar[str]
@@ -90,7 +90,7 @@ class Session:
         )
 
 
-class AskingSession(Session):
+class AskingSession(PostgresSession):
     """A session for questions, one at a time; `unavailable` is the text of `LedgerAway`."""
 
     unavailable: ClassVar[str]
