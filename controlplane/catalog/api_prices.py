@@ -14,6 +14,7 @@ from rest_framework.response import Response
 from controlplane.catalog.models import Model, PriceVersion
 from controlplane.catalog.selectors import price_list_all
 from controlplane.catalog.services import PriceDraft, price_override_end, price_publish
+from controlplane.core.answers import answer_of
 from controlplane.core.api import ApiView
 from controlplane.core.api_schema import operation
 from controlplane.core.permissions import Action
@@ -83,7 +84,6 @@ class PriceView(ApiView):
     """Rights come before bodies."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Before a body is read."""
         super().initial(request, *args, **kwargs)
         require(self.actor(), Action.CATALOG_MANAGE)
 
@@ -149,18 +149,4 @@ class OverrideEnd(PriceView):
 
 
 def price_json(row: PriceVersion, model: str) -> PriceJson:
-    until = row.effective_until
-    return {
-        "id": str(row.id),
-        "object": "price_version",
-        "model": model,
-        "version": row.version,
-        "project": str(row.project_id) if row.project_id else None,
-        "input_pico": row.input_pico,
-        "cached_pico": row.cached_pico,
-        "output_pico": row.output_pico,
-        "batch_permille": row.batch_permille,
-        "priority_permille": row.priority_permille,
-        "effective_from": row.effective_from.isoformat(),
-        "effective_until": until.isoformat() if until else None,
-    }
+    return answer_of(PriceJson, row, object="price_version", model=model, project=row.project_id)

@@ -23,6 +23,7 @@ from controlplane.catalog.selectors_prompts import (
     prompt_version_get,
     prompt_versions,
 )
+from controlplane.core.answers import answer_of
 from controlplane.core.api import ApiView
 from controlplane.core.api_schema import operation
 from controlplane.kernel.prompts import BadValue, Value, find_problems
@@ -128,12 +129,10 @@ class PromptView(ApiView):
     """What operations on templates share: the path names the template, and perhaps a version."""
 
     def template(self) -> PromptTemplate:
-        """The template; raises DoesNotExist."""
         organization, name = self.kwargs["organization"], self.kwargs["name"]
         return prompt_get(actor=self.actor(), organization_id=organization, name=name)
 
     def versions(self, template: PromptTemplate) -> PromptVersions:
-        """Its versions, for the caller to change."""
         return PromptVersions(self.actor(), template)
 
     def version(self, revision: int | None = None, number: int | None = None) -> PromptVersion:
@@ -284,30 +283,16 @@ class Rollback(PromptView):
 
 
 def listed_json(listed: Listed) -> ListedJson:
-    """A template without its versions."""
     template = listed.template
-    return {
-        "name": template.name,
-        "project": str(template.project_id) if template.project_id else None,
-        "published": listed.published,
-        "canary": listed.canary,
-        "newest": listed.newest,
-    }
+    return answer_of(ListedJson, listed, name=template.name, project=template.project_id)
 
 
 def version_json(version: PromptVersion) -> VersionJson:
     """A version with its body and what is wrong with it."""
-    maker, copy_of = version.created_by, version.copy_of
-    return {
-        "version": version.version,
-        "state": version.state,
-        "note": version.note,
-        "revision": version.revision,
-        "share_permille": version.share_permille,
-        "copy_of": copy_of.version if copy_of else None,
-        "created_by": maker.email if maker else None,
-        "created_at": version.created_at,
-        "published_at": version.published_at,
-        "body": version.body,
-        "problems": [problem._asdict() for problem in find_problems(body_of(version))],
-    }
+    return answer_of(
+        VersionJson,
+        version,
+        copy_of=version.copy_of and version.copy_of.version,
+        created_by=version.created_by and version.created_by.email,
+        problems=[problem._asdict() for problem in find_problems(body_of(version))],
+    )

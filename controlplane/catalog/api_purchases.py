@@ -10,6 +10,7 @@ from rest_framework.response import Response
 
 from controlplane.catalog.models import Model, PurchasePrice
 from controlplane.catalog.purchases import PurchaseDraft, purchase_list, purchase_set
+from controlplane.core.answers import answer_of
 from controlplane.core.api import ApiView
 from controlplane.core.api_schema import operation
 from controlplane.core.permissions import Action
@@ -51,7 +52,6 @@ class PurchasesView(ApiView):
     step_up_methods = frozenset({"POST"})
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Rights come before bodies."""
         super().initial(request, *args, **kwargs)
         require(self.actor(), Action.CATALOG_MANAGE)
 
@@ -72,12 +72,4 @@ class PurchasesView(ApiView):
 
 
 def purchase_json(row: PurchasePrice, model: str) -> PurchaseJson:
-    return {
-        "id": str(row.id),
-        "object": "purchase_price",
-        "model": model,
-        "from_day": row.from_day.isoformat(),
-        "input_pico": row.input_pico,
-        "cached_pico": row.cached_pico,
-        "output_pico": row.output_pico,
-    }
+    return answer_of(PurchaseJson, row, object="purchase_price", model=model)

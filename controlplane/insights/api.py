@@ -12,6 +12,7 @@ from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.core.answers import answer_of
 from controlplane.core.api import ApiView
 from controlplane.core.api_schema import operation
 from controlplane.core.permissions import Action
@@ -205,15 +206,7 @@ def days_of(request: Request) -> tuple[datetime, datetime]:
 
 
 def _stage_json(row: MapRow) -> StageFiguresJson:
-    return {
-        "stage": row.stage,
-        "layer": row.layer,
-        "what": row.what,
-        "requests": row.count,
-        "p50_us": row.p50_us,
-        "p95_us": row.p95_us,
-        "public_budget_us": row.budget_us,
-    }
+    return answer_of(StageFiguresJson, row, requests=row.count, public_budget_us=row.budget_us)
 
 
 def _comparison_json(one: KeptComparison) -> dict[str, object]:
@@ -242,23 +235,9 @@ def _capacity_json(made: Worksheet) -> dict[str, object]:
 
 
 def _key_json(one: KeyHygiene) -> KeyHygieneJson:
-    return {
-        "key": None if one.key is None else str(one.key),
-        "label": one.label,
-        "requests": one.requests,
-        "looked_at": one.looked,
-        "tokens": one.tokens,
-        "nano": one.nano,
-        "findings": [_waste_json(waste) for waste in one.wastes],
-    }
+    findings = [_waste_json(waste) for waste in one.wastes]
+    return answer_of(KeyHygieneJson, one, looked_at=one.looked, findings=findings)
 
 
 def _waste_json(waste: Waste) -> WasteJson:
-    return {
-        "kind": waste.kind,
-        "what": waste.what,
-        "fix": waste.fix,
-        "requests": waste.requests,
-        "tokens": waste.tokens,
-        "saves_nano": waste.nano,
-    }
+    return answer_of(WasteJson, waste, saves_nano=waste.nano)

@@ -10,6 +10,7 @@ from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.core.answers import answer_of
 from controlplane.core.api import ApiView
 from controlplane.core.api_schema import operation
 from controlplane.core.permissions import Action
@@ -61,7 +62,6 @@ class AdminKeysView(ApiView):
     """What operations on admin keys share: rights come before bodies."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Before a body is read."""
         super().initial(request, *args, **kwargs)
         require(self.actor(), Action.ADMIN_KEY_MANAGE, kwargs["organization_id"])
 
@@ -115,16 +115,10 @@ class OneAdminKey(AdminKeysView):
 
 def adminkey_json(key: AdminKey) -> AdminKeyJson:
     """A key for programs, without what it opens."""
-    used, ends = key.last_used_at, key.expires_at
-    return {
-        "id": str(key.id),
-        "object": "admin_key",
-        "label": key.label,
-        "redacted": key.redacted,
-        "actions": key.actions,
-        "state": key.state(timezone.now()),
-        "created_by": key.created_by.email if key.created_by else "operator",
-        "created_at": key.created_at.isoformat(),
-        "expires_at": ends.isoformat() if ends else None,
-        "last_used_at": used.isoformat() if used else None,
-    }
+    return answer_of(
+        AdminKeyJson,
+        key,
+        object="admin_key",
+        state=key.state(timezone.now()),
+        created_by=key.created_by.email if key.created_by else "operator",
+    )

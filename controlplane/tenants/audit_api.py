@@ -12,6 +12,7 @@ from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.core.answers import answer_of
 from controlplane.core.api import ApiView
 from controlplane.core.api_schema import operation
 from controlplane.core.audit_chain import chain_head
@@ -60,7 +61,6 @@ class AuditView(ApiView):
     """What both searches share."""
 
     def found(self, organization_id: uuid.UUID | None) -> Response:
-        """A page of rows."""
         rows = audit_search(
             actor=self.actor(),
             organization_id=organization_id,
@@ -101,20 +101,4 @@ class AuditHead(ApiView):
 
 
 def audit_json(row: AuditEntry) -> AuditJson:
-    return {
-        "id": str(row.id),
-        "object": "audit_entry",
-        "created_at": row.created_at.isoformat(),
-        "actor": row.actor_label,
-        "actor_id": str(row.actor_id) if row.actor_id else None,
-        "action": row.action,
-        "subject_type": row.subject_type,
-        "subject_id": str(row.subject_id),
-        "detail": row.detail,
-        "before": row.before,
-        "after": row.after,
-        "channel": row.channel,
-        "address": row.address,
-        "agent": row.agent,
-        "credential": row.credential,
-    }
+    return answer_of(AuditJson, row, object="audit_entry", actor=row.actor_label)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import TypedDict, TypeVar
+from typing import TypedDict
 
 import msgspec
 from django.core.exceptions import ValidationError
@@ -11,6 +11,7 @@ from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.core.answers import answer_of
 from controlplane.core.api import ApiView
 from controlplane.core.api_schema import operation
 from controlplane.core.permissions import Action, Role
@@ -34,7 +35,6 @@ from controlplane.tenants.selectors_people import (
 )
 
 CREATED = 201
-Value = TypeVar("Value")
 INVITATION_PATH = "/invitation/"
 
 
@@ -271,12 +271,10 @@ def member_json(row: Member) -> MemberJson:
 
 def invitation_json(row: Invitation) -> InvitationJson:
     """An invitation for programs, without its link."""
-    return {
-        "id": str(row.id),
-        "object": "invitation",
-        "email": row.email,
-        "role": row.role,
-        "state": row.state(timezone.now()),
-        "invited_by": row.invited_by.email if row.invited_by else None,
-        "expires_at": row.expires_at.isoformat(),
-    }
+    return answer_of(
+        InvitationJson,
+        row,
+        object="invitation",
+        state=row.state(timezone.now()),
+        invited_by=row.invited_by and row.invited_by.email,
+    )

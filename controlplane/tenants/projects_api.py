@@ -10,6 +10,7 @@ from django.db import transaction
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.core.answers import answer_of
 from controlplane.core.api import ApiView
 from controlplane.core.api_schema import operation
 from controlplane.tenants.models import Project
@@ -135,11 +136,4 @@ def given(value: Value | msgspec.UnsetType, kept: Value) -> Value:
 
 
 def project_json(row: Project) -> ProjectJson:
-    return {
-        "id": str(row.id),
-        "object": "project",
-        "name": row.name,
-        "safety_mode": row.safety_mode,
-        "allow_content_logging": row.allow_content_logging,
-        "weight": row.weight,
-    }
+    return answer_of(ProjectJson, row, object="project")
