@@ -18,8 +18,9 @@ import_string("controlplane.core.heartbeat.connect")()
 app = Celery("sluice")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
+# A run that waited longer than its own period is stale: the next one does its work.
 app.conf.beat_schedule = {
-    name: entry
+    name: {"task": name, "schedule": seconds, "options": {"expires": seconds}}
     for label in SCHEDULED_APPS
-    for name, entry in import_string(f"controlplane.{label}.tasks.BEAT_SCHEDULE").items()
+    for name, seconds in import_string(f"controlplane.{label}.tasks.EVERY_S").items()
 }

@@ -36,13 +36,9 @@ def counts_forget() -> int:
     return upkeep.counts_forget()
 
 
-# A run that waited longer than its own period is stale: the next one does its work.
-BEAT_SCHEDULE = {
-    name: {"task": name, "schedule": seconds, "options": {"expires": seconds}}
-    for name, seconds in (
-        ("slos.objectives_evaluate", 30.0),
-        ("slos.messages_send", 10.0),
-        ("slos.counts_roll_up", 60.0),
-        ("slos.counts_forget", 600.0),
-    )
+EVERY_S = {
+    "slos.objectives_evaluate": 30.0,
+    "slos.messages_send": 10.0,
+    "slos.counts_roll_up": 60.0,
+    "slos.counts_forget": 600.0,
 }

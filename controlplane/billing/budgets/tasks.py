@@ -18,15 +18,7 @@ def raise_alerts() -> int:
     return alerts.raise_alerts()
 
 
-BEAT_SCHEDULE = {
-    "billing.turn_budgets": {
-        "task": "billing.turn_budgets",
-        "schedule": 10.0,
-        "options": {"expires": 10.0},
-    },
-    "billing.raise_alerts": {
-        "task": "billing.raise_alerts",
-        "schedule": 60.0,
-        "options": {"expires": 60.0},
-    },
+EVERY_S = {
+    "billing.turn_budgets": 10.0,
+    "billing.raise_alerts": 60.0,
 }

@@ -49,15 +49,7 @@ def export_enqueue(organization: uuid.UUID, export: uuid.UUID) -> None:
         log.warning("export_waits_for_broker", export=str(export))
 
 
-BEAT_SCHEDULE = {
-    "billing.exports_resume": {
-        "task": "billing.exports_resume",
-        "schedule": 15.0,
-        "options": {"expires": 15.0},
-    },
-    "billing.exports_prune": {
-        "task": "billing.exports_prune",
-        "schedule": 3_600.0,
-        "options": {"expires": 3_600.0},
-    },
+EVERY_S = {
+    "billing.exports_resume": 15.0,
+    "billing.exports_prune": 3_600.0,
 }

@@ -68,41 +68,12 @@ def book_costs() -> int:
     return costs.costs_book()
 
 
-# A run that waited longer than its own period is stale: the next one does its work.
-BEAT_SCHEDULE = {
-    "billing.book_costs": {
-        "task": "billing.book_costs",
-        "schedule": 3_600.0,
-        "options": {"expires": 3_600.0},
-    },
-    "billing.forget_claims": {
-        "task": "billing.forget_claims",
-        "schedule": 600.0,
-        "options": {"expires": 600.0},
-    },
-    "billing.sweep_holds": {
-        "task": "billing.sweep_holds",
-        "schedule": 10.0,
-        "options": {"expires": 10.0},
-    },
-    "billing.seal_ledger": {
-        "task": "billing.seal_ledger",
-        "schedule": 60.0,
-        "options": {"expires": 60.0},
-    },
-    "billing.make_partitions": {
-        "task": "billing.make_partitions",
-        "schedule": 3_600.0,
-        "options": {"expires": 3_600.0},
-    },
-    "billing.reconcile": {
-        "task": "billing.reconcile",
-        "schedule": 60.0,
-        "options": {"expires": 60.0},
-    },
-    "billing.reconcile_lately": {
-        "task": "billing.reconcile_lately",
-        "schedule": 3_600.0,
-        "options": {"expires": 3_600.0},
-    },
+EVERY_S = {
+    "billing.book_costs": 3_600.0,
+    "billing.forget_claims": 600.0,
+    "billing.sweep_holds": 10.0,
+    "billing.seal_ledger": 60.0,
+    "billing.make_partitions": 3_600.0,
+    "billing.reconcile": 60.0,
+    "billing.reconcile_lately": 3_600.0,
 }

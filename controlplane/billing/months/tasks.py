@@ -40,10 +40,4 @@ def period_close_enqueue(organization: uuid.UUID, job: uuid.UUID) -> None:
         log.warning("period_close_waits_for_broker", job=str(job))
 
 
-BEAT_SCHEDULE = {
-    "billing.period_closes_resume": {
-        "task": "billing.period_closes_resume",
-        "schedule": 15.0,
-        "options": {"expires": 15.0},
-    },
-}
+EVERY_S = {"billing.period_closes_resume": 15.0}

@@ -218,5 +218,5 @@ def test_tasks_write_and_find_what_is_left(month: Month, redis_url: str) -> None
     assert not tasks.export_write(str(spec.organization), str(made.id))
     assert export_row(Due(spec.organization, made.id)).state == ExportState.DONE
     assert tasks.exports_resume() == 0
-    assert set(tasks.BEAT_SCHEDULE) == {"billing.exports_resume", "billing.exports_prune"}
+    assert set(tasks.EVERY_S) == {"billing.exports_resume", "billing.exports_prune"}
     assert os.path.exists(_path(Due(spec.organization, made.id)))
