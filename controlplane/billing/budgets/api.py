@@ -82,8 +82,7 @@ class Budgets(MoneyView):
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List budgets, with the amount spent in the current period."""
         found = budget_list(actor=self.actor(), organization=organization_id)
-        body: BudgetsJson = {"data": [budget_json(row) for row in found]}
-        return Response(body)
+        return self.listed(found, budget_json)
 
 
 class OneBudget(MoneyView):

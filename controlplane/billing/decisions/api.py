@@ -52,6 +52,4 @@ class PendingGrants(ApiView):
     @operation(answer=PendingJson)
     def get(self, request: Request) -> Response:
         """List pending grants, oldest first."""
-        found = grants_pending(actor=self.actor())
-        body: PendingJson = {"data": [grant_json(grant) for grant in found]}
-        return Response(body)
+        return self.listed(grants_pending(actor=self.actor()), grant_json)

@@ -19,6 +19,7 @@ from controlplane.billing.exports.answers import file_answer, stream_answer
 from controlplane.billing.exports.models import Export
 from controlplane.billing.exports.spec import ExportSpec, days_of_period, spec_of
 from controlplane.billing.exports.tasks import export_enqueue
+from controlplane.core.answers import answer_of
 from controlplane.core.api import ApiView
 from controlplane.core.api_schema import operation
 from controlplane.kernel.money import usd_text
@@ -134,29 +135,18 @@ class ExportStream(ApiView):
 
 def export_json(export: Export) -> ExportJson:
     """An export as clients see it."""
-    finished = export.finished_at
-    return {
-        "id": str(export.id),
-        "object": "export",
-        "created_at": export.created_at.isoformat(),
-        "created_by": export.created_by_label,
-        "kind": export.kind,
-        "grain": export.grain,
-        "start": export.start.date().isoformat(),
-        "end": export.end.date().isoformat(),
-        "raw": export.raw,
-        "through": export.through.isoformat() if export.through else None,
-        "complete": export.complete,
-        "state": export.state,
-        "done_permille": export.permille,
-        "rows_done": export.rows_done,
-        "rows_estimated": export.rows_estimated,
-        "bytes_done": export.bytes_done,
-        "amount_usd": usd_text(export.nano),
-        "sha256": export.sha256 or None,
-        "error": export.error or None,
-        "finished_at": finished.isoformat() if finished else None,
-    }
+    return answer_of(
+        ExportJson,
+        export,
+        object="export",
+        created_by=export.created_by_label,
+        start=export.start.date(),
+        end=export.end.date(),
+        done_permille=export.permille,
+        amount_usd=usd_text(export.nano),
+        sha256=export.sha256 or None,
+        error=export.error or None,
+    )
 
 
 def _spec(organization_id: uuid.UUID, body: ExportBody) -> ExportSpec:

@@ -11,6 +11,7 @@ from controlplane.billing.documents.text import line_words
 from controlplane.billing.invoices.selectors import invoice_found
 from controlplane.billing.payments.dunning import Standing
 from controlplane.billing.payments.shapes import PaymentJson, payment_json
+from controlplane.core.answers import answer_of
 from controlplane.core.audit import Actor
 
 
@@ -96,31 +97,18 @@ class ProfileJson(TypedDict):
 def invoice_json(standing: Standing) -> InvoiceJson:
     """A document for programs, without its lines."""
     invoice = standing.invoice
-    return {
-        "id": str(invoice.id),
-        "object": "invoice",
-        "kind": invoice.kind,
-        "number": invoice.title,
-        "period": invoice.period,
-        "issued_on": invoice.issued_on.isoformat(),
-        "due_on": invoice.due_on.isoformat(),
-        "currency": CURRENCY,
-        "subtotal_nano": invoice.subtotal_nano,
-        "prepaid_nano": invoice.prepaid_nano,
-        "rounding_nano": invoice.rounding_nano,
-        "net_cents": invoice.net_cents,
-        "tax_cents": invoice.tax_cents,
-        "total_cents": invoice.total_cents,
-        "carried_cents": invoice.carried_cents,
-        "tax_basis_points": invoice.tax_basis_points,
-        "tax_jurisdiction": invoice.tax_jurisdiction,
-        "paid_cents": standing.paid_cents,
-        "credited_cents": standing.credited_cents,
-        "open_cents": standing.open_cents,
-        "state": standing.words if invoice.number else "draft",
-        "corrects": str(invoice.corrects_id) if invoice.corrects_id else None,
-        "reason": invoice.reason,
-    }
+    return answer_of(
+        InvoiceJson,
+        invoice,
+        object="invoice",
+        number=invoice.title,
+        currency=CURRENCY,
+        paid_cents=standing.paid_cents,
+        credited_cents=standing.credited_cents,
+        open_cents=standing.open_cents,
+        state=standing.words if invoice.number else "draft",
+        corrects=invoice.corrects_id,
+    )
 
 
 def draft_json(draft: Invoice) -> WholeInvoiceJson:
@@ -144,15 +132,7 @@ def whole_json(
 
 def profile_json(profile: BillingProfile) -> ProfileJson:
     """A billing profile for programs."""
-    return {
-        "name": profile.name,
-        "address": profile.address,
-        "tax_id": profile.tax_id,
-        "email": profile.email,
-        "terms_days": profile.terms_days,
-        "tax_basis_points": profile.tax_basis_points,
-        "tax_jurisdiction": profile.tax_jurisdiction,
-    }
+    return answer_of(ProfileJson, profile)
 
 
 def _said(invoice: Invoice) -> SaidJson:
@@ -164,15 +144,4 @@ def _said(invoice: Invoice) -> SaidJson:
 
 
 def _line_json(line: Line) -> LineJson:
-    return {
-        "position": line.position,
-        "kind": line.kind.value,
-        "description": line_words(line),
-        "project": line.project,
-        "project_name": line.project_name,
-        "model": line.model,
-        "token_type": line.token_type,
-        "quantity": line.quantity,
-        "unit_pico": line.unit_pico,
-        "amount_pico": line.amount_pico,
-    }
+    return answer_of(LineJson, line, description=line_words(line))

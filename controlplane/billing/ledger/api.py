@@ -60,5 +60,4 @@ class Reconciliations(MoneyView):
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List reconciliations, newest first."""
         found = reconciliation_list(actor=self.actor(), organization=organization_id)
-        body: ReconciliationsJson = {"data": [reconciliation_json(one) for one in found]}
-        return Response(body)
+        return self.listed(found, reconciliation_json)

@@ -15,6 +15,7 @@ from controlplane.billing.months.models import PeriodCloseJob
 from controlplane.billing.months.periods import Period
 from controlplane.billing.months.selectors import Month, month_get, month_list
 from controlplane.billing.months.tasks import period_close_enqueue
+from controlplane.core.answers import answer_of
 from controlplane.core.api_schema import operation
 from controlplane.core.permissions import Action
 from controlplane.tenants.access import require
@@ -58,8 +59,7 @@ class Months(MoneyView):
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List the last thirteen months."""
         found = month_list(actor=self.actor(), organization=organization_id)
-        body: MonthsJson = {"data": [month_json(month) for month in found]}
-        return Response(body)
+        return self.listed(found, month_json)
 
 
 class MonthClose(MoneyView):
@@ -95,12 +95,5 @@ def month_json(month: Month) -> MonthJson:
         "entries": close.entries if close else None,
         "totals": close.totals if close else None,
         "digest": month.digest or None,
-        "job": {
-            "state": job.state,
-            "reached_at": job.reached_at.isoformat() if job.reached_at else None,
-            "asked_by": job.asked_label,
-            "error": job.error,
-        }
-        if job
-        else None,
+        "job": answer_of(CloseJobJson, job, asked_by=job.asked_label) if job else None,
     }

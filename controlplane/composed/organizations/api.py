@@ -11,6 +11,7 @@ from rest_framework.response import Response
 
 from controlplane.composed.organizations.selectors import OrganizationRow, organization_rows
 from controlplane.composed.organizations.services import FIRST_BUDGET_NANO, organization_open
+from controlplane.core.answers import answer_of
 from controlplane.core.api import ApiView
 from controlplane.core.api_schema import operation
 from controlplane.core.permissions import Action
@@ -87,15 +88,13 @@ class Organizations(ApiView):
 
 def organization_json(row: OrganizationRow) -> OrganizationJson:
     """An organization for programs."""
-    return {
-        "id": str(row.organization.id),
-        "object": "organization",
-        "name": row.organization.name,
-        "owners": [user.email for user in row.owners],
-        "members_count": row.members_count,
-        "balance_nano": row.balance_nano,
-        "spent_nano": row.spent_nano,
-        "budget_left_nano": row.budget_left_nano,
-        "state": row.state.value,
-        "created_at": row.organization.created_at.isoformat(),
-    }
+    organization = row.organization
+    return answer_of(
+        OrganizationJson,
+        row,
+        id=organization.id,
+        object="organization",
+        name=organization.name,
+        owners=[user.email for user in row.owners],
+        created_at=organization.created_at,
+    )
