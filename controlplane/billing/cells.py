@@ -42,7 +42,6 @@ Value = str | int | None
 
 
 def head_line(columns: Iterable[Column]) -> str:
-    """The first line of a file."""
     return ",".join(column.name for column in columns) + LINE_END
 
 

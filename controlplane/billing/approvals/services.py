@@ -120,7 +120,6 @@ def one_at_a_time(organization_id: uuid.UUID) -> None:
 
 
 def grant_audit(actor: Actor, grant: WalletGrant, word: str) -> None:
-    """A row of the log about a grant."""
     audit_record(
         actor,
         f"wallet.{word}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 from controlplane.billing.approvals.models import WalletGrant
+from controlplane.core.answers import answer_of
 
 # Instead of 201: nothing is booked yet.
 WAITS = 202
@@ -29,18 +30,10 @@ class GrantJson(TypedDict):
 
 
 def grant_json(grant: WalletGrant) -> GrantJson:
-    return {
-        "id": str(grant.id),
-        "object": "wallet_grant",
-        "organization": str(grant.organization),
-        "kind": grant.kind,
-        "amount_nano": grant.amount_nano,
-        "subject": str(grant.subject) if grant.subject else None,
-        "about": grant.about,
-        "reason": grant.reason,
-        "state": grant.state,
-        "asked_by": grant.asked_label,
-        "decided_by": grant.decided_label or None,
-        "created_at": grant.created_at.isoformat(),
-        "decided_at": grant.decided_at.isoformat() if grant.decided_at else None,
-    }
+    return answer_of(
+        GrantJson,
+        grant,
+        object="wallet_grant",
+        asked_by=grant.asked_label,
+        decided_by=grant.decided_label or None,
+    )

@@ -19,6 +19,7 @@ from controlplane.billing.budgets.services import (
     budget_id,
     budget_plan,
 )
+from controlplane.core.answers import answer_of
 from controlplane.core.api_schema import operation
 from controlplane.core.audit import Actor
 from controlplane.core.permissions import Action
@@ -127,23 +128,16 @@ def subject_of(organization: uuid.UUID, subject: uuid.UUID) -> Subject:
 
 
 def budget_json(row: BudgetRow) -> BudgetJson:
-    return {
-        "id": str(row.id),
-        "object": "budget",
-        "scope": row.scope,
-        "allowance_nano": row.allowance,
-        "carried_nano": row.carried,
-        "spent_nano": row.spent,
-        "held_nano": row.held,
-        "room_nano": row.room,
-        "period": row.period,
-        "zone": row.zone,
-        "rollover": row.rollover,
-        "began_at": row.began_at.isoformat() if row.began_at else None,
-        "turns_at": row.turns_at.isoformat() if row.turns_at else None,
-        "alerts": row.alerts,
-        "raised": row.raised,
-    }
+    return answer_of(
+        BudgetJson,
+        row,
+        object="budget",
+        allowance_nano=row.allowance,
+        carried_nano=row.carried,
+        spent_nano=row.spent,
+        held_nano=row.held,
+        room_nano=row.room,
+    )
 
 
 def _one(actor: Actor, organization: uuid.UUID, budget: uuid.UUID) -> BudgetRow:

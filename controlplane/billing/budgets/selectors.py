@@ -38,7 +38,6 @@ class BudgetRow:
 
     @property
     def available(self) -> int:
-        """What this period may spend."""
         return self.allowance + self.carried
 
     @property

@@ -143,7 +143,6 @@ def budget_id(subject: Subject) -> uuid.UUID:
 
 
 def scope_of(subject: Subject) -> BudgetScope:
-    """What kind of budget that is."""
     if isinstance(subject, ApiKey):
         return BudgetScope.KEY
     return BudgetScope.PROJECT if isinstance(subject, Project) else BudgetScope.ORGANIZATION

@@ -48,13 +48,12 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Totals(NamedTuple):
-    """What a document comes to. `rounding_nano` is what whole cents add to the exact sum."""
+    """What a document comes to."""
 
     subtotal_nano: int
     prepaid_nano: int
     net_cents: int
     tax_cents: int
-    rounding_nano: int
 
     @property
     def total_cents(self) -> int:
@@ -68,7 +67,6 @@ def half_even(value: int, unit: int) -> int:
 
 
 def sum_pico(lines: Iterable[Line]) -> int:
-    """All amounts together."""
     return sum(line.amount_pico for line in lines)
 
 
@@ -85,7 +83,6 @@ def document_totals(lines: Sequence[Line], tax_basis_points: int) -> Totals:
         prepaid_nano=prepaid // PICO_PER_NANO,
         net_cents=net_cents,
         tax_cents=half_even(net_cents * tax_basis_points, BASIS_POINTS),
-        rounding_nano=net_cents * NANO_PER_CENT - due_nano,
     )
 
 

@@ -152,11 +152,6 @@ class Invoice(BaseModel):
         return self.net_cents * NANO_PER_CENT - (self.subtotal_nano - self.prepaid_nano)
 
     @property
-    def due_cents(self) -> int:
-        """What it asks for when it is issued; an invoice below zero asks for nothing."""
-        return max(0, self.asked_cents) if self.kind == DocumentKind.INVOICE else 0
-
-    @property
     def asked_cents(self) -> int:
         """The last sum on it: its total, less what was carried over to it."""
         return self.total_cents - self.carried_cents

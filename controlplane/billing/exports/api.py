@@ -134,7 +134,6 @@ class ExportStream(ApiView):
 
 
 def export_json(export: Export) -> ExportJson:
-    """An export as clients see it."""
     return answer_of(
         ExportJson,
         export,

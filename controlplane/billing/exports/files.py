@@ -104,7 +104,6 @@ def export_size(export_id: uuid.UUID) -> int | None:
 
 
 def remove_export(export_id: uuid.UUID) -> None:
-    """Remove the file, if it is there."""
     _path(export_id).unlink(missing_ok=True)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 
 from django.core.exceptions import ValidationError
-from django.db import connection
 
 from controlplane.billing.approvals.services import one_at_a_time
 from controlplane.billing.documents.lines import NANO_PER_CENT
@@ -14,7 +13,7 @@ from controlplane.billing.documents.services import document_book, document_keep
 from controlplane.billing.invoices.drafts import credit_carry, invoice_draft
 from controlplane.billing.ledger import accounts
 from controlplane.billing.ledger.models import EntryKind
-from controlplane.billing.months.periods import Period
+from controlplane.billing.months.periods import Period, open_because
 from controlplane.core.audit import Actor
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
@@ -28,8 +27,7 @@ def invoice_issue(*, actor: Actor, organization_id: uuid.UUID, period: Period) -
     was issued before.
     """
     require(actor, Action.INVOICE_ISSUE, organization_id)
-    open_yet = _open_yet(period)
-    if open_yet is not None:
+    if (open_yet := open_because(period)) is not None:
         raise ValidationError({"period": f"{period.name} cannot be invoiced: {open_yet}."})
     made = invoice_draft(actor=actor, organization_id=organization_id, period=period)
     if not made.lines:
@@ -69,10 +67,3 @@ def _book_tax(actor: Actor, document: Invoice) -> None:
         nano=document.tax_cents * NANO_PER_CENT,
         reason=f"Tax of {document.title}",
     )
-
-
-def _open_yet(period: Period) -> str | None:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT ledger_period_open(%s)", [period.end])
-        told: str | None = cursor.fetchone()[0]
-        return told

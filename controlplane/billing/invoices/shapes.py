@@ -131,7 +131,6 @@ def whole_json(
 
 
 def profile_json(profile: BillingProfile) -> ProfileJson:
-    """A billing profile for programs."""
     return answer_of(ProfileJson, profile)
 
 

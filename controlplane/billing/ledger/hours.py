@@ -83,11 +83,6 @@ def hours(
             yield HourSum(**{name: _plain(value) for name, value in row.items()})
 
 
-def total_nano(*, organization: uuid.UUID, start: datetime, end: datetime) -> int:
-    """What an organization was charged in [start, end), both on whole hours."""
-    return sum(one.nano for one in hours(organizations=[organization], start=start, end=end, by=()))
-
-
 def sealed_through() -> datetime | None:
     """The end of the last seal: every line booked before it is in the hours. None before any."""
     found: datetime | None = LedgerSeal.objects.aggregate(last=Max("to_at"))["last"]

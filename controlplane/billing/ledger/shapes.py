@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypedDict
 
 from controlplane.billing.ledger.models import JournalEntry, Reconciliation
+from controlplane.core.answers import answer_of
 
 
 class AccountJson(TypedDict):
@@ -61,32 +62,11 @@ class ReconciliationsJson(TypedDict):
 
 
 def entry_json(entry: JournalEntry) -> EntryJson:
-    return {
-        "id": str(entry.id),
-        "object": "journal_entry",
-        "kind": entry.kind,
-        "debit": entry.debit,
-        "credit": entry.credit,
-        "nano": entry.amount,
-        "reason": entry.reason,
-        "reference": entry.reference,
-        "reverses": str(entry.reverses) if entry.reverses else None,
-        "actor": entry.actor_label,
-        "approved_by": entry.approved_by,
-        "booked_at": entry.booked_at.isoformat(),
-    }
+    return answer_of(
+        EntryJson, entry, object="journal_entry", nano=entry.amount, actor=entry.actor_label
+    )
 
 
 def reconciliation_json(one: Reconciliation) -> ReconciliationJson:
     """A comparison for programs."""
-    return {
-        "id": str(one.id),
-        "begins": one.begins.isoformat(),
-        "ends": one.ends.isoformat(),
-        "made_at": one.made_at.isoformat(),
-        "requests": one.requests,
-        "findings": one.findings,
-        "unaccounted_tokens": one.unaccounted_tokens,
-        "unaccounted_nano": one.unaccounted_nano,
-        "examples": one.examples,
-    }
+    return answer_of(ReconciliationJson, one)

@@ -12,6 +12,7 @@ from rest_framework.response import Response
 from controlplane.billing.ledger.hours import sealed_through
 from controlplane.billing.margin.selectors import MarginLine, margin_read
 from controlplane.billing.months.periods import Period, period_of
+from controlplane.core.answers import answer_of
 from controlplane.core.api import ApiView
 from controlplane.core.api_schema import operation
 from controlplane.core.permissions import Action
@@ -91,21 +92,10 @@ def month_bounds(period: Period, now: datetime) -> tuple[datetime, datetime]:
 
 
 def line_json(line: MarginLine) -> MarginLineJson:
-    return {
-        "name": line.name,
-        "id": line.id,
-        "revenue_nano": line.revenue_nano,
-        "served_nano": line.served_nano,
-        "idle_nano": line.idle_nano,
-        "purchase_nano": line.purchase_nano,
-        "cost_nano": line.cost_nano,
-        "margin_nano": line.margin_nano,
-        "uncached_tokens": line.uncached,
-        "cached_tokens": line.cached,
-        "output_tokens": line.output,
-        "cost_per_million_nano": line.cost_per_million_nano,
-        "revenue_per_million_nano": line.revenue_per_million_nano,
-        "card_ms": line.card_ms,
-        "up_ms": line.up_ms,
-        "busy_ms": line.busy_ms,
-    }
+    return answer_of(
+        MarginLineJson,
+        line,
+        uncached_tokens=line.uncached,
+        cached_tokens=line.cached,
+        output_tokens=line.output,
+    )

@@ -101,7 +101,6 @@ class Margin:
 
     @property
     def total(self) -> MarginLine:
-        """All pools together."""
         made = MarginLine("All pools")
         for line in self.pools:
             for name in _TOTALLED:

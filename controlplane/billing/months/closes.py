@@ -23,7 +23,7 @@ from controlplane.billing.ledger.seals import LINE_COLUMNS, line_text
 from controlplane.billing.ledger.services import BOOKED_DAYS_MAX, ID_MARGIN
 from controlplane.billing.ledger.windows import windows
 from controlplane.billing.months.models import PeriodClose
-from controlplane.billing.months.periods import Period, close_of
+from controlplane.billing.months.periods import Period, close_of, open_because
 from controlplane.core.audit import Actor, audit_record
 from controlplane.core.models import uuid7
 from controlplane.core.scope import organization_scope
@@ -189,8 +189,5 @@ def _scoped(organization: uuid.UUID, reached: Reached | None) -> Read:
 
 def require_over(period: Period) -> None:
     """Raises ValidationError on `period` where it has not ended or is not sealed."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT ledger_period_open(%s)", [period.end])
-        open_because: str | None = cursor.fetchone()[0]
-    if open_because is not None:
-        raise ValidationError({"period": f"{period} cannot be closed yet: {open_because}."})
+    if (open_yet := open_because(period)) is not None:
+        raise ValidationError({"period": f"{period} cannot be closed yet: {open_yet}."})

@@ -44,7 +44,6 @@ class Period:
 
     @property
     def start(self) -> datetime:
-        """Its first moment."""
         year, month = self.name.split("-")
         return datetime(int(year), int(month), 1, tzinfo=UTC)
 
@@ -56,7 +55,6 @@ class Period:
 
     @property
     def after(self) -> Period:
-        """The next month."""
         return period_of(self.end)
 
     @property
@@ -106,3 +104,11 @@ def state_of(organization: uuid.UUID, period: Period) -> PeriodState:
         cursor.execute("SELECT clock_timestamp() >= %s", [period.end])
         over: bool = cursor.fetchone()[0]
     return PeriodState.CLOSING if over else PeriodState.OPEN
+
+
+def open_because(period: Period) -> str | None:
+    """Why charges of it can still come: it has not ended, or is not sealed. None where none can."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT ledger_period_open(%s)", [period.end])
+        told: str | None = cursor.fetchone()[0]
+        return told

@@ -43,7 +43,6 @@ def month_list(*, actor: Actor, organization: uuid.UUID) -> list[Month]:
 
 
 def month_get(*, actor: Actor, organization: uuid.UUID, period: Period) -> Month:
-    """One month, however long ago."""
     require(actor, Action.LEDGER_VIEW, organization)
     return _months(organization, [period])[0]
 

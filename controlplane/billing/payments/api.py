@@ -39,6 +39,7 @@ from controlplane.billing.payments.stripe import (
     event_read,
     signature_check,
 )
+from controlplane.core.answers import answer_of
 from controlplane.core.api_schema import operation
 from controlplane.core.permissions import Action
 from controlplane.kernel.clock import wall_s
@@ -164,15 +165,9 @@ def stripe_events(request: HttpRequest) -> HttpResponse:
 
 
 def order_json(order: PaymentOrder) -> OrderJson:
-    return {
-        "id": str(order.id),
-        "object": "payment_order",
-        "reference": order.reference,
-        "amount_cents": order.amount_cents,
-        "currency": order.currency,
-        "invoice": str(order.invoice_id) if order.invoice_id else None,
-        "url": pay_url(order),
-    }
+    return answer_of(
+        OrderJson, order, object="payment_order", invoice=order.invoice_id, url=pay_url(order)
+    )
 
 
 def pay_url(order: PaymentOrder) -> str | None:

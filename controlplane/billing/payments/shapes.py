@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 from controlplane.billing.payments.models import Payment
+from controlplane.core.answers import answer_of
 
 
 class PaymentJson(TypedDict):
@@ -20,12 +21,10 @@ class PaymentJson(TypedDict):
 
 
 def payment_json(payment: Payment) -> PaymentJson:
-    return {
-        "id": str(payment.id),
-        "object": "payment",
-        "provider": payment.provider,
-        "reference": payment.reference,
-        "amount_cents": payment.amount_cents,
-        "invoice": str(payment.invoice_id) if payment.invoice_id else None,
-        "booked_at": payment.created_at.isoformat(),
-    }
+    return answer_of(
+        PaymentJson,
+        payment,
+        object="payment",
+        invoice=payment.invoice_id,
+        booked_at=payment.created_at,
+    )

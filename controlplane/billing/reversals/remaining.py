@@ -48,7 +48,6 @@ class Left(NamedTuple):
 
     @property
     def pico(self) -> int:
-        """All lines together."""
         return sum(self.lines.values())
 
     def rooms(self, invoice: Invoice) -> dict[int, int]:

@@ -15,6 +15,7 @@ from rest_framework.response import Response
 from controlplane.billing.budgets.services import BudgetDraft
 from controlplane.composed.keys.services import KeyOrder, key_make, key_report
 from controlplane.composed.limits.api import KeyView, LimitsBody, limits_of_body
+from controlplane.core.answers import answer_of
 from controlplane.core.api import ApiView
 from controlplane.core.api_schema import operation
 from controlplane.core.permissions import Action
@@ -220,25 +221,18 @@ class KeyTouched(KeyView):
 
 
 def key_json(key: ApiKey) -> KeyJson:
-    return {
-        "id": str(key.id),
-        "object": "organization.project.api_key",
-        "label": key.label,
-        "redacted_value": key.redacted,
-        "project": str(key.project_id),
-        "state": key.state(timezone.now()),
-        "models": key.allowed_models,
-        "endpoints": key.allowed_endpoints,
-        "read_only": key.read_only,
-        "networks": key.networks,
-        "tags": key.tags,
-        "priority": key.priority,
-        "created_at": key.created_at.isoformat(),
-        "expires_at": _time(key.expires_at),
-        "revoked_at": _time(key.revoked_at),
-        "replaces": str(key.replaces_id) if key.replaces_id else None,
-        "replaced_by": str(key.replaced_by.id) if key.replaced else None,
-    }
+    return answer_of(
+        KeyJson,
+        key,
+        object="organization.project.api_key",
+        redacted_value=key.redacted,
+        project=key.project_id,
+        state=key.state(timezone.now()),
+        models=key.allowed_models,
+        endpoints=key.allowed_endpoints,
+        replaces=key.replaces_id,
+        replaced_by=key.replaced_by.id if key.replaced else None,
+    )
 
 
 def _shown(made: CreatedKey) -> Response:

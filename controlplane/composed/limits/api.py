@@ -148,7 +148,6 @@ class EffectiveLimits(KeyView):
 
 
 def limits_of_body(body: LimitsBody) -> LimitSet:
-    """The limits that a body asks for."""
     return LimitSet(
         body.requests_per_min, body.tokens_per_min, body.requests_per_day, body.concurrency
     )

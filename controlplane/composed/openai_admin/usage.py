@@ -72,7 +72,6 @@ class UsageTally:
     nano: int = 0
 
     def add(self, more: HourSum) -> None:
-        """Take another group's sums in."""
         self.requests += more.requests
         self.uncached += more.uncached
         self.cached += more.cached

@@ -87,7 +87,6 @@ class Organizations(ApiView):
 
 
 def organization_json(row: OrganizationRow) -> OrganizationJson:
-    """An organization for programs."""
     organization = row.organization
     return answer_of(
         OrganizationJson,

@@ -71,14 +71,14 @@ def test_a_payment_above_the_total_and_a_note_beyond_what_is_owed_are_carried_on
     assert left_over(cast) == 700
     acme = cast.acme.id
     draft = invoice_draft(actor=cast.alice, organization_id=acme, period=Period(MONTHS[1]))
-    assert (draft.carried_cents, draft.due_cents) == (500, 0)
+    assert (draft.carried_cents, draft.asked_cents) == (500, 0)
     second = issue(cast, MONTHS[1])
-    assert (second.carried_cents, second.due_cents, left_over(cast)) == (500, 0, 200)
+    assert (second.carried_cents, second.asked_cents, left_over(cast)) == (500, 0, 200)
     assert document_digest(second) == bytes(second.digest)
     found = invoice_found(actor=cast.alice, organization_id=acme, invoice_id=second.id)
     assert (found.standing.words, found.standing.open_cents) == ("paid", 0)
     third = issue(cast, MONTHS[2])
-    assert (third.carried_cents, third.due_cents, left_over(cast)) == (200, 300, 0)
+    assert (third.carried_cents, third.asked_cents, left_over(cast)) == (200, 300, 0)
     *_, total, carried, due = invoice_csv(third).splitlines()
     ends = [row.rpartition(",")[2] for row in (total, carried, due)]
     assert ends == ["5.000000000000", "-2.000000000000", "3.000000000000"]

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from controlplane.billing.ledger.hours import Dimension, HourSum, hours, sealed_through, total_nano
+from controlplane.billing.ledger.hours import Dimension, HourSum, hours, sealed_through
 from controlplane.billing.ledger.services import seal_ledger
 from tests.support.money import rows
 from tests.support.month import END, MICROSECOND, START, Line, Month, seal_month, seed_month
@@ -33,7 +33,6 @@ def test_a_month_is_charged_to_the_nano_whatever_it_is_grouped_by(month: Month) 
     dimensions: tuple[Dimension, ...] = ("hour", "day", "project", "key", "model", "price_version")
     for by in ((), *((one,) for one in dimensions), dimensions):
         assert sum(one.nano for one in _october(month, *by)) == charged
-    assert total_nano(organization=month.cast.acme.id, start=START, end=END) == charged
 
 
 def test_every_group_has_its_own_lines(month: Month) -> None:

@@ -19,7 +19,6 @@ class Command(BaseCommand):
         parser.add_argument("--strict", action="store_true", help="exit with 1 on any breach")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Print the findings."""
         with connections["owner"].cursor() as cursor:
             findings = Verifier(cursor).run()
         for finding in findings:

@@ -42,7 +42,6 @@ class Command(BaseCommand):
         refuse.add_argument("grant", metavar="ID", type=uuid.UUID)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Run the subcommand."""
         getattr(self, f"_{options['command']}")(options)
 
     def _show(self, options: dict[str, Any]) -> None:

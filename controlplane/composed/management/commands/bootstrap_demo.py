@@ -23,7 +23,6 @@ class Command(BaseCommand):
         parser.add_argument("--embed", action="store_true")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Make what is missing and print it."""
         secrets = settings.DATA_DIR / "secrets"
         node, embed = secrets / NODE_CREDENTIAL, secrets / EMBED_CREDENTIAL
         renew = options["new_node_credential"]

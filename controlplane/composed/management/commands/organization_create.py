@@ -37,7 +37,6 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Make it in one transaction."""
         with arguments_named(name="NAME", owner="--owner"):
             made = organization_open(
                 actor=OPERATOR,
