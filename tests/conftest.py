@@ -56,6 +56,8 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[f"SLUICE_API_{name}_PER_MIN"] = "1000000"
     os.environ["DJANGO_SETTINGS_MODULE"] = "controlplane.settings"
     django.setup()
+    # Passwords are slow to hash on purpose; `tests/tenants/test_accounts.py` has one as it is kept.
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     setup_test_environment(debug=False)
     for plugin in (order, lanes, summary):
         config.pluginmanager.register(plugin)

@@ -13,11 +13,13 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import TypeVar
 
 from django.conf import settings
+from django.contrib.auth.hashers import PBKDF2PasswordHasher, make_password
 from django.db import connections
 
 from controlplane.catalog.services import ModelDraft, PriceDraft, model_create, price_publish
@@ -74,6 +76,9 @@ def fill(with_history: bool) -> tuple[Cast, CreatedKey, list[uuid.UUID], str]:
     cast = make_cast()
     for user in (cast.alice, cast.bob, cast.charlie):
         give_password(user, PASSWORD)
+        # The pages are in a process of its own, which has the product's hashers.
+        user.password = _hashed()
+        user.save(update_fields=["password"])
     draft = ModelDraft(
         name=MODEL,
         pool="default",
@@ -89,6 +94,11 @@ def fill(with_history: bool) -> tuple[Cast, CreatedKey, list[uuid.UUID], str]:
     apikey_create(actor=cast.alice, project=cast.project, label="search agents", lifetime_days=None)
     requests = write_history(cast, key.key, MODEL) if with_history else []
     return cast, key, requests, node.secret
+
+
+@cache
+def _hashed() -> str:
+    return make_password(PASSWORD, hasher=PBKDF2PasswordHasher())
 
 
 class Processes:

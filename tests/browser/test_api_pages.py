@@ -56,7 +56,8 @@ def test_the_reference_is_readable_in_both_themes(site: Site, watch: Watch, dark
     opened = page.locator(".opblock-post").first
     opened.locator(".opblock-summary").click()
     expect(opened.locator(".opblock-body")).to_be_visible()
-    assert [one for one in serious_findings(page) if one.startswith("color-contrast")] == []
+    # The reference is not ours to make accessible in all else.
+    assert serious_findings(page, "color-contrast") == []
 
 
 def test_the_reference_is_drawn_within_the_policy_and_tries_an_operation(

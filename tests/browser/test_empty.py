@@ -39,6 +39,7 @@ def test_empty_pages_say_what_to_do_next(site: Site, watch: Watch) -> None:
 
 def test_the_first_request_replaces_the_hint(site: Site, watch: Watch) -> None:
     page = watch.sign_in(site)
+    page.goto("/")
     expect(page.locator("#first-request")).to_be_visible()
     assert "curl -N" in page.locator("#first-curl").inner_text()
     answer = page.request.post(

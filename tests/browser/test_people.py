@@ -134,6 +134,13 @@ def test_a_form_survives_the_confirmation(
     expect(page.get_by_role("row", name=re.compile(label))).to_have_count(1)
 
 
+def _give_password(page: Page, email: str) -> None:
+    page.goto("/sign-in")
+    page.get_by_label("E-mail address").fill(email)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+
+
 def test_an_app_is_added_and_asked_for(site: Site, watch: Watch) -> None:
     page = watch.sign_in(site, email="bob@example.org")
     page.goto("/account/app")
@@ -145,10 +152,7 @@ def test_an_app_is_added_and_asked_for(site: Site, watch: Watch) -> None:
     code = page.locator("#codes").inner_text().split()[0]
     _checked(page)
     second = watch.open(site, size=PHONE)
-    second.goto("/sign-in")
-    second.get_by_label("E-mail address").fill("bob@example.org")
-    second.get_by_label("Password").fill(PASSWORD)
-    second.get_by_role("button", name="Sign in").click()
+    _give_password(second, "bob@example.org")
     second.wait_for_url(f"{site.url}/sign-in/second")
     _checked(second)
     second.get_by_label("Code of your authenticator app").fill(code)
@@ -187,7 +191,10 @@ def test_a_passkey_is_made_and_asked_for(local: LocalSite, watch: Watch) -> None
 
 
 def test_one_session_ends_another(site: Site, watch: Watch) -> None:
-    here, there = watch.sign_in(site), watch.sign_in(site, size=PHONE)
+    here, there = watch.open(site), watch.open(site, size=PHONE)
+    for page in (here, there):
+        _give_password(page, "alice@example.org")
+        page.wait_for_url(f"{site.url}/")
     here.goto("/account")
     here.get_by_role("button", name="End all other sessions").click()
     expect(here.get_by_text("ended.")).to_be_visible()
