@@ -41,7 +41,8 @@ def _site(servers: Servers, *, with_history: bool) -> Iterator[Site]:
     make_database(servers.postgres)
     parts = import_module(SITE)
     try:
-        cast, key, requests, credential = parts.fill(with_history)
+        # Chromium's driver has a loop in this thread, and the past is written in one of its own.
+        cast, key, requests, credential = parts.elsewhere(lambda: parts.fill(with_history))
         with tempfile.TemporaryDirectory() as folder:
             processes = parts.Processes(Path(folder), credential)
             try:
