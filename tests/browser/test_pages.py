@@ -17,6 +17,7 @@ from controlplane.tenants.keys import apikey_create
 from controlplane.tenants.services import project_create
 from tests.browser.site import Site, elsewhere
 from tests.browser.watch import DESK, PHONE, Watch, serious_findings, wider_than_screen
+from tests.support.waiting import wait_for
 
 CHARTS = {
     "/": (
@@ -345,7 +346,10 @@ def test_the_playground_streams_and_tells_what_it_cost(site: Site, watch: Watch)
     expect(page.locator("#answer")).to_contain_text("helpful")
     expect(page.locator("#ask-cost")).to_contain_text("$")
     expect(page.locator("#ask-ttft")).to_contain_text("ms")
-    page.locator("#ask-request a").click()
+    link = page.locator("#ask-request a")
+    path = str(link.get_attribute("href"))
+    wait_for(lambda: page.request.get(path).ok, "row of the request")
+    link.click()
     expect(page.locator("main")).to_contain_text("Playground")
     expect(page.locator(".waterfall")).to_be_visible()
 
