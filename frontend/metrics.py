@@ -24,7 +24,6 @@ WRITERS = (write_fleet, write_ledger, write_slos, write_telemetry)
 
 @require_GET
 def metrics(request: HttpRequest) -> HttpResponse:
-    """The text that Prometheus scrapes."""
     if not may_read_metrics(request):
         return HttpResponse(
             REFUSED,

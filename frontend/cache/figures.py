@@ -60,7 +60,6 @@ class Cache:
 
     @property
     def panels(self) -> list[Panel]:
-        """All that can be taken away as CSV."""
         rows = [
             [tile.label, cell.label, cell.text, cell.title]
             for tile in self.tiles
@@ -77,7 +76,6 @@ def saved_nano(usage: UsageSum, price: Price) -> int:
 
 
 def make_cache(read: Read, asked: Asked) -> Cache:
-    """The page's figures from what was read."""
     sums = sums_of(read.points.values(), asked.within.seconds)
     tiles = [cache_tile(sums.usage), *_saved_tiles(read, sums.usage)]
     if read.before is not None:

@@ -36,7 +36,6 @@ class Cause:
 
     @property
     def words(self) -> tuple[str, str]:
-        """What happened, and what can be done about it."""
         return CAUSES[self.name]
 
 

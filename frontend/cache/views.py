@@ -36,7 +36,6 @@ def _read(viewer: Viewer, asked: Asked) -> Cache | None:
 @page(Action.ORGANIZATION_VIEW)
 @require_GET
 def cache(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """The organization's own prompts."""
     asked = _asked(request, viewer)
     found = _read(viewer, asked)
     projects = [(one.id.hex, one.name) for one in viewer.projects()]
@@ -53,7 +52,6 @@ def cache(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @page(Action.ORGANIZATION_VIEW)
 @require_GET
 def cache_csv(request: HttpRequest, viewer: Viewer, chart: str) -> HttpResponse:
-    """The figures of one panel in the range on screen."""
     found = _read(viewer, _asked(request, viewer))
     if found is None:
         raise Http404

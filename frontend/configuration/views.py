@@ -49,7 +49,6 @@ def configuration(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @page(Action.CONFIG_MANAGE)
 @require_GET
 def configuration_file(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """What is configured now, to be kept."""
     answer = HttpResponse(configuration_export(actor=viewer.user), content_type="application/yaml")
     answer["Content-Disposition"] = 'attachment; filename="sluice.yaml"'
     return answer

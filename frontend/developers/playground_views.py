@@ -30,7 +30,6 @@ PROMPT = "Which seven stages does a request take in Sluice?"
 @page(Action.PLAYGROUND_USE)
 @require_GET
 def playground(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """Call a model and see its answer arrive."""
     models = [one for one in model_list(enabled_only=True) if one.task == Task.GENERATE]
     context = {
         "viewer": viewer,

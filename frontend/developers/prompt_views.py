@@ -93,7 +93,6 @@ class BodyForm(DraftForm):
 @page(Action.TEMPLATE_VIEW)
 @require_GET
 def prompt_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """All templates of the organization."""
     return _index(request, viewer)
 
 

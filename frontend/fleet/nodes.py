@@ -56,12 +56,10 @@ class NodeRow:
 
     @property
     def status(self) -> tuple[str, str]:
-        """Tone and words."""
         return STATES[self.view.state]
 
     @property
     def engine(self) -> str:
-        """Engine and device, as the node said."""
         facts = self.view.node.facts
         said = (str(facts.get(key) or "") for key in ("engine", "device"))
         return " on ".join(word for word in said if word not in ("", NO_DEVICE))
@@ -128,13 +126,11 @@ class NodeRow:
 
     @property
     def breaker_cause(self) -> str:
-        """Why a breaker of it is not closed."""
         told = (str(facts.get("breaker_cause") or "") for facts in self.view.links.values())
         return next((cause for cause in told if cause), "") if self.view.breaker != "closed" else ""
 
     @property
     def cold_start(self) -> str:
-        """How long its last start took."""
         took = self.view.node.facts.get("cold_start_ms")
         return formats.duration(took * formats.US_PER_MS) if took else formats.MISSING
 
@@ -207,7 +203,6 @@ def source_row(source: Freshness, now: datetime) -> SourceRow:
 
 
 def pool_panel(signal: Signal) -> PoolPanel:
-    """A pool ready to be drawn."""
     starts = sorted(cold_starts(pool=signal.pool.name))
     rows = [NodeRow(view) for view in signal.view.nodes]
     p50, p95 = (_nearest(starts, share) for share in (0.5, 0.95))

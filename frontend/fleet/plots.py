@@ -45,7 +45,6 @@ SUMMED = frozenset((PREEMPTED, BREAKER_OPENED))
 def fleet_figures(
     steps: Mapping[datetime, Mapping[str, Histogram]], times: list[datetime]
 ) -> list[Figure]:
-    """The charts from the installation's histograms by step."""
     return [
         _spread(pick(steps, RUNNING), times, "running", "Running sequences", Axis("sequences")),
         _spread(pick(steps, BATCH), times, "batch", "Batch of a node", Axis("sequences a step")),

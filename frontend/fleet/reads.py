@@ -41,7 +41,6 @@ class FleetTimes:
 
     @property
     def panels(self) -> list[Panel]:
-        """Whatever goes out as CSV."""
         return [*self.figures, *self.tables]
 
 

@@ -137,7 +137,6 @@ def _now(viewer: Viewer) -> dict[str, object]:
 
 
 def _times(request: HttpRequest) -> dict[str, object]:
-    """Charts of the range and the model in the URL."""
     now = timezone.now()
     within, complaint = range_from(request.GET, now)
     segment, unread = segment_from(request.GET)
@@ -199,7 +198,6 @@ def fleet_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @page(Action.FLEET_VIEW)
 @require_GET
 def fleet_csv(request: HttpRequest, viewer: Viewer, chart: str) -> HttpResponse:
-    """The figures of one chart or table in the range on screen."""
     now = timezone.now()
     within, _ = range_from(request.GET, now)
     found = _read_times(within, segment_from(request.GET)[0].model, now)
@@ -249,7 +247,6 @@ def token_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @page(Action.FLEET_MANAGE)
 @require_POST
 def token_end(request: HttpRequest, viewer: Viewer, token_id: uuid.UUID) -> HttpResponse:
-    """End a token that has let nobody in yet."""
     row = token_get(user=viewer.user, token_id=token_id)
     if token_revoke(actor=viewer.user, token=row):
         messages.success(request, f"Token {row.redacted} can no longer be used.")
@@ -279,7 +276,6 @@ def pool_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @stepped_up
 @require_POST
 def node_act(request: HttpRequest, viewer: Viewer, node_id: uuid.UUID, action: str) -> HttpResponse:
-    """Approve, drain, undrain, forgive or remove a node."""
     if action not in ACTIONS:
         raise Http404
     act, words = ACTIONS[action]
@@ -317,7 +313,6 @@ def node_models(request: HttpRequest, viewer: Viewer, node_id: uuid.UUID) -> Htt
 def digest_act(
     request: HttpRequest, viewer: Viewer, digest_id: uuid.UUID, decision: str
 ) -> HttpResponse:
-    """Approve or refuse a tokenizer and template."""
     if decision not in DECISIONS:
         raise Http404
     row = digest_get(user=viewer.user, digest_id=digest_id)

@@ -148,7 +148,6 @@ def capacity_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 
 
 def _rows(made: Worksheet) -> dict[str, object]:
-    """What the tables show."""
     sheet, pool = made.sheet, made.measured.pool
     if sheet is None:
         return {}

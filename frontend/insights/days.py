@@ -40,7 +40,6 @@ class DaysAsked:
 
     @property
     def query(self) -> str:
-        """Query string of the same question."""
         return urlencode({"days": self.days}) + self.rest
 
 

@@ -36,7 +36,6 @@ def beside(row: MapRow) -> str:
 
 
 def stage_map_markdown(rows: Iterable[MapRow], *, title: str, note: str) -> str:
-    """A document with one table."""
     lines = [f"# {title}", "", note, "", _line(HEAD), _line("---" for _ in HEAD)]
     return "\n".join([*lines, *(_line(cells_of(row)) for row in rows)]) + "\n"
 

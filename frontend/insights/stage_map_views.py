@@ -44,7 +44,6 @@ class ShownRow:
 
     @property
     def cells(self) -> list[tuple[str, str, str]]:
-        """Each figure's column, the figure, and the one before."""
         named = list(zip(HEAD, cells_of(self.row), strict=True))[FIGURES_FROM:]
         before = self._before()
         return [(name, text, before.get(name, "")) for name, text in named]
@@ -65,7 +64,6 @@ class ShownRow:
 
     @property
     def number(self) -> str:
-        """Of the stage, before its name."""
         stage = self.row.stage
         return f"{STAGE_NAMES.index(stage) + 1} " if stage in STAGE_NAMES else ""
 
@@ -81,7 +79,6 @@ class ShownRow:
 @page(Action.ORGANIZATION_VIEW, shared=True)
 @require_GET
 def stage_map(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """All requests of the installation, as on the Overview."""
     asked = days_asked(request.GET, timezone.now())
     pairs = _read_pairs(asked)
     context = {

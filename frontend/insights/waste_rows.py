@@ -20,7 +20,6 @@ class WasteRow:
 
     @property
     def requests_before(self) -> str:
-        """How many requests had it, and the change."""
         if self.earlier is None:
             return ""
         words = formats.count(self.earlier.requests)
@@ -28,7 +27,6 @@ class WasteRow:
 
     @property
     def saves_before(self) -> str:
-        """What could have been saved, and the change."""
         if self.earlier is None:
             return ""
         return f"before: {usd_short(self.earlier.nano)}{change(self.now.nano, self.earlier.nano)}"
@@ -44,7 +42,6 @@ class KeyRows:
 
     @property
     def before(self) -> str:
-        """All its requests and their cost, and how they changed."""
         if self.earlier is None:
             return ""
         requests, nano = self.earlier.requests, self.earlier.nano

@@ -33,7 +33,6 @@ class LimitRow:
 
     @property
     def cells(self) -> list[tuple[str, str, int | None]]:
-        """Name, words and value of each limit."""
         return [
             (name, words, getattr(self.limit, name) if self.limit else None)
             for name, words in LIMIT_WORDS.items()
@@ -54,7 +53,6 @@ class LimitForm(forms.Form):
 @page(Action.ORGANIZATION_VIEW)
 @require_GET
 def limit_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """All limits that the role may see."""
     rows = _rows(viewer)
     context = {
         "viewer": viewer,
@@ -70,7 +68,6 @@ def limit_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @page(Action.LIMIT_SET)
 @require_POST
 def limit_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """Set all limits of one thing."""
     try:
         wanted = cleaned(LimitForm(request.POST))
         subject = _subject(viewer, wanted["scope"], wanted["subject"])

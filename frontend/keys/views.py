@@ -104,7 +104,6 @@ class KeyRow:
 
     @property
     def tone(self) -> str:
-        """Which status mark goes with the state."""
         return {"active": "ok", "expired": "warn"}.get(self.state, "off")
 
     @property

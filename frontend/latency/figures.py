@@ -119,7 +119,6 @@ class Latency:
 
     @property
     def panels(self) -> list[Panel]:
-        """All that can be taken away as CSV."""
         return [ladder_panel(self.rungs), self.groups, *self.figures]
 
 
@@ -130,7 +129,6 @@ def wanted_measures(asked: Asked) -> tuple[str, ...]:
 
 
 def make_latency(read: Read, asked: Asked, now: datetime) -> Latency:
-    """The page's figures from what was read."""
     stage = asked.chosen["stage"]
     shown = (*STAGE_NAMES, UNATTRIBUTED, "total", CLIENT_RTT, *layer_measures(stage))
     everyone, before = (
@@ -242,7 +240,6 @@ def _texts(found: Histogram | None) -> list[str]:
 
 
 def group_name(dimension: str, value: str) -> str:
-    """A group as the page names it."""
     if dimension == "prompt_bucket":
         return f"{PROMPT_BUCKET_LABELS[int(value)]} tokens"
     if dimension == "status_class":
@@ -271,7 +268,6 @@ def _count(found: Merged) -> int:
 
 
 def ladder_panel(rungs: list[Rung]) -> TablePanel:
-    """The stage waterfall as rows."""
     head = ["Stage or layer", "p50, ms", "p95, ms", "p99, ms", "n", "Budget, ms"]
     rows = [
         [rung.name, *(cell.text for cell in rung.cells), str(rung.count), rung.budget_ms]

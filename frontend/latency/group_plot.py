@@ -33,7 +33,6 @@ class GroupFigure:
 
     @property
     def head(self) -> list[str]:
-        """Column names of the table and the CSV."""
         return [self.what, "n", *(f"{line.name}, {self.axis.title}" for line in self.lines)]
 
     def rows(self) -> list[list[str]]:
@@ -46,7 +45,6 @@ class GroupFigure:
         return made
 
     def as_json(self) -> dict[str, Any]:
-        """What the browser hands to Plotly."""
         level = {
             "type": "category",
             "gridcolor": "--line",

@@ -58,7 +58,6 @@ class HeatMap:
 
     @cached_property
     def counts(self) -> dict[datetime, dict[int, int]]:
-        """By step, how many values each row of the drawing has."""
         made = {}
         for at, histogram in self.found.items():
             rows: dict[int, int] = {}
@@ -84,7 +83,6 @@ class HeatMap:
 
     @cached_property
     def finding(self) -> str:
-        """Where most values lie."""
         if self.empty:
             return "No data in this range."
         sums = dict.fromkeys(self.bands, 0)
@@ -98,7 +96,6 @@ class HeatMap:
 
     @property
     def head(self) -> list[str]:
-        """Column names of the table and the CSV."""
         return ["Time, UTC", f"from, {self.axis.title}", f"to, {self.axis.title}", "count"]
 
     def rows(self) -> list[list[str]]:

@@ -42,7 +42,6 @@ def latency(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @page(Action.ORGANIZATION_VIEW, shared=True)
 @require_GET
 def latency_csv(request: HttpRequest, viewer: Viewer, chart: str) -> HttpResponse:
-    """The figures of one panel in the range on screen."""
     found = _read(viewer, asked_from(request.GET, timezone.now(), CHOICES))
     if found is None:
         raise Http404

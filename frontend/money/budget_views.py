@@ -46,7 +46,6 @@ class BudgetForm(forms.Form):
 @page(Action.LEDGER_VIEW)
 @require_GET
 def budget_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """Every limit, with what is spent of it."""
     names = _names(viewer)
     rows = budget_list(actor=viewer.user, organization=viewer.organization.id)
     context = {
@@ -91,7 +90,6 @@ def budget_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @stepped_up
 @require_POST
 def budget_stop(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """Take a budget away."""
     try:
         subject = uuid.UUID(request.POST.get("subject", ""))
     except ValueError as error:

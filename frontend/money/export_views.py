@@ -55,12 +55,10 @@ class ExportRow:
 
     @property
     def what(self) -> str:
-        """The kind in words."""
         return WORDS[ExportKind(self.export.kind)]
 
     @property
     def last(self) -> str:
-        """The last day of the range."""
         return (self.export.end - timedelta(days=1)).date().isoformat()
 
     @property
@@ -153,7 +151,6 @@ def _index(request: HttpRequest, viewer: Viewer, form: ExportForm) -> HttpRespon
 @page(Action.EXPORT_MAKE)
 @require_http_methods(["GET", "POST"])
 def export_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """The list, and the form that asks for another file."""
     if request.method == "GET":
         return _index(request, viewer, ExportForm())
     form = ExportForm(request.POST)

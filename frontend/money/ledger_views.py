@@ -26,7 +26,6 @@ from frontend.shared.stepup import stepped_up
 @page(Action.LEDGER_VIEW)
 @require_GET
 def ledger(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """The books of the organization shown."""
     actor, organization = viewer.user, viewer.organization.id
     try:
         ask = page_ask(request.GET.dict())

@@ -52,7 +52,6 @@ class MarginRow:
 
     @property
     def margin_percent(self) -> str:
-        """Margin over revenue."""
         return formats.percent(self.line.margin_nano, self.line.revenue_nano)
 
     @property
@@ -81,7 +80,6 @@ class MarginRow:
 @page(Action.MARGIN_VIEW)
 @require_GET
 def margin_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """The month asked for, else the present one."""
     now = datetime.now(UTC)
     period, complaint = month_from(request.GET, now)
     found = _read(viewer, period, now)
@@ -111,7 +109,6 @@ def margin_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @page(Action.MARGIN_VIEW)
 @require_GET
 def margin_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """The month's lines."""
     now = datetime.now(UTC)
     period, complaint = month_from(request.GET, now)
     found = None if complaint else _read(viewer, period, now)

@@ -46,7 +46,6 @@ def price_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @stepped_up
 @require_POST
 def price_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """Publish a version, from now on."""
     model = model_find(name=request.POST.get("model", ""))
     if model is None:
         messages.error(request, "Model: not found.")

@@ -90,14 +90,12 @@ class Asked:
 
     @property
     def change(self) -> str:
-        """Against the month before."""
         return change_words(self.month.nano, self.before.nano)
 
 
 @page(Action.LEDGER_VIEW)
 @require_GET
 def spend_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """The month asked for, else the present one."""
     now = timezone.now().astimezone(UTC)
     period, complaint = month_from(request.GET, now)
     context: dict[str, object] = {"viewer": viewer, "here": "spend", "period": period}
@@ -125,7 +123,6 @@ def spend_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @page(Action.LEDGER_VIEW)
 @require_GET
 def spend_csv(request: HttpRequest, viewer: Viewer, panel: str) -> HttpResponse:
-    """One panel's figures, every row of it."""
     if panel not in (*PANELS, "days", "tokens"):
         raise Http404
     period, complaint = month_from(request.GET, timezone.now().astimezone(UTC))

@@ -56,7 +56,6 @@ class Overview:
 
     @property
     def panels(self) -> list[Panel]:
-        """All that can be taken away as CSV."""
         return [_tiles_panel(self.tiles), _stages_panel(self.stages), *self.figures]
 
     def live(self) -> dict[str, Any]:

@@ -54,7 +54,6 @@ def overview(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @page(Action.ORGANIZATION_VIEW)
 @require_GET
 def chart_csv(request: HttpRequest, viewer: Viewer, chart: str) -> HttpResponse:
-    """The figures of one panel in the range on screen."""
     found = _read(viewer, asked_from(request.GET, timezone.now()))
     if found is None:
         raise Http404

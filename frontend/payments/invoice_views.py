@@ -114,7 +114,6 @@ def invoice_detail(request: HttpRequest, viewer: Viewer, invoice_id: uuid.UUID) 
 def invoice_file(
     request: HttpRequest, viewer: Viewer, invoice_id: uuid.UUID, form: str
 ) -> HttpResponse:
-    """The PDF or CSV file."""
     if form not in FILES:
         raise Http404
     return file_answer(_mine(viewer, invoice_id), form)
@@ -124,7 +123,6 @@ def invoice_file(
 @stepped_up
 @require_POST
 def invoice_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """Issue the document of a month that has ended."""
     try:
         made = invoice_issue(
             actor=viewer.user,
@@ -173,7 +171,6 @@ def invoice_credit(request: HttpRequest, viewer: Viewer, invoice_id: uuid.UUID) 
 @stepped_up
 @require_POST
 def invoice_paid(request: HttpRequest, viewer: Viewer, invoice_id: uuid.UUID) -> HttpResponse:
-    """Record a bank transfer that arrived."""
     invoice = _mine(viewer, invoice_id)
     try:
         made = payment_record(

@@ -155,7 +155,6 @@ def grant_decide(
     grant_id: uuid.UUID,
     decision: str,
 ) -> HttpResponse:
-    """Approve what somebody else asked for, or refuse it."""
     if decision not in DECISIONS:
         raise Http404
     grant = grant_get(actor=viewer.user, organization_id=organization_id, grant_id=grant_id)

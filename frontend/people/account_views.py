@@ -87,7 +87,6 @@ def _account(
 @page(None)
 @require_GET
 def account(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """Everything that is one's own."""
     return _account(request, viewer)
 
 
@@ -189,7 +188,6 @@ def passkey_new(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @stepped_up_or_first
 @require_POST
 def passkey_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """Add the passkey that the browser has made."""
     given = request.POST
     try:
         codes = passkey_register(

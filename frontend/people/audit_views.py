@@ -67,7 +67,6 @@ class AuditRow:
 
     @property
     def changes(self) -> list[Change]:
-        """What was and what is, by name."""
         before, after = self.entry.before or {}, self.entry.after or {}
         return [
             Change(name, _word(before, name), _word(after, name)) for name in {**before, **after}
@@ -75,7 +74,6 @@ class AuditRow:
 
     @property
     def facts(self) -> list[tuple[str, str]]:
-        """The rest, in words."""
         detail = self.entry.detail
         return [(name, word) for name in detail if (word := _word(detail, name)) not in (None, "")]
 
@@ -111,7 +109,6 @@ def audit_csv(request: HttpRequest, viewer: Viewer) -> HttpResponseBase:
 @page(Action.INSTALLATION_AUDIT)
 @require_GET
 def audit_installation_csv(request: HttpRequest, viewer: Viewer) -> HttpResponseBase:
-    """The same of the installation."""
     return _csv(request, viewer, None)
 
 

@@ -152,7 +152,6 @@ def _mail(made: Invitation, viewer: Viewer, link: str) -> bool:
 @stepped_up
 @require_POST
 def member_role(request: HttpRequest, viewer: Viewer, user_id: uuid.UUID) -> HttpResponse:
-    """Give a member another role."""
     found = member_get(actor=viewer.user, organization_id=viewer.organization.id, user_id=user_id)
     given = request.POST.get("role", "")
     try:

@@ -39,7 +39,6 @@ WEIGHT_DIGITS_MAX = 3
 @page(Action.ORGANIZATION_VIEW)
 @require_GET
 def project_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """All projects of the organization."""
     context = {
         "viewer": viewer,
         "here": HERE,
@@ -94,7 +93,6 @@ def project_save(request: HttpRequest, viewer: Viewer, project_id: uuid.UUID) ->
 @page(Action.ROUTING_MANAGE)
 @require_GET
 def share_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """Every project's share."""
     found = project_shares(actor=viewer.user)
     context = {
         "viewer": viewer,
@@ -112,7 +110,6 @@ def share_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 def share_save(
     request: HttpRequest, viewer: Viewer, organization_id: uuid.UUID, project_id: uuid.UUID
 ) -> HttpResponse:
-    """Change a project's share."""
     found = project_share(actor=viewer.user, organization_id=organization_id, project_id=project_id)
     text = request.POST.get("weight", "")
     whole = text.isascii() and text.isdecimal() and len(text) <= WEIGHT_DIGITS_MAX

@@ -41,7 +41,6 @@ class SignIn(LoginView):
         return super().get_context_data(provider=settings.OIDC_NAME, mails=mails, **kwargs)
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
-        """The password was right."""
         user = form.get_user()
         if not isinstance(user, User):
             raise PermissionDenied
@@ -54,7 +53,6 @@ class SignOut(LogoutView):
     next_page = "sign_in"
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Sign out."""
         if request.session.session_key is not None:
             session_signed_out(session_key=request.session.session_key)
         return super().post(request, *args, **kwargs)
@@ -144,7 +142,6 @@ def _spent(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_POST
 def organization_choose(request: HttpRequest) -> HttpResponse:
-    """Show another of the user's organizations."""
     if not isinstance(request.user, User):
         raise PermissionDenied
     choose_organization(request, request.user, request.POST.get("organization", ""))

@@ -71,7 +71,6 @@ class RequestRow:
 
     @property
     def status(self) -> tuple[str, str]:
-        """Tone and words."""
         return status_of(self.record)
 
     @property
@@ -97,7 +96,6 @@ def payer_names(viewer: Viewer, record: RequestRecord) -> dict[str, str]:
 
 
 def key_label(labels: dict[uuid.UUID, str], key: uuid.UUID) -> str:
-    """A key's name."""
     # A Playground token is made of its user, whose id therefore stands where a key's would.
     return labels.get(key, "Playground" if labels else key.hex[:8])
 

@@ -33,7 +33,6 @@ class Bar:
 
     @property
     def short(self) -> str:
-        """The layer's own name, or the stage in words."""
         stage, _, layer = self.name.partition(".")
         return layer or LABELS[stage]
 
@@ -57,7 +56,6 @@ class Waterfall:
 
     @property
     def layers_run(self) -> int:
-        """How many layers have a time."""
         return sum(not bar.is_stage and bar.start_us is not None for bar in self.bars)
 
     def find(self, name: str) -> int | None:

@@ -97,7 +97,6 @@ def routing_save(request: HttpRequest, viewer: Viewer, version: int) -> HttpResp
 
 @_step(confirmed=True)
 def routing_publish(request: HttpRequest, versions: RuleVersions, rule_set: RuleSet) -> str:
-    """Put a draft in force."""
     rule_set.revision = cleaned(RevisionForm(request.POST))["revision"]
     versions.publish(rule_set)
     return f"Version {rule_set.version} is live; gateways apply it within two seconds."
@@ -105,7 +104,6 @@ def routing_publish(request: HttpRequest, versions: RuleVersions, rule_set: Rule
 
 @_step(confirmed=True)
 def routing_canary(request: HttpRequest, versions: RuleVersions, rule_set: RuleSet) -> str:
-    """Put a draft on trial."""
     read = cleaned(RulesCanaryForm(request.POST))
     rule_set.revision, share = read["revision"], int(read["share"] * SHARE_STEP)
     versions.canary_start(rule_set, share, stops_itself=read["stops_itself"])
@@ -114,21 +112,18 @@ def routing_canary(request: HttpRequest, versions: RuleVersions, rule_set: RuleS
 
 @_step(confirmed=True)
 def routing_promote(request: HttpRequest, versions: RuleVersions, rule_set: RuleSet) -> str:
-    """Put the canary in force."""
     versions.canary_promote(rule_set)
     return f"Version {rule_set.version} is live for all requests."
 
 
 @_step()
 def routing_stop(request: HttpRequest, versions: RuleVersions, rule_set: RuleSet) -> str:
-    """End the trial."""
     versions.canary_stop(rule_set, request.POST.get("reason", "").strip()[:NOTE_CHARS_MAX])
     return f"The canary of version {rule_set.version} has ended."
 
 
 @_step()
 def routing_discard(request: HttpRequest, versions: RuleVersions, rule_set: RuleSet) -> str:
-    """Give a draft up."""
     versions.draft_discard(rule_set)
     return f"Draft {rule_set.version} is discarded; it can still be read and copied."
 

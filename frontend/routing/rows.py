@@ -56,7 +56,6 @@ class TallyRow(NamedTuple):
 
 
 def state_tone(state: str) -> str:
-    """Which status mark goes with a version's state."""
     return STATE_TONES.get(State(state), "off")
 
 
@@ -78,7 +77,6 @@ def move_rows(found: DryRun) -> list[TallyRow]:
 
 
 def total_row(found: DryRun) -> TallyRow:
-    """All requests of the sample that could be judged."""
     return _tally_row("All", "", found.outcome.total)
 
 

@@ -59,7 +59,6 @@ EXAMPLE = """[
 @page(Action.ROUTING_MANAGE)
 @require_GET
 def routing(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """What is in force, how the canary does, and all versions."""
     versions = ruleset_list(actor=viewer.user)
     current, canary = ruleset_in_force(), ruleset_on_trial()
     report, late = _report(viewer) if canary else (None, False)
@@ -91,7 +90,6 @@ def routing_version(request: HttpRequest, viewer: Viewer, version: int) -> HttpR
 @page(Action.ROUTING_MANAGE)
 @require_GET
 def routing_dry_run(request: HttpRequest, viewer: Viewer, version: int) -> HttpResponse:
-    """Who and what a version would change, by recorded requests."""
     rule_set = ruleset_get(actor=viewer.user, version=version)
     hours, complaint = _hours(request.GET.get("hours", str(HOURS_DEFAULT)))
     try:

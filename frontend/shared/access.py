@@ -79,7 +79,6 @@ class Viewer:
         return self.may(entry.action) and (self.sees_shared or not entry.shared)
 
     def projects(self) -> list[Project]:
-        """Projects of the organization shown, by name."""
         rows = project_list(user=self.user)
         return [one for one in rows if one.organization_id == self.organization.id]
 

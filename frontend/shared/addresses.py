@@ -12,5 +12,4 @@ def gateway_url(request: HttpRequest) -> str:
 
 
 def page_url(request: HttpRequest) -> str:
-    """Where these pages answer, as this request came to them."""
     return f"{request.scheme}://{request.get_host()}"

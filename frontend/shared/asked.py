@@ -63,7 +63,6 @@ class Asked:
 
     @property
     def query(self) -> str:
-        """Query string of the same question."""
         return urlencode({**self.within.query, **self.kept})
 
 
@@ -94,7 +93,6 @@ def asked_from(query: Mapping[str, str], now: datetime, choices: Sequence[Choice
 
 
 def asked_context(viewer: Viewer, asked: Asked, here: str) -> dict[str, Any]:
-    """What the head and the filters of every page of figures show."""
     models = [(one.name, one.name) for one in model_list()]
     return {
         "viewer": viewer,

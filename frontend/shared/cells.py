@@ -33,7 +33,6 @@ class Cell:
     us: int | None = None
 
     def as_json(self) -> list[str | int | None]:
-        """What the live stream sends."""
         return [self.text, self.title, self.tone, self.us]
 
 

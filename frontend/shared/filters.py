@@ -54,7 +54,6 @@ class Segment:
 
     @property
     def given(self) -> dict[str, str]:
-        """Those that are set."""
         return {name: value for name, value in vars(self).items() if value}
 
     @property
@@ -68,7 +67,6 @@ class Segment:
         return f"{urlencode(self.given)}&" if self.given else ""
 
     def query(self, within: TimeRange) -> str:
-        """Query string of a page with these filters in a range."""
         return urlencode({**within.query, **self.given})
 
 
@@ -123,7 +121,6 @@ def place_from(query: Mapping[str, str]) -> tuple[dict[str, uuid.UUID], str]:
 
 
 def request_filter(filters: Filters, organization: uuid.UUID, within: TimeRange) -> RequestFilter:
-    """The selector's question."""
     return RequestFilter(
         organization=organization,
         start=within.start,

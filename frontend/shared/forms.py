@@ -29,6 +29,5 @@ def cleaned(form: forms.Form) -> dict[str, Any]:
 
 
 def say_wrong(request: HttpRequest, error: ValidationError) -> None:
-    """A message for each field that is wrong."""
     for field, told in error.message_dict.items():
         messages.error(request, f"{field.replace('_', ' ').capitalize()}: {' '.join(told)}")

@@ -22,7 +22,6 @@ class TablePanel:
     body: list[list[str]]
 
     def rows(self) -> list[list[str]]:
-        """The figures on screen."""
         return self.body
 
     @property

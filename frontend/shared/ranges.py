@@ -41,7 +41,6 @@ class TimeRange:
 
     @property
     def label(self) -> str:
-        """Words for the page's head."""
         if self.relative:
             return f"last {RELATIVE[self.name][0]}"
         return f"{self.start:%Y-%m-%d %H:%M} to {self.end:%Y-%m-%d %H:%M} UTC"
@@ -72,7 +71,6 @@ class TimeRange:
 
     @property
     def query(self) -> dict[str, str]:
-        """Parameters that name this range in a URL."""
         return {"range": self.name} if self.relative else self.frozen
 
     @property

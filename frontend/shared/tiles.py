@@ -53,7 +53,6 @@ class Tile:
 
     @property
     def shown(self) -> list[Cell]:
-        """Everything that it says."""
         return [*self.cells, self.more, *([self.before] if self.before else [])]
 
 
@@ -118,7 +117,6 @@ def _labelled(cell: Cell) -> str:
 
 
 def sum_tiles(sums: Sums) -> list[Tile]:
-    """Tiles that any period has."""
     own, everyone, usage = sums.own, sums.everyone, sums.usage
     return [
         *_request_tiles(usage, sums.seconds),

@@ -39,7 +39,6 @@ def status_of(error: ValidationError) -> int:
 
 
 def listed(error: ValidationError | None) -> list[tuple[str, str]]:
-    """Fields and what is wrong with each."""
     told = error.message_dict.items() if error else ()
     return [(name, " ".join(words)) for name, words in told]
 

@@ -122,7 +122,6 @@ def left_words(left: float | None) -> str:
 
 
 def promise(objective: Objective) -> str:
-    """The indicator and its threshold."""
     words = INDICATOR_WORDS[objective.indicator]
     if objective.indicator == AVAILABILITY:
         return words
@@ -132,7 +131,6 @@ def promise(objective: Objective) -> str:
 
 
 def scope(objective: Objective) -> str:
-    """Whose and which requests count."""
     parts = [
         f"model {objective.model}" if objective.model else "",
         f"route {objective.route}" if objective.route else "",
@@ -156,7 +154,6 @@ def window_words(minutes: int) -> str:
 
 
 def until_words(standing: ObjectiveStatus) -> str:
-    """How long the budget lasts at the present rate."""
     seconds, left = standing.exhausted_in_s, standing.left
     if left is not None and left <= 0:
         return "spent"
@@ -198,7 +195,6 @@ def lasted(alert: Alert) -> str:
 
 
 def bucket_words() -> list[tuple[str, str]]:
-    """Choices of prompt length."""
     bounds = [f"{bound:,}" for bound in PROMPT_BUCKETS]
     lows = ["0", *(f"{bound + 1:,}" for bound in PROMPT_BUCKETS[:-1])]
     ranges = [f"{low} to {high} tokens" for low, high in zip(lows, bounds, strict=True)]

@@ -23,7 +23,6 @@ class BurnDownFigure(Figure):
     marks: Sequence[tuple[datetime, str]] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """What the browser hands to Plotly."""
         made = super().as_json()
         layout = made["layout"]
         # Room for the numbers above the marks.

@@ -159,7 +159,6 @@ def slo_detail(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) ->
 @page(Action.SLO_VIEW)
 @require_GET
 def slo_burn_csv(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) -> HttpResponse:
-    """The burn-down's hours."""
     _, found = _find(viewer, objective_id)
     figure = burn_down_figure(found, timezone.now())
     return panel_csv([figure], figure.name)
@@ -168,7 +167,6 @@ def slo_burn_csv(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) 
 @page(Action.SLO_VIEW)
 @require_POST
 def slo_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """Make an objective."""
     organization = _asked(request, viewer)
     _may_change(viewer, organization)
     try:
@@ -187,7 +185,6 @@ def slo_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @page(Action.SLO_VIEW)
 @require_POST
 def slo_change(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) -> HttpResponse:
-    """Another promise, or its end."""
     organization, found = _find(viewer, objective_id)
     objective = found.standing.objective
     _may_change(viewer, organization)
@@ -240,7 +237,6 @@ def slo_channel_add(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @page(Action.SLO_VIEW)
 @require_POST
 def slo_channel_remove(request: HttpRequest, viewer: Viewer, channel_id: uuid.UUID) -> HttpResponse:
-    """No more messages there."""
     organization = _asked(request, viewer)
     services.channel_remove(actor=viewer.user, organization=organization, channel_id=channel_id)
     messages.success(request, "The channel no longer receives alerts.")
@@ -250,7 +246,6 @@ def slo_channel_remove(request: HttpRequest, viewer: Viewer, channel_id: uuid.UU
 @page(Action.SLO_VIEW)
 @require_http_methods(["GET", "POST"])
 def slo_openslo(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """Objectives as a file of OpenSLO, and from one."""
     if request.method == "GET":
         organization = EVERYONE if request.GET.get("of") == INSTALLATION else viewer.organization.id
         text = openslo_export(actor=viewer.user, organization=organization)

@@ -18,7 +18,6 @@ def title_of(text: str) -> str:
 
 
 def to_html(text: str) -> SafeString:
-    """Everything below the title."""
     blocks = text.partition("\n")[2].strip().split("\n\n")
     # All that came from the file was escaped piece by piece.
     return mark_safe("\n".join(_block(block.splitlines()) for block in blocks))

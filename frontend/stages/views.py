@@ -67,7 +67,6 @@ def stage_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @page(Action.SLO_INSTALLATION)
 @require_POST
 def stage_save(request: HttpRequest, viewer: Viewer, stage: str) -> HttpResponse:
-    """Give a stage its owner."""
     posted = request.POST
     try:
         services.stage_owner_set(
@@ -88,7 +87,6 @@ def stage_save(request: HttpRequest, viewer: Viewer, stage: str) -> HttpResponse
 @page(Action.SLO_VIEW)
 @require_GET
 def runbook_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """All runbooks that ship with the product."""
     found = [(slug, title_of(runbook_text(slug))) for slug in runbook_slugs()]
     context = {"viewer": viewer, "here": "stages", "found": found}
     return render(request, "stages/runbooks.html", context)
@@ -97,7 +95,6 @@ def runbook_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @page(Action.SLO_VIEW)
 @require_GET
 def runbook(request: HttpRequest, viewer: Viewer, slug: str) -> HttpResponse:
-    """What to do about one kind of alert."""
     text = runbook_text(slug)
     context = {"viewer": viewer, "here": "stages", "title": title_of(text), "text": to_html(text)}
     return render(request, "stages/runbook.html", context)

@@ -88,5 +88,4 @@ def as_json(value: object) -> str:
 
 @register.simple_tag
 def plotly_url() -> str:
-    """Address of the one Plotly file."""
     return static(PLOTLY_PATH)

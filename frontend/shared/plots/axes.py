@@ -28,7 +28,6 @@ class Axis:
 
 
 def value_axis(axis: Axis, values: Iterable[float | None]) -> dict[str, Any]:
-    """The upright axis for these values."""
     made: dict[str, Any] = {
         "title": {"text": axis.title, "standoff": 6},
         "type": "log" if axis.logarithmic else "linear",
@@ -47,7 +46,6 @@ def value_axis(axis: Axis, values: Iterable[float | None]) -> dict[str, Any]:
 
 
 def time_axis(times: Sequence[datetime]) -> dict[str, Any]:
-    """The level axis of whatever is drawn over time."""
     return {
         "type": "date",
         "gridcolor": "--line",

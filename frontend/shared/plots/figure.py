@@ -66,7 +66,6 @@ class Line:
 
 
 def plain_layout(name: str, *, level: dict[str, Any], upright: dict[str, Any]) -> dict[str, Any]:
-    """What all charts look like."""
     return {
         "margin": MARGIN,
         "paper_bgcolor": "rgba(0,0,0,0)",
@@ -107,7 +106,6 @@ class Figure:
 
     @property
     def head(self) -> list[str]:
-        """Column names of the table and the CSV."""
         return ["Time, UTC", *(f"{line.name}, {self.axis.title}" for line in self.lines)]
 
     def rows(self) -> list[list[str]]:
@@ -121,7 +119,6 @@ class Figure:
         return made
 
     def as_json(self) -> dict[str, Any]:
-        """What the browser hands to Plotly."""
         level = time_axis(self.times)
         upright = value_axis(self.axis, (value for line in self.lines for value in line.values))
         layout = plain_layout(self.name, level=level, upright=upright)

@@ -87,7 +87,7 @@ def test_the_first_ones_are_the_slowest_or_dearest(cast: Cast, sort: str, column
     values = sorted((getattr(one, column) for one in _records(cast)), reverse=True)
     by_id = {one.request.hex: getattr(one, column) for one in _records(cast)}
     assert [by_id[one] for one in shown] == values[:50]
-    assert f"sort={sort}" in text and "The 50 " in text
+    assert f"sort={sort}" in text and "The 50\n" in text
 
 
 def test_the_shares_add_up_and_lead_to_their_requests(cast: Cast) -> None:
