@@ -23,14 +23,14 @@ from controlplane.routing.models import RuleSet
 from controlplane.routing.selectors import ruleset_in_force, ruleset_on_trial
 from controlplane.routing.services import RuleVersions
 from controlplane.slos.checks import chosen_rules
-from controlplane.slos.keepout import (
-    hold_step,
-    holds_release_of_ended,
-    kept_out_words,
-    stays_out_words,
-)
 from controlplane.slos.messages import messages_queue
 from controlplane.slos.models import EVERYONE, Alert
+from controlplane.slos.shedding import (
+    shed_step,
+    shed_words,
+    sheds_release_of_ended,
+    stays_shed_words,
+)
 from controlplane.slos.standings import FIRING, RECOVERED, ObjectiveStatus, standings
 
 log = structlog.get_logger(__name__)
@@ -118,14 +118,14 @@ def _evaluate(organization: uuid.UUID, now: datetime) -> int:
             wanted = dangers(standing, now)
             changed += _compare(standing, wanted, now)
             paging = any(danger.severity == PAGE for danger in wanted)
-            hold_step(standing, WATCH, paging=paging, now=now)
+            shed_step(standing, WATCH, paging=paging, now=now)
         living = {standing.objective.id for standing in found}
         # Of objectives that have ended.
         for alert in Alert.objects.filter(organization=organization, state=FIRING):
             if alert.objective_id not in living:
                 _recover(alert, now)
                 changed += 1
-        holds_release_of_ended(WATCH, living, now)
+        sheds_release_of_ended(WATCH, living, now)
     return changed
 
 
@@ -175,17 +175,17 @@ def _recover(alert: Alert, now: datetime) -> None:
     alert.state, alert.recovered_at = RECOVERED, now
     priority = alert.objective.shed_priority
     if alert.severity == PAGE and priority is not None and alert.objective.enabled:
-        alert.acts = [*alert.acts, stays_out_words(priority)]
+        alert.acts = [*alert.acts, stays_shed_words(priority)]
     alert.save(update_fields=["state", "recovered_at", "acts"])
     _audit(alert, "slo_alert.recover")
     messages_queue(alert, RECOVERED, now)
 
 
 def _act(standing: ObjectiveStatus) -> list[str]:
-    """What the objective does by itself as a page begins, in words; a new hold tells of itself."""
-    objective, hold, done = standing.objective, standing.hold, []
-    if objective.shed_priority is not None and hold is not None and hold.released_at is None:
-        done.append(kept_out_words(objective.shed_priority))
+    """What the objective does by itself as a page begins, in words; a new shed tells of itself."""
+    objective, shed, done = standing.objective, standing.shed, []
+    if objective.shed_priority is not None and shed is not None and shed.released_at is None:
+        done.append(shed_words(objective.shed_priority))
     if objective.stop_canary:
         done.append(_stop_canary(objective.name))
     if objective.shift_version is not None:

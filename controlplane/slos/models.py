@@ -133,11 +133,11 @@ class Alert(BaseModel):
         return f"{self.severity} {self.rule} {self.state}"
 
 
-class Hold(BaseModel):
-    """One time that an objective kept its priority out; fields as those of `holds.Held`."""
+class Shed(BaseModel):
+    """One time that an objective shed its priority; fields as those of `ShedTerms`."""
 
     organization = models.UUIDField()
-    objective = models.ForeignKey(Objective, on_delete=models.CASCADE, related_name="holds")
+    objective = models.ForeignKey(Objective, on_delete=models.CASCADE, related_name="sheds")
     since = models.DateTimeField()
     least = models.DurationField()
     well_since = models.DateTimeField(null=True, blank=True)

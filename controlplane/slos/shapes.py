@@ -13,7 +13,7 @@ from controlplane.kernel.burn import Count
 from controlplane.kernel.objectives import ALL_BUCKETS
 from controlplane.slos.channels import signing_secret
 from controlplane.slos.checks import ObjectiveDraft
-from controlplane.slos.models import Alert, Channel, Hold, Objective, StageOwner
+from controlplane.slos.models import Alert, Channel, Objective, Shed, StageOwner
 from controlplane.slos.runbooks import runbook_path
 from controlplane.slos.standings import SHOWN_MIN, ObjectiveStatus
 
@@ -213,15 +213,15 @@ def objective_json(standing: ObjectiveStatus) -> ObjectiveJson:
         total=standing.period.total,
         budget_left=standing.left,
         burn_rates={str(minutes): standing.burn(minutes) for minutes in SHOWN_MIN},
-        kept_out=_kept_out(standing.kept_out),
+        kept_out=_shed_json(standing.shedding),
         alerts=[alert_json(alert) for alert in standing.alerts],
     )
 
 
-def _kept_out(hold: Hold | None) -> KeptOutJson | None:
-    if hold is None:
+def _shed_json(shed: Shed | None) -> KeptOutJson | None:
+    if shed is None:
         return None
-    return {"since": hold.since, "least_until": hold.least_until, "lease_until": hold.until}
+    return {"since": shed.since, "least_until": shed.least_until, "lease_until": shed.until}
 
 
 def fresh_json(objective: Objective) -> ObjectiveJson:

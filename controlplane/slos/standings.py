@@ -25,7 +25,7 @@ from controlplane.kernel.burn import (
     exhausted_in_s,
     remaining,
 )
-from controlplane.slos.models import Alert, Hold, Objective
+from controlplane.slos.models import Alert, Objective, Shed
 
 MINUTE = timedelta(minutes=1)
 MINUTES_BACK = timedelta(hours=2)
@@ -71,7 +71,7 @@ WHERE o.organization = ANY (%(organizations)s::uuid[]) AND o.ended_at IS NULL
 class ObjectiveStatus:
     """One objective now: its counts by window, over its period, and the alerts that fire.
 
-    `hold` is its newest, in force or over.
+    `shed` is its newest, in force or over.
     """
 
     objective: Objective
@@ -79,15 +79,15 @@ class ObjectiveStatus:
     period: Count
     counted_at: datetime | None
     alerts: tuple[Alert, ...]
-    hold: Hold | None = None
+    shed: Shed | None = None
 
     @property
-    def kept_out(self) -> Hold | None:
-        """The hold that is in force, as gateways take it."""
-        hold, objective = self.hold, self.objective
-        if hold is None or objective.shed_priority is None or not objective.enabled:
+    def shedding(self) -> Shed | None:
+        """The shed that is in force, as gateways take it."""
+        shed, objective = self.shed, self.objective
+        if shed is None or objective.shed_priority is None or not objective.enabled:
             return None
-        return hold if hold.released_at is None and hold.until > timezone.now() else None
+        return shed if shed.released_at is None and shed.until > timezone.now() else None
 
     @property
     def attained(self) -> float | None:
@@ -138,14 +138,14 @@ def standings(organizations: Sequence[uuid.UUID], now: datetime) -> list[Objecti
     firing: dict[uuid.UUID, list[Alert]] = {}
     for alert in Alert.objects.filter(organization__in=organizations, state=FIRING):
         firing.setdefault(alert.objective_id, []).append(alert)
-    newest = Hold.objects.filter(objective__in=rows).order_by("objective_id", "-since", "-id")
-    holds = {one.objective_id: one for one in newest.distinct("objective_id")}
+    newest = Shed.objects.filter(objective__in=rows).order_by("objective_id", "-since", "-id")
+    sheds = {one.objective_id: one for one in newest.distinct("objective_id")}
     return [
         ObjectiveStatus(
             objective,
             *counted.get(objective.id, ({}, Count(), None)),
             alerts=tuple(firing.get(objective.id, ())),
-            hold=holds.get(objective.id),
+            shed=sheds.get(objective.id),
         )
         for objective in rows.order_by("organization", "name")
     ]

@@ -99,7 +99,7 @@ def objective_row(standing: ObjectiveStatus) -> ObjectiveRow:
         overspent=left is not None and left < 0,
         burns=[_burn(standing, minutes) for minutes in SHOWN_MIN],
         exhausted=until_words(standing),
-        kept_out=kept_out_words(standing),
+        kept_out=shed_words(standing),
         tone=tone,
         state=words,
     )
@@ -164,13 +164,13 @@ def until_words(standing: ObjectiveStatus) -> str:
     return f"{formats.significant(seconds / HOUR_S)} h"
 
 
-def kept_out_words(standing: ObjectiveStatus) -> str:
+def shed_words(standing: ObjectiveStatus) -> str:
     """Which priority the objective keeps out, since when, and until when at least; else empty."""
-    hold, priority = standing.kept_out, standing.objective.shed_priority
-    if hold is None or priority is None:
+    shed, priority = standing.shedding, standing.objective.shed_priority
+    if shed is None or priority is None:
         return ""
     words = dict(SHED_WORDS)[str(priority)]
-    since, least = formats.moment(hold.since), formats.moment(hold.least_until)
+    since, least = formats.moment(shed.since), formats.moment(shed.least_until)
     return f"{words} since {since}, at least until {least}"
 
 

@@ -132,11 +132,8 @@ class Versions(ABC, Generic[AnyVersion]):
             if canary is not None:
                 canary.retire()
             origin = (target.copy_of or target) if target else None
-            note = (
-                f"rollback to version {origin.version}"
-                if origin
-                else f"rollback to no {self.content}"
-            )
+            back = f"version {origin.version}" if origin else f"no {self.content}"
+            note = f"rollback to {back}"
             content = self.read(getattr(target, self.content) if target else self.nothing)
             made = self._create(content, note, copy_of=origin)
             ended = canary.version if canary else None

@@ -322,7 +322,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="Hold",
+            name="Shed",
             fields=[
                 (
                     "id",
@@ -347,7 +347,7 @@ class Migration(migrations.Migration):
                     "objective",
                     models.ForeignKey(
                         on_delete=django.db.models.deletion.CASCADE,
-                        related_name="holds",
+                        related_name="sheds",
                         to="slos.objective",
                     ),
                 ),

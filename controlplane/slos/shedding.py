@@ -1,4 +1,4 @@
-"""Priorities that objectives keep out: `holds.py` decides, and its decisions are rows here.
+"""Priorities that objectives keep out: `shed_terms.py` decides, and its decisions are rows here.
 
 Gateways read the row that was not released, for as long as its lease goes.
 """
@@ -12,21 +12,21 @@ from uuid import UUID
 from controlplane.core.audit import Actor, audit_record
 from controlplane.kernel.burn import PAGE, firing
 from controlplane.slos.checks import chosen_rules
-from controlplane.slos.holds import WELL, Held, next_held
-from controlplane.slos.models import Alert, Hold
+from controlplane.slos.models import Alert, Shed
+from controlplane.slos.shed_terms import WELL, ShedTerms, next_terms
 from controlplane.slos.standings import ObjectiveStatus
 
 PRIORITY_WORDS = {0: "low", 1: "normal"}
 LET_IN = "no priority is shed any more"
 
 
-def kept_out_words(priority: int) -> str:
+def shed_words(priority: int) -> str:
     """Told on an alert: what is shed from now on, or is already."""
     return f"priority {PRIORITY_WORDS[priority]} is shed"
 
 
-def stays_out_words(priority: int) -> str:
-    """Told on an alert that is over before its hold."""
+def stays_shed_words(priority: int) -> str:
+    """Told on an alert that is over before its shed."""
     minutes = WELL // timedelta(minutes=1)
     return (
         f"priority {PRIORITY_WORDS[priority]} stays shed until all other objectives have been "
@@ -34,45 +34,45 @@ def stays_out_words(priority: int) -> str:
     )
 
 
-def hold_step(standing: ObjectiveStatus, actor: Actor, *, paging: bool, now: datetime) -> None:
+def shed_step(standing: ObjectiveStatus, actor: Actor, *, paging: bool, now: datetime) -> None:
     """Begin, renew or end what an objective keeps out; `paging` is whether its page fires."""
-    objective, row = standing.objective, standing.hold
+    objective, row = standing.objective, standing.shed
     if objective.shed_priority is None or not objective.enabled:
         if row is not None and row.released_at is None:
-            hold_release(row, actor, now)
+            shed_release(row, actor, now)
         return
-    last = None if row is None else _held(row)
-    after = next_held(last, paging=paging, burning=_burning(standing), now=now)
+    last = None if row is None else _terms(row)
+    after = next_terms(last, paging=paging, burning=_burning(standing), now=now)
     if after is None or after == last:
         return
     if row is None or row.released_at is not None:
-        made = Hold.objects.create(
+        made = Shed.objects.create(
             organization=objective.organization, objective=objective, **after._asdict()
         )
-        _told(made, actor, "slo_hold.begin", kept_out_words(objective.shed_priority))
+        _told(made, actor, "slo_hold.begin", shed_words(objective.shed_priority))
     elif after.released_at is not None:
-        hold_release(row, actor, after.released_at)
+        shed_release(row, actor, after.released_at)
     else:
         row.well_since, row.until = after.well_since, after.until
         row.save(update_fields=["well_since", "until"])
 
 
-def hold_release(row: Hold, actor: Actor, at: datetime) -> None:
+def shed_release(row: Shed, actor: Actor, at: datetime) -> None:
     """Let the priority in again."""
     row.released_at = at
     row.save(update_fields=["released_at"])
     _told(row, actor, "slo_hold.release", LET_IN)
 
 
-def holds_release_of_ended(actor: Actor, living: Set[UUID], now: datetime) -> None:
+def sheds_release_of_ended(actor: Actor, living: Set[UUID], now: datetime) -> None:
     """Let in what objectives keep out that have ended; within their scope."""
-    for row in Hold.objects.filter(released_at=None).select_related("objective"):
+    for row in Shed.objects.filter(released_at=None).select_related("objective"):
         if row.objective_id not in living:
-            hold_release(row, actor, now)
+            shed_release(row, actor, now)
 
 
-def _held(row: Hold) -> Held:
-    return Held(row.since, row.least, row.well_since, row.until, row.released_at)
+def _terms(row: Shed) -> ShedTerms:
+    return ShedTerms(row.since, row.least, row.well_since, row.until, row.released_at)
 
 
 def _burning(standing: ObjectiveStatus) -> bool:
@@ -82,7 +82,7 @@ def _burning(standing: ObjectiveStatus) -> bool:
     return bool(firing(rules, standing.window, objective.target_ppm, objective.period_days))
 
 
-def _told(row: Hold, actor: Actor, action: str, words: str) -> None:
+def _told(row: Shed, actor: Actor, action: str, words: str) -> None:
     """On the newest page, and in the audit."""
     pages = Alert.objects.filter(objective=row.objective, severity=PAGE)
     alert = pages.order_by("-created_at").first()

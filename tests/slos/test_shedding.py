@@ -10,8 +10,8 @@ import pytest
 from controlplane.core.audit import OPERATOR
 from controlplane.core.scope import organization_scope
 from controlplane.slos import evaluate, selectors, services, shapes
-from controlplane.slos.holds import LEASE, LEAST, WELL
-from controlplane.slos.models import EVERYONE, Alert, Hold, Objective
+from controlplane.slos.models import EVERYONE, Alert, Objective, Shed
+from controlplane.slos.shed_terms import LEASE, LEAST, WELL
 from controlplane.slos.standings import floor
 from frontend.shared.formats import moment
 from frontend.slos.objectives import objective_row
@@ -52,9 +52,9 @@ def version() -> int:
     return int(rows("SELECT version FROM config_version")[0][0])
 
 
-def holds() -> list[Hold]:
+def sheds() -> list[Shed]:
     with organization_scope([EVERYONE]):
-        return list(Hold.objects.order_by("since", "id"))
+        return list(Shed.objects.order_by("since", "id"))
 
 
 def test_it_outlasts_its_alert_until_the_rest_was_well(objective: Objective, now: datetime) -> None:
@@ -98,7 +98,7 @@ def test_what_nobody_renews_is_ignored_after_its_lease(objective: Objective, now
     outage(objective, later)
     for each in (later, later + A_MINUTE / 2):
         evaluate.objectives_evaluate(each)
-    first, second = holds()
+    first, second = sheds()
     assert first.released_at == first.until
     assert (second.least, second.released_at) == (2 * LEAST, None)
     assert kept_out() == {"0": (later + A_MINUTE / 2 + LEASE).timestamp()}
@@ -135,14 +135,14 @@ def test_what_is_paused_or_ended_keeps_nothing_out(objective: Objective, now: da
     # At once, and not only once the job has looked: it may be what stands still.
     assert kept_out() == {}
     evaluate.objectives_evaluate(now)
-    assert [one.released_at for one in holds()] == [now]
+    assert [one.released_at for one in sheds()] == [now]
     services.objective_update(actor=OPERATOR, objective=objective, draft=draft(shed_priority=1))
     evaluate.objectives_evaluate(now)
     assert list(kept_out()) == ["1"]
     services.objective_end(actor=OPERATOR, objective=objective)
     assert kept_out() == {}
     evaluate.objectives_evaluate(now)
-    assert [one.released_at for one in holds()] == [now, now]
+    assert [one.released_at for one in sheds()] == [now, now]
 
 
 def test_the_objective_tells_what_it_keeps_out(objective: Objective, now: datetime) -> None:
