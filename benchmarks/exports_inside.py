@@ -16,10 +16,10 @@ from controlplane.billing.exports.selectors import export_get
 from controlplane.billing.exports.services import Due, export_create
 from controlplane.billing.exports.spec import spec_of
 from controlplane.billing.exports.writer import export_write
-from controlplane.core.audit import OPERATOR
-from controlplane.tenants.accounts import user_create
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.tenants.keys import apikey_create
 from controlplane.tenants.services import organization_create, project_create
+from controlplane.tenants.sign_in.accounts import user_create
 
 KEYS = 50
 

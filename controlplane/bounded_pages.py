@@ -19,9 +19,9 @@ from contextlib import (
 
 from django.conf import settings
 
-from controlplane.core.edge_errors import EdgeError, body_late, body_too_large, busy
+from controlplane.core.errors.edge import EdgeError, body_late, body_too_large, busy
 from controlplane.kernel.bytes_budget import BytesBudget, Portion
-from controlplane.kernel.scopes import address_counted, caller_address
+from controlplane.kernel.keys.scopes import address_counted, caller_address
 from controlplane.kernel.shares import is_over_share, lent_of, share_of
 from controlplane.slow_readers import BufferedAnswer, Message, PacedSend, ReaderGone, Send
 

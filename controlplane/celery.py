@@ -14,7 +14,7 @@ SCHEDULED_APPS = (
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 django.setup(set_prefix=False)
 
-import_string("controlplane.core.heartbeat.connect")()
+import_string("controlplane.core.jobs.heartbeat.connect")()
 app = Celery("sluice")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()

@@ -18,7 +18,7 @@ from django.db import Error, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.utils.module_loading import import_string
 
-from controlplane.core.pulse import Pulse
+from controlplane.core.jobs.pulse import Pulse
 
 PATHS = frozenset({"/healthz", "/readyz", "/startupz"})
 DATABASE_S_MAX = 3.0

@@ -20,7 +20,7 @@ from django.conf import settings
 from benchmarks.money.kills import difference_nano, price_charged
 from benchmarks.soak.targets import ACTIONS, ChildTarget, Target, running_jobs, server_targets
 from benchmarks.soak.traffic import TOKENS_MAX, Asked, Traffic
-from controlplane.core.heartbeat import is_alive, worker_name
+from controlplane.core.jobs.heartbeat import is_alive, worker_name
 from tests.product.books import bills, open_holds, wrong_bill
 from tests.support.product import (
     EXPIRED_S_MAX,

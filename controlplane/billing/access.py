@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.tenants.access import allows, require
 

@@ -7,7 +7,7 @@ from typing import Any
 from rest_framework.request import Request
 
 from controlplane.billing.access import may_see_money
-from controlplane.core.api import ApiView
+from controlplane.core.api.views import ApiView
 
 
 class MoneyView(ApiView):

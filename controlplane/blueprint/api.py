@@ -15,8 +15,8 @@ from controlplane.blueprint.configuration import (
     configuration_export,
     configuration_validate,
 )
-from controlplane.core.api import ApiView
-from controlplane.core.api_schema import operation
+from controlplane.core.api.schema import operation
+from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
 from controlplane.tenants.access import require
 

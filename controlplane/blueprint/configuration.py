@@ -26,9 +26,9 @@ from controlplane.blueprint.things import (
     things_of,
 )
 from controlplane.blueprint.yamltext import Lines, line_of, read_yaml, write_yaml
-from controlplane.core.audit import Actor, Operator
+from controlplane.core.api.shapes import read_shape
+from controlplane.core.audit.entries import Actor, Operator
 from controlplane.core.permissions import Action
-from controlplane.core.shapes import read_shape
 from controlplane.tenants.access import require
 from controlplane.tenants.selectors_config import organizations_all
 

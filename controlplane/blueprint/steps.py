@@ -35,7 +35,7 @@ from controlplane.catalog.services import (
     price_override_end,
     price_publish,
 )
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.kernel.money import micro_from_usd, nano_from_usd
 from controlplane.quotas.services import LimitSet, rate_limit_set
 from controlplane.routing.services import RuleVersions

@@ -15,7 +15,7 @@ from django.core.exceptions import ValidationError
 from msgspec import UNSET
 
 from controlplane.blueprint.document import FORM, BudgetSpec, Document, PriceSpec
-from controlplane.core.shapes import read_shape
+from controlplane.core.api.shapes import read_shape
 from controlplane.kernel.money import micro_from_usd, nano_from_usd, usd_from_micro, usd_text
 from controlplane.kernel.prompts import PromptBody
 from controlplane.routing.rulesjson import read_rules, write_rules

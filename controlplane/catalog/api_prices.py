@@ -15,8 +15,8 @@ from controlplane.catalog.models import Model, PriceVersion
 from controlplane.catalog.selectors import price_list_all
 from controlplane.catalog.services import PriceDraft, price_override_end, price_publish
 from controlplane.core.answers import answer_of
-from controlplane.core.api import ApiView
-from controlplane.core.api_schema import operation
+from controlplane.core.api.schema import operation
+from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
 from controlplane.kernel.price import PERMILLE
 from controlplane.tenants.access import require

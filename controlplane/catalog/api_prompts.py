@@ -24,8 +24,8 @@ from controlplane.catalog.selectors_prompts import (
     prompt_versions,
 )
 from controlplane.core.answers import answer_of
-from controlplane.core.api import ApiView
-from controlplane.core.api_schema import operation
+from controlplane.core.api.schema import operation
+from controlplane.core.api.views import ApiView
 from controlplane.kernel.prompts import BadValue, Value, find_problems
 
 CREATED, NO_CONTENT = 201, 204

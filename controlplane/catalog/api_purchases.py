@@ -11,8 +11,8 @@ from rest_framework.response import Response
 from controlplane.catalog.models import Model, PurchasePrice
 from controlplane.catalog.purchases import PurchaseDraft, purchase_list, purchase_set
 from controlplane.core.answers import answer_of
-from controlplane.core.api import ApiView
-from controlplane.core.api_schema import operation
+from controlplane.core.api.schema import operation
+from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
 from controlplane.tenants.access import require
 

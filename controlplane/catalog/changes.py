@@ -8,7 +8,7 @@ from django.db import transaction
 from controlplane.catalog.models import Model
 from controlplane.catalog.pools import serving_pool
 from controlplane.catalog.services import ModelDraft
-from controlplane.core.audit import Actor, audit_record
+from controlplane.core.audit.entries import Actor, audit_record
 from controlplane.core.permissions import Action
 from controlplane.tenants.access import require
 

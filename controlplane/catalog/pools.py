@@ -14,7 +14,7 @@ from django.db import transaction
 from controlplane.catalog.models import CARD_HOUR_MICRO_MAX, CARDS_PER_NODE_MAX, Model, Pool
 from controlplane.catalog.selectors import pool_find, pool_list
 from controlplane.catalog.warm import windows_from
-from controlplane.core.audit import Actor, Facts, Operator, audit_record
+from controlplane.core.audit.entries import Actor, Facts, Operator, audit_record
 from controlplane.core.permissions import Action
 from controlplane.tenants.access import require
 

@@ -15,11 +15,11 @@ from django.db import connection
 
 from controlplane.catalog.models import PromptTemplate, PromptVersion
 from controlplane.catalog.selectors_prompts import body_of, served_bytes
-from controlplane.core.audit import Actor, Facts, audit_record
-from controlplane.core.conflict import Conflict
+from controlplane.core.api.shapes import read_shape
+from controlplane.core.audit.entries import Actor, Facts, audit_record
+from controlplane.core.errors.conflict import Conflict
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
-from controlplane.core.shapes import read_shape
 from controlplane.core.versions.models import State
 from controlplane.core.versions.selectors import in_force, on_trial
 from controlplane.core.versions.services import Versions

@@ -14,7 +14,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from controlplane.catalog.models import Model, PurchasePrice, Task
-from controlplane.core.audit import Actor, audit_record
+from controlplane.core.audit.entries import Actor, audit_record
 from controlplane.core.permissions import Action
 from controlplane.kernel.price import RATE_PICO_MAX
 from controlplane.tenants.access import require

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from controlplane.catalog.models import Model, Pool, PriceVersion
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
 from controlplane.kernel.price import Price

@@ -9,7 +9,7 @@ from django.db.models import Q, TextField
 from django.db.models.functions import Cast, Length
 
 from controlplane.catalog.models import PromptTemplate, PromptVersion
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
 from controlplane.core.versions.models import State

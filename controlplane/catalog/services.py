@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from controlplane.catalog.models import PERMILLE_MAX, Model, PriceVersion, Task
 from controlplane.catalog.pools import serving_pool
-from controlplane.core.audit import Actor, audit_record
+from controlplane.core.audit.entries import Actor, audit_record
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
 from controlplane.kernel.price import PERMILLE, RATE_PICO_MAX

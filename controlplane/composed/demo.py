@@ -12,17 +12,17 @@ from controlplane.billing.budgets.services import budget_set
 from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.catalog.selectors import model_find, pool_find, price_list
 from controlplane.catalog.services import ModelDraft, PriceDraft, model_create, price_publish
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.fleet.models import NodeCredential
 from controlplane.fleet.selectors import node_credential_active
 from controlplane.fleet.services import node_credential_create, node_credential_revoke
 from controlplane.kernel.money import NANO_PER_USD
 from controlplane.quotas.services import rate_limit_set
-from controlplane.tenants.accounts import setup_link_create, user_create, user_find
 from controlplane.tenants.keys import apikey_create
 from controlplane.tenants.models import Project, User
 from controlplane.tenants.selectors import apikey_list, organization_list, project_list
 from controlplane.tenants.services import organization_create, project_create
+from controlplane.tenants.sign_in.accounts import setup_link_create, user_create, user_find
 
 ADMIN_EMAIL = "admin@localhost"
 ORGANIZATION_NAME = "Demo"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from controlplane.kernel.keyformat import (
+from controlplane.kernel.keys.format import (
     ADMIN_PREFIX,
     CHECKSUM_CHARS,
     ENROL_PREFIX,

@@ -12,7 +12,7 @@ from typing import Any
 
 from django.utils.module_loading import import_string
 
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 
 # Whose, to do what, and in which organization; in none where it is of the installation.

@@ -6,8 +6,8 @@ import structlog
 from celery import shared_task
 from django.contrib.sessions.backends.db import SessionStore
 
-from controlplane.core import audit_chain as chain
-from controlplane.core import idempotency
+from controlplane.core.api import idempotency
+from controlplane.core.audit import chain
 
 DAY_S = 86_400.0
 log = structlog.get_logger(__name__)

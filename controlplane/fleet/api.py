@@ -12,12 +12,12 @@ from rest_framework.response import Response
 
 from controlplane.catalog.pools import pool_draft, pool_set
 from controlplane.catalog.selectors import pool_find
-from controlplane.core.api import ApiView, failed
-from controlplane.core.api_callers import bearer
-from controlplane.core.api_schema import operation
-from controlplane.core.audit import OPERATOR
+from controlplane.core.api.callers import bearer
+from controlplane.core.api.schema import operation
+from controlplane.core.api.throttles import DoorThrottle
+from controlplane.core.api.views import ApiView, failed
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.scrape import may_scrape
-from controlplane.core.throttles import DoorThrottle
 from controlplane.fleet import bodies
 from controlplane.fleet.bodies import digest_json, node_json, signal_json, token_json
 from controlplane.fleet.digests import digest_decide

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from django.core.exceptions import ObjectDoesNotExist
 from django.utils import timezone
 
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.embedded.supervisor import Child, Supervisor
 from controlplane.fleet.lives import node_remove
 from controlplane.fleet.selectors import node_credential_active, node_get

@@ -17,8 +17,8 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.catalog.pools import pool_known
-from controlplane.core.audit import Actor, audit_record
-from controlplane.core.once import once
+from controlplane.core.audit.entries import Actor, audit_record
+from controlplane.core.jobs.once import once
 from controlplane.core.permissions import Action
 from controlplane.fleet.models import (
     ONE_TOKEN_OF_A_FORM,
@@ -28,7 +28,7 @@ from controlplane.fleet.models import (
     NodeStatus,
 )
 from controlplane.fleet.services import clean_node_name
-from controlplane.kernel.keyformat import (
+from controlplane.kernel.keys.format import (
     ENROL_PREFIX,
     NODE_PREFIX,
     digest,

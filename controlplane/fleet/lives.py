@@ -12,7 +12,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
-from controlplane.core.audit import Actor, Facts, audit_record
+from controlplane.core.audit.entries import Actor, Facts, audit_record
 from controlplane.core.permissions import Action
 from controlplane.fleet.models import Node, NodeCredential, NodeStatus
 from controlplane.tenants.access import require

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from django.utils import timezone
 
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.fleet.overview import waiting_by_model
 from controlplane.fleet.selectors import cold_starts
 from controlplane.fleet.signals import Signal, signals

@@ -14,7 +14,7 @@ from typing import Any
 
 from controlplane.catalog.models import Pool
 from controlplane.catalog.selectors import model_list, pool_list
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.fleet.models import (
     DigestState,

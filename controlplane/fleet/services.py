@@ -10,10 +10,10 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.catalog.pools import pool_known
-from controlplane.core.audit import Actor, audit_record
+from controlplane.core.audit.entries import Actor, audit_record
 from controlplane.core.permissions import Action
 from controlplane.fleet.models import Node, NodeCredential, NodeStatus
-from controlplane.kernel.keyformat import NODE_PREFIX, digest, new_credential, redacted
+from controlplane.kernel.keys.format import NODE_PREFIX, digest, new_credential, redacted
 from controlplane.tenants.access import require
 from controlplane.tenants.models import User
 from controlplane.tenants.services import REASON_CHARS_MAX, clean_models, clean_name

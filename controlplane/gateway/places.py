@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from controlplane.gateway.call import Call
-from controlplane.kernel.scopes import Network, caller_address, caller_within, parse_address
+from controlplane.kernel.keys.scopes import Network, caller_address, caller_within, parse_address
 
 # Addresses whose network is remembered; one costs about 3 us to find.
 REMEMBERED_MAX = 4096

@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from controlplane.gateway.snapshot import KeyRecord, Snapshot
-from controlplane.kernel.hygiene import WasteFinding
+from controlplane.kernel.insights.hygiene import WasteFinding
 from controlplane.kernel.price import Price, TokenCounts
 from controlplane.kernel.tracing import Trace
 from inference.contract.frames import Report

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from controlplane.kernel.objectives import WatchedObjective
+from controlplane.kernel.objectives.counting import WatchedObjective
 from controlplane.kernel.price import PERMILLE, Price, PriceTerms
 from controlplane.kernel.prompts import PromptBody
 from controlplane.kernel.rules import PRIORITY_NORMAL, CanaryRules, RouteRule, RuleBook

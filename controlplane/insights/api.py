@@ -13,8 +13,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.core.answers import answer_of
-from controlplane.core.api import ApiView
-from controlplane.core.api_schema import operation
+from controlplane.core.api.schema import operation
+from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
 from controlplane.insights.capacity import capacity_read
 from controlplane.insights.compare import Setup, WayResult
@@ -22,7 +22,7 @@ from controlplane.insights.comparisons import KeptComparison, comparison_list
 from controlplane.insights.hygiene import DAYS_DEFAULT, DAYS_MAX, KeyHygiene, Waste, hygiene_read
 from controlplane.insights.stage_map import MapRow, stage_map_read
 from controlplane.insights.worksheet import Worksheet, fill_in
-from controlplane.kernel.capacity import CapacitySheet, Use
+from controlplane.kernel.insights.capacity import CapacitySheet, Use
 from controlplane.tenants.access import require, sees_shared_figures
 
 DAYS = OpenApiParameter("days", int, description=f"1 to {DAYS_MAX}; default: {DAYS_DEFAULT}.")

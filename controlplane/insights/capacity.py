@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from controlplane.catalog.models import Pool
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.fleet.overview import PoolView, fleet_view
 from controlplane.insights.sampled import PREFILL, TOTAL, batching, merged_by, peaks
-from controlplane.kernel.capacity import Engine, Load
 from controlplane.kernel.histogram import Histogram
+from controlplane.kernel.insights.capacity import Engine, Load
 from controlplane.telemetry.selectors import UsageSum
 from controlplane.telemetry.selectors_usage import usage_by_model
 from controlplane.tenants.access import require

@@ -10,7 +10,7 @@ from django.core.exceptions import ValidationError
 
 from controlplane.catalog.models import Task
 from controlplane.catalog.selectors import model_list, pool_list, price_in_force
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.fleet.overview import fleet_view
 from controlplane.insights.compare import Cards, Setup, WayResult

@@ -9,10 +9,10 @@ from datetime import datetime
 
 from django.db.models import Sum
 
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.insights.models import HygieneHour
-from controlplane.kernel.hygiene import KINDS
+from controlplane.kernel.insights.hygiene import KINDS
 from controlplane.telemetry.reading import bounded_read
 from controlplane.tenants.access import require
 from controlplane.tenants.selectors_names import names_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from controlplane.insights.capacity import MeasuredLoad
-from controlplane.kernel.capacity import CapacitySheet, Engine, Load, make_sheet
+from controlplane.kernel.insights.capacity import CapacitySheet, Engine, Load, make_sheet
 
 HUNDRED = 100.0
 

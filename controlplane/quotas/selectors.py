@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Iterable
 
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
 from controlplane.quotas.models import RateLimit

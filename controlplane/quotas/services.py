@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from django.core.exceptions import ValidationError
 
-from controlplane.core.audit import Actor, audit_record
+from controlplane.core.audit.entries import Actor, audit_record
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
 from controlplane.quotas.models import LIMITS_MAX, LimitScope, RateLimit

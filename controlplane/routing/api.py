@@ -9,8 +9,8 @@ import msgspec
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.core.api import ApiView
-from controlplane.core.api_schema import operation
+from controlplane.core.api.schema import operation
+from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
 from controlplane.routing import shapes
 from controlplane.routing.bodies import canary_json, dry_run_json, ruleset_json, summary_json

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from django.core.exceptions import ValidationError
 
-from controlplane.core.shapes import NUL, complaint
+from controlplane.core.api.shapes import NUL, complaint
 from controlplane.kernel.rules import RULES_MAX, RouteRule
 
 FIELD = "rules"

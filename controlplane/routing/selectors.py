@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from django.db.models import Func, IntegerField
 
 from controlplane.catalog.selectors import model_list, pool_list
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.core.versions.selectors import in_force, on_trial
 from controlplane.kernel.rules import RouteRule

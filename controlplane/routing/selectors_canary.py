@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from controlplane.catalog.selectors import model_list
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.kernel.rules import DIRECT, PERMILLE, Facts, draw_of
 from controlplane.routing.canary import Arm, Comparison, judge

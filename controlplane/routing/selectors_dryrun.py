@@ -11,7 +11,7 @@ from typing import NamedTuple
 from django.core.exceptions import ValidationError
 
 from controlplane.catalog.selectors import model_list, price_in_force
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.fleet.selectors import pool_regions
 from controlplane.kernel.rules import DIRECT, RouteRule

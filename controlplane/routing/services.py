@@ -9,8 +9,8 @@ from typing import ClassVar
 from django.db import connection, transaction
 from django.utils import timezone
 
-from controlplane.core.audit import Actor, Facts
-from controlplane.core.conflict import Conflict
+from controlplane.core.audit.entries import Actor, Facts
+from controlplane.core.errors.conflict import Conflict
 from controlplane.core.permissions import Action
 from controlplane.core.versions.models import State
 from controlplane.core.versions.services import Versions

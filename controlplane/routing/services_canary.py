@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from controlplane.core.audit import Operator
-from controlplane.core.conflict import Conflict
+from controlplane.core.audit.entries import Operator
+from controlplane.core.errors.conflict import Conflict
 from controlplane.routing.canary import Verdict
 from controlplane.routing.models import RuleSet
 from controlplane.routing.selectors import ruleset_on_trial

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.kernel.clock import monotonic_s
 from controlplane.kernel.receipt import read_receipt
 from controlplane.kernel.rules import DIRECT, PRIORITY_NORMAL, Facts

@@ -43,7 +43,7 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
-    "controlplane.core.origin.OriginMiddleware",
+    "controlplane.core.audit.origin.OriginMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
@@ -78,11 +78,11 @@ TEMPLATES = [
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "controlplane.core.api_callers.OperatorAuthentication",
-        "controlplane.tenants.adminkeys_auth.AdminKeyAuthentication",
+        "controlplane.core.api.callers.OperatorAuthentication",
+        "controlplane.tenants.adminkeys.auth.AdminKeyAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
-    "DEFAULT_SCHEMA_CLASS": "controlplane.core.api_schema.ApiSchema",
+    "DEFAULT_SCHEMA_CLASS": "controlplane.core.api.schema.ApiSchema",
 }
 # Requests to the API a minute: of one caller, from one address, and where strangers show secrets.
 API_CALLER_PER_MIN = env.integer("SLUICE_API_CALLER_PER_MIN", 600, least=1, most=1_000_000)
@@ -98,7 +98,7 @@ SPECTACULAR_SETTINGS = {
     "PATH_CONVERTER_OVERRIDES": {"hexid": {"type": "string", "format": "uuid"}},
     # A test asks of every operation what it would only print.
     "DISABLE_ERRORS_AND_WARNINGS": True,
-    "POSTPROCESSING_HOOKS": ["controlplane.core.api_schema.components_add"],
+    "POSTPROCESSING_HOOKS": ["controlplane.core.api.schema.components_add"],
 }
 
 LANGUAGE_CODE = "en"

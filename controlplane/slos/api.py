@@ -7,12 +7,12 @@ import uuid
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.core.api import ApiView
-from controlplane.core.api_schema import operation
+from controlplane.core.api.schema import operation
+from controlplane.core.api.views import ApiView
 from controlplane.slos import selectors, services, shapes
 from controlplane.slos.access import changing, seeing
 from controlplane.slos.models import EVERYONE
-from controlplane.slos.openslo import openslo_export, openslo_import
+from controlplane.slos.openslo.documents import openslo_export, openslo_import
 
 CREATED, NO_CONTENT = 201, 204
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from controlplane.kernel.burn import MILLION
-from controlplane.kernel.objectives import CACHE_HIT
+from controlplane.kernel.objectives.burn import MILLION
+from controlplane.kernel.objectives.counting import CACHE_HIT
 from controlplane.slos.models import Objective
 
 PERCENT_PPM = MILLION / 100

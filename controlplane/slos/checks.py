@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from django.core.exceptions import ValidationError
 
 from controlplane.core.mail import NOT_EMAIL, is_email
-from controlplane.kernel.burn import (
+from controlplane.kernel.objectives.burn import (
     MILLION,
     PERIODS_DAYS,
     RULE_NAMES,
@@ -18,7 +18,7 @@ from controlplane.kernel.burn import (
     least_target_ppm,
     unreachable,
 )
-from controlplane.kernel.objectives import (
+from controlplane.kernel.objectives.counting import (
     ALL_BUCKETS,
     AVAILABILITY,
     CACHE_HIT,

@@ -16,14 +16,14 @@ from django.core.exceptions import ValidationError
 from django.db import DatabaseError, connection, transaction
 from django.utils import timezone
 
-from controlplane.core.audit import Operator, audit_record
+from controlplane.core.audit.entries import Operator, audit_record
 from controlplane.core.scope import organization_scope
-from controlplane.kernel.burn import ABSENT, DAY_MIN, PAGE, TICKET, Firing, firing
+from controlplane.kernel.objectives.burn import ABSENT, DAY_MIN, PAGE, TICKET, Firing, firing
 from controlplane.routing.models import RuleSet
 from controlplane.routing.selectors import ruleset_in_force, ruleset_on_trial
 from controlplane.routing.services import RuleVersions
+from controlplane.slos.channels.messages import messages_queue
 from controlplane.slos.checks import chosen_rules
-from controlplane.slos.messages import messages_queue
 from controlplane.slos.models import EVERYONE, Alert
 from controlplane.slos.shedding import (
     shed_step,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.slos.models import EVERYONE, StageOwner
 from controlplane.slos.selectors import objective_standings, stage_owners
 from controlplane.slos.standings import SHOWN_MIN, ObjectiveStatus

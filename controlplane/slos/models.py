@@ -11,8 +11,8 @@ from datetime import datetime
 from django.db import models
 
 from controlplane.core.models import BaseModel
-from controlplane.kernel.burn import PERIODS_DAYS, RULE_NAMES
-from controlplane.kernel.objectives import ALL_BUCKETS, INSTALLATION
+from controlplane.kernel.objectives.burn import PERIODS_DAYS, RULE_NAMES
+from controlplane.kernel.objectives.counting import ALL_BUCKETS, INSTALLATION
 from controlplane.kernel.rules import PRIORITIES
 
 EVERYONE = uuid.UUID(INSTALLATION)

@@ -7,7 +7,7 @@ from functools import cache
 from django.conf import settings
 from django.core.exceptions import ObjectDoesNotExist
 
-from controlplane.kernel.objectives import STAGE
+from controlplane.kernel.objectives.counting import STAGE
 
 ABSENT_RUNBOOK = "absent-data"
 

@@ -12,9 +12,9 @@ from django.db.models import Sum
 from django.db.models.functions import TruncMonth
 from django.utils import timezone
 
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
-from controlplane.kernel.burn import Count, remaining
+from controlplane.kernel.objectives.burn import Count, remaining
 from controlplane.kernel.spans import STAGES
 from controlplane.routing.selectors import ruleset_list
 from controlplane.slos.access import seeing

@@ -9,14 +9,14 @@ from django.core.exceptions import ObjectDoesNotExist, ValidationError
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from controlplane.core.audit import Actor, Facts, audit_record
+from controlplane.core.audit.entries import Actor, Facts, audit_record
 from controlplane.core.mail import NOT_EMAIL, is_email
 from controlplane.core.permissions import Action
 from controlplane.kernel.spans import STAGES
 from controlplane.slos.access import changing
-from controlplane.slos.addresses import EMAIL, address_kept
 from controlplane.slos.changes import change_words
-from controlplane.slos.channels import address_check
+from controlplane.slos.channels.addresses import EMAIL, address_kept
+from controlplane.slos.channels.delivery import address_check
 from controlplane.slos.checks import Complaints, ObjectiveDraft, draft_check, owner_check, rules_of
 from controlplane.slos.models import (
     ADDRESS_CHARS_MAX,

@@ -9,9 +9,9 @@ from typing import TypedDict
 import msgspec
 
 from controlplane.core.answers import answer_of
-from controlplane.kernel.burn import Count
-from controlplane.kernel.objectives import ALL_BUCKETS
-from controlplane.slos.channels import signing_secret
+from controlplane.kernel.objectives.burn import Count
+from controlplane.kernel.objectives.counting import ALL_BUCKETS
+from controlplane.slos.channels.delivery import signing_secret
 from controlplane.slos.checks import ObjectiveDraft
 from controlplane.slos.models import Alert, Channel, Objective, Shed, StageOwner
 from controlplane.slos.runbooks import runbook_path

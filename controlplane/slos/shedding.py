@@ -9,8 +9,8 @@ from collections.abc import Set
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from controlplane.core.audit import Actor, audit_record
-from controlplane.kernel.burn import PAGE, firing
+from controlplane.core.audit.entries import Actor, audit_record
+from controlplane.kernel.objectives.burn import PAGE, firing
 from controlplane.slos.checks import chosen_rules
 from controlplane.slos.models import Alert, Shed
 from controlplane.slos.shed_terms import WELL, ShedTerms, next_terms

@@ -15,7 +15,7 @@ from typing import Any
 from django.db import connection
 from django.utils import timezone
 
-from controlplane.kernel.burn import (
+from controlplane.kernel.objectives.burn import (
     ABSENT,
     MILLION,
     PAGE,

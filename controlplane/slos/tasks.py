@@ -5,7 +5,8 @@ from __future__ import annotations
 import structlog
 from celery import shared_task
 
-from controlplane.slos import evaluate, messages, upkeep
+from controlplane.slos import evaluate, upkeep
+from controlplane.slos.channels import messages
 
 log = structlog.get_logger(__name__)
 

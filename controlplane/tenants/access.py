@@ -8,13 +8,13 @@ from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 
-from controlplane.core.audit import Actor, Operator, audit_record
+from controlplane.core.api.refusals import KeptAbsence
+from controlplane.core.api.stepup import SecondFactorRequired
+from controlplane.core.audit.entries import Actor, Operator, audit_record
 from controlplane.core.counts import counts
 from controlplane.core.permissions import PLATFORM_ACTIONS, Action, Role, role_allows
-from controlplane.core.refusals import KeptAbsence
 from controlplane.core.rights import right_note
 from controlplane.core.scope import person_scope
-from controlplane.core.stepup import SecondFactorRequired
 from controlplane.tenants.models import AdminKey, Membership, Organization, SecondFactor, User
 
 ATTEMPTS_WINDOW_S = 60

@@ -8,8 +8,13 @@ from dataclasses import dataclass
 
 from django.core.exceptions import ValidationError
 
+from controlplane.kernel.keys.scopes import (
+    ENDPOINTS,
+    READ_ENDPOINTS,
+    network_covered,
+    parse_network,
+)
 from controlplane.kernel.rules import PRIORITIES, PRIORITY_NORMAL
-from controlplane.kernel.scopes import ENDPOINTS, READ_ENDPOINTS, network_covered, parse_network
 from controlplane.tenants.models import NETWORKS_MAX, TAG_CHARS_MAX, TAGS_MAX, ApiKey
 from controlplane.tenants.services import clean_models
 

@@ -11,12 +11,12 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 
-from controlplane.core.audit import Actor, Facts, audit_record
-from controlplane.core.conflict import Conflict
-from controlplane.core.once import once
+from controlplane.core.audit.entries import Actor, Facts, audit_record
+from controlplane.core.errors.conflict import Conflict
+from controlplane.core.jobs.once import once
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
-from controlplane.kernel.keyformat import digest, new_credential, redacted
+from controlplane.kernel.keys.format import digest, new_credential, redacted
 from controlplane.kernel.rules import PRIORITY_NORMAL
 from controlplane.tenants.access import require
 from controlplane.tenants.key_terms import (

@@ -11,10 +11,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.core.answers import answer_of
-from controlplane.core.api import ApiView
-from controlplane.core.api_schema import operation
+from controlplane.core.api.schema import operation
+from controlplane.core.api.views import ApiView
 from controlplane.tenants.models import Project
-from controlplane.tenants.selectors_people import organization_of, project_of, projects_of
+from controlplane.tenants.people.selectors import organization_of, project_of, projects_of
 from controlplane.tenants.selectors_staff import project_share
 from controlplane.tenants.services import (
     project_create,

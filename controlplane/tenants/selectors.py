@@ -5,7 +5,7 @@ All return lists or objects, never lazy queries: a query read after its scope wo
 
 import uuid
 
-from controlplane.core.audit import Actor, Operator
+from controlplane.core.audit.entries import Actor, Operator
 from controlplane.core.paging import FIRST_PAGE, Page, PageAsk, page_read
 from controlplane.core.permissions import Action, Role, role_allows
 from controlplane.core.scope import organization_scope, person_scope

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping
 
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.models import AuditEntry
 from controlplane.core.paging import Page, PageAsk, page_read
 from controlplane.core.permissions import Action

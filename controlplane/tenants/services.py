@@ -6,13 +6,12 @@ from collections.abc import Iterable
 from django.conf import settings
 from django.core.exceptions import ValidationError
 
-from controlplane.core.audit import Actor, Facts, audit_record
+from controlplane.core.audit.entries import Actor, Facts, audit_record
 from controlplane.core.permissions import Action, Role
 from controlplane.core.scope import organization_scope
 from controlplane.kernel.clock import wall_s
-from controlplane.kernel.playtoken import LIFETIME_S, PlayGrant, sign_grant
+from controlplane.kernel.keys.playtoken import LIFETIME_S, PlayGrant, sign_grant
 from controlplane.tenants.access import require
-from controlplane.tenants.accounts import member_links_end
 from controlplane.tenants.models import (
     NAME_CHARS_MAX,
     WEIGHT_MAX,
@@ -25,6 +24,7 @@ from controlplane.tenants.models import (
     User,
 )
 from controlplane.tenants.room import project_room
+from controlplane.tenants.sign_in.accounts import member_links_end
 
 ALLOWED_MODELS_MAX = 100
 PLAYGROUND_BUDGETS_MAX = 8

@@ -16,8 +16,8 @@ from controlplane.billing.ledger.selectors import request_charge
 from controlplane.catalog.models import Task
 from controlplane.catalog.selectors import model_list
 from controlplane.core.permissions import Action
+from controlplane.kernel.keys.playtoken import LIFETIME_S
 from controlplane.kernel.money import usd_short, usd_text
-from controlplane.kernel.playtoken import LIFETIME_S
 from controlplane.tenants.selectors import project_get
 from controlplane.tenants.services import playground_token_create
 from frontend.shared.access import Viewer, page

@@ -22,7 +22,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from controlplane.catalog.models import PoolRole, SizeClass, Task
 from controlplane.catalog.pools import pool_draft, pool_set
 from controlplane.catalog.selectors import model_list, pool_find, pool_list
-from controlplane.core.once import AlreadyCreated
+from controlplane.core.jobs.once import AlreadyCreated
 from controlplane.core.permissions import Action
 from controlplane.fleet.digests import digest_decide
 from controlplane.fleet.enrolment import LIFE_HOURS_MAX, TokenDraft, token_create, token_revoke

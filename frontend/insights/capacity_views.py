@@ -13,7 +13,7 @@ from django.views.decorators.http import require_GET
 from controlplane.core.permissions import Action
 from controlplane.insights.capacity import MeasuredLoad, Region, capacity_read, whole_hours
 from controlplane.insights.worksheet import HUNDRED, Field, Worksheet, fill_in
-from controlplane.kernel.capacity import RESOURCES, CapacitySheet, Use
+from controlplane.kernel.insights.capacity import RESOURCES, CapacitySheet, Use
 from controlplane.telemetry.reading import TooMuchToRead
 from frontend.insights.days import DAYS, days_from
 from frontend.shared import formats

@@ -11,7 +11,7 @@ from django.views.decorators.http import require_GET
 
 from controlplane.core.permissions import Action
 from controlplane.insights.hygiene import DAYS_MAX, WasteTotals, hygiene_read
-from controlplane.kernel.hygiene import KINDS
+from controlplane.kernel.insights.hygiene import KINDS
 from controlplane.kernel.money import usd_text
 from controlplane.telemetry.reading import TooMuchToRead
 from frontend.insights.days import DAYS, DaysAsked, days_asked

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from controlplane.insights.hygiene import KeyHygiene, Waste, WasteTotals
-from controlplane.kernel.hygiene import KINDS
+from controlplane.kernel.insights.hygiene import KINDS
 from controlplane.kernel.money import usd_short
 from frontend.insights.days import change
 from frontend.shared import formats

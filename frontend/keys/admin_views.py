@@ -14,10 +14,11 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from controlplane.core.once import AlreadyCreated
+from controlplane.core.jobs.once import AlreadyCreated
 from controlplane.core.paging import LIMIT_MAX, PageAsk
 from controlplane.core.permissions import Action
-from controlplane.tenants.adminkeys import (
+from controlplane.tenants.adminkeys.models import KEY_ACTIONS, LABEL_CHARS_MAX
+from controlplane.tenants.adminkeys.services import (
     LIFETIME_DAYS_DEFAULT,
     LIFETIME_DAYS_MAX,
     AdminKeyDraft,
@@ -26,7 +27,6 @@ from controlplane.tenants.adminkeys import (
     adminkey_list,
     adminkey_revoke,
 )
-from controlplane.tenants.models_adminkeys import KEY_ACTIONS, LABEL_CHARS_MAX
 from frontend.shared.access import Viewer, page
 from frontend.shared.addresses import page_url
 from frontend.shared.stepup import stepped_up

@@ -22,11 +22,11 @@ from controlplane.billing.budgets.services import BudgetDraft
 from controlplane.catalog.selectors import model_list
 from controlplane.composed.keys.services import KeyOrder, key_make, key_report, keys_missed_soon
 from controlplane.composed.limits.selectors import effective_limits
-from controlplane.core.once import AlreadyCreated
+from controlplane.core.jobs.once import AlreadyCreated
 from controlplane.core.permissions import Action
+from controlplane.kernel.keys.scopes import ENDPOINTS
 from controlplane.kernel.money import MICRO_PER_USD, NANO_PER_USD, micro_from_usd
 from controlplane.kernel.rules import PRIORITY_HIGH, PRIORITY_LOW, PRIORITY_NORMAL
-from controlplane.kernel.scopes import ENDPOINTS
 from controlplane.quotas.models import RateLimit
 from controlplane.quotas.selectors import rate_limit_map
 from controlplane.quotas.services import LimitSet

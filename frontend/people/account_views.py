@@ -18,8 +18,10 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from controlplane.tenants.accounts import password_change
-from controlplane.tenants.factors import (
+from controlplane.tenants.models import FactorKind, User
+from controlplane.tenants.people.models import LABEL_CHARS_MAX
+from controlplane.tenants.sign_in.accounts import password_change
+from controlplane.tenants.sign_in.factors import (
     app_add,
     app_address,
     app_secret_kept,
@@ -28,9 +30,7 @@ from controlplane.tenants.factors import (
     recovery_codes_left,
     recovery_codes_make,
 )
-from controlplane.tenants.models import FactorKind, User
-from controlplane.tenants.models_people import LABEL_CHARS_MAX
-from controlplane.tenants.sessions import session_end, session_list, sessions_end
+from controlplane.tenants.sign_in.sessions import session_end, session_list, sessions_end
 from frontend.people.passkeys import (
     factor_kinds,
     factor_shown,

@@ -15,13 +15,13 @@ from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from controlplane.billing.cells import Cell, Column, head_line, instant_text, line_writer
-from controlplane.core.audit_chain import chain_head
+from controlplane.core.audit.chain import chain_head
 from controlplane.core.models import AuditEntry
 from controlplane.core.paging import Page, PageAsk
 from controlplane.core.permissions import Action
 from controlplane.core.streaming import csv_answer
 from controlplane.telemetry.reading import TooMuchToRead
-from controlplane.tenants.audit import (
+from controlplane.tenants.audit.selectors import (
     EVERYTHING,
     FIELDS,
     AuditFilter,

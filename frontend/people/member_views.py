@@ -18,8 +18,8 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from controlplane.core.mail import mail_send
 from controlplane.core.permissions import GRANTABLE, Action, Role
-from controlplane.tenants.accounts import user_find
-from controlplane.tenants.invitations import (
+from controlplane.tenants.models import Invitation, User
+from controlplane.tenants.people.invitations import (
     BadInvitation,
     invitation_accept,
     invitation_create,
@@ -29,12 +29,12 @@ from controlplane.tenants.invitations import (
     invitation_sign_up,
     invitation_withdraw,
 )
-from controlplane.tenants.models import Invitation, User
-from controlplane.tenants.people import membership_end, membership_set
-from controlplane.tenants.recovery import member_link_create
-from controlplane.tenants.security import second_factor_require
+from controlplane.tenants.people.selectors import member_get, member_list
+from controlplane.tenants.people.services import membership_end, membership_set
 from controlplane.tenants.selectors import organization_role
-from controlplane.tenants.selectors_people import member_get, member_list
+from controlplane.tenants.sign_in.accounts import user_find
+from controlplane.tenants.sign_in.recovery import member_link_create
+from controlplane.tenants.sign_in.security import second_factor_require
 from frontend.people.sign_in_views import PasswordForm
 from frontend.people.signing import first_shown
 from frontend.shared.access import SESSION_KEY, Viewer, page

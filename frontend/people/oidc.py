@@ -23,7 +23,7 @@ from requests.adapters import HTTPAdapter
 
 from controlplane.core.mail import is_email
 from controlplane.kernel.clock import wall_s
-from controlplane.tenants.models_people import SUBJECT_CHARS_MAX
+from controlplane.tenants.people.models import SUBJECT_CHARS_MAX
 
 TIMEOUT_S = 10
 ANSWER_BYTES_MAX = 1 << 20

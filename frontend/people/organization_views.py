@@ -20,7 +20,7 @@ from controlplane.core.paging import page_ask
 from controlplane.core.permissions import Action
 from controlplane.kernel.money import NANO_PER_USD
 from controlplane.tenants.models import NAME_CHARS_MAX
-from controlplane.tenants.recovery import member_for_link, member_link_create
+from controlplane.tenants.sign_in.recovery import member_for_link, member_link_create
 from frontend.shared.access import Viewer, page
 from frontend.shared.addresses import page_url
 from frontend.shared.forms import nano_of, say_wrong

@@ -21,8 +21,8 @@ from fido2.webauthn import (
     UserVerificationRequirement,
 )
 
-from controlplane.tenants.factors import factor_list, passkey_add, passkey_used
 from controlplane.tenants.models import FactorKind, User
+from controlplane.tenants.sign_in.factors import factor_list, passkey_add, passkey_used
 from frontend.people.signing import code_shown, proof_shown
 
 STATE = "passkey_state"

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.core.permissions import Action
 from controlplane.tenants.models import NAME_CHARS_MAX, WEIGHT_MAX, WEIGHT_MIN, SafetyMode
-from controlplane.tenants.selectors_people import project_of, projects_of
+from controlplane.tenants.people.selectors import project_of, projects_of
 from controlplane.tenants.selectors_staff import (
     PROJECTS_SHOWN_MAX,
     project_share,

@@ -17,9 +17,9 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_GET
 
-from controlplane.tenants.factors import has_factors
-from controlplane.tenants.identities import NotInvited, identity_user
-from controlplane.tenants.invitations import BadInvitation
+from controlplane.tenants.people.invitations import BadInvitation
+from controlplane.tenants.sign_in.factors import has_factors
+from controlplane.tenants.sign_in.identities import NotInvited, identity_user
 from frontend.people.oidc import Ask, NotShownAnew, OidcAway, OidcRefused, ask_begin, identity_of
 from frontend.people.signing import first_shown, safe_path
 from frontend.shared.addresses import page_url

@@ -11,12 +11,12 @@ from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
+from controlplane.core.audit.origin import client_address
 from controlplane.core.counts import counts
 from controlplane.core.mail import EMAIL_CHARS_MAX
-from controlplane.core.origin import client_address
-from controlplane.kernel.scopes import address_counted
-from controlplane.tenants.accounts import SETUP_PATH
-from controlplane.tenants.recovery import password_link_ask
+from controlplane.kernel.keys.scopes import address_counted
+from controlplane.tenants.sign_in.accounts import SETUP_PATH
+from controlplane.tenants.sign_in.recovery import password_link_ask
 
 ASKS_MAX = 30
 ASKS_WINDOW_S = 3_600

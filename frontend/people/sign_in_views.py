@@ -18,9 +18,9 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 from django.views.decorators.http import require_http_methods, require_POST
 
-from controlplane.tenants.accounts import BadSetupLink, setup_link_consume, setup_link_user
 from controlplane.tenants.models import User
-from controlplane.tenants.sessions import session_signed_out
+from controlplane.tenants.sign_in.accounts import BadSetupLink, setup_link_consume, setup_link_user
+from controlplane.tenants.sign_in.sessions import session_signed_out
 from frontend.people.passkeys import factor_kinds, factor_shown
 from frontend.people.signing import first_shown, pending_user, session_begin
 from frontend.shared.access import choose_organization

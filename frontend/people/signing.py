@@ -16,12 +16,12 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, resolve_url
 from django.utils.http import url_has_allowed_host_and_scheme
 
-from controlplane.core.origin import client_address
-from controlplane.core.stepup import begin_note
+from controlplane.core.api.stepup import begin_note
+from controlplane.core.audit.origin import client_address
 from controlplane.kernel.clock import wall_s
-from controlplane.tenants.factors import code_use, has_factors
 from controlplane.tenants.models import User
-from controlplane.tenants.sessions import session_open, session_seen
+from controlplane.tenants.sign_in.factors import code_use, has_factors
+from controlplane.tenants.sign_in.sessions import session_open, session_seen
 from frontend.people.devices import device_words
 from frontend.shared.stepup import confirm_note
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from controlplane.billing.ledger.models import JournalEntry, Transfer, TransferKind
 from controlplane.catalog.models import PriceVersion
 from controlplane.kernel.money import usd_short, usd_text
-from controlplane.kernel.objectives import OWN_LIMITS
+from controlplane.kernel.objectives.counting import OWN_LIMITS
 from controlplane.kernel.price import PERMILLE, Price, scaled
 from controlplane.kernel.receipt import NONE, SERVED, Receipt
 from controlplane.kernel.rules import DIRECT

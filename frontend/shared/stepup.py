@@ -21,16 +21,16 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDi
 from django.shortcuts import resolve_url
 from django.utils.http import url_has_allowed_host_and_scheme
 
-from controlplane.core.seal import BrokenSeal, sealed, unsealed
-from controlplane.core.stepup import (
+from controlplane.core.api.stepup import (
     CONFIRMED_S_MAX,
     recently_begun,
     recently_confirmed,
     session_confirm,
 )
+from controlplane.core.seal import BrokenSeal, sealed, unsealed
 from controlplane.kernel.clock import wall_s
-from controlplane.tenants.factors import has_factors
 from controlplane.tenants.models import User
+from controlplane.tenants.sign_in.factors import has_factors
 
 NOT_DONE = "Nothing was changed yet. Confirm it's you, then submit the form again."
 KEPT = "Nothing was changed yet. Confirm it's you, and your action will continue automatically."

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from controlplane.core.changes import MESSAGE, RETRY_AFTER_S, TooManyChanges
+from controlplane.core.audit.changes import MESSAGE, RETRY_AFTER_S, TooManyChanges
 
 
 class TooManyChangesPage:

@@ -10,9 +10,9 @@ from datetime import timedelta
 
 from django.core.exceptions import ValidationError
 
-from controlplane.kernel.burn import DAY_MIN, MILLION, RULES, SEVERITIES
 from controlplane.kernel.measures import PROMPT_BUCKETS
-from controlplane.kernel.objectives import (
+from controlplane.kernel.objectives.burn import DAY_MIN, MILLION, RULES, SEVERITIES
+from controlplane.kernel.objectives.counting import (
     ALL_BUCKETS,
     AVAILABILITY,
     BILLING,

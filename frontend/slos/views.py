@@ -14,10 +14,10 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from controlplane.core.permissions import Action
 from controlplane.slos import selectors, services
 from controlplane.slos.access import changing
-from controlplane.slos.channels import signing_secret
+from controlplane.slos.channels.delivery import signing_secret
 from controlplane.slos.checks import chosen_rules
 from controlplane.slos.models import EVERYONE
-from controlplane.slos.openslo import openslo_export, openslo_import
+from controlplane.slos.openslo.documents import openslo_export, openslo_import
 from controlplane.slos.runbooks import runbook_path
 from controlplane.slos.selectors import BurnDown
 from controlplane.slos.standings import SHOWN_MIN

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.core.permissions import Action
 from controlplane.kernel.histogram import Histogram
-from controlplane.kernel.objectives import STAGE
+from controlplane.kernel.objectives.counting import STAGE
 from controlplane.slos import selectors, services
 from controlplane.slos.models import EVERYONE, Alert, StageOwner
 from controlplane.slos.runbooks import runbook_path, runbook_slugs, runbook_text

@@ -24,7 +24,7 @@ from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.catalog.purchases import PurchaseDraft
 from controlplane.catalog.selectors import model_find
 from controlplane.catalog.services import ModelDraft, PriceDraft
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.quotas.services import LimitSet
 from tests.support.rules import make_models
 

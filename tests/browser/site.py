@@ -23,7 +23,7 @@ from django.contrib.auth.hashers import PBKDF2PasswordHasher, make_password
 from django.db import connections
 
 from controlplane.catalog.services import ModelDraft, PriceDraft, model_create, price_publish
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.fleet.services import node_credential_create
 from controlplane.tenants.keys import CreatedKey, apikey_create
 from tests.browser.history import write_history

@@ -7,10 +7,10 @@ from functools import partial
 
 from playwright.sync_api import expect
 
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import Role
-from controlplane.tenants.accounts import setup_link_create, user_create
-from controlplane.tenants.people import membership_set
+from controlplane.tenants.people.services import membership_set
+from controlplane.tenants.sign_in.accounts import setup_link_create, user_create
 from tests.browser.site import PASSWORD, Site, elsewhere
 from tests.browser.watch import PHONE, Watch, serious_findings, wider_than_screen
 from tests.support.people import Cast

@@ -16,7 +16,7 @@ from django.core.management import call_command
 from playwright.sync_api import Page, expect
 
 from controlplane.catalog.pools import PoolDraft, pool_set
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.fleet.overview import fleet_view
 from controlplane.insights.client import KEY_VARIABLE
 from tests.browser.site import Site, elsewhere

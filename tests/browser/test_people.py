@@ -11,8 +11,8 @@ from django.contrib.sessions.backends.db import SessionStore
 from django.contrib.sessions.models import Session
 from playwright.sync_api import Page, expect
 
-from controlplane.tenants.factors import factor_list, factor_remove
 from controlplane.tenants.models import User
+from controlplane.tenants.sign_in.factors import factor_list, factor_remove
 from tests.browser.site import PASSWORD, Site, elsewhere
 from tests.browser.watch import DESK, PHONE, Watch, serious_findings, wider_than_screen
 

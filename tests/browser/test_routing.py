@@ -10,12 +10,12 @@ from playwright.sync_api import Page, expect
 
 from controlplane.catalog.selectors import model_list
 from controlplane.catalog.services import ModelDraft, PriceDraft, model_create, price_publish
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import Role
 from controlplane.routing.selectors import ruleset_in_force
 from controlplane.routing.services import RuleVersions
-from controlplane.tenants.accounts import setup_link_consume, setup_link_create
-from controlplane.tenants.people import membership_set
+from controlplane.tenants.people.services import membership_set
+from controlplane.tenants.sign_in.accounts import setup_link_consume, setup_link_create
 from tests.browser.site import PASSWORD, Site, elsewhere
 from tests.browser.watch import DESK, PHONE, Watch, serious_findings, wider_than_screen
 from tests.support.rules import generates, publish

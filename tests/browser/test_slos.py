@@ -8,7 +8,7 @@ from math import sin
 import pytest
 from playwright.sync_api import expect
 
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.scope import organization_scope
 from controlplane.slos import evaluate, upkeep
 from controlplane.slos.models import EVERYONE, Change, Objective

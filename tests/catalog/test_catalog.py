@@ -20,7 +20,7 @@ from controlplane.catalog.services import (
     price_override_end,
     price_publish,
 )
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.kernel.price import RATE_PICO_MAX
 from tests.support.money import rows
 from tests.support.people import make_cast

@@ -17,7 +17,7 @@ from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.catalog.selectors import pool_find, pool_list
 from controlplane.catalog.services import ModelDraft, model_create
 from controlplane.catalog.warm import WINDOWS_MAX, nodes_min_at, windows_from
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.routing.rulesjson import read_rules
 from controlplane.routing.selectors import rule_problems
 from tests.support.money import rows

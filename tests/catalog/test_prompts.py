@@ -20,11 +20,11 @@ from controlplane.catalog.selectors_prompts import (
     prompt_versions,
     sample_values,
 )
-from controlplane.core.conflict import Conflict
+from controlplane.core.errors.conflict import Conflict
 from controlplane.core.permissions import Role
 from controlplane.core.scope import organization_scope
 from controlplane.gateway.snapshot import PromptRecord
-from controlplane.tenants.people import membership_set
+from controlplane.tenants.people.services import membership_set
 from tests.support.money import rows
 from tests.support.orm import orm
 from tests.support.people import Cast, make_cast

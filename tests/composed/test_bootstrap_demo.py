@@ -15,8 +15,8 @@ from controlplane.catalog.selectors import model_find
 from controlplane.composed.demo import EMBED_MODEL
 from controlplane.embedded.demo import parse
 from controlplane.gateway.snapshot import Limits
-from controlplane.kernel.keyformat import NODE_PREFIX, parse_credential
-from controlplane.tenants.accounts import setup_link_consume, user_find
+from controlplane.kernel.keys.format import NODE_PREFIX, parse_credential
+from controlplane.tenants.sign_in.accounts import setup_link_consume, user_find
 from tests.support.orm import orm
 
 pytestmark = pytest.mark.usefixtures("database")

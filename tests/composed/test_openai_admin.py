@@ -9,7 +9,7 @@ import pytest
 from django.conf import settings
 from django.test import Client
 
-from controlplane.tenants.adminkeys import AdminKeyDraft, adminkey_create
+from controlplane.tenants.adminkeys.services import AdminKeyDraft, adminkey_create
 from controlplane.tenants.keys import apikey_create
 from tests.support.money import rows
 from tests.support.month import ALPHA, BETA, END, START, Month, seal_month, seed_month

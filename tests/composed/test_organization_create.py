@@ -9,9 +9,9 @@ from django.db import connection
 from controlplane.core.permissions import Role
 from controlplane.core.scope import organization_scope
 from controlplane.kernel.money import NANO_PER_USD
-from controlplane.tenants.accounts import user_find
 from controlplane.tenants.models import Organization
 from controlplane.tenants.selectors import organization_list, organization_role, project_list
+from controlplane.tenants.sign_in.accounts import user_find
 from tests.support.people import make_cast
 
 pytestmark = pytest.mark.usefixtures("database")

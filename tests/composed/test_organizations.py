@@ -13,12 +13,12 @@ from controlplane.billing.budgets.models import BudgetScope
 from controlplane.billing.budgets.services import budget_set
 from controlplane.billing.ledger.accounts import wallet_id
 from controlplane.billing.wallets.services import Gift, wallet_grant
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.models import uuid7
 from controlplane.core.permissions import Role
-from controlplane.tenants.accounts import user_find
-from controlplane.tenants.people import user_deactivate
+from controlplane.tenants.people.services import user_deactivate
 from controlplane.tenants.selectors import organization_list, organization_role, project_list
+from controlplane.tenants.sign_in.accounts import user_find
 from tests.support.money import rows
 from tests.support.people import Cast, make_cast, signed_in
 

@@ -9,7 +9,7 @@ import pytest
 
 from controlplane.bridge.record.hygiene import PostgresHygiene
 from controlplane.gateway.ports import Hygiene, Inspected
-from controlplane.kernel.hygiene import DEAD_JSON, KINDS, RETRY, WasteFinding
+from controlplane.kernel.insights.hygiene import DEAD_JSON, KINDS, RETRY, WasteFinding
 from tests.support.money import ALICE_KEY, BOB_KEY, ORG_A, PROJECT_A, dsn, rows
 from tests.support.ports import MemoryHygiene
 

@@ -9,8 +9,8 @@ from typing import Any
 from django.conf import settings
 from django.test import Client
 
+from controlplane.core.api.stepup import session_confirm
 from controlplane.core.permissions import MATRIX, PLATFORM_ACTIONS, Action, Role
-from controlplane.core.stepup import session_confirm
 from controlplane.tenants.models import User
 
 OTHER_OWNER, STAFF, OPERATOR = "other tenant's owner", "staff", "operator"

@@ -12,19 +12,19 @@ from dataclasses import dataclass
 from django.utils import timezone
 
 from controlplane.catalog.prompts import PromptVersions, prompt_create
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import Role
 from controlplane.fleet.enrolment import TokenDraft, token_create
 from controlplane.fleet.models import ModelDigest
 from controlplane.fleet.services import node_credential_create
 from controlplane.routing.services import RuleVersions
 from controlplane.slos.services import channel_add, objective_create
-from controlplane.tenants.accounts import user_create
-from controlplane.tenants.adminkeys import AdminKeyDraft, adminkey_create
-from controlplane.tenants.invitations import invitation_create
+from controlplane.tenants.adminkeys.models import KEY_ACTIONS
+from controlplane.tenants.adminkeys.services import AdminKeyDraft, adminkey_create
 from controlplane.tenants.keys import CreatedKey, apikey_create
-from controlplane.tenants.models_adminkeys import KEY_ACTIONS
-from controlplane.tenants.people import membership_set
+from controlplane.tenants.people.invitations import invitation_create
+from controlplane.tenants.people.services import membership_set
+from controlplane.tenants.sign_in.accounts import user_create
 from tests.browser.history import write_history
 from tests.core.callers import OTHER_OWNER, STAFF, Callers
 from tests.support.documents import make_invoice, make_pending_grant

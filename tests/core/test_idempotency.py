@@ -14,7 +14,7 @@ from django.db import Error, connection, connections, transaction
 from django.http import QueryDict
 from django.test import Client
 
-from controlplane.core import idempotency
+from controlplane.core.api import idempotency
 from controlplane.core.models import KeptAnswer
 from controlplane.core.paging import LIMIT_MAX, PageAsk, page_ask
 from tests.support.money import rows, superuser_dsn

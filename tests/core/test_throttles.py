@@ -10,7 +10,7 @@ from django.conf import settings
 from django.test import Client
 
 from controlplane.core import counts as counting
-from controlplane.core import throttles
+from controlplane.core.api import throttles
 from controlplane.core.counts import SharedCounts
 from tests.support.people import make_cast, signed_in
 

@@ -29,7 +29,7 @@ USES = """
 import asyncio
 from channels.layers import get_channel_layer
 from controlplane.celery import app
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.scope import organization_scope
 from controlplane.quotas.services import rate_limit_set
 from controlplane.tenants.models import ApiKey, Organization

@@ -11,10 +11,10 @@ from collections.abc import Callable
 import httpx2
 import pytest
 
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.embedded.postgres import Postgres
 from controlplane.embedded.redis_server import RedisServer
-from controlplane.kernel.keyformat import new_credential
+from controlplane.kernel.keys.format import new_credential
 from controlplane.quotas.services import rate_limit_set
 from controlplane.tenants.models import ApiKey
 from tests.product.books import check_books, open_holds

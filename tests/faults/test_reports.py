@@ -12,7 +12,7 @@ from django.conf import settings
 from websockets.asyncio.client import connect
 
 from controlplane.composed.demo import MODEL, POOL
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.fleet.models import NodeStatus
 from controlplane.fleet.services import node_credential_create
 from inference.contract.frames import FRAME_BYTES_MAX, Job, Report, Timing

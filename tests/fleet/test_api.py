@@ -12,7 +12,7 @@ from django.test import Client
 from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families
 
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.fleet.models import (
     EnrolmentToken,
     GatewayQueue,
@@ -22,7 +22,7 @@ from controlplane.fleet.models import (
     NodeStatus,
 )
 from controlplane.fleet.services import node_credential_create
-from controlplane.kernel.keyformat import ENROL_PREFIX, NODE_PREFIX, parse_credential
+from controlplane.kernel.keys.format import ENROL_PREFIX, NODE_PREFIX, parse_credential
 from tests.support.money import rows
 from tests.support.people import make_cast, signed_in
 

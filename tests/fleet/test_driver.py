@@ -13,7 +13,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from controlplane.catalog.pools import PoolDraft, pool_set
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.embedded.supervisor import Supervisor
 from controlplane.fleet.driver import Driver, DriverHost, command_of
 from controlplane.fleet.models import Node, NodeStatus, PoolScale

@@ -11,13 +11,13 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from controlplane.billing.ledger.selectors import request_lines
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import Role
 from controlplane.kernel.rules import PRIORITY_HIGH
-from controlplane.tenants.accounts import setup_link_create, user_create
 from controlplane.tenants.keys import apikey_create
-from controlplane.tenants.people import membership_set
+from controlplane.tenants.people.services import membership_set
 from controlplane.tenants.selectors import apikey_list
+from controlplane.tenants.sign_in.accounts import setup_link_create, user_create
 from tests.browser.history import write_history
 from tests.support.people import Cast, make_cast, signed_in
 

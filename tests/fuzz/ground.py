@@ -23,14 +23,14 @@ from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.catalog.services import model_create, price_publish
 from controlplane.composed.demo import MODEL as DEMO_MODEL
 from controlplane.composed.demo import PRICE
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.embedded import stack
 from controlplane.fleet.services import node_credential_create
 from controlplane.quotas.services import rate_limit_set
 from controlplane.telemetry.rollups import roll_up
-from controlplane.tenants.accounts import user_create
 from controlplane.tenants.keys import apikey_create
 from controlplane.tenants.services import organization_create, project_create
+from controlplane.tenants.sign_in.accounts import user_create
 from inference.contract.codec import decode_from_gateway
 from inference.contract.frames import FRAME_BYTES_MAX, Job, Welcome
 from tests.fuzz.case import JOB, KEY, Case

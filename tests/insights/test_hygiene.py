@@ -14,7 +14,7 @@ from controlplane.bridge.record.hygiene import PostgresHygiene
 from controlplane.gateway.ports import Inspected
 from controlplane.insights import services
 from controlplane.insights.services import hygiene_forget
-from controlplane.kernel.hygiene import DEAD_JSON, KINDS, RETRY, WasteFinding
+from controlplane.kernel.insights.hygiene import DEAD_JSON, KINDS, RETRY, WasteFinding
 from controlplane.tenants.keys import apikey_create
 from tests.support.money import dsn, rows
 from tests.support.orm import orm

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.kernel.objectives import INDICATORS, SHED_CODE, WatchedObjective, judge
+from controlplane.kernel.objectives.counting import INDICATORS, SHED_CODE, WatchedObjective, judge
 from controlplane.kernel.spans import ABSENT, INDEX, SPANS, pack_spans
 from tests.support.money import ORG_A, ORG_C, PROJECT_A
 from tests.support.records import make_record

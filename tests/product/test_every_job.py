@@ -18,7 +18,7 @@ from controlplane.billing.months import jobs
 from controlplane.billing.months.periods import Period
 from controlplane.bridge.money.ledger import PostgresLedger
 from controlplane.celery import app
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.embedded import stack
 from controlplane.routing.services import RuleVersions
 from controlplane.slos.models import EVERYONE

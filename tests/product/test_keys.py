@@ -10,8 +10,8 @@ from functools import partial
 import pytest
 
 from controlplane.composed.demo import MODEL
-from controlplane.core.audit import OPERATOR
-from controlplane.kernel.keyformat import new_credential
+from controlplane.core.audit.entries import OPERATOR
+from controlplane.kernel.keys.format import new_credential
 from controlplane.tenants.key_terms import KeyTerms
 from controlplane.tenants.keys import CreatedKey, apikey_create, apikey_revoke
 from controlplane.tenants.models import Project

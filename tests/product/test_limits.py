@@ -11,7 +11,7 @@ import pytest
 from controlplane.billing.budgets.models import BudgetScope
 from controlplane.billing.budgets.services import budget_set
 from controlplane.bridge.money.standings import REMEMBERED_S
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.quotas.services import rate_limit_set
 from tests.product.books import check_books, open_holds
 from tests.product.traffic import Answer, ask, make_body, open_client

@@ -11,7 +11,7 @@ import pytest
 
 from controlplane.composed.demo import MODEL
 from controlplane.composed.keys.services import KeyOrder, key_make
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.quotas.services import LimitSet
 from controlplane.tenants.key_terms import KeyTerms
 from controlplane.tenants.keys import CreatedKey, apikey_rotate

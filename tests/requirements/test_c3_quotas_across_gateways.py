@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from controlplane.composed.demo import MODEL
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.quotas.services import rate_limit_set
 from controlplane.tenants.keys import apikey_revoke
 from controlplane.tenants.models import Organization

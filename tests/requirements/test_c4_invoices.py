@@ -14,7 +14,7 @@ from controlplane.billing.approvals.models import GrantKind
 from controlplane.billing.ledger.accounts import wallet_id
 from controlplane.billing.payments.models import PaymentOrder
 from controlplane.billing.wallets.services import Gift, wallet_grant
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.models import uuid7
 from controlplane.core.scope import organization_scope
 from tests.product.traffic import Answer, ask, make_body, open_client

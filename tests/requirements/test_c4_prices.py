@@ -11,7 +11,7 @@ import pytest
 from controlplane.catalog.selectors import model_find
 from controlplane.catalog.services import PriceDraft, price_publish
 from controlplane.composed.demo import MODEL
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.kernel.price import Price, TokenCounts, charge_nano
 from tests.product.traffic import Answer, ask, make_body, open_client
 from tests.support.money import rows

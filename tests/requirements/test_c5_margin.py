@@ -12,7 +12,7 @@ from django.conf import settings
 from django.test import Client
 
 from controlplane.billing.ledger.costs import costs_book
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.fleet.services import node_credential_create
 from controlplane.kernel.money import usd_short, usd_text
 from tests.support.money import rows

@@ -16,7 +16,7 @@ from controlplane.billing.ledger.services import seal_ledger
 from controlplane.catalog.changes import model_change
 from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.composed.demo import MODEL, POOL
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from tests.product.books import CHARGES
 from tests.product.traffic import ask, make_body, open_client
 from tests.support.money import rows

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import pytest
 from django.conf import settings
 
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.scope import organization_scope
-from controlplane.kernel.objectives import SHED_CODE
+from controlplane.kernel.objectives.counting import SHED_CODE
 from controlplane.kernel.rules import PRIORITY_LOW
 from controlplane.slos.models import EVERYONE
 from controlplane.slos.services import channel_add, objective_create

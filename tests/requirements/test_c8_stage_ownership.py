@@ -6,11 +6,12 @@ import msgspec
 import pytest
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
 
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.scope import organization_scope
-from controlplane.kernel.objectives import INDICATORS
+from controlplane.kernel.objectives.counting import INDICATORS
 from controlplane.kernel.spans import STAGES
-from controlplane.slos import messages, selectors, services
+from controlplane.slos import selectors, services
+from controlplane.slos.channels import messages
 from controlplane.slos.models import EVERYONE, Alert
 from controlplane.slos.runbooks import runbook_of, runbook_slugs
 from controlplane.tenants.models import User

@@ -17,7 +17,7 @@ from controlplane.blueprint.configuration import configuration_apply, configurat
 from controlplane.blueprint.ready import ready_names
 from controlplane.blueprint.yamltext import write_yaml
 from controlplane.composed.demo import demo_ensure
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from tests.support.people import make_cast
 from tests.support.rules import make_models
 

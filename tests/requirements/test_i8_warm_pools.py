@@ -11,7 +11,7 @@ import pytest
 from django.utils import timezone
 
 from controlplane.catalog.pools import PoolDraft, pool_set
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.fleet.models import NodeStart
 from controlplane.fleet.signals import Signal, signals
 from tests.support.money import rows

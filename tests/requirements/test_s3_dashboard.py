@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.kernel.spans import SPANS
 from controlplane.quotas.services import rate_limit_set
 from tests.product.traffic import Answer, ask, make_body, open_client

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controlplane.catalog.pools import PoolDraft, pool_set
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.fleet.services import node_credential_create
 from controlplane.tenants.keys import apikey_create
 from tests.browser.history import write_history

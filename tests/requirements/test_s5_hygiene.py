@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from controlplane.kernel.hygiene import (
+from controlplane.kernel.insights.hygiene import (
     DEAD_JSON,
     KINDS,
     OVERSIZED,

@@ -20,14 +20,14 @@ from celery import Celery
 from django.conf import settings
 from django.utils import timezone
 
-from controlplane.core.audit import OPERATOR
-from controlplane.core.heartbeat import BEAT, WORKER, is_alive, worker_name
+from controlplane.core.audit.entries import OPERATOR
+from controlplane.core.jobs.heartbeat import BEAT, WORKER, is_alive, worker_name
 from controlplane.core.scope import organization_scope
 from controlplane.embedded import stack
 from controlplane.slos.models import EVERYONE, Alert, Delivery
 from controlplane.slos.services import channel_add, objective_create
-from controlplane.tenants.accounts import setup_link_create
 from controlplane.tenants.keys import apikey_create
+from controlplane.tenants.sign_in.accounts import setup_link_create
 from tests.support.loopback import HOST, reserve_port
 from tests.support.objectives import Receiver, draft, receiver
 from tests.support.people import Cast, make_cast

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from django.http import HttpRequest
 from django.test import override_settings
 
-from controlplane.core.origin import client_address
+from controlplane.core.audit.origin import client_address
 from controlplane.gateway.call import Call
 from controlplane.gateway.places import Places
 from controlplane.settings.gateway import REGION_HEADER

@@ -9,7 +9,7 @@ import pytest
 from django.core.exceptions import PermissionDenied
 
 from controlplane.celery import app
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.routing import tasks
 from controlplane.routing.canary import REQUESTS_MIN, Arm, Comparison, Verdict, chance, judge
 from controlplane.routing.models import RuleSet

@@ -9,7 +9,7 @@ from django.conf import settings
 
 from controlplane.bridge.configuration.snapshot import SnapshotSource
 from controlplane.bridge.postgres.session import conninfo_from
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.routing.services import RuleVersions
 from tests.support.orm import orm
 from tests.support.rules import generates, make_models, publish

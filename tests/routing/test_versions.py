@@ -10,8 +10,8 @@ import pytest
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import connections
 
-from controlplane.core.audit import OPERATOR
-from controlplane.core.conflict import Conflict
+from controlplane.core.audit.entries import OPERATOR
+from controlplane.core.errors.conflict import Conflict
 from controlplane.core.versions.models import State
 from controlplane.routing.bodies import summary_json
 from controlplane.routing.models import RuleSet

@@ -11,9 +11,10 @@ from django.core.exceptions import ValidationError
 from pytest import MonkeyPatch
 
 from controlplane.core.seal import BrokenSeal
-from controlplane.slos import messages, selectors, services
-from controlplane.slos.addresses import address_digest, address_kept, address_of
-from controlplane.slos.channels import NotDelivered
+from controlplane.slos import selectors, services
+from controlplane.slos.channels import messages
+from controlplane.slos.channels.addresses import address_digest, address_kept, address_of
+from controlplane.slos.channels.delivery import NotDelivered
 from controlplane.slos.models import EVERYONE, Delivery
 from controlplane.slos.shapes import channel_json
 from tests.support.money import rows

@@ -16,13 +16,15 @@ from django.conf import settings
 from django.core import mail
 from pytest import MonkeyPatch
 
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.scope import organization_scope
 from controlplane.core.versions.models import State
-from controlplane.kernel.burn import Count
+from controlplane.kernel.objectives.burn import Count
 from controlplane.routing.selectors import ruleset_in_force, ruleset_on_trial
 from controlplane.routing.services import RuleVersions
-from controlplane.slos import channels, evaluate, messages, selectors, services, upkeep
+from controlplane.slos import evaluate, selectors, services, upkeep
+from controlplane.slos.channels import delivery as channels
+from controlplane.slos.channels import messages
 from controlplane.slos.models import EVERYONE, Alert, Channel, Delivery, Objective
 from controlplane.slos.standings import floor
 from tests.support.money import rows

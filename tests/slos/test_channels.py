@@ -11,8 +11,8 @@ import pytest
 from django.conf import settings
 from pytest import MonkeyPatch
 
-from controlplane.slos import channels
-from controlplane.slos.channels import NotDelivered, post
+from controlplane.slos.channels import delivery as channels
+from controlplane.slos.channels.delivery import NotDelivered, post
 
 
 @pytest.fixture(autouse=True)

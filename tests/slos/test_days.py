@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from controlplane.core.audit import OPERATOR
-from controlplane.kernel.burn import Count
+from controlplane.core.audit.entries import OPERATOR
+from controlplane.kernel.objectives.burn import Count
 from controlplane.slos import selectors, services, upkeep
 from controlplane.slos.models import EVERYONE, Objective
 from controlplane.slos.selectors import BurnDown

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
 
-from controlplane.core.audit import OPERATOR
-from controlplane.kernel.burn import Count
+from controlplane.core.audit.entries import OPERATOR
+from controlplane.kernel.objectives.burn import Count
 from controlplane.slos import selectors, services
 from controlplane.slos.models import EVERYONE, Alert, Objective
 from controlplane.slos.standings import ObjectiveStatus

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from controlplane.kernel.burn import PAGE, RULES, Count, firing
+from controlplane.kernel.objectives.burn import PAGE, RULES, Count, firing
 from controlplane.slos.shed_terms import (
     LEASE,
     LEAST,

@@ -10,10 +10,10 @@ from controlplane.billing.documents.lines import Line, LineKind
 from controlplane.billing.documents.models import BillingProfile, DocumentKind, Invoice
 from controlplane.billing.documents.services import document_keep, document_make
 from controlplane.billing.wallets.services import Gift, wallet_grant
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.models import uuid7
 from controlplane.core.scope import organization_scope
-from controlplane.tenants.accounts import user_create
+from controlplane.tenants.sign_in.accounts import user_create
 
 Made = TypeVar("Made")
 USD_NANO = 1_000_000_000

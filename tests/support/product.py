@@ -25,7 +25,7 @@ from django.conf import settings
 from django.core.management import call_command
 
 from controlplane.composed.demo import MODEL, POOL
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.embedded import stack
 from controlplane.fleet.services import node_credential_create
 from controlplane.quotas.services import rate_limit_set

@@ -11,7 +11,7 @@ from controlplane.catalog.services import (
     model_create,
     price_publish,
 )
-from controlplane.core.audit import OPERATOR, Actor
+from controlplane.core.audit.entries import OPERATOR, Actor
 from controlplane.routing.models import RuleSet
 from controlplane.routing.services import RuleVersions
 

@@ -10,15 +10,15 @@ from django.db import connection
 from django.test import override_settings
 from django.utils import timezone
 
-from controlplane.core.audit import OPERATOR
-from controlplane.tenants.accounts import (
+from controlplane.core.audit.entries import OPERATOR
+from controlplane.tenants.models import SetupLink, User
+from controlplane.tenants.sign_in.accounts import (
     BadSetupLink,
     setup_link_consume,
     setup_link_create,
     setup_link_user,
     user_create,
 )
-from controlplane.tenants.models import SetupLink, User
 from tests.support.people import make_cast
 
 pytestmark = pytest.mark.usefixtures("database")

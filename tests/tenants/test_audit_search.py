@@ -7,10 +7,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
 
-from controlplane.core.audit import OPERATOR
-from controlplane.core.audit_chain import audit_chain, chain_head
+from controlplane.core.audit.chain import audit_chain, chain_head
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.paging import PageAsk
-from controlplane.tenants.audit import AuditFilter, audit_filter, audit_pages, audit_search
+from controlplane.tenants.audit.selectors import (
+    AuditFilter,
+    audit_filter,
+    audit_pages,
+    audit_search,
+)
 from controlplane.tenants.keys import apikey_create
 from tests.support.people import Cast, make_cast, signed_in
 

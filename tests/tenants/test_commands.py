@@ -5,13 +5,13 @@ from io import StringIO
 import pytest
 from django.core.management import CommandError, call_command
 
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.models import AuditEntry
 from controlplane.core.scope import organization_scope
-from controlplane.tenants.accounts import setup_link_user, user_find
 from controlplane.tenants.models import Project
 from controlplane.tenants.selectors import project_named
 from controlplane.tenants.services import organization_create, project_create, project_update
+from controlplane.tenants.sign_in.accounts import setup_link_user, user_find
 from tests.support.people import Cast, make_cast
 
 pytestmark = pytest.mark.usefixtures("database")

@@ -10,10 +10,10 @@ from django.conf import settings
 from django.db import connections
 from django.test import Client
 
-from controlplane.core.once import AlreadyCreated
+from controlplane.core.jobs.once import AlreadyCreated
 from controlplane.core.permissions import Role
 from controlplane.tenants.keys import apikey_create
-from controlplane.tenants.people import membership_set
+from controlplane.tenants.people.services import membership_set
 from controlplane.tenants.selectors import apikey_list
 from tests.support.people import Cast, make_cast, signed_in
 

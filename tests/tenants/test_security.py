@@ -7,17 +7,17 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.test import Client
 from django.utils import timezone
 
-from controlplane.core.audit import OPERATOR
+from controlplane.core.api.stepup import SecondFactorRequired
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import Action, Role
-from controlplane.core.stepup import SecondFactorRequired
 from controlplane.tenants.access import allows, require
-from controlplane.tenants.accounts import user_create
-from controlplane.tenants.adminkeys import AdminKeyDraft, adminkey_create
-from controlplane.tenants.factors import passkey_add, passkey_used
+from controlplane.tenants.adminkeys.services import AdminKeyDraft, adminkey_create
 from controlplane.tenants.models import User
-from controlplane.tenants.people import membership_set
-from controlplane.tenants.security import second_factor_require
+from controlplane.tenants.people.services import membership_set
 from controlplane.tenants.selectors import organization_ids
+from controlplane.tenants.sign_in.accounts import user_create
+from controlplane.tenants.sign_in.factors import passkey_add, passkey_used
+from controlplane.tenants.sign_in.security import second_factor_require
 from tests.support.money import rows
 from tests.support.people import Cast, make_cast, signed_in
 

@@ -6,7 +6,7 @@ import uuid
 
 from controlplane.billing.access import may_see_money
 from controlplane.billing.approvals.models import GrantState, WalletGrant
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.paging import FIRST_PAGE, Page, PageAsk, page_read
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope

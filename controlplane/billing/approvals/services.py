@@ -25,8 +25,8 @@ from controlplane.billing.approvals.models import (
     GrantState,
     WalletGrant,
 )
-from controlplane.core.audit import Actor, audit_record
-from controlplane.core.conflict import Conflict
+from controlplane.core.audit.entries import Actor, audit_record
+from controlplane.core.errors.conflict import Conflict
 from controlplane.kernel.money import NANO_PER_USD
 
 # Within this time what one person gives alone is added up, so that it cannot be given in parts.

@@ -10,13 +10,13 @@ from django.core.mail import send_mail
 from django.db import connection
 
 from controlplane.billing.budgets.models import Budget, BudgetAlert, BudgetTerms
-from controlplane.core.audit import OPERATOR
-from controlplane.core.each import each_alone
+from controlplane.core.audit.entries import OPERATOR
+from controlplane.core.jobs.each import each_alone
 from controlplane.core.permissions import Action, Role, role_allows
 from controlplane.core.scope import organization_scope
 from controlplane.kernel.money import usd_text
+from controlplane.tenants.people.selectors import member_list
 from controlplane.tenants.selectors import organization_ids
-from controlplane.tenants.selectors_people import member_list
 
 ALERT_PAGE_ROWS = 500
 HUNDRED = 100

@@ -20,8 +20,8 @@ from controlplane.billing.budgets.services import (
     budget_plan,
 )
 from controlplane.core.answers import answer_of
-from controlplane.core.api_schema import operation
-from controlplane.core.audit import Actor
+from controlplane.core.api.schema import operation
+from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
 from controlplane.tenants.access import require

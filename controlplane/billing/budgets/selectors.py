@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from controlplane.billing.budgets.models import UNLIMITED_NANO, Budget, BudgetAlert, BudgetPeriod
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
 from controlplane.telemetry.reading import bounded_read

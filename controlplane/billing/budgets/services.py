@@ -21,8 +21,8 @@ from controlplane.billing.budgets.models import (
     BudgetScope,
     BudgetTerms,
 )
-from controlplane.core.audit import OPERATOR, Actor, audit_record
-from controlplane.core.each import each_alone
+from controlplane.core.audit.entries import OPERATOR, Actor, audit_record
+from controlplane.core.jobs.each import each_alone
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
 from controlplane.kernel.calendar import period_around

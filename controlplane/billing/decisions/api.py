@@ -14,8 +14,8 @@ from controlplane.billing.approvals.models import WalletGrant
 from controlplane.billing.approvals.selectors import grant_get, grants_pending
 from controlplane.billing.approvals.shapes import GrantJson, grant_json
 from controlplane.billing.decisions.services import grant_approve, grant_refuse
-from controlplane.core.api import ApiView
-from controlplane.core.api_schema import operation
+from controlplane.core.api.schema import operation
+from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
 from controlplane.tenants.access import require
 

@@ -12,10 +12,10 @@ from controlplane.billing.payments.services import payment_book
 from controlplane.billing.reversals.credit_notes import credit_note_book
 from controlplane.billing.reversals.requests import reversal_book
 from controlplane.billing.wallets.services import wallet_book
-from controlplane.core.audit import Actor
-from controlplane.core.conflict import Conflict
+from controlplane.core.api.refusals import refuse_kept
+from controlplane.core.audit.entries import Actor
+from controlplane.core.errors.conflict import Conflict
 from controlplane.core.permissions import Action
-from controlplane.core.refusals import refuse_kept
 from controlplane.core.scope import organization_scope
 from controlplane.tenants.access import require
 

@@ -17,7 +17,7 @@ from controlplane.billing.documents.models import (
     TERMS_DAYS_MAX,
     BillingProfile,
 )
-from controlplane.core.audit import Actor, audit_record
+from controlplane.core.audit.entries import Actor, audit_record
 from controlplane.core.mail import NOT_EMAIL, is_email
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope

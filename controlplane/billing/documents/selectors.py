@@ -6,7 +6,7 @@ import uuid
 
 from controlplane.billing.access import may_see_money
 from controlplane.billing.documents.models import BillingProfile, Invoice
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.scope import organization_scope
 
 

@@ -18,8 +18,8 @@ from psycopg.errors import UniqueViolation
 from controlplane.billing.documents.lines import Line, document_totals, lines_json
 from controlplane.billing.documents.models import BillingProfile, DocumentKind, Invoice
 from controlplane.billing.ledger.journal import journal_book
-from controlplane.core.audit import Actor, audit_record
-from controlplane.core.conflict import Conflict
+from controlplane.core.audit.entries import Actor, audit_record
+from controlplane.core.errors.conflict import Conflict
 
 # Bookings of the documents themselves: what they say already stands on a document.
 OWN = "document:"

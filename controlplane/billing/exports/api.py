@@ -20,8 +20,8 @@ from controlplane.billing.exports.models import Export
 from controlplane.billing.exports.spec import ExportSpec, days_of_period, spec_of
 from controlplane.billing.exports.tasks import export_enqueue
 from controlplane.core.answers import answer_of
-from controlplane.core.api import ApiView
-from controlplane.core.api_schema import operation
+from controlplane.core.api.schema import operation
+from controlplane.core.api.views import ApiView
 from controlplane.kernel.money import usd_text
 
 CREATED = 201

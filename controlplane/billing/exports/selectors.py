@@ -10,7 +10,7 @@ from controlplane.billing.exports.kinds import rows_estimated, through_of
 from controlplane.billing.exports.models import Export
 from controlplane.billing.exports.spec import ExportSpec
 from controlplane.billing.ledger.models import LedgerHour
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.paging import Page, PageAsk, page_read
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope

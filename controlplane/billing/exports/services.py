@@ -20,8 +20,8 @@ from django.db.models.functions import Now
 from controlplane.billing.exports.files import remove_export
 from controlplane.billing.exports.models import ERROR_CHARS_MAX, Export, ExportState
 from controlplane.billing.exports.spec import ExportSpec
-from controlplane.core.audit import Actor, audit_record
-from controlplane.core.each import each_alone
+from controlplane.core.audit.entries import Actor, audit_record
+from controlplane.core.jobs.each import each_alone
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
 from controlplane.tenants.access import require

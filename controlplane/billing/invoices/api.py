@@ -33,8 +33,8 @@ from controlplane.billing.invoices.shapes import (
 from controlplane.billing.months.periods import Period
 from controlplane.billing.payments.dunning import worst
 from controlplane.billing.payments.selectors import credit_cents, open_invoices
-from controlplane.core.api import ApiView
-from controlplane.core.api_schema import operation
+from controlplane.core.api.schema import operation
+from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
 from controlplane.tenants.access import require
 

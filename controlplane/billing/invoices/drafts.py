@@ -25,7 +25,7 @@ from controlplane.billing.ledger.services import BOOKED_DAYS_MAX, ID_MARGIN
 from controlplane.billing.months.periods import Period
 from controlplane.billing.payments.selectors import left_over_cents
 from controlplane.billing.wallets.selectors import has_wallet
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.scope import organization_scope
 from controlplane.kernel.money import PICO_PER_NANO
 from controlplane.telemetry.selectors_requests import id_floor

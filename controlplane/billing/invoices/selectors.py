@@ -11,7 +11,7 @@ from controlplane.billing.documents.selectors import invoice_get
 from controlplane.billing.payments.dunning import Standing
 from controlplane.billing.payments.models import Payment
 from controlplane.billing.payments.selectors import standings
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.paging import FIRST_PAGE, Page, PageAsk, page_read
 from controlplane.core.scope import organization_scope
 

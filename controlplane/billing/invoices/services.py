@@ -14,7 +14,7 @@ from controlplane.billing.invoices.drafts import credit_carry, invoice_draft
 from controlplane.billing.ledger import accounts
 from controlplane.billing.ledger.models import EntryKind
 from controlplane.billing.months.periods import Period, open_because
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
 from controlplane.tenants.access import require

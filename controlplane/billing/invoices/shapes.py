@@ -12,7 +12,7 @@ from controlplane.billing.invoices.selectors import invoice_found
 from controlplane.billing.payments.dunning import Standing
 from controlplane.billing.payments.shapes import PaymentJson, payment_json
 from controlplane.core.answers import answer_of
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 
 
 class InvoiceJson(TypedDict):

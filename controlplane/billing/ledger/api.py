@@ -17,7 +17,7 @@ from controlplane.billing.ledger.shapes import (
     entry_json,
     reconciliation_json,
 )
-from controlplane.core.api_schema import operation
+from controlplane.core.api.schema import operation
 
 
 class Accounts(MoneyView):

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from controlplane.billing.ledger.accounts import PAYABLE_GPU, PLATFORM, cogs
 from controlplane.billing.ledger.journal import journal_book
 from controlplane.billing.ledger.models import EntryKind, JournalEntry
-from controlplane.core.each import each_alone
+from controlplane.core.jobs.each import each_alone
 from controlplane.core.scope import organization_scope
 from controlplane.fleet.hours import PoolDay, pool_days
 

@@ -13,7 +13,7 @@ from typing import Any
 from django.db import connection
 
 from controlplane.billing.ledger.models import Reconciliation
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.telemetry.reading import bounded_read
 from controlplane.telemetry.selectors_requests import id_floor

@@ -15,8 +15,8 @@ from django.db import DatabaseError
 
 from controlplane.billing.ledger.accounts import group_of
 from controlplane.billing.ledger.models import EntryKind, JournalEntry
-from controlplane.core.audit import Actor, audit_record
-from controlplane.core.conflict import Conflict
+from controlplane.core.audit.entries import Actor, audit_record
+from controlplane.core.errors.conflict import Conflict
 from controlplane.core.models import uuid7
 from controlplane.core.scope import organization_scope
 

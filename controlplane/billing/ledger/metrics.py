@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db import connection
 
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.telemetry.exposition import Exposition
 from controlplane.telemetry.reading import bounded_read
 from controlplane.tenants.selectors import organization_ids

@@ -18,8 +18,8 @@ from django.db import connection
 from controlplane.billing.ledger.models import LedgerHour, Reconciliation
 from controlplane.billing.ledger.services import BOOKED_DAYS_MAX
 from controlplane.billing.ledger.windows import windows
-from controlplane.core.audit import OPERATOR
-from controlplane.core.each import each_alone
+from controlplane.core.audit.entries import OPERATOR
+from controlplane.core.jobs.each import each_alone
 from controlplane.core.models import uuid7
 from controlplane.core.scope import organization_scope
 from controlplane.tenants.selectors import organization_ids

@@ -18,7 +18,7 @@ from controlplane.billing.ledger.models import (
     Transfer,
     TransferKind,
 )
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.paging import FIRST_PAGE, Page, PageAsk, page_read
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope

@@ -15,7 +15,7 @@ from typing import Any
 from django.db import connection
 
 from controlplane.billing.ledger.hours import HourSum, hours, sealed_through
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.telemetry.reading import TooMuchToRead, bounded_read
 from controlplane.tenants.access import require

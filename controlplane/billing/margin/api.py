@@ -13,8 +13,8 @@ from controlplane.billing.ledger.hours import sealed_through
 from controlplane.billing.margin.selectors import MarginLine, margin_read
 from controlplane.billing.months.periods import Period, period_of
 from controlplane.core.answers import answer_of
-from controlplane.core.api import ApiView
-from controlplane.core.api_schema import operation
+from controlplane.core.api.schema import operation
+from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
 from controlplane.tenants.access import require
 

@@ -19,7 +19,7 @@ from controlplane.billing.ledger.hours import Dimension, hours
 from controlplane.billing.margin.charges import NO_POOL, PoolCharge, divided, pool_charges
 from controlplane.catalog.purchases import Purchases
 from controlplane.catalog.selectors import model_list, pool_list
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.fleet.hours import PoolDay, pool_days
 from controlplane.kernel.money import nano_from_pico

@@ -16,7 +16,7 @@ from controlplane.billing.months.periods import Period
 from controlplane.billing.months.selectors import Month, month_get, month_list
 from controlplane.billing.months.tasks import period_close_enqueue
 from controlplane.core.answers import answer_of
-from controlplane.core.api_schema import operation
+from controlplane.core.api.schema import operation
 from controlplane.core.permissions import Action
 from controlplane.tenants.access import require
 

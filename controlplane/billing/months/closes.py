@@ -24,7 +24,7 @@ from controlplane.billing.ledger.services import BOOKED_DAYS_MAX, ID_MARGIN
 from controlplane.billing.ledger.windows import windows
 from controlplane.billing.months.models import PeriodClose
 from controlplane.billing.months.periods import Period, close_of, open_because
-from controlplane.core.audit import Actor, audit_record
+from controlplane.core.audit.entries import Actor, audit_record
 from controlplane.core.models import uuid7
 from controlplane.core.scope import organization_scope
 from controlplane.tenants.models import Organization

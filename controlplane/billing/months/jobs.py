@@ -26,7 +26,7 @@ from controlplane.billing.months.models import (
     PeriodCloseJob,
 )
 from controlplane.billing.months.periods import Period, close_of, oldest_open
-from controlplane.core.audit import OPERATOR, Actor, audit_record
+from controlplane.core.audit.entries import OPERATOR, Actor, audit_record
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
 from controlplane.tenants.access import require

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from controlplane.billing.months.models import PeriodClose, PeriodCloseJob
 from controlplane.billing.months.periods import Period, PeriodState, first_period, period_of
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
 from controlplane.tenants.access import require

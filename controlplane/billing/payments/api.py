@@ -40,7 +40,7 @@ from controlplane.billing.payments.stripe import (
     signature_check,
 )
 from controlplane.core.answers import answer_of
-from controlplane.core.api_schema import operation
+from controlplane.core.api.schema import operation
 from controlplane.core.permissions import Action
 from controlplane.kernel.clock import wall_s
 from controlplane.tenants.access import require

@@ -12,7 +12,7 @@ from controlplane.billing.access import may_see_money
 from controlplane.billing.documents.models import DocumentKind, Invoice
 from controlplane.billing.payments.dunning import Standing
 from controlplane.billing.payments.models import Payment
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.paging import FIRST_PAGE, Page, PageAsk, page_read
 from controlplane.core.scope import organization_scope
 

@@ -28,8 +28,8 @@ from controlplane.billing.payments.models import (
 from controlplane.billing.payments.selectors import open_invoices
 from controlplane.billing.payments.stripe import Paid
 from controlplane.billing.wallets.services import require_confirmed
-from controlplane.core.audit import Actor, audit_record
-from controlplane.core.conflict import Conflict
+from controlplane.core.audit.entries import Actor, audit_record
+from controlplane.core.errors.conflict import Conflict
 from controlplane.core.models import uuid7
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope

@@ -16,7 +16,7 @@ from controlplane.billing.invoices.shapes import WholeInvoiceJson, whole_json
 from controlplane.billing.ledger.shapes import EntryJson, entry_json
 from controlplane.billing.reversals.credit_notes import credit_note_issue
 from controlplane.billing.reversals.requests import request_reverse
-from controlplane.core.api_schema import operation
+from controlplane.core.api.schema import operation
 from controlplane.core.models import uuid7
 from controlplane.core.permissions import Action
 from controlplane.tenants.access import require

@@ -37,8 +37,8 @@ from controlplane.billing.documents.services import document_book, document_keep
 from controlplane.billing.ledger import accounts
 from controlplane.billing.ledger.models import EntryKind
 from controlplane.billing.reversals.remaining import Left, credit_left, month_lock
-from controlplane.core.audit import Actor
-from controlplane.core.conflict import Conflict
+from controlplane.core.audit.entries import Actor
+from controlplane.core.errors.conflict import Conflict
 from controlplane.core.models import uuid7
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope

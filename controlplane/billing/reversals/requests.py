@@ -19,7 +19,7 @@ from controlplane.billing.approvals.services import (
 from controlplane.billing.ledger.journal import AMOUNT_NANO_MAX, journal_book
 from controlplane.billing.ledger.models import POSTING_KINDS, EntryKind, JournalEntry, Transfer
 from controlplane.billing.reversals.remaining import reversal_room_nano
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
 from controlplane.tenants.access import require

@@ -16,7 +16,7 @@ from controlplane.billing.approvals.selectors import grant_list
 from controlplane.billing.approvals.shapes import GrantJson, grant_json
 from controlplane.billing.wallets.selectors import wallet_get
 from controlplane.billing.wallets.services import Gift, wallet_grant
-from controlplane.core.api_schema import operation
+from controlplane.core.api.schema import operation
 from controlplane.core.models import uuid7
 from controlplane.core.permissions import Action
 from controlplane.tenants.access import require

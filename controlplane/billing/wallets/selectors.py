@@ -14,7 +14,7 @@ from controlplane.billing.budgets.models import UNLIMITED_NANO, Budget
 from controlplane.billing.ledger import accounts
 from controlplane.billing.ledger.hours import hours
 from controlplane.billing.ledger.models import JournalEntry
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.paging import FIRST_PAGE, Page, PageAsk, page_read
 from controlplane.core.scope import organization_scope
 from controlplane.kernel.money import NANO_PER_USD

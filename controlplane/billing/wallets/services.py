@@ -16,7 +16,7 @@ from controlplane.billing.ledger import accounts
 from controlplane.billing.ledger.journal import journal_book
 from controlplane.billing.ledger.models import EntryKind
 from controlplane.billing.wallets.selectors import has_wallet
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
 from controlplane.kernel.money import NANO_PER_USD

@@ -9,8 +9,8 @@ from uuid import UUID
 from controlplane.billing.ledger.accounts import wallet_id
 from controlplane.gateway.refusal import Refusal, bad_key, unavailable
 from controlplane.gateway.snapshot import KeyRecord, Limits, Snapshot
-from controlplane.kernel.keyformat import ADMIN_PREFIX, digest, parse_credential
-from controlplane.kernel.playtoken import LIFETIME_S, PLAY_PREFIX, BadPlayToken, open_grant
+from controlplane.kernel.keys.format import ADMIN_PREFIX, digest, parse_credential
+from controlplane.kernel.keys.playtoken import LIFETIME_S, PLAY_PREFIX, BadPlayToken, open_grant
 
 # A snapshot that no one could confirm for this long may hold revoked keys: refuse with 503.
 SNAPSHOT_AGE_S_MAX = 30.0

@@ -31,7 +31,7 @@ from controlplane.gateway.snapshot import (
     Snapshot,
 )
 from controlplane.kernel.clock import monotonic_s, wall_s
-from controlplane.kernel.objectives import WatchedObjective
+from controlplane.kernel.objectives.counting import WatchedObjective
 from controlplane.kernel.rules import CanaryRules, RouteRule
 
 POLL_S = 1.0

@@ -14,7 +14,7 @@ from itertools import islice
 
 from controlplane.gateway.nodes.limits import NODES_MAX
 from controlplane.gateway.ports import FleetPort, LedgerAway, NodeIdentity
-from controlplane.kernel.scopes import address_counted, caller_address, parse_address
+from controlplane.kernel.keys.scopes import address_counted, caller_address, parse_address
 
 # Questions at a time of one address and in all, and how often the next ones are let go.
 ADDRESS_ASKING_MAX = 50

@@ -15,7 +15,7 @@ import structlog
 
 from controlplane.bridge.postgres.session import IDLE_CHECK_S, AskingSession, Connection
 from controlplane.gateway.ports import LedgerAway, NodeIdentity, Orders
-from controlplane.kernel.keyformat import NODE_PREFIX, digest, parse_credential
+from controlplane.kernel.keys.format import NODE_PREFIX, digest, parse_credential
 
 HANDSHAKES_MAX = 10_000
 HANDSHAKES_A_QUERY = 500

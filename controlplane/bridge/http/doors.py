@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 from collections import Counter
 
-from controlplane.kernel.scopes import address_counted, caller_within
+from controlplane.kernel.keys.scopes import address_counted, caller_within
 
 OPEN_MAX = 8_192
 PER_ADDRESS_MAX = 1_024

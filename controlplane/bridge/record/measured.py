@@ -32,7 +32,7 @@ from controlplane.kernel.measures import (
     STAGE_NAMES,
     WHOLE,
 )
-from controlplane.kernel.objectives import SHED_CODE
+from controlplane.kernel.objectives.counting import SHED_CODE
 from controlplane.kernel.spans import ABSENT, INDEX, SPANS
 from controlplane.kernel.statuses import CLIENT_LEFT
 

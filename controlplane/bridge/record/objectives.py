@@ -15,7 +15,7 @@ from controlplane.bridge.record.series import MINUTE_S
 from controlplane.gateway.ports import FinishedRequest
 from controlplane.kernel.clock import wall_s
 from controlplane.kernel.measures import prompt_bucket
-from controlplane.kernel.objectives import INSTALLATION, WatchedObjective, judge
+from controlplane.kernel.objectives.counting import INSTALLATION, WatchedObjective, judge
 
 ROWS_PER_CALL_MAX = 500
 # All objectives of a large installation over a quarter of an hour without a database.

@@ -16,8 +16,8 @@ from controlplane.billing.budgets.services import BudgetDraft
 from controlplane.composed.keys.services import KeyOrder, key_make, key_report
 from controlplane.composed.limits.api import KeyView, LimitsBody, limits_of_body
 from controlplane.core.answers import answer_of
-from controlplane.core.api import ApiView
-from controlplane.core.api_schema import operation
+from controlplane.core.api.schema import operation
+from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
 from controlplane.kernel.rules import PRIORITY_NORMAL
 from controlplane.tenants.access import require

@@ -14,7 +14,7 @@ from django.utils import timezone
 from controlplane.billing.budgets.services import BudgetDraft, budget_plan
 from controlplane.billing.ledger.hours import HourSum, hours
 from controlplane.catalog.selectors import models_unknown
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.quotas.services import LimitSet, key_limits_begin
 from controlplane.routing.selectors import aliases_known
 from controlplane.telemetry.selectors import key_last_used

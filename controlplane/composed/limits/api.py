@@ -11,8 +11,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.composed.limits.selectors import effective_limits
-from controlplane.core.api import ApiView
-from controlplane.core.api_schema import operation
+from controlplane.core.api.schema import operation
+from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
 from controlplane.quotas.selectors import limit_list
 from controlplane.quotas.services import LimitSet, rate_limit_set

@@ -33,8 +33,8 @@ from controlplane.composed.openai_admin.usage import (
     usage_ask,
     usage_buckets,
 )
-from controlplane.core.api import ApiView
-from controlplane.core.api_schema import operation
+from controlplane.core.api.schema import operation
+from controlplane.core.api.views import ApiView
 from controlplane.core.models import AuditEntry
 from controlplane.core.permissions import Action
 from controlplane.kernel.money import NANO_PER_USD

@@ -12,11 +12,11 @@ from rest_framework.response import Response
 from controlplane.composed.organizations.selectors import OrganizationRow, organization_rows
 from controlplane.composed.organizations.services import FIRST_BUDGET_NANO, organization_open
 from controlplane.core.answers import answer_of
-from controlplane.core.api import ApiView
-from controlplane.core.api_schema import operation
+from controlplane.core.api.schema import operation
+from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
 from controlplane.tenants.access import require
-from controlplane.tenants.accounts import SETUP_PATH
+from controlplane.tenants.sign_in.accounts import SETUP_PATH
 
 CREATED = 201
 

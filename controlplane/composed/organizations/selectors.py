@@ -11,7 +11,7 @@ from controlplane.billing.budgets.models import UNLIMITED_NANO, Budget
 from controlplane.billing.ledger.accounts import wallet_id
 from controlplane.billing.ledger.hours import hours
 from controlplane.billing.ledger.spend import hour_after
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.paging import FIRST_PAGE, Page, PageAsk, page_read
 from controlplane.core.permissions import Action, Role
 from controlplane.core.scope import organization_scope

@@ -9,14 +9,14 @@ from django.db import transaction
 
 from controlplane.billing.budgets.models import UNLIMITED_NANO, BudgetScope
 from controlplane.billing.budgets.services import budget_set
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.kernel.money import NANO_PER_USD
 from controlplane.tenants.access import require
-from controlplane.tenants.accounts import setup_link_create, user_create, user_find
 from controlplane.tenants.models import Organization, User
 from controlplane.tenants.selectors import organizations_named
 from controlplane.tenants.services import organization_create
+from controlplane.tenants.sign_in.accounts import setup_link_create, user_create, user_find
 
 FIRST_PROJECT = "default"
 FIRST_BUDGET_NANO = 100 * NANO_PER_USD

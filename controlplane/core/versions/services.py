@@ -17,8 +17,8 @@ from django.core.exceptions import ValidationError
 from django.db.models import Max, QuerySet
 from django.utils import timezone
 
-from controlplane.core.audit import Actor, Facts, audit_record
-from controlplane.core.conflict import Conflict
+from controlplane.core.audit.entries import Actor, Facts, audit_record
+from controlplane.core.errors.conflict import Conflict
 from controlplane.core.versions.models import NOTE_CHARS_MAX, State, Version
 from controlplane.core.versions.selectors import AnyVersion, before, in_force, on_trial
 from controlplane.kernel.rules import PERMILLE

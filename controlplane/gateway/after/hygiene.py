@@ -14,7 +14,7 @@ import msgspec
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.ports import Hygiene
 from controlplane.kernel.clock import monotonic_s
-from controlplane.kernel.hygiene import RETRY_S
+from controlplane.kernel.insights.hygiene import RETRY_S
 
 CHECKS_PER_S = 20.0
 CHECKS_AT_ONCE = 100.0

@@ -11,6 +11,7 @@ from controlplane.gateway.progress import NOTHING, Progress, Trail
 from controlplane.gateway.results import Placement
 from controlplane.gateway.snapshot import KeyRecord
 from controlplane.kernel.clock import MICROSECOND_NS
+from controlplane.kernel.keys.scopes import caller_within
 from controlplane.kernel.receipt import (
     NONE,
     SERVED,
@@ -21,7 +22,6 @@ from controlplane.kernel.receipt import (
     write_receipt,
 )
 from controlplane.kernel.rules import DIRECT
-from controlplane.kernel.scopes import caller_within
 from controlplane.kernel.servertiming import read_server_timing
 from controlplane.kernel.statuses import CLIENT_LEFT
 from inference.contract.frames import Usage

@@ -6,7 +6,7 @@ from controlplane.gateway.ask import Ask
 from controlplane.gateway.ports import Inspected
 from controlplane.gateway.progress import Progress
 from controlplane.gateway.snapshot import ModelRecord
-from controlplane.kernel.hygiene import Look, WasteFinding, find_waste
+from controlplane.kernel.insights.hygiene import Look, WasteFinding, find_waste
 from controlplane.kernel.receipt import Miss
 from inference.contract.frames import Usage
 

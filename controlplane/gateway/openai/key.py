@@ -12,9 +12,9 @@ import msgspec
 
 from controlplane.gateway.ports import BudgetRoom, KeyStanding, Room
 from controlplane.gateway.snapshot import KeyRecord
+from controlplane.kernel.keys.scopes import ENDPOINTS
 from controlplane.kernel.money import NANO_PER_USD
 from controlplane.kernel.rules import PRIORITY_HIGH, PRIORITY_LOW, PRIORITY_NORMAL
-from controlplane.kernel.scopes import ENDPOINTS
 
 PRIORITY_WORDS = {PRIORITY_LOW: "low", PRIORITY_NORMAL: "normal", PRIORITY_HIGH: "high"}
 

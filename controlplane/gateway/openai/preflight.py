@@ -9,7 +9,7 @@ import msgspec
 from controlplane.gateway.ports import Room
 from controlplane.gateway.refusal import Refusal
 from controlplane.gateway.tasks.preflight import Forecast
-from controlplane.kernel.hygiene import KINDS, WasteFinding
+from controlplane.kernel.insights.hygiene import KINDS, WasteFinding
 from controlplane.kernel.money import usd_text
 
 

@@ -26,7 +26,7 @@ from controlplane.gateway.s1_admission.limits import estimate_tokens
 from controlplane.gateway.s2_balance.balance import balance
 from controlplane.gateway.s4_route.prefix import find_overlap, sought_of
 from controlplane.gateway.task import RequestTask
-from controlplane.kernel.hygiene import WasteFinding, find_waste
+from controlplane.kernel.insights.hygiene import WasteFinding, find_waste
 from controlplane.kernel.money import usd_text
 from controlplane.kernel.price import Price, TokenCounts, charge_nano, hold_nano
 from controlplane.kernel.receipt import Miss

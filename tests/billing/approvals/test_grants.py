@@ -25,8 +25,8 @@ from controlplane.billing.payments.models import Payment
 from controlplane.billing.payments.services import payment_record
 from controlplane.billing.reversals.credit_notes import credit_note_issue
 from controlplane.billing.reversals.requests import request_reverse
-from controlplane.core.audit import OPERATOR
-from controlplane.core.conflict import Conflict
+from controlplane.core.audit.entries import OPERATOR
+from controlplane.core.errors.conflict import Conflict
 from controlplane.core.models import uuid7
 from controlplane.core.scope import organization_scope
 from tests.support.documents import booked, make_invoice

@@ -28,8 +28,8 @@ from controlplane.billing.payments.selectors import open_invoices
 from controlplane.billing.payments.services import payment_record
 from controlplane.billing.reversals.credit_notes import credit_note_issue
 from controlplane.billing.wallets.services import Gift, wallet_grant
-from controlplane.core.audit import OPERATOR
-from controlplane.core.conflict import Conflict
+from controlplane.core.audit.entries import OPERATOR
+from controlplane.core.errors.conflict import Conflict
 from controlplane.core.models import uuid7
 from controlplane.tenants.services import organization_create
 from tests.support.documents import booked

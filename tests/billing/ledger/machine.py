@@ -22,7 +22,7 @@ from controlplane.billing.ledger import accounts
 from controlplane.billing.ledger.journal import journal_book
 from controlplane.billing.ledger.models import EntryKind
 from controlplane.bridge.money.ledger import PostgresLedger
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.gateway.ports import BudgetExceeded, Hold
 from tests.support.money import (
     ALICE_KEY,

@@ -18,7 +18,7 @@ from controlplane.billing.margin.selectors import OUTPUT_WEIGHT, Margin, margin_
 from controlplane.catalog.models import Model
 from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.catalog.purchases import PurchaseDraft, purchase_set
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.price import RATE_PICO_MAX
 from tests.support.money import rows

@@ -24,7 +24,7 @@ from controlplane.billing.reversals.credit_notes import credit_note_issue
 from controlplane.billing.reversals.remaining import credit_left
 from controlplane.billing.reversals.requests import request_reverse
 from controlplane.billing.verification.books import GIVEN_BACK, REVERSED
-from controlplane.core.conflict import Conflict
+from controlplane.core.errors.conflict import Conflict
 from controlplane.core.models import uuid7
 from controlplane.core.scope import organization_scope
 from tests.support.documents import booked

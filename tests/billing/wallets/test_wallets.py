@@ -18,8 +18,8 @@ from controlplane.billing.decisions.services import grant_approve, grant_refuse
 from controlplane.billing.ledger.accounts import wallet_id
 from controlplane.billing.wallets.selectors import wallet_entries, wallet_get
 from controlplane.billing.wallets.services import Gift, wallet_grant
-from controlplane.core.audit import OPERATOR, Actor
-from controlplane.core.conflict import Conflict
+from controlplane.core.audit.entries import OPERATOR, Actor
+from controlplane.core.errors.conflict import Conflict
 from controlplane.core.models import uuid7
 from tests.support.money import rows
 from tests.support.people import Cast, make_cast, make_steve

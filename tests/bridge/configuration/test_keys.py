@@ -23,7 +23,7 @@ from controlplane.bridge.configuration.keys import (
 from controlplane.gateway.refusal import Refusal
 from controlplane.gateway.snapshot import EMPTY, KeyRecord, ProjectRecord, Snapshot
 from controlplane.kernel.clock import wall_s
-from controlplane.kernel.keyformat import (
+from controlplane.kernel.keys.format import (
     ALPHABET,
     Credential,
     digest,
@@ -31,7 +31,7 @@ from controlplane.kernel.keyformat import (
     parse_credential,
     redacted,
 )
-from controlplane.kernel.playtoken import LIFETIME_S, PlayGrant, open_grant, sign_grant
+from controlplane.kernel.keys.playtoken import LIFETIME_S, PlayGrant, open_grant, sign_grant
 
 PEPPER = b"pepper" * 6
 PLAY_SECRET = b"play" * 8

@@ -26,7 +26,7 @@ from controlplane.catalog.services import (
     model_enable,
     price_publish,
 )
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.gateway.refusal import Refusal
 from controlplane.gateway.snapshot import Limits
 from controlplane.kernel.rules import PRIORITY_HIGH, Step, Target

@@ -15,10 +15,10 @@ from controlplane.bridge.fleet import handshakes
 from controlplane.bridge.fleet.handshakes import ADDRESS_ASKING_MAX, Handshakes, TooManyHandshakes
 from controlplane.bridge.fleet.store import FleetStore
 from controlplane.bridge.postgres.session import conninfo_from
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.fleet.services import node_credential_create, node_credential_revoke
 from controlplane.gateway.ports import LedgerAway, NodeIdentity
-from controlplane.kernel.keyformat import NODE_PREFIX, new_credential
+from controlplane.kernel.keys.format import NODE_PREFIX, new_credential
 from tests.support.fleet import CREDENTIAL, WAIT_S, FleetServer, MemoryPort, World, fleet_server
 from tests.support.orm import orm
 from tests.support.waiting import until

@@ -14,7 +14,7 @@ from controlplane.bridge.configuration.snapshot import SnapshotSource
 from controlplane.bridge.fleet.store import FleetStore
 from controlplane.bridge.postgres.session import conninfo_from
 from controlplane.catalog.services import ModelDraft, PriceDraft, model_create, price_publish
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.fleet.digests import digest_decide
 from controlplane.fleet.lives import (
     node_allow,

@@ -18,7 +18,7 @@ from controlplane.bridge.fleet.store import (
 )
 from controlplane.bridge.postgres.session import conninfo_from
 from controlplane.catalog.pools import PoolDraft, pool_set
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.fleet.models import Node
 from controlplane.fleet.services import (
     CreatedCredential,
@@ -27,7 +27,7 @@ from controlplane.fleet.services import (
 )
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.ports import LedgerAway, Orders
-from controlplane.kernel.keyformat import NODE_PREFIX, new_credential
+from controlplane.kernel.keys.format import NODE_PREFIX, new_credential
 from inference.contract.codec import encode
 from inference.contract.frames import Report
 from tests.support.fleet import make_hello

@@ -10,8 +10,8 @@ from controlplane.bridge.metrics.page import metrics_page
 from controlplane.bridge.record import objectives as module
 from controlplane.bridge.record.objectives import ObjectiveCounts
 from controlplane.bridge.record.recorder import PostgresRecorder
-from controlplane.core.audit import OPERATOR
-from controlplane.kernel.objectives import WatchedObjective
+from controlplane.core.audit.entries import OPERATOR
+from controlplane.kernel.objectives.counting import WatchedObjective
 from controlplane.slos.models import EVERYONE
 from controlplane.slos.services import objective_create
 from tests.support.gateway import GatewayUnderTest

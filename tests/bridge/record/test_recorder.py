@@ -26,7 +26,7 @@ from controlplane.kernel.measures import (
     PREEMPTED,
     STAGE_NAMES,
 )
-from controlplane.kernel.objectives import SHED_CODE
+from controlplane.kernel.objectives.counting import SHED_CODE
 from controlplane.kernel.spans import ABSENT, INDEX, SPANS, pack_spans, unpack_spans
 from controlplane.kernel.statuses import CLIENT_LEFT
 from controlplane.telemetry.selectors import FIGURES

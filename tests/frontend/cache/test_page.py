@@ -8,7 +8,7 @@ import io
 import pytest
 
 from controlplane.core.permissions import Role
-from controlplane.tenants.people import membership_set
+from controlplane.tenants.people.services import membership_set
 from tests.support.people import Cast, make_cast, signed_in
 from tests.support.records import make_record
 from tests.support.traffic import store

@@ -11,7 +11,7 @@ import pytest
 from django.test import Client
 
 from controlplane.core.permissions import Role
-from controlplane.tenants.people import membership_set
+from controlplane.tenants.people.services import membership_set
 from tests.support.people import Cast, make_cast, signed_in
 
 BODY = {

@@ -13,12 +13,12 @@ from django.utils import timezone
 
 from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.catalog.services import ModelDraft, model_create
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import Role
 from controlplane.fleet.models import DigestState, ModelDigest, Node, NodeCredential, NodeState
 from controlplane.fleet.services import node_credential_create
-from controlplane.kernel.keyformat import ENROL_PREFIX, parse_credential
-from controlplane.tenants.people import membership_set
+from controlplane.kernel.keys.format import ENROL_PREFIX, parse_credential
+from controlplane.tenants.people.services import membership_set
 from controlplane.tenants.services import ALLOWED_MODELS_MAX
 from tests.support.money import rows
 from tests.support.people import Cast, make_cast, signed_in

@@ -12,7 +12,7 @@ import pytest
 from controlplane.insights.hygiene import KeyHygiene, Waste, WasteTotals
 from controlplane.insights.stage_map import stage_map_read
 from controlplane.kernel.histogram import Histogram
-from controlplane.kernel.hygiene import DEAD_JSON, KINDS, RETRY
+from controlplane.kernel.insights.hygiene import DEAD_JSON, KINDS, RETRY
 from controlplane.telemetry.selectors import EVERYONE
 from controlplane.telemetry.tiers import DAY_S, HOUR_S, QUARTER_S
 from controlplane.tenants.keys import apikey_create

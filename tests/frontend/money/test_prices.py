@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controlplane.catalog.selectors import model_find, price_list_all
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from tests.support.people import Cast, make_cast, signed_in
 from tests.support.rules import make_models
 

@@ -13,11 +13,11 @@ from django.test import Client
 from controlplane.billing.budgets.selectors import BudgetRow
 from controlplane.billing.ledger.services import seal_ledger
 from controlplane.billing.ledger.spend import forecast_nano, hour_after, spend_rates, spend_read
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import Role
 from controlplane.kernel.money import NANO_PER_USD, usd_text
-from controlplane.tenants.accounts import user_create
-from controlplane.tenants.people import membership_set
+from controlplane.tenants.people.services import membership_set
+from controlplane.tenants.sign_in.accounts import user_create
 from frontend.money.spend_figures import budget_uses, change_words, day_bars
 from tests.browser.history import write_history
 from tests.support.month import END, START, Month, seal_month, seed_month

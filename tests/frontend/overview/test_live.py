@@ -22,7 +22,7 @@ from controlplane.core.permissions import Role
 from controlplane.core.scope import organization_scope
 from controlplane.tenants.keys import apikey_create
 from controlplane.tenants.models import Membership, User
-from controlplane.tenants.people import membership_set
+from controlplane.tenants.people.services import membership_set
 from frontend.overview import live
 from frontend.overview.live import LiveConsumer, websocket_urlpatterns
 from frontend.shared.access import SESSION_KEY

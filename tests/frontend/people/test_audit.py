@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import Role
 from controlplane.tenants.keys import apikey_create
-from controlplane.tenants.people import membership_set
+from controlplane.tenants.people.services import membership_set
 from frontend.people.audit_views import COLUMNS, ROWS
 from tests.support.people import Cast, make_cast, signed_in
 

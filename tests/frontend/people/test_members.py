@@ -8,7 +8,7 @@ from django.test import Client
 
 from controlplane.core.permissions import Role
 from controlplane.tenants.keys import apikey_create
-from controlplane.tenants.people import membership_set
+from controlplane.tenants.people.services import membership_set
 from controlplane.tenants.selectors import organization_role, project_get
 from tests.support.people import Cast, make_cast, signed_in
 

@@ -13,14 +13,14 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 from joserfc.jwk import OctKey, RSAKey
 
+from controlplane.core.api.stepup import recently_confirmed
 from controlplane.core.permissions import Role
-from controlplane.core.stepup import recently_confirmed
-from controlplane.tenants.factors import app_add, app_secret, has_factors
-from controlplane.tenants.invitations import invitation_create
 from controlplane.tenants.models import OutsideIdentity, User
-from controlplane.tenants.people import membership_end, user_deactivate
+from controlplane.tenants.people.invitations import invitation_create
+from controlplane.tenants.people.selectors import member_get
+from controlplane.tenants.people.services import membership_end, user_deactivate
 from controlplane.tenants.selectors import organization_role
-from controlplane.tenants.selectors_people import member_get
+from controlplane.tenants.sign_in.factors import app_add, app_secret, has_factors
 from tests.support.people import Cast, make_cast
 from tests.support.provider import CLIENT_ID, CLIENT_SECRET, KEY_ID, Provider, provider_running
 

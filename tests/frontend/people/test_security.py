@@ -11,14 +11,15 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 from django.utils import timezone
 
-from controlplane.core import stepup
-from controlplane.core.audit import OPERATOR
+from controlplane.core.api import stepup
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.seal import BrokenSeal
 from controlplane.core.tasks import sessions_forget
 from controlplane.kernel.clock import wall_s
-from controlplane.tenants import factors, throttle
-from controlplane.tenants.accounts import setup_link_create
-from controlplane.tenants.factors import (
+from controlplane.tenants.models import SecondFactor, User, UserSession
+from controlplane.tenants.sign_in import factors, throttle
+from controlplane.tenants.sign_in.accounts import setup_link_create
+from controlplane.tenants.sign_in.factors import (
     app_add,
     app_secret,
     app_secret_kept,
@@ -27,7 +28,6 @@ from controlplane.tenants.factors import (
     has_factors,
     recovery_codes_left,
 )
-from controlplane.tenants.models import SecondFactor, User, UserSession
 from frontend.people.account_views import APP_SECRET
 from tests.support.people import Cast, give_password, make_cast, signed_in
 
@@ -57,7 +57,7 @@ class Now:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.at_s = 1_800_000_000.0
-        patch.setattr("controlplane.tenants.factors.wall_s", lambda: self.at_s)
+        patch.setattr("controlplane.tenants.sign_in.factors.wall_s", lambda: self.at_s)
 
     def code(self, secret: str) -> str:
         """What the app shows."""

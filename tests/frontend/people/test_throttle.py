@@ -8,8 +8,8 @@ from axes.models import AccessAttempt, AccessLog
 from django.conf import settings
 from django.test import Client
 
-from controlplane.tenants import throttle
 from controlplane.tenants.models import UserSession
+from controlplane.tenants.sign_in import throttle
 from tests.support.people import Cast, give_password, make_cast
 
 PASSWORD = "correct-horse-battery-staple"

@@ -15,7 +15,7 @@ from controlplane.billing.ledger.journal import journal_book
 from controlplane.billing.ledger.models import EntryKind, JournalEntry, Transfer
 from controlplane.billing.ledger.selectors import request_charge
 from controlplane.catalog.models import PriceVersion
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.gateway.s4_route.queue.request import NoRoomReason
 from controlplane.kernel.receipt import NodeAttempt, PassedStep, Queued, Receipt, read_receipt
 from controlplane.telemetry.models import RequestRecord

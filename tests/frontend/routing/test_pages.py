@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import Role
 from controlplane.core.versions.models import State
 from controlplane.routing.selectors import ruleset_get, ruleset_in_force, ruleset_on_trial
 from controlplane.routing.services import RuleVersions
-from controlplane.tenants.people import membership_set
+from controlplane.tenants.people.services import membership_set
 from tests.support.money import rows
 from tests.support.people import Cast, make_cast, signed_in
 from tests.support.rules import generates, make_models, publish

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import Role
 from controlplane.tenants.models import Organization
-from controlplane.tenants.people import membership_set
+from controlplane.tenants.people.services import membership_set
 from controlplane.tenants.services import organization_create
 from frontend.shared.access import SESSION_KEY
 from tests.support.money import rows

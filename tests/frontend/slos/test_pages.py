@@ -10,10 +10,10 @@ from io import StringIO
 import pytest
 from django.test import Client
 
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.scope import organization_scope
 from controlplane.slos import evaluate, services
-from controlplane.slos.channels import signing_secret
+from controlplane.slos.channels.delivery import signing_secret
 from controlplane.slos.models import EVERYONE, Channel, Objective
 from controlplane.slos.runbooks import runbook_slugs
 from controlplane.tenants.models import User

@@ -12,7 +12,7 @@ from controlplane.gateway.after import hygiene
 from controlplane.gateway.after.hygiene import CHECKS_AT_ONCE, THINNED, HygieneWatch
 from controlplane.gateway.openai.chat import parse
 from controlplane.gateway.ports import Inspected
-from controlplane.kernel.hygiene import DEAD_JSON, RETRY, RETRY_S, UNBOUNDED
+from controlplane.kernel.insights.hygiene import DEAD_JSON, RETRY, RETRY_S, UNBOUNDED
 from tests.support.fleet import MODEL
 from tests.support.ports import KEY_ID, MemoryHygiene
 from tests.support.serving import Serving

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controlplane.gateway.places import Places
-from controlplane.kernel.scopes import READ_ENDPOINTS
+from controlplane.kernel.keys.scopes import READ_ENDPOINTS
 from tests.support.fleet import MODEL
 from tests.support.ports import KEY, make_key
 from tests.support.serving import Serving

@@ -14,7 +14,7 @@ from controlplane.billing.documents.text import usd_read
 from controlplane.billing.wallets.selectors import wallet_get
 from controlplane.billing.wallets.services import Gift, wallet_grant
 from controlplane.core.arguments import arguments_named
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.models import uuid7
 from controlplane.kernel.money import usd_text
 from controlplane.tenants.selectors import organizations_named

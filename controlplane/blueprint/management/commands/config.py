@@ -17,7 +17,7 @@ from controlplane.blueprint.configuration import (
     configuration_validate,
 )
 from controlplane.blueprint.ready import READY, ready_names
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 
 STDIN = "-"
 

@@ -15,7 +15,7 @@ from controlplane.catalog.services import (
     price_publish,
 )
 from controlplane.core.arguments import arguments_named
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.kernel.money import MICRO_PER_USD
 from controlplane.kernel.price import RATE_PICO_MAX
 

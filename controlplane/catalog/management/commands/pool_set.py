@@ -10,7 +10,7 @@ from controlplane.catalog.models import PoolRole, SizeClass, Task
 from controlplane.catalog.pools import pool_draft, pool_set
 from controlplane.catalog.selectors import pool_find
 from controlplane.core.arguments import arguments_named
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.kernel.money import micro_from_usd
 
 FIELDS = {

@@ -9,7 +9,7 @@ from django.db import transaction
 
 from controlplane.composed.demo import ADMIN_EMAIL, EMBED_NODE_NAME, NODE_NAME, demo_ensure
 from controlplane.embedded.demo import EMBED_CREDENTIAL, NODE_CREDENTIAL, write_private
-from controlplane.tenants.accounts import SETUP_PATH
+from controlplane.tenants.sign_in.accounts import SETUP_PATH
 
 
 class Command(BaseCommand):

@@ -13,9 +13,9 @@ from controlplane.composed.organizations.services import (
     organization_open,
 )
 from controlplane.core.arguments import arguments_named
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.kernel.money import NANO_PER_USD
-from controlplane.tenants.accounts import SETUP_PATH
+from controlplane.tenants.sign_in.accounts import SETUP_PATH
 
 
 class Command(BaseCommand):

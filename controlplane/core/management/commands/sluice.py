@@ -16,7 +16,7 @@ from controlplane.embedded.launch import Launch, Options
 from controlplane.embedded.layout import LayoutError, embedded_layout
 from controlplane.embedded.processes import ServerError, end_left_overs
 from controlplane.embedded.runfile import Run, RunFile, living
-from controlplane.kernel.keyformat import redacted
+from controlplane.kernel.keys.format import redacted
 
 STOP_SECONDS_MAX = 90.0
 POLL_SECONDS = 0.2

@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import connections
 
-from controlplane.core.audit_chain import ChainHead, ChainVerifier, head_from
+from controlplane.core.audit.chain import ChainHead, ChainVerifier, head_from
 
 
 class Command(BaseCommand):

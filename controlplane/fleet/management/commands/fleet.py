@@ -15,7 +15,7 @@ from django.db import DatabaseError, connections
 from django.utils import timezone
 
 from controlplane.core.arguments import arguments_named
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.embedded.runfile import Run, RunFile, own_entry
 from controlplane.embedded.supervisor import Supervisor
 from controlplane.fleet.digests import digest_decide

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from controlplane.core.arguments import arguments_named
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.insights.client import Client, Refused, gateway_url, key_from_environment
 from controlplane.insights.compare import (
     OUTPUT_DEFAULT,

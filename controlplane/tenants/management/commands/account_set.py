@@ -4,10 +4,10 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from controlplane.core.audit import OPERATOR
-from controlplane.tenants.accounts import user_find
-from controlplane.tenants.factors import factors_reset
-from controlplane.tenants.people import user_deactivate
+from controlplane.core.audit.entries import OPERATOR
+from controlplane.tenants.people.services import user_deactivate
+from controlplane.tenants.sign_in.accounts import user_find
+from controlplane.tenants.sign_in.factors import factors_reset
 
 
 class Command(BaseCommand):

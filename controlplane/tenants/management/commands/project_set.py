@@ -5,7 +5,7 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.tenants.models import WEIGHT_MAX, WEIGHT_MIN, Project, SafetyMode
 from controlplane.tenants.selectors import organizations_named, project_named
 from controlplane.tenants.services import project_update, project_weigh

@@ -6,8 +6,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
 
 from controlplane.core.arguments import arguments_named
-from controlplane.core.audit import OPERATOR
-from controlplane.tenants.accounts import (
+from controlplane.core.audit.entries import OPERATOR
+from controlplane.tenants.sign_in.accounts import (
     SETUP_PATH,
     setup_link_create,
     setup_link_tell,
