@@ -14,8 +14,8 @@ from rest_framework.response import Response
 from controlplane.catalog.models import PromptTemplate, PromptVersion
 from controlplane.catalog.prompts import PromptVersions, prompt_create
 from controlplane.catalog.selectors_prompts import (
-    DryRun,
     Listed,
+    PromptDryRun,
     body_of,
     prompt_dry_run,
     prompt_get,
@@ -227,7 +227,7 @@ class OneVersion(PromptView):
 class DryRunView(PromptView):
     """`POST …/versions/<n>/dry-run`: the version with sample variables."""
 
-    @operation(body=DryRunBody, answer=DryRun)
+    @operation(body=DryRunBody, answer=PromptDryRun)
     def post(self, request: Request, **path: Any) -> Response:
         """The messages, their size and how much of it caches; tokens are estimates."""
         found = self.version()

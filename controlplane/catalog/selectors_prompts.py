@@ -42,7 +42,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     newest: int | None
 
 
-class DryRun(msgspec.Struct, frozen=True, kw_only=True):
+class PromptDryRun(msgspec.Struct, frozen=True, kw_only=True):
     """What a request with these variables would send, and how much of it caches.
 
     Tokens are estimates at four bytes each: the count is the model's tokenizer's.
@@ -108,12 +108,12 @@ def body_of(version: PromptVersion) -> PromptBody:
     return msgspec.convert(version.body, PromptBody)
 
 
-def prompt_dry_run(body: PromptBody, values: dict[str, Value]) -> DryRun:
+def prompt_dry_run(body: PromptBody, values: dict[str, Value]) -> PromptDryRun:
     """Render with these variables; raises `BadValue`."""
     checked = checked_values(body, values)
     stable = sum(len(message.content.encode()) for message in stable_messages(body))
     size = filled_bytes(body, checked)
-    return DryRun(
+    return PromptDryRun(
         messages=filled(body, checked),
         bytes=size,
         tokens=_tokens(size),

@@ -19,7 +19,7 @@ from django.views.decorators.http import require_GET, require_POST
 from controlplane.catalog import prompts
 from controlplane.catalog.models import PromptVersion
 from controlplane.catalog.selectors_prompts import (
-    DryRun,
+    PromptDryRun,
     body_of,
     prompt_dry_run,
     prompt_get,
@@ -65,7 +65,7 @@ class Outcome:
     """What a form brought: typed values or text to stand in it again, and how it went."""
 
     typed: dict[str, str] | None = None
-    tried: DryRun | None = None
+    tried: PromptDryRun | None = None
     text: str | None = None
     error: ValidationError | None = None
 

@@ -7,20 +7,20 @@ from typing import NamedTuple
 
 from controlplane.core.versions.models import State
 from controlplane.kernel.money import usd_short
-from controlplane.routing.canary import Comparison, Finding, Verdict
+from controlplane.routing.canary import CanaryComparison, CanaryFigure, CanaryVerdict
 from controlplane.routing.dryrun import Move, MoveTally
 from controlplane.routing.selectors_dryrun import DryRun, MovedGroup
 from frontend.shared.formats import MISSING, count, duration, percent, significant
 
 TONES = {
-    Verdict.BETTER: "ok",
-    Verdict.SAME: "off",
-    Verdict.WORSE: "bad",
-    Verdict.OTHER: "warn",
-    Verdict.EARLY: "off",
+    CanaryVerdict.BETTER: "ok",
+    CanaryVerdict.SAME: "off",
+    CanaryVerdict.WORSE: "bad",
+    CanaryVerdict.OTHER: "warn",
+    CanaryVerdict.EARLY: "off",
 }
 STATE_TONES = {State.PUBLISHED: "ok", State.CANARY: "warn", State.DRAFT: "off"}
-WORDS = {Verdict.OTHER: "differs"}
+WORDS = {CanaryVerdict.OTHER: "differs"}
 FIGURES: dict[str, tuple[str, Callable[[float], str]]] = {
     "errors": ("Server errors", lambda value: percent(value, 1)),
     "ttft_p50": ("First token, p50", duration),
@@ -59,11 +59,11 @@ def state_tone(state: str) -> str:
     return STATE_TONES.get(State(state), "off")
 
 
-def verdict_words(verdict: Verdict) -> tuple[str, str]:
+def verdict_words(verdict: CanaryVerdict) -> tuple[str, str]:
     return TONES[verdict], WORDS.get(verdict, verdict.value)
 
 
-def figure_rows(comparison: Comparison) -> list[FigureRow]:
+def figure_rows(comparison: CanaryComparison) -> list[FigureRow]:
     return [_figure_row(finding) for finding in comparison.findings]
 
 
@@ -80,7 +80,7 @@ def total_row(found: DryRun) -> TallyRow:
     return _tally_row("All", "", found.outcome.total)
 
 
-def _figure_row(finding: Finding) -> FigureRow:
+def _figure_row(finding: CanaryFigure) -> FigureRow:
     label, show = FIGURES[finding.figure]
     control, trial = (
         MISSING if value is None else show(value) for value in (finding.control, finding.trial)

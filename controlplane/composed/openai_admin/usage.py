@@ -80,7 +80,7 @@ class UsageTally:
 
 
 @dataclass(frozen=True)
-class UsageBucket:
+class UsageSums:
     """Sums of [start, end), in Unix time, by the values of what was grouped by."""
 
     start: int
@@ -123,7 +123,7 @@ def usage_ask(
 
 def usage_buckets(
     *, organization: uuid.UUID, ask: UsageAsk, groups: Mapping[str, Dimension], models: ModelsSeen
-) -> list[UsageBucket]:
+) -> list[UsageSums]:
     """The page's buckets in order, empty ones as well; only requests to `models` count."""
     wanted = tuple(groups[name] for name in ask.group_by)
     found: dict[int, dict[Values, UsageTally]] = defaultdict(dict)
@@ -138,7 +138,7 @@ def usage_buckets(
                 values = tuple(getattr(one, name) for name in wanted)
                 found[_bucket_start(one)].setdefault(values, UsageTally()).add(one)
     starts = range(ask.start, ask.stop, ask.width_s)
-    return [UsageBucket(at, at + ask.width_s, found.get(at, {})) for at in starts]
+    return [UsageSums(at, at + ask.width_s, found.get(at, {})) for at in starts]
 
 
 @dataclass(frozen=True)
