@@ -25,7 +25,7 @@ class ClientLine:
 def read_line(line: NetworkLine | None) -> ClientLine:
     """From a request's receipt; those of refusals and of older requests may have none."""
     if line is None or line.rtt_us <= 0:
-        return ClientLine(None, "Client's line", "the client", UNKNOWN)
+        return ClientLine(None, "Client network", "the client", UNKNOWN)
     if line.of == PROXY:
         return ClientLine(line.rtt_us, "Proxy's line", "the proxy", PROXIED)
-    return ClientLine(line.rtt_us, "Client's line", "the client", OUTSIDE)
+    return ClientLine(line.rtt_us, "Client network", "the client", OUTSIDE)

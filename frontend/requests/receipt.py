@@ -17,12 +17,12 @@ INDEX_STATES = {
 COLUMNS = {
     "active": "Requests there",
     "active_ms": "Running requests, ms",
-    "busy_ms": "Those behind it, ms",
+    "busy_ms": "Requests behind it, ms",
     "cached_tokens": "Cached tokens",
-    "cost_ms": "Cost in all, ms",
+    "cost_ms": "Total cost, ms",
     "dur_ms": "Duration, ms",
     "evict_ms": "Evicted cache, ms",
-    "overflow_ms": "No room, ms",
+    "overflow_ms": "Wait for capacity, ms",
     "prefill_ms": "This prompt, ms",
     "queued_tokens": "Tokens waiting",
     "wait_ms": "Waiting, ms",
@@ -54,10 +54,10 @@ def receipt_rows(receipt: Receipt) -> ReceiptRows | None:
     if rest == NONE:
         return None
     tables = (
-        ("What the client did before the call, as it says", rest.before),
-        ("Steps of the rule, in their order", rest.steps),
-        ("Attempts, in their order", rest.attempts),
-        ("Nodes that were weighed, cheapest first", _marked(rest)),
+        ("Reported by the client", rest.before),
+        ("Steps of the rule, in order", rest.steps),
+        ("Attempts, in order", rest.attempts),
+        ("Candidate nodes, lowest cost first", _marked(rest)),
     )
     return ReceiptRows(
         why=rest.why,

@@ -96,9 +96,9 @@ def _admitted(known: Evidence) -> Reason:
         sentences.append(f"Its maximum cost, {usd_short(hold.amount)}, was held{where}.")
         if others := hold.others:
             names = ", ".join(sorted(others))
-            sentences.append(f"That covers the other models that might have served it: {names}.")
+            sentences.append(f"This covers the other models that could have served it: {names}.")
     if template := known.receipt.prompt:
-        sentences.append(f"Its prompt was put together from the template {template}.")
+        sentences.append(f"Its prompt was assembled from the template {template}.")
     return Reason("Admitted", sentences)
 
 
@@ -110,7 +110,7 @@ def _routed(known: Evidence) -> Iterator[str]:
         yield f"No rule matched: the request named the model {record.model}."
     else:
         asked = f", asked for as “{receipt.asked}”" if receipt.asked else ""
-        yield f"The rule {record.route} was the first that matched{asked}."
+        yield f"The rule {record.route} was the first to match{asked}."
     for step in receipt.steps:
         where = " in pool ".join(filter(None, (step.model, step.pool)))
         if step.reason == SERVED:
@@ -138,10 +138,10 @@ def _retried(known: Evidence) -> Iterator[str]:
     attempts = known.receipt.attempts
     for attempt in attempts:
         why = f": {attempt.reason}" if attempt.reason else ""
-        yield f"{attempt.node} did not finish it{why}."
+        yield f"{attempt.node} did not finish{why}."
     if attempts and known.record.status < FAILED_FROM:
         served = known.receipt.node or "another"
-        yield f"It was tried again, and {served} served it; only that is charged."
+        yield f"It was retried on {served}; only that attempt is charged."
 
 
 def _ended(known: Evidence) -> Reason:

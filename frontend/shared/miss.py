@@ -97,10 +97,10 @@ def _facts(found: Miss) -> list[tuple[str, str]]:
     if found.avoidable_tokens:
         facts += [
             ("Of these avoidable", f"{formats.count(found.avoidable_tokens)} tokens"),
-            ("What that cost", usd_short(found.cost_nano)),
+            ("Cost of the miss", usd_short(found.cost_nano)),
             ("Time to compute them", formats.duration(found.prefill_ms * 1_000)),
         ]
     if found.token is not None and found.block is not None:
         token, block = formats.count(found.token + 1), formats.count(found.block + 1)
-        facts.append(("Left the earlier prompt at", f"token {token}, block {block}"))
+        facts.append(("Differs from", f"token {token}, block {block}"))
     return facts

@@ -44,7 +44,7 @@ def test_a_receipt_is_told_as_a_sentence_and_rows() -> None:
         ["Step", "Model", "Pool", "Reason"],
         [["1", "m", "default", "served"]],
     )
-    assert candidates.head == ["Node", "Cached tokens", "Cost in all, ms"]
+    assert candidates.head == ["Node", "Cached tokens", "Total cost, ms"]
     assert candidates.rows == [["n1 (chosen)", "0", "1.500"], ["n2", "0", "2.000"]]
 
 
