@@ -119,7 +119,7 @@ def test_a_month_that_goes_on_or_is_empty_is_not_issued(month: Month) -> None:
     now = period_of(END + timedelta(days=100_000))
     with pytest.raises(ValidationError, match="not ended"):
         invoice_issue(actor=month.cast.alice, organization_id=acme, period=now)
-    with pytest.raises(ValidationError, match="Nothing"):
+    with pytest.raises(ValidationError, match="There are no charges"):
         invoice_issue(actor=month.cast.alice, organization_id=acme, period=Period("2024-01"))
     assert rows("SELECT last FROM document_numbers WHERE kind = 'invoice'") == [(0,)]
 
