@@ -168,7 +168,7 @@ def test_a_limit_that_refused_is_told_with_its_figure_and_when_there_is_room(
 def test_what_the_fleet_lacked_is_told_where_the_record_says_it() -> None:
     assert set(LACKS) == set(get_args(NoRoomReason))
     record = _record(status=503, error_code="server_is_overloaded", output_tokens=0, cost_nano=0)
-    assert "so was the queue for them." in _told(record, receipt=Receipt(lack="full"))["Refused"]
+    assert "and the queue were full." in _told(record, receipt=Receipt(lack="full"))["Refused"]
     for receipt in (Receipt(), Receipt(lack="sleep")):
         assert "or every attempt failed." in _told(record, receipt=receipt)["Refused"]
 
