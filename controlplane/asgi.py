@@ -46,7 +46,7 @@ PLAIN = b"text/plain; charset=utf-8"
 BEARER_WANTED = ((b"www-authenticate", b"Bearer"),)
 
 
-class GatewayApp(Protocol):
+class DrainedGateway(Protocol):
     """What this entrance asks of the gateway."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,7 +69,7 @@ class GatewayApp(Protocol):
 class Entrance:
     """One process' applications; None where its role does not serve that prefix."""
 
-    gateway: GatewayApp | None
+    gateway: DrainedGateway | None
     fleet: ASGIApp | None
     pages: ASGIApp | None
     live: ASGIApp | None
@@ -100,7 +100,7 @@ class Entrance:
             await (self.pages or not_found)(scope, receive, send)
 
     async def _metrics(
-        self, gateway: GatewayApp, scope: Scope, receive: Receive, send: Send
+        self, gateway: DrainedGateway, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """This gateway's own figures, for those who may have them.
 

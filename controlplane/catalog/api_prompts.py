@@ -38,14 +38,14 @@ class NewBody(msgspec.Struct, forbid_unknown_fields=True):
     project: uuid.UUID | None = None
 
 
-class DraftBody(msgspec.Struct, forbid_unknown_fields=True):
+class PromptDraftBody(msgspec.Struct, forbid_unknown_fields=True):
     """A new draft; `body` has the form of `kernel.prompts.PromptBody`."""
 
     body: Any
     note: str = ""
 
 
-class ChangeBody(msgspec.Struct, forbid_unknown_fields=True):
+class PromptChangeBody(msgspec.Struct, forbid_unknown_fields=True):
     """A draft's new body, and the revision that it changes."""
 
     body: Any
@@ -53,26 +53,26 @@ class ChangeBody(msgspec.Struct, forbid_unknown_fields=True):
     note: str = ""
 
 
-class RevisionBody(msgspec.Struct, forbid_unknown_fields=True):
+class PromptRevisionBody(msgspec.Struct, forbid_unknown_fields=True):
     """Which revision the caller has seen."""
 
     revision: int
 
 
-class CanaryBody(msgspec.Struct, forbid_unknown_fields=True):
+class PromptCanaryBody(msgspec.Struct, forbid_unknown_fields=True):
     """A share of the requests that name no version."""
 
     revision: int
     share_permille: int
 
 
-class DryRunBody(msgspec.Struct, forbid_unknown_fields=True):
+class PromptDryRunBody(msgspec.Struct, forbid_unknown_fields=True):
     """What to fill in."""
 
     variables: dict[str, Value] = {}
 
 
-class RollbackBody(msgspec.Struct, forbid_unknown_fields=True):
+class PromptRollbackBody(msgspec.Struct, forbid_unknown_fields=True):
     """To which version; left out, to the one in force before the present one."""
 
     version: int | None = None
@@ -192,10 +192,10 @@ class OnePrompt(PromptView):
 class Drafts(PromptView):
     """`POST templates/<organization>/<name>/versions`: a draft of the next version."""
 
-    @operation(body=DraftBody, answer=VersionJson, status=CREATED)
+    @operation(body=PromptDraftBody, answer=VersionJson, status=CREATED)
     def post(self, request: Request, **path: Any) -> Response:
         """It need not be ready, but of the form of a body."""
-        wanted = self.body(DraftBody)
+        wanted = self.body(PromptDraftBody)
         made = self.versions(self.template()).draft_create(wanted.body, wanted.note)
         return self.answer(made, CREATED)
 
@@ -208,10 +208,10 @@ class OneVersion(PromptView):
         """With its body and what is wrong with it."""
         return self.answer(self.version())
 
-    @operation(body=ChangeBody, answer=VersionJson)
+    @operation(body=PromptChangeBody, answer=VersionJson)
     def put(self, request: Request, **path: Any) -> Response:
         """Replace a draft's body; 409 where somebody else changed it meanwhile."""
-        wanted = self.body(ChangeBody)
+        wanted = self.body(PromptChangeBody)
         found = self.version(wanted.revision)
         versions = self.versions(found.template)
         return self.answer(versions.draft_update(found, wanted.body, wanted.note))
@@ -224,44 +224,44 @@ class OneVersion(PromptView):
         return Response(status=NO_CONTENT)
 
 
-class DryRunView(PromptView):
+class PromptDryRunView(PromptView):
     """`POST …/versions/<n>/dry-run`: the version with sample variables."""
 
-    @operation(body=DryRunBody, answer=PromptDryRun)
+    @operation(body=PromptDryRunBody, answer=PromptDryRun)
     def post(self, request: Request, **path: Any) -> Response:
         """The messages, their size and how much of it caches; tokens are estimates."""
         found = self.version()
         try:
-            tried = prompt_dry_run(body_of(found), self.body(DryRunBody).variables)
+            tried = prompt_dry_run(body_of(found), self.body(PromptDryRunBody).variables)
         except BadValue as error:
             field = ".".join(filter(None, ("variables", error.name)))
             raise ValidationError({field: str(error)}) from error
         return Response(msgspec.to_builtins(tried))
 
 
-class Publish(PromptView):
+class PromptPublish(PromptView):
     """`POST …/versions/<n>/publish`: a draft or the canary put in force."""
 
-    @operation(body=RevisionBody, answer=VersionJson)
+    @operation(body=PromptRevisionBody, answer=VersionJson)
     def post(self, request: Request, **path: Any) -> Response:
         """Gateways follow within two seconds."""
-        found = self.version(self.body(RevisionBody).revision)
+        found = self.version(self.body(PromptRevisionBody).revision)
         return self.answer(self.versions(found.template).publish(found))
 
 
-class CanaryStart(PromptView):
+class PromptCanaryStart(PromptView):
     """`POST …/versions/<n>/canary`: start a canary with a draft, or change its share."""
 
-    @operation(body=CanaryBody, answer=VersionJson)
+    @operation(body=PromptCanaryBody, answer=VersionJson)
     def post(self, request: Request, **path: Any) -> Response:
         """Requests that name a version are not part of it."""
-        wanted = self.body(CanaryBody)
+        wanted = self.body(PromptCanaryBody)
         found = self.version(wanted.revision)
         versions = self.versions(found.template)
         return self.answer(versions.canary_start(found, wanted.share_permille))
 
 
-class CanaryStop(PromptView):
+class PromptCanaryStop(PromptView):
     """`POST …/versions/<n>/stop`: the canary ended."""
 
     @operation(answer=VersionJson)
@@ -271,13 +271,13 @@ class CanaryStop(PromptView):
         return self.answer(self.versions(found.template).canary_stop(found))
 
 
-class Rollback(PromptView):
+class PromptRollback(PromptView):
     """`POST templates/<organization>/<name>/rollback`: the way back."""
 
-    @operation(body=RollbackBody, answer=VersionJson)
+    @operation(body=PromptRollbackBody, answer=VersionJson)
     def post(self, request: Request, **path: Any) -> Response:
         """Publish a copy of an earlier version under a new number; a canary ends with it."""
-        number, template = self.body(RollbackBody).version, self.template()
+        number, template = self.body(PromptRollbackBody).version, self.template()
         to = None if number is None else self.version(number=number)
         return self.answer(self.versions(template).rollback(to))
 

@@ -181,7 +181,7 @@ class NodeStart(BaseModel):
         return f"{self.epoch} {self.cold_start_ms} ms"
 
 
-class NodeLink(models.Model):
+class NodeConnection(models.Model):
     """A node on one gateway as that gateway told it last; a row without news soon counts for none.
 
     Written over and over by `fleet_links`, so the table is unlogged: a crash empties it.
@@ -201,7 +201,7 @@ class NodeLink(models.Model):
 
 
 class GatewayQueue(models.Model):
-    """How many requests wait in one gateway, by model and by tenant; unlogged as `NodeLink`."""
+    """How many requests wait in one gateway, by model and by tenant; unlogged, too."""
 
     gateway = models.CharField(max_length=64, primary_key=True)
     waiting = models.JSONField(default=dict)

@@ -21,8 +21,8 @@ from controlplane.fleet.models import (
     GatewayQueue,
     ModelDigest,
     Node,
+    NodeConnection,
     NodeCredential,
-    NodeLink,
     NodeState,
     NodeStatus,
 )
@@ -199,7 +199,7 @@ def _nodes(now: datetime, known_models: set[str], separate: set[str]) -> list[No
     links: dict[Any, dict[str, dict[str, Any]]] = defaultdict(dict)
     seen: dict[Any, datetime] = {}
     fresh = now - timedelta(seconds=FRESH_S)
-    for link in NodeLink.objects.filter(seen_at__gt=fresh).order_by("gateway"):
+    for link in NodeConnection.objects.filter(seen_at__gt=fresh).order_by("gateway"):
         links[link.node_id][link.gateway] = link.facts
         seen[link.node_id] = max(link.seen_at, seen.get(link.node_id, link.seen_at))
     views = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from controlplane.gateway.ports import KeptAnswer
+from controlplane.gateway.ports import ReplayedAnswer
 from controlplane.gateway.progress import Trail
 from controlplane.gateway.refusal import Refusal
 
@@ -22,7 +22,7 @@ class Out(Protocol):
     async def event(self, data: bytes, trail: Trail) -> None:
         """Send events; the first call sends status and headers before them."""
 
-    async def replay(self, kept: KeptAnswer, trail: Trail) -> None:
+    async def replay(self, kept: ReplayedAnswer, trail: Trail) -> None:
         """Send an answer that was given before, whole."""
 
     async def end(self, data: bytes, trail: Trail) -> None:

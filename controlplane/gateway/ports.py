@@ -175,7 +175,7 @@ class IdempotencyTicket(msgspec.Struct, frozen=True):
         return f"Ticket({self.id.hex()})"
 
 
-class KeptAnswer(msgspec.Struct, frozen=True):
+class ReplayedAnswer(msgspec.Struct, frozen=True):
     """A whole answer as it was sent; `stream` says in which form."""
 
     request: bytes
@@ -304,7 +304,7 @@ class Ledger(Protocol):
 class Claims(Protocol):
     """Claims on idempotency keys, and the answers that are kept with them."""
 
-    async def claim(self, ticket: IdempotencyTicket) -> KeptAnswer | None:
+    async def claim(self, ticket: IdempotencyTicket) -> ReplayedAnswer | None:
         """None for the first request, its answer for a later one; else raises.
 
         `ClaimRefused` where there is no answer to give, `LedgerAway` where nobody can tell.
@@ -313,7 +313,7 @@ class Claims(Protocol):
     async def hold(self, ticket: IdempotencyTicket) -> bool:
         """After the hold: whether the claim is still this request's; raises LedgerAway."""
 
-    async def keep(self, ticket: IdempotencyTicket, answer: KeptAnswer | None) -> None:
+    async def keep(self, ticket: IdempotencyTicket, answer: ReplayedAnswer | None) -> None:
         """It was charged; None where the answer is not whole or too large. Never raises."""
 
     async def free(self, ticket: IdempotencyTicket) -> None:

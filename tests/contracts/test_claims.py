@@ -11,14 +11,14 @@ from controlplane.gateway.ports import (
     ClaimRefused,
     Claims,
     IdempotencyTicket,
-    KeptAnswer,
     LedgerAway,
+    ReplayedAnswer,
 )
 from tests.support.money import dsn, ticket
 from tests.support.ports import MemoryClaims
 from tests.support.waiting import until
 
-ANSWER = KeptAnswer(b"r" * 16, True, b"data: x\n\n")
+ANSWER = ReplayedAnswer(b"r" * 16, True, b"data: x\n\n")
 OPEN_S = 720
 
 

@@ -13,7 +13,7 @@ from django.test import Client
 
 from controlplane.billing.documents.lines import LineKind, lines_read
 from controlplane.billing.exports.models import ExportState
-from controlplane.billing.exports.services import Due
+from controlplane.billing.exports.services import DueExport
 from controlplane.billing.exports.writer import export_write
 from controlplane.billing.invoices.services import invoice_issue
 from controlplane.billing.ledger.accounts import receivable
@@ -172,7 +172,7 @@ def test_an_export_is_asked_for_watched_and_fetched_by_page_and_api(month: Month
 
 def _finished(client: Client, month: Month, export: str) -> bytes:
     """Let a worker write it, then fetch it by page and by API."""
-    while export_write(Due(month.cast.acme.id, uuid.UUID(export))):
+    while export_write(DueExport(month.cast.acme.id, uuid.UUID(export))):
         continue
     base = f"/api/billing/organizations/{month.cast.acme.id}/exports/{export}"
     state = _get(client, base).json()

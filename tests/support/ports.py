@@ -11,9 +11,9 @@ from controlplane.gateway.ports import (
     FinishedRequest,
     IdempotencyTicket,
     Inspected,
-    KeptAnswer,
     KeyStanding,
     LedgerAway,
+    ReplayedAnswer,
     Room,
 )
 from controlplane.gateway.refusal import bad_key
@@ -178,9 +178,9 @@ class MemoryClaims:
     away: bool = False
     stolen: bool = False
     taken: dict[bytes, IdempotencyTicket] = field(default_factory=dict)
-    done: dict[bytes, KeptAnswer | None] = field(default_factory=dict)
+    done: dict[bytes, ReplayedAnswer | None] = field(default_factory=dict)
 
-    async def claim(self, ticket: IdempotencyTicket) -> KeptAnswer | None:
+    async def claim(self, ticket: IdempotencyTicket) -> ReplayedAnswer | None:
         """The first has it."""
         if self.away:
             raise LedgerAway
@@ -202,7 +202,7 @@ class MemoryClaims:
             raise LedgerAway
         return self._owns(ticket) and not self.stolen
 
-    async def keep(self, ticket: IdempotencyTicket, answer: KeptAnswer | None) -> None:
+    async def keep(self, ticket: IdempotencyTicket, answer: ReplayedAnswer | None) -> None:
         """Note."""
         if self._owns(ticket) and not self.away:
             self.done[ticket.id] = answer

@@ -105,7 +105,7 @@ class OneExport(ApiView):
         return Response({**export_json(found), "manifest": found.manifest})
 
 
-class ExportFile(ApiView):
+class ExportDownload(ApiView):
     """The file."""
 
     @extend_schema(responses={(200, "text/csv"): OpenApiTypes.BINARY})

@@ -26,7 +26,7 @@ class FileLost(Exception):
     """The file is not there, or shorter than it was."""
 
 
-class NoRoom(OSError):
+class DiskFull(OSError):
     """Too little is left on the disk."""
 
 
@@ -56,7 +56,7 @@ class ExportFile:
     def write(self, data: bytes) -> None:
         """Append; raises OSError."""
         if shutil.disk_usage(self._handle).free < FREE_BYTES_MIN + len(data):
-            raise NoRoom("Not enough disk space.")
+            raise DiskFull("Not enough disk space.")
         view = memoryview(data)
         while view:
             view = view[os.write(self._handle, view) :]

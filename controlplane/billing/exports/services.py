@@ -41,7 +41,7 @@ AT_WORK = (ExportState.WAITING, ExportState.RUNNING)
 Enqueue = Callable[[uuid.UUID, uuid.UUID], None]
 
 
-class Due(NamedTuple):
+class DueExport(NamedTuple):
     """An export that someone should go on with, or remove."""
 
     organization: uuid.UUID
@@ -85,7 +85,7 @@ def export_create(*, actor: Actor, spec: ExportSpec, enqueue: Enqueue) -> Export
     return made
 
 
-def export_claim(due: Due) -> Export | None:
+def export_claim(due: DueExport) -> Export | None:
     """Take it for `CLAIM_FOR`; None where another has it, it is finished or was tried too often."""
     with organization_scope([due.organization]):
         free = Q(claimed_until__isnull=True) | Q(claimed_until__lt=Now())
@@ -134,7 +134,7 @@ def export_fail(export: Export, message: str) -> None:
         remove_export(export.id)
 
 
-def exports_due() -> list[Due]:
+def exports_due() -> list[DueExport]:
     """Those of all organizations that wait, or whose worker has not been heard of."""
     return _dues("SELECT organization, export FROM exports_due(%s)", DUE_PER_RUN_MAX)
 
@@ -146,7 +146,7 @@ def exports_prune() -> int:
     return sum(each_alone("exports_prune", due, _prune))
 
 
-def _prune(due: Due) -> int:
+def _prune(due: DueExport) -> int:
     with organization_scope([due.organization]):
         gone = Export.objects.filter(id=due.export, state=ExportState.DONE)
         removed = gone.update(state=ExportState.GONE)
@@ -154,7 +154,7 @@ def _prune(due: Due) -> int:
     return removed
 
 
-def _dues(query: str, *values: Any) -> list[Due]:
+def _dues(query: str, *values: Any) -> list[DueExport]:
     with connection.cursor() as cursor:
         cursor.execute(query, values)
-        return [Due(*row) for row in cursor.fetchall()]
+        return [DueExport(*row) for row in cursor.fetchall()]

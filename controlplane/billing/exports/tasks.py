@@ -9,7 +9,7 @@ from celery import current_app, shared_task
 from kombu.exceptions import OperationalError
 
 from controlplane.billing.exports import services
-from controlplane.billing.exports.services import Due
+from controlplane.billing.exports.services import DueExport
 from controlplane.billing.exports.writer import export_write as write
 
 log = structlog.get_logger(__name__)
@@ -19,7 +19,7 @@ WRITE = "billing.export_write"
 @shared_task(name=WRITE)
 def export_write(organization: str, export: str) -> bool:
     """Whether more is to be done; then another task goes on, behind those that wait."""
-    due = Due(uuid.UUID(organization), uuid.UUID(export))
+    due = DueExport(uuid.UUID(organization), uuid.UUID(export))
     more = write(due)
     if more:
         export_enqueue(*due)

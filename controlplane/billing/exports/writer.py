@@ -21,7 +21,7 @@ from controlplane.billing.exports.manifest import Figures, manifest_of
 from controlplane.billing.exports.models import Export, ExportGrain, ExportKind, ExportState
 from controlplane.billing.exports.pages.scope import Pages
 from controlplane.billing.exports.services import (
-    Due,
+    DueExport,
     export_claim,
     export_fail,
     export_save,
@@ -38,7 +38,7 @@ FILE_BYTES_MAX = 16 << 30
 PROGRESS = ("rows_done", "bytes_done", "nano", "cursor", "permille")
 
 
-def export_write(due: Due) -> bool:
+def export_write(due: DueExport) -> bool:
     """Go on with an export; returns whether more is to be done by whoever is called next."""
     export = export_claim(due)
     if export is None:

@@ -16,7 +16,7 @@ from controlplane.core.paging import FIRST_PAGE, Page, PageAsk, page_read
 from controlplane.core.scope import organization_scope
 
 
-class Found(NamedTuple):
+class FoundDocument(NamedTuple):
     """One document with where it stands and what refers to it."""
 
     standing: Standing
@@ -35,11 +35,13 @@ def invoice_list(
         return Page(standings(found.rows), found.has_more)
 
 
-def invoice_found(*, actor: Actor, organization_id: uuid.UUID, invoice_id: uuid.UUID) -> Found:
+def invoice_found(
+    *, actor: Actor, organization_id: uuid.UUID, invoice_id: uuid.UUID
+) -> FoundDocument:
     """One document with its notes and payments."""
     invoice = invoice_get(actor=actor, organization_id=organization_id, invoice_id=invoice_id)
     with organization_scope([organization_id]):
         (standing,) = standings([invoice])
         notes = list(invoice.notes.order_by("id"))
         payments = list(invoice.payments.order_by("id"))
-    return Found(standing, notes, payments)
+    return FoundDocument(standing, notes, payments)

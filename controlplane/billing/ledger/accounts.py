@@ -16,7 +16,7 @@ ROUNDING = "rounding"
 WRITEOFF = "writeoff"
 
 
-class Group(StrEnum):
+class AccountKind(StrEnum):
     """The first word of an account: what it is."""
 
     RECEIVABLE = "receivable"
@@ -35,54 +35,54 @@ class Group(StrEnum):
 # Their balance is debits less credits; that of all others is credits less debits.
 DEBIT_NORMAL = frozenset(
     {
-        Group.RECEIVABLE,
-        Group.PROMO,
-        Group.ADJUSTMENTS,
-        Group.ROUNDING,
-        Group.COGS,
-        Group.CASH,
-        Group.WRITEOFF,
+        AccountKind.RECEIVABLE,
+        AccountKind.PROMO,
+        AccountKind.ADJUSTMENTS,
+        AccountKind.ROUNDING,
+        AccountKind.COGS,
+        AccountKind.CASH,
+        AccountKind.WRITEOFF,
     }
 )
 
 
 def receivable(organization: UUID) -> str:
     """What a postpaid organization owes."""
-    return f"{Group.RECEIVABLE}:{organization}"
+    return f"{AccountKind.RECEIVABLE}:{organization}"
 
 
 def wallet(organization: UUID) -> str:
     """What a prepaid organization has left with us."""
-    return f"{Group.WALLET}:{organization}"
+    return f"{AccountKind.WALLET}:{organization}"
 
 
 def revenue(model: str) -> str:
-    return f"{Group.REVENUE}:{model}"
+    return f"{AccountKind.REVENUE}:{model}"
 
 
 def promo(organization: UUID) -> str:
     """Credit that was given away."""
-    return f"{Group.PROMO}:{organization}"
+    return f"{AccountKind.PROMO}:{organization}"
 
 
 def adjustments(reason: str) -> str:
     """Corrections of one kind."""
-    return f"{Group.ADJUSTMENTS}:{reason}"
+    return f"{AccountKind.ADJUSTMENTS}:{reason}"
 
 
 def tax(jurisdiction: str) -> str:
     """What is owed to a tax office."""
-    return f"{Group.TAX}:{jurisdiction}"
+    return f"{AccountKind.TAX}:{jurisdiction}"
 
 
 def cogs(pool: str) -> str:
     """What a pool's GPUs cost."""
-    return f"{Group.COGS}:{pool}"
+    return f"{AccountKind.COGS}:{pool}"
 
 
 def cash(provider: str) -> str:
     """Money received through a payment provider."""
-    return f"{Group.CASH}:{provider}"
+    return f"{AccountKind.CASH}:{provider}"
 
 
 def wallet_id(organization: UUID) -> UUID:
@@ -94,10 +94,10 @@ def wallet_id(organization: UUID) -> UUID:
     return UUID(hex=f"{digits[:12]}f{digits[13:]}")
 
 
-def group_of(account: str) -> Group:
+def group_of(account: str) -> AccountKind:
     """What an account is; raises ValueError on a name that none of these functions builds."""
     word, separator, rest = account.partition(":")
-    group = Group(word)
+    group = AccountKind(word)
     if bool(separator and rest) != (account not in (ROUNDING, WRITEOFF)):
         raise ValueError(account)
     return group

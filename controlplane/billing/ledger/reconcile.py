@@ -121,7 +121,7 @@ _COUNT = """
 
 
 @dataclass(frozen=True)
-class Found:
+class Mismatch:
     """One difference; `subject` is a request, an hour or a model."""
 
     kind: str
@@ -140,7 +140,7 @@ def reconcile_requests(
 
     Window by window, each in a short transaction; `compared` is called after each.
     """
-    found: list[Found] = []
+    found: list[Mismatch] = []
     requests = 0
     for opens, closes in windows(organization, begins, ends):
         count, differences = _compare(organization, opens, closes)
@@ -186,7 +186,9 @@ def reconcile_lately() -> list[Reconciliation]:
     return each_alone("reconcile_lately", due, lambda one: reconcile_requests(*one, ends))
 
 
-def _compare(organization: uuid.UUID, opens: datetime, closes: datetime) -> tuple[int, list[Found]]:
+def _compare(
+    organization: uuid.UUID, opens: datetime, closes: datetime
+) -> tuple[int, list[Mismatch]]:
     values = {
         "organization": organization,
         "opens": opens,
@@ -196,30 +198,30 @@ def _compare(organization: uuid.UUID, opens: datetime, closes: datetime) -> tupl
     }
     with organization_scope([organization]):
         ((count,),) = _rows(_COUNT, values)
-        found = [Found(*row) for row in _rows(_REQUESTS, values) if row[0] is not None]
+        found = [Mismatch(*row) for row in _rows(_REQUESTS, values) if row[0] is not None]
         for hour, tokens, nano in _rows(_HOURS, values):
             told = f"{hour:%Y-%m-%dT%H:%MZ}"
-            found.append(Found("hour_differs", told, abs(int(tokens)), abs(int(nano))))
+            found.append(Mismatch("hour_differs", told, abs(int(tokens)), abs(int(nano))))
     return count, found
 
 
 def _rollups(
-    organization: uuid.UUID, begins: datetime, ends: datetime, found: list[Found]
-) -> list[Found]:
+    organization: uuid.UUID, begins: datetime, ends: datetime, found: list[Mismatch]
+) -> list[Mismatch]:
     # What is told as unbilled or lost already is no second finding.
     lost = [one.subject for one in found if one.kind in ("unbilled", "lost_report")]
     values = {"organization": organization, "begins": begins, "ends": ends, "lost": lost}
     with organization_scope([organization]):
         rows = _rows(_ROLLUPS, values)
     return [
-        Found("rollup_exceeds", model, max(0, int(tokens)), int(nano))
+        Mismatch("rollup_exceeds", model, max(0, int(tokens)), int(nano))
         for model, tokens, nano in rows
     ]
 
 
-def _examples(found: list[Found]) -> Iterator[dict[str, Any]]:
+def _examples(found: list[Mismatch]) -> Iterator[dict[str, Any]]:
     """The first of each kind, and how many there are of it."""
-    kinds: dict[str, list[Found]] = {}
+    kinds: dict[str, list[Mismatch]] = {}
     for one in found:
         kinds.setdefault(one.kind, []).append(one)
     for kind, all_of_it in sorted(kinds.items()):

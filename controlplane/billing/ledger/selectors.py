@@ -10,7 +10,7 @@ from datetime import datetime
 from django.db import connection
 from django.db.models import Sum
 
-from controlplane.billing.ledger.accounts import Group, balance, group_of
+from controlplane.billing.ledger.accounts import AccountKind, balance, group_of
 from controlplane.billing.ledger.models import (
     POSTING_KINDS,
     JournalEntry,
@@ -72,7 +72,7 @@ class Account:
     credited: int
 
     @property
-    def group(self) -> Group:
+    def group(self) -> AccountKind:
         return group_of(self.name)
 
     @property

@@ -43,7 +43,7 @@ AT_WORK = (CloseState.WAITING, CloseState.RUNNING)
 Enqueue = Callable[[uuid.UUID, uuid.UUID], None]
 
 
-class Due(NamedTuple):
+class DueClose(NamedTuple):
     """A close that someone should go on with."""
 
     organization: uuid.UUID
@@ -98,7 +98,7 @@ def period_close_ask(
     return found
 
 
-def period_close_run(due: Due) -> PeriodCloseJob | None:
+def period_close_run(due: DueClose) -> PeriodCloseJob | None:
     """Read the month through and close it; None where another worker has it, or it is over."""
     job = _claim(due)
     if job is None:
@@ -126,14 +126,14 @@ def period_close_run(due: Due) -> PeriodCloseJob | None:
         return PeriodCloseJob.objects.get(id=job.id)
 
 
-def period_closes_due() -> list[Due]:
+def period_closes_due() -> list[DueClose]:
     """Those of all organizations that wait, or whose worker has not been heard of."""
     with organization_scope(organization_ids(user=OPERATOR)):
         rows = PeriodCloseJob.objects.filter(_free(), state__in=AT_WORK).order_by("id")
-        return [Due(*row) for row in rows.values_list("organization", "id")[:DUE_PER_RUN_MAX]]
+        return [DueClose(*row) for row in rows.values_list("organization", "id")[:DUE_PER_RUN_MAX]]
 
 
-def _claim(due: Due) -> PeriodCloseJob | None:
+def _claim(due: DueClose) -> PeriodCloseJob | None:
     with organization_scope([due.organization]):
         found = PeriodCloseJob.objects.filter(_free(), id=due.job, state__in=AT_WORK)
         given_up = f"Failed after {TRIES_MAX} interrupted attempts."

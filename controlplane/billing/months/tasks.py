@@ -17,7 +17,7 @@ CLOSE = "billing.period_close_run"
 @shared_task(name=CLOSE)
 def period_close_run(organization: str, job: str) -> bool:
     """Whether the month is closed."""
-    made = jobs.period_close_run(jobs.Due(uuid.UUID(organization), uuid.UUID(job)))
+    made = jobs.period_close_run(jobs.DueClose(uuid.UUID(organization), uuid.UUID(job)))
     if made is not None and made.error:
         log.warning("period_close_failed", period=made.period, error=made.error)
     return made is not None and not made.error

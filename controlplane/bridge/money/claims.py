@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from controlplane.bridge.postgres.session import AskingSession, Row
-from controlplane.gateway.ports import ClaimRefused, IdempotencyTicket, KeptAnswer, LedgerAway
+from controlplane.gateway.ports import ClaimRefused, IdempotencyTicket, LedgerAway, ReplayedAnswer
 
 PENDING_MAX = 256
 KEPT_S = 86_400
@@ -35,7 +35,7 @@ _CLAIM = (
 _HOLD = "SELECT inference_claim_hold(%s, %s)"
 _KEEP = "SELECT inference_claim_keep(%s, %s, %s)"
 _FREE = "SELECT inference_claim_free(%s, %s)"
-_decoder = msgspec.msgpack.Decoder(KeptAnswer)
+_decoder = msgspec.msgpack.Decoder(ReplayedAnswer)
 _log = structlog.get_logger(__name__)
 
 
@@ -50,7 +50,7 @@ class PostgresClaims(AskingSession):
         self._open_s = open_s
         self._pending = 0
 
-    async def claim(self, ticket: IdempotencyTicket) -> KeptAnswer | None:
+    async def claim(self, ticket: IdempotencyTicket) -> ReplayedAnswer | None:
         """The answer of the first request, None for the first; raises as the port says."""
         payload = _derived(ticket, b"payload", ticket.body_digest)
         row = await self._ask(
@@ -78,7 +78,7 @@ class PostgresClaims(AskingSession):
         (mine,) = await self._ask(_HOLD, _named(ticket))
         return bool(mine)
 
-    async def keep(self, ticket: IdempotencyTicket, answer: KeptAnswer | None) -> None:
+    async def keep(self, ticket: IdempotencyTicket, answer: ReplayedAnswer | None) -> None:
         """Keep what was answered; a failure only costs the replay."""
         sealed = None if answer is None else _sealed(ticket, answer)
         await self._tell(_KEEP, [*_named(ticket), sealed])
@@ -117,13 +117,13 @@ def _derived(ticket: IdempotencyTicket, purpose: bytes, text: bytes = b"") -> by
     return made.derive(ticket.secret)
 
 
-def _sealed(ticket: IdempotencyTicket, answer: KeptAnswer) -> bytes:
+def _sealed(ticket: IdempotencyTicket, answer: ReplayedAnswer) -> bytes:
     nonce = os.urandom(NONCE_BYTES)
     body = msgspec.msgpack.encode(answer)
     return nonce + AESGCM(_derived(ticket, b"answer")).encrypt(nonce, body, ticket.request)
 
 
-def _open(ticket: IdempotencyTicket, first: bytes, sealed: bytes) -> KeptAnswer | None:
+def _open(ticket: IdempotencyTicket, first: bytes, sealed: bytes) -> ReplayedAnswer | None:
     """None where another secret sealed it, as a Playground session's before."""
     nonce, body = sealed[:NONCE_BYTES], sealed[NONCE_BYTES:]
     try:

@@ -232,7 +232,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="NodeLink",
+            name="NodeConnection",
             fields=[
                 (
                     "pk",

@@ -20,7 +20,7 @@ from controlplane.gateway.openai.render import error_event
 from controlplane.gateway.openai.shapes import SHAPES
 from controlplane.gateway.pipeline import serve
 from controlplane.gateway.plan import PlannedStep
-from controlplane.gateway.ports import KeptAnswer, LedgerAway
+from controlplane.gateway.ports import LedgerAway, ReplayedAnswer
 from controlplane.gateway.progress import Trail
 from controlplane.gateway.refusal import NO_RETRY, Refusal, internal_error, unavailable
 from controlplane.gateway.results import Placement
@@ -175,7 +175,7 @@ class HttpOut:
         else:
             await self.send_whole(OK, data, self._headers(trail))
 
-    async def replay(self, kept: KeptAnswer, trail: Trail) -> None:
+    async def replay(self, kept: ReplayedAnswer, trail: Trail) -> None:
         """Send an answer that was given before; its body names the request that was charged."""
         kind = EVENT_STREAM if kept.stream else JSON
         headers = [(b"content-type", kind), (b"x-sluice-idempotent-replay", b"true")]

@@ -14,8 +14,8 @@ from controlplane.gateway.ports import (
     ClaimRefused,
     Claims,
     IdempotencyTicket,
-    KeptAnswer,
     LedgerAway,
+    ReplayedAnswer,
 )
 from controlplane.gateway.refusal import NO_RETRY, Refusal, bad_field
 from controlplane.gateway.s1_admission.authenticate import presented
@@ -33,7 +33,7 @@ RETRY_S = 1
 class AnswerReplay(Exception):
     """The answer to this request was given before."""
 
-    def __init__(self, kept: KeptAnswer) -> None:
+    def __init__(self, kept: ReplayedAnswer) -> None:
         super().__init__(kept.request.hex())
         self.kept = kept
 
@@ -91,7 +91,7 @@ class HeldClaim:
         """All bytes are noted. Called before the last leave: who has them can retry."""
         kept = None
         if self._size <= ANSWER_BYTES_MAX:
-            kept = KeptAnswer(self._ticket.request, stream, b"".join(self._sent))
+            kept = ReplayedAnswer(self._ticket.request, stream, b"".join(self._sent))
         self.ended = True
         await self._claims.keep(self._ticket, kept)
 

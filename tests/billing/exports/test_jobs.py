@@ -18,7 +18,7 @@ from controlplane.billing.exports import services, tasks
 from controlplane.billing.exports.files import export_size, open_export, read_export
 from controlplane.billing.exports.models import ExportState
 from controlplane.billing.exports.selectors import export_get, export_page, export_streamable
-from controlplane.billing.exports.services import Due, export_create
+from controlplane.billing.exports.services import DueExport, export_create
 from controlplane.billing.exports.spec import spec_of
 from controlplane.billing.exports.writer import export_write
 from controlplane.core.paging import FIRST_PAGE
@@ -61,7 +61,7 @@ def month(database: str) -> Month:
     return made
 
 
-def _path(due: Due) -> Path:
+def _path(due: DueExport) -> Path:
     folder: Path = settings.EXPORTS_DIR
     return folder / f"{due.export.hex}.csv"
 
@@ -141,7 +141,7 @@ def test_a_full_disk_fails_the_export_and_says_why(
 
 def test_files_are_for_this_account_alone(month: Month) -> None:
     made, _ = made_by_job(month.cast, month_spec(month.cast.acme.id, "usage"))
-    path = _path(Due(made.organization_id, made.id))
+    path = _path(DueExport(made.organization_id, made.id))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
@@ -156,7 +156,7 @@ def test_old_files_go_and_the_oldest_where_room_is_short(
     assert services.exports_prune() == 1
     monkeypatch.setattr(services, "KEEP_BYTES_MAX", new.bytes_done + 1)
     assert tasks.exports_prune() == 1
-    states = [export_row(Due(spec.organization, one.id)).state for one in (old, middle, new)]
+    states = [export_row(DueExport(spec.organization, one.id)).state for one in (old, middle, new)]
     assert states == [ExportState.GONE, ExportState.GONE, ExportState.DONE]
     assert [export_size(one.id) is None for one in (old, middle, new)] == [True, True, False]
 
@@ -216,7 +216,7 @@ def test_tasks_write_and_find_what_is_left(month: Month, redis_url: str) -> None
     made = export_create(actor=cast.alice, spec=spec, enqueue=tasks.export_enqueue)
     assert tasks.exports_resume() == 1
     assert not tasks.export_write(str(spec.organization), str(made.id))
-    assert export_row(Due(spec.organization, made.id)).state == ExportState.DONE
+    assert export_row(DueExport(spec.organization, made.id)).state == ExportState.DONE
     assert tasks.exports_resume() == 0
     assert set(tasks.EVERY_S) == {"billing.exports_resume", "billing.exports_prune"}
-    assert os.path.exists(_path(Due(spec.organization, made.id)))
+    assert os.path.exists(_path(DueExport(spec.organization, made.id)))

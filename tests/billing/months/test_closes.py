@@ -17,7 +17,7 @@ from controlplane.billing.ledger.reconcile import reconcile_requests
 from controlplane.billing.months import closes, jobs
 from controlplane.billing.months.closes import period_close_now
 from controlplane.billing.months.jobs import (
-    Due,
+    DueClose,
     period_close_ask,
     period_close_run,
     period_closes_due,
@@ -179,13 +179,15 @@ def test_months_close_in_order_from_the_first_that_has_anything(month: Month) ->
     assert isinstance(ask(cast, cast.alice), PeriodClose)
 
 
-def ask(cast: Cast, actor: User, handed: list[Due] | None = None) -> PeriodClose | PeriodCloseJob:
+def ask(
+    cast: Cast, actor: User, handed: list[DueClose] | None = None
+) -> PeriodClose | PeriodCloseJob:
     """Close October by whatever way is right for it; what is handed to workers is listed."""
     return period_close_ask(
         actor=actor,
         organization=cast.acme.id,
         period=OCTOBER,
-        enqueue=lambda *due: None if handed is None else handed.append(Due(*due)),
+        enqueue=lambda *due: None if handed is None else handed.append(DueClose(*due)),
     )
 
 
@@ -196,10 +198,10 @@ def test_a_large_month_is_closed_by_a_worker_which_tells_how_far_it_is(
     monkeypatch.setattr(jobs, "CLOSE_AT_ONCE_REQUESTS", 100)
     monkeypatch.setattr(closes, "_LINES", closes._LINES.replace("LIMIT 5000", "LIMIT 5"))
     monkeypatch.setattr(closes, "PAGE_ROWS", 5)
-    cast, handed = month.cast, list[Due]()
+    cast, handed = month.cast, list[DueClose]()
     job, again = ask(cast, cast.alice, handed), ask(cast, cast.alice, handed)
     assert isinstance(job, PeriodCloseJob) and again == job
-    assert set(handed) == {Due(cast.acme.id, job.id)} == set(period_closes_due())
+    assert set(handed) == {DueClose(cast.acme.id, job.id)} == set(period_closes_due())
     shown = signed_in(cast.alice).get("/ledger/months").content.decode()
     assert "being closed" in shown and 'hx-trigger="every 2s"' in shown
     # One worker is cut off in its second page; the next begins anew once its claim has run out.

@@ -24,7 +24,7 @@ from controlplane.fleet.lives import (
     node_remove,
     node_undrain,
 )
-from controlplane.fleet.models import ModelDigest, Node, NodeLink, NodeStart, NodeStatus
+from controlplane.fleet.models import ModelDigest, Node, NodeConnection, NodeStart, NodeStatus
 from controlplane.fleet.overview import waiting_by_model, waiting_by_pool, waiting_of
 from controlplane.fleet.services import CreatedCredential, node_credential_create
 from controlplane.gateway.nodes.registry import Fleet
@@ -260,7 +260,7 @@ async def test_a_gateway_tells_its_whole_view(open_store: Callable[..., FleetSto
     )
     await store.links("g2", [{"node": ids[0], "facts": {"active": 3}}], {})
     await store.links("g1", [{"node": ids[1], "facts": {"active": 2}}], {})
-    rows = orm(lambda: sorted(NodeLink.objects.values_list("node__name", "gateway", "facts")))
+    rows = orm(lambda: sorted(NodeConnection.objects.values_list("node__name", "gateway", "facts")))
     assert await rows() == [("n1", "g2", {"active": 3}), ("n2", "g1", {"active": 2})]
     acme, other = uuid.uuid4(), uuid.uuid4()
     for gateway, waits in (("g1", [3, 250]), ("g2", [1, 700])):

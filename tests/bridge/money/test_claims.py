@@ -11,7 +11,13 @@ import pytest
 from controlplane.billing.ledger.claims import claims_forget
 from controlplane.bridge.money.claims import KEPT_S, SETTLED_S, UNHELD_S, PostgresClaims
 from controlplane.bridge.money.ledger import PostgresLedger
-from controlplane.gateway.ports import ClaimRefused, Hold, IdempotencyTicket, KeptAnswer, LedgerAway
+from controlplane.gateway.ports import (
+    ClaimRefused,
+    Hold,
+    IdempotencyTicket,
+    LedgerAway,
+    ReplayedAnswer,
+)
 from tests.support.money import ORG_A, add_budget, dsn, make_hold, rows, settlement_of, ticket
 from tests.support.orm import orm
 from tests.support.waiting import until
@@ -55,7 +61,7 @@ def age(seconds: int) -> None:
 
 
 async def test_the_answer_is_kept_for_whoever_has_the_key(claims: PostgresClaims) -> None:
-    first, answer = ticket(), KeptAnswer(b"r" * 16, True, b"data: x\n\n")
+    first, answer = ticket(), ReplayedAnswer(b"r" * 16, True, b"data: x\n\n")
     assert await claims.claim(first) is None
     assert await verdict(claims, ticket()) == "running"
     assert await claims.hold(first)

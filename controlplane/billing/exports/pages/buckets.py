@@ -28,7 +28,7 @@ _TIMES: dict[ExportGrain, Literal["hour", "day"]] = {
 }
 
 
-class Group(NamedTuple):
+class ChargeGroup(NamedTuple):
     """Charges of one key for one model at one price; they sort in the order of the columns."""
 
     project: uuid.UUID
@@ -59,19 +59,19 @@ class Part(NamedTuple):
     requests: int
 
 
-class Charge(NamedTuple):
+class BucketCharge(NamedTuple):
     """One part of a group that was booked in the hour or day [start, end)."""
 
     start: datetime
     end: datetime
-    group: Group
+    group: ChargeGroup
     part: Part
 
 
 class Window(NamedTuple):
     """What was booked from a moment until `end`, in a fixed order; `nano` is the ledger's sum."""
 
-    charges: list[Charge]
+    charges: list[BucketCharge]
     nano: int
     end: datetime
 
@@ -90,7 +90,7 @@ def window_read(scope: Scope, start: datetime) -> Window:
         )
         groups = sorted((one.hour or one.day or start, _group(one)) for one in found)
     charges = [
-        Charge(opens, opens + step, group, part)
+        BucketCharge(opens, opens + step, group, part)
         for opens, group in groups
         for part in parts_of(group)
     ]
@@ -107,7 +107,7 @@ def start_from(cursor: str, scope: Scope) -> datetime:
     return datetime.fromtimestamp(int(cursor), UTC) if cursor else scope.start
 
 
-def parts_of(group: Group) -> Iterator[Part]:
+def parts_of(group: ChargeGroup) -> Iterator[Part]:
     """The rows of a group: uncached input with the number of requests, what else there is, and
     rounding where it is not zero.
     """
@@ -127,7 +127,7 @@ def parts_of(group: Group) -> Iterator[Part]:
         yield Part(ROUNDING, None, None, pico_left, nano_left, 0)
 
 
-def _group(one: HourSum) -> Group:
+def _group(one: HourSum) -> ChargeGroup:
     """The sum as it comes when grouped so; `price_version` brings the rates."""
     assert one.project is not None
     assert one.key is not None
@@ -136,7 +136,7 @@ def _group(one: HourSum) -> Group:
     assert one.input_pico is not None
     assert one.cached_pico is not None
     assert one.output_pico is not None
-    return Group(
+    return ChargeGroup(
         one.project,
         one.key,
         one.model,

@@ -15,7 +15,7 @@ from controlplane.billing.cells import (
     line_writer,
 )
 from controlplane.billing.exports.pages.lines import ChargedLine, LineReader, place_from
-from controlplane.billing.exports.pages.scope import Page, Scope
+from controlplane.billing.exports.pages.scope import ExportPage, Scope
 
 COLUMNS = (
     Column("request_id", Cell.TEXT, "Request id, as in its response."),
@@ -51,11 +51,11 @@ class DetailPages:
         self._reader = LineReader(scope.organization, scope.start, scope.through)
         self._write = line_writer(COLUMNS, raw=scope.raw)
 
-    def page(self, cursor: str) -> Page:
+    def page(self, cursor: str) -> ExportPage:
         """The lines after a cursor; the empty one stands before all."""
         place = place_from(cursor) if cursor else self._reader.first()
         found, after = self._reader.read(place)
-        return Page(
+        return ExportPage(
             lines=[self._write(self._values(line)) for line in found],
             nano=sum(line.amount for line in found),
             cursor=after.text() if after else None,

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from django.db.models import Q
 
 from controlplane.billing.exports.pages.scope import Scope
-from controlplane.billing.ledger.accounts import Group, group_of
+from controlplane.billing.ledger.accounts import AccountKind, group_of
 from controlplane.billing.ledger.models import POSTING_KINDS, EntryKind, JournalEntry, Transfer
 from controlplane.telemetry.reading import bounded_read
 
@@ -22,7 +22,7 @@ CHARGING_KINDS = (
     EntryKind.TAX,
     EntryKind.INVOICE_ROUNDING,
 )
-_OWED = (Group.RECEIVABLE, Group.WALLET)
+_OWED = (AccountKind.RECEIVABLE, AccountKind.WALLET)
 
 
 def entries_read(
@@ -47,7 +47,7 @@ def owed_nano(entry: JournalEntry) -> int:
     if entry.kind not in CHARGING_KINDS:
         return 0
     # Credit put into a wallet is spent on charges later; on its own it changes no bill.
-    mine = {Group.RECEIVABLE} if entry.kind == EntryKind.CREDIT else {*_OWED}
+    mine = {AccountKind.RECEIVABLE} if entry.kind == EntryKind.CREDIT else {*_OWED}
     return entry.amount * ((group_of(entry.debit) in mine) - (group_of(entry.credit) in mine))
 
 

@@ -27,7 +27,7 @@ from controlplane.billing.exports.pages.buckets import (
     ROUNDING,
     STEPS,
     UNCACHED,
-    Charge,
+    BucketCharge,
     cursor_after,
     start_from,
     window_read,
@@ -39,7 +39,7 @@ from controlplane.billing.exports.pages.entries import (
     owed_nano,
 )
 from controlplane.billing.exports.pages.focus_columns import COLUMNS
-from controlplane.billing.exports.pages.scope import Page, Scope
+from controlplane.billing.exports.pages.scope import ExportPage, Scope
 from controlplane.billing.ledger.models import EntryKind, JournalEntry
 from controlplane.billing.months.periods import period_of
 from controlplane.kernel.money import PICO_PER_NANO
@@ -61,19 +61,19 @@ class FocusPages:
         self._write = line_writer(COLUMNS, raw=scope.raw)
         self._step = STEPS[ExportGrain(scope.grain)]
 
-    def page(self, cursor: str) -> Page:
+    def page(self, cursor: str) -> ExportPage:
         """The page after a cursor; the empty one stands before all."""
         if cursor.startswith(ENTRIES):
             return self._entries(cursor.removeprefix(ENTRIES))
         window = window_read(self._scope, start_from(cursor, self._scope))
-        return Page(
+        return ExportPage(
             lines=[self._line(self._charge(charge)) for charge in window.charges],
             nano=window.nano,
             cursor=cursor_after(self._scope, window) or ENTRIES,
             share=self._scope.share(window.end),
         )
 
-    def _entries(self, cursor: str) -> Page:
+    def _entries(self, cursor: str) -> ExportPage:
         found, after = entries_read(self._scope, cursor, CHARGING_KINDS)
         booked = first_booked(self._scope, found)
         rows = [
@@ -81,7 +81,7 @@ class FocusPages:
             for entry in found
             if owed_nano(entry)
         ]
-        return Page(
+        return ExportPage(
             lines=[self._line(row) for row in rows],
             nano=sum(owed_nano(entry) for entry in found),
             cursor=ENTRIES + after if after else None,
@@ -91,7 +91,7 @@ class FocusPages:
     def _line(self, row: dict[str, Value]) -> str:
         return self._write([row.get(column.name) for column in COLUMNS])
 
-    def _charge(self, charge: Charge) -> dict[str, Value]:
+    def _charge(self, charge: BucketCharge) -> dict[str, Value]:
         names, group, part = self._scope.names, charge.group, charge.part
         priced = part.token_type != ROUNDING
         sku = f"{group.model}/{part.token_type}"

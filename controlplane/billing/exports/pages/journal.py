@@ -26,7 +26,7 @@ from controlplane.billing.cells import (
 from controlplane.billing.exports.models import ExportGrain
 from controlplane.billing.exports.pages.entries import entries_read
 from controlplane.billing.exports.pages.lines import AHEAD_MAX, LineReader, place_from
-from controlplane.billing.exports.pages.scope import Page, Scope
+from controlplane.billing.exports.pages.scope import ExportPage, Scope
 from controlplane.billing.ledger.models import POSTING_KINDS, JournalEntry
 from controlplane.billing.ledger.services import BOOKED_DAYS_MAX
 from controlplane.telemetry.reading import TooMuchToRead, bounded_read
@@ -70,7 +70,7 @@ class JournalPages:
         self._reader = LineReader(scope.organization, scope.start, scope.through)
         self._write = line_writer(COLUMNS, raw=scope.raw)
 
-    def page(self, cursor: str) -> Page:
+    def page(self, cursor: str) -> ExportPage:
         """The page after a cursor; the empty one stands before all."""
         if self._by_day:
             return self._day(datetime.fromtimestamp(int(cursor), UTC) if cursor else None)
@@ -78,7 +78,7 @@ class JournalPages:
             return self._entries(cursor.removeprefix(ENTRIES))
         return self._lines(cursor)
 
-    def _day(self, start: datetime | None) -> Page:
+    def _day(self, start: datetime | None) -> ExportPage:
         scope = self._scope
         start = start or scope.start
         end = min(start + _DAY, scope.through)
@@ -86,7 +86,7 @@ class JournalPages:
         sums.add(_request_sums(scope, start, end))
         sums.add(_entry_sums(scope, start, end))
         after = end if end < scope.through else None
-        return Page(
+        return ExportPage(
             lines=[
                 self._line(start, f"day-{start.date()}", "day", account, amount)
                 for account, amount in sums.rows()
@@ -96,10 +96,10 @@ class JournalPages:
             share=scope.share(end),
         )
 
-    def _lines(self, cursor: str) -> Page:
+    def _lines(self, cursor: str) -> ExportPage:
         place = place_from(cursor) if cursor else self._reader.first()
         found, after = self._reader.read(place)
-        return Page(
+        return ExportPage(
             lines=[
                 self._line(
                     line.booked_at, f"{line.request.hex}-{line.slot}", line.kind, account, amount
@@ -112,9 +112,9 @@ class JournalPages:
             share=self._reader.share(after) if after else 1.0,
         )
 
-    def _entries(self, cursor: str) -> Page:
+    def _entries(self, cursor: str) -> ExportPage:
         found, after = entries_read(self._scope, cursor)
-        return Page(
+        return ExportPage(
             lines=[
                 self._line(entry.booked_at, entry.id.hex, entry.kind, account, amount, entry)
                 for entry in found

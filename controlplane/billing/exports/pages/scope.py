@@ -40,7 +40,7 @@ class Scope:
         return min(1.0, (moment - self.start) / whole) if whole else 1.0
 
 
-class Page(NamedTuple):
+class ExportPage(NamedTuple):
     """Finished lines; `nano` is what they sum to, `cursor` where the next page begins, None at the
     end, and `share` how much of the way is done, 0 to 1.
     """
@@ -58,5 +58,5 @@ class Pages(Protocol):
     def columns(self) -> tuple[Column, ...]:
         """The head."""
 
-    def page(self, cursor: str) -> Page:
+    def page(self, cursor: str) -> ExportPage:
         """The page after a cursor; the empty one stands before all."""

@@ -12,8 +12,13 @@ from controlplane.billing.cells import (
     line_writer,
     time_text,
 )
-from controlplane.billing.exports.pages.buckets import Charge, cursor_after, start_from, window_read
-from controlplane.billing.exports.pages.scope import Page, Scope
+from controlplane.billing.exports.pages.buckets import (
+    BucketCharge,
+    cursor_after,
+    start_from,
+    window_read,
+)
+from controlplane.billing.exports.pages.scope import ExportPage, Scope
 
 COLUMNS = (
     Column("start", Cell.TIME, "Start of the hour or day in UTC, by posting time."),
@@ -46,17 +51,17 @@ class UsagePages:
         self._scope = scope
         self._write = line_writer(COLUMNS, raw=scope.raw)
 
-    def page(self, cursor: str) -> Page:
+    def page(self, cursor: str) -> ExportPage:
         """The window that begins at a cursor; the empty one is the first."""
         window = window_read(self._scope, start_from(cursor, self._scope))
-        return Page(
+        return ExportPage(
             lines=[self._write(self._values(charge)) for charge in window.charges],
             nano=window.nano,
             cursor=cursor_after(self._scope, window),
             share=self._scope.share(window.end),
         )
 
-    def _values(self, charge: Charge) -> tuple[Value, ...]:
+    def _values(self, charge: BucketCharge) -> tuple[Value, ...]:
         names, group, part = self._scope.names, charge.group, charge.part
         return (
             time_text(charge.start),
