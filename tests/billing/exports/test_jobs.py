@@ -32,7 +32,7 @@ import os, signal, sys, uuid
 import django
 django.setup()
 from controlplane.billing.exports import writer
-from controlplane.billing.exports.services import Due
+from controlplane.billing.exports.services import DueExport
 writer.CHECK_BYTES = 1
 kept = writer.export_save
 counts = []
@@ -50,7 +50,7 @@ def os_write():
     os.kill(os.getpid(), signal.SIGKILL)
 writer.os_write = os_write
 writer.export_save = save_and_die
-writer.export_write(Due(uuid.UUID(sys.argv[1]), uuid.UUID(sys.argv[2])))
+writer.export_write(DueExport(uuid.UUID(sys.argv[1]), uuid.UUID(sys.argv[2])))
 """
 
 
