@@ -35,6 +35,9 @@ DATA_FOLDER = pytest.StashKey[TemporaryDirectory[str]]()
 # Else each process that a test starts would compile the whole product anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Threads of several processes would wait for each other at every product of tiny matrices.
+    os.environ["OMP_NUM_THREADS"] = "1"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

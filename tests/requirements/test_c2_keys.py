@@ -28,7 +28,7 @@ SECRET = re.compile(r"sk_sluice_\w{12}_\w{43}_\w{6}")
 NO_LIMITS = LimitSet()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def product(servers: Servers) -> Iterator[Product]:
     with running_product(servers) as product:
         yield product
@@ -73,10 +73,16 @@ async def test_a_key_is_made_rotated_and_revoked(product: Product) -> None:
 
 
 async def test_a_key_opens_only_the_models_it_was_made_for(product: Product) -> None:
-    rows("UPDATE api_keys SET allowed_models = '{another-model}'")
+    key = await orm(_make)(KeyTerms())
+
+    async def served() -> bool:
+        return (await _ask(product, key.secret)).whole
+
+    await until(served)
+    rows("UPDATE api_keys SET allowed_models = '{another-model}' WHERE id = %s", key.key.id)
 
     async def refused() -> bool:
-        return (await _ask(product, product.key)).error.get("code") == "model_not_allowed"
+        return (await _ask(product, key.secret)).error.get("code") == "model_not_allowed"
 
     await until(refused)
 

@@ -42,6 +42,7 @@ from inference.engines.echo import EchoEngine, EchoOptions
 from inference.node.assets import ModelAssets
 from inference.node.options import NodeOptions
 from inference.node.service import Node
+from tests.support.asgi import Server
 from tests.support.waiting import until
 
 WAIT_S = 60.0
@@ -148,7 +149,7 @@ class FleetServer:
     def __init__(self, world: World) -> None:
         self.world = world
         self._port = 0
-        self._server: uvicorn.Server | None = None
+        self._server: Server | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -170,7 +171,7 @@ class FleetServer:
             lifespan="off",
             log_config=None,
         )
-        self._server = uvicorn.Server(config)
+        self._server = Server(config)
         self._task = asyncio.create_task(self._server.serve(sockets=[listener]))
         server = self._server
         await until(lambda: server.started)

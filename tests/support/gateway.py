@@ -19,6 +19,7 @@ from controlplane.gateway.nodes.limits import LinkLimits
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.s1_admission.body import Receive
 from inference.contract.frames import FRAME_BYTES_MAX, Report
+from tests.support.asgi import Server
 from tests.support.fleet import MODEL, QUICK, TICKET_KEY, MemoryPort
 from tests.support.memory_ledger import MemoryLedger
 from tests.support.ports import (
@@ -126,7 +127,7 @@ async def running_gateway(under_test: GatewayUnderTest) -> AsyncIterator[httpx2.
     )
     listener = socket.create_server(("127.0.0.1", 0))
     under_test.port = listener.getsockname()[1]
-    server = uvicorn.Server(config)
+    server = Server(config)
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         await until(lambda: server.started)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import uvicorn
 
+from tests.support.asgi import Server
 from tests.support.loopback import HOST, reserve_port
 from tests.support.waiting import until
 
@@ -101,7 +102,7 @@ async def serving_app(app: Any, **config: Any) -> AsyncIterator[int]:
         proxy_headers=False,
         **config,
     )
-    server = uvicorn.Server(settings)
+    server = Server(settings)
     task = asyncio.create_task(server.serve())
     try:
         await until(lambda: server.started)

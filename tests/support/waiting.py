@@ -11,7 +11,7 @@ from collections.abc import Callable
 UNTIL_S_MAX = 60.0
 # Eleven processes start together on two cores, which others may use, too.
 WAIT_S_MAX = 90.0
-POLL_S = 0.01
+POLL_S = 0.005
 
 
 async def until(true: Callable[[], object], within_s: float = UNTIL_S_MAX) -> float:

@@ -6,10 +6,11 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
+from django.db import transaction
 from django.test import Client
 
 from controlplane.billing.budgets.services import BudgetDraft, budget_plan
@@ -23,18 +24,29 @@ from frontend.shared.access import find_viewer
 from tests.browser.history import write_history
 from tests.support.money import dsn
 from tests.support.people import Cast, make_cast, signed_in
+from tests.support.servers import Servers, drop_database, make_database
 
 RANGE = "range=6h"
 SHOW = "SELECT telemetry_exemplars(%s::text[], %s::text[], %s::text[], %s::text[])"
 
 
-@pytest.fixture
-def cast(database: str) -> Cast:
+@pytest.fixture(scope="module")
+def written(servers: Servers) -> Iterator[Cast]:
     """Acme has three hours of requests."""
+    make_database(servers.postgres)
     made = make_cast()
     key = apikey_create(actor=made.alice, project=made.project, label="=nightly").key
     write_history(made, key, "tiny")
-    return made
+    yield made
+    drop_database(servers.postgres)
+
+
+@pytest.fixture
+def cast(written: Cast) -> Iterator[Cast]:
+    """What a test writes besides is rolled back."""
+    with transaction.atomic():
+        yield written
+        transaction.set_rollback(True)
 
 
 def _records(cast: Cast) -> list[RequestRecord]:
