@@ -21,7 +21,7 @@ OF_LEDGER = (
     "tests/billing/ledger",
 )
 OF_ADMISSION = (
-    "tests/gateway/test_early_hold.py",
+    "tests/gateway/s1_admission",
     "tests/gateway/test_plan.py",
     "tests/gateway/openai",
 )
