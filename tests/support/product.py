@@ -24,7 +24,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management import call_command
 
-from controlplane.composed.demo import MODEL, POOL
+from controlplane.composed.demo import KEY_LABEL, MODEL, POOL
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.embedded import stack
 from controlplane.fleet.services import node_credential_create
@@ -252,8 +252,10 @@ def start_again(servers: Servers) -> None:
 
 
 def demo_key() -> ApiKey:
-    """The demo's key as services take it; there is no other yet."""
-    ((key, project, organization),) = rows("SELECT id, project_id, organization_id FROM api_keys")
+    """The demo's key as services take it."""
+    ((key, project, organization),) = rows(
+        "SELECT id, project_id, organization_id FROM api_keys WHERE label = %s", KEY_LABEL
+    )
     return ApiKey(id=key, project_id=project, organization_id=organization)
 
 
