@@ -35,7 +35,7 @@ def test_a_budget_is_set_with_the_form(site: Site, watch: Watch) -> None:
     page.get_by_role("button", name="Set a budget").click()
     page.get_by_label("Amount, USD").fill("250.00")
     page.get_by_label("Time zone").fill("Europe/Berlin")
-    page.get_by_role("button", name="Set it").click()
+    page.get_by_role("dialog").get_by_role("button", name="Save").click()
     expect(page.get_by_text("The budget is saved")).to_be_visible()
     expect(page.get_by_text("month, Europe/Berlin")).to_be_visible()
     _look(page)

@@ -120,5 +120,5 @@ def test_an_objective_is_made_by_keyboard(site: Site, watch: Watch) -> None:
     expect(page.locator("main")).to_contain_text("Total time, 2.50 s at most")
     page.get_by_role("button", name="Change").click()
     assert serious_findings(page) == []
-    page.get_by_role("button", name="End it").click()
+    page.get_by_role("button", name="End objective").click()
     expect(page.get_by_role("status").first).to_contain_text("whole answers has ended")
