@@ -22,7 +22,7 @@ from tests.core.samples import SAMPLES, Things, make_things
 from tests.support.servers import Servers, drop_database, make_database
 
 # Some minutes where other work is done beside it.
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 EXAMPLES = 5
 OPERATIONS_MIN = 60

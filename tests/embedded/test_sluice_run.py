@@ -23,7 +23,7 @@ from tests.support.sluice_run import (
 )
 
 # Some minutes where other work is done beside it.
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 GONE_SECONDS_MAX = 60.0
 

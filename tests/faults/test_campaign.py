@@ -18,7 +18,7 @@ from tests.support.product import EXPIRED_S_MAX, Child, Plan, Product
 from tests.support.waiting import until
 
 # Some minutes where other work is done beside it.
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 SEEDS = (1, 2)
 LEAVING = 0.2

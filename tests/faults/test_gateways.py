@@ -13,7 +13,7 @@ from tests.support.product import Plan, Product
 from tests.support.waiting import until
 
 # Some minutes where other work is done beside it.
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 KILLS = 3
 ANSWERS_BEFORE = 15

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from benchmarks.money.kills import Ground
 
 # Some minutes where other work is done beside it.
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 SEED = 9
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from benchmarks.faults.ground import Ground
 
 # Some minutes where other work is done beside it.
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 SEED = 4
 # Other work on the machine makes answers late, too: what the product delays is late every time.

@@ -11,7 +11,7 @@ from benchmarks.recorder import keys_problem
 from tests.support.servers import Servers
 
 # Some minutes where other work is done beside it.
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 # However long that takes: each process fails once.
 SECONDS, FAULTS_MIN = 20.0, 6

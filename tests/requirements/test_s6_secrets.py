@@ -26,7 +26,7 @@ from tests.support.servers import Servers
 from tests.support.waiting import wait_for
 
 # Some minutes where other work is done beside it.
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 # Who may read what, file by file.
 GIVEN = {

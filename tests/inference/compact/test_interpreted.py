@@ -17,7 +17,7 @@ from tests.inference.compact.devices import TRITON_PATH
 CASES = Path(__file__).with_name("triton_cases.py")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_kernels_for_gpus_do_the_same_interpreted() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(CASES)],

@@ -26,7 +26,7 @@ from tests.support.vllm_server import ENVIRONMENT, LEASH, end_group, start_group
 from tests.support.waiting import until
 
 # Some minutes where other work is done beside it.
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 START_S_MAX = 300.0
 ANSWER_S_MAX = 60.0
