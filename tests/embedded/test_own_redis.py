@@ -49,9 +49,6 @@ app.send_task("telemetry.roll_up")
 """
 ROLLED_UP = """
 from django.db import connection
-
-# Some minutes where other work is done beside it.
-pytestmark = pytest.mark.timeout(600)
 with connection.cursor() as cursor:
     cursor.execute("SELECT telemetry_rollup_last(300) IS NOT NULL")
     print(cursor.fetchone()[0])
