@@ -74,7 +74,6 @@ exit status: 0 drained (or the check passed), 1 the model cannot be served, 2 a 
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
     made = argparse.ArgumentParser(
         prog="python -m inference",
         description=DESCRIPTION,

@@ -14,6 +14,5 @@ class MoneyView(ApiView):
     """Rights come before bodies: whoever may not see the money learns nothing else either."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Before a body is read."""
         super().initial(request, *args, **kwargs)
         may_see_money(self.actor(), kwargs["organization_id"])

@@ -132,7 +132,6 @@ def _acting(actor: Actor) -> Actor:
 
 @contextmanager
 def _located(lines: Lines) -> Iterator[None]:
-    """Errors get the line of their path."""
     try:
         yield
     except ValidationError as error:

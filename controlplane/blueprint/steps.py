@@ -162,7 +162,6 @@ def limited(step: Applying) -> Organization | Project:
 
 
 def budget_step(step: Applying, subject: Subject) -> None:
-    """Set the budget of a step, or end it."""
     budget: dict[str, Any] | None = step.after["budget"]
     if budget is None:
         budget_end(actor=step.actor, subject=subject)

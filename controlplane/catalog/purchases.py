@@ -57,7 +57,6 @@ def purchase_list(*, model: Model) -> list[PurchasePrice]:
 
 
 def purchase_now(*, model: Model) -> PurchasePrice | None:
-    """What counts today."""
     return next(iter(purchase_list(model=model)), None)
 
 

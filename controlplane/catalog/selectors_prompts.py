@@ -88,7 +88,6 @@ def prompt_get(*, actor: Actor, organization_id: uuid.UUID, name: str) -> Prompt
 
 
 def prompt_versions(*, actor: Actor, template: PromptTemplate) -> list[PromptVersion]:
-    """The newest versions, newest first."""
     require(actor, Action.TEMPLATE_VIEW, template.organization_id)
     with organization_scope([template.organization_id]):
         rows = PromptVersion.objects.filter(template=template)

@@ -60,7 +60,6 @@ def model_create(*, actor: Actor, draft: ModelDraft) -> Model:
 
 
 def model_enable(*, actor: Actor, model: Model, enabled: bool) -> Model:
-    """Serve a model or stop serving it."""
     require(actor, Action.CATALOG_MANAGE)
     before = model.enabled
     with transaction.atomic():

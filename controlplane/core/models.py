@@ -9,7 +9,6 @@ from controlplane.kernel.ids import new_request_id
 
 
 def uuid7() -> uuid.UUID:
-    """A new id that sorts by time."""
     return uuid.UUID(bytes=new_request_id())
 
 

@@ -34,7 +34,6 @@ def rights_noted() -> Iterator[dict[Right, None]]:
 
 
 def right_note(actor: Actor, action: Action, organization: uuid.UUID | None) -> None:
-    """It was allowed just now."""
     noted = _noted.get()
     if noted is not None:
         noted[actor.actor_id, action, organization] = None

@@ -66,7 +66,6 @@ class DemoFiles:
 
 
 def parse(text: str) -> Demo:
-    """Read the command's last line."""
     return msgspec.json.decode(text.strip().splitlines()[-1], type=Demo)
 
 

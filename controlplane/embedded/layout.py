@@ -51,7 +51,6 @@ class Layout:
 
     @property
     def redis_socket(self) -> Path:
-        """Redis listens here and nowhere else."""
         return self.sockets / "redis.sock"
 
 

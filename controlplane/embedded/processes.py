@@ -119,7 +119,6 @@ def see_them_off(asked: Sequence[psutil.Process], *, seconds: float) -> None:
 
 
 def wait_until(ready: Callable[[], bool], *, seconds: float) -> bool:
-    """Poll until ready or out of time."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if ready():

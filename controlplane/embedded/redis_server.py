@@ -49,7 +49,6 @@ class RedisServer:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Return once a ping is answered."""
         self._log.parent.mkdir(parents=True, exist_ok=True)
         ended = end_left_overs(
             "redis-server", self._layout.redis, polite=signal.SIGTERM, seconds=STOP_SECONDS_MAX

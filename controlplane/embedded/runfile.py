@@ -69,7 +69,6 @@ class RunFile:
             return None
 
     def write(self, run: Run) -> None:
-        """Replace the list whole."""
         partial = self._list.with_suffix(".partial")
         partial.write_bytes(msgspec.json.encode(run))
         partial.replace(self._list)

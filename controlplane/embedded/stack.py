@@ -79,7 +79,6 @@ def embed_node(host: str, ports: Sequence[int], *, name: str, credential: str) -
 
 
 def fleet_url(host: str, port: int) -> str:
-    """Where nodes dial in."""
     return f"ws://{host}:{port}/fleet"
 
 

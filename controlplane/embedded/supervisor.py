@@ -141,7 +141,6 @@ class Supervisor:
         self._put_off(slot, now)
 
     def _see_off(self, slot: _Running, now: float) -> bool:
-        """True once a retired child is gone."""
         assert slot.kill_at is not None
         if slot.process is not None and slot.process.poll() is None:
             if now < slot.kill_at:

@@ -34,7 +34,6 @@ class PoolDay:
 
     @property
     def idle_nano(self) -> int:
-        """What was paid for nothing."""
         return self.cost_nano - self.busy_nano
 
 

@@ -60,7 +60,6 @@ class NodeView:
 
     @property
     def ready(self) -> bool:
-        """It takes jobs on some gateway now."""
         return self.state == "ready"
 
     def total(self, fact: str) -> int:

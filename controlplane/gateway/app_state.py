@@ -79,6 +79,5 @@ class AppState:
         return task
 
     async def drain(self) -> None:
-        """Wait for that work."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.offload.close()

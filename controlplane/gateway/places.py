@@ -49,7 +49,6 @@ class Places:
         return caller_address(call.peer, call.headers, self._trusted)
 
     def _find(self, text: str) -> str | None:
-        """The longest prefix wins."""
         address = parse_address(text)
         if address is None:
             return None

@@ -83,7 +83,6 @@ class Progress:
 
     @property
     def usage(self) -> Usage:
-        """What is billed."""
         if self.stream is None or self.answer is None or (self.withheld and not self.call.gone):
             return NOTHING
         return self.answer.usage(self.stream)

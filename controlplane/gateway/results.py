@@ -28,7 +28,6 @@ class Asked(msgspec.Struct, frozen=True):
 
     @property
     def project(self) -> ProjectRecord:
-        """The project of the caller's key."""
         return self.snapshot.projects[self.key.project]
 
 

@@ -32,7 +32,6 @@ class KeptComparison:
 
 
 def comparison_save(*, actor: Actor, setup: Setup, ways: list[WayResult]) -> Comparison:
-    """Keep it; for staff."""
     require(actor, Action.FLEET_MANAGE)
     return Comparison.objects.create(
         setup=msgspec.to_builtins(setup), ways=msgspec.to_builtins(ways)

@@ -27,7 +27,6 @@ class Field:
 
     @property
     def value(self) -> float:
-        """What the worksheet reckons with."""
         return self.measured if self.given is None else self.given
 
 

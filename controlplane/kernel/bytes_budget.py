@@ -21,7 +21,6 @@ class BytesBudget:
         self.used_of: Counter[str] = Counter()
 
     def portion(self, owner: str) -> Portion:
-        """For one body of this owner."""
         return Portion(self, owner)
 
 

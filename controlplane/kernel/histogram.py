@@ -121,7 +121,6 @@ class Histogram:
         return len(self._packed) == 1 and not self._buckets
 
     def _percentiles_packed(self, shares: Sequence[float]) -> list[float | None]:
-        """The same of what one row had."""
         packed = np.frombuffer(self._packed[0], _PACKED)
         seen = packed["count"].cumsum(dtype=np.int64) + self.zeros
         ranks = [max(1, ceil(share * int(seen[-1]))) for share in shares]

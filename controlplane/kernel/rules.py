@@ -98,7 +98,6 @@ class RouteRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def label(self) -> str:
-        """What is kept with a request."""
         return f"{self.name}@{self.version}"
 
 

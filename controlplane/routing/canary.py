@@ -174,5 +174,4 @@ def _rate(part: int, whole: int) -> float | None:
 
 
 def _percentile(values: Sequence[int], share: float) -> float | None:
-    """Nearest rank of sorted values."""
     return float(values[max(0, ceil(share * len(values)) - 1)]) if values else None

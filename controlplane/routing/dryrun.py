@@ -117,7 +117,6 @@ class Judge:
         return self._seen[key]
 
     def place(self, rule: RouteRule | None, facts: Facts, draw: float) -> FirstPlace:
-        """Where the request goes first."""
         if rule is None:
             return self._place(Target(model=facts.alias))
         found = (open_targets(rule, step, facts, self._pools) for step in rule.steps)

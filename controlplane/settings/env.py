@@ -77,7 +77,6 @@ def choice(name: str, default: str, options: tuple[str, ...]) -> str:
 
 
 def words(name: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """A list separated by commas."""
     value = text(name)
     return tuple(w.strip() for w in value.split(",") if w.strip()) if value else default
 

@@ -80,7 +80,6 @@ class Complaints:
         self._found: dict[str, list[str]] = {}
 
     def unless(self, right: bool, field: str, message: str) -> None:
-        """Note a complaint where it is not so."""
         if not right:
             self._found.setdefault(field, []).append(message)
 
@@ -137,7 +136,6 @@ def owner_check(team: str, email: str, runbook: str, wrong: Complaints) -> None:
 
 
 def is_link(text: str) -> bool:
-    """Whether a browser can be sent there."""
     if len(text) > ADDRESS_CHARS_MAX or not text.isprintable() or " " in text:
         return False
     try:

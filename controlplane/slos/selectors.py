@@ -130,7 +130,6 @@ def alert_list(*, actor: Actor, organization: uuid.UUID) -> list[Alert]:
 
 
 def channel_list(*, actor: Actor, organization: uuid.UUID) -> list[Channel]:
-    """Where alerts are told."""
     with seeing(actor, organization):
         return list(Channel.objects.filter(organization=organization).order_by("created_at"))
 

@@ -58,7 +58,6 @@ def shed_step(standing: ObjectiveStatus, actor: Actor, *, paging: bool, now: dat
 
 
 def shed_release(row: Shed, actor: Actor, at: datetime) -> None:
-    """Let the priority in again."""
     row.released_at = at
     row.save(update_fields=["released_at"])
     _told(row, actor, "slo_hold.release", LET_IN)

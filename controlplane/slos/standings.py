@@ -96,7 +96,6 @@ class ObjectiveStatus:
 
     @property
     def target(self) -> float:
-        """The share that is promised."""
         return self.objective.target_ppm / MILLION
 
     @property

@@ -43,7 +43,6 @@ class Family:
         self._name = name
 
     def add(self, labels: Labels, value: float) -> None:
-        """One counter or gauge."""
         self._page.put(f"{self._name}{_braces(_pairs(labels))} {_number(value)}")
 
     def add_all(self, label: str, values: Iterable[tuple[str, float]]) -> None:
@@ -60,7 +59,6 @@ class Family:
         self._page.put(f"{self._name}_count{own} {sum(counts)}")
 
     def add_buckets(self, labels: Labels, bounds: Sequence[str], counts: Sequence[int]) -> None:
-        """The buckets of a histogram alone."""
         own = _pairs(labels)
         for bound, count in zip([*bounds, "+Inf"], accumulate(counts), strict=True):
             bucket = _braces([*own, f'le="{bound}"'])

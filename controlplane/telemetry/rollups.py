@@ -69,7 +69,6 @@ def roll_up(now: datetime | None = None) -> int:
 
 
 def rollups_behind(now: datetime | None = None) -> Behind:
-    """How far the worst tier is behind."""
     moment = now or datetime.now(UTC)
     retries = list(RollupRetry.objects.order_by("at"))
     ends = [_end(_BY_STEP[each.step_s], each.at) for each in retries if not each.lost]

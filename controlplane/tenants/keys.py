@@ -177,7 +177,6 @@ def _listed(names: Iterable[str] | None) -> list[str] | None:
 
 
 def _facts(key: ApiKey) -> Facts:
-    """What audit rows tell of a new key."""
     return {
         "key": key.redacted,
         "label": key.label,

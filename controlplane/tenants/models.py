@@ -244,7 +244,6 @@ class ApiKey(BaseModel):
         return hasattr(self, "replaced_by")
 
     def state(self, now: datetime) -> str:
-        """One of active, expired, revoked."""
         if self.revoked_at is not None:
             return "revoked"
         if self.expires_at is not None and self.expires_at <= now:

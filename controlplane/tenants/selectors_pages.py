@@ -15,7 +15,6 @@ from controlplane.tenants.models import ApiKey, Project
 
 
 def project_page(*, actor: Actor, organization_id: uuid.UUID, ask: PageAsk) -> Page[Project]:
-    """Projects, newest first."""
     require(actor, Action.ORGANIZATION_VIEW, organization_id)
     with organization_scope([organization_id]):
         return page_read(Project.objects.filter(organization_id=organization_id), ask)

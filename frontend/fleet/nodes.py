@@ -97,7 +97,6 @@ class NodeRow:
 
     @property
     def kv(self) -> str:
-        """Used part of its cache."""
         share = self.view.kv_share
         return formats.MISSING if share is None else formats.percent(share, 1)
 
@@ -177,7 +176,6 @@ class PoolPanel:
 
     @property
     def kv(self) -> str:
-        """Mean of the ready nodes."""
         load = self.signal.load
         return formats.percent(load.kv_share, 1) if load.nodes_ready else formats.MISSING
 

@@ -69,7 +69,6 @@ def _by_pool(query: SeriesQuery) -> TablePanel:
 
 
 def _by_rule(query: SeriesQuery) -> TablePanel:
-    """Those first that had most trouble."""
     found = _counts(query, "route")
 
     def order(rule: str) -> tuple[int, str]:

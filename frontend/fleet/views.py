@@ -106,7 +106,6 @@ class PoolForm(forms.Form):
             raise ValidationError(f"Must be dollars, as 2.50: {error}.") from error
 
     def clean_cards_per_node(self) -> int:
-        """One card unless said otherwise."""
         return self.cleaned_data["cards_per_node"] or 1
 
     def clean_warm_schedule(self) -> object:

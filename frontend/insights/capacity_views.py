@@ -33,7 +33,6 @@ class FieldRow:
 
     @property
     def measured(self) -> str:
-        """What was measured, three digits."""
         return formats.significant(self.field.measured)
 
     @property
@@ -55,7 +54,6 @@ class UseRow:
 
     @property
     def percent(self) -> str:
-        """How full."""
         return f"{HUNDRED * self.use.used:,.0f} %" if isfinite(self.use.used) else "no node"
 
     @property
@@ -64,7 +62,6 @@ class UseRow:
 
     @property
     def headroom(self) -> str:
-        """Times the load."""
         if not isfinite(self.use.headroom):
             return formats.MISSING
         return f"{formats.significant(self.use.headroom)}×"
@@ -87,7 +84,6 @@ class RegionRow:
 
     @property
     def needed(self) -> int:
-        """Nodes for its share of the peak."""
         return ceil(self.sheet.nodes_needed * self.region.share)
 
     @property
@@ -97,14 +93,12 @@ class RegionRow:
 
     @property
     def nano(self) -> int:
-        """What those cost."""
         return round(self.hours * self.micro * NANO_PER_MICRO)
 
 
 @page(Action.FLEET_VIEW)
 @require_GET
 def capacity(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """The pool asked for, else the first."""
     days, complaint = days_from(request.GET)
     pools, chosen = _read(viewer, days, request.GET.get("pool", ""))
     made = fill_in(chosen, request.GET.dict()) if chosen else None

@@ -120,7 +120,6 @@ def admin_key_create(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @page(Action.ADMIN_KEY_MANAGE)
 @require_POST
 def admin_key_revoke(request: HttpRequest, viewer: Viewer, key_id: uuid.UUID) -> HttpResponse:
-    """End a key at once."""
     key = adminkey_get(actor=viewer.user, organization_id=viewer.organization.id, key_id=key_id)
     if adminkey_revoke(actor=viewer.user, key=key):
         messages.success(request, f"Admin key “{key.label}” no longer works.")

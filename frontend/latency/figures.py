@@ -114,7 +114,6 @@ class Latency:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing was recorded at all."""
         return all(rung.count == 0 for rung in self.rungs)
 
     @property
@@ -248,7 +247,6 @@ def group_name(dimension: str, value: str) -> str:
 
 
 def _groups_panel(groups: Groups, dimension: str) -> TablePanel:
-    """The busiest groups first."""
     head = [BY_WORDS[dimension], "n"]
     head += [f"{MEASURE_WORDS[name]} p{p}, ms" for name in BY_MEASURES for p in PERCENTILES]
     ordered = sorted(groups.items(), key=lambda pair: -_count(pair[1]))[:GROUPS_MAX]

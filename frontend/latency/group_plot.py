@@ -28,7 +28,6 @@ class GroupFigure:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to draw."""
         return not any(self.counts)
 
     @property

@@ -78,7 +78,6 @@ class HeatMap:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to draw."""
         return not self.bands
 
     @cached_property

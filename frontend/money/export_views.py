@@ -183,7 +183,6 @@ def export_file(
 @page(Action.EXPORT_MAKE)
 @require_GET
 def export_manifest(request: HttpRequest, viewer: Viewer, export_id: uuid.UUID) -> HttpResponse:
-    """What proves that the file is whole."""
     export = _get(viewer, export_id)
     if export.manifest is None:
         raise Http404

@@ -65,7 +65,6 @@ def ledger_months(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @stepped_up
 @require_POST
 def ledger_close(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """Close a month for good."""
     try:
         closed = period_close_ask(
             actor=viewer.user,

@@ -56,7 +56,6 @@ class MarginRow:
 
     @property
     def busy_percent(self) -> str:
-        """Of the time that nodes were there."""
         return formats.percent(self.line.busy_ms, self.line.up_ms)
 
     @property
@@ -65,7 +64,6 @@ class MarginRow:
 
     @property
     def loses(self) -> bool:
-        """Whether it cost more than it earned."""
         return self.line.margin_nano < 0
 
     @property

@@ -49,7 +49,6 @@ class SpendRow:
 
     @property
     def share_text(self) -> str:
-        """Of all charges, in per cent."""
         return formats.percent(self.share, HUNDRED)
 
 
@@ -69,7 +68,6 @@ class TokenRow:
 
     @property
     def share_text(self) -> str:
-        """Of all costs, in per cent."""
         return formats.percent(self.share, HUNDRED)
 
 
@@ -96,7 +94,6 @@ class BudgetUse:
 
     @property
     def posted_width(self) -> float:
-        """Per cent of what may be spent."""
         return _width(self.row.spent, self.row.available)
 
     @property
@@ -106,7 +103,6 @@ class BudgetUse:
 
     @property
     def used(self) -> str:
-        """Posted and held, in per cent."""
         return formats.percent(self.row.spent + self.row.held, self.row.available)
 
 

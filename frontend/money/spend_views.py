@@ -80,7 +80,6 @@ class Asked:
 
     @property
     def present(self) -> bool:
-        """Whether the month is still going on."""
         return self.as_of < self.period.end
 
     @property

@@ -81,7 +81,6 @@ class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             self._take_place(watched)
 
     async def disconnect(self, code: int) -> None:
-        """Stop reading at once."""
         if self.task is not None:
             self.task.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -35,7 +35,6 @@ def _read(viewer: Viewer, asked: Asked) -> Overview | None:
 @page(Action.ORGANIZATION_VIEW)
 @require_GET
 def overview(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """The first page."""
     asked = asked_from(request.GET, timezone.now())
     found = _read(viewer, asked)
     served = next((one.name for one in model_list(enabled_only=True)), MODEL_UNKNOWN)

@@ -69,7 +69,6 @@ def wallet(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @page(Action.INVOICE_ISSUE)
 @require_POST
 def wallet_pay(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """Go where a top-up can be paid."""
     try:
         if not settings.STRIPE_LINK:
             raise ValidationError({"payment": NO_LINK})

@@ -132,7 +132,6 @@ def session_close(request: HttpRequest, viewer: Viewer, session_id: uuid.UUID) -
 @page(None)
 @require_POST
 def sessions_close(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """End every session but this one."""
     ended = sessions_end(
         actor=viewer.user, user=viewer.user, keep=request.session.session_key or ""
     )
@@ -224,7 +223,6 @@ def factor_delete(request: HttpRequest, viewer: Viewer, factor_id: uuid.UUID) ->
 @stepped_up
 @require_POST
 def codes_new(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """Make new recovery codes; shown once."""
     if not factor_list(user=viewer.user):
         raise Http404
     return _account(request, viewer, codes=recovery_codes_make(user=viewer.user))

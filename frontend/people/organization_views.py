@@ -52,7 +52,6 @@ def _index(request: HttpRequest, viewer: Viewer, **shown_once: object) -> HttpRe
 @page(Action.ORGANIZATION_CREATE)
 @require_GET
 def organization_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """All organizations, newest first."""
     try:
         return _index(request, viewer)
     except ValidationError:

@@ -58,7 +58,6 @@ class Viewer:
         return self.chosen
 
     def may(self, action: Action) -> bool:
-        """Whether the role allows it."""
         return action in self.actions
 
     @property
@@ -104,7 +103,6 @@ class Viewer:
 
     @property
     def plays(self) -> bool:
-        """Whether the playground is open."""
         return self.may(Action.PLAYGROUND_USE)
 
 

@@ -60,7 +60,6 @@ def percentile_cells(name: str, found: Histogram | None, *, unit: bool) -> list[
 
 
 def count_cell(key: str, value: int, label: str = "") -> Cell:
-    """A short count whose title is exact."""
     return Cell(key, formats.count_short(value), f"{value:,}", label=label)
 
 

@@ -58,7 +58,6 @@ class Segment:
 
     @property
     def project_id(self) -> uuid.UUID | None:
-        """The project, if one is set."""
         return uuid.UUID(self.project) if self.project else None
 
     @property

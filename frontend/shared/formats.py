@@ -52,7 +52,6 @@ def duration(value_us: float | None) -> str:
 
 
 def count(value: int | None) -> str:
-    """Exact whole number with separators."""
     return MISSING if value is None else f"{value:,}"
 
 

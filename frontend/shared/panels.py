@@ -60,7 +60,6 @@ def columns_csv(
 
 
 def _readable(text: str) -> str:
-    """A whole number with separators."""
     return f"{int(text):,}" if text.isascii() and text.isdecimal() else text
 
 

@@ -47,12 +47,10 @@ class TimeRange:
 
     @property
     def seconds(self) -> float:
-        """Length of the interval."""
         return (self.end - self.start).total_seconds()
 
     @property
     def step_s(self) -> int:
-        """Width of one chart point."""
         return _step_s(self.seconds)
 
     @property

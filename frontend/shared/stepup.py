@@ -173,7 +173,6 @@ def _to_confirm(request: HttpRequest, next_path: str) -> HttpResponse:
 
 
 def _came_from(request: HttpRequest) -> str:
-    """The page whose form was sent."""
     referrer = request.headers.get("Referer", "")
     if not url_has_allowed_host_and_scheme(referrer, {request.get_host()}):
         return "/"

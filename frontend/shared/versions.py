@@ -44,5 +44,4 @@ def listed(error: ValidationError | None) -> list[tuple[str, str]]:
 
 
 def text_of(content: object) -> str:
-    """JSON as one edits it."""
     return msgspec.json.format(msgspec.json.encode(content), indent=2).decode()

@@ -13,7 +13,6 @@ _STRESS = re.compile(r"\*([^*]+)\*")
 
 
 def title_of(text: str) -> str:
-    """The first heading."""
     return text.partition("\n")[0].removeprefix("#").strip()
 
 

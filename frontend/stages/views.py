@@ -134,7 +134,6 @@ def _row(
 
 
 def _times(viewer: Viewer) -> dict[str, Histogram]:
-    """Of the last hour, all tenants'."""
     now = timezone.now()
     query = SeriesQuery(
         organization=viewer.organization.id,

@@ -82,7 +82,6 @@ def clock_short(value: datetime) -> SafeString:
 
 @register.filter
 def as_json(value: object) -> str:
-    """JSON to be read and edited."""
     return json.dumps(value)
 
 

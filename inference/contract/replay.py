@@ -53,7 +53,6 @@ class Replay:
         return self.sent - len(self._frames)
 
     def add(self, data: bytes) -> None:
-        """Keep a frame that is sent."""
         self.sent += 1
         self._frames.append(data)
         self._bytes += len(data)

@@ -130,7 +130,6 @@ class CompactEngine:
         return KvEvents(seq=self._kv_seq, stored=stored, removed=b"", snapshot=True)
 
     def computing(self) -> Computing | None:
-        """The step under way on a CPU."""
         if self._thread is None or not self._facts.reports_steps:
             return None
         return self._thread.computing()

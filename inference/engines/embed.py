@@ -115,7 +115,6 @@ class EmbedEngine:
         return KvEvents(seq=0, stored=b"", removed=b"", snapshot=True)
 
     def computing(self) -> Computing | None:
-        """The step under way on a CPU."""
         if self._under_way is None or not self._facts.reports_steps:
             return None
         began_us, pieces = self._under_way

@@ -55,7 +55,6 @@ class Rest:
         self._ending = asyncio.create_task(finish(self._node, deadline_s), name="rest")
 
     def end(self) -> None:
-        """Take jobs again."""
         if self._ending is not None:
             self._ending.cancel()
             self._ending = None

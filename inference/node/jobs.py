@@ -101,7 +101,6 @@ class JobTable:
         return len(self._reports)
 
     def held(self) -> dict[str, int]:
-        """Jobs in the engine by owner."""
         return {owner: held.jobs for owner, held in self._held.items()}
 
     def others(self, owner: str) -> tuple[int, int]:

@@ -175,7 +175,6 @@ class GatewayLink:
         return now_s - self._step_sent_s >= LOAD_INTERVAL_S
 
     def send_step(self, step: Step, now_s: float) -> None:
-        """Send outputs, or the load alone."""
         self._step_sent_s = now_s
         self.send(step)
 

@@ -45,7 +45,6 @@ class Probe:
         self._finish: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def on_step(self, step: Step) -> None:
-        """Watch for our own outputs."""
         for output in step.outputs:
             if output.request != self._job.request:
                 continue

@@ -113,7 +113,6 @@ class Node:
             self._run(self._probe_when_idle())
 
     async def close(self) -> None:
-        """Hang up and give the engine back."""
         self.rest.end()
         await asyncio.gather(*(link.hang_up() for link in self.links))
         tasks = list(self._tasks)
@@ -163,12 +162,10 @@ class Node:
                 step = msgspec.structs.replace(step, drafted=0, accepted=0, preemptions=0)
 
     def on_kv(self, events: KvEvents) -> None:
-        """Every gateway follows the cache."""
         for link in self.links:
             link.send(events)
 
     def on_refused(self, request: bytes, refused: JobRefused) -> None:
-        """Tell the gateway whose job it is."""
         if self._probe is not None and self._probe.on_refused(request, refused):
             return
         owner = self.jobs.discard(request)

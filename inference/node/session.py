@@ -31,7 +31,6 @@ class Session:
 
     @property
     def request(self) -> Resume:
-        """What to say instead of a hello."""
         return Resume(session=self.name, received=self.received, held=self.replay.held)
 
     def keep(self, data: bytes) -> None:
@@ -43,7 +42,6 @@ class Session:
         self._expiry = asyncio.get_running_loop().call_later(self._resume_s, expired)
 
     def go_on(self) -> None:
-        """It is connected again, or over."""
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None

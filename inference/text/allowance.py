@@ -44,7 +44,6 @@ class Allowance:
             raise OverAllowance(f"the template takes over {RENDER_S_MAX:g} s")
 
     def take(self, units: int) -> None:
-        """Pay for what is about to be made."""
         self._units -= units
         if self._units < 0:
             raise OverAllowance(f"the template makes over {UNITS_MAX} characters or items")

@@ -88,7 +88,6 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         """Nothing stands for `format` of a text, which could ask for any width."""
 
     def getitem(self, obj: Any, argument: Any) -> Any:
-        """Count subscripts; a slice is a copy."""
         current = allowance()
         current.step()
         found = super().getitem(obj, argument)

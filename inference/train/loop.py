@@ -101,7 +101,6 @@ class Trainer:
 
 
 def make_optimizer(model: Llama, plan: Plan) -> torch.optim.AdamW:
-    """AdamW; norms are not decayed."""
     matrices = [one for one in model.parameters() if one.dim() >= 2]
     norms = [one for one in model.parameters() if one.dim() < 2]
     groups = [

@@ -61,7 +61,6 @@ class Wish:
 
 
 def asker_of(grant: WalletGrant) -> Asker:
-    """In whose name a grant is booked."""
     return Asker(grant.asked_by, grant.asked_label)
 
 

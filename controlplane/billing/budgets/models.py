@@ -45,7 +45,6 @@ class Budget(models.Model):
 
     @property
     def room_nano(self) -> int:
-        """What a new hold may still take."""
         return max(0, self.lim - self.posted - self.held)
 
 

@@ -112,7 +112,6 @@ class _Sheet(FPDF):
         self.cell(PAGES_WIDTH, ROW, f"Page {self.page_no()} of {{nb}}", align=Align.R)
 
     def parties(self) -> None:
-        """Who asks whom, and the dates."""
         document, top = self._document, self.get_y()
         ends = [
             self._party(LEFT, top, "From", document.issuer),

@@ -73,7 +73,6 @@ def lines_of(pages: Pages) -> Iterator[str]:
 
 
 def spec_from(export: Export) -> ExportSpec:
-    """What a row asks for."""
     return ExportSpec(
         organization=export.organization_id,
         kind=ExportKind(export.kind),

@@ -47,7 +47,6 @@ DEBIT_NORMAL = frozenset(
 
 
 def receivable(organization: UUID) -> str:
-    """What a postpaid organization owes."""
     return f"{AccountKind.RECEIVABLE}:{organization}"
 
 
@@ -61,22 +60,18 @@ def revenue(model: str) -> str:
 
 
 def promo(organization: UUID) -> str:
-    """Credit that was given away."""
     return f"{AccountKind.PROMO}:{organization}"
 
 
 def adjustments(reason: str) -> str:
-    """Corrections of one kind."""
     return f"{AccountKind.ADJUSTMENTS}:{reason}"
 
 
 def tax(jurisdiction: str) -> str:
-    """What is owed to a tax office."""
     return f"{AccountKind.TAX}:{jurisdiction}"
 
 
 def cogs(pool: str) -> str:
-    """What a pool's GPUs cost."""
     return f"{AccountKind.COGS}:{pool}"
 
 

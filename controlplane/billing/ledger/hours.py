@@ -90,7 +90,6 @@ def sealed_through() -> datetime | None:
 
 
 def _ordered(by: tuple[Dimension, ...]) -> list[str]:
-    """Time first, then as asked."""
     return sorted(by, key=lambda name: name not in ("hour", "day"))
 
 

@@ -68,5 +68,4 @@ def entry_json(entry: JournalEntry) -> EntryJson:
 
 
 def reconciliation_json(one: Reconciliation) -> ReconciliationJson:
-    """A comparison for programs."""
     return answer_of(ReconciliationJson, one)

@@ -60,12 +60,10 @@ class Control:
     digest: bytes = b""
 
     def book(self, debit: str, credit: str, nano: int) -> None:
-        """Add one line to both its accounts."""
         self.totals.setdefault(debit, [0, 0])[0] += nano
         self.totals.setdefault(credit, [0, 0])[1] += nano
 
     def seen(self, booked_at: datetime) -> None:
-        """Remember the last moment of booking."""
         self.last_booked_at = max(self.last_booked_at or booked_at, booked_at)
 
 

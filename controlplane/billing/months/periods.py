@@ -49,7 +49,6 @@ class Period:
 
     @property
     def end(self) -> datetime:
-        """The first moment of the next month."""
         year, month = divmod(self.start.year * MONTHS + self.start.month, MONTHS)
         return datetime(year, month + 1, 1, tzinfo=UTC)
 

@@ -28,7 +28,6 @@ class Stage(IntEnum):
 
     @property
     def words(self) -> str:
-        """As pages and answers say it."""
         return self.name.lower().replace("_", " ")
 
 
@@ -66,7 +65,6 @@ class Standing:
 
     @property
     def words(self) -> str:
-        """The stage; of what is settled, how."""
         if self.stage != Stage.SETTLED:
             return self.stage.words
         if self.invoice.kind == DocumentKind.CREDIT_NOTE:

@@ -120,7 +120,6 @@ def _given_nano(note: Invoice) -> int:
 
 
 def _wanted(invoice: Invoice, left: Left, amounts_nano: Mapping[int, int] | None) -> dict[int, int]:
-    """Pico-USD to give back, by line."""
     if amounts_nano is None:
         wanted = {position: pico for position, pico in left.lines.items() if pico}
         if left.pico <= 0:

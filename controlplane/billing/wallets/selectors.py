@@ -38,7 +38,6 @@ class Wallet:
 
     @property
     def available(self) -> int:
-        """What new requests may still take."""
         return max(0, self.balance - self.held)
 
     @property

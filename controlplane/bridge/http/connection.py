@@ -119,7 +119,6 @@ class SocketProtocol(HttpToolsProtocol):
             super().shutdown()
 
     def timeout_keep_alive_handler(self) -> None:
-        """No further request has come."""
         self.end()
 
     def data_received(self, data: bytes) -> None:

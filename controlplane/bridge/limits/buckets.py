@@ -108,7 +108,6 @@ def allowance_of(
 
 
 def rooms_of(plan: LimitPlan, levels: Sequence[float], gateways: int = 1) -> tuple[Room, ...]:
-    """What each bucket leaves."""
     rooms = zip(plan.buckets, levels, strict=True)
     return tuple([_room(bucket, level, gateways) for bucket, level in rooms])
 

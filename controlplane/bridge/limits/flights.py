@@ -64,7 +64,6 @@ class Flights:
             self._news.add(bucket.name)
 
     def own(self, bucket: LimitBucket) -> int:
-        """How many are under way here."""
         return self._own.get(bucket.name, 0)
 
     def to_state(self) -> list[LimitBucket]:

@@ -56,7 +56,6 @@ class _Share(msgspec.Struct):
 
     @property
     def size(self) -> float:
-        """What it may hold."""
         return self.bucket.limit / self.division.gateways
 
     @property
@@ -141,7 +140,6 @@ class RateShares:
                 share.start, share.carried = _Level(level, now_s), 0.0
 
     def end(self) -> None:
-        """Redis counts again."""
         self._shares.clear()
         self._told.clear()
         self._away_since_s = None

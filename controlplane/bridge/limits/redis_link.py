@@ -154,7 +154,6 @@ class RedisLink(asyncio.Protocol):
 
 
 def bulk(data: bytes) -> bytes:
-    """One argument in Redis' protocol."""
     return b"$%d\r\n%b\r\n" % (len(data), data)
 
 

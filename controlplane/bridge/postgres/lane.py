@@ -151,7 +151,6 @@ class Wire:
 
     @property
     def busy(self) -> bool:
-        """Whether a call is in flight."""
         return self._call is not None
 
     async def broken(self) -> None:

@@ -41,7 +41,6 @@ class DrainFirst:
                 loop.add_signal_handler(number, self._asked, number)
 
     def remove(self) -> None:
-        """Give the signals back."""
         loop = asyncio.get_running_loop()
         for number, handler in self._handlers.items():
             loop.remove_signal_handler(number)

@@ -181,7 +181,6 @@ def _gaps(found: Sequence[Sequence[int]]) -> _Gaps:
 
 
 def _events(records: Sequence[FinishedRequest]) -> _Often:
-    """What became of them."""
     found: list[tuple[int, int, int]] = []
     for row, record in enumerate(records):
         if record.status == CLIENT_LEFT:

@@ -42,7 +42,6 @@ class ObjectiveCounts:
         return bool(self._dirty)
 
     def configure(self, objectives: Iterable[WatchedObjective]) -> None:
-        """Count for these from now on."""
         found: dict[str, tuple[WatchedObjective, ...]] = {}
         for one in objectives:
             found[one.organization] = (*found.get(one.organization, ()), one)

@@ -83,7 +83,6 @@ class QueueDepth(NamedTuple):
 
     @property
     def values(self) -> tuple[int, ...]:
-        """In the order of the gauges' names."""
         total = self.in_gateway + self.on_nodes
         return self.in_gateway, self.on_nodes, total, *self.priorities, self.oldest_ms
 
@@ -129,7 +128,6 @@ class Minute:
 
     @property
     def clean(self) -> bool:
-        """Whether everything is written."""
         return not (self.dirty or self.dirty_usage or self.exemplars or self.unfolded)
 
     @property
@@ -322,7 +320,6 @@ class Minutes:
         self._minute(now_s).drafts(taken)
 
     def kept(self) -> list[Minute]:
-        """Minutes that are not forgotten."""
         return list(self._minutes.values())
 
     def note(self, sample: GaugeSample, now_s: float) -> None:

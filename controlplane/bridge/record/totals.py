@@ -155,7 +155,6 @@ class RunningTotals:
         return sum(each.folded for each in names) + self.standard.folded
 
     def count(self, record: FinishedRequest) -> None:
-        """What no series holds of a request."""
         model = self.models.see(record.model)
         self.requests[model, self.routes.see(record.route), record.status // 100] += 1
         if record.retries:

@@ -35,7 +35,6 @@ class WaitingSampler:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="waiting sampler")
 
     async def close(self) -> None:
-        """Sample a last time."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})

@@ -63,7 +63,6 @@ class KeyReport:
 
     @property
     def requests(self) -> int:
-        """All that were taken, recently."""
         return sum(row.requests for row in self.touched)
 
 

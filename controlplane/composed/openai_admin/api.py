@@ -88,7 +88,6 @@ class OrganizationView(ApiView):
     needs = Action.ORGANIZATION_VIEW
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Before parameters are read."""
         super().initial(request, *args, **kwargs)
         self.organization_id = self._organization(request)
         require(self.actor(), self.needs, self.organization_id)
@@ -157,7 +156,6 @@ class Embeddings(Completions):
     kind = "embeddings"
 
     def models(self) -> ModelsSeen:
-        """Those that the catalog says embed."""
         return ModelsSeen(embedders(), inside=True)
 
 
@@ -260,12 +258,10 @@ class AuditLogs(OrganizationView):
 
 
 def embedders() -> frozenset[str]:
-    """Names of the models that embed."""
     return frozenset(model.name for model in model_list() if model.task == Task.EMBED)
 
 
 def about(ask: UsageAsk) -> shapes.About:
-    """What a page says of itself."""
     sealed = sealed_through()
     return {
         "object": "page",
@@ -363,7 +359,6 @@ def owner_json(key: ApiKey) -> shapes.KeyOwner:
 
 
 def audit_json(entry: AuditEntry) -> shapes.AuditLogJson:
-    """A change for programs."""
     return {
         "id": str(entry.id),
         "type": entry.action,

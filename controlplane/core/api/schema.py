@@ -119,7 +119,6 @@ class ApiSchema(AutoSchema):
         return super().get_description().partition("\n")[0].strip() or None
 
     def get_description(self) -> str:  # type: ignore[override]  # As its own base has it.
-        """What follows the first line."""
         return super().get_description().partition("\n")[2].strip()
 
     def get_auth(self) -> list[dict[str, list[str]]]:

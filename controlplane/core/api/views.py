@@ -257,5 +257,4 @@ def _factor_refused() -> Response:
 
 
 def failed(status: int, message: str, fields: dict[str, list[str]] | None = None) -> Response:
-    """An error as every client sees it."""
     return Response({"error": {"message": message, "fields": fields or {}}}, status=status)

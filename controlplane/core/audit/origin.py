@@ -82,7 +82,6 @@ class OriginMiddleware:
 
 
 def request_origin(request: HttpRequest) -> Origin:
-    """What is known of a request by now."""
     agent = "".join(char for char in request.headers.get("User-Agent", "") if char.isprintable())
     return Origin(
         channel="api" if request.path.startswith(API_PREFIXES) else "page",

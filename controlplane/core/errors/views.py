@@ -32,6 +32,5 @@ def server_error(request: HttpRequest) -> HttpResponseBase:
 
 
 def answered(request: HttpRequest, error: EdgeError) -> HttpResponse:
-    """The error as whoever asked reads it."""
     body, kind = error.body(request.path)
     return HttpResponse(body, status=error.status, content_type=kind, headers=error.headers)

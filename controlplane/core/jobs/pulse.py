@@ -29,7 +29,6 @@ class Pulse:
         return max(0.0, now_s, *self._late_s)
 
     def start(self) -> None:
-        """Begin to beat; needs a running loop."""
         self._beat_later(asyncio.get_running_loop())
 
     def stop(self) -> None:

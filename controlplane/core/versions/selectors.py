@@ -17,7 +17,6 @@ def in_force(rows: QuerySet[AnyVersion]) -> AnyVersion | None:
 
 
 def on_trial(rows: QuerySet[AnyVersion]) -> AnyVersion | None:
-    """The canary, if there is one."""
     return rows.filter(state=State.CANARY).first()
 
 

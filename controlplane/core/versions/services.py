@@ -87,7 +87,6 @@ class Versions(ABC, Generic[AnyVersion]):
         return now
 
     def draft_discard(self, version: AnyVersion) -> AnyVersion:
-        """Give a draft up; it stays readable."""
         with self.alone():
             now = self.now(version, State.DRAFT)
             now.retire()

@@ -55,7 +55,6 @@ class HygieneWatch:
         return before_s is not None and now_s - before_s < RETRY_S
 
     def has_come(self, key: str, ask: Ask) -> bool:
-        """The same, and remembers nothing."""
         before_s = self._seen.get(_digest(key, ask))
         return before_s is not None and monotonic_s() - before_s < RETRY_S
 

@@ -197,7 +197,6 @@ class HttpOut:
         await self.send_whole(refusal.status, msgspec.json.encode(refusal.body), headers)
 
     async def send_whole(self, status: int, body: bytes, headers: Headers) -> None:
-        """A response of known length."""
         length = str(len(body)).encode()
         kind = [(b"content-type", JSON), (b"content-length", length)]
         await self._start(status, kind + headers)

@@ -23,7 +23,6 @@ class DraftCounts:
         self._counts: dict[str, DraftedTokens] = {}
 
     def add(self, drafts: DraftedTokens) -> None:
-        """Count those of one step."""
         model, drafted, accepted, preempted = drafts
         before = self._counts.get(model, DraftedTokens(model, 0, 0))
         self._counts[model] = DraftedTokens(

@@ -36,7 +36,6 @@ class LinkFacts:
 
     @property
     def breaker(self) -> Breaker:
-        """Whether the node gets work."""
         return self.known.breaker
 
     @property

@@ -68,14 +68,12 @@ class OpenJob:
         self.finished: set[int] = set()
 
     def move(self, now_s: float) -> None:
-        """Another output has come."""
         gap_s = now_s - self.moved_s
         if gap_s > self.longest_gap_s:
             self.longest_gap_s = gap_s
         self.moved_s = now_s
 
     def pause(self, seconds: float) -> None:
-        """A pause that counts for nothing."""
         self.dispatched_s += seconds
         self.moved_s += seconds
         self.kept_s += seconds

@@ -185,7 +185,6 @@ class NodeLink(LinkFacts):
         return True
 
     def close(self, code: int, reason: str) -> None:
-        """Close the socket from our side."""
         if self.state is LinkState.CLOSED:
             return
         self.session.socket.close(code, reason)
@@ -244,7 +243,6 @@ class NodeLink(LinkFacts):
         return self._liveness.suspect
 
     def ping(self) -> None:
-        """Ask the node for a sign of life."""
         number = self._liveness.pinged()
         self.send_bytes(encode(Ping(number=number, received=self.session.received)))
 

@@ -107,7 +107,6 @@ class Liveness:
         return self.suspect or monotonic_s() - self.ping_sent_s >= interval_s
 
     def pinged(self) -> int:
-        """A ping goes out now; its number."""
         self.ping_sent_s = monotonic_s()
         self.ping_number += 1
         return self.ping_number

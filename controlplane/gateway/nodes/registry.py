@@ -239,7 +239,6 @@ class Fleet:
         self._refresh()
 
     def leave(self, link: NodeLink, reason: str) -> None:
-        """The link is closed."""
         self._joining.discard(link)
         self.assets.source_lost(link)
         name = link.identity.name
@@ -264,7 +263,6 @@ class Fleet:
         self._refresh()
 
     def freed(self, link: NodeLink) -> None:
-        """A credit came back."""
         for callback in self.on_credit:
             callback(link)
 
@@ -279,7 +277,6 @@ class Fleet:
         )
 
     def quarantine(self, link: NodeLink, reason: str) -> None:
-        """Keep this node out for a while."""
         link.orders = Orders(quarantined=True)
         log.error("node quarantined name=%s reason=%r", link.identity.name, reason)
         self._observe(link, QUARANTINED, reason=reason, quarantine_s=self.limits.quarantine_s)
@@ -300,7 +297,6 @@ class Fleet:
             self.reports.offer(link, report, giver)
 
     def on_drafts(self, link: NodeLink, drafts: DraftedTokens) -> None:
-        """A step had drafts, or preempted."""
         if self._counts(link):
             self.drafts.add(drafts)
 

@@ -139,7 +139,6 @@ class EmbeddingWriter:
             )
 
     def body(self, charge: Charge) -> bytes:
-        """The whole answer."""
         tokens = charge.usage.prompt_tokens
         rest = {
             "model": self._model,

@@ -20,7 +20,6 @@ PRIORITY_WORDS = {PRIORITY_LOW: "low", PRIORITY_NORMAL: "normal", PRIORITY_HIGH:
 
 
 def show_key(key: KeyRecord, rooms: Iterable[Room], standing: KeyStanding) -> bytes:
-    """The whole answer as JSON."""
     own = next((budget for budget in standing.budgets if budget.scope == "key"), None)
     least = min(standing.budgets, key=lambda budget: budget.left_nano, default=None)
     told = {

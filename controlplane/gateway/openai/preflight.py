@@ -14,7 +14,6 @@ from controlplane.kernel.money import usd_text
 
 
 def show_preflight(found: Forecast) -> bytes:
-    """The whole answer."""
     step = found.step
     cluster = None if found.way is None else found.way.prepared.cluster
     window = step.model.context_window

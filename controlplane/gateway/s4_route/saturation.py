@@ -64,13 +64,11 @@ class Reach:
         self._lanes: dict[NodeLink, dict[QueueLane, None]] = {}
 
     def open(self, lane: QueueLane, nodes: Callable[[], Nodes]) -> None:
-        """Somebody waits here now."""
         if lane not in self._nodes:
             self._nodes[lane] = nodes
             self._spread(lane)
 
     def close(self, lane: QueueLane) -> None:
-        """Nobody waits here any more."""
         if self._nodes.pop(lane, None) is not None:
             for link in self._links.pop(lane):
                 self.cut(lane, link)
@@ -90,11 +88,9 @@ class Reach:
         return [lane for lane, links in self._links.items() if not links]
 
     def lanes(self, link: NodeLink) -> list[QueueLane]:
-        """The lanes that a node can serve."""
         return list(self._lanes.get(link, ()))
 
     def links(self) -> list[NodeLink]:
-        """All nodes that somebody waits for."""
         return list(self._lanes)
 
     def _spread(self, lane: QueueLane) -> None:
@@ -119,7 +115,6 @@ class WaitingRoom:
         return len(self._queue)
 
     def depths(self) -> Counter[str]:
-        """How many wait, by model."""
         found: Counter[str] = Counter()
         for (model, _, _), depth in self.kinds().items():
             found[model] += depth.waiting

@@ -33,7 +33,6 @@ class Continuation:
         self._tokens: list[int] = []
 
     def take(self, outputs: Iterable[Output]) -> None:
-        """These are delivered."""
         for output in outputs:
             self._tokens += output.tokens
 
@@ -54,7 +53,6 @@ class Continuation:
         )
 
     def dispatched(self) -> None:
-        """Another node has the rest now."""
         self.carried = len(self._tokens)
 
 

@@ -102,7 +102,6 @@ class VectorAnswer:
 
     @property
     def ended(self) -> bool:
-        """Every input has its vector."""
         return not self._missing
 
     def dispatch(self, placement: Placement) -> JobStream:
@@ -129,7 +128,6 @@ class VectorAnswer:
         return stream.usage
 
     def last_bytes(self, charge: Charge) -> bytes:
-        """The whole body."""
         return write_list(self._call, self._writer, charge)
 
 

@@ -131,12 +131,10 @@ class TextAnswer:
 
     @property
     def ended(self) -> bool:
-        """Every choice has its finish reason."""
         return self._finisher.ended
 
     @property
     def finish(self) -> str:
-        """The reason of the first choice."""
         return self._finisher.finish_reason
 
     @property
@@ -175,7 +173,6 @@ class TextAnswer:
         return rest
 
     async def take(self, outputs: list[Output]) -> bytes:
-        """Text, stops, safety, shape."""
         if any(output.delivered for output in outputs):
             self._call.note_tokens()
         if self._continuation is not None:

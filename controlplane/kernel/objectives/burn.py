@@ -51,7 +51,6 @@ class Count(NamedTuple):
 
     @property
     def bad(self) -> int:
-        """Those that spent budget."""
         return self.total - self.good
 
 

@@ -145,7 +145,6 @@ class _Checked(http.client.HTTPConnection):
         self._wire: socket.socket | None = None
 
     def connect(self) -> None:
-        """The name is not looked up again."""
         address = (self._address, self.port)
         self.sock = self._wire = socket.create_connection(address, CONNECT_S_MAX)
 

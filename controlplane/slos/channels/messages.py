@@ -181,7 +181,6 @@ def subject(alert: Alert, event: str) -> str:
 
 
 def words(alert: Alert, event: str) -> str:
-    """The message for people."""
     objective = alert.objective
     lines = [
         f"{objective.indicator}, target {objective.target_ppm / PERCENT_PPM:g} % over"

@@ -66,7 +66,6 @@ class AdminKey(BaseModel):
         return f"{self.label} ({self.redacted})"
 
     def state(self, now: datetime) -> str:
-        """One of active, expired, revoked."""
         if self.revoked_at is not None:
             return "revoked"
         if self.expires_at is not None and self.expires_at <= now:

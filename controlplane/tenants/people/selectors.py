@@ -52,7 +52,6 @@ def member_get(*, actor: Actor, organization_id: uuid.UUID, user_id: uuid.UUID) 
 
 
 def projects_of(*, actor: Actor, organization_id: uuid.UUID) -> list[Project]:
-    """Projects of an organization by name."""
     require(actor, Action.ORGANIZATION_VIEW, organization_id)
     with organization_scope([organization_id]):
         rows = Project.objects.filter(organization_id=organization_id)

@@ -41,7 +41,6 @@ def has_factors(*, user: User) -> bool:
 
 
 def factor_list(*, user: User) -> list[SecondFactor]:
-    """A user's factors, oldest first."""
     return list(SecondFactor.objects.filter(user=user).order_by("id"))
 
 
@@ -68,7 +67,6 @@ def app_secret_kept(*, user: User, kept: object) -> tuple[str, str]:
 
 
 def app_address(*, user: User, secret: str) -> str:
-    """What the app reads from a QR code."""
     return pyotp.TOTP(secret).provisioning_uri(name=user.email, issuer_name="Sluice")
 
 

@@ -101,7 +101,6 @@ class Figure:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to draw."""
         return all(value is None for line in self.lines for value in line.values)
 
     @property

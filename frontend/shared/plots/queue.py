@@ -46,7 +46,6 @@ class Depth(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """Everywhere, on average."""
         return self.in_gateway + self.on_nodes
 
 

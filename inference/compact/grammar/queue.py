@@ -46,7 +46,6 @@ class GrammarQueue(Generic[Made]):
         self._kept: OrderedDict[Grammar, Made] = OrderedDict()
 
     def find(self, grammar: Grammar) -> Made | None:
-        """The result, if it was used recently."""
         if grammar in self._kept:
             self._kept.move_to_end(grammar)
         return self._kept.get(grammar)
@@ -83,7 +82,6 @@ class GrammarQueue(Generic[Made]):
                 del self._waiting[tenant]
 
     def close(self) -> None:
-        """Compile nothing more."""
         self._thread.shutdown(wait=False, cancel_futures=True)
         for mine in self._waiting.values():
             for entry in mine.values():

@@ -133,7 +133,6 @@ def _scaled(
 def _gate(
     fused: tl.tensor, out: tl.tensor, stride: tl.tensor, WIDTH: tl.constexpr, TILE: tl.constexpr
 ) -> None:
-    """A part of one row."""
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * TILE + tl.arange(0, TILE)
     real = columns < WIDTH

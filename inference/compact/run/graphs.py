@@ -118,7 +118,6 @@ class Recording:
         self._replay = record(self._step)
 
     def forward(self, chunks: list[Chunk]) -> Tensor:
-        """Logits of one row per chunk."""
         self._fill(chunks)
         return self._replay()[: len(chunks)]
 

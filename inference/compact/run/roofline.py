@@ -65,7 +65,6 @@ class Work:
 
     @cached_property
     def _windows(self) -> Counter[int | None]:
-        """Layers by how far back they see."""
         return Counter(self.shape.windows)
 
 

@@ -108,7 +108,6 @@ def _sums(
     source: tl.tensor, best: tl.tensor, sharp: tl.tensor, least: tl.tensor, above: tl.tensor,
     COLUMNS: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
-    """The weight of each tile of columns."""
     tiles = tl.arange(0, TILES)
     sums = tl.zeros([TILES], tl.float64)
     for start in range(0, COLUMNS, TILE):

@@ -52,7 +52,6 @@ def invert(weights: Tensor, points: Tensor) -> Tensor:
 
 
 def draw_uncut(probs: Tensor, *, scratch: Tensor, points: Points) -> Tensor:
-    """From the whole of each row."""
     return invert(probs, points(None, 0))
 
 

@@ -69,7 +69,6 @@ class BlockPool:
         return sum(1 for block in blocks if not self._ref_counts[block])
 
     def share(self, blocks: list[int]) -> None:
-        """Take a reference on cached blocks."""
         for block in blocks:
             self._ref_counts[block] += 1
             self._evictable.pop(block, None)

@@ -27,7 +27,6 @@ class WaitingQueue:
         self.tokens += sequence.uncached_tokens
 
     def peek(self) -> Sequence:
-        """The sequence to admit next."""
         return self._heap[0][-1]
 
     def pop(self) -> Sequence:
@@ -36,7 +35,6 @@ class WaitingQueue:
         return sequence
 
     def remove(self, request: Request) -> None:
-        """Drop every choice of a request."""
         kept = [entry for entry in self._heap if entry[-1].request is not request]
         if len(kept) != len(self._heap):
             self._heap = kept

@@ -38,7 +38,6 @@ class Request:
 
     @property
     def unfinished(self) -> list[Sequence]:
-        """Choices without their final output."""
         return [sequence for sequence in self.sequences if sequence.finish is None]
 
 

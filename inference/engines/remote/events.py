@@ -91,7 +91,6 @@ class Choice(msgspec.Struct):
 
     @property
     def added_calls(self) -> list[ToolCallDelta] | None:
-        """The tool calls of this chunk."""
         calls = self.delta.tool_calls if self.delta else None
         return [
             ToolCallDelta(

@@ -139,7 +139,6 @@ class VllmEngine:
         return self._index.snapshot()
 
     def computing(self) -> Computing | None:
-        """The step under way on a CPU."""
         return self._load.computing(self._live.values()) if self._facts.reports_steps else None
 
     async def close(self) -> None:

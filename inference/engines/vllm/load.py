@@ -60,7 +60,6 @@ class LoadLogger:
         return Computing(requests, self._began_us / MICROSECONDS_PER_S, children_cpu_s)
 
     def made_by(self, _config: Any, _engine_index: int) -> LoadLogger:
-        """What vLLM calls to make its logger."""
         return self
 
     def record(self, scheduler_stats: Any, iteration_stats: Any, **_: Any) -> None:
@@ -111,6 +110,5 @@ class PromptProgress:
         self._ahead_tokens = max(0, self._ahead_tokens - uncached_tokens)
 
     def left(self, waiting_tokens: int) -> int:
-        """What is still to compute of these."""
         self._ahead_tokens = min(self._ahead_tokens, waiting_tokens)
         return waiting_tokens - self._ahead_tokens

@@ -38,7 +38,6 @@ class LiveRequest:
 
     @property
     def started(self) -> bool:
-        """Whether it has any output."""
         return self._first_us is not None
 
     @property
@@ -52,7 +51,6 @@ class LiveRequest:
         return self.collector is not None and self.collector.output is not None
 
     def end(self) -> None:
-        """Nothing more will come."""
         if self.deadline is not None:
             self.deadline.cancel()
         self.ended.set()

@@ -154,7 +154,6 @@ def search_of(rng: Random, count: int) -> Exchange:
 
 
 def search(rng: Random) -> Exchange:
-    """A search over two to five hotels."""
     return search_of(rng, rng.randint(2, 5))
 
 

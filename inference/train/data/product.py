@@ -170,7 +170,6 @@ def fact_list(rng: Random, *, in_order: bool) -> Exchange:
 
 
 def difference(rng: Random) -> Exchange:
-    """Two topics side by side."""
     one, other = rng.sample(ALL_TOPICS, 2)
     if rng.random() < 0.5:
         one, other = (ALL_TOPICS[n] for n in rng.choice(NEIGHBOURS))

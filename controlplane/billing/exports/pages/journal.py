@@ -162,7 +162,6 @@ class _Sums:
         self.debited = 0
 
     def add(self, pairs: Iterable[tuple[str, str, int]]) -> None:
-        """Sums by (debit, credit)."""
         for debit, credit, amount in pairs:
             self._debits[debit] += amount
             self._credits[credit] += amount

@@ -68,7 +68,6 @@ class Place(NamedTuple):
 
     @property
     def moment(self) -> datetime:
-        """When ids like this one are made."""
         return datetime.fromtimestamp((self.request.int >> 80) / 1_000, UTC)
 
     def text(self) -> str:

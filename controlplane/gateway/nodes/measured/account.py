@@ -111,7 +111,6 @@ class NodeAccount:
 
     @property
     def others_active(self) -> int:
-        """Jobs of other gateways."""
         return self.told.others_active
 
     def book(self, uncached_tokens: int) -> JobBooking:
@@ -162,7 +161,6 @@ class NodeAccount:
             self.weigh()
 
     def weigh(self) -> None:
-        """Work out anew what decisions read."""
         speed, told = self.speed, self.told
         most = self._credits if self._cap is None else min(self._credits, self._cap)
         self.credits_left = most - self.active

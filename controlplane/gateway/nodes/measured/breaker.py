@@ -82,7 +82,6 @@ class Breaker:
 
     @property
     def facts(self) -> BreakerFacts:
-        """What a page shows of it."""
         opened = self.state is BreakerState.OPEN
         left_s = max(0.0, self._until_s - monotonic_s()) if opened else 0.0
         return BreakerFacts(self.state.value, self.cause.value, self.ejections, round(left_s, 1))
@@ -96,7 +95,6 @@ class Breaker:
             self._move(BreakerState.CLOSED)
 
     def succeeded(self) -> None:
-        """A job has ended as it should."""
         self._failures_in_a_row = 0
         self._outcomes.append(True)
 

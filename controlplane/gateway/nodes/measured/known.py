@@ -49,7 +49,6 @@ class KnownNodes:
             del self._nodes[next(gone)]
 
     def leave(self, name: str) -> None:
-        """Its link is gone."""
         self._nodes[name].left_s = monotonic_s()
 
     def tick(self) -> None:

@@ -25,7 +25,6 @@ class RetryBudget:
         self._at_s = monotonic_s()
 
     def deposit(self) -> None:
-        """A request came."""
         self._saved = min(self._saved + RETRY_SHARE, RETRIES_SAVED_MAX)
 
     def withdraw(self) -> bool:

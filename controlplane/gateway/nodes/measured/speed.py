@@ -23,7 +23,6 @@ class Ewma:
         self.value: float | None = None
 
     def add(self, sample: float) -> None:
-        """Fold one sample in."""
         if self.value is None:
             self.value = sample
         else:

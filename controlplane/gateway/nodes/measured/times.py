@@ -38,7 +38,6 @@ class Spread:
         self._high_s: float | None = None
 
     def record(self, seconds: float) -> None:
-        """Add one."""
         self._latest.record(round(seconds * MICROSECONDS_PER_S))
         self._taken += 1
         if self._taken % FRESH_FOR == 0:

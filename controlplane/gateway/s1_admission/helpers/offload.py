@@ -54,5 +54,4 @@ class Offload:
                 del self._waiting[tenant]
 
     def close(self) -> None:
-        """Begin nothing more."""
         self._thread.shutdown(wait=False, cancel_futures=True)

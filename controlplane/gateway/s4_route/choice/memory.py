@@ -42,11 +42,9 @@ class RoutingMemory:
         self._rings: OrderedDict[tuple[str, ...], Ring] = OrderedDict()
 
     def means(self, model: str) -> FleetMeans:
-        """Of the nodes of a model."""
         return _kept(self._means, model, FleetMeans, MODELS_MAX)
 
     def predictions(self, block_size: int) -> Predictions:
-        """Of the nodes with this block size."""
         return _kept(self._predictions, block_size, Predictions, BLOCK_SIZES_MAX)
 
     def roster(self, nodes: tuple[NodeLink, ...]) -> Roster:
@@ -58,7 +56,6 @@ class RoutingMemory:
         return found
 
     def ring(self, names: tuple[str, ...]) -> Ring:
-        """With these nodes on it."""
         return _kept(self._rings, names, lambda: Ring(names), RINGS_MAX)
 
 

@@ -83,7 +83,6 @@ def _why(
     name: str,
     weighed: int,
 ) -> str:
-    """One sentence of facts."""
     if weighed == 1:
         return f"{name} was the only node with room."
     if overlap.index == "ring":

@@ -32,18 +32,15 @@ class ModelQueue:
         return sum(turns.count for lane in self._lanes.values() for turns in lane)
 
     def waiting(self, lane: QueueLane) -> int:
-        """How many wait in a lane."""
         return sum(turns.count for turns in self._lanes.get(lane, ()))
 
     def add(self, ticket: QueueEntry, *, first: bool = False) -> None:
-        """One more waits."""
         lane = self._lanes.get(ticket.lane)
         if lane is None:
             lane = self._lanes[ticket.lane] = tuple(Turns(shares) for shares in self._shares)
         lane[ticket.claim.priority].add(ticket, first=first)
 
     def remove(self, ticket: QueueEntry) -> None:
-        """It waits no more."""
         priority = ticket.claim.priority
         lane = self._lanes[ticket.lane]
         lane[priority].remove(ticket)
@@ -59,7 +56,6 @@ class ModelQueue:
                 yield self._passed_over[priority] >= PASSED_OVER_MAX, head
 
     def had_turn(self, priority: int) -> None:
-        """One of a class goes."""
         self._passed_over[priority] = 0
 
     def pass_over(self, priority: int) -> None:
@@ -67,11 +63,9 @@ class ModelQueue:
         self._passed_over[priority] += 1
 
     def charge(self, claim: QueuedRequest) -> float:
-        """A request is served; its start tag."""
         return self._shares[claim.priority].charge(claim)
 
     def refund(self, claim: QueuedRequest) -> None:
-        """It was not served after all."""
         self._shares[claim.priority].refund(claim)
 
     def position(self, claim: QueuedRequest) -> int:

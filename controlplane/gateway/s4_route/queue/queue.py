@@ -51,12 +51,10 @@ class FairQueue:
         return self._crowd.count
 
     def waiting(self, lane: QueueLane) -> int:
-        """How many wait in a lane."""
         line = self._lines.get(lane[:3])
         return 0 if line is None else line.waiting(lane)
 
     def depths(self, now_s: float) -> dict[QueueKind, WaitingDepth]:
-        """By model, priority and tenant."""
         found: dict[QueueKind, WaitingDepth] = {}
         for ticket in self._crowd.tickets():
             kind = (ticket.lane.model, ticket.claim.priority, ticket.claim.tenant)
@@ -144,7 +142,6 @@ class FairQueue:
         self._add(ticket, first=True)
 
     def leave(self, ticket: QueueEntry) -> None:
-        """It waits no more; may be repeated."""
         if not ticket.waiting:
             return
         ticket.waiting = False

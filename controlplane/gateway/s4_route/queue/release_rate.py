@@ -28,7 +28,6 @@ class ReleaseRate:
         self._last_s = now_s
 
     def returned(self, now_s: float) -> None:
-        """A request that waited got its turn."""
         kept = 1.0 - RETURN_WEIGHT
         self._count = self._count * kept + 1.0
         self._seconds = self._seconds * kept + max(0.0, now_s - self._last_s)

@@ -41,7 +41,6 @@ class QueuedRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def patience_s(self) -> float:
-        """The longest wait that is of any use."""
         return min(self.queue_s, self.deadline_s)
 
     @property
@@ -51,7 +50,6 @@ class QueuedRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rank(self) -> tuple[int, float]:
-        """Lower ones are shed first."""
         order = float("inf") if self.degrade_order is None else float(self.degrade_order)
         return self.priority, order
 

@@ -45,7 +45,6 @@ class Shares:
         return self.now
 
     def refund(self, claim: QueuedRequest) -> None:
-        """It was not served after all."""
         if claim.tenant in self._finish:
             self._finish[claim.tenant] -= claim.charge
 
@@ -110,7 +109,6 @@ class Turns:
             self._push(flow)
 
     def remove(self, ticket: QueueEntry) -> None:
-        """It waits no more."""
         flow = self._flows[ticket.claim.tenant]
         del flow.tickets[ticket]
         flow.charge -= ticket.claim.charge
@@ -135,7 +133,6 @@ class Turns:
         return None
 
     def charge(self, tenant: str) -> float:
-        """What a tenant has waiting here."""
         flow = self._flows.get(tenant)
         return flow.charge if flow is not None and flow.tickets else 0.0
 

@@ -44,7 +44,6 @@ class WaitingRequests:
         self.tokens += claim.work_tokens
 
     def remove(self, ticket: QueueEntry) -> None:
-        """It waits no more."""
         claim = ticket.claim
         tenants = self._ranks[claim.rank]
         backlog = tenants[claim.tenant]
@@ -58,7 +57,6 @@ class WaitingRequests:
         self.tokens -= claim.work_tokens
 
     def tickets(self) -> Iterator[QueueEntry]:
-        """Everyone."""
         for tenants in self._ranks.values():
             for backlog in tenants.values():
                 yield from backlog.tickets

@@ -21,7 +21,6 @@ class Command(BaseCommand):
     help = "Check the body of a chat completion: tokens, price, limits, cache, hygiene."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """The key comes from the environment."""
         parser.add_argument("file", help=f"JSON as for /v1/chat/completions; {STDIN} reads stdin")
         parser.add_argument("--url", help="gateway URL (default: the local Sluice)")
         parser.add_argument("--json", action="store_true", help="print the raw response")
