@@ -26,9 +26,9 @@ OF_ADMISSION = (
     "tests/gateway/openai",
 )
 OF_BILLS = (
-    "tests/gateway/test_round_trip.py",
+    "tests/gateway/s7_bill",
+    "tests/gateway/test_pipeline.py",
     "tests/gateway/openai/test_answers.py",
-    "tests/product/test_path.py",
 )
 
 
@@ -81,10 +81,10 @@ MUTANTS = (
         OF_LEDGER,
     ),
     Mutant(
-        "a batch shares one room",
+        "a batch leaves the last room empty",
         HOLD_SQL,
-        "rooms[place] := rooms[place] - p_amount[i];",
-        "rooms[place] := rooms[place];",
+        "rooms[place] < p_amount[i] THEN",
+        "rooms[place] <= p_amount[i] THEN",
         OF_LEDGER,
     ),
     Mutant("the refused keep their hold", HOLD_SQL, "ELSE -h.amount END", "ELSE 0 END", OF_LEDGER),
