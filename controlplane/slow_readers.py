@@ -18,7 +18,7 @@ BYTES_PER_S_MIN = 16 << 10
 KEPT_BYTES_MAX = 1 << 20
 
 
-class ReaderGone(ConnectionError):
+class ClientGone(ConnectionError):
     """The client left before its request was whole, or reads too slowly."""
 
 
@@ -33,18 +33,18 @@ class PacedSend:
         self._left_s = SEND_S_MAX
 
     async def __call__(self, message: Message) -> None:
-        """Raises `ReaderGone`."""
+        """Raises `ClientGone`."""
         loop = asyncio.get_running_loop()
         begun = loop.time()
         try:
             async with asyncio.timeout(min(SEND_S_MAX, self._left_s)):
                 await self._send(message)
         except TimeoutError:
-            raise ReaderGone from None
+            raise ClientGone from None
         self._left_s += len(message.get("body", b"")) / BYTES_PER_S_MIN - (loop.time() - begun)
 
 
-class BufferedAnswer:
+class KeptAnswer:
     """An answer that is kept until its application is done, so that sending it holds nothing else.
 
     One that is larger than `KEPT_BYTES_MAX`, or has no room in the budget, is sent while it is
@@ -58,7 +58,7 @@ class BufferedAnswer:
         self._direct = False
 
     async def put(self, message: Message) -> None:
-        """The application's `send`; raises `ReaderGone`."""
+        """The application's `send`; raises `ClientGone`."""
         if not self._direct:
             fits = self._portion.grow(len(message.get("body", b"")))
             self._kept.append(message)
@@ -69,12 +69,13 @@ class BufferedAnswer:
             await self._send(message)
 
     async def flush(self) -> None:
-        """Send what is kept; raises `ReaderGone`."""
+        """Send what is kept; raises `ClientGone`."""
         kept, self._kept = self._kept, []
         for message in kept:
             await self._send(message)
         self.drop()
 
     def drop(self) -> None:
+        """Nothing is kept any more."""
         self._kept = []
         self._portion.free()

@@ -19,11 +19,11 @@ Name = Annotated[str, Meta(min_length=1, max_length=100)]
 Usd = str | int | float
 
 
-class DocumentPart(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Part(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What every shape shares: unknown fields are refused, and absence is told from null."""
 
 
-class PriceSpec(DocumentPart):
+class PriceSpec(Part):
     """USD per million tokens; multipliers in thousandths for requests of low and high priority."""
 
     input: Usd
@@ -33,7 +33,7 @@ class PriceSpec(DocumentPart):
     priority_permille: int = 1_000
 
 
-class PurchaseSpec(DocumentPart):
+class PurchaseSpec(Part):
     """What a hosted server charges for tokens: USD per million."""
 
     input: Usd
@@ -41,7 +41,7 @@ class PurchaseSpec(DocumentPart):
     output: Usd
 
 
-class PoolSpec(DocumentPart):
+class PoolSpec(Part):
     """A pool of nodes. What the local driver runs is not part of it: that is the operator's."""
 
     name: Name
@@ -56,7 +56,7 @@ class PoolSpec(DocumentPart):
     separate_caches: bool | UnsetType = UNSET
 
 
-class ModelSpec(DocumentPart):
+class ModelSpec(Part):
     """A served model and its price in force; null as `purchase`: its tokens are not bought."""
 
     name: Name
@@ -71,7 +71,7 @@ class ModelSpec(DocumentPart):
     purchase: PurchaseSpec | None | UnsetType = UNSET
 
 
-class LimitsSpec(DocumentPart):
+class LimitsSpec(Part):
     """Limits of an organization or a project; what is left out inside is no limit."""
 
     requests_per_min: int | None = None
@@ -80,7 +80,7 @@ class LimitsSpec(DocumentPart):
     concurrency: int | None = None
 
 
-class BudgetSpec(DocumentPart):
+class BudgetSpec(Part):
     """What may be spent in each period."""
 
     usd: Usd
@@ -90,7 +90,7 @@ class BudgetSpec(DocumentPart):
     alerts: Annotated[list[int], Meta(max_length=ALERTS_MAX)] = []
 
 
-class ProjectSpec(DocumentPart):
+class ProjectSpec(Part):
     """A project; null as `limits` or `budget` takes them away.
 
     `prices` are all that it pays instead of what others pay, by the name of the model.
@@ -105,7 +105,7 @@ class ProjectSpec(DocumentPart):
     prices: dict[Name, PriceSpec] | UnsetType = UNSET
 
 
-class TemplateSpec(DocumentPart):
+class TemplateSpec(Part):
     """A prompt template and the body in force, in the form of `kernel.prompts.PromptBody`."""
 
     name: Name
@@ -113,7 +113,7 @@ class TemplateSpec(DocumentPart):
     body: dict[str, Any] | UnsetType = UNSET
 
 
-class OrganizationSpec(DocumentPart):
+class OrganizationSpec(Part):
     """An organization that there is already, by its name."""
 
     name: Name
@@ -123,13 +123,13 @@ class OrganizationSpec(DocumentPart):
     templates: Annotated[list[TemplateSpec], Meta(max_length=ENTRIES_MAX)] = []
 
 
-class RoutingSpec(DocumentPart):
+class RoutingSpec(Part):
     """All routing rules, in the form of `kernel.rules.RouteRule`; a change is a new version."""
 
     rules: list[Any]
 
 
-class Document(DocumentPart):
+class Document(Part):
     """A whole configuration, or a part of one; `sluice` is the number of its form."""
 
     sluice: Literal[1]

@@ -11,11 +11,11 @@ from django.core.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.catalog import prompts
 from controlplane.catalog.models import PromptTemplate, PromptVersion
-from controlplane.catalog.prompts import PromptVersions, prompt_create
 from controlplane.catalog.selectors_prompts import (
+    DryRun,
     Listed,
-    PromptDryRun,
     body_of,
     prompt_dry_run,
     prompt_get,
@@ -23,9 +23,8 @@ from controlplane.catalog.selectors_prompts import (
     prompt_version_get,
     prompt_versions,
 )
-from controlplane.core.answers import answer_of
-from controlplane.core.api.schema import operation
-from controlplane.core.api.views import ApiView
+from controlplane.core.api import ApiView
+from controlplane.core.api_schema import operation
 from controlplane.kernel.prompts import BadValue, Value, find_problems
 
 CREATED, NO_CONTENT = 201, 204
@@ -38,14 +37,14 @@ class NewBody(msgspec.Struct, forbid_unknown_fields=True):
     project: uuid.UUID | None = None
 
 
-class PromptDraftBody(msgspec.Struct, forbid_unknown_fields=True):
+class DraftBody(msgspec.Struct, forbid_unknown_fields=True):
     """A new draft; `body` has the form of `kernel.prompts.PromptBody`."""
 
     body: Any
     note: str = ""
 
 
-class PromptChangeBody(msgspec.Struct, forbid_unknown_fields=True):
+class ChangeBody(msgspec.Struct, forbid_unknown_fields=True):
     """A draft's new body, and the revision that it changes."""
 
     body: Any
@@ -53,33 +52,33 @@ class PromptChangeBody(msgspec.Struct, forbid_unknown_fields=True):
     note: str = ""
 
 
-class PromptRevisionBody(msgspec.Struct, forbid_unknown_fields=True):
+class RevisionBody(msgspec.Struct, forbid_unknown_fields=True):
     """Which revision the caller has seen."""
 
     revision: int
 
 
-class PromptCanaryBody(msgspec.Struct, forbid_unknown_fields=True):
+class CanaryBody(msgspec.Struct, forbid_unknown_fields=True):
     """A share of the requests that name no version."""
 
     revision: int
     share_permille: int
 
 
-class PromptDryRunBody(msgspec.Struct, forbid_unknown_fields=True):
+class DryRunBody(msgspec.Struct, forbid_unknown_fields=True):
     """What to fill in."""
 
     variables: dict[str, Value] = {}
 
 
-class PromptRollbackBody(msgspec.Struct, forbid_unknown_fields=True):
+class RollbackBody(msgspec.Struct, forbid_unknown_fields=True):
     """To which version; left out, to the one in force before the present one."""
 
     version: int | None = None
 
 
 class ListedJson(TypedDict):
-    """A template with the numbers of what is in force, in canary and newest."""
+    """A template with the numbers of what is in force, on trial and newest."""
 
     name: str
     project: str | None
@@ -126,23 +125,23 @@ class TemplateJson(TypedDict):
 
 
 class PromptView(ApiView):
-    """What operations on templates share: the path names the template, and perhaps a version."""
+    """What operations on templates share."""
 
-    def template(self) -> PromptTemplate:
-        organization, name = self.kwargs["organization"], self.kwargs["name"]
+    def template(self, organization: uuid.UUID, name: str) -> PromptTemplate:
+        """The template; raises DoesNotExist."""
         return prompt_get(actor=self.actor(), organization_id=organization, name=name)
 
-    def versions(self, template: PromptTemplate) -> PromptVersions:
-        return PromptVersions(self.actor(), template)
-
-    def version(self, revision: int | None = None, number: int | None = None) -> PromptVersion:
+    def version(
+        self, organization: uuid.UUID, name: str, version: int, revision: int | None = None
+    ) -> PromptVersion:
         """The version, as the caller has seen it; raises DoesNotExist."""
-        version = self.kwargs["version"] if number is None else number
-        found = prompt_version_get(actor=self.actor(), template=self.template(), version=version)
+        template = self.template(organization, name)
+        found = prompt_version_get(actor=self.actor(), template=template, version=version)
         found.revision = found.revision if revision is None else revision
         return found
 
     def answer(self, version: PromptVersion, status: int = 200) -> Response:
+        """The version as it is now."""
         now = prompt_version_get(
             actor=self.actor(), template=version.template, version=version.version
         )
@@ -154,15 +153,15 @@ class Prompts(PromptView):
 
     @operation(answer=TemplatesJson)
     def get(self, request: Request, organization: uuid.UUID) -> Response:
-        """List templates by name, with their live and canary versions."""
+        """By name, with the numbers of what is in force and on trial."""
         found = prompt_list(actor=self.actor(), organization_id=organization)
         return Response({"templates": [listed_json(one) for one in found]})
 
     @operation(body=NewBody, answer=CreatedJson, status=CREATED)
     def post(self, request: Request, organization: uuid.UUID) -> Response:
-        """Create a template without versions."""
+        """Without versions."""
         wanted = self.body(NewBody)
-        made = prompt_create(
+        made = prompts.prompt_create(
             actor=self.actor(),
             organization_id=organization,
             name=wanted.name,
@@ -175,14 +174,14 @@ class OnePrompt(PromptView):
     """`GET templates/<organization>/<name>`: its versions, newest first."""
 
     @operation(answer=TemplateJson)
-    def get(self, request: Request, **path: Any) -> Response:
+    def get(self, request: Request, organization: uuid.UUID, name: str) -> Response:
         """With their bodies."""
-        template = self.template()
+        template = self.template(organization, name)
         found = prompt_versions(actor=self.actor(), template=template)
         project = template.project_id
         return Response(
             {
-                "name": template.name,
+                "name": name,
                 "project": str(project) if project else None,
                 "versions": [version_json(one) for one in found],
             }
@@ -192,11 +191,13 @@ class OnePrompt(PromptView):
 class Drafts(PromptView):
     """`POST templates/<organization>/<name>/versions`: a draft of the next version."""
 
-    @operation(body=PromptDraftBody, answer=VersionJson, status=CREATED)
-    def post(self, request: Request, **path: Any) -> Response:
+    @operation(body=DraftBody, answer=VersionJson, status=CREATED)
+    def post(self, request: Request, organization: uuid.UUID, name: str) -> Response:
         """It need not be ready, but of the form of a body."""
-        wanted = self.body(PromptDraftBody)
-        made = self.versions(self.template()).draft_create(wanted.body, wanted.note)
+        wanted, template = self.body(DraftBody), self.template(organization, name)
+        made = prompts.prompt_draft_create(
+            actor=self.actor(), template=template, body=wanted.body, note=wanted.note
+        )
         return self.answer(made, CREATED)
 
 
@@ -204,95 +205,117 @@ class OneVersion(PromptView):
     """`GET | PUT | DELETE …/versions/<n>`: read one, change a draft, give a draft up."""
 
     @operation(answer=VersionJson)
-    def get(self, request: Request, **path: Any) -> Response:
+    def get(self, request: Request, organization: uuid.UUID, name: str, version: int) -> Response:
         """With its body and what is wrong with it."""
-        return self.answer(self.version())
+        return self.answer(self.version(organization, name, version))
 
-    @operation(body=PromptChangeBody, answer=VersionJson)
-    def put(self, request: Request, **path: Any) -> Response:
+    @operation(body=ChangeBody, answer=VersionJson)
+    def put(self, request: Request, organization: uuid.UUID, name: str, version: int) -> Response:
         """Replace a draft's body; 409 where somebody else changed it meanwhile."""
-        wanted = self.body(PromptChangeBody)
-        found = self.version(wanted.revision)
-        versions = self.versions(found.template)
-        return self.answer(versions.draft_update(found, wanted.body, wanted.note))
+        wanted = self.body(ChangeBody)
+        found = self.version(organization, name, version, wanted.revision)
+        changed = prompts.prompt_draft_update(
+            actor=self.actor(), version=found, body=wanted.body, note=wanted.note
+        )
+        return self.answer(changed)
 
     @operation()
-    def delete(self, request: Request, **path: Any) -> Response:
+    def delete(
+        self, request: Request, organization: uuid.UUID, name: str, version: int
+    ) -> Response:
         """It stays readable."""
-        found = self.version()
-        self.versions(found.template).draft_discard(found)
+        found = self.version(organization, name, version)
+        prompts.prompt_draft_discard(actor=self.actor(), version=found)
         return Response(status=NO_CONTENT)
 
 
-class PromptDryRunView(PromptView):
+class DryRunView(PromptView):
     """`POST …/versions/<n>/dry-run`: the version with sample variables."""
 
-    @operation(body=PromptDryRunBody, answer=PromptDryRun)
-    def post(self, request: Request, **path: Any) -> Response:
+    @operation(body=DryRunBody, answer=DryRun)
+    def post(self, request: Request, organization: uuid.UUID, name: str, version: int) -> Response:
         """The messages, their size and how much of it caches; tokens are estimates."""
-        found = self.version()
+        found = self.version(organization, name, version)
         try:
-            tried = prompt_dry_run(body_of(found), self.body(PromptDryRunBody).variables)
+            tried = prompt_dry_run(body_of(found), self.body(DryRunBody).variables)
         except BadValue as error:
             field = ".".join(filter(None, ("variables", error.name)))
             raise ValidationError({field: str(error)}) from error
         return Response(msgspec.to_builtins(tried))
 
 
-class PromptPublish(PromptView):
+class Publish(PromptView):
     """`POST …/versions/<n>/publish`: a draft or the canary put in force."""
 
-    @operation(body=PromptRevisionBody, answer=VersionJson)
-    def post(self, request: Request, **path: Any) -> Response:
+    @operation(body=RevisionBody, answer=VersionJson)
+    def post(self, request: Request, organization: uuid.UUID, name: str, version: int) -> Response:
         """Gateways follow within two seconds."""
-        found = self.version(self.body(PromptRevisionBody).revision)
-        return self.answer(self.versions(found.template).publish(found))
+        found = self.version(organization, name, version, self.body(RevisionBody).revision)
+        return self.answer(prompts.prompt_publish(actor=self.actor(), version=found))
 
 
-class PromptCanaryStart(PromptView):
-    """`POST …/versions/<n>/canary`: start a canary with a draft, or change its share."""
+class CanaryStart(PromptView):
+    """`POST …/versions/<n>/canary`: a draft put on trial, or another share for the canary."""
 
-    @operation(body=PromptCanaryBody, answer=VersionJson)
-    def post(self, request: Request, **path: Any) -> Response:
+    @operation(body=CanaryBody, answer=VersionJson)
+    def post(self, request: Request, organization: uuid.UUID, name: str, version: int) -> Response:
         """Requests that name a version are not part of it."""
-        wanted = self.body(PromptCanaryBody)
-        found = self.version(wanted.revision)
-        versions = self.versions(found.template)
-        return self.answer(versions.canary_start(found, wanted.share_permille))
+        wanted = self.body(CanaryBody)
+        started = prompts.prompt_canary_start(
+            actor=self.actor(),
+            version=self.version(organization, name, version, wanted.revision),
+            share_permille=wanted.share_permille,
+        )
+        return self.answer(started)
 
 
-class PromptCanaryStop(PromptView):
+class CanaryStop(PromptView):
     """`POST …/versions/<n>/stop`: the canary ended."""
 
     @operation(answer=VersionJson)
-    def post(self, request: Request, **path: Any) -> Response:
+    def post(self, request: Request, organization: uuid.UUID, name: str, version: int) -> Response:
         """Every request gets the published version again."""
-        found = self.version()
-        return self.answer(self.versions(found.template).canary_stop(found))
+        found = self.version(organization, name, version)
+        return self.answer(prompts.prompt_canary_stop(actor=self.actor(), version=found))
 
 
-class PromptRollback(PromptView):
+class Rollback(PromptView):
     """`POST templates/<organization>/<name>/rollback`: the way back."""
 
-    @operation(body=PromptRollbackBody, answer=VersionJson)
-    def post(self, request: Request, **path: Any) -> Response:
+    @operation(body=RollbackBody, answer=VersionJson)
+    def post(self, request: Request, organization: uuid.UUID, name: str) -> Response:
         """Publish a copy of an earlier version under a new number; a canary ends with it."""
-        number, template = self.body(PromptRollbackBody).version, self.template()
-        to = None if number is None else self.version(number=number)
-        return self.answer(self.versions(template).rollback(to))
+        number, template = self.body(RollbackBody).version, self.template(organization, name)
+        to = None if number is None else self.version(organization, name, number)
+        made = prompts.prompt_rollback(actor=self.actor(), template=template, to=to)
+        return self.answer(made)
 
 
 def listed_json(listed: Listed) -> ListedJson:
+    """A template without its versions."""
     template = listed.template
-    return answer_of(ListedJson, listed, name=template.name, project=template.project_id)
+    return {
+        "name": template.name,
+        "project": str(template.project_id) if template.project_id else None,
+        "published": listed.published,
+        "canary": listed.canary,
+        "newest": listed.newest,
+    }
 
 
 def version_json(version: PromptVersion) -> VersionJson:
     """A version with its body and what is wrong with it."""
-    return answer_of(
-        VersionJson,
-        version,
-        copy_of=version.copy_of and version.copy_of.version,
-        created_by=version.created_by and version.created_by.email,
-        problems=[problem._asdict() for problem in find_problems(body_of(version))],
-    )
+    maker, copy_of = version.created_by, version.copy_of
+    return {
+        "version": version.version,
+        "state": version.state,
+        "note": version.note,
+        "revision": version.revision,
+        "share_permille": version.share_permille,
+        "copy_of": copy_of.version if copy_of else None,
+        "created_by": maker.email if maker else None,
+        "created_at": version.created_at,
+        "published_at": version.published_at,
+        "body": version.body,
+        "problems": [problem._asdict() for problem in find_problems(body_of(version))],
+    }

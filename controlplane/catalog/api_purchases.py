@@ -10,9 +10,8 @@ from rest_framework.response import Response
 
 from controlplane.catalog.models import Model, PurchasePrice
 from controlplane.catalog.purchases import PurchaseDraft, purchase_list, purchase_set
-from controlplane.core.answers import answer_of
-from controlplane.core.api.schema import operation
-from controlplane.core.api.views import ApiView
+from controlplane.core.api import ApiView
+from controlplane.core.api_schema import operation
 from controlplane.core.permissions import Action
 from controlplane.tenants.access import require
 
@@ -46,25 +45,26 @@ class PurchasesJson(TypedDict):
     data: list[PurchaseJson]
 
 
-class PurchasesView(ApiView):
+class Purchases(ApiView):
     """`GET | POST models/<name>/purchases`: what was set, and another from today on."""
 
     step_up_methods = frozenset({"POST"})
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Rights come before bodies."""
         super().initial(request, *args, **kwargs)
         require(self.actor(), Action.CATALOG_MANAGE)
 
     @operation(answer=PurchasesJson)
     def get(self, request: Request, model: str) -> Response:
-        """List the purchase prices of a model."""
+        """All of the model's."""
         found = purchase_list(model=Model.objects.get(name=model))
         body: PurchasesJson = {"data": [purchase_json(row, model) for row in found]}
         return Response(body)
 
     @operation(body=PurchaseBody, answer=PurchaseJson, status=CREATED, example=EXAMPLE)
     def post(self, request: Request, model: str) -> Response:
-        """Set a purchase price; past days do not change."""
+        """It changes no past day of the margin."""
         wanted = PurchaseDraft(**msgspec.structs.asdict(self.body(PurchaseBody)))
         found = Model.objects.get(name=model)
         made = purchase_set(actor=self.actor(), model=found, draft=wanted)
@@ -72,4 +72,13 @@ class PurchasesView(ApiView):
 
 
 def purchase_json(row: PurchasePrice, model: str) -> PurchaseJson:
-    return answer_of(PurchaseJson, row, object="purchase_price", model=model)
+    """A price for programs."""
+    return {
+        "id": str(row.id),
+        "object": "purchase_price",
+        "model": model,
+        "from_day": row.from_day.isoformat(),
+        "input_pico": row.input_pico,
+        "cached_pico": row.cached_pico,
+        "output_pico": row.output_pico,
+    }

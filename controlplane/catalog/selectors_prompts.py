@@ -8,15 +8,14 @@ import msgspec
 from django.db.models import Q, TextField
 from django.db.models.functions import Cast, Length
 
-from controlplane.catalog.models import PromptTemplate, PromptVersion
-from controlplane.core.audit.entries import Actor
+from controlplane.catalog.models import PromptState, PromptTemplate, PromptVersion
+from controlplane.core.audit import Actor
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
-from controlplane.core.versions.models import State
 from controlplane.kernel.prompts import (
+    Problem,
     PromptBody,
     PromptMessage,
-    PromptProblem,
     Value,
     Variable,
     checked_values,
@@ -28,13 +27,13 @@ from controlplane.kernel.prompts import (
 from controlplane.tenants.access import require
 
 VERSIONS_SHOWN_MAX = 100
-# How many versions of a template gateways keep, as in `blueprint/sql/functions/config_rows.sql`.
+# How many versions of a template gateways keep: `blueprint/sql/config_rows.sql` has it too.
 SERVED_VERSIONS = 5
 BYTES_PER_TOKEN = 4
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
-    """A template with the numbers of what is in force, in canary and newest."""
+    """A template with the numbers of what is in force, on trial and newest."""
 
     template: PromptTemplate
     published: int | None
@@ -42,7 +41,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     newest: int | None
 
 
-class PromptDryRun(msgspec.Struct, frozen=True, kw_only=True):
+class DryRun(msgspec.Struct, frozen=True, kw_only=True):
     """What a request with these variables would send, and how much of it caches.
 
     Tokens are estimates at four bytes each: the count is the model's tokenizer's.
@@ -53,10 +52,11 @@ class PromptDryRun(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
     stable_bytes: int
     stable_tokens: int
-    problems: list[PromptProblem]
+    problems: list[Problem]
 
 
 def prompt_list(*, actor: Actor, organization_id: uuid.UUID) -> list[Listed]:
+    """All templates by name."""
     require(actor, Action.TEMPLATE_VIEW, organization_id)
     with organization_scope([organization_id]):
         templates = list(
@@ -71,8 +71,8 @@ def prompt_list(*, actor: Actor, organization_id: uuid.UUID) -> list[Listed]:
     return [
         Listed(
             template=one,
-            published=now.get((one.id, State.PUBLISHED.value)),
-            canary=now.get((one.id, State.CANARY.value)),
+            published=now.get((one.id, PromptState.PUBLISHED.value)),
+            canary=now.get((one.id, PromptState.CANARY.value)),
             newest=newest.get(one.id),
         )
         for one in templates
@@ -88,6 +88,7 @@ def prompt_get(*, actor: Actor, organization_id: uuid.UUID, name: str) -> Prompt
 
 
 def prompt_versions(*, actor: Actor, template: PromptTemplate) -> list[PromptVersion]:
+    """The newest versions, newest first."""
     require(actor, Action.TEMPLATE_VIEW, template.organization_id)
     with organization_scope([template.organization_id]):
         rows = PromptVersion.objects.filter(template=template)
@@ -104,15 +105,16 @@ def prompt_version_get(*, actor: Actor, template: PromptTemplate, version: int) 
 
 
 def body_of(version: PromptVersion) -> PromptBody:
+    """A stored body as the gateway reads it."""
     return msgspec.convert(version.body, PromptBody)
 
 
-def prompt_dry_run(body: PromptBody, values: dict[str, Value]) -> PromptDryRun:
+def prompt_dry_run(body: PromptBody, values: dict[str, Value]) -> DryRun:
     """Render with these variables; raises `BadValue`."""
     checked = checked_values(body, values)
     stable = sum(len(message.content.encode()) for message in stable_messages(body))
     size = filled_bytes(body, checked)
-    return PromptDryRun(
+    return DryRun(
         messages=filled(body, checked),
         bytes=size,
         tokens=_tokens(size),
@@ -130,7 +132,7 @@ def sample_values(body: PromptBody) -> dict[str, Value]:
 def served_bytes(organization_id: uuid.UUID) -> int:
     """Bytes that gateways keep of an organization's templates; needs its scope."""
     rows = PromptVersion.objects.filter(organization_id=organization_id)
-    rows = rows.filter(Q(published_at__isnull=False) | Q(state=State.CANARY))
+    rows = rows.filter(Q(published_at__isnull=False) | Q(state=PromptState.CANARY))
     rows = rows.annotate(size=Length(Cast("body", TextField())))
     counts: dict[uuid.UUID, int] = {}
     total = 0

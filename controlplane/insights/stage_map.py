@@ -37,6 +37,7 @@ class MapRow:
 
     @property
     def name(self) -> str:
+        """Name of the span."""
         return f"{self.stage}.{self.layer}" if self.layer else self.stage
 
 

@@ -13,6 +13,7 @@ def monotonic_ns() -> int:
 
 
 def monotonic_s() -> float:
+    """Seconds of the same clock."""
     return time.perf_counter()
 
 

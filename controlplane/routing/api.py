@@ -6,20 +6,21 @@ from dataclasses import asdict
 from typing import Any
 
 import msgspec
+from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.core.api.schema import operation
-from controlplane.core.api.views import ApiView
+from controlplane.core.api import ApiView
+from controlplane.core.api_schema import operation
 from controlplane.core.permissions import Action
-from controlplane.routing import shapes
+from controlplane.routing import services, shapes
 from controlplane.routing.bodies import canary_json, dry_run_json, ruleset_json, summary_json
 from controlplane.routing.models import RuleSet
 from controlplane.routing.rulesjson import read_rules
 from controlplane.routing.selectors import rule_problems, ruleset_get, ruleset_list
 from controlplane.routing.selectors_canary import canary_report
 from controlplane.routing.selectors_dryrun import HOURS_DEFAULT, ruleset_dry_run
-from controlplane.routing.services import RuleVersions
+from controlplane.telemetry.reading import TooMuchToRead
 from controlplane.tenants.access import require
 
 CREATED, NO_CONTENT = 201, 204
@@ -73,10 +74,18 @@ class RollbackBody(msgspec.Struct, forbid_unknown_fields=True):
     version: int | None = None
 
 
+class TooMuch(APIException):
+    """The traffic that was asked about could not be read within the bound."""
+
+    status_code = 503
+    default_detail = "This holds too much traffic to read at once; ask about fewer hours."
+
+
 class RulesView(ApiView):
     """What operations on rules share: who may not do any of them is told that first."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Before a body is read."""
         super().initial(request, *args, **kwargs)
         require(self.actor(), Action.ROUTING_MANAGE)
 
@@ -86,10 +95,8 @@ class RulesView(ApiView):
         found.revision = found.revision if revision is None else revision
         return found
 
-    def versions(self) -> RuleVersions:
-        return RuleVersions(self.actor())
-
     def answer(self, rule_set: RuleSet, status: int = 200) -> Response:
+        """The version as it is now."""
         now = ruleset_get(actor=self.actor(), version=rule_set.version)
         return Response(ruleset_json(now), status=status)
 
@@ -99,15 +106,15 @@ class RuleSets(RulesView):
 
     @operation(answer=shapes.VersionsJson)
     def get(self, request: Request) -> Response:
-        """List versions without their rules, newest first."""
+        """Newest first, without their rules."""
         found = ruleset_list(actor=self.actor())
         return Response({"versions": [summary_json(one) for one in found]})
 
     @operation(body=DraftBody, answer=shapes.RuleSetJson, status=CREATED)
     def post(self, request: Request) -> Response:
-        """Create a draft from the live version; it may be invalid but must be a list of rules."""
+        """Begun from what is in force; it need not be valid yet, but of the form of rules."""
         draft = self.body(DraftBody)
-        made = self.versions().draft_create(draft.rules, note=draft.note)
+        made = services.ruleset_draft_create(actor=self.actor(), rules=draft.rules, note=draft.note)
         return self.answer(made, CREATED)
 
 
@@ -116,22 +123,26 @@ class OneRuleSet(RulesView):
 
     @operation(answer=shapes.RuleSetJson)
     def get(self, request: Request, version: int) -> Response:
-        """Get a version with its rules."""
+        """With its rules."""
         return self.answer(self.rule_set(version))
 
     @operation(body=ChangeBody, answer=shapes.RuleSetJson)
     def put(self, request: Request, version: int) -> Response:
-        """Replace a draft's rules; 409 if it was changed in the meantime."""
+        """Replace a draft's rules; 409 where somebody else changed it meanwhile."""
         change = self.body(ChangeBody)
-        changed = self.versions().draft_update(
-            self.rule_set(version, change.revision), change.rules, change.note, rebase=change.rebase
+        changed = services.ruleset_draft_update(
+            actor=self.actor(),
+            rule_set=self.rule_set(version, change.revision),
+            rules=change.rules,
+            note=change.note,
+            rebase=change.rebase,
         )
         return self.answer(changed)
 
     @operation()
     def delete(self, request: Request, version: int) -> Response:
         """It stays readable."""
-        self.versions().draft_discard(self.rule_set(version))
+        services.ruleset_draft_discard(actor=self.actor(), rule_set=self.rule_set(version))
         return Response(status=NO_CONTENT)
 
 
@@ -140,7 +151,7 @@ class Validate(RulesView):
 
     @operation(answer=shapes.ProblemsJson)
     def post(self, request: Request, version: int) -> Response:
-        """Check a version: errors, which prevent publication, then warnings."""
+        """Errors, which keep it from being published, then warnings, which do not."""
         rules = read_rules(self.rule_set(version).rules)
         problems = rule_problems(actor=self.actor(), rules=rules)
         return Response({"problems": [asdict(problem) for problem in problems]})
@@ -151,9 +162,12 @@ class DryRunView(RulesView):
 
     @operation(body=DryRunBody, answer=shapes.DryRunJson)
     def post(self, request: Request, version: int) -> Response:
-        """Apply a version to recorded requests: what would change; money in nano-USD."""
+        """Who and what would have changed, at what price; money in nano-USD."""
         hours, found = self.body(DryRunBody).hours, self.rule_set(version)
-        tried = ruleset_dry_run(actor=self.actor(), rule_set=found, hours=hours)
+        try:
+            tried = ruleset_dry_run(actor=self.actor(), rule_set=found, hours=hours)
+        except TooMuchToRead as error:
+            raise TooMuch from error
         return Response(dry_run_json(tried))
 
 
@@ -164,22 +178,23 @@ class Publish(RulesView):
 
     @operation(body=RevisionBody, answer=shapes.RuleSetJson)
     def post(self, request: Request, version: int) -> Response:
-        """Publish a draft within two seconds; 409 if another version was published since."""
+        """Gateways follow within two seconds; 409 if another was published since it began."""
         found = self.rule_set(version, self.body(RevisionBody).revision)
-        return self.answer(self.versions().publish(found))
+        return self.answer(services.ruleset_publish(actor=self.actor(), rule_set=found))
 
 
 class CanaryStart(RulesView):
-    """`POST versions/<n>/canary`: start a canary with a draft, or change its share."""
+    """`POST versions/<n>/canary`: a draft put on trial, or another share for the canary."""
 
     step_up_methods = frozenset({"POST"})
 
     @operation(body=CanaryBody, answer=shapes.RuleSetJson)
     def post(self, request: Request, version: int) -> Response:
-        """Start a canary or change its share, which restarts the comparison."""
+        """Its comparison begins again with every change of the share."""
         wanted = self.body(CanaryBody)
-        started = self.versions().canary_start(
-            self.rule_set(version, wanted.revision),
+        started = services.ruleset_canary_start(
+            actor=self.actor(),
+            rule_set=self.rule_set(version, wanted.revision),
             share_permille=wanted.share_permille,
             stops_itself=wanted.stops_itself,
         )
@@ -193,9 +208,9 @@ class CanaryPromote(RulesView):
 
     @operation(answer=shapes.RuleSetJson)
     def post(self, request: Request, version: int) -> Response:
-        """Promote the canary to all requests."""
+        """For all requests."""
         found = self.rule_set(version)
-        return self.answer(self.versions().canary_promote(found))
+        return self.answer(services.ruleset_canary_promote(actor=self.actor(), rule_set=found))
 
 
 class CanaryStop(RulesView):
@@ -203,9 +218,9 @@ class CanaryStop(RulesView):
 
     @operation(body=StopBody, answer=shapes.RuleSetJson)
     def post(self, request: Request, version: int) -> Response:
-        """Stop the canary; all requests follow the published rules."""
+        """All requests follow the published rules again."""
         reason, found = self.body(StopBody).reason, self.rule_set(version)
-        stopped = self.versions().canary_stop(found, reason=reason)
+        stopped = services.ruleset_canary_stop(actor=self.actor(), rule_set=found, reason=reason)
         return self.answer(stopped)
 
 
@@ -214,8 +229,11 @@ class Canary(RulesView):
 
     @operation(answer=shapes.CanaryAnswer)
     def get(self, request: Request) -> Response:
-        """Compare the canary with the live version; null without a canary."""
-        report = canary_report(actor=self.actor())
+        """Errors, first token, cost and output length of both arms; null without a canary."""
+        try:
+            report = canary_report(actor=self.actor())
+        except TooMuchToRead as error:
+            raise TooMuch from error
         return Response({"canary": None if report is None else canary_json(report)})
 
 
@@ -226,8 +244,8 @@ class Rollback(RulesView):
 
     @operation(body=RollbackBody, answer=shapes.RuleSetJson)
     def post(self, request: Request) -> Response:
-        """Publish a copy of an earlier version (0: no rules) under a new number; ends a canary."""
+        """Publish a copy of an earlier version under a new number; 0 is no rules. A canary ends."""
         version = self.body(RollbackBody).version
         to = self.rule_set(version) if version else None
-        made = self.versions().rollback(to=to, to_nothing=version == 0)
+        made = services.ruleset_rollback(actor=self.actor(), to=to, to_no_rules=version == 0)
         return self.answer(made)

@@ -91,6 +91,6 @@ class CanaryJson(TypedDict):
 
 
 class CanaryAnswer(TypedDict):
-    """The canary; null where none is in canary."""
+    """The canary; null where none is on trial."""
 
     canary: CanaryJson | None

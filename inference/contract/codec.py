@@ -18,6 +18,7 @@ class BadFrame(ValueError):
 
 
 def encode(frame: FromNode | FromGateway) -> bytes:
+    """Return the msgpack bytes of a frame."""
     return _encoder.encode(frame)
 
 

@@ -1,4 +1,4 @@
-"""The one Protocol that every engine implements."""
+"""The one Protocol that every engine implements, and the typed errors it may raise."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from inference.contract.capabilities import Capability
 from inference.contract.frames import Job, KvEvents, Step
 from inference.contract.roofline import Ceilings
 from inference.engines.computing import Computing
-from inference.errors import JobRefused
 
 
 class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,8 +36,8 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
     silence_s: float = 0.0
 
     @property
-    def reports_steps(self) -> bool:
-        """Whether it can say which step is under way and how much CPU time that has used."""
+    def tells_steps(self) -> bool:
+        """It can say which step is under way and how much CPU time that has used."""
         return self.device == "cpu"
 
 
@@ -55,7 +54,19 @@ class EngineEvents(Protocol):
         """A submitted job could not be taken after all; it has no outputs and gets none."""
 
     def on_death(self, error: BaseException) -> None:
-        """The engine cannot continue; the node exits and registers again."""
+        """The engine cannot go on; the node exits and registers anew."""
+
+
+class JobRefused(Exception):
+    """The engine cannot take this job. `code` is one of those of the `Rejected` frame."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class ModelError(Exception):
+    """A checkpoint that cannot be served; the message names the file or field."""
 
 
 class Engine(Protocol):
@@ -67,7 +78,7 @@ class Engine(Protocol):
 
     @property
     def facts(self) -> EngineFacts:
-        """Known from construction on; `start` replaces what is known only after loading."""
+        """Known from construction on; what only loading tells is replaced in `start`."""
 
     async def start(self, events: EngineEvents) -> None:
         """Load, warm up and begin stepping."""

@@ -1,4 +1,4 @@
-"""Starting an engine, which may take minutes and must not look dead until then."""
+"""Starting an engine, which may take minutes and must not look dead meanwhile."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ async def start_engine(engine: Engine, events: EngineEvents) -> None:
             elapsed_s = time.monotonic() - began_s
             log.info("loading model=%s elapsed_s=%.0f", engine.facts.model, elapsed_s)
 
-    reporting = asyncio.create_task(say())
+    telling = asyncio.create_task(say())
     try:
         await engine.start(events)
     finally:
-        reporting.cancel()
+        telling.cancel()

@@ -80,6 +80,7 @@ class Plan:
     model: ModelConfig = ModelConfig()
 
     def stage(self, step: int) -> Stage:
+        """The stage that a step belongs to."""
         for stage in self.stages:
             if step < self.scaled(stage.until):
                 return stage
@@ -118,4 +119,5 @@ class Plan:
 
     @property
     def rate_min(self) -> float:
+        """Where the cool-down ends."""
         return self.rate_max * self.rate_min_share

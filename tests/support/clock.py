@@ -7,9 +7,7 @@ from importlib import import_module
 import pytest
 
 NODES = "controlplane.gateway.nodes"
-READERS = (
-    "jobs", "link", "liveness", "resume", "measured.breaker", "measured.known", "measured.retries",
-)  # fmt: skip
+READERS = ("breaker", "jobs", "known", "link", "liveness", "resume", "retries")
 
 
 class Clock:

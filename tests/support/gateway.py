@@ -11,16 +11,15 @@ from typing import Any
 import httpx2
 import uvicorn
 
-from controlplane.bridge.fleet.handshakes import Handshakes
-from controlplane.bridge.fleet.socket import NodeConsumer
-from controlplane.gateway.app_state import AppState
-from controlplane.gateway.http.app import GatewayApp, Send
+from controlplane.bridge.handshakes import Handshakes
+from controlplane.bridge.socket import NodeConsumer
+from controlplane.gateway.app import Gateway, Send
 from controlplane.gateway.nodes.limits import LinkLimits
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.s1_admission.body import Receive
+from controlplane.gateway.world import World
 from inference.contract.frames import FRAME_BYTES_MAX, Report
-from tests.support.asgi import Server
-from tests.support.fleet import MODEL, QUICK, TICKET_KEY, MemoryPort
+from tests.support.fleet import MODEL, QUICK, TICKET_KEY, MemoryPort, until
 from tests.support.memory_ledger import MemoryLedger
 from tests.support.ports import (
     KEY,
@@ -33,7 +32,6 @@ from tests.support.ports import (
     WordSafety,
     make_snapshot,
 )
-from tests.support.waiting import until
 
 
 class GatewayUnderTest:
@@ -63,7 +61,7 @@ class GatewayUnderTest:
             port=self.fleet_port,
             limits=limits,
         )
-        self.world = AppState(
+        self.world = World(
             keys=self.keys,
             limiter=self.limiter,
             ledger=self.ledger,
@@ -76,7 +74,7 @@ class GatewayUnderTest:
             region="local",
             node_header=True,
         )
-        self._gateway = GatewayApp(self.world)
+        self._gateway = Gateway(self.world)
         self._consumer = NodeConsumer.as_asgi(gateway=lambda: self)
         self.port = 0
 
@@ -116,7 +114,7 @@ async def running_gateway(under_test: GatewayUnderTest) -> AsyncIterator[httpx2.
     """Serve it on loopback; the client carries the key."""
     config = uvicorn.Config(
         under_test,
-        http="controlplane.bridge.http.connection:SocketProtocol",
+        http="controlplane.bridge.connection:SocketProtocol",
         ws="websockets-sansio",
         ws_max_size=FRAME_BYTES_MAX + 1024,
         ws_per_message_deflate=False,
@@ -127,7 +125,7 @@ async def running_gateway(under_test: GatewayUnderTest) -> AsyncIterator[httpx2.
     )
     listener = socket.create_server(("127.0.0.1", 0))
     under_test.port = listener.getsockname()[1]
-    server = Server(config)
+    server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         await until(lambda: server.started)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class DraftedTokens(NamedTuple):
+class Drafts(NamedTuple):
     """Tokens drafted for a model, of which `accepted` turned out right; sequences `preempted`."""
 
     model: str
@@ -20,19 +20,20 @@ class DraftCounts:
     """Counts by model since they were last taken; there are as many as models."""
 
     def __init__(self) -> None:
-        self._counts: dict[str, DraftedTokens] = {}
+        self._counts: dict[str, Drafts] = {}
 
-    def add(self, drafts: DraftedTokens) -> None:
+    def add(self, drafts: Drafts) -> None:
+        """Count those of one step."""
         model, drafted, accepted, preempted = drafts
-        before = self._counts.get(model, DraftedTokens(model, 0, 0))
-        self._counts[model] = DraftedTokens(
+        before = self._counts.get(model, Drafts(model, 0, 0))
+        self._counts[model] = Drafts(
             model,
             before.drafted + drafted,
             before.accepted + accepted,
             before.preempted + preempted,
         )
 
-    def take(self) -> list[DraftedTokens]:
+    def take(self) -> list[Drafts]:
         """What has come since the last call; nothing of models without any."""
         taken, self._counts = self._counts, {}
         return list(taken.values())

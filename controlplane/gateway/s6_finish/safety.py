@@ -103,6 +103,7 @@ class SafetyFilter:
         self.verdict = ""
 
     async def feed(self, text: str) -> str:
+        """Return what may be shown now."""
         if self.blocked:
             return ""
         self._window += text

@@ -31,6 +31,7 @@ class CallFinder:
         self.complete = 0
 
     def feed(self, text: str) -> tuple[str, list[ToolCallDelta]]:
+        """What may be shown now."""
         self._held += text
         shown: list[str] = []
         calls: list[ToolCallDelta] = []
@@ -129,6 +130,7 @@ class CallSpeller:
         self._bare = False
 
     def feed(self, calls: list[ToolCallDelta]) -> str:
+        """The text of these pieces."""
         parts = []
         for call in calls:
             if call.index != self._index:

@@ -39,6 +39,7 @@ class Topic:
 
 
 def load_topics() -> tuple[Topic, ...]:
+    """The table as records."""
     return tuple(Topic(*row) for row in TOPICS)
 
 
@@ -46,6 +47,7 @@ ALL_TOPICS = load_topics()
 
 
 def topic_number(name: str) -> int:
+    """The place of a topic in the table."""
     return next(n for n, one in enumerate(ALL_TOPICS) if name in one.names)
 
 
@@ -170,6 +172,7 @@ def fact_list(rng: Random, *, in_order: bool) -> Exchange:
 
 
 def difference(rng: Random) -> Exchange:
+    """Two topics side by side."""
     one, other = rng.sample(ALL_TOPICS, 2)
     if rng.random() < 0.5:
         one, other = (ALL_TOPICS[n] for n in rng.choice(NEIGHBOURS))

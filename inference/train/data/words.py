@@ -68,4 +68,5 @@ def coined(rng: Random) -> str:
 
 
 def person(rng: Random) -> str:
+    """A first name, known or coined."""
     return rng.choice(NAMES) if rng.random() < 0.75 else coined(rng)

@@ -1,1 +1,0 @@
-"""Budgets: what an organization, project or key may spend."""

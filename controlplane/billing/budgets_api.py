@@ -1,0 +1,149 @@
+"""Budgets under /api/billing/: what an organization, project or key may spend, by the calendar."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TypedDict
+
+import msgspec
+from django.core.exceptions import ObjectDoesNotExist
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.billing.budgets import BudgetDraft, Subject, budget_end, budget_id, budget_plan
+from controlplane.billing.invoices_api import MoneyView
+from controlplane.billing.ledger_selectors import BudgetRow, budget_list
+from controlplane.core.api_schema import operation
+from controlplane.core.audit import Actor
+from controlplane.core.permissions import Action
+from controlplane.core.scope import organization_scope
+from controlplane.tenants.access import require
+from controlplane.tenants.models import ApiKey, Organization, Project
+
+EXAMPLE = {
+    "allowance_nano": 50_000_000_000,
+    "period": "month",
+    "zone": "Europe/Berlin",
+    "rollover": False,
+    "alerts": [50, 80, 100],
+}
+
+
+class BudgetBody(msgspec.Struct, forbid_unknown_fields=True):
+    """`period` is none, day, week or month; it begins by the clock of `zone`, an IANA name.
+
+    With `rollover` an unused rest is added to the next period, at most one allowance. `alerts` are
+    percentages at which members are told.
+    """
+
+    allowance_nano: int
+    period: str = "none"
+    zone: str = "UTC"
+    rollover: bool = False
+    alerts: list[int] = []
+
+
+class BudgetJson(TypedDict):
+    """A limit in nano-USD; `spent` and `carried` are of the period that began at `began_at`."""
+
+    id: str
+    object: str
+    scope: str
+    allowance_nano: int
+    carried_nano: int
+    spent_nano: int
+    held_nano: int
+    room_nano: int
+    period: str
+    zone: str
+    rollover: bool
+    began_at: str | None
+    turns_at: str | None
+    alerts: list[int]
+    raised: list[int]
+
+
+class BudgetsJson(TypedDict):
+    """Every limit in force, the organization's first."""
+
+    data: list[BudgetJson]
+
+
+class Budgets(MoneyView):
+    """`GET budgets`: every limit of the organization."""
+
+    @operation(answer=BudgetsJson)
+    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+        """With what is spent in the period that runs."""
+        found = budget_list(actor=self.actor(), organization=organization_id)
+        body: BudgetsJson = {"data": [budget_json(row) for row in found]}
+        return Response(body)
+
+
+class OneBudget(MoneyView):
+    """`PUT | DELETE budgets/<id>`: by the id of the organization, project or key that it limits."""
+
+    step_up_methods = frozenset({"PUT", "DELETE"})
+
+    @operation(body=BudgetBody, answer=BudgetJson, example=EXAMPLE)
+    def put(self, request: Request, organization_id: uuid.UUID, subject_id: uuid.UUID) -> Response:
+        """What is spent in the period already counts."""
+        actor = self.actor()
+        require(actor, Action.BUDGET_SET, organization_id)
+        wanted = self.body(BudgetBody)
+        subject = subject_of(organization_id, subject_id)
+        draft = BudgetDraft(
+            allowance_nano=wanted.allowance_nano,
+            period=wanted.period,
+            zone=wanted.zone,
+            rollover=wanted.rollover,
+            alerts=tuple(wanted.alerts),
+        )
+        budget_plan(actor=actor, subject=subject, draft=draft)
+        return Response(budget_json(_one(actor, organization_id, budget_id(subject))))
+
+    @operation()
+    def delete(
+        self, request: Request, organization_id: uuid.UUID, subject_id: uuid.UUID
+    ) -> Response:
+        """No limit from now on; what was spent stays counted."""
+        require(self.actor(), Action.BUDGET_SET, organization_id)
+        budget_end(actor=self.actor(), subject=subject_of(organization_id, subject_id))
+        return Response(status=204)
+
+
+def subject_of(organization: uuid.UUID, subject: uuid.UUID) -> Subject:
+    """The organization, project or key of that id; raises ObjectDoesNotExist for strangers'."""
+    with organization_scope([organization]):
+        if subject == organization:
+            return Organization.objects.get(id=subject)
+        project = Project.objects.filter(id=subject, organization_id=organization).first()
+        return project or ApiKey.objects.get(id=subject, organization_id=organization)
+
+
+def budget_json(row: BudgetRow) -> BudgetJson:
+    """A budget for programs."""
+    return {
+        "id": str(row.id),
+        "object": "budget",
+        "scope": row.scope,
+        "allowance_nano": row.allowance,
+        "carried_nano": row.carried,
+        "spent_nano": row.spent,
+        "held_nano": row.held,
+        "room_nano": row.room,
+        "period": row.period,
+        "zone": row.zone,
+        "rollover": row.rollover,
+        "began_at": row.began_at.isoformat() if row.began_at else None,
+        "turns_at": row.turns_at.isoformat() if row.turns_at else None,
+        "alerts": row.alerts,
+        "raised": row.raised,
+    }
+
+
+def _one(actor: Actor, organization: uuid.UUID, budget: uuid.UUID) -> BudgetRow:
+    for row in budget_list(actor=actor, organization=organization):
+        if row.id == budget:
+            return row
+    raise ObjectDoesNotExist("budget")

@@ -1,1 +1,0 @@
-"""Approving or refusing what waits for a second person."""

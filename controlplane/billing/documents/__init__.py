@@ -1,1 +1,0 @@
-"""Documents: invoices, statements and credit notes, with their lines and files."""

@@ -1,1 +1,0 @@
-"""The rows of each kind of file, a page at a time."""

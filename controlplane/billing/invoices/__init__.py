@@ -1,1 +1,0 @@
-"""Invoices: the document of a month, drafted and issued."""

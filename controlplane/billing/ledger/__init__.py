@@ -1,1 +1,0 @@
-"""The ledger: accounts, holds, transfers, the journal, hours, seals, and jobs around them."""

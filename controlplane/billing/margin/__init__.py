@@ -1,1 +1,0 @@
-"""Margin: what was charged against what it cost."""

@@ -1,1 +1,0 @@
-"""Months: which are open or closed, and closing one."""

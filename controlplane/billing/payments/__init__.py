@@ -1,1 +1,0 @@
-"""Payments: orders, what providers report, bank transfers, and what is still owed."""

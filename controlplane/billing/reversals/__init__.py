@@ -1,1 +1,0 @@
-"""Giving back: credit notes of invoices and reversals of requests."""

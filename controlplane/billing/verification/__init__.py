@@ -1,1 +1,0 @@
-"""The invariants of the ledger, checked from its rows."""

@@ -1,1 +1,0 @@
-"""Wallets: prepaid balances and what goes into them."""

@@ -1,1 +1,0 @@
-"""The configuration in memory and the Keys port."""

@@ -1,1 +1,0 @@
-"""The Fleet port, sockets of nodes, and the list of live gateways."""

@@ -1,1 +1,0 @@
-"""Connections of clients: uvicorn's HTTP protocol with bounds."""

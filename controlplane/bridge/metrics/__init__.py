@@ -1,1 +1,0 @@
-"""The page that a gateway process shows to Prometheus."""

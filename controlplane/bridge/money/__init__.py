@@ -1,1 +1,0 @@
-"""The Ledger, Claims and Standings ports on PostgreSQL."""

@@ -1,1 +1,0 @@
-"""Connections to PostgreSQL and what travels on them."""

@@ -1,1 +1,0 @@
-"""A gateway process: what it is made of, and how it ends."""

@@ -1,1 +1,0 @@
-"""The Recorder and Hygiene ports: rows, series, counts of objectives, totals and traces."""

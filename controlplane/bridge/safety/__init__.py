@@ -1,1 +1,0 @@
-"""The Safety port and the process of the classifier."""

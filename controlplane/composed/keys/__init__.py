@@ -1,1 +1,0 @@
-"""Inference keys with their limits and budgets."""

@@ -1,1 +1,0 @@
-"""Usage, costs, projects, keys and changes in the shapes of OpenAI's API."""

@@ -1,1 +1,0 @@
-"""Organizations as staff open and list them."""

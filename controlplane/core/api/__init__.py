@@ -1,1 +1,0 @@
-"""The framework of /api/: views, callers, schema, idempotency, throttles."""

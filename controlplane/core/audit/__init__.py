@@ -1,1 +1,0 @@
-"""The audit log: entries, their chain, where a change came from, how many may come."""

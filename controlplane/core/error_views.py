@@ -1,0 +1,40 @@
+"""What Django answers where no view does: JSON for programs, a page for people."""
+
+from __future__ import annotations
+
+import sys
+
+from django.db import InterfaceError, OperationalError
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.views import defaults
+
+from controlplane.core import edge_errors
+from controlplane.core.edge_errors import EdgeError, for_programs
+
+
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponseBase:
+    """404."""
+    if for_programs(request.path):
+        return answered(request, edge_errors.not_found(request.path))
+    return defaults.page_not_found(request, exception)
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
+    """400: also a host name that pages do not answer to."""
+    return answered(request, edge_errors.bad_request())
+
+
+def server_error(request: HttpRequest) -> HttpResponseBase:
+    """503 where the database is what failed, wherever it was asked; else 500."""
+    if isinstance(sys.exception(), OperationalError | InterfaceError):
+        return answered(request, edge_errors.database_away())
+    if for_programs(request.path):
+        return answered(request, edge_errors.failed())
+    return defaults.server_error(request)
+
+
+def answered(request: HttpRequest, error: EdgeError) -> HttpResponse:
+    """The error as whoever asked reads it."""
+    body, kind = error.body(request.path)
+    return HttpResponse(body, status=error.status, content_type=kind, headers=error.headers)

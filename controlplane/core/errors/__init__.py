@@ -1,1 +1,0 @@
-"""Errors before and around views, and the conflict that services raise."""

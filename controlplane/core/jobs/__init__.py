@@ -1,1 +1,0 @@
-"""What jobs share: heartbeats, bounded steps, one run at a time."""

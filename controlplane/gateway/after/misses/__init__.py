@@ -1,1 +1,0 @@
-"""Why prompt tokens were not in a cache."""

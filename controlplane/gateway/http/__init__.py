@@ -1,1 +1,0 @@
-"""The ASGI edge of `/v1/*`: only this folder knows HTTP."""

@@ -1,1 +1,0 @@
-"""What is measured and remembered of each node."""

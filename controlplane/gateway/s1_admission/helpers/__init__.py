@@ -1,1 +1,0 @@
-"""What the layers of admission use, and is no layer itself."""

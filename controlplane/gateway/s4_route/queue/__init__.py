@@ -1,1 +1,0 @@
-"""Who waits for a node with room, in which order and for how long."""

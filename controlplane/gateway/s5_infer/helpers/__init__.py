@@ -1,1 +1,0 @@
-"""What dispatching uses, and is no layer itself."""

@@ -1,1 +1,0 @@
-"""What insights reckon with: capacity, and tokens spent for nothing."""

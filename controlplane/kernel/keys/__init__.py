@@ -1,1 +1,0 @@
-"""Keys: their format and scopes, and the Playground's tokens."""

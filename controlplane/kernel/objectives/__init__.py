@@ -1,1 +1,0 @@
-"""Objectives: which requests count for them, and how fast their budgets burn."""

@@ -1,1 +1,0 @@
-"""Notification channels: addresses, messages, delivery."""

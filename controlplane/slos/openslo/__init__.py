@@ -1,1 +1,0 @@
-"""Objectives as OpenSLO documents."""

@@ -1,1 +1,0 @@
-"""Admin keys: an organization's programs on the control API."""

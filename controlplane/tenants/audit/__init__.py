@@ -1,1 +1,0 @@
-"""Searching the audit log, of an organization and of the installation."""

@@ -1,0 +1,10 @@
+"""Row policies, grants and configuration triggers."""
+
+from django.db import migrations
+
+from controlplane.core.sqlfiles import run_sql_file
+
+
+class Migration(migrations.Migration):
+    dependencies = [("tenants", "0001_initial"), ("core", "0002_guards")]
+    operations = [run_sql_file(__file__, "guards.sql")]

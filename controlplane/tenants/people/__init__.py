@@ -1,1 +1,0 @@
-"""Members and invitations."""

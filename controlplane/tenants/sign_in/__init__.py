@@ -1,1 +1,0 @@
-"""Accounts: passwords, second factors, identities of providers, sessions, recovery."""

@@ -1,1 +1,0 @@
-"""Cache: what prefix reuse delivered, and why the rest was missed."""

@@ -1,1 +1,0 @@
-"""Configuration as code: export, compare, apply."""

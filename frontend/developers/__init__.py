@@ -1,1 +1,0 @@
-"""For developers: the playground, prompt templates and the API."""

@@ -1,1 +1,0 @@
-"""The fleet: pools, nodes, digests and enrolment."""

@@ -1,1 +1,0 @@
-"""Insights: findings by key, the stage map, comparison and capacity."""

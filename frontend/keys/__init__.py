@@ -1,1 +1,0 @@
-"""API keys, admin keys and the limits that bind them."""

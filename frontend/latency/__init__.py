@@ -1,1 +1,0 @@
-"""Latency: where time goes, as ladders, groups and heat maps."""

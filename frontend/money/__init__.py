@@ -1,1 +1,0 @@
-"""Spend, budgets, ledger, margin, prices and exports."""

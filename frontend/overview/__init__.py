@@ -1,1 +1,0 @@
-"""The Overview: headline figures, stages and charts, also live."""

@@ -1,1 +1,0 @@
-"""Invoices, the wallet and top-ups."""

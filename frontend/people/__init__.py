@@ -1,1 +1,0 @@
-"""Signing in, accounts, members, projects, organizations and the audit."""

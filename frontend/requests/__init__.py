@@ -1,1 +1,0 @@
-"""Requests: the list, and everything recorded about one of them."""

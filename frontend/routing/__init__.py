@@ -1,1 +1,0 @@
-"""Routing: rules in their versions, dry runs and canaries."""

@@ -1,1 +1,0 @@
-"""What several groups of pages use; it imports none of them."""

@@ -1,1 +1,0 @@
-"""Charts as data, for any page."""

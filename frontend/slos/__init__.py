@@ -1,1 +1,0 @@
-"""Service level objectives, their alerts and burn-down."""

@@ -1,1 +1,0 @@
-"""Owners and budgets of the seven stages, and runbooks."""

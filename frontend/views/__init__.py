@@ -1,0 +1,1 @@
+"""One file per page: permission, selector, render; no queries and no arithmetic here."""

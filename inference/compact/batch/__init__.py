@@ -1,1 +1,0 @@
-"""One step as tensors, padded to few sizes, and which rows attend to what."""

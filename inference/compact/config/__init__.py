@@ -1,1 +1,0 @@
-"""What a checkpoint folder says about its model; no weights, no torch."""

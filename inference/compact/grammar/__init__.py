@@ -1,1 +1,0 @@
-"""Output held to a schema, a regular expression or a grammar."""

@@ -1,1 +1,0 @@
-"""From a checkpoint folder to weights on a device."""

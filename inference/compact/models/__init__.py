@@ -1,0 +1,1 @@
+"""The decoder and the shapes of Hugging Face checkpoints that it can take."""

@@ -1,1 +1,0 @@
-"""The step loop, and what computes its steps."""

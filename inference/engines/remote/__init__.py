@@ -1,1 +1,0 @@
-"""An OpenAI-compatible server as an engine."""
