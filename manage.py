@@ -7,7 +7,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import execute_from_command_line
 from django.utils.connection import ConnectionDoesNotExist
 
-from controlplane.core.origin import coming_from, command_origin
+from controlplane.core.audit.origin import coming_from, command_origin
 
 
 def main() -> None:

@@ -28,8 +28,8 @@ from django.utils.module_loading import import_string
 
 from benchmarks.machine import describe
 from benchmarks.recorder import Recorder
-from controlplane.core.embedded.layout import embedded_layout, prepare
-from controlplane.core.embedded.postgres import Postgres
+from controlplane.embedded.layout import embedded_layout, prepare
+from controlplane.embedded.postgres import Postgres
 
 START, END = datetime(2025, 10, 1, tzinfo=UTC), datetime(2025, 11, 1, tzinfo=UTC)
 PART_DAYS = 3

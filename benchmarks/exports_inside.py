@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import rss_mib
+from controlplane.billing.exports.models import ExportState
 from controlplane.billing.exports.selectors import export_get
-from controlplane.billing.exports.services import Due, export_create
+from controlplane.billing.exports.services import DueExport, export_create
 from controlplane.billing.exports.spec import spec_of
 from controlplane.billing.exports.writer import export_write
-from controlplane.billing.models_exports import ExportState
-from controlplane.core.audit import OPERATOR
-from controlplane.tenants.accounts import user_create
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.tenants.keys import apikey_create
 from controlplane.tenants.services import organization_create, project_create
+from controlplane.tenants.sign_in.accounts import user_create
 
 KEYS = 50
 
@@ -44,7 +44,7 @@ def write_file(
     spec = spec_of(organization, kind=kind, start=first, end=end, grain=grain)
     made = export_create(actor=OPERATOR, spec=spec, enqueue=lambda organization, export: None)
     before, cpu, began = rss_mib(os.getpid()), time.process_time(), time.monotonic()
-    while export_write(Due(organization, made.id)):
+    while export_write(DueExport(organization, made.id)):
         continue
     took = time.monotonic() - began
     done = export_get(actor=OPERATOR, organization_id=organization, export_id=made.id)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from controlplane.blueprint.demo import ADMIN_EMAIL
-from controlplane.core.audit import OPERATOR
+from controlplane.composed.demo import ADMIN_EMAIL
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.kernel.spans import ABSENT, SPANS, unpack_spans
 from controlplane.quotas.models import PER_MINUTE_MAX
 from controlplane.quotas.services import rate_limit_set

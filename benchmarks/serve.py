@@ -25,7 +25,7 @@ def main() -> None:
         host="127.0.0.1",
         port=int(port),
         loop="uvloop",
-        http="controlplane.bridge.connection:SocketProtocol",
+        http="controlplane.bridge.http.connection:SocketProtocol",
         ws="websockets-sansio",
         ws_max_size=WS_BYTES_MAX,
         ws_per_message_deflate=False,

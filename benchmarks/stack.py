@@ -23,9 +23,9 @@ from django.core.management import call_command
 from django.utils.module_loading import import_string
 
 from benchmarks.machine import pin
-from controlplane.core.embedded.layout import embedded_layout, prepare
-from controlplane.core.embedded.postgres import Postgres
-from controlplane.core.embedded.redis_server import RedisServer
+from controlplane.embedded.layout import embedded_layout, prepare
+from controlplane.embedded.postgres import Postgres
+from controlplane.embedded.redis_server import RedisServer
 
 START_S_MAX = 60.0
 STOP_S_MAX = 15.0

@@ -23,7 +23,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from controlplane.bounded_pages import BoundedPages
-from controlplane.bridge.connection import DOORS
+from controlplane.bridge.http.connection import DOORS
 from controlplane.core.scrape import CONTENT_TYPE, OWN_METRICS, REFUSED, may_scrape
 from controlplane.probes import PATHS as PROBES
 from controlplane.probes import Probes
@@ -38,15 +38,15 @@ ASGIApp = Callable[..., Awaitable[None]]
 Headers = Iterable[tuple[bytes, bytes]]
 
 SERVING = ("all", "gateway", "web")
-GATEWAY_FACTORY = "controlplane.bridge.compose.build_gateway"
-NODE_CONSUMER = "controlplane.bridge.socket.NodeConsumer"
-LIVE_ROUTES = "frontend.live.websocket_urlpatterns"
+GATEWAY_FACTORY = "controlplane.bridge.process.compose.build_gateway"
+NODE_CONSUMER = "controlplane.bridge.fleet.socket.NodeConsumer"
+LIVE_ROUTES = "frontend.overview.live.websocket_urlpatterns"
 WEBSOCKET_REFUSED = 4404
 PLAIN = b"text/plain; charset=utf-8"
 BEARER_WANTED = ((b"www-authenticate", b"Bearer"),)
 
 
-class GatewayApp(Protocol):
+class DrainedGateway(Protocol):
     """What this entrance asks of the gateway."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,14 +69,13 @@ class GatewayApp(Protocol):
 class Entrance:
     """One process' applications; None where its role does not serve that prefix."""
 
-    gateway: GatewayApp | None
+    gateway: DrainedGateway | None
     fleet: ASGIApp | None
     pages: ASGIApp | None
     live: ASGIApp | None
     probes: Probes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pick the application by protocol and prefix."""
         kind = scope["type"]
         if kind == "http":
             await self._http(scope, receive, send)
@@ -101,7 +100,7 @@ class Entrance:
             await (self.pages or not_found)(scope, receive, send)
 
     async def _metrics(
-        self, gateway: GatewayApp, scope: Scope, receive: Receive, send: Send
+        self, gateway: DrainedGateway, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """This gateway's own figures, for those who may have them.
 
@@ -149,13 +148,11 @@ async def not_found(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def refuse_websocket(scope: Scope, receive: Receive, send: Send) -> None:
-    """Close a socket that nobody here serves."""
     await receive()
     await send({"type": "websocket.close", "code": WEBSOCKET_REFUSED})
 
 
 async def answer(send: Send, status: int, body: dict[str, Any]) -> None:
-    """Send a small JSON response."""
     await answer_bytes(send, status, msgspec.json.encode(body), b"application/json")
 
 
@@ -170,7 +167,7 @@ def bearer(headers: Headers) -> str:
 async def answer_bytes(
     send: Send, status: int, content: bytes, kind: bytes, more: Headers = ()
 ) -> None:
-    """Send a whole response that nobody may keep."""
+    """Send a whole response that no one may keep."""
     headers = [
         (b"content-type", kind),
         (b"content-length", str(len(content)).encode()),

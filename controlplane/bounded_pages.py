@@ -1,6 +1,6 @@
 """Django behind bounds, for pages and `/api`: bodies, requests at once, and slow readers.
 
-Of each one address gets its share, so that nobody can keep all others out, and more while the rest
+Of each one address gets its share, so that no one can keep all others out, and more while the rest
 is free.
 Django itself writes a body of any size to disk before a view may say no, starts a thread and opens
 a connection to PostgreSQL for each request, and waits for ever for who does not read.
@@ -19,11 +19,11 @@ from contextlib import (
 
 from django.conf import settings
 
-from controlplane.core.edge_errors import EdgeError, body_late, body_too_large, busy
+from controlplane.core.errors.edge import EdgeError, body_late, body_too_large, busy
 from controlplane.kernel.bytes_budget import BytesBudget, Portion
-from controlplane.kernel.scopes import address_counted, caller_address
+from controlplane.kernel.keys.scopes import address_counted, caller_address
 from controlplane.kernel.shares import is_over_share, lent_of, share_of
-from controlplane.slow_readers import ClientGone, KeptAnswer, Message, PacedSend, Send
+from controlplane.slow_readers import BufferedAnswer, Message, PacedSend, ReaderGone, Send
 
 Receive = Callable[[], Awaitable[Message]]
 
@@ -54,7 +54,7 @@ class _Owner:
 class Gate:
     """So many at once; others wait, so many of them and so long. An address has its share of both.
 
-    Up to `lent_max` places are given beyond shares, where nobody within theirs waits; what waits is
+    Up to `lent_max` places are given beyond shares, where no one within theirs waits; what waits is
     held to shares once half of all that may be here is.
     """
 
@@ -143,7 +143,7 @@ class BoundedPages:
         """Answer one request; its place is free again before a slow client has read all."""
         peer = (scope.get("client") or ("",))[0]
         address = address_counted(caller_address(peer, scope["headers"], settings.TRUSTED_PROXIES))
-        answer = KeptAnswer(PacedSend(send), self.answers.portion(address))
+        answer = BufferedAnswer(PacedSend(send), self.answers.portion(address))
         try:
             async with (
                 self._body(scope, receive, address) as body,
@@ -152,7 +152,7 @@ class BoundedPages:
             ):
                 await self._app(scope, _replayed(body, receive), answer.put)
             await answer.flush()
-        except ClientGone:
+        except ReaderGone:
             return
         except EdgeError as error:
             await _refuse(error, scope["path"], send)
@@ -188,7 +188,7 @@ async def _collect(receive: Receive, portion: Portion, bytes_max: int) -> bytes:
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise ClientGone
+            raise ReaderGone
         part = message.get("body", b"")
         fits = portion.grow(len(part))
         if portion.size > bytes_max:

@@ -1,4 +1,4 @@
-"""Celery's application: the worker's and beat's entrance. Tasks live in each app's `tasks.py`."""
+"""Celery's application: the entrance of worker and beat. Each subject has its own `tasks.py`."""
 
 import os
 
@@ -6,17 +6,21 @@ import django
 from celery import Celery
 from django.utils.module_loading import import_string
 
-SCHEDULED_APPS = ("core", "billing", "billing.exports", "insights", "routing", "slos", "telemetry")
+SCHEDULED_APPS = (
+    *("core", "billing.ledger", "billing.budgets", "billing.months", "billing.exports"),
+    *("insights", "routing", "slos", "telemetry"),
+)
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 django.setup(set_prefix=False)
 
-import_string("controlplane.core.heartbeat.connect")()
+import_string("controlplane.core.jobs.heartbeat.connect")()
 app = Celery("sluice")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
+# A run that waited longer than its own period is stale: the next one does its work.
 app.conf.beat_schedule = {
-    name: entry
+    name: {"task": name, "schedule": seconds, "options": {"expires": seconds}}
     for label in SCHEDULED_APPS
-    for name, entry in import_string(f"controlplane.{label}.tasks.BEAT_SCHEDULE").items()
+    for name, seconds in import_string(f"controlplane.{label}.tasks.EVERY_S").items()
 }

@@ -1,4 +1,4 @@
-"""What a supervisor asks of one process: `/healthz`, `/readyz`, `/startupz`. Nobody signs in for
+"""What a supervisor asks of one process: `/healthz`, `/readyz`, `/startupz`. No one signs in for
 them, so they tell states and numbers and nothing of tenants.
 
 Alive: the event loop turns. Ready: requests that came now would be served. Started: it has been
@@ -18,7 +18,7 @@ from django.db import Error, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.utils.module_loading import import_string
 
-from controlplane.core.pulse import Pulse
+from controlplane.core.jobs.pulse import Pulse
 
 PATHS = frozenset({"/healthz", "/readyz", "/startupz"})
 DATABASE_S_MAX = 3.0
@@ -28,15 +28,15 @@ ROLLUPS = "controlplane.telemetry.rollups.rollups_behind"
 # Telemetry may be slow while pages work well; anybody may ask, and its figure takes eight queries.
 ROLLUPS_S_MAX = 1.0
 ROLLUPS_KEPT_S = 15.0
-# Roll-ups are made each half minute: after so long nobody makes them, or one fails.
+# Roll-ups are made each half minute: after so long no one makes them, or one fails.
 ROLLUPS_BEHIND_S_MAX = 900.0
-ROLLUPS_BEHIND = "telemetry is not rolled up: does the worker run, and what does its log say?"
-ROLLUPS_UNKNOWN = "telemetry cannot tell how far it is rolled up: its queries fail or are too slow"
+ROLLUPS_BEHIND = "telemetry roll-ups are late: check that the worker is running, and its log"
+ROLLUPS_UNKNOWN = "telemetry roll-up status is unknown: its queries fail or are too slow"
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Asked(Protocol):
+class ProbedGateway(Protocol):
     """What probes ask of a gateway."""
 
     def readiness(self) -> dict[str, Any]:
@@ -58,7 +58,6 @@ class Question(Generic[T]):
         return await asyncio.wait_for(asyncio.shield(self._asked), s_max)
 
     def close(self) -> None:
-        """Ask no more."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 
@@ -77,7 +76,6 @@ class DatabaseProbe:
             return f"PostgreSQL has not answered for {DATABASE_S_MAX:g} s"
 
     def close(self) -> None:
-        """Ask no more."""
         self._question.close()
 
     def _look(self) -> str:
@@ -114,14 +112,13 @@ class RollupsProbe:
         return self._found
 
     def close(self) -> None:
-        """Ask no more."""
         self._question.close()
 
 
 class Probes:
     """Answers for a process that has a gateway, pages, or both."""
 
-    def __init__(self, gateway: Asked | None, *, has_pages: bool) -> None:
+    def __init__(self, gateway: ProbedGateway | None, *, has_pages: bool) -> None:
         self.pulse = Pulse()
         self._gateway = gateway
         self._database = DatabaseProbe() if has_pages else None
@@ -129,7 +126,6 @@ class Probes:
         self._started = False
 
     async def answer(self, path: str) -> tuple[int, dict[str, Any]]:
-        """Status and body for one of `PATHS`."""
         if path == "/healthz":
             return 200, {"status": "ok", "loop_late_ms": round(self.pulse.late_s * MS_PER_S)}
         if path == "/startupz" and self._started:
@@ -144,7 +140,6 @@ class Probes:
         return _status(facts["ready"]), facts
 
     def stop(self) -> None:
-        """The process ends."""
         self.pulse.stop()
         if self._database is not None:
             self._database.close()

@@ -18,7 +18,7 @@ BYTES_PER_S_MIN = 16 << 10
 KEPT_BYTES_MAX = 1 << 20
 
 
-class ClientGone(ConnectionError):
+class ReaderGone(ConnectionError):
     """The client left before its request was whole, or reads too slowly."""
 
 
@@ -33,18 +33,18 @@ class PacedSend:
         self._left_s = SEND_S_MAX
 
     async def __call__(self, message: Message) -> None:
-        """Raises `ClientGone`."""
+        """Raises `ReaderGone`."""
         loop = asyncio.get_running_loop()
         begun = loop.time()
         try:
             async with asyncio.timeout(min(SEND_S_MAX, self._left_s)):
                 await self._send(message)
         except TimeoutError:
-            raise ClientGone from None
+            raise ReaderGone from None
         self._left_s += len(message.get("body", b"")) / BYTES_PER_S_MIN - (loop.time() - begun)
 
 
-class KeptAnswer:
+class BufferedAnswer:
     """An answer that is kept until its application is done, so that sending it holds nothing else.
 
     One that is larger than `KEPT_BYTES_MAX`, or has no room in the budget, is sent while it is
@@ -58,7 +58,7 @@ class KeptAnswer:
         self._direct = False
 
     async def put(self, message: Message) -> None:
-        """The application's `send`; raises `ClientGone`."""
+        """The application's `send`; raises `ReaderGone`."""
         if not self._direct:
             fits = self._portion.grow(len(message.get("body", b"")))
             self._kept.append(message)
@@ -69,13 +69,12 @@ class KeptAnswer:
             await self._send(message)
 
     async def flush(self) -> None:
-        """Send what is kept; raises `ClientGone`."""
+        """Send what is kept; raises `ReaderGone`."""
         kept, self._kept = self._kept, []
         for message in kept:
             await self._send(message)
         self.drop()
 
     def drop(self) -> None:
-        """Nothing is kept any more."""
         self._kept = []
         self._portion.free()

@@ -8,7 +8,7 @@ from typing import Any
 
 from whitenoise.middleware import WhiteNoiseMiddleware
 
-from controlplane.slow_readers import ClientGone, Message, PacedSend, Send
+from controlplane.slow_readers import Message, PacedSend, ReaderGone, Send
 
 PIECE_BYTES = 64 << 10
 
@@ -21,7 +21,6 @@ class StaticFiles:
         self._files = WhiteNoiseMiddleware()
 
     async def __call__(self, scope: Message, receive: Any, send: Send) -> None:
-        """Answer one request."""
         found = self._find(scope["path"]) if scope["method"] in ("GET", "HEAD") else None
         if found is None:
             await self._app(scope, receive, send)
@@ -32,7 +31,7 @@ class StaticFiles:
         }
         try:
             await _answer(found.get_response(scope["method"], asked), PacedSend(send))
-        except ClientGone:
+        except ReaderGone:
             return
 
     def _find(self, path: str) -> Any:

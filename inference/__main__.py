@@ -21,8 +21,9 @@ from typing import Any
 import uvloop
 
 from inference import logs
-from inference.engines.base import Engine, ModelError
+from inference.engines.base import Engine
 from inference.engines.table import ENGINE_OPTIONS, ENGINES, EngineEntry, EngineOption
+from inference.errors import ModelError
 from inference.node.assets import Assets, ModelAssets, NoAssets
 from inference.node.check import check
 from inference.node.drain import drain
@@ -36,11 +37,9 @@ from inference.node.options import (
 )
 from inference.node.service import Node
 
-log = logging.getLogger("inference")
-
 EXIT_MODEL = 1
 EXIT_USAGE = 2
-# They tell of every connection, and of every request with its URL.
+# They log every connection, and every request with its URL.
 LOUD_LOGGERS = ("websockets", "httpx2", "httpcore2")
 
 MODEL_HELP = """\
@@ -50,7 +49,7 @@ none"""
 
 DESCRIPTION = """\
 Start one inference node. It loads a model, proves it with one token, dials out to every
-gateway and serves them until it is told to stop. It listens on nothing.
+gateway and serves them until it is stopped. It listens on nothing.
 
 The node's credential is read from the environment variable SLUICE_NODE_CREDENTIAL
 (node_sluice_...), or got once for the one-time token in SLUICE_ENROL_TOKEN (enrol_sluice_...) and
@@ -75,7 +74,6 @@ exit status: 0 drained (or the check passed), 1 the model cannot be served, 2 a 
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
     made = argparse.ArgumentParser(
         prog="python -m inference",
         description=DESCRIPTION,
@@ -202,10 +200,10 @@ async def serve(args: argparse.Namespace, options: NodeOptions) -> int:
     engine, assets = build_engine(args)
     node = Node(engine, assets, options)
     loop = asyncio.get_running_loop()
-    told = asyncio.Event()
+    stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told.set)
-    signalled = asyncio.create_task(told.wait())
+        loop.add_signal_handler(number, stop.set)
+    signalled = asyncio.create_task(stop.wait())
     running = asyncio.create_task(_start_and_wait(node))
     try:
         await asyncio.wait([signalled, running], return_when=asyncio.FIRST_COMPLETED)

@@ -15,7 +15,6 @@ class JsonLines(logging.Formatter):
     """The same fields as the logs of gateways have."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
         line = {
             "event": record.getMessage(),
             "level": record.levelname.lower(),

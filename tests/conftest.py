@@ -16,6 +16,7 @@ from django.test.utils import setup_test_environment, teardown_test_environment
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
+from tests.suite import durations, lanes, order, summary
 from tests.support.servers import (
     Servers,
     drop_database,
@@ -31,6 +32,17 @@ hypothesis_settings.register_profile(
 )
 hypothesis_settings.load_profile("untimed")
 DATA_FOLDER = pytest.StashKey[TemporaryDirectory[str]]()
+# Else each process that a test starts would compile the whole product anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Threads of several processes would wait for each other at every product of tiny matrices.
+    os.environ["OMP_NUM_THREADS"] = "1"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """What `make test-durations` asks for."""
+    parser.addoption(durations.OPTION, action="store_true", help="keep what each file took")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -47,7 +59,13 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[f"SLUICE_API_{name}_PER_MIN"] = "1000000"
     os.environ["DJANGO_SETTINGS_MODULE"] = "controlplane.settings"
     django.setup()
+    # Passwords are slow to hash on purpose; `tests/tenants/test_accounts.py` has one as it is kept.
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     setup_test_environment(debug=False)
+    for plugin in (order, lanes, summary):
+        config.pluginmanager.register(plugin)
+    if config.getoption(durations.OPTION) and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(durations.Recorder())
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -15,7 +15,7 @@ from django.db import OperationalError, connections
 
 from controlplane import probes
 from controlplane.asgi import Entrance, build
-from controlplane.bridge.compose import RunningGateway
+from controlplane.bridge.process.compose import RunningGateway
 from controlplane.telemetry import rollups
 from tests.support.dashboards import offered
 from tests.support.money import rows, superuser_dsn

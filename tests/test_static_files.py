@@ -13,8 +13,8 @@ from controlplane import static_files
 from controlplane.asgi import build
 from controlplane.bounded_pages import BoundedPages
 from controlplane.static_files import StaticFiles
-from tests.support.fleet import until
 from tests.support.raw import Told, answers, serving_app, talk, told
+from tests.support.waiting import until
 from tests.test_bounded_pages import END, Held
 
 NAME = "sluice/css/base.css"

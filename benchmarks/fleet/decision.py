@@ -13,10 +13,10 @@ from random import Random
 
 import numpy as np
 
-from controlplane.gateway.nodes.account import Account
 from controlplane.gateway.nodes.index import PrefixIndex
-from controlplane.gateway.nodes.means import FleetMeans
-from controlplane.gateway.routing.cost import choose
+from controlplane.gateway.nodes.measured.account import NodeAccount
+from controlplane.gateway.nodes.measured.means import FleetMeans
+from controlplane.gateway.s4_route.choice.cost import choose
 from inference.contract.frames import KvEvents, Step
 
 BLOCK_SIZE = 16
@@ -71,9 +71,9 @@ def decider(nodes: int, random: Random) -> Callable[[int], int]:
     return decide
 
 
-def used_account(random: Random) -> Account:
+def used_account(random: Random) -> NodeAccount:
     """A node in the middle of its work, its cache full."""
-    account = Account(CREDITS, block_size=BLOCK_SIZE, kv_blocks=KV_BLOCKS)
+    account = NodeAccount(CREDITS, block_size=BLOCK_SIZE, kv_blocks=KV_BLOCKS)
     for step_us, tokens in ((10_000, 0), (70_000, 2048)):
         step = Step(
             outputs=[],

@@ -19,10 +19,10 @@ from benchmarks.gpu.models import MODELS, random_weights, write_config
 from benchmarks.gpu.serving import serve
 from benchmarks.gpu.steps import BATCHES, OPTIONS, PREFILLS, VARIANTS, decode, prefill, variant
 from benchmarks.recorder import Recorder
-from inference.compact.models.shape import read_shape
-from inference.compact.placement import choose_placement
-from inference.compact.roofline import Work
-from inference.compact.runner import Runner
+from inference.compact.config.shape import read_shape
+from inference.compact.load.placement import choose_placement
+from inference.compact.run.roofline import Work
+from inference.compact.run.runner import Runner
 
 
 def measure() -> dict[str, Any]:

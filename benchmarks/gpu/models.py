@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inference.compact.models.shape import ModelShape
-from inference.compact.placement import Placement
-from inference.compact.weights import LayerWeights, Weights
+from inference.compact.config.shape import ModelShape
+from inference.compact.load.placement import Placement
+from inference.compact.load.weights import LayerWeights, Weights
 
 SCALE = 0.02
 COMMON: dict[str, Any] = {

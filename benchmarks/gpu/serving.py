@@ -10,10 +10,10 @@ from typing import Any
 from benchmarks.load import percentile
 from benchmarks.sides.closed_loop import ClosedLoop
 from benchmarks.workloads import reference
-from inference.compact.models.shape import ModelShape
+from inference.compact.config.shape import ModelShape
+from inference.compact.load.placement import Placement
 from inference.compact.options import CompactOptions
-from inference.compact.placement import Placement
-from inference.compact.runner import Runner
+from inference.compact.run.runner import Runner
 from inference.engines.compact import CompactEngine
 
 STEP_TOKENS = 8192

@@ -10,16 +10,16 @@ from dataclasses import replace
 from statistics import median
 
 from inference.compact.attention.sdpa import decode_fused, prefill_fused
-from inference.compact.blocks import BlockPool
-from inference.compact.eager import EagerModel
-from inference.compact.ending import Ending
-from inference.compact.graphs import RecordedModel
-from inference.compact.loop import StepLoop
+from inference.compact.load.placement import Placement
 from inference.compact.options import CompactOptions
-from inference.compact.placement import Placement
-from inference.compact.roofline import Work
-from inference.compact.runner import Runner
-from inference.compact.scheduler import Scheduler
+from inference.compact.run.eager import EagerModel
+from inference.compact.run.graphs import RecordedModel
+from inference.compact.run.loop import StepLoop
+from inference.compact.run.roofline import Work
+from inference.compact.run.runner import Runner
+from inference.compact.schedule.blocks import BlockPool
+from inference.compact.schedule.outputs import StopRules
+from inference.compact.schedule.scheduler import Scheduler
 from inference.contract.frames import Job, Sampling
 
 BATCHES = (1, 8, 64)
@@ -79,7 +79,7 @@ def decode(
         loop.step()
         if number >= WARM_STEPS:
             times.append(time.perf_counter() - began)
-            tokens += sum(each.computed for each in loop.scheduler.running)
+            tokens += sum(each.computed_tokens for each in loop.scheduler.running)
     step_s = median(times)
     floor_s = work.step_bytes([tokens // len(times)]) / read_gb_s / 1e9
     return {
@@ -113,8 +113,8 @@ def prefill(
 
 def _loop(runner: Runner, placement: Placement, work: Work) -> StepLoop:
     pool = BlockPool(placement.kv_blocks, placement.block_size)
-    ending = Ending(frozenset(), work.shape.context_window)
-    return StepLoop(runner, Scheduler(pool, OPTIONS), ending, lambda: time.monotonic_ns() // 1000)
+    rules = StopRules(frozenset(), work.shape.context_window)
+    return StepLoop(runner, Scheduler(pool, OPTIONS), rules, lambda: time.monotonic_ns() // 1000)
 
 
 def _accept(loop: StepLoop, number: int, length: int, count: int) -> None:

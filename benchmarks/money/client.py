@@ -17,11 +17,12 @@ import msgspec
 import structlog
 import uvloop
 
-from controlplane.bridge.ledger import PostgresLedger
+from controlplane.bridge.money.ledger import PostgresLedger
 from controlplane.gateway.ports import Hold, Settlement
 from controlplane.kernel.ids import new_request_id
 from controlplane.kernel.price import Price
-from tests.support.money import eventually, settlement_of
+from tests.support.money import settlement_of
+from tests.support.waiting import until
 
 HELD_NANO, SPENT_NANO = 1_000, 700
 PRICE = Price(version=1, input_pico=1_000, cached_pico=100, output_pico=4_000)
@@ -163,7 +164,7 @@ async def main() -> None:
     ledger = PostgresLedger(orders.dsn) if orders.dsn else None
     if ledger is not None:
         ledger.start()
-        await eventually(lambda: not ledger.away)
+        await until(lambda: not ledger.away)
     print("ready", flush=True)
     await loop.run_in_executor(None, sys.stdin.readline)
     figures = await Client(ledger or Nothing(), orders).run()

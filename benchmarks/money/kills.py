@@ -23,8 +23,9 @@ from controlplane.kernel.price import Price, TokenCounts, charge_nano
 from tests.product.books import Bill, bills, expired, made_max, swept, wrong_bill
 from tests.product.traffic import Answer, Load
 from tests.support.money import rows
-from tests.support.product import Plan, Product, running_product, verify_ledger, wait_for
+from tests.support.product import Plan, Product, running_product, verify_ledger
 from tests.support.servers import Servers
+from tests.support.waiting import wait_for
 
 GATEWAYS = 3
 NODES = 2

@@ -20,7 +20,7 @@ from django.conf import settings
 
 from benchmarks.money.client import HELD_NANO
 from benchmarks.money.racer import GATEWAYS, Race
-from controlplane.core.embedded.redis_server import RedisServer
+from controlplane.embedded.redis_server import RedisServer
 from tests.support.money import add_budget, dsn, rows
 
 PARALLEL = 200

@@ -14,12 +14,13 @@ import structlog
 import uvloop
 
 from benchmarks.money.client import HELD_NANO, make_hold
-from controlplane.bridge.ledger import PostgresLedger
-from controlplane.bridge.limiter import RedisLimiter
+from controlplane.bridge.limits.limiter import RedisLimiter
+from controlplane.bridge.money.ledger import PostgresLedger
 from controlplane.gateway.ports import BudgetExceeded
 from controlplane.gateway.snapshot import EMPTY
-from tests.support.money import eventually, settlement_of
+from tests.support.money import settlement_of
 from tests.support.racer import gateways_of, limited_key
+from tests.support.waiting import until
 
 PER_MINUTE = 10**9
 GATEWAYS = 8
@@ -46,7 +47,7 @@ class Racer:
         """Connected to both on return."""
         self._ledger.start()
         self._limiter.start()
-        await eventually(lambda: not self._ledger.away, CONNECT_S_MAX)
+        await until(lambda: not self._ledger.away, CONNECT_S_MAX)
         await self._limiter.wait_shared(CONNECT_S_MAX)
 
     async def race(self, race: Race) -> int:

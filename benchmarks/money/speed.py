@@ -19,8 +19,8 @@ import psycopg
 from benchmarks.load import percentile
 from benchmarks.money.client import Figures, Orders, make_hold
 from benchmarks.recorder import Recorder
-from controlplane.bridge.ledger import PostgresLedger
-from controlplane.core.embedded.postgres import Postgres
+from controlplane.bridge.money.ledger import PostgresLedger
+from controlplane.embedded.postgres import Postgres
 from controlplane.gateway.ports import LedgerAway
 from tests.support.money import dsn, rows, superuser_dsn
 

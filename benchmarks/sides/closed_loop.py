@@ -8,8 +8,8 @@ from typing import Any
 from benchmarks.sides.protocol import Timed, Watch
 from inference.contract.blocks import chain_hashes
 from inference.contract.frames import Job, KvEvents, Sampling, Step
-from inference.engines.base import JobRefused
 from inference.engines.compact import CompactEngine
+from inference.errors import JobRefused
 
 SALT = b"\1" * 16
 DEADLINE_MS = 600_000

@@ -15,10 +15,10 @@ import torch
 
 from benchmarks.sides.closed_loop import ClosedLoop
 from benchmarks.sides.protocol import Watch, answer_until_closed
-from inference.compact.loop import Model, StepLoop
-from inference.compact.native.decoder import NativeDecoder
 from inference.compact.options import MEBIBYTE, CompactOptions
-from inference.compact.runner import Runner
+from inference.compact.run.loop import Model, StepLoop
+from inference.compact.run.native import NativeDecoder
+from inference.compact.run.runner import Runner
 from inference.engines.compact import CompactEngine
 
 READ_BYTES = 200_000_000

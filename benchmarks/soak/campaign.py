@@ -20,9 +20,8 @@ from django.conf import settings
 from benchmarks.money.kills import difference_nano, price_charged
 from benchmarks.soak.targets import ACTIONS, ChildTarget, Target, running_jobs, server_targets
 from benchmarks.soak.traffic import TOKENS_MAX, Asked, Traffic
-from controlplane.core.heartbeat import is_alive, worker_name
+from controlplane.core.jobs.heartbeat import is_alive, worker_name
 from tests.product.books import bills, open_holds, wrong_bill
-from tests.support.orm import until
 from tests.support.product import (
     EXPIRED_S_MAX,
     SHORT_HOLDS,
@@ -32,6 +31,7 @@ from tests.support.product import (
     verify_ledger,
 )
 from tests.support.servers import Servers
+from tests.support.waiting import until
 
 GATEWAYS, NODES = 2, 2
 TOKENS_PER_S = 60.0
@@ -70,8 +70,8 @@ class Soak:
     recovery_s: dict[str, list[float]] = field(default_factory=dict)
     away: list[tuple[int, float, float]] = field(default_factory=list)
 
-    async def run(self, seconds: float, chance: random.Random) -> dict[str, Any]:
-        """Faults until the time is over, each part and each action in turns; then the figures."""
+    async def run(self, seconds: float, chance: random.Random, faults: int) -> dict[str, Any]:
+        """At least so many faults until the time is over, each part and each action in turns."""
         # A worker or a beat that has yet to do its first work would seem to grow by it.
         await asyncio.to_thread(_forget_signs)
         for target in self.targets:
@@ -82,7 +82,7 @@ class Soak:
         began_s = time.monotonic()
         gap_s = seconds / (len(self.targets) * len(ACTIONS))
         first = chance.randrange(len(ACTIONS))
-        while (passed_s := time.monotonic() - began_s) < seconds:
+        while (passed_s := time.monotonic() - began_s) < seconds or self.faults < faults:
             target = self.targets[self.faults % len(self.targets)]
             turn = self.faults + self.faults // len(self.targets) + first
             await self._fault(target, ACTIONS[turn % len(ACTIONS)])
@@ -249,19 +249,19 @@ def running_soak(servers: Servers) -> Iterator[tuple[Product, list[Target]]]:
 
 
 async def _soak(
-    product: Product, targets: list[Target], seconds: float, chance: random.Random
+    product: Product, targets: list[Target], seconds: float, chance: random.Random, faults: int
 ) -> tuple[dict[str, Any], list[str]]:
     async with Traffic(product.urls, product.key, chance) as traffic:
         running = Soak(product, traffic, targets)
-        figures = await running.run(seconds, chance)
+        figures = await running.run(seconds, chance, faults)
         print(f"\nanswers: {dict(traffic.count())}")
     return figures, running.notes
 
 
-def soak(servers: Servers, seconds: float, seed: int) -> dict[str, Any]:
-    """All of it, as the last line tells it; prints what was wrong."""
+def soak(servers: Servers, seconds: float, seed: int, faults: int = 0) -> dict[str, Any]:
+    """At least so many faults, as the last line tells them; prints what was wrong."""
     with running_soak(servers) as (product, targets):
-        figures, notes = asyncio.run(_soak(product, targets, seconds, random.Random(seed)))
+        figures, notes = asyncio.run(_soak(product, targets, seconds, random.Random(seed), faults))
     growth = figures["growth"].values()
     figures["rss_growth_mib"] = max(each["rss_mib"] for each in growth)
     figures["fd_growth"] = max(each["fd"] for each in growth)

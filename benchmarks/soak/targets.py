@@ -11,9 +11,9 @@ from pathlib import Path
 
 import psutil
 
-from controlplane.core.embedded import stack
-from controlplane.core.embedded.postgres import Postgres
-from controlplane.core.embedded.redis_server import RedisServer
+from controlplane.embedded import stack
+from controlplane.embedded.postgres import Postgres
+from controlplane.embedded.redis_server import RedisServer
 from tests.support.product import Child
 from tests.support.servers import Servers
 

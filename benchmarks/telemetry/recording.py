@@ -14,9 +14,9 @@ from math import ceil
 from typing import Any
 
 from benchmarks.recorder import Recorder
-from controlplane.bridge.recorder import _series_parameters
-from controlplane.bridge.series import MINUTE_S, SERIES_MAX, Minute, SeriesKey
-from controlplane.gateway.ports import RequestRecord
+from controlplane.bridge.record.recorder import _series_parameters
+from controlplane.bridge.record.series import MINUTE_S, SERIES_MAX, Minute, SeriesKey
+from controlplane.gateway.ports import FinishedRequest
 from controlplane.kernel.histogram import Histogram
 from controlplane.kernel.spans import ABSENT, INDEX, SPANS, pack_spans
 from tests.support.records import make_record
@@ -82,13 +82,13 @@ def _adds() -> int:
     return total
 
 
-def _recording_us(drawn: list[RequestRecord], per_s: int) -> float:
+def _recording_us(drawn: list[FinishedRequest], per_s: int) -> float:
     """CPU per request of a minute."""
     records = drawn * (per_s * MINUTE_S // DRAWN)
     return _cpu_us(lambda: _record(records, per_s)) / len(records)
 
 
-def _record(records: list[RequestRecord], per_s: int) -> Minute:
+def _record(records: list[FinishedRequest], per_s: int) -> Minute:
     """As a gateway does."""
     minute = Minute(0)
     for number, record in enumerate(records, 1):
@@ -110,7 +110,7 @@ def _unencodable(key: SeriesKey, error: Exception) -> None:
     raise error
 
 
-def _request(dice: random.Random, **changes: object) -> RequestRecord:
+def _request(dice: random.Random, **changes: object) -> FinishedRequest:
     starts, times = [0] * len(SPANS), [0] * len(SPANS)
     for span in SPANS:
         if span.layer in RARE:

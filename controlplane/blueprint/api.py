@@ -10,17 +10,19 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.blueprint.configuration import (
-    Change,
+    ValueChange,
     configuration_apply,
     configuration_export,
     configuration_validate,
 )
-from controlplane.core.api import ApiView
-from controlplane.core.api_schema import operation
+from controlplane.core.api.schema import operation
+from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
 from controlplane.tenants.access import require
 
-_NAMES = OpenApiParameter("organization", str, many=True, description="Only these, by name.")
+_NAMES = OpenApiParameter(
+    "organization", str, many=True, description="Names to include; default: all."
+)
 
 
 class DocumentBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -58,27 +60,26 @@ class ConfigurationView(ApiView):
     """What these operations share: who may not do any of them is told that first."""
 
     def initial(self, request: Request, *args: object, **kwargs: object) -> None:
-        """Before a body is read."""
         super().initial(request, *args, **kwargs)
         require(self.actor(), Action.CONFIG_MANAGE)
 
 
-class Export(ConfigurationView):
+class ExportConfiguration(ConfigurationView):
     """`GET blueprint?organization=…`: what is configured now."""
 
     @operation(answer=DocumentBody, params=(_NAMES,))
     def get(self, request: Request) -> Response:
-        """As YAML text; without `organization`, which may be repeated, all of them."""
+        """Export as YAML; repeat `organization` to include only some."""
         names = request.query_params.getlist("organization") or None
         return Response({"text": configuration_export(actor=self.actor(), names=names)})
 
 
-class Validate(ConfigurationView):
+class ValidateConfiguration(ConfigurationView):
     """`POST blueprint/validate`: whether a document can be applied."""
 
     @operation(body=DocumentBody, answer=ValidJson)
     def post(self, request: Request) -> Response:
-        """400 names the path and line of what is wrong."""
+        """Validate a document; 400 has the path and line of each error."""
         configuration_validate(actor=self.actor(), text=self.body(DocumentBody).text)
         return Response({"valid": True})
 
@@ -88,7 +89,7 @@ class Diff(ConfigurationView):
 
     @operation(body=DocumentBody, answer=ChangesJson)
     def post(self, request: Request) -> Response:
-        """Each value with what it is now; nothing is done."""
+        """Compare a document with the current configuration; changes nothing."""
         changes = configuration_apply(actor=self.actor(), text=self.body(DocumentBody).text)
         return Response({"changes": changes_json(changes)})
 
@@ -100,12 +101,11 @@ class Apply(ConfigurationView):
 
     @operation(body=ApplyBody, answer=AppliedJson)
     def post(self, request: Request) -> Response:
-        """A dry run unless `dry_run` is false."""
+        """Apply a document; a dry run unless `dry_run` is false."""
         wanted = self.body(ApplyBody)
         changes = configuration_apply(actor=self.actor(), text=wanted.text, dry_run=wanted.dry_run)
         return Response({"applied": not wanted.dry_run, "changes": changes_json(changes)})
 
 
-def changes_json(changes: list[Change]) -> list[dict[str, Any]]:
-    """Each value that differs."""
+def changes_json(changes: list[ValueChange]) -> list[dict[str, Any]]:
     return [change._asdict() for change in changes]

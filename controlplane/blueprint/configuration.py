@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
-from controlplane.billing.budgets import Subject, budget_id
+from controlplane.billing.budgets.services import Subject, budget_id
 from controlplane.blueprint.current import ORGANIZATIONS_MAX, current_things, organization_of
 from controlplane.blueprint.document import Document
-from controlplane.blueprint.steps import STEPS, Step, budget_step, limited
+from controlplane.blueprint.steps import STEPS, Applying, budget_step, limited
 from controlplane.blueprint.things import (
     ORGANIZATION,
     Fields,
@@ -26,14 +26,14 @@ from controlplane.blueprint.things import (
     things_of,
 )
 from controlplane.blueprint.yamltext import Lines, line_of, read_yaml, write_yaml
-from controlplane.core.audit import Actor, Operator
+from controlplane.core.api.shapes import read_shape
+from controlplane.core.audit.entries import Actor, Operator
 from controlplane.core.permissions import Action
-from controlplane.core.shapes import read_shape
 from controlplane.tenants.access import require
 from controlplane.tenants.selectors_config import organizations_all
 
 
-class Change(NamedTuple):
+class ValueChange(NamedTuple):
     """One field that differs; `before` is None where the thing is new."""
 
     path: str
@@ -64,7 +64,7 @@ def configuration_validate(*, actor: Actor, text: str) -> None:
     configuration_apply(actor=actor, text=text, dry_run=True)
 
 
-def configuration_apply(*, actor: Actor, text: str, dry_run: bool = True) -> list[Change]:
+def configuration_apply(*, actor: Actor, text: str, dry_run: bool = True) -> list[ValueChange]:
     """What changes, and unless it is a dry run, change it: all or nothing."""
     require(actor, Action.CONFIG_MANAGE)
     value, lines = read_yaml(text)
@@ -77,18 +77,18 @@ def configuration_apply(*, actor: Actor, text: str, dry_run: bool = True) -> lis
     return changes
 
 
-def _apply(actor: Actor, wanted: list[Thing]) -> list[Change]:
+def _apply(actor: Actor, wanted: list[Thing]) -> list[ValueChange]:
     now = current_things(actor, _organizations(wanted))
-    changes: list[Change] = []
-    budgets: list[tuple[Subject, Thing, Step]] = []
+    changes: list[ValueChange] = []
+    budgets: list[tuple[Subject, Thing, Applying]] = []
     for thing in wanted:
         before = now.get(thing.key)
         after = {**(before or {}), **thing.fields}
         found = list(_differences(thing, before))
         if not found and before is not None:
             continue
-        changes += found or [Change(thing.path, None, thing.key[-1])]
-        step = Step(actor, thing.key, before, after)
+        changes += found or [ValueChange(thing.path, None, thing.key[-1])]
+        step = Applying(actor, thing.key, before, after)
         with _of(thing):
             STEPS[thing.key[0]](step)
         if step.changed("budget"):
@@ -108,11 +108,11 @@ def _of(thing: Thing) -> Iterator[None]:
         raise below(thing.path, error) from error
 
 
-def _differences(thing: Thing, before: Fields | None) -> Iterator[Change]:
+def _differences(thing: Thing, before: Fields | None) -> Iterator[ValueChange]:
     for name, value in thing.fields.items():
         had = None if before is None else before.get(name)
         if before is None or had != value:
-            yield Change(f"{thing.path}.{name}", had, value)
+            yield ValueChange(f"{thing.path}.{name}", had, value)
 
 
 def _organizations(wanted: list[Thing]) -> list[Any]:
@@ -132,7 +132,6 @@ def _acting(actor: Actor) -> Actor:
 
 @contextmanager
 def _located(lines: Lines) -> Iterator[None]:
-    """Errors get the line of their path."""
     try:
         yield
     except ValidationError as error:

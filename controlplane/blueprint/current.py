@@ -8,8 +8,8 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 
-from controlplane.billing.models import UNLIMITED_NANO, Budget
-from controlplane.billing.selectors import budgets_with_terms
+from controlplane.billing.budgets.models import UNLIMITED_NANO, Budget
+from controlplane.billing.budgets.selectors import budgets_with_terms
 from controlplane.blueprint.things import (
     MODEL,
     ORGANIZATION,
@@ -27,7 +27,7 @@ from controlplane.catalog.models import Model, Pool, PriceVersion
 from controlplane.catalog.purchases import purchase_now
 from controlplane.catalog.selectors import model_list, pool_list, price_list
 from controlplane.catalog.selectors_prompts import prompt_list, prompt_version_get
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.scope import organization_scope
 from controlplane.kernel.money import usd_from_micro
 from controlplane.kernel.rules import PERMILLE

@@ -19,11 +19,11 @@ Name = Annotated[str, Meta(min_length=1, max_length=100)]
 Usd = str | int | float
 
 
-class Part(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class DocumentPart(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What every shape shares: unknown fields are refused, and absence is told from null."""
 
 
-class PriceSpec(Part):
+class PriceSpec(DocumentPart):
     """USD per million tokens; multipliers in thousandths for requests of low and high priority."""
 
     input: Usd
@@ -33,7 +33,7 @@ class PriceSpec(Part):
     priority_permille: int = 1_000
 
 
-class PurchaseSpec(Part):
+class PurchaseSpec(DocumentPart):
     """What a hosted server charges for tokens: USD per million."""
 
     input: Usd
@@ -41,7 +41,7 @@ class PurchaseSpec(Part):
     output: Usd
 
 
-class PoolSpec(Part):
+class PoolSpec(DocumentPart):
     """A pool of nodes. What the local driver runs is not part of it: that is the operator's."""
 
     name: Name
@@ -56,7 +56,7 @@ class PoolSpec(Part):
     separate_caches: bool | UnsetType = UNSET
 
 
-class ModelSpec(Part):
+class ModelSpec(DocumentPart):
     """A served model and its price in force; null as `purchase`: its tokens are not bought."""
 
     name: Name
@@ -71,7 +71,7 @@ class ModelSpec(Part):
     purchase: PurchaseSpec | None | UnsetType = UNSET
 
 
-class LimitsSpec(Part):
+class LimitsSpec(DocumentPart):
     """Limits of an organization or a project; what is left out inside is no limit."""
 
     requests_per_min: int | None = None
@@ -80,7 +80,7 @@ class LimitsSpec(Part):
     concurrency: int | None = None
 
 
-class BudgetSpec(Part):
+class BudgetSpec(DocumentPart):
     """What may be spent in each period."""
 
     usd: Usd
@@ -90,7 +90,7 @@ class BudgetSpec(Part):
     alerts: Annotated[list[int], Meta(max_length=ALERTS_MAX)] = []
 
 
-class ProjectSpec(Part):
+class ProjectSpec(DocumentPart):
     """A project; null as `limits` or `budget` takes them away.
 
     `prices` are all that it pays instead of what others pay, by the name of the model.
@@ -105,7 +105,7 @@ class ProjectSpec(Part):
     prices: dict[Name, PriceSpec] | UnsetType = UNSET
 
 
-class TemplateSpec(Part):
+class TemplateSpec(DocumentPart):
     """A prompt template and the body in force, in the form of `kernel.prompts.PromptBody`."""
 
     name: Name
@@ -113,7 +113,7 @@ class TemplateSpec(Part):
     body: dict[str, Any] | UnsetType = UNSET
 
 
-class OrganizationSpec(Part):
+class OrganizationSpec(DocumentPart):
     """An organization that there is already, by its name."""
 
     name: Name
@@ -123,13 +123,13 @@ class OrganizationSpec(Part):
     templates: Annotated[list[TemplateSpec], Meta(max_length=ENTRIES_MAX)] = []
 
 
-class RoutingSpec(Part):
+class RoutingSpec(DocumentPart):
     """All routing rules, in the form of `kernel.rules.RouteRule`; a change is a new version."""
 
     rules: list[Any]
 
 
-class Document(Part):
+class Document(DocumentPart):
     """A whole configuration, or a part of one; `sluice` is the number of its form."""
 
     sluice: Literal[1]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from django.core.exceptions import ValidationError
 
-from controlplane.billing.budgets import BudgetDraft, Subject, budget_end, budget_plan
+from controlplane.billing.budgets.services import BudgetDraft, Subject, budget_end, budget_plan
 from controlplane.blueprint.current import organization_of
 from controlplane.blueprint.things import (
     MODEL,
@@ -23,7 +23,7 @@ from controlplane.blueprint.things import (
 from controlplane.catalog.changes import model_change
 from controlplane.catalog.models import Model
 from controlplane.catalog.pools import pool_draft, pool_set
-from controlplane.catalog.prompts import prompt_create, prompt_draft_create, prompt_publish
+from controlplane.catalog.prompts import PromptVersions, prompt_create
 from controlplane.catalog.purchases import PurchaseDraft, purchase_set
 from controlplane.catalog.selectors import model_find
 from controlplane.catalog.selectors_prompts import prompt_get
@@ -35,10 +35,10 @@ from controlplane.catalog.services import (
     price_override_end,
     price_publish,
 )
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.kernel.money import micro_from_usd, nano_from_usd
 from controlplane.quotas.services import LimitSet, rate_limit_set
-from controlplane.routing.services import ruleset_draft_create, ruleset_publish
+from controlplane.routing.services import RuleVersions
 from controlplane.tenants.models import Organization, Project
 from controlplane.tenants.selectors import project_named
 from controlplane.tenants.services import project_create, project_update, project_weigh
@@ -47,7 +47,7 @@ NOTE = "from a configuration document"
 _MODEL_NEEDS = ("pool", "context_window")
 
 
-class Step(NamedTuple):
+class Applying(NamedTuple):
     """One thing to change: `before` None where it is to be made, `after` all of its fields."""
 
     actor: Actor
@@ -61,20 +61,20 @@ class Step(NamedTuple):
         return any(name in self.after and self.after[name] != before.get(name) for name in names)
 
 
-def _pool(step: Step) -> None:
+def _pool(step: Applying) -> None:
     values = dict(step.after)
     if "card_hour_usd" in values:
         values["card_hour_micro"] = micro_from_usd(values.pop("card_hour_usd"))
     pool_set(actor=step.actor, draft=pool_draft(step.key[-1], values))
 
 
-def _model(step: Step) -> None:
+def _model(step: Applying) -> None:
     fields = dict(step.after)
     price, enabled = fields.pop("price", None), fields.pop("enabled", True)
     purchase = fields.pop("purchase", None)
     for name in _MODEL_NEEDS:
         if name not in fields:
-            raise ValidationError({name: "A new model needs it."})
+            raise ValidationError({name: "Required for a new model."})
     draft = ModelDraft(name=step.key[-1], **fields)
     if step.before is None:
         model = model_create(actor=step.actor, draft=draft)
@@ -104,15 +104,15 @@ def _price(fields: Fields) -> PriceDraft:
 def _found(name: str) -> Model:
     found = model_find(name=name)
     if found is None:
-        raise ValidationError({"name": f"There is no model {name!r}."})
+        raise ValidationError({"name": f"Model {name!r} not found."})
     return found
 
 
-def _organization(step: Step) -> None:
+def _organization(step: Applying) -> None:
     _limits(step, organization_of(step.key[-1]))
 
 
-def _project(step: Step) -> None:
+def _project(step: Applying) -> None:
     _, named, name = step.key
     organization = organization_of(named)
     project = project_named(organization, name=name)
@@ -132,7 +132,7 @@ def _project(step: Step) -> None:
         _prices(step, project)
 
 
-def _prices(step: Step, project: Project) -> None:
+def _prices(step: Applying, project: Project) -> None:
     """Overrides that differ are published, those that are left out end."""
     before, after = (step.before or {}).get("prices", {}), step.after["prices"]
     for name in sorted(before.keys() | after.keys()):
@@ -144,25 +144,24 @@ def _prices(step: Step, project: Project) -> None:
             price_publish(actor=step.actor, model=model, draft=draft, project=project)
 
 
-def _limits(step: Step, subject: Organization | Project) -> None:
+def _limits(step: Applying, subject: Organization | Project) -> None:
     if step.changed("limits"):
         limits = LimitSet(**(step.after["limits"] or {}))
         rate_limit_set(actor=step.actor, subject=subject, **limits._asdict())
 
 
-def limited(step: Step) -> Organization | Project:
+def limited(step: Applying) -> Organization | Project:
     """What a step's budget limits; its other fields were set before."""
     organization = organization_of(step.key[1])
     if step.key[0] == ORGANIZATION:
         return organization
     project = project_named(organization, name=step.key[-1])
     if project is None:
-        raise ValidationError({"name": f"There is no project {step.key[-1]!r}."})
+        raise ValidationError({"name": f"Project {step.key[-1]!r} not found."})
     return project
 
 
-def budget_step(step: Step, subject: Subject) -> None:
-    """Set the budget of a step, or end it."""
+def budget_step(step: Applying, subject: Subject) -> None:
     budget: dict[str, Any] | None = step.after["budget"]
     if budget is None:
         budget_end(actor=step.actor, subject=subject)
@@ -173,13 +172,13 @@ def budget_step(step: Step, subject: Subject) -> None:
     budget_plan(actor=step.actor, subject=subject, draft=draft)
 
 
-def _template(step: Step) -> None:
+def _template(step: Applying) -> None:
     _, named, name = step.key
     organization = organization_of(named)
     wanted = step.after.get("project")
     project = project_named(organization, name=wanted) if wanted else None
     if wanted and project is None:
-        raise ValidationError({"project": f"There is no project {wanted!r}."})
+        raise ValidationError({"project": f"Project {wanted!r} not found."})
     if step.before is None:
         prompt_create(
             actor=step.actor,
@@ -188,20 +187,22 @@ def _template(step: Step) -> None:
             project_id=project.id if project else None,
         )
     elif step.changed("project"):
-        raise ValidationError({"project": "A template's project never changes; make another."})
+        raise ValidationError(
+            {"project": "A template's project cannot be changed; create a new template."}
+        )
     if step.changed("body"):
         template = prompt_get(actor=step.actor, organization_id=organization.id, name=name)
         body = step.after["body"]
-        draft = prompt_draft_create(actor=step.actor, template=template, body=body, note=NOTE)
-        prompt_publish(actor=step.actor, version=draft)
+        draft = PromptVersions(step.actor, template).draft_create(body, note=NOTE)
+        PromptVersions(step.actor, draft.template).publish(draft)
 
 
-def _routing(step: Step) -> None:
-    draft = ruleset_draft_create(actor=step.actor, rules=step.after["rules"], note=NOTE)
-    ruleset_publish(actor=step.actor, rule_set=draft)
+def _routing(step: Applying) -> None:
+    draft = RuleVersions(step.actor).draft_create(step.after["rules"], note=NOTE)
+    RuleVersions(step.actor).publish(draft)
 
 
-STEPS: dict[str, Callable[[Step], None]] = {
+STEPS: dict[str, Callable[[Applying], None]] = {
     POOL: _pool,
     MODEL: _model,
     ORGANIZATION: _organization,

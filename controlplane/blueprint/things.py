@@ -15,7 +15,7 @@ from django.core.exceptions import ValidationError
 from msgspec import UNSET
 
 from controlplane.blueprint.document import FORM, BudgetSpec, Document, PriceSpec
-from controlplane.core.shapes import read_shape
+from controlplane.core.api.shapes import read_shape
 from controlplane.kernel.money import micro_from_usd, nano_from_usd, usd_from_micro, usd_text
 from controlplane.kernel.prompts import PromptBody
 from controlplane.routing.rulesjson import read_rules, write_rules
@@ -103,7 +103,7 @@ def _check_once(things: Iterable[Thing]) -> None:
     seen: set[Key] = set()
     for thing in things:
         if thing.key in seen:
-            told = f"There is another {thing.key[0]} {thing.key[-1]!r} in this document."
+            told = f"The document has another {thing.key[0]} {thing.key[-1]!r}."
             raise ValidationError({f"{thing.path}.name": told})
         seen.add(thing.key)
 
@@ -142,7 +142,7 @@ def _prices(value: Mapping[str, Fields]) -> Fields:
 def _usd(value: str | int | float) -> str:
     text = str(value)
     if not _USD.fullmatch(text):
-        raise ValueError(f"{text} is no amount of dollars")
+        raise ValueError(f"{text} is not an amount in US dollars")
     return text
 
 

@@ -2,12 +2,11 @@
 
 from django.urls import path
 
-from controlplane.blueprint import api, organizations_api
+from controlplane.blueprint import api
 
 urlpatterns = [
-    path("organizations", organizations_api.Organizations.as_view()),
-    path("blueprint", api.Export.as_view()),
-    path("blueprint/validate", api.Validate.as_view()),
+    path("blueprint", api.ExportConfiguration.as_view()),
+    path("blueprint/validate", api.ValidateConfiguration.as_view()),
     path("blueprint/diff", api.Diff.as_view()),
     path("blueprint/apply", api.Apply.as_view()),
 ]

@@ -40,18 +40,17 @@ class _Dumper(yaml.SafeDumper):
     """Never writes an alias, which the loader would refuse."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """For nothing."""
         return True
 
 
 def read_yaml(text: str) -> tuple[Any, Lines]:
     """The value, and the line of each path (`models[0].name`); raises ValidationError."""
     if len(text) > TEXT_CHARS_MAX:
-        raise ValidationError({WHOLE: f"Has over {TEXT_CHARS_MAX:,} characters."})
+        raise ValidationError({WHOLE: f"Must have at most {TEXT_CHARS_MAX:,} characters."})
     try:
         return _read(text)
     except yaml.YAMLError as error:
-        raise ValidationError({WHOLE: f"Not YAML: {_told(error)}."}) from error
+        raise ValidationError({WHOLE: f"Invalid YAML: {_told(error)}."}) from error
     except RecursionError as error:
         raise ValidationError({WHOLE: f"Nests deeper than {DEPTH_MAX} levels."}) from error
 
@@ -90,11 +89,11 @@ def _refuse_tricks(text: str) -> None:
         mark = event.start_mark
         where = f"(line {mark.line + 1})" if mark else ""
         if isinstance(event, yaml.AliasEvent):
-            raise ValidationError({WHOLE: f"Aliases are not taken: '*{event.anchor}'."})
+            raise ValidationError({WHOLE: f"Aliases are not supported: '*{event.anchor}'."})
         if getattr(event, "tag", None) is not None:
-            raise ValidationError({WHOLE: f"Tags are not taken {where}."})
+            raise ValidationError({WHOLE: f"Tags are not supported {where}."})
         if isinstance(event, yaml.ScalarEvent) and _UNSTORABLE.search(event.value):
-            raise ValidationError({WHOLE: f"Holds a character that no text can have {where}."})
+            raise ValidationError({WHOLE: f"Contains an invalid character {where}."})
 
 
 def _lines(node: yaml.Node, path: str, depth: int) -> Iterator[tuple[str, int]]:
@@ -109,10 +108,10 @@ def _lines(node: yaml.Node, path: str, depth: int) -> Iterator[tuple[str, int]]:
         seen: set[str] = set()
         for name, each in node.value:
             if not isinstance(name, yaml.ScalarNode):
-                raise ValidationError({path or WHOLE: f"A name is no text (line {line})."})
+                raise ValidationError({path or WHOLE: f"A key is not a string (line {line})."})
             at = f"{path}.{name.value}".lstrip(".")
             if name.value in seen:
-                told = f"Is given twice (line {name.start_mark.line + 1})."
+                told = f"Duplicate key (line {name.start_mark.line + 1})."
                 raise ValidationError({at: told})
             seen.add(name.value)
             yield from _lines(each, at, depth - 1)

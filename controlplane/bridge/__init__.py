@@ -1,1 +1,1 @@
-"""The five ports of the hot path, implemented on PostgreSQL, Redis and Channels."""
+"""The ports of the hot path on PostgreSQL, Redis and Channels: a folder for each port."""

@@ -14,8 +14,9 @@ from rest_framework.response import Response
 from controlplane.catalog.models import Model, PriceVersion
 from controlplane.catalog.selectors import price_list_all
 from controlplane.catalog.services import PriceDraft, price_override_end, price_publish
-from controlplane.core.api import ApiView
-from controlplane.core.api_schema import operation
+from controlplane.core.answers import answer_of
+from controlplane.core.api.schema import operation
+from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
 from controlplane.kernel.price import PERMILLE
 from controlplane.tenants.access import require
@@ -83,7 +84,6 @@ class PriceView(ApiView):
     """Rights come before bodies."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Before a body is read."""
         super().initial(request, *args, **kwargs)
         require(self.actor(), Action.CATALOG_MANAGE)
 
@@ -95,14 +95,14 @@ class Prices(PriceView):
 
     @operation(answer=PricesJson)
     def get(self, request: Request, model: str) -> Response:
-        """Those of single projects, too."""
+        """List price versions, including those of single projects."""
         found = price_list_all(actor=self.actor(), model=Model.objects.get(name=model))
         body: PricesJson = {"data": [price_json(row, model) for row in found]}
         return Response(body)
 
     @operation(body=PriceBody, answer=PriceJson, status=CREATED, example=EXAMPLE)
     def post(self, request: Request, model: str) -> Response:
-        """Requests that are under way keep the price that they began with."""
+        """Publish a price; running requests keep their price."""
         wanted = self.body(PriceBody)
         made = price_publish(
             actor=self.actor(),
@@ -123,7 +123,9 @@ class Prices(PriceView):
         if wanted.project is None and wanted.organization is None:
             return None
         if wanted.project is None or wanted.organization is None:
-            raise ValidationError({"project": "Goes with the organization that it is of."})
+            raise ValidationError(
+                {"project": "Requires the organization that the project belongs to."}
+            )
         return project_share(
             actor=self.actor(), project_id=wanted.project, organization_id=wanted.organization
         )
@@ -136,7 +138,7 @@ class OverrideEnd(PriceView):
 
     @operation(body=EndBody, answer=PriceJson, status=CREATED)
     def post(self, request: Request, model: str) -> Response:
-        """The version that ended it."""
+        """End a project's price; returns the version that ends it."""
         wanted = self.body(EndBody)
         project = project_share(
             actor=self.actor(), project_id=wanted.project, organization_id=wanted.organization
@@ -147,19 +149,4 @@ class OverrideEnd(PriceView):
 
 
 def price_json(row: PriceVersion, model: str) -> PriceJson:
-    """A version for programs."""
-    until = row.effective_until
-    return {
-        "id": str(row.id),
-        "object": "price_version",
-        "model": model,
-        "version": row.version,
-        "project": str(row.project_id) if row.project_id else None,
-        "input_pico": row.input_pico,
-        "cached_pico": row.cached_pico,
-        "output_pico": row.output_pico,
-        "batch_permille": row.batch_permille,
-        "priority_permille": row.priority_permille,
-        "effective_from": row.effective_from.isoformat(),
-        "effective_until": until.isoformat() if until else None,
-    }
+    return answer_of(PriceJson, row, object="price_version", model=model, project=row.project_id)

@@ -11,11 +11,11 @@ from django.core.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.catalog import prompts
 from controlplane.catalog.models import PromptTemplate, PromptVersion
+from controlplane.catalog.prompts import PromptVersions, prompt_create
 from controlplane.catalog.selectors_prompts import (
-    DryRun,
     Listed,
+    PromptDryRun,
     body_of,
     prompt_dry_run,
     prompt_get,
@@ -23,8 +23,9 @@ from controlplane.catalog.selectors_prompts import (
     prompt_version_get,
     prompt_versions,
 )
-from controlplane.core.api import ApiView
-from controlplane.core.api_schema import operation
+from controlplane.core.answers import answer_of
+from controlplane.core.api.schema import operation
+from controlplane.core.api.views import ApiView
 from controlplane.kernel.prompts import BadValue, Value, find_problems
 
 CREATED, NO_CONTENT = 201, 204
@@ -37,14 +38,14 @@ class NewBody(msgspec.Struct, forbid_unknown_fields=True):
     project: uuid.UUID | None = None
 
 
-class DraftBody(msgspec.Struct, forbid_unknown_fields=True):
+class PromptDraftBody(msgspec.Struct, forbid_unknown_fields=True):
     """A new draft; `body` has the form of `kernel.prompts.PromptBody`."""
 
     body: Any
     note: str = ""
 
 
-class ChangeBody(msgspec.Struct, forbid_unknown_fields=True):
+class PromptChangeBody(msgspec.Struct, forbid_unknown_fields=True):
     """A draft's new body, and the revision that it changes."""
 
     body: Any
@@ -52,33 +53,33 @@ class ChangeBody(msgspec.Struct, forbid_unknown_fields=True):
     note: str = ""
 
 
-class RevisionBody(msgspec.Struct, forbid_unknown_fields=True):
+class PromptRevisionBody(msgspec.Struct, forbid_unknown_fields=True):
     """Which revision the caller has seen."""
 
     revision: int
 
 
-class CanaryBody(msgspec.Struct, forbid_unknown_fields=True):
+class PromptCanaryBody(msgspec.Struct, forbid_unknown_fields=True):
     """A share of the requests that name no version."""
 
     revision: int
     share_permille: int
 
 
-class DryRunBody(msgspec.Struct, forbid_unknown_fields=True):
+class PromptDryRunBody(msgspec.Struct, forbid_unknown_fields=True):
     """What to fill in."""
 
     variables: dict[str, Value] = {}
 
 
-class RollbackBody(msgspec.Struct, forbid_unknown_fields=True):
+class PromptRollbackBody(msgspec.Struct, forbid_unknown_fields=True):
     """To which version; left out, to the one in force before the present one."""
 
     version: int | None = None
 
 
 class ListedJson(TypedDict):
-    """A template with the numbers of what is in force, on trial and newest."""
+    """A template with the numbers of what is in force, in canary and newest."""
 
     name: str
     project: str | None
@@ -125,23 +126,23 @@ class TemplateJson(TypedDict):
 
 
 class PromptView(ApiView):
-    """What operations on templates share."""
+    """What operations on templates share: the path names the template, and perhaps a version."""
 
-    def template(self, organization: uuid.UUID, name: str) -> PromptTemplate:
-        """The template; raises DoesNotExist."""
+    def template(self) -> PromptTemplate:
+        organization, name = self.kwargs["organization"], self.kwargs["name"]
         return prompt_get(actor=self.actor(), organization_id=organization, name=name)
 
-    def version(
-        self, organization: uuid.UUID, name: str, version: int, revision: int | None = None
-    ) -> PromptVersion:
+    def versions(self, template: PromptTemplate) -> PromptVersions:
+        return PromptVersions(self.actor(), template)
+
+    def version(self, revision: int | None = None, number: int | None = None) -> PromptVersion:
         """The version, as the caller has seen it; raises DoesNotExist."""
-        template = self.template(organization, name)
-        found = prompt_version_get(actor=self.actor(), template=template, version=version)
+        version = self.kwargs["version"] if number is None else number
+        found = prompt_version_get(actor=self.actor(), template=self.template(), version=version)
         found.revision = found.revision if revision is None else revision
         return found
 
     def answer(self, version: PromptVersion, status: int = 200) -> Response:
-        """The version as it is now."""
         now = prompt_version_get(
             actor=self.actor(), template=version.template, version=version.version
         )
@@ -153,15 +154,15 @@ class Prompts(PromptView):
 
     @operation(answer=TemplatesJson)
     def get(self, request: Request, organization: uuid.UUID) -> Response:
-        """By name, with the numbers of what is in force and on trial."""
+        """List templates by name, with their live and canary versions."""
         found = prompt_list(actor=self.actor(), organization_id=organization)
         return Response({"templates": [listed_json(one) for one in found]})
 
     @operation(body=NewBody, answer=CreatedJson, status=CREATED)
     def post(self, request: Request, organization: uuid.UUID) -> Response:
-        """Without versions."""
+        """Create a template without versions."""
         wanted = self.body(NewBody)
-        made = prompts.prompt_create(
+        made = prompt_create(
             actor=self.actor(),
             organization_id=organization,
             name=wanted.name,
@@ -174,14 +175,14 @@ class OnePrompt(PromptView):
     """`GET templates/<organization>/<name>`: its versions, newest first."""
 
     @operation(answer=TemplateJson)
-    def get(self, request: Request, organization: uuid.UUID, name: str) -> Response:
+    def get(self, request: Request, **path: Any) -> Response:
         """With their bodies."""
-        template = self.template(organization, name)
+        template = self.template()
         found = prompt_versions(actor=self.actor(), template=template)
         project = template.project_id
         return Response(
             {
-                "name": name,
+                "name": template.name,
                 "project": str(project) if project else None,
                 "versions": [version_json(one) for one in found],
             }
@@ -191,13 +192,11 @@ class OnePrompt(PromptView):
 class Drafts(PromptView):
     """`POST templates/<organization>/<name>/versions`: a draft of the next version."""
 
-    @operation(body=DraftBody, answer=VersionJson, status=CREATED)
-    def post(self, request: Request, organization: uuid.UUID, name: str) -> Response:
+    @operation(body=PromptDraftBody, answer=VersionJson, status=CREATED)
+    def post(self, request: Request, **path: Any) -> Response:
         """It need not be ready, but of the form of a body."""
-        wanted, template = self.body(DraftBody), self.template(organization, name)
-        made = prompts.prompt_draft_create(
-            actor=self.actor(), template=template, body=wanted.body, note=wanted.note
-        )
+        wanted = self.body(PromptDraftBody)
+        made = self.versions(self.template()).draft_create(wanted.body, wanted.note)
         return self.answer(made, CREATED)
 
 
@@ -205,117 +204,95 @@ class OneVersion(PromptView):
     """`GET | PUT | DELETE …/versions/<n>`: read one, change a draft, give a draft up."""
 
     @operation(answer=VersionJson)
-    def get(self, request: Request, organization: uuid.UUID, name: str, version: int) -> Response:
+    def get(self, request: Request, **path: Any) -> Response:
         """With its body and what is wrong with it."""
-        return self.answer(self.version(organization, name, version))
+        return self.answer(self.version())
 
-    @operation(body=ChangeBody, answer=VersionJson)
-    def put(self, request: Request, organization: uuid.UUID, name: str, version: int) -> Response:
+    @operation(body=PromptChangeBody, answer=VersionJson)
+    def put(self, request: Request, **path: Any) -> Response:
         """Replace a draft's body; 409 where somebody else changed it meanwhile."""
-        wanted = self.body(ChangeBody)
-        found = self.version(organization, name, version, wanted.revision)
-        changed = prompts.prompt_draft_update(
-            actor=self.actor(), version=found, body=wanted.body, note=wanted.note
-        )
-        return self.answer(changed)
+        wanted = self.body(PromptChangeBody)
+        found = self.version(wanted.revision)
+        versions = self.versions(found.template)
+        return self.answer(versions.draft_update(found, wanted.body, wanted.note))
 
     @operation()
-    def delete(
-        self, request: Request, organization: uuid.UUID, name: str, version: int
-    ) -> Response:
+    def delete(self, request: Request, **path: Any) -> Response:
         """It stays readable."""
-        found = self.version(organization, name, version)
-        prompts.prompt_draft_discard(actor=self.actor(), version=found)
+        found = self.version()
+        self.versions(found.template).draft_discard(found)
         return Response(status=NO_CONTENT)
 
 
-class DryRunView(PromptView):
+class PromptDryRunView(PromptView):
     """`POST …/versions/<n>/dry-run`: the version with sample variables."""
 
-    @operation(body=DryRunBody, answer=DryRun)
-    def post(self, request: Request, organization: uuid.UUID, name: str, version: int) -> Response:
+    @operation(body=PromptDryRunBody, answer=PromptDryRun)
+    def post(self, request: Request, **path: Any) -> Response:
         """The messages, their size and how much of it caches; tokens are estimates."""
-        found = self.version(organization, name, version)
+        found = self.version()
         try:
-            tried = prompt_dry_run(body_of(found), self.body(DryRunBody).variables)
+            tried = prompt_dry_run(body_of(found), self.body(PromptDryRunBody).variables)
         except BadValue as error:
             field = ".".join(filter(None, ("variables", error.name)))
             raise ValidationError({field: str(error)}) from error
         return Response(msgspec.to_builtins(tried))
 
 
-class Publish(PromptView):
+class PromptPublish(PromptView):
     """`POST …/versions/<n>/publish`: a draft or the canary put in force."""
 
-    @operation(body=RevisionBody, answer=VersionJson)
-    def post(self, request: Request, organization: uuid.UUID, name: str, version: int) -> Response:
+    @operation(body=PromptRevisionBody, answer=VersionJson)
+    def post(self, request: Request, **path: Any) -> Response:
         """Gateways follow within two seconds."""
-        found = self.version(organization, name, version, self.body(RevisionBody).revision)
-        return self.answer(prompts.prompt_publish(actor=self.actor(), version=found))
+        found = self.version(self.body(PromptRevisionBody).revision)
+        return self.answer(self.versions(found.template).publish(found))
 
 
-class CanaryStart(PromptView):
-    """`POST …/versions/<n>/canary`: a draft put on trial, or another share for the canary."""
+class PromptCanaryStart(PromptView):
+    """`POST …/versions/<n>/canary`: start a canary with a draft, or change its share."""
 
-    @operation(body=CanaryBody, answer=VersionJson)
-    def post(self, request: Request, organization: uuid.UUID, name: str, version: int) -> Response:
+    @operation(body=PromptCanaryBody, answer=VersionJson)
+    def post(self, request: Request, **path: Any) -> Response:
         """Requests that name a version are not part of it."""
-        wanted = self.body(CanaryBody)
-        started = prompts.prompt_canary_start(
-            actor=self.actor(),
-            version=self.version(organization, name, version, wanted.revision),
-            share_permille=wanted.share_permille,
-        )
-        return self.answer(started)
+        wanted = self.body(PromptCanaryBody)
+        found = self.version(wanted.revision)
+        versions = self.versions(found.template)
+        return self.answer(versions.canary_start(found, wanted.share_permille))
 
 
-class CanaryStop(PromptView):
+class PromptCanaryStop(PromptView):
     """`POST …/versions/<n>/stop`: the canary ended."""
 
     @operation(answer=VersionJson)
-    def post(self, request: Request, organization: uuid.UUID, name: str, version: int) -> Response:
+    def post(self, request: Request, **path: Any) -> Response:
         """Every request gets the published version again."""
-        found = self.version(organization, name, version)
-        return self.answer(prompts.prompt_canary_stop(actor=self.actor(), version=found))
+        found = self.version()
+        return self.answer(self.versions(found.template).canary_stop(found))
 
 
-class Rollback(PromptView):
+class PromptRollback(PromptView):
     """`POST templates/<organization>/<name>/rollback`: the way back."""
 
-    @operation(body=RollbackBody, answer=VersionJson)
-    def post(self, request: Request, organization: uuid.UUID, name: str) -> Response:
+    @operation(body=PromptRollbackBody, answer=VersionJson)
+    def post(self, request: Request, **path: Any) -> Response:
         """Publish a copy of an earlier version under a new number; a canary ends with it."""
-        number, template = self.body(RollbackBody).version, self.template(organization, name)
-        to = None if number is None else self.version(organization, name, number)
-        made = prompts.prompt_rollback(actor=self.actor(), template=template, to=to)
-        return self.answer(made)
+        number, template = self.body(PromptRollbackBody).version, self.template()
+        to = None if number is None else self.version(number=number)
+        return self.answer(self.versions(template).rollback(to))
 
 
 def listed_json(listed: Listed) -> ListedJson:
-    """A template without its versions."""
     template = listed.template
-    return {
-        "name": template.name,
-        "project": str(template.project_id) if template.project_id else None,
-        "published": listed.published,
-        "canary": listed.canary,
-        "newest": listed.newest,
-    }
+    return answer_of(ListedJson, listed, name=template.name, project=template.project_id)
 
 
 def version_json(version: PromptVersion) -> VersionJson:
     """A version with its body and what is wrong with it."""
-    maker, copy_of = version.created_by, version.copy_of
-    return {
-        "version": version.version,
-        "state": version.state,
-        "note": version.note,
-        "revision": version.revision,
-        "share_permille": version.share_permille,
-        "copy_of": copy_of.version if copy_of else None,
-        "created_by": maker.email if maker else None,
-        "created_at": version.created_at,
-        "published_at": version.published_at,
-        "body": version.body,
-        "problems": [problem._asdict() for problem in find_problems(body_of(version))],
-    }
+    return answer_of(
+        VersionJson,
+        version,
+        copy_of=version.copy_of and version.copy_of.version,
+        created_by=version.created_by and version.created_by.email,
+        problems=[problem._asdict() for problem in find_problems(body_of(version))],
+    )

@@ -10,8 +10,9 @@ from rest_framework.response import Response
 
 from controlplane.catalog.models import Model, PurchasePrice
 from controlplane.catalog.purchases import PurchaseDraft, purchase_list, purchase_set
-from controlplane.core.api import ApiView
-from controlplane.core.api_schema import operation
+from controlplane.core.answers import answer_of
+from controlplane.core.api.schema import operation
+from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
 from controlplane.tenants.access import require
 
@@ -45,26 +46,25 @@ class PurchasesJson(TypedDict):
     data: list[PurchaseJson]
 
 
-class Purchases(ApiView):
+class PurchasesView(ApiView):
     """`GET | POST models/<name>/purchases`: what was set, and another from today on."""
 
     step_up_methods = frozenset({"POST"})
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Rights come before bodies."""
         super().initial(request, *args, **kwargs)
         require(self.actor(), Action.CATALOG_MANAGE)
 
     @operation(answer=PurchasesJson)
     def get(self, request: Request, model: str) -> Response:
-        """All of the model's."""
+        """List the purchase prices of a model."""
         found = purchase_list(model=Model.objects.get(name=model))
         body: PurchasesJson = {"data": [purchase_json(row, model) for row in found]}
         return Response(body)
 
     @operation(body=PurchaseBody, answer=PurchaseJson, status=CREATED, example=EXAMPLE)
     def post(self, request: Request, model: str) -> Response:
-        """It changes no past day of the margin."""
+        """Set a purchase price; past days do not change."""
         wanted = PurchaseDraft(**msgspec.structs.asdict(self.body(PurchaseBody)))
         found = Model.objects.get(name=model)
         made = purchase_set(actor=self.actor(), model=found, draft=wanted)
@@ -72,13 +72,4 @@ class Purchases(ApiView):
 
 
 def purchase_json(row: PurchasePrice, model: str) -> PurchaseJson:
-    """A price for programs."""
-    return {
-        "id": str(row.id),
-        "object": "purchase_price",
-        "model": model,
-        "from_day": row.from_day.isoformat(),
-        "input_pico": row.input_pico,
-        "cached_pico": row.cached_pico,
-        "output_pico": row.output_pico,
-    }
+    return answer_of(PurchaseJson, row, object="purchase_price", model=model)

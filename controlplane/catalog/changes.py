@@ -8,7 +8,7 @@ from django.db import transaction
 from controlplane.catalog.models import Model
 from controlplane.catalog.pools import serving_pool
 from controlplane.catalog.services import ModelDraft
-from controlplane.core.audit import Actor, audit_record
+from controlplane.core.audit.entries import Actor, audit_record
 from controlplane.core.permissions import Action
 from controlplane.tenants.access import require
 
@@ -19,7 +19,9 @@ def model_change(*, actor: Actor, draft: ModelDraft) -> Model:
     with transaction.atomic():
         model = Model.objects.select_for_update().get(name=draft.name)
         if model.task != draft.task:
-            raise ValidationError({"task": "The task of a model never changes; add another model."})
+            raise ValidationError(
+                {"task": "The task of a model cannot be changed; add a new model."}
+            )
         serving_pool(draft.pool, draft.task)
         for name, value in vars(draft).items():
             setattr(model, name, value)

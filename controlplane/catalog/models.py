@@ -5,6 +5,7 @@ from django.db import models
 
 from controlplane.catalog.warm import NODES_MOST
 from controlplane.core.models import BaseModel
+from controlplane.core.versions.models import State, Version
 from controlplane.kernel.rules import PERMILLE
 from controlplane.tenants.models import Organization, Project, User
 
@@ -23,7 +24,6 @@ CARDS_PER_NODE_MAX = 1_024
 PROMPT_NAME = RegexValidator(
     r"\A[a-z0-9][a-z0-9_-]{0,63}\Z", "Use a-z, 0-9, _ and - only, at most 64."
 )
-PROMPT_NOTE_CHARS_MAX = 200
 
 
 class Task(models.TextChoices):
@@ -54,7 +54,7 @@ class Pool(BaseModel):
 
     `warm_schedule` is read by `warm.windows_from`; `start_command` is what the local driver runs.
     Models, rules and nodes say a pool by its name, which never changes. `card_hour_micro` is what
-    one card costs an hour in micro-USD, 0 where nobody has said. With `separate_caches` its nodes
+    one card costs an hour in micro-USD, 0 where no one has said. With `separate_caches` its nodes
     get jobs only if no tenant can find out by timing what another has asked.
     """
 
@@ -217,15 +217,6 @@ class PurchasePrice(BaseModel):
         return f"{self.model_id} from {self.from_day}"
 
 
-class PromptState(models.TextChoices):
-    """Where a version of a template is: at most one is published, at most one on trial."""
-
-    DRAFT = "draft"
-    CANARY = "canary"
-    PUBLISHED = "published"
-    RETIRED = "retired"
-
-
 class PromptTemplate(BaseModel):
     """A stored prompt that requests name instead of sending it; for one project, or for all.
 
@@ -249,45 +240,34 @@ class PromptTemplate(BaseModel):
         return self.name
 
 
-class PromptVersion(BaseModel):
+class PromptVersion(Version):
     """One version: `body` has the form of `kernel.prompts.PromptBody` and changes only in a draft.
 
-    `revision` counts a draft's changes; `copy_of` is the version that a rollback brought back. On
-    trial, `share_permille` of the requests that name no version get it.
+    On trial, `share_permille` of the requests that name no version get it.
     """
 
     organization = models.ForeignKey(Organization, on_delete=models.PROTECT, related_name="+")
     template = models.ForeignKey(PromptTemplate, on_delete=models.PROTECT, related_name="versions")
-    version = models.PositiveIntegerField()
-    state = models.CharField(max_length=9, choices=PromptState.choices, default=PromptState.DRAFT)
-    note = models.CharField(max_length=PROMPT_NOTE_CHARS_MAX, default="", blank=True)
     body = models.JSONField()
-    revision = models.PositiveIntegerField(default=1)
-    share_permille = models.PositiveSmallIntegerField(default=0)
-    copy_of = models.ForeignKey(
-        "self", on_delete=models.PROTECT, null=True, blank=True, related_name="+"
-    )
-    created_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, blank=True)
-    published_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         db_table = "prompt_versions"
         constraints = [
             models.UniqueConstraint(fields=["template", "version"], name="prompt_version_once"),
             models.CheckConstraint(
-                condition=models.Q(state__in=PromptState.values), name="prompt_state_known"
+                condition=models.Q(state__in=State.values), name="prompt_state_known"
             ),
             models.CheckConstraint(
                 condition=models.Q(share_permille__lt=PERMILLE), name="prompt_share_bounds"
             ),
             models.UniqueConstraint(
                 fields=["template"],
-                condition=models.Q(state=PromptState.PUBLISHED),
+                condition=models.Q(state=State.PUBLISHED),
                 name="prompt_published_once",
             ),
             models.UniqueConstraint(
                 fields=["template"],
-                condition=models.Q(state=PromptState.CANARY),
+                condition=models.Q(state=State.CANARY),
                 name="prompt_canary_once",
             ),
         ]

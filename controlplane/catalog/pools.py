@@ -14,7 +14,7 @@ from django.db import transaction
 from controlplane.catalog.models import CARD_HOUR_MICRO_MAX, CARDS_PER_NODE_MAX, Model, Pool
 from controlplane.catalog.selectors import pool_find, pool_list
 from controlplane.catalog.warm import windows_from
-from controlplane.core.audit import Actor, Facts, Operator, audit_record
+from controlplane.core.audit.entries import Actor, Facts, Operator, audit_record
 from controlplane.core.permissions import Action
 from controlplane.tenants.access import require
 
@@ -53,7 +53,7 @@ def pool_known(name: str) -> Pool:
     pools = {pool.name: pool for pool in pool_list()}
     if name not in pools:
         known = ", ".join(pools)
-        raise ValidationError({"pool": f"There is no pool {name!r}; there are {known}."})
+        raise ValidationError({"pool": f"Pool {name!r} not found; pools are {known}."})
     return pools[name]
 
 
@@ -67,7 +67,9 @@ def serving_pool(name: str, task: str) -> Pool:
     if pool.task != task:
         raise ValidationError({"pool": f"The pool {name!r} is for the task {pool.task}."})
     if pool.prefills_only:
-        raise ValidationError({"pool": f"The pool {name!r} only prefills; name one that decodes."})
+        raise ValidationError(
+            {"pool": f"The pool {name!r} only runs prefill; choose one that decodes."}
+        )
     return pool
 
 
@@ -86,7 +88,9 @@ def pool_set(*, actor: Actor, draft: PoolDraft) -> Pool:
             raise PermissionDenied("start_command")
         made = pool or Pool(name=draft.name)
         if pool is not None and pool.task != draft.task:
-            raise ValidationError({"task": "The task of a pool never changes; make another pool."})
+            raise ValidationError(
+                {"task": "The task of a pool cannot be changed; create a new pool."}
+            )
         for name, value in asdict(draft).items():
             setattr(made, name, value)
         _check(made)
@@ -110,16 +114,14 @@ def _check(pool: Pool) -> None:
         raise ValidationError({"warm_schedule": str(error)}) from error
     most = max([pool.nodes_min, *(window.nodes_min for window in windows)])
     if most > pool.nodes_max:
-        raise ValidationError({"nodes_max": f"{most} nodes are to be kept warm."})
+        raise ValidationError({"nodes_max": f"{most} nodes are configured to be kept warm."})
     for name, (least, bound) in COST_BOUNDS.items():
         if not least <= getattr(pool, name) <= bound:
             raise ValidationError({name: f"Must be {least} to {bound}."})
     try:
         shlex.split(pool.start_command)
     except ValueError as error:
-        raise ValidationError(
-            {"start_command": f"Cannot be read as a command: {error}."}
-        ) from error
+        raise ValidationError({"start_command": f"Not a valid command: {error}."}) from error
     pool.full_clean()
     served = Model.objects.filter(pool=pool.name).order_by("name").first()
     if pool.prefills_only and served is not None:

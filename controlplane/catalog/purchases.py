@@ -1,4 +1,4 @@
-"""What tokens of a model cost to buy, where a server of somebody else's serves it.
+"""What tokens of a model cost to buy, where a server of someone else's serves it.
 
 A price counts for the UTC day on which it is set and the days after it; days that are past keep
 theirs.
@@ -14,7 +14,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from controlplane.catalog.models import Model, PurchasePrice, Task
-from controlplane.core.audit import Actor, audit_record
+from controlplane.core.audit.entries import Actor, audit_record
 from controlplane.core.permissions import Action
 from controlplane.kernel.price import RATE_PICO_MAX
 from controlplane.tenants.access import require
@@ -57,7 +57,6 @@ def purchase_list(*, model: Model) -> list[PurchasePrice]:
 
 
 def purchase_now(*, model: Model) -> PurchasePrice | None:
-    """What counts today."""
     return next(iter(purchase_list(model=model)), None)
 
 
@@ -86,4 +85,4 @@ def _check(model: Model, draft: PurchaseDraft) -> None:
     if draft.cached_pico > draft.input_pico:
         raise ValidationError({"cached_pico": "Must not be above the price of uncached input."})
     if model.task == Task.EMBED and draft.output_pico:
-        raise ValidationError({"output_pico": "A model that embeds has no output to pay for."})
+        raise ValidationError({"output_pico": "An embedding model has no output price."})

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from controlplane.catalog.models import Model, Pool, PriceVersion
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
 from controlplane.kernel.price import Price
@@ -13,30 +13,25 @@ from controlplane.tenants.access import require
 
 
 def model_list(*, enabled_only: bool = False) -> list[Model]:
-    """Models by name."""
     rows = Model.objects.order_by("name")
     return list(rows.filter(enabled=True) if enabled_only else rows)
 
 
 def models_unknown(names: Iterable[str]) -> list[str]:
-    """Those of the names that no model has."""
     wanted = set(names)
     known = Model.objects.filter(name__in=wanted).values_list("name", flat=True)
     return sorted(wanted.difference(known))
 
 
 def model_find(*, name: str) -> Model | None:
-    """The model of that name."""
     return Model.objects.filter(name=name).first()
 
 
 def pool_list() -> list[Pool]:
-    """Pools by name."""
     return list(Pool.objects.order_by("name"))
 
 
 def pool_find(*, name: str) -> Pool | None:
-    """The pool of that name."""
     return Pool.objects.filter(name=name).first()
 
 

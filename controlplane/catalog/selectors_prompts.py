@@ -8,14 +8,15 @@ import msgspec
 from django.db.models import Q, TextField
 from django.db.models.functions import Cast, Length
 
-from controlplane.catalog.models import PromptState, PromptTemplate, PromptVersion
-from controlplane.core.audit import Actor
+from controlplane.catalog.models import PromptTemplate, PromptVersion
+from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
+from controlplane.core.versions.models import State
 from controlplane.kernel.prompts import (
-    Problem,
     PromptBody,
     PromptMessage,
+    PromptProblem,
     Value,
     Variable,
     checked_values,
@@ -27,13 +28,13 @@ from controlplane.kernel.prompts import (
 from controlplane.tenants.access import require
 
 VERSIONS_SHOWN_MAX = 100
-# How many versions of a template gateways keep: `blueprint/sql/config_rows.sql` has it too.
+# How many versions of a template gateways keep, as in `blueprint/sql/functions/config_rows.sql`.
 SERVED_VERSIONS = 5
 BYTES_PER_TOKEN = 4
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
-    """A template with the numbers of what is in force, on trial and newest."""
+    """A template with the numbers of what is in force, in canary and newest."""
 
     template: PromptTemplate
     published: int | None
@@ -41,7 +42,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     newest: int | None
 
 
-class DryRun(msgspec.Struct, frozen=True, kw_only=True):
+class PromptDryRun(msgspec.Struct, frozen=True, kw_only=True):
     """What a request with these variables would send, and how much of it caches.
 
     Tokens are estimates at four bytes each: the count is the model's tokenizer's.
@@ -52,11 +53,10 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
     stable_bytes: int
     stable_tokens: int
-    problems: list[Problem]
+    problems: list[PromptProblem]
 
 
 def prompt_list(*, actor: Actor, organization_id: uuid.UUID) -> list[Listed]:
-    """All templates by name."""
     require(actor, Action.TEMPLATE_VIEW, organization_id)
     with organization_scope([organization_id]):
         templates = list(
@@ -71,8 +71,8 @@ def prompt_list(*, actor: Actor, organization_id: uuid.UUID) -> list[Listed]:
     return [
         Listed(
             template=one,
-            published=now.get((one.id, PromptState.PUBLISHED.value)),
-            canary=now.get((one.id, PromptState.CANARY.value)),
+            published=now.get((one.id, State.PUBLISHED.value)),
+            canary=now.get((one.id, State.CANARY.value)),
             newest=newest.get(one.id),
         )
         for one in templates
@@ -88,7 +88,6 @@ def prompt_get(*, actor: Actor, organization_id: uuid.UUID, name: str) -> Prompt
 
 
 def prompt_versions(*, actor: Actor, template: PromptTemplate) -> list[PromptVersion]:
-    """The newest versions, newest first."""
     require(actor, Action.TEMPLATE_VIEW, template.organization_id)
     with organization_scope([template.organization_id]):
         rows = PromptVersion.objects.filter(template=template)
@@ -105,16 +104,15 @@ def prompt_version_get(*, actor: Actor, template: PromptTemplate, version: int) 
 
 
 def body_of(version: PromptVersion) -> PromptBody:
-    """A stored body as the gateway reads it."""
     return msgspec.convert(version.body, PromptBody)
 
 
-def prompt_dry_run(body: PromptBody, values: dict[str, Value]) -> DryRun:
+def prompt_dry_run(body: PromptBody, values: dict[str, Value]) -> PromptDryRun:
     """Render with these variables; raises `BadValue`."""
     checked = checked_values(body, values)
     stable = sum(len(message.content.encode()) for message in stable_messages(body))
     size = filled_bytes(body, checked)
-    return DryRun(
+    return PromptDryRun(
         messages=filled(body, checked),
         bytes=size,
         tokens=_tokens(size),
@@ -132,7 +130,7 @@ def sample_values(body: PromptBody) -> dict[str, Value]:
 def served_bytes(organization_id: uuid.UUID) -> int:
     """Bytes that gateways keep of an organization's templates; needs its scope."""
     rows = PromptVersion.objects.filter(organization_id=organization_id)
-    rows = rows.filter(Q(published_at__isnull=False) | Q(state=PromptState.CANARY))
+    rows = rows.filter(Q(published_at__isnull=False) | Q(state=State.CANARY))
     rows = rows.annotate(size=Length(Cast("body", TextField())))
     counts: dict[uuid.UUID, int] = {}
     total = 0

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from controlplane.catalog.models import PERMILLE_MAX, Model, PriceVersion, Task
 from controlplane.catalog.pools import serving_pool
-from controlplane.core.audit import Actor, audit_record
+from controlplane.core.audit.entries import Actor, audit_record
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
 from controlplane.kernel.price import PERMILLE, RATE_PICO_MAX
@@ -60,7 +60,6 @@ def model_create(*, actor: Actor, draft: ModelDraft) -> Model:
 
 
 def model_enable(*, actor: Actor, model: Model, enabled: bool) -> Model:
-    """Serve a model or stop serving it."""
     require(actor, Action.CATALOG_MANAGE)
     before = model.enabled
     with transaction.atomic():
@@ -87,7 +86,7 @@ def price_publish(
 ) -> PriceVersion:
     """The next version of a model's prices, from now or a later moment on.
 
-    With a project it holds for that one alone. Requests that are under way keep their price.
+    With a project it holds for that one alone. Requests that are in progress keep their price.
     """
     require(actor, Action.CATALOG_MANAGE)
     now = timezone.now()
@@ -110,7 +109,7 @@ def price_override_end(*, actor: Actor, model: Model, project: Project) -> Price
         later = {row.effective_from: row for row in reversed(rows.filter(effective_from__gt=now))}
         going = [row for row in (in_force, *later.values()) if row and row.effective_until is None]
         if not going:
-            told = f"{project.name} pays what all pay for {model.name}."
+            told = f"{project.name} already pays the list price for {model.name}."
             raise ValidationError({"project": told})
         return [_price_end(actor, model, project, row, now) for row in going][0]
 
@@ -180,9 +179,9 @@ def _check_price(model: Model, draft: PriceDraft) -> None:
             raise ValidationError({name: f"Must be 0 to {PERMILLE_MAX} thousandths."})
         dearest = max(draft.input_pico, draft.cached_pico, draft.output_pico)
         if dearest * getattr(draft, name) > RATE_PICO_MAX * PERMILLE:
-            told = f"With it a token would cost above {RATE_PICO_MAX} pico-USD."
+            told = f"A token would cost more than {RATE_PICO_MAX} pico-USD."
             raise ValidationError({name: told})
     if draft.cached_pico > draft.input_pico:
         raise ValidationError({"cached_pico": "Must not be above the price of uncached input."})
     if model.task == Task.EMBED and draft.output_pico:
-        raise ValidationError({"output_pico": "A model that embeds has no output to pay for."})
+        raise ValidationError({"output_pico": "An embedding model has no output price."})

@@ -47,7 +47,7 @@ def windows_from(stored: object) -> tuple[WarmWindow, ...]:
         try:
             ZoneInfo(window.timezone)
         except (ZoneInfoNotFoundError, ValueError):
-            raise ValueError(f"timezone: there is no {window.timezone!r}.") from None
+            raise ValueError(f"timezone: unknown time zone {window.timezone!r}.") from None
     return windows
 
 

@@ -12,9 +12,7 @@ class HexId:
     regex = "(?:[a-z]{1,12}[-_])?[0-9a-fA-F]{8}(?:-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}"
 
     def to_python(self, value: str) -> uuid.UUID:
-        """The id."""
         return uuid.UUID(value.replace("-", "")[-32:])
 
     def to_url(self, value: uuid.UUID | str) -> str:
-        """The id as clients see it."""
         return value.hex if isinstance(value, uuid.UUID) else value

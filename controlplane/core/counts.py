@@ -25,8 +25,8 @@ KEYS_MAX = 10_000
 _log = structlog.get_logger(__name__)
 
 
-class Counts:
-    """Counts by key; each begins anew when its window has passed."""
+class SharedCounts:
+    """Counts by key; each begins again when its window has passed."""
 
     def __init__(self) -> None:
         self._own: OrderedDict[str, tuple[int, float]] = OrderedDict()
@@ -69,4 +69,4 @@ class Counts:
         return count + 1
 
 
-counts = Counts()
+counts = SharedCounts()

@@ -26,7 +26,7 @@ Step = tuple[str, sql.Composed]
 
 
 @dataclass(frozen=True)
-class Role:
+class DatabaseRole:
     """One role; without a password it cannot log in."""
 
     name: str
@@ -37,17 +37,17 @@ class Role:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedRoles:
     """The whole target: who owns what, and who may connect."""
 
     database: str
-    owner: Role
-    app: Role
-    gateway: Role
-    ledger: Role
+    owner: DatabaseRole
+    app: DatabaseRole
+    gateway: DatabaseRole
+    ledger: DatabaseRole
 
     @property
-    def served(self) -> tuple[Role, ...]:
+    def served(self) -> tuple[DatabaseRole, ...]:
         """The roles that migrations grant to; none of them owns a login's tables."""
         return (self.app, self.gateway, self.ledger)
 
@@ -69,11 +69,11 @@ class MissingRights(Exception):
     """The connection may not do all that is needed; `statements` is what an administrator runs."""
 
     def __init__(self, user: str, statements: list[str]) -> None:
-        super().__init__(f"The role {user} may not prepare the database.")
+        super().__init__(f"The role {user} is not allowed to prepare the database.")
         self.statements = statements
 
 
-def bootstrap(maintenance_dsn: str, wanted: Wanted) -> list[str]:
+def bootstrap(maintenance_dsn: str, wanted: WantedRoles) -> list[str]:
     """Make what is missing; returns the names of what was made."""
     with psycopg.connect(maintenance_dsn, autocommit=True) as connection:
         made = _apply(connection, list(_cluster_statements(connection, wanted)))
@@ -93,7 +93,7 @@ def _apply(connection: psycopg.Connection, statements: list[Step]) -> list[str]:
     return [name for name, _ in statements]
 
 
-def _cluster_statements(connection: psycopg.Connection, wanted: Wanted) -> Iterator[Step]:
+def _cluster_statements(connection: psycopg.Connection, wanted: WantedRoles) -> Iterator[Step]:
     for role in (wanted.owner, *wanted.served):
         yield from _role_statements(connection, role, bounded=role is not wanted.owner)
     owner, ledger = wanted.owner.name, wanted.ledger.name
@@ -113,7 +113,7 @@ def _cluster_statements(connection: psycopg.Connection, wanted: Wanted) -> Itera
 
 
 def _role_statements(
-    connection: psycopg.Connection, role: Role, *, bounded: bool
+    connection: psycopg.Connection, role: DatabaseRole, *, bounded: bool
 ) -> Iterator[Step]:
     row = connection.execute(
         "SELECT rolsuper OR rolbypassrls, coalesce(rolconfig, '{}'), rolconnlimit FROM pg_roles"
@@ -158,7 +158,7 @@ def _limit_statement(connection: psycopg.Connection, name: str, share: float) ->
     )
 
 
-def _schema_statements(connection: psycopg.Connection, wanted: Wanted) -> Iterator[Step]:
+def _schema_statements(connection: psycopg.Connection, wanted: WantedRoles) -> Iterator[Step]:
     for role in wanted.served:
         if not _exists(
             connection, "SELECT 1 WHERE has_schema_privilege(%s, 'public', 'USAGE')", role.name
@@ -173,7 +173,7 @@ def _schema_statements(connection: psycopg.Connection, wanted: Wanted) -> Iterat
             yield f"connections of {role.name}", grant
 
 
-def _password_clause(connection: psycopg.Connection, role: Role) -> sql.Composed:
+def _password_clause(connection: psycopg.Connection, role: DatabaseRole) -> sql.Composed:
     if role.password is None:
         return sql.Composed([])
     # Sent as a SCRAM verifier: the password itself reaches neither logs nor a printed statement.
@@ -183,7 +183,7 @@ def _password_clause(connection: psycopg.Connection, role: Role) -> sql.Composed
     return sql.SQL(" PASSWORD {}").format(sql.Literal(verifier.decode()))
 
 
-def _logs_in(connection: psycopg.Connection, role: Role) -> bool:
+def _logs_in(connection: psycopg.Connection, role: DatabaseRole) -> bool:
     dsn = psycopg.conninfo.make_conninfo(
         connection.info.dsn,
         user=role.name,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from controlplane.kernel.keyformat import (
+from controlplane.kernel.keys.format import (
     ADMIN_PREFIX,
     CHECKSUM_CHARS,
     ENROL_PREFIX,
@@ -34,7 +34,7 @@ LINE_CHARS_MAX = 1 << 20
 OVERLAP_CHARS = 128
 
 
-class Finding(NamedTuple):
+class FoundCredential(NamedTuple):
     """One credential in a text: where, which, and whether its checksum is right."""
 
     place: str
@@ -43,14 +43,14 @@ class Finding(NamedTuple):
     genuine: bool
 
 
-def find_credentials(text: str, place: str = "-", line: int = 1) -> Iterator[Finding]:
+def find_credentials(text: str, place: str = "-", line: int = 1) -> Iterator[FoundCredential]:
     """Every credential in a text, in order."""
     for number, part in enumerate(text.splitlines(), line):
         for match in _FIND.finditer(part):
             yield _finding(match[0], place, number)
 
 
-def scan(path: Path) -> Iterator[Finding]:
+def scan(path: Path) -> Iterator[FoundCredential]:
     """The same of a file, or of all files below a folder; what cannot be read is passed."""
     if path.is_dir():
         for each in sorted(path.rglob("*")):
@@ -68,11 +68,11 @@ def scan(path: Path) -> Iterator[Finding]:
         return
 
 
-def _finding(text: str, place: str, line: int) -> Finding:
+def _finding(text: str, place: str, line: int) -> FoundCredential:
     for prefix in PREFIXES:
         found = parse_credential(text, prefix)
         if found is not None:
-            return Finding(place, line, found, genuine=True)
+            return FoundCredential(place, line, found, genuine=True)
     prefix = next(one for one in PREFIXES if text.startswith(one))
     key_id = text.removeprefix(prefix).split("_")[1]
-    return Finding(place, line, Credential(prefix, key_id, text), genuine=False)
+    return FoundCredential(place, line, Credential(prefix, key_id, text), genuine=False)

@@ -12,7 +12,7 @@ from django.core.validators import validate_email
 RECIPIENTS_MAX = 100
 # What columns keep; longer ones are no addresses of mail, though their form may pass for one.
 EMAIL_CHARS_MAX = 254
-NOT_EMAIL = f"Not an e-mail address of at most {EMAIL_CHARS_MAX} characters."
+NOT_EMAIL = f"Must be an e-mail address of at most {EMAIL_CHARS_MAX} characters."
 _log = structlog.get_logger(__name__)
 
 

@@ -9,7 +9,6 @@ from controlplane.kernel.ids import new_request_id
 
 
 def uuid7() -> uuid.UUID:
-    """A new id that sorts by time."""
     return uuid.UUID(bytes=new_request_id())
 
 
@@ -27,7 +26,7 @@ class AuditEntry(BaseModel):
     """Who changed what, and from where; rows are only ever added (a trigger and grants see to it).
 
     The database's clock sets `created_at`. `before` and `after` hold the fields that changed.
-    `channel`, `address`, `agent` and `credential` are those of `core/origin.py`.
+    `channel`, `address`, `agent` and `credential` are those of `core/audit/origin.py`.
     """
 
     actor_id = models.UUIDField(null=True, blank=True)
@@ -88,7 +87,7 @@ class ConfigVersion(models.Model):
 
 
 class KeptAnswer(models.Model):
-    """What a change with an `Idempotency-Key` was answered; `core/idempotency.py` says how.
+    """What a change with an `Idempotency-Key` was answered; `core/api/idempotency.py` says how.
 
     `id` and `body` are of no use without the caller's own key; a policy shows each row to its
     request alone.

@@ -1,6 +1,6 @@
 """Lists a page at a time, by key: `after` is the last id that was seen, `limit` how many more.
 
-No offsets: a row that is added or gone meanwhile moves no other row to another page.
+No offsets: a row that is added or gone in the meantime moves no other row to another page.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FIRST_PAGE = PageAsk()
 
 @dataclass(frozen=True)
 class Page(Generic[Row]):
-    """Some rows of a list, and whether it goes on."""
+    """Some rows of a list, and whether it continues."""
 
     rows: list[Row]
     has_more: bool
@@ -79,7 +79,7 @@ def _id(text: str) -> uuid.UUID:
     try:
         return uuid.UUID(text)
     except ValueError:
-        raise ValidationError({"after": "Must be the id of a row of this list."}) from None
+        raise ValidationError({"after": "Must be the id of an item in this list."}) from None
 
 
 def _limit(text: str) -> int:

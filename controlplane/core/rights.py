@@ -12,7 +12,7 @@ from typing import Any
 
 from django.utils.module_loading import import_string
 
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 
 # Whose, to do what, and in which organization; in none where it is of the installation.
@@ -34,7 +34,6 @@ def rights_noted() -> Iterator[dict[Right, None]]:
 
 
 def right_note(actor: Actor, action: Action, organization: uuid.UUID | None) -> None:
-    """It was allowed just now."""
     noted = _noted.get()
     if noted is not None:
         noted[actor.actor_id, action, organization] = None

@@ -6,8 +6,8 @@ import structlog
 from celery import shared_task
 from django.contrib.sessions.backends.db import SessionStore
 
-from controlplane.core import audit_chain as chain
-from controlplane.core import idempotency
+from controlplane.core.api import idempotency
+from controlplane.core.audit import chain
 
 DAY_S = 86_400.0
 log = structlog.get_logger(__name__)
@@ -34,21 +34,8 @@ def sessions_forget() -> None:
     SessionStore.clear_expired()
 
 
-# A run that waited longer than its own period is stale: the next one does its work.
-BEAT_SCHEDULE = {
-    "core.audit_chain": {
-        "task": "core.audit_chain",
-        "schedule": 60.0,
-        "options": {"expires": 60.0},
-    },
-    "core.answers_forget": {
-        "task": "core.answers_forget",
-        "schedule": 60.0,
-        "options": {"expires": 60.0},
-    },
-    "core.sessions_forget": {
-        "task": "core.sessions_forget",
-        "schedule": DAY_S,
-        "options": {"expires": DAY_S},
-    },
+EVERY_S = {
+    "core.audit_chain": 60.0,
+    "core.answers_forget": 60.0,
+    "core.sessions_forget": DAY_S,
 }

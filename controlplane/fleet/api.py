@@ -12,12 +12,12 @@ from rest_framework.response import Response
 
 from controlplane.catalog.pools import pool_draft, pool_set
 from controlplane.catalog.selectors import pool_find
-from controlplane.core.api import ApiView, failed
-from controlplane.core.api_callers import bearer
-from controlplane.core.api_schema import operation
-from controlplane.core.audit import OPERATOR
+from controlplane.core.api.callers import bearer
+from controlplane.core.api.schema import operation
+from controlplane.core.api.throttles import DoorThrottle
+from controlplane.core.api.views import ApiView, failed
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.scrape import may_scrape
-from controlplane.core.throttles import DoorThrottle
 from controlplane.fleet import bodies
 from controlplane.fleet.bodies import digest_json, node_json, signal_json, token_json
 from controlplane.fleet.digests import digest_decide
@@ -103,7 +103,7 @@ class Pools(ApiView):
 
     @operation(answer=bodies.PoolsJson)
     def get(self, request: Request) -> Response:
-        """For staff."""
+        """List pools. Staff only."""
         now, actor = timezone.now(), self.actor()
         return Response(
             {
@@ -125,7 +125,7 @@ class OnePool(ApiView):
 
     @operation(body=PoolBody, answer=bodies.PoolNamed)
     def put(self, request: Request, name: str) -> Response:
-        """For staff; the local driver's command is not among the values."""
+        """Set a pool, except the command of the local driver. Staff only."""
         given = msgspec.structs.asdict(self.body(PoolBody))
         known = pool_find(name=name)
         values = {field: value for field, value in given.items() if value is not msgspec.UNSET}
@@ -140,12 +140,12 @@ class Desired(ApiView):
 
     @operation(answer=bodies.SignalJson)
     def get(self, request: Request, name: str) -> Response:
-        """For whoever holds the metrics token or the operator's."""
+        """Get the desired number of nodes; needs the metrics token or the operator token."""
         if not may_read_metrics(request):
             return failed(401, "Send the metrics token as a bearer token.")
         now = timezone.now()
         found = [each for each in signals(actor=OPERATOR, now=now) if each.pool.name == name]
-        return Response(signal_json(found[0])) if found else failed(404, "There is no such pool.")
+        return Response(signal_json(found[0])) if found else failed(404, "Pool not found.")
 
 
 class NodeAction(ApiView):
@@ -153,9 +153,9 @@ class NodeAction(ApiView):
 
     step_up_methods = frozenset({"POST"})
 
-    @operation(body=DrainBody, answer=bodies.NodeChanged)
+    @operation(body=DrainBody, answer=bodies.NodeChangedJson)
     def post(self, request: Request, name: str, action: str) -> Response:
-        """`changed` is false where there was nothing to change."""
+        """Approve, drain, resume, release or remove a node; `changed` is false for no change."""
         node, actor = node_get(user=self.actor(), name=name), self.actor()
         more: dict[str, Any] = {}
         if action == "drain":
@@ -173,7 +173,7 @@ class NodeModels(ApiView):
 
     @operation(body=ModelsBody, answer=bodies.NodeModelsJson)
     def put(self, request: Request, name: str) -> Response:
-        """For staff."""
+        """Set the models that a node may serve. Staff only."""
         node, models = node_get(user=self.actor(), name=name), self.body(ModelsBody).models
         node_allow(actor=self.actor(), node=node, models=models)
         return Response({"node": node.name, "models": models})
@@ -184,7 +184,7 @@ class Digests(ApiView):
 
     @operation(answer=bodies.DigestsJson)
     def get(self, request: Request) -> Response:
-        """For staff."""
+        """List tokenizer digests that nodes offer. Staff only."""
         return Response({"digests": [digest_json(row) for row in digest_list(user=self.actor())]})
 
 
@@ -195,7 +195,7 @@ class DigestDecision(ApiView):
 
     @operation(answer=bodies.Changed)
     def post(self, request: Request, digest_id: Any, decision: str) -> Response:
-        """For staff."""
+        """Approve or refuse a digest. Staff only."""
         row = digest_get(user=self.actor(), digest_id=digest_id)
         changed = digest_decide(actor=self.actor(), digest=row, approved=DECISIONS[decision])
         return Response({"id": str(row.id), "changed": changed})
@@ -208,13 +208,13 @@ class Tokens(ApiView):
 
     @operation(answer=bodies.TokensJson)
     def get(self, request: Request) -> Response:
-        """For staff; no secrets."""
+        """List enrolment tokens without secrets. Staff only."""
         rows = token_list(user=self.actor(), now=timezone.now())
         return Response({"tokens": [token_json(row) for row in rows]})
 
     @operation(body=TokenBody, answer=bodies.NewTokenJson, status=201)
     def post(self, request: Request) -> Response:
-        """For staff."""
+        """Create an enrolment token. Staff only."""
         wanted = self.body(TokenBody)
         made = token_create(actor=self.actor(), draft=TokenDraft(**msgspec.structs.asdict(wanted)))
         body = {**token_json(made.token), "token": made.secret}
@@ -226,7 +226,7 @@ class OneToken(ApiView):
 
     @operation(answer=bodies.Changed)
     def delete(self, request: Request, token_id: Any) -> Response:
-        """For staff."""
+        """Revoke an enrolment token. Staff only."""
         row = token_get(user=self.actor(), token_id=token_id)
         return Response({"id": str(row.id), "changed": token_revoke(actor=self.actor(), token=row)})
 
@@ -239,12 +239,12 @@ class Enrol(ApiView):
 
     @operation(body=EnrolBody, answer=bodies.EnrolledJson, status=201)
     def post(self, request: Request) -> Response:
-        """The credential is in this one answer, and nowhere else ever again."""
+        """Exchange an enrolment token for a credential, which is returned only once."""
         given = self.body(EnrolBody)
         try:
             made = token_redeem(secret=given.token, name=given.name, pool=given.pool)
         except EnrolmentRefused:
-            return failed(403, "The token is unknown, used or over; ask for a new one.")
+            return failed(403, "The token is unknown, used or expired. Request a new one.")
         body = {"credential": made.credential, "approved": made.node.standing == "active"}
         return Response(body, status=201, headers={"Cache-Control": "no-store"})
 

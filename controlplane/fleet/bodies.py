@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
+from controlplane.core.answers import answer_of
 from controlplane.fleet.models import EnrolmentToken, ModelDigest
 from controlplane.fleet.overview import NodeView
 from controlplane.fleet.signals import Signal
@@ -70,7 +71,7 @@ class PoolNamed(TypedDict):
     pool: str
 
 
-class NodeChanged(TypedDict):
+class NodeChangedJson(TypedDict):
     """`changed` is false where there was nothing to change."""
 
     node: str
@@ -155,47 +156,29 @@ def signal_json(signal: Signal) -> SignalJson:
 
 
 def node_json(view: NodeView) -> NodeJson:
-    """A node for programs."""
-    node, seen = view.node, view.seen_at
-    return {
-        "name": node.name,
-        "state": view.state,
-        "reason": view.reason,
-        "region": node.region,
-        "engine": node.facts.get("engine"),
-        "device": node.facts.get("device"),
-        "separates_tenants": node.facts.get("separates_tenants"),
-        "models": node.facts.get("models", []),
-        "allowed_models": view.allowed_models,
-        "undecided": dict(view.undecided),
-        "credits": view.total("credits"),
-        "in_flight": view.total("active"),
-        "kv_used": view.kv_share,
-        "breaker": view.breaker,
-        "cold_start_ms": node.facts.get("cold_start_ms"),
-        "gateways": sorted(view.links),
-        "last_seen_at": seen.isoformat() if seen else None,
-    }
+    facts = view.node.facts
+    return answer_of(
+        NodeJson,
+        view,
+        name=view.node.name,
+        region=view.node.region,
+        engine=facts.get("engine"),
+        device=facts.get("device"),
+        separates_tenants=facts.get("separates_tenants"),
+        models=facts.get("models", []),
+        credits=view.total("credits"),
+        in_flight=view.total("active"),
+        kv_used=view.kv_share,
+        cold_start_ms=facts.get("cold_start_ms"),
+        gateways=sorted(view.links),
+        last_seen_at=view.seen_at,
+    )
 
 
 def token_json(row: EnrolmentToken) -> TokenJson:
     """A token for programs, without what it opens."""
-    return {
-        "id": str(row.id),
-        "redacted": row.redacted,
-        "pool": row.pool,
-        "models": row.allowed_models,
-        "approved": row.approved,
-        "expires_at": row.expires_at.isoformat(),
-    }
+    return answer_of(TokenJson, row, models=row.allowed_models)
 
 
 def digest_json(row: ModelDigest) -> DigestJson:
-    """A digest for programs."""
-    return {
-        "id": str(row.id),
-        "model": row.model,
-        "digest": row.digest,
-        "state": row.state,
-        "offered_by": row.offered_by,
-    }
+    return answer_of(DigestJson, row)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from django.core.exceptions import ObjectDoesNotExist
 from django.utils import timezone
 
-from controlplane.core.audit import OPERATOR
-from controlplane.core.embedded.supervisor import Child, Supervisor
+from controlplane.core.audit.entries import OPERATOR
+from controlplane.embedded.supervisor import Child, Supervisor
 from controlplane.fleet.lives import node_remove
 from controlplane.fleet.selectors import node_credential_active, node_get
 from controlplane.fleet.services import node_credential_create, node_credential_revoke
@@ -31,7 +31,7 @@ PYTHON_WORDS = ("python", "python3")
 
 
 @dataclass(frozen=True)
-class Place:
+class DriverHost:
     """Where the driver runs: the address that its nodes dial, and a word in their names."""
 
     gateway: str
@@ -41,7 +41,7 @@ class Place:
 class Driver:
     """The node processes of one host; `step` is called again and again."""
 
-    def __init__(self, place: Place, supervisor: Supervisor) -> None:
+    def __init__(self, place: DriverHost, supervisor: Supervisor) -> None:
         self._place = place
         self._supervisor = supervisor
         self._running: dict[str, list[str]] = defaultdict(list)

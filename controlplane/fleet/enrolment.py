@@ -17,18 +17,18 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.catalog.pools import pool_known
-from controlplane.core.audit import Actor, audit_record
-from controlplane.core.once import once
+from controlplane.core.audit.entries import Actor, audit_record
+from controlplane.core.jobs.once import once
 from controlplane.core.permissions import Action
 from controlplane.fleet.models import (
     ONE_TOKEN_OF_A_FORM,
     EnrolmentToken,
     Node,
     NodeCredential,
-    Standing,
+    NodeStatus,
 )
 from controlplane.fleet.services import clean_node_name
-from controlplane.kernel.keyformat import (
+from controlplane.kernel.keys.format import (
     ENROL_PREFIX,
     NODE_PREFIX,
     digest,
@@ -45,7 +45,7 @@ LIFE_HOURS_DEFAULT = 1
 
 
 class EnrolmentRefused(PermissionDenied):
-    """The token is unknown, used or over; which of them is nobody's business."""
+    """The token is unknown, used or over; which of them is no one's business."""
 
 
 @dataclass(frozen=True)
@@ -194,13 +194,15 @@ def _token(secret: str) -> EnrolmentToken:
 
 def _take_again(node: Node, token: EnrolmentToken) -> None:
     """A node that was removed may come back; any other keeps its name."""
-    again = Node.objects.filter(id=node.id, standing=Standing.REMOVED).update(
+    again = Node.objects.filter(id=node.id, standing=NodeStatus.REMOVED).update(
         standing=_standing(token), pool=token.pool, quarantined_until=None
     )
     node.standing = _standing(token)
     if not again:
-        raise ValidationError({"name": f"There is a node {node.name!r}; remove it first."})
+        raise ValidationError(
+            {"name": f"A node named {node.name!r} already exists; remove it first."}
+        )
 
 
-def _standing(token: EnrolmentToken) -> Standing:
-    return Standing.ACTIVE if token.approved else Standing.PENDING
+def _standing(token: EnrolmentToken) -> NodeStatus:
+    return NodeStatus.ACTIVE if token.approved else NodeStatus.PENDING

@@ -11,7 +11,6 @@ from django.db.models.functions import Cast, TruncDate
 
 from controlplane.fleet.models import NodeHour
 
-MS_PER_S = 1_000
 # micro-USD an hour times milliseconds, in nano-USD: 1,000 nano a micro, 3,600,000 ms an hour.
 _PER_NANO = 3_600
 _WHOLE = DecimalField(max_digits=38, decimal_places=0)
@@ -19,7 +18,7 @@ _WHOLE = DecimalField(max_digits=38, decimal_places=0)
 
 @dataclass(frozen=True, kw_only=True)
 class PoolDay:
-    """A pool on one day of UTC: `busy_nano` of `cost_nano` is time with requests under way.
+    """A pool on one day of UTC: `busy_nano` of `cost_nano` is time with requests in progress.
 
     `nodes` were there at some time; `card_ms` is time times cards.
     """
@@ -35,7 +34,6 @@ class PoolDay:
 
     @property
     def idle_nano(self) -> int:
-        """What was paid for nothing."""
         return self.cost_nano - self.busy_nano
 
 

@@ -12,9 +12,9 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
-from controlplane.core.audit import Actor, Facts, audit_record
+from controlplane.core.audit.entries import Actor, Facts, audit_record
 from controlplane.core.permissions import Action
-from controlplane.fleet.models import Node, NodeCredential, Standing
+from controlplane.fleet.models import Node, NodeCredential, NodeStatus
 from controlplane.tenants.access import require
 from controlplane.tenants.services import clean_models
 
@@ -25,7 +25,7 @@ REMOVED = "the node was removed"
 
 def node_approve(*, actor: Actor, node: Node) -> bool:
     """Let a waiting node serve; False where it does not wait."""
-    return _move(actor, node, "node.approve", (Standing.PENDING,), Standing.ACTIVE)
+    return _move(actor, node, "node.approve", (NodeStatus.PENDING,), NodeStatus.ACTIVE)
 
 
 def node_drain(*, actor: Actor, node: Node, deadline_s: int = DRAIN_S_DEFAULT) -> bool:
@@ -33,9 +33,9 @@ def node_drain(*, actor: Actor, node: Node, deadline_s: int = DRAIN_S_DEFAULT) -
     if not 0 <= deadline_s <= DRAIN_S_MAX:
         raise ValidationError({"deadline_s": f"Must be 0 to {DRAIN_S_MAX} seconds."})
     until = timezone.now() + timedelta(seconds=deadline_s)
-    wanted = (Standing.ACTIVE,)
+    wanted = (NodeStatus.ACTIVE,)
     with transaction.atomic():
-        moved = _move(actor, node, "node.drain", wanted, Standing.DRAINING, deadline_s=deadline_s)
+        moved = _move(actor, node, "node.drain", wanted, NodeStatus.DRAINING, deadline_s=deadline_s)
         if moved:
             Node.objects.filter(id=node.id).update(drain_until=until)
     return moved
@@ -43,7 +43,7 @@ def node_drain(*, actor: Actor, node: Node, deadline_s: int = DRAIN_S_DEFAULT) -
 
 def node_undrain(*, actor: Actor, node: Node) -> bool:
     """Give a draining or drained node jobs again; False where it is neither."""
-    return _move(actor, node, "node.undrain", (Standing.DRAINING,), Standing.ACTIVE)
+    return _move(actor, node, "node.undrain", (NodeStatus.DRAINING,), NodeStatus.ACTIVE)
 
 
 def node_remove(*, actor: Actor, node: Node) -> bool:
@@ -51,9 +51,9 @@ def node_remove(*, actor: Actor, node: Node) -> bool:
 
     Its name may be enrolled again.
     """
-    staying = (Standing.PENDING, Standing.ACTIVE, Standing.DRAINING)
+    staying = (NodeStatus.PENDING, NodeStatus.ACTIVE, NodeStatus.DRAINING)
     with transaction.atomic():
-        moved = _move(actor, node, "node.remove", staying, Standing.REMOVED)
+        moved = _move(actor, node, "node.remove", staying, NodeStatus.REMOVED)
         if moved:
             NodeCredential.objects.filter(node=node, revoked_at=None).update(
                 revoked_at=timezone.now(), revoked_reason=REMOVED
@@ -76,7 +76,7 @@ def node_forgive(*, actor: Actor, node: Node) -> bool:
 
 
 def node_allow(*, actor: Actor, node: Node, models: Iterable[str] | None) -> None:
-    """Which models it may serve, None for any; its links are made anew under the new list.
+    """Which models it may serve, None for any; its links are created again under the new list.
 
     Raises ValidationError for a node without a credential, as one that was removed.
     """
@@ -93,8 +93,8 @@ def _move(
     actor: Actor,
     node: Node,
     action: str,
-    before: tuple[Standing, ...],
-    after: Standing,
+    before: tuple[NodeStatus, ...],
+    after: NodeStatus,
     **detail: int,
 ) -> bool:
     require(actor, Action.FLEET_MANAGE)

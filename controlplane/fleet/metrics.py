@@ -6,47 +6,29 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 from django.utils import timezone
-from prometheus_client.core import GaugeHistogramMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.fleet.overview import waiting_by_model
 from controlplane.fleet.selectors import cold_starts
 from controlplane.fleet.signals import Signal, signals
+from controlplane.telemetry.exposition import Exposition
 
 COLD_START_BOUNDS_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1_800.0)
 MS_PER_S = 1_000
-POOL = ["pool"]
+_BOUNDS = [str(bound) for bound in COLD_START_BOUNDS_S]
 
 
-class FleetCollector(Collector):
-    """Reads the database at each scrape; nothing is counted in this process."""
-
-    def collect(self) -> Iterator[Metric]:
-        """All families."""
-        now = timezone.now()
-        found = signals(actor=OPERATOR, now=now)
-        queue = GaugeMetricFamily(
-            "sluice_queue_depth", "Requests that wait in gateways", labels=["model"]
-        )
-        for model, waiting in sorted(waiting_by_model(now).items()):
-            if model:
-                queue.add_metric([model], waiting)
-        yield queue
-        for name, text, values in _gauges(found):
-            family = GaugeMetricFamily(name, text, labels=POOL)
-            for signal, value in zip(found, values, strict=True):
-                family.add_metric([signal.pool.name], value)
-            yield family
-        starts = GaugeHistogramMetricFamily(
-            "sluice_pool_cold_start_seconds",
-            "Seconds from a node's start until it could serve, of its pool's newest starts",
-            labels=POOL,
-        )
-        for signal in found:
-            seconds = [ms / MS_PER_S for ms in cold_starts(pool=signal.pool.name)]
-            starts.add_metric([signal.pool.name], _buckets(seconds), sum(seconds))
-        yield starts
+def write_fleet(page: Exposition) -> None:
+    """Read pools and queues from the database; nothing is counted in this process."""
+    now = timezone.now()
+    found = signals(actor=OPERATOR, now=now)
+    pools = [signal.pool.name for signal in found]
+    queues = [(model, waiting) for model, waiting in waiting_by_model(now).items() if model]
+    family = page.family("sluice_queue_depth", "gauge", "Requests that wait in gateways")
+    family.add_all("model", sorted(queues))
+    for name, text, values in _gauges(found):
+        page.family(name, "gauge", text).add_all("pool", zip(pools, values, strict=True))
+    _write_cold_starts(page, pools)
 
 
 def _gauges(found: Sequence[Signal]) -> Iterator[tuple[str, str, list[float]]]:
@@ -74,7 +56,7 @@ def _gauges(found: Sequence[Signal]) -> Iterator[tuple[str, str, list[float]]]:
     )
     yield (
         "sluice_pool_utilization_ratio",
-        "Requests in flight of those that ready nodes take at once",
+        "Share of the capacity of ready nodes that requests in flight use",
         [load.busy_share for load in loads],
     )
     yield (
@@ -84,9 +66,17 @@ def _gauges(found: Sequence[Signal]) -> Iterator[tuple[str, str, list[float]]]:
     )
 
 
-def _buckets(seconds: Sequence[float]) -> list[tuple[str, float]]:
-    counts = [0] * (len(COLD_START_BOUNDS_S) + 1)
-    for value in seconds:
-        counts[bisect_left(COLD_START_BOUNDS_S, value)] += 1
-    bounds = [*(str(bound) for bound in COLD_START_BOUNDS_S), "+Inf"]
-    return [(bound, sum(counts[: place + 1])) for place, bound in enumerate(bounds)]
+def _write_cold_starts(page: Exposition, pools: Sequence[str]) -> None:
+    name = "sluice_pool_cold_start_seconds"
+    text = "Seconds from a node's start until it could serve, of its pool's newest starts"
+    starts = {pool: [ms / MS_PER_S for ms in cold_starts(pool=pool)] for pool in pools}
+    family = page.family(name, "histogram", text)
+    for pool, seconds in starts.items():
+        counts = [0] * (len(COLD_START_BOUNDS_S) + 1)
+        for value in seconds:
+            counts[bisect_left(COLD_START_BOUNDS_S, value)] += 1
+        family.add_buckets({"pool": pool}, _BOUNDS, counts)
+    # Old starts drop out, so count and sum are gauges.
+    for suffix, total in (("gcount", len), ("gsum", sum)):
+        family = page.family(f"{name}_{suffix}", "gauge", text)
+        family.add_all("pool", [(pool, total(seconds)) for pool, seconds in starts.items()])

@@ -20,7 +20,7 @@ class NodeState(models.TextChoices):
     QUARANTINED = "quarantined"
 
 
-class Standing(models.TextChoices):
+class NodeStatus(models.TextChoices):
     """What staff have decided about a node; gateways follow it within two seconds."""
 
     PENDING = "pending"
@@ -40,7 +40,7 @@ class Node(BaseModel):
     pool = models.CharField(max_length=50, validators=[POOL_NAME])
     region = models.CharField(max_length=50, default="local")
     state = models.CharField(max_length=12, choices=NodeState.choices, default=NodeState.NEW)
-    standing = models.CharField(max_length=8, choices=Standing.choices, default=Standing.ACTIVE)
+    standing = models.CharField(max_length=8, choices=NodeStatus.choices, default=NodeStatus.ACTIVE)
     drain_until = models.DateTimeField(null=True, blank=True)
     quarantined_until = models.DateTimeField(null=True, blank=True)
     quarantine_reason = models.CharField(max_length=300, default="", blank=True)
@@ -54,7 +54,7 @@ class Node(BaseModel):
                 condition=models.Q(state__in=NodeState.values), name="node_state_known"
             ),
             models.CheckConstraint(
-                condition=models.Q(standing__in=Standing.values), name="node_standing_known"
+                condition=models.Q(standing__in=NodeStatus.values), name="node_standing_known"
             ),
         ]
 
@@ -85,7 +85,7 @@ class Gateway(models.Model):
     """A gateway process that lives; rows are written by its own heartbeats and removed without.
 
     `url` is where nodes dial it, empty where it does not say. Of each rate limit it may count
-    1/`share_of` alone while Redis is away, nothing where that is 0.
+    1/`share_of` alone while Redis is down, nothing where that is 0.
     """
 
     instance = models.CharField(max_length=32, primary_key=True)
@@ -181,7 +181,7 @@ class NodeStart(BaseModel):
         return f"{self.epoch} {self.cold_start_ms} ms"
 
 
-class NodeLink(models.Model):
+class NodeConnection(models.Model):
     """A node on one gateway as that gateway told it last; a row without news soon counts for none.
 
     Written over and over by `fleet_links`, so the table is unlogged: a crash empties it.
@@ -201,7 +201,7 @@ class NodeLink(models.Model):
 
 
 class GatewayQueue(models.Model):
-    """How many requests wait in one gateway, by model and by tenant; unlogged as `NodeLink`."""
+    """How many requests wait in one gateway, by model and by tenant; unlogged, too."""
 
     gateway = models.CharField(max_length=64, primary_key=True)
     waiting = models.JSONField(default=dict)

@@ -14,17 +14,17 @@ from typing import Any
 
 from controlplane.catalog.models import Pool
 from controlplane.catalog.selectors import model_list, pool_list
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.fleet.models import (
     DigestState,
     GatewayQueue,
     ModelDigest,
     Node,
+    NodeConnection,
     NodeCredential,
-    NodeLink,
     NodeState,
-    Standing,
+    NodeStatus,
 )
 from controlplane.fleet.scaling import PoolLoad
 from controlplane.fleet.selectors import NODES_SHOWN_MAX
@@ -60,7 +60,6 @@ class NodeView:
 
     @property
     def ready(self) -> bool:
-        """It takes jobs on some gateway now."""
         return self.state == "ready"
 
     def total(self, fact: str) -> int:
@@ -147,7 +146,7 @@ def waiting_of(organization: uuid.UUID, now: datetime) -> tuple[int, float]:
 
 
 def limits_alone(now: datetime) -> int:
-    """How many live gateways enforce their share of the limits alone, since Redis is away."""
+    """How many live gateways enforce their share of the limits alone, since Redis is down."""
     return sum(queue.get("limits_shared") is False for queue in _queues(now))
 
 
@@ -188,7 +187,9 @@ def _queues(now: datetime) -> list[dict[str, Any]]:
 
 
 def _nodes(now: datetime, known_models: set[str], separate: set[str]) -> list[NodeView]:
-    rows = list(Node.objects.exclude(standing=Standing.REMOVED).order_by("name")[:NODES_SHOWN_MAX])
+    rows = list(
+        Node.objects.exclude(standing=NodeStatus.REMOVED).order_by("name")[:NODES_SHOWN_MAX]
+    )
     digests = {(row.model, row.digest): DigestState(row.state) for row in ModelDigest.objects.all()}
     allowed = {
         row.node_id: row.allowed_models
@@ -197,7 +198,7 @@ def _nodes(now: datetime, known_models: set[str], separate: set[str]) -> list[No
     links: dict[Any, dict[str, dict[str, Any]]] = defaultdict(dict)
     seen: dict[Any, datetime] = {}
     fresh = now - timedelta(seconds=FRESH_S)
-    for link in NodeLink.objects.filter(seen_at__gt=fresh).order_by("gateway"):
+    for link in NodeConnection.objects.filter(seen_at__gt=fresh).order_by("gateway"):
         links[link.node_id][link.gateway] = link.facts
         seen[link.node_id] = max(link.seen_at, seen.get(link.node_id, link.seen_at))
     views = []
@@ -235,9 +236,9 @@ def _state(
     """One word, and why, for a reader who may know nothing of the node."""
     if node.quarantined_until is not None and node.quarantined_until > now:
         return "quarantined", node.quarantine_reason
-    if node.standing == Standing.PENDING:
+    if node.standing == NodeStatus.PENDING:
         return "pending", "waits for your approval"
-    if node.standing == Standing.DRAINING:
+    if node.standing == NodeStatus.DRAINING:
         active = sum(int(facts.get("active", 0)) for facts in links.values())
         return ("draining", f"{active} still running") if active else ("drained", "takes no jobs")
     if not links:

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from django.db.models import Case, IntegerField, Value, When
 
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.fleet.models import (
     DigestState,

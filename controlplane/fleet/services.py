@@ -1,4 +1,4 @@
-"""Letting nodes in. What is seen of them is written by gateways (`sql/gateway_functions.sql`)."""
+"""Letting nodes in. What is seen of them is written by gateways (`sql/functions`)."""
 
 import re
 from collections.abc import Iterable
@@ -10,10 +10,10 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.catalog.pools import pool_known
-from controlplane.core.audit import Actor, audit_record
+from controlplane.core.audit.entries import Actor, audit_record
 from controlplane.core.permissions import Action
-from controlplane.fleet.models import Node, NodeCredential, Standing
-from controlplane.kernel.keyformat import NODE_PREFIX, digest, new_credential, redacted
+from controlplane.fleet.models import Node, NodeCredential, NodeStatus
+from controlplane.kernel.keys.format import NODE_PREFIX, digest, new_credential, redacted
 from controlplane.tenants.access import require
 from controlplane.tenants.models import User
 from controlplane.tenants.services import REASON_CHARS_MAX, clean_models, clean_name
@@ -52,7 +52,7 @@ def node_credential_create(
     made = new_credential(NODE_PREFIX)
     with transaction.atomic():
         node, _ = Node.objects.update_or_create(
-            name=name, defaults={"pool": pool, "standing": Standing.ACTIVE, "drain_until": None}
+            name=name, defaults={"pool": pool, "standing": NodeStatus.ACTIVE, "drain_until": None}
         )
         row = NodeCredential.objects.create(
             node=node,

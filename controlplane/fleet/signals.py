@@ -12,7 +12,7 @@ from django.db import transaction
 
 from controlplane.catalog.models import Pool
 from controlplane.catalog.warm import nodes_min_at, windows_from
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.fleet.models import PoolScale
 from controlplane.fleet.overview import PoolView, fleet_view
 from controlplane.fleet.scaling import PoolLoad, Scale, nodes_wanted, scale_next
@@ -28,12 +28,10 @@ class Signal:
 
     @property
     def pool(self) -> Pool:
-        """The pool."""
         return self.view.pool
 
     @property
     def load(self) -> PoolLoad:
-        """The load behind the signal."""
         return self.view.load
 
 

@@ -29,7 +29,6 @@ class Piece(msgspec.Struct, kw_only=True):
     reasoning: str = ""
 
     def join(self, later: Piece) -> None:
-        """Take in what follows."""
         self.reasoning += later.reasoning
         self.text += later.text
         self.logprobs += later.logprobs

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
-
 from controlplane.gateway.round_trip import RoundTrip
 from controlplane.kernel.clock import MICROSECOND_NS, monotonic_ns, wall_us
 from controlplane.kernel.ids import new_request_id
+from controlplane.kernel.receipt import Queued
 from controlplane.kernel.spans import ABSENT, INDEX, SPANS, pack_spans
 from controlplane.kernel.tracing import Trace
 
@@ -56,17 +55,6 @@ class Spans:
         """The compact form that `kernel.spans.unpack_spans` reads."""
         totals_us = [total // MICROSECOND_NS for total in self.totals_ns]
         return pack_spans(self.starts_us, totals_us)
-
-
-class Queued(msgspec.Struct, frozen=True):
-    """How long a request waited for room in all, and how its last wait looked when it began.
-
-    `position` is how many were before it; `estimate_ms` None where nothing was measured yet.
-    """
-
-    wait_ms: int
-    position: int
-    estimate_ms: int | None
 
 
 class Call:

@@ -8,9 +8,9 @@ from math import ceil
 
 import msgspec
 
-from controlplane.gateway.plan import PassedStep
 from controlplane.gateway.refusal import NODE_RETRY_S, Refusal, unavailable
-from controlplane.gateway.waiting.claim import NoRoom
+from controlplane.gateway.s4_route.queue.request import NoRoom
+from controlplane.kernel.receipt import PassedStep
 
 # Clients of OpenAI's API believe no wait beyond a minute.
 RETRY_S_MIN, RETRY_S_MAX = 1.0, 60.0
@@ -19,10 +19,10 @@ JITTER = 0.3
 MS_PER_S = 1000
 _SAYS = {
     "full": "the queue is full",
-    "late": "the wait for a node with room would be too long",
-    "none": "no node of this model is left",
+    "late": "the wait for a free node would be too long",
+    "none": "no node of this model remains",
     "failed": "the nodes that took the request failed",
-    "shed": "requests of this priority are kept out while an objective is in danger",
+    "shed": "requests of this priority are shed while an objective is at risk",
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from controlplane.gateway.call import Call
-from controlplane.kernel.scopes import Network, caller_address, caller_within, parse_address
+from controlplane.kernel.keys.scopes import Network, caller_address, caller_within, parse_address
 
 # Addresses whose network is remembered; one costs about 3 us to find.
 REMEMBERED_MAX = 4096
@@ -49,7 +49,6 @@ class Places:
         return caller_address(call.peer, call.headers, self._trusted)
 
     def _find(self, text: str) -> str | None:
-        """The longest prefix wins."""
         address = parse_address(text)
         if address is None:
             return None

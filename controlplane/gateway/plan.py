@@ -17,6 +17,7 @@ from controlplane.gateway.refusal import (
     unknown_model,
 )
 from controlplane.gateway.snapshot import KeyRecord, ModelRecord, Snapshot
+from controlplane.kernel.receipt import PassedStep
 from controlplane.kernel.rules import (
     DIRECT,
     QUEUE_S_DEFAULT,
@@ -33,8 +34,8 @@ from inference.contract.frames import BYTES_PER_TOKEN
 NOT_ALLOWED = "model_not_allowed"
 # What a model of each task does, and where that is asked for.
 _DOES = {
-    "embed": ("turns text into vectors and generates none", "/v1/embeddings"),
-    "generate": ("generates text and does not embed it", "a model of task embed"),
+    "embed": ("is an embedding model and does not generate text", "/v1/embeddings"),
+    "generate": ("is a generation model and does not create embeddings", "an embedding model"),
 }
 
 
@@ -51,16 +52,7 @@ class PlannedStep(msgspec.Struct, frozen=True):
     output_tokens: int
 
 
-class PassedStep(msgspec.Struct, frozen=True):
-    """A step that did not serve the request: `reason` is a refusal's code, or a field's name."""
-
-    step: int
-    model: str
-    pool: str
-    reason: str
-
-
-class Plan(msgspec.Struct, frozen=True):
+class RoutePlan(msgspec.Struct, frozen=True):
     """The steps in their order, at least one; `unfit` were left out before any was tried."""
 
     rule: RouteRule | None
@@ -74,7 +66,7 @@ class Plan(msgspec.Struct, frozen=True):
         return DIRECT if self.rule is None else self.rule.label
 
 
-def make_plan(request: bytes, ask: Ask, key: KeyRecord, snapshot: Snapshot) -> Plan:
+def make_plan(request: bytes, ask: Ask, key: KeyRecord, snapshot: Snapshot) -> RoutePlan:
     """Apply the first rule that matches; raises `Refusal`.
 
     The key's models bound what a client may name, and where rules send it unless they widen it.
@@ -88,7 +80,7 @@ def make_plan(request: bytes, ask: Ask, key: KeyRecord, snapshot: Snapshot) -> P
     if rule is None:
         target = Target(model=ask.model)
         only = _planned(1, target, QUEUE_S_DEFAULT, ask, snapshot)
-        return Plan(None, key.priority, (_priced(only, key.project, key.priority),))
+        return RoutePlan(None, key.priority, (_priced(only, key.project, key.priority),))
     steps: list[PlannedStep] = []
     unfit: list[PassedStep] = []
     for number, step in enumerate(rule.steps, start=1):
@@ -109,7 +101,7 @@ def make_plan(request: bytes, ask: Ask, key: KeyRecord, snapshot: Snapshot) -> P
         raise rule_not_allowed(ask.model) if closed else unknown_model(ask.model)
     priority = key.priority if rule.priority is None else rule.priority
     priced = tuple(_priced(step, key.project, priority) for step in steps)
-    return Plan(rule, priority, priced, tuple(unfit))
+    return RoutePlan(rule, priority, priced, tuple(unfit))
 
 
 def _not_allowed(number: int, step: Step) -> PassedStep:

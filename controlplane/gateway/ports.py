@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from controlplane.gateway.snapshot import KeyRecord, Snapshot
-from controlplane.kernel.hygiene import Finding
+from controlplane.kernel.insights.hygiene import WasteFinding
 from controlplane.kernel.price import Price, TokenCounts
 from controlplane.kernel.tracing import Trace
 from inference.contract.frames import Report
@@ -27,7 +27,7 @@ class BudgetExceeded(Exception):
     """A budget has no room; `scope` is key, project or organization."""
 
     def __init__(self, scope: str, budget: str) -> None:
-        super().__init__(f"the {scope}'s budget has no room for this request")
+        super().__init__(f"the {scope}'s budget is too low for this request")
         self.scope = scope
         self.budget = budget
 
@@ -121,7 +121,7 @@ class BudgetRoom(msgspec.Struct, frozen=True, kw_only=True):
         return max(0, self.limit_nano - self.spent_nano - self.held_nano)
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class KeyStanding(msgspec.Struct, frozen=True, kw_only=True):
     """What a key may spend, narrowest budget first, and what it was charged (UTC), in nano-USD."""
 
     budgets: tuple[BudgetRoom, ...] = ()
@@ -159,7 +159,7 @@ class NodeIdentity(msgspec.Struct, frozen=True, kw_only=True):
     orders: Orders = Orders()
 
 
-class Ticket(msgspec.Struct, frozen=True):
+class IdempotencyTicket(msgspec.Struct, frozen=True):
     """A request's claim on its `Idempotency-Key`. `secret` is the API key as it was presented.
 
     `id` is the same for every try: of organization, key, route and header, 32 bytes.
@@ -175,7 +175,7 @@ class Ticket(msgspec.Struct, frozen=True):
         return f"Ticket({self.id.hex()})"
 
 
-class KeptAnswer(msgspec.Struct, frozen=True):
+class ReplayedAnswer(msgspec.Struct, frozen=True):
     """A whole answer as it was sent; `stream` says in which form."""
 
     request: bytes
@@ -195,7 +195,7 @@ class ClaimRefused(Exception):
         self.first = first
 
 
-class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
+class FinishedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One compact row per request, for the waterfall and the histograms.
 
     `spans` is `call.Spans.to_bytes()`; times are microseconds, `-1` where there was none. Of the
@@ -250,7 +250,7 @@ class Inspected(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
     nano: int
     looked: bool
-    findings: tuple[Finding, ...]
+    findings: tuple[WasteFinding, ...]
 
 
 class Keys(Protocol):
@@ -304,26 +304,26 @@ class Ledger(Protocol):
 class Claims(Protocol):
     """Claims on idempotency keys, and the answers that are kept with them."""
 
-    async def claim(self, ticket: Ticket) -> KeptAnswer | None:
+    async def claim(self, ticket: IdempotencyTicket) -> ReplayedAnswer | None:
         """None for the first request, its answer for a later one; else raises.
 
         `ClaimRefused` where there is no answer to give, `LedgerAway` where nobody can tell.
         """
 
-    async def hold(self, ticket: Ticket) -> bool:
+    async def hold(self, ticket: IdempotencyTicket) -> bool:
         """After the hold: whether the claim is still this request's; raises LedgerAway."""
 
-    async def keep(self, ticket: Ticket, answer: KeptAnswer | None) -> None:
+    async def keep(self, ticket: IdempotencyTicket, answer: ReplayedAnswer | None) -> None:
         """It was charged; None where the answer is not whole or too large. Never raises."""
 
-    async def free(self, ticket: Ticket) -> None:
+    async def free(self, ticket: IdempotencyTicket) -> None:
         """It was not charged: a retry begins anew. Never raises."""
 
 
 class Standings(Protocol):
     """Money as the holder of a key may see it; asked by no request that is served."""
 
-    async def of(self, key: str, *, waits: bool = True) -> Standing:
+    async def of(self, key: str, *, waits: bool = True) -> KeyStanding:
         """What the key of this id may spend and has spent; raises `LedgerAway`.
 
         Who does not wait gets that, too, where another key's question is being answered.
@@ -333,7 +333,7 @@ class Standings(Protocol):
 class Recorder(Protocol):
     """Telemetry, never in the way of money."""
 
-    def record(self, record: RequestRecord) -> None:
+    def record(self, record: FinishedRequest) -> None:
         """Queue a finished request; drops the oldest and counts it when its bound is reached."""
 
 

@@ -72,7 +72,9 @@ def unknown_model(name: str) -> Refusal:
 
 def model_not_allowed(name: str) -> Refusal:
     """403: the key is for other models, whether there is one of this name or not."""
-    message = f"This key may not use the model '{name}'. GET /v1/models lists those it may."
+    message = (
+        f"This key may not use the model '{name}'. See GET /v1/models for the models it may use."
+    )
     return Refusal(403, "model_not_allowed", message, kind=DENIED, param="model", headers=NO_RETRY)
 
 
@@ -85,7 +87,7 @@ def rule_not_allowed(name: str) -> Refusal:
 def endpoint_not_allowed(endpoint: str, allowed: Iterable[str]) -> Refusal:
     """403: the key is for other endpoints."""
     listed = ", ".join(sorted(allowed)) or "none"
-    message = f"This key may not use the endpoint '{endpoint}'; those it may: {listed}."
+    message = f"This key may not use the endpoint '{endpoint}'. Allowed endpoints: {listed}."
     return Refusal(403, "endpoint_not_allowed", message, kind=DENIED, headers=NO_RETRY)
 
 
@@ -109,7 +111,7 @@ def unavailable(code: str, message: str, *, retry_after_s: int) -> Refusal:
 
 def over_share(what: str, *, retry_after_s: int) -> Refusal:
     """429: as many as one organization may have under way beside others."""
-    message = f"Your organization has too many {what} under way. Try again in {retry_after_s} s."
+    message = f"Your organization has too many {what} in progress. Try again in {retry_after_s} s."
     headers = (("retry-after", str(retry_after_s)),)
     return Refusal(429, "rate_limit_exceeded", message, kind="requests", headers=headers)
 
@@ -122,14 +124,17 @@ def no_node(model: str) -> Refusal:
 
 def timed_out(deadline_s: int) -> Refusal:
     """504: the request used up its whole time; another try would too."""
-    message = f"The request was not done within {deadline_s} s; what was delivered is charged."
+    message = (
+        f"The request did not finish within {deadline_s} s. The output that was delivered "
+        "is charged."
+    )
     return Refusal(504, "deadline_exceeded", message, kind="server_error", headers=NO_RETRY)
 
 
 def node_rejected(code: str, reason: str, *, grammar_field: str) -> Refusal:
     """What a node says of a job that no other node would take either."""
     if code == "bad_grammar":
-        return bad_field(grammar_field, f"'{grammar_field}' cannot be followed: {reason}.")
+        return bad_field(grammar_field, f"'{grammar_field}' is not supported: {reason}.")
     if code == "too_long":
         message = f"The request does not fit the nodes that serve this model: {reason}"
         return bad_field(None, message, "context_length_exceeded")
@@ -145,11 +150,11 @@ def internal_error(code: str, message: str) -> Refusal:
 
 def grammar_failed(field: str) -> Refusal:
     """The grammar was taken, and grew too complex to follow on the way."""
-    message = f"The output could not go on: '{field}' is too complex here. Make it simpler."
+    message = f"Generation stopped: '{field}' became too complex. Simplify it."
     return internal_error("grammar_failed", message)
 
 
 def node_lost() -> Refusal:
     """A stream's node failed after its first token."""
-    message = "The node was lost while it generated; what was delivered is charged."
+    message = "The node failed during generation. The output that was delivered is charged."
     return internal_error("node_lost", message)

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-# Where the server's protocol puts the socket into a scope; see `bridge/connection.py`.
+# Where the server's protocol puts the socket into a scope; see `bridge/http/connection.py`.
 EXTENSION = "sluice.connection"
 UNKNOWN_US = -1
 # `tcpi_rtt` of `struct tcp_info` in linux/tcp.h, microseconds: after eight bytes and 15 integers.

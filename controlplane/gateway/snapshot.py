@@ -7,10 +7,10 @@ from typing import Literal
 
 import msgspec
 
-from controlplane.kernel.objectives import Objective
+from controlplane.kernel.objectives.counting import WatchedObjective
 from controlplane.kernel.price import PERMILLE, Price, PriceTerms
 from controlplane.kernel.prompts import PromptBody
-from controlplane.kernel.rules import PRIORITY_NORMAL, Candidate, RouteRule, RuleBook
+from controlplane.kernel.rules import PRIORITY_NORMAL, CanaryRules, RouteRule, RuleBook
 
 SafetyMode = Literal["off", "flag", "block"]
 
@@ -136,12 +136,12 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     models: dict[str, ModelRecord]
     model_names: frozenset[str] = frozenset()
     rules: tuple[RouteRule, ...]
-    candidate: Candidate | None = None
+    candidate: CanaryRules | None = None
     budgets: frozenset[str] = frozenset()
     prompts: dict[str, PromptRecord] = {}
     organizations: dict[str, Limits] = {}
     tokens_from: dict[str, float] = {}
-    objectives: tuple[Objective, ...] = ()
+    objectives: tuple[WatchedObjective, ...] = ()
     shed_until: dict[int, float] = {}
 
     @cached_property

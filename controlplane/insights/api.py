@@ -9,43 +9,35 @@ from typing import TypedDict
 import msgspec
 from django.core.exceptions import PermissionDenied, ValidationError
 from drf_spectacular.utils import OpenApiParameter
-from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.core.api import ApiView
-from controlplane.core.api_schema import operation
+from controlplane.core.answers import answer_of
+from controlplane.core.api.schema import operation
+from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
 from controlplane.insights.capacity import capacity_read
-from controlplane.insights.compare import Outcome, Setup
-from controlplane.insights.comparisons import Kept, comparison_list
+from controlplane.insights.compare import Setup, WayResult
+from controlplane.insights.comparisons import KeptComparison, comparison_list
 from controlplane.insights.hygiene import DAYS_DEFAULT, DAYS_MAX, KeyHygiene, Waste, hygiene_read
 from controlplane.insights.stage_map import MapRow, stage_map_read
 from controlplane.insights.worksheet import Worksheet, fill_in
-from controlplane.kernel.capacity import Sheet, Use
-from controlplane.telemetry.reading import TooMuchToRead
+from controlplane.kernel.insights.capacity import CapacitySheet, Use
 from controlplane.tenants.access import require, sees_shared_figures
 
-DAYS = OpenApiParameter("days", int, description=f"1 to {DAYS_MAX}; {DAYS_DEFAULT} if left out.")
+DAYS = OpenApiParameter("days", int, description=f"1 to {DAYS_MAX}; default: {DAYS_DEFAULT}.")
 WHAT_IF = [
-    OpenApiParameter(name, float, description=f"{told} instead of what was measured.")
+    OpenApiParameter(name, float, description=f"{told} instead of the measured value.")
     for name, told in (
-        ("rate", "Requests a second"),
-        ("in", "Prompt tokens a request"),
-        ("out", "Output tokens a request"),
-        ("cached", "Per cent of the prompt that is cached,"),
-        ("batch", "Requests in a node's step"),
+        ("rate", "Requests per second"),
+        ("in", "Prompt tokens per request"),
+        ("out", "Output tokens per request"),
+        ("cached", "Percentage of the prompt that is cached,"),
+        ("batch", "Requests per node step"),
         ("nodes", "Nodes"),
     )
 ]
 USED_MAX = 1e9
-
-
-class TooMuch(APIException):
-    """The range could not be summed within the bound."""
-
-    status_code = 503
-    default_detail = "This could not be read in time; ask for fewer days."
 
 
 class WasteJson(TypedDict):
@@ -85,17 +77,12 @@ class HygieneView(ApiView):
 
     @operation(answer=HygieneJson, params=[DAYS])
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """What each key spends for nothing, and the fix.
+        """List the tokens that each key wastes, with the fix.
 
         Kinds overlap: do not add their savings up.
         """
         start, end = days_of(request)
-        try:
-            found = hygiene_read(
-                actor=self.actor(), organization=organization_id, start=start, end=end
-            )
-        except TooMuchToRead as error:
-            raise TooMuch from error
+        found = hygiene_read(actor=self.actor(), organization=organization_id, start=start, end=end)
         return Response(
             {
                 "start": start.isoformat(),
@@ -106,7 +93,7 @@ class HygieneView(ApiView):
         )
 
 
-class StageJson(TypedDict):
+class StageFiguresJson(TypedDict):
     """A stage (`layer` empty), a layer, or a whole; times are null without requests."""
 
     stage: str
@@ -123,7 +110,7 @@ class StageMapJson(TypedDict):
 
     start: str
     end: str
-    rows: list[StageJson]
+    rows: list[StageFiguresJson]
 
 
 class StageMapView(ApiView):
@@ -131,18 +118,15 @@ class StageMapView(ApiView):
 
     @operation(answer=StageMapJson, params=[DAYS])
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """Percentiles of stages and layers beside public budgets.
+        """Get the percentiles of stages and layers, with public budgets.
 
         They are the installation's: all who may see them see the same.
         """
         require(self.actor(), Action.ORGANIZATION_VIEW, organization_id)
         if not sees_shared_figures(self.actor()):
-            raise PermissionDenied("Figures of the whole installation are for its staff.")
+            raise PermissionDenied("Only staff can read figures of the whole installation.")
         start, end = days_of(request)
-        try:
-            rows = stage_map_read(start=start, end=end)
-        except TooMuchToRead as error:
-            raise TooMuch from error
+        rows = stage_map_read(start=start, end=end)
         told = [_stage_json(row) for row in rows]
         return Response({"start": start.isoformat(), "end": end.isoformat(), "rows": told})
 
@@ -152,7 +136,7 @@ class ComparisonJson(TypedDict):
 
     at: str
     setup: Setup
-    ways: list[Outcome]
+    ways: list[WayResult]
 
 
 class ComparisonsJson(TypedDict):
@@ -166,7 +150,7 @@ class ComparisonsView(ApiView):
 
     @operation(answer=ComparisonsJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """What `manage.py sluice compare` has measured here."""
+        """List the results of `manage.py sluice compare`."""
         require(self.actor(), Action.ORGANIZATION_VIEW, organization_id)
         return self.listed(comparison_list(), _comparison_json)
 
@@ -183,7 +167,7 @@ class CapacityJson(TypedDict):
     asked_per_s: float
     nodes_ready: int
     fields: dict[str, float]
-    sheet: Sheet | None
+    sheet: CapacitySheet | None
 
 
 class CapacitiesJson(TypedDict):
@@ -197,19 +181,18 @@ class CapacityView(ApiView):
 
     @operation(answer=CapacitiesJson, params=[DAYS, *WHAT_IF])
     def get(self, request: Request) -> Response:
-        """What each pool carries, how full it is at its peak, and what breaks first; for staff.
+        """Get the capacity, peak utilization and bottleneck of each pool. Staff only.
 
         `used` is 1 where a resource is full; the first one breaks first.
         """
         start, end = days_of(request)
-        try:
-            pools = capacity_read(actor=self.actor(), start=start, end=end)
-        except TooMuchToRead as error:
-            raise TooMuch from error
+        pools = capacity_read(actor=self.actor(), start=start, end=end)
         sheets = [fill_in(pool, request.query_params) for pool in pools]
         unread = {field.name for sheet in sheets for field in sheet.unread}
         if unread:
-            raise ValidationError({name: ["A number within its bounds."] for name in unread})
+            raise ValidationError(
+                {name: ["Must be a number within its bounds."] for name in unread}
+            )
         return Response({"pools": [_capacity_json(sheet) for sheet in sheets]})
 
 
@@ -217,24 +200,16 @@ def days_of(request: Request) -> tuple[datetime, datetime]:
     """The last so many days, up to the end of the present hour; raises 400 that names `days`."""
     text = request.query_params.get("days", str(DAYS_DEFAULT))
     if not (text.isascii() and text.isdecimal() and 1 <= int(text[:4]) <= DAYS_MAX):
-        raise ValidationError({"days": [f"A number from 1 to {DAYS_MAX}."]})
+        raise ValidationError({"days": [f"Must be a number from 1 to {DAYS_MAX}."]})
     end = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
     return end - timedelta(days=int(text[:4])), end
 
 
-def _stage_json(row: MapRow) -> StageJson:
-    return {
-        "stage": row.stage,
-        "layer": row.layer,
-        "what": row.what,
-        "requests": row.count,
-        "p50_us": row.p50_us,
-        "p95_us": row.p95_us,
-        "public_budget_us": row.budget_us,
-    }
+def _stage_json(row: MapRow) -> StageFiguresJson:
+    return answer_of(StageFiguresJson, row, requests=row.count, public_budget_us=row.budget_us)
 
 
-def _comparison_json(one: Kept) -> dict[str, object]:
+def _comparison_json(one: KeptComparison) -> dict[str, object]:
     return {
         "at": one.at.isoformat(),
         "setup": msgspec.to_builtins(one.setup),
@@ -260,23 +235,9 @@ def _capacity_json(made: Worksheet) -> dict[str, object]:
 
 
 def _key_json(one: KeyHygiene) -> KeyHygieneJson:
-    return {
-        "key": None if one.key is None else str(one.key),
-        "label": one.label,
-        "requests": one.requests,
-        "looked_at": one.looked,
-        "tokens": one.tokens,
-        "nano": one.nano,
-        "findings": [_waste_json(waste) for waste in one.wastes],
-    }
+    findings = [_waste_json(waste) for waste in one.wastes]
+    return answer_of(KeyHygieneJson, one, looked_at=one.looked, findings=findings)
 
 
 def _waste_json(waste: Waste) -> WasteJson:
-    return {
-        "kind": waste.kind,
-        "what": waste.what,
-        "fix": waste.fix,
-        "requests": waste.requests,
-        "tokens": waste.tokens,
-        "saves_nano": waste.nano,
-    }
+    return answer_of(WasteJson, waste, saves_nano=waste.nano)

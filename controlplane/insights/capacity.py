@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from controlplane.catalog.models import Pool
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.fleet.overview import PoolView, fleet_view
 from controlplane.insights.sampled import PREFILL, TOTAL, batching, merged_by, peaks
-from controlplane.kernel.capacity import Engine, Load
 from controlplane.kernel.histogram import Histogram
+from controlplane.kernel.insights.capacity import Engine, Load
 from controlplane.telemetry.selectors import UsageSum
 from controlplane.telemetry.selectors_usage import usage_by_model
 from controlplane.tenants.access import require
@@ -31,7 +31,7 @@ class Region:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredLoad:
     """One pool over a range: `requests` that came, `timed` that ran, and of both the peak rate.
 
     The load is of those that ran; `asked_per_s` counts those, too, that were refused or never got
@@ -49,7 +49,7 @@ class Measured:
     regions: list[Region] = field(default_factory=list)
 
 
-def capacity_read(*, actor: Actor, start: datetime, end: datetime) -> list[Measured]:
+def capacity_read(*, actor: Actor, start: datetime, end: datetime) -> list[MeasuredLoad]:
     """All pools that generate, by name; [start, end) in whole hours. Raises TooMuchToRead."""
     require(actor, Action.FLEET_VIEW)
     organizations = organization_names(actor=actor)
@@ -76,7 +76,7 @@ def _measured(
     times: dict[str, Histogram],
     regions: dict[str, dict[str, Histogram]],
     within: tuple[datetime, datetime],
-) -> Measured:
+) -> MeasuredLoad:
     whole = UsageSum()
     for name in view.models:
         whole.add(used.get(name, UsageSum()))
@@ -99,7 +99,7 @@ def _measured(
             slots=_per_node(view, "credits"),
             kv_tokens=_per_node(view, "kv_blocks") * _block_tokens(view),
         )
-    return Measured(
+    return MeasuredLoad(
         pool=view.pool,
         models=view.models,
         requests=whole.requests,

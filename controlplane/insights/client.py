@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.core.management.base import CommandError
 
-from controlplane.core.embedded.runfile import RunFile, living
+from controlplane.embedded.runfile import RunFile, living
 from controlplane.kernel.clock import monotonic_ns
 from controlplane.kernel.money import nano_from_usd
 
@@ -51,13 +51,12 @@ class Client:
     def __init__(self, url: str, key: str) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise CommandError(f"{url!r} is no address such as http://127.0.0.1:8000.")
+            raise CommandError(f"{url!r} is not a URL such as http://127.0.0.1:8000.")
         kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
         self._connection = kind(parts.hostname, parts.port, timeout=TIMEOUT_S)
         self._headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
 
     def close(self) -> None:
-        """End the connection."""
         self._connection.close()
 
     def post(self, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
@@ -127,14 +126,14 @@ def _told(answer: HTTPResponse) -> str:
     try:
         return f"{answer.status}: {json.loads(answer.read())['error']['message']}"
     except (ValueError, KeyError, TypeError):
-        return f"{answer.status}: no JSON that tells why"
+        return f"{answer.status}: the response is not JSON"
 
 
 def key_from_environment() -> str:
     """An inference key; never an argument, since those are seen by all on the machine."""
     key = os.environ.get(KEY_VARIABLE, "").strip()
     if not key:
-        raise CommandError(f"Set {KEY_VARIABLE} to an inference key; the page Keys makes one.")
+        raise CommandError(f"Set {KEY_VARIABLE} to an inference key; create one on the Keys page.")
     return key
 
 
@@ -144,5 +143,5 @@ def gateway_url(given: str | None) -> str:
         return given.rstrip("/")
     run = RunFile(Path(settings.DATA_DIR)).read()
     if run is None or living(run.supervisor) is None:
-        raise CommandError("Sluice does not run here: name a gateway with --url.")
+        raise CommandError("Sluice is not running here: set a gateway with --url.")
     return run.url

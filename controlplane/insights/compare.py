@@ -78,14 +78,14 @@ MANNERS = (
     Manner(
         name="baseline",
         label="Baseline",
-        what="large model, whole prompt behind an id that is new each time, not streamed, one at a"
-        " time, a new connection each",
+        what="large model, whole prompt after a unique id, not streamed, sequential, a new "
+        "connection each",
         keeps_open=False,
     ),
     Manner(
         name="gateway",
         label="Gateway tuning only",
-        what="the same over one connection that stays open",
+        what="the same over one persistent connection",
     ),
     Manner(
         name="streaming",
@@ -97,7 +97,8 @@ MANNERS = (
     Manner(
         name="whole",
         label="KV cache, batching, right-sized model",
-        what=f"small model, what stays first so that it is cached, streamed, {AT_ONCE} at once",
+        what=f"small model, stable prefix first so that it is cached, streamed, {AT_ONCE} "
+        "concurrent",
         small=True,
         streamed=True,
         shared=True,
@@ -106,7 +107,7 @@ MANNERS = (
 )
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class WayResult(msgspec.Struct, frozen=True, kw_only=True):
     """What one way took; times in microseconds. `model` was asked for, `served` are those that
     answered, empty for runs that did not note them.
 
@@ -171,9 +172,9 @@ def compare(
     connect: Callable[[], Client],
     cards: Mapping[str, Cards | None],
     *,
-    done: Callable[[Outcome], None],
-) -> list[Outcome]:
-    """Ask in all four ways, one after another; `done` hears of each. Raises Refused where a way
+    done: Callable[[WayResult], None],
+) -> list[WayResult]:
+    """Ask in all four ways, one after another; `done` learns of each. Raises Refused where a way
     had no answer at all.
     """
     found = []
@@ -218,7 +219,7 @@ def _ask_all(
     model: str,
     connect: Callable[[], Client],
     cards: Mapping[str, Cards | None],
-) -> Outcome:
+) -> WayResult:
     numbers = iter(range(1, setup.requests + 1))
     lock = threading.Lock()
     answers: list[Answered] = []
@@ -263,7 +264,7 @@ def _outcome(
     answers: list[Answered],
     failures: list[str],
     took: tuple[float, Mapping[str, Cards | None]],
-) -> Outcome:
+) -> WayResult:
     seconds, known = took
     served = sorted({one.model for one in answers})
     cards = known.get(served[0]) if len(served) == 1 else None
@@ -272,7 +273,7 @@ def _outcome(
     card_nano = None
     if cards is not None:
         card_nano = round(seconds * cards.nano_per_s * min(manner.at_once, max(1, cards.nodes)))
-    return Outcome(
+    return WayResult(
         name=manner.name,
         label=manner.label,
         what=manner.what,

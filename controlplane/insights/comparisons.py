@@ -10,10 +10,10 @@ from django.core.exceptions import ValidationError
 
 from controlplane.catalog.models import Task
 from controlplane.catalog.selectors import model_list, pool_list, price_in_force
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.fleet.overview import fleet_view
-from controlplane.insights.compare import Cards, Outcome, Setup
+from controlplane.insights.compare import Cards, Setup, WayResult
 from controlplane.insights.models import Comparison
 from controlplane.tenants.access import require
 
@@ -23,29 +23,28 @@ S_PER_HOUR = 3_600
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptComparison:
     """One comparison."""
 
     at: datetime
     setup: Setup
-    ways: list[Outcome]
+    ways: list[WayResult]
 
 
-def comparison_save(*, actor: Actor, setup: Setup, ways: list[Outcome]) -> Comparison:
-    """Keep it; for staff."""
+def comparison_save(*, actor: Actor, setup: Setup, ways: list[WayResult]) -> Comparison:
     require(actor, Action.FLEET_MANAGE)
     return Comparison.objects.create(
         setup=msgspec.to_builtins(setup), ways=msgspec.to_builtins(ways)
     )
 
 
-def comparison_list() -> list[Kept]:
+def comparison_list() -> list[KeptComparison]:
     """The newest; nothing in them is a tenant's."""
     return [
-        Kept(
+        KeptComparison(
             row.created_at,
             msgspec.convert(row.setup, Setup),
-            msgspec.convert(row.ways, list[Outcome]),
+            msgspec.convert(row.ways, list[WayResult]),
         )
         for row in Comparison.objects.order_by("-id")[:SHOWN_MAX]
     ]
@@ -70,7 +69,7 @@ def compared_models(*, actor: Actor, large: str | None, small: str | None) -> tu
         if model.name in served and model.task == Task.GENERATE and price is not None:
             priced[model.name] = price.output_pico
     if not priced:
-        raise ValidationError({"large": "No node serves a model that generates, at a price."})
+        raise ValidationError({"large": "No node serves a generation model that has a price."})
     for argument, name in (("large", large), ("small", small)):
         if name is not None and name not in priced:
             known = ", ".join(sorted(priced))
@@ -80,7 +79,7 @@ def compared_models(*, actor: Actor, large: str | None, small: str | None) -> tu
 
 
 def cards_of(*, actor: Actor) -> dict[str, Cards | None]:
-    """By model, what a second of one of its nodes costs; None where nobody has said."""
+    """By model, what a second of one of its nodes costs; None where no one has said."""
     prices = {
         pool.name: pool.cards_per_node * pool.card_hour_micro * NANO_PER_MICRO // S_PER_HOUR
         for pool in pool_list()

@@ -9,10 +9,10 @@ from datetime import datetime
 
 from django.db.models import Sum
 
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.insights.models import HygieneHour
-from controlplane.kernel.hygiene import KINDS
+from controlplane.kernel.insights.hygiene import KINDS
 from controlplane.telemetry.reading import bounded_read
 from controlplane.tenants.access import require
 from controlplane.tenants.selectors_names import names_of
@@ -37,12 +37,10 @@ class Waste:
 
     @property
     def what(self) -> str:
-        """In words."""
         return KINDS[self.kind][0]
 
     @property
     def fix(self) -> str:
-        """How to end it."""
         return KINDS[self.kind][1]
 
 
@@ -65,7 +63,7 @@ class KeyHygiene:
 
 
 @dataclass(frozen=True)
-class Hygiene:
+class WasteTotals:
     """All keys together, and each, the one that could save most first."""
 
     whole: KeyHygiene
@@ -77,7 +75,7 @@ Counts = dict[str, tuple[int, int, int]]
 
 def hygiene_read(
     *, actor: Actor, organization: uuid.UUID, start: datetime, end: datetime
-) -> Hygiene:
+) -> WasteTotals:
     """Of hours that begin in [start, end); raises TooMuchToRead."""
     require(actor, Action.REQUEST_VIEW, organization)
     _, _, labels = names_of(organization)
@@ -95,7 +93,7 @@ def hygiene_read(
             whole[kind] = before[0] + requests, before[1] + tokens, before[2] + nano
     found = [_of(key, labels.get(key, PLAYGROUND), counts) for key, counts in by_key.items()]
     found.sort(key=lambda one: (-(one.largest.nano if one.largest else 0), one.label))
-    return Hygiene(_of(None, "", whole), found[:KEYS_MAX])
+    return WasteTotals(_of(None, "", whole), found[:KEYS_MAX])
 
 
 def _of(key: uuid.UUID | None, label: str, counts: Counts) -> KeyHygiene:

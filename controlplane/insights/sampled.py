@@ -48,7 +48,6 @@ def merged_by(
 
 
 def peaks(models: Iterable[str], start: datetime, end: datetime) -> Peak:
-    """Of these models together."""
     step_s = _step_s(start, end)
     measures = (TOTAL, PREFILL)
     counts: dict[str, Counter[datetime]] = {measure: Counter() for measure in measures}

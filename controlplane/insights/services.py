@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from django.db import connection
 
-from controlplane.core.bites import drop_in_bites
+from controlplane.core.jobs.bites import drop_in_bites
 
 KEPT = timedelta(days=90)
 ROWS_DELETED_MAX = 5_000

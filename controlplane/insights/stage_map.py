@@ -37,7 +37,6 @@ class MapRow:
 
     @property
     def name(self) -> str:
-        """Name of the span."""
         return f"{self.stage}.{self.layer}" if self.layer else self.stage
 
 

@@ -13,11 +13,4 @@ def hygiene_forget() -> int:
     return services.hygiene_forget()
 
 
-# A run that waited longer than its own period is stale: the next one does its work.
-BEAT_SCHEDULE = {
-    "insights.hygiene_forget": {
-        "task": "insights.hygiene_forget",
-        "schedule": 3_600.0,
-        "options": {"expires": 3_600.0},
-    },
-}
+EVERY_S = {"insights.hygiene_forget": 3_600.0}

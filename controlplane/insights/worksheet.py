@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from controlplane.insights.capacity import Measured
-from controlplane.kernel.capacity import Engine, Load, Sheet, make_sheet
+from controlplane.insights.capacity import MeasuredLoad
+from controlplane.kernel.insights.capacity import CapacitySheet, Engine, Load, make_sheet
 
 HUNDRED = 100.0
 
@@ -27,7 +27,6 @@ class Field:
 
     @property
     def value(self) -> float:
-        """What the worksheet reckons with."""
         return self.measured if self.given is None else self.given
 
 
@@ -38,13 +37,13 @@ class Worksheet:
     `sheet` is None, and there are no fields, where nothing was measured.
     """
 
-    measured: Measured
+    measured: MeasuredLoad
     fields: tuple[Field, ...] = ()
-    sheet: Sheet | None = None
+    sheet: CapacitySheet | None = None
     unread: tuple[Field, ...] = ()
 
 
-def fill_in(measured: Measured, query: Mapping[str, str]) -> Worksheet:
+def fill_in(measured: MeasuredLoad, query: Mapping[str, str]) -> Worksheet:
     """Reckon; `query` maps names of fields to text."""
     load, engine = measured.load, measured.engine
     if load is None or engine is None:
@@ -67,7 +66,7 @@ def fill_in(measured: Measured, query: Mapping[str, str]) -> Worksheet:
 
 
 def _fields(
-    measured: Measured, load: Load, engine: Engine, query: Mapping[str, str]
+    measured: MeasuredLoad, load: Load, engine: Engine, query: Mapping[str, str]
 ) -> tuple[Field, ...]:
     rows = (
         ("rate", "Peak rate", "requests/s", 0.0, 1e6, load.per_s),

@@ -21,7 +21,6 @@ class BytesBudget:
         self.used_of: Counter[str] = Counter()
 
     def portion(self, owner: str) -> Portion:
-        """For one body of this owner."""
         return Portion(self, owner)
 
 
@@ -51,7 +50,6 @@ class Portion:
         return is_over_share(budget.used_of[self._owner], budget.used, budget.bytes_max)
 
     def free(self) -> None:
-        """The body is done with."""
         self._add(-self._counted)
         self.size = 0
 

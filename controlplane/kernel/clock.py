@@ -13,7 +13,6 @@ def monotonic_ns() -> int:
 
 
 def monotonic_s() -> float:
-    """Seconds of the same clock."""
     return time.perf_counter()
 
 

@@ -18,7 +18,7 @@ DRAFTED = "drafted"
 ACCEPTED = "accepted"
 GAUGES = (WAITING_IN_GATEWAY, WAITING_ON_NODES, WAITING, *WAITING_BY_PRIORITY, OLDEST_WAIT_MS)
 DRAFTS = (DRAFTED, ACCEPTED)
-# Of all nodes that serve a model: sequences under way, and jobs that this gateway may send them.
+# Of all nodes that serve a model: sequences in progress, and jobs that this gateway may send them.
 RUNNING = "running"
 CREDITS = "credits"
 # Of each node: sequences in its step, and how much of its KV pool is taken.

@@ -55,7 +55,6 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """Number of recorded values."""
         if self._one_packed:
             return self.zeros + int(np.frombuffer(self._packed[0], _PACKED)["count"].sum())
         return self.zeros + sum(self.buckets.values())
@@ -122,7 +121,6 @@ class Histogram:
         return len(self._packed) == 1 and not self._buckets
 
     def _percentiles_packed(self, shares: Sequence[float]) -> list[float | None]:
-        """The same of what one row had."""
         packed = np.frombuffer(self._packed[0], _PACKED)
         seen = packed["count"].cumsum(dtype=np.int64) + self.zeros
         ranks = [max(1, ceil(share * int(seen[-1]))) for share in shares]
@@ -171,7 +169,6 @@ class Histogram:
 
 
 def merge_all(histograms: Iterable[Histogram]) -> Histogram:
-    """One histogram of all values."""
     merged = Histogram()
     for histogram in histograms:
         merged.merge(histogram)

@@ -42,7 +42,7 @@ def micro_from_usd(text: str) -> int:
         micro = Decimal(text) * MICRO_PER_USD
         whole = int(micro)
     except (ArithmeticError, ValueError) as error:
-        raise ValueError(f"{text} is no amount") from error
+        raise ValueError(f"{text} is not an amount") from error
     if micro != whole:
         raise ValueError(f"{text} has more than six decimals")
     return whole

@@ -69,8 +69,8 @@ class PromptBody(
     values_chars_max: Annotated[int, Meta(ge=1, le=VALUE_CHARS_MAX)] = IN_ALL_DEFAULT
 
 
-class Problem(NamedTuple):
-    """What is wrong with a template, at its field; a warning keeps nobody from publishing it."""
+class PromptProblem(NamedTuple):
+    """What is wrong with a template, at its field; a warning keeps no one from publishing it."""
 
     field: str
     message: str
@@ -106,7 +106,7 @@ def pieces(content: str) -> Iterator[str | Hole]:
         yield content[at:]
 
 
-def find_problems(body: PromptBody) -> list[Problem]:
+def find_problems(body: PromptBody) -> list[PromptProblem]:
     """Errors, then what makes a template cache worse than it could."""
     found = [*_variable_problems(body)]
     declared = {each.name for each in body.variables}
@@ -116,16 +116,18 @@ def find_problems(body: PromptBody) -> list[Problem]:
         for mark in _MARKS.finditer(message.content):
             if mark["bad"]:
                 told = "'{{' begins no placeholder: write {{name}}, or \\{{ for the braces."
-                found.append(Problem(field, told))
+                found.append(PromptProblem(field, told))
             elif mark["name"] and mark["name"] not in declared:
-                found.append(Problem(field, f"There is no variable '{mark['name']}'."))
+                found.append(PromptProblem(field, f"Unknown variable '{mark['name']}'."))
         used |= {each.name for each in pieces(message.content) if isinstance(each, Hole)}
     for place, variable in enumerate(body.variables):
         if variable.name not in used:
-            found.append(Problem(f"variables[{place}]", "Is used in no message.", warning=True))
+            found.append(
+                PromptProblem(f"variables[{place}]", "Is used in no message.", warning=True)
+            )
     size = sum(len(message.content.encode()) for message in body.messages)
     if size > BODY_BYTES_MAX:
-        found.append(Problem("messages", f"Have {size} bytes; at most {BODY_BYTES_MAX}."))
+        found.append(PromptProblem("messages", f"Have {size} bytes; at most {BODY_BYTES_MAX}."))
     return found + _order_problems(body)
 
 
@@ -221,25 +223,25 @@ def _check_value(variable: Variable, value: Value) -> None:
         raise BadValue(name, told)
 
 
-def _variable_problems(body: PromptBody) -> Iterator[Problem]:
+def _variable_problems(body: PromptBody) -> Iterator[PromptProblem]:
     seen: set[str] = set()
     for place, variable in enumerate(body.variables):
         field = f"variables[{place}]"
         if variable.name in seen:
-            yield Problem(f"{field}.name", f"'{variable.name}' is declared twice.")
+            yield PromptProblem(f"{field}.name", f"'{variable.name}' is declared twice.")
         seen.add(variable.name)
         if (variable.type == "choice") != bool(variable.choices):
-            yield Problem(f"{field}.choices", "A choice has some; no other type has any.")
+            yield PromptProblem(f"{field}.choices", "A choice has some; no other type has any.")
         if variable.least > variable.most:
-            yield Problem(f"{field}.least", "Is above 'most'.")
+            yield PromptProblem(f"{field}.least", "Is above 'most'.")
         if variable.default is not None:
             try:
                 _check_value(variable, variable.default)
             except BadValue as error:
-                yield Problem(f"{field}.default", str(error))
+                yield PromptProblem(f"{field}.default", str(error))
 
 
-def _order_problems(body: PromptBody) -> list[Problem]:
+def _order_problems(body: PromptBody) -> list[PromptProblem]:
     """Fixed text behind a variable never caches, because what is before it changes."""
     behind = fixed_bytes(body) - stable_bytes(body)
     if not behind or not body.variables:
@@ -248,4 +250,4 @@ def _order_problems(body: PromptBody) -> list[Problem]:
         f"{behind} bytes of fixed text stand behind the first variable and will not cache;"
         f" the {stable_bytes(body)} bytes before it will. Move fixed text to the front."
     )
-    return [Problem("messages", told, warning=True)]
+    return [PromptProblem("messages", told, warning=True)]

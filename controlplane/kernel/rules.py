@@ -98,12 +98,11 @@ class RouteRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def label(self) -> str:
-        """What is kept with a request."""
         return f"{self.name}@{self.version}"
 
 
-class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A version on trial: `share_permille` of requests follow its rules instead."""
+class CanaryRules(msgspec.Struct, frozen=True, kw_only=True):
+    """A version in canary: `share_permille` of requests follow its rules instead."""
 
     rules: tuple[RouteRule, ...]
     share_permille: int
@@ -125,11 +124,11 @@ class RuleIndex:
 
 
 class RuleBook:
-    """The rules in force, and those on trial; made once per version, asked once per request."""
+    """The rules in force, and those in canary; made once per version, asked once per request."""
 
     __slots__ = ("_candidate", "_rules", "_share")
 
-    def __init__(self, rules: Sequence[RouteRule], candidate: Candidate | None = None) -> None:
+    def __init__(self, rules: Sequence[RouteRule], candidate: CanaryRules | None = None) -> None:
         self._rules = RuleIndex(rules)
         self._candidate = RuleIndex(candidate.rules) if candidate else self._rules
         self._share = candidate.share_permille / PERMILLE if candidate else 0.0
@@ -147,7 +146,6 @@ def _of_alias(rules: Sequence[RouteRule], alias: str) -> Iterator[RouteRule]:
 
 
 def first_match(rules: Sequence[RouteRule], facts: Facts) -> RouteRule | None:
-    """The first rule that matches."""
     return next((rule for rule in rules if mismatch(rule.match, facts) is None), None)
 
 

@@ -14,7 +14,7 @@ def share_of(whole: int) -> int:
 
 
 def lent_of(whole: int) -> int:
-    """Up to so much of it all together, nobody is held to its share."""
+    """Up to so much of it all together, no one is held to its share."""
     return whole // LENT_DIVISOR
 
 

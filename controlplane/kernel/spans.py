@@ -43,7 +43,7 @@ STAGES: tuple[tuple[str, str, int], ...] = (
 
 
 _LAYERS: tuple[tuple[str, str, str, bool], ...] = (
-    ("s1_admission", "arrival", "time before the gateway, told by a trusted proxy", True),
+    ("s1_admission", "arrival", "time before the gateway, reported by a trusted proxy", True),
     ("s1_admission", "authenticate", "key format, checksum, HMAC, expiry, scope", False),
     ("s1_admission", "body", "read the body within its bounds", False),
     ("s1_admission", "schema", "parse and check every parameter; rule and plan", False),
@@ -65,7 +65,7 @@ _LAYERS: tuple[tuple[str, str, str, bool], ...] = (
     ("s5_infer", "network", "to the node and back", True),
     ("s5_infer", "queue", "waiting on the node", True),
     ("s5_infer", "prefill", "prompt into the KV cache", True),
-    ("s5_infer", "decode", "one token per pass; goes on while stage 6 works", True),
+    ("s5_infer", "decode", "one token per pass; overlaps with stage 6", True),
     ("s6_finish", "detokenize", "token ids to UTF-8 safe text", False),
     ("s6_finish", "stop", "stop strings across token borders", False),
     ("s6_finish", "safety", "secrets, personal data, classifier", False),

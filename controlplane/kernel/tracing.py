@@ -74,7 +74,7 @@ def read_parent(header: str) -> Caller | None:
 def read_state(header: str | None) -> str:
     """A `tracestate` that may be passed on; empty where it is none, or longer than we carry.
 
-    The standard has what cannot be read dropped as a whole, without a word: it is somebody else's.
+    The standard has what cannot be read dropped as a whole, without a word: it is someone else's.
     """
     state = (header or "").strip()
     if not state or len(state) > STATE_CHARS_MAX:

@@ -32,7 +32,7 @@ def _bounded(field: str) -> models.Q:
 class RateLimit(BaseModel):
     """The limits of a key, project or organization, whose id is `subject_id`; None is no limit.
 
-    `concurrency` is how many requests may be under way at once.
+    `concurrency` is how many requests may be in progress at once.
     """
 
     organization = models.ForeignKey(Organization, on_delete=models.PROTECT)

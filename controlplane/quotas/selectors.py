@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Iterable
 
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
 from controlplane.quotas.models import RateLimit
@@ -13,7 +13,6 @@ from controlplane.tenants.selectors import organization_ids
 
 
 def rate_limit_map(*, user: User) -> dict[uuid.UUID, RateLimit]:
-    """Limits by the id of what they limit."""
     with organization_scope(organization_ids(user=user)):
         return {row.subject_id: row for row in RateLimit.objects.all()}
 

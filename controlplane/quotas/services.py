@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from django.core.exceptions import ValidationError
 
-from controlplane.core.audit import Actor, audit_record
+from controlplane.core.audit.entries import Actor, audit_record
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
 from controlplane.quotas.models import LIMITS_MAX, LimitScope, RateLimit
@@ -38,7 +38,7 @@ def rate_limit_set(
     """Set all limits; None lifts one. Returns None when none is left.
 
     Those of a key that was rotated are those of its whole line. `concurrency` is how many requests
-    may be under way at once.
+    may be in progress at once.
     """
     scope, subject_id, organization_id = _told(subject)
     require(actor, Action.LIMIT_SET, organization_id)

@@ -6,21 +6,20 @@ from dataclasses import asdict
 from typing import Any
 
 import msgspec
-from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.core.api import ApiView
-from controlplane.core.api_schema import operation
+from controlplane.core.api.schema import operation
+from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
-from controlplane.routing import services, shapes
+from controlplane.routing import shapes
 from controlplane.routing.bodies import canary_json, dry_run_json, ruleset_json, summary_json
 from controlplane.routing.models import RuleSet
 from controlplane.routing.rulesjson import read_rules
 from controlplane.routing.selectors import rule_problems, ruleset_get, ruleset_list
 from controlplane.routing.selectors_canary import canary_report
 from controlplane.routing.selectors_dryrun import HOURS_DEFAULT, ruleset_dry_run
-from controlplane.telemetry.reading import TooMuchToRead
+from controlplane.routing.services import RuleVersions
 from controlplane.tenants.access import require
 
 CREATED, NO_CONTENT = 201, 204
@@ -74,18 +73,10 @@ class RollbackBody(msgspec.Struct, forbid_unknown_fields=True):
     version: int | None = None
 
 
-class TooMuch(APIException):
-    """The traffic that was asked about could not be read within the bound."""
-
-    status_code = 503
-    default_detail = "This holds too much traffic to read at once; ask about fewer hours."
-
-
 class RulesView(ApiView):
     """What operations on rules share: who may not do any of them is told that first."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Before a body is read."""
         super().initial(request, *args, **kwargs)
         require(self.actor(), Action.ROUTING_MANAGE)
 
@@ -95,8 +86,10 @@ class RulesView(ApiView):
         found.revision = found.revision if revision is None else revision
         return found
 
+    def versions(self) -> RuleVersions:
+        return RuleVersions(self.actor())
+
     def answer(self, rule_set: RuleSet, status: int = 200) -> Response:
-        """The version as it is now."""
         now = ruleset_get(actor=self.actor(), version=rule_set.version)
         return Response(ruleset_json(now), status=status)
 
@@ -106,15 +99,15 @@ class RuleSets(RulesView):
 
     @operation(answer=shapes.VersionsJson)
     def get(self, request: Request) -> Response:
-        """Newest first, without their rules."""
+        """List versions without their rules, newest first."""
         found = ruleset_list(actor=self.actor())
         return Response({"versions": [summary_json(one) for one in found]})
 
     @operation(body=DraftBody, answer=shapes.RuleSetJson, status=CREATED)
     def post(self, request: Request) -> Response:
-        """Begun from what is in force; it need not be valid yet, but of the form of rules."""
+        """Create a draft from the live version; it may be invalid but must be a list of rules."""
         draft = self.body(DraftBody)
-        made = services.ruleset_draft_create(actor=self.actor(), rules=draft.rules, note=draft.note)
+        made = self.versions().draft_create(draft.rules, note=draft.note)
         return self.answer(made, CREATED)
 
 
@@ -123,26 +116,22 @@ class OneRuleSet(RulesView):
 
     @operation(answer=shapes.RuleSetJson)
     def get(self, request: Request, version: int) -> Response:
-        """With its rules."""
+        """Get a version with its rules."""
         return self.answer(self.rule_set(version))
 
     @operation(body=ChangeBody, answer=shapes.RuleSetJson)
     def put(self, request: Request, version: int) -> Response:
-        """Replace a draft's rules; 409 where somebody else changed it meanwhile."""
+        """Replace a draft's rules; 409 if it was changed in the meantime."""
         change = self.body(ChangeBody)
-        changed = services.ruleset_draft_update(
-            actor=self.actor(),
-            rule_set=self.rule_set(version, change.revision),
-            rules=change.rules,
-            note=change.note,
-            rebase=change.rebase,
+        changed = self.versions().draft_update(
+            self.rule_set(version, change.revision), change.rules, change.note, rebase=change.rebase
         )
         return self.answer(changed)
 
     @operation()
     def delete(self, request: Request, version: int) -> Response:
         """It stays readable."""
-        services.ruleset_draft_discard(actor=self.actor(), rule_set=self.rule_set(version))
+        self.versions().draft_discard(self.rule_set(version))
         return Response(status=NO_CONTENT)
 
 
@@ -151,7 +140,7 @@ class Validate(RulesView):
 
     @operation(answer=shapes.ProblemsJson)
     def post(self, request: Request, version: int) -> Response:
-        """Errors, which keep it from being published, then warnings, which do not."""
+        """Check a version: errors, which prevent publication, then warnings."""
         rules = read_rules(self.rule_set(version).rules)
         problems = rule_problems(actor=self.actor(), rules=rules)
         return Response({"problems": [asdict(problem) for problem in problems]})
@@ -162,12 +151,9 @@ class DryRunView(RulesView):
 
     @operation(body=DryRunBody, answer=shapes.DryRunJson)
     def post(self, request: Request, version: int) -> Response:
-        """Who and what would have changed, at what price; money in nano-USD."""
+        """Apply a version to recorded requests: what would change; money in nano-USD."""
         hours, found = self.body(DryRunBody).hours, self.rule_set(version)
-        try:
-            tried = ruleset_dry_run(actor=self.actor(), rule_set=found, hours=hours)
-        except TooMuchToRead as error:
-            raise TooMuch from error
+        tried = ruleset_dry_run(actor=self.actor(), rule_set=found, hours=hours)
         return Response(dry_run_json(tried))
 
 
@@ -178,23 +164,22 @@ class Publish(RulesView):
 
     @operation(body=RevisionBody, answer=shapes.RuleSetJson)
     def post(self, request: Request, version: int) -> Response:
-        """Gateways follow within two seconds; 409 if another was published since it began."""
+        """Publish a draft within two seconds; 409 if another version was published since."""
         found = self.rule_set(version, self.body(RevisionBody).revision)
-        return self.answer(services.ruleset_publish(actor=self.actor(), rule_set=found))
+        return self.answer(self.versions().publish(found))
 
 
 class CanaryStart(RulesView):
-    """`POST versions/<n>/canary`: a draft put on trial, or another share for the canary."""
+    """`POST versions/<n>/canary`: start a canary with a draft, or change its share."""
 
     step_up_methods = frozenset({"POST"})
 
     @operation(body=CanaryBody, answer=shapes.RuleSetJson)
     def post(self, request: Request, version: int) -> Response:
-        """Its comparison begins again with every change of the share."""
+        """Start a canary or change its share, which restarts the comparison."""
         wanted = self.body(CanaryBody)
-        started = services.ruleset_canary_start(
-            actor=self.actor(),
-            rule_set=self.rule_set(version, wanted.revision),
+        started = self.versions().canary_start(
+            self.rule_set(version, wanted.revision),
             share_permille=wanted.share_permille,
             stops_itself=wanted.stops_itself,
         )
@@ -208,9 +193,9 @@ class CanaryPromote(RulesView):
 
     @operation(answer=shapes.RuleSetJson)
     def post(self, request: Request, version: int) -> Response:
-        """For all requests."""
+        """Promote the canary to all requests."""
         found = self.rule_set(version)
-        return self.answer(services.ruleset_canary_promote(actor=self.actor(), rule_set=found))
+        return self.answer(self.versions().canary_promote(found))
 
 
 class CanaryStop(RulesView):
@@ -218,9 +203,9 @@ class CanaryStop(RulesView):
 
     @operation(body=StopBody, answer=shapes.RuleSetJson)
     def post(self, request: Request, version: int) -> Response:
-        """All requests follow the published rules again."""
+        """Stop the canary; all requests follow the published rules."""
         reason, found = self.body(StopBody).reason, self.rule_set(version)
-        stopped = services.ruleset_canary_stop(actor=self.actor(), rule_set=found, reason=reason)
+        stopped = self.versions().canary_stop(found, reason=reason)
         return self.answer(stopped)
 
 
@@ -229,11 +214,8 @@ class Canary(RulesView):
 
     @operation(answer=shapes.CanaryAnswer)
     def get(self, request: Request) -> Response:
-        """Errors, first token, cost and output length of both arms; null without a canary."""
-        try:
-            report = canary_report(actor=self.actor())
-        except TooMuchToRead as error:
-            raise TooMuch from error
+        """Compare the canary with the live version; null without a canary."""
+        report = canary_report(actor=self.actor())
         return Response({"canary": None if report is None else canary_json(report)})
 
 
@@ -244,8 +226,8 @@ class Rollback(RulesView):
 
     @operation(body=RollbackBody, answer=shapes.RuleSetJson)
     def post(self, request: Request) -> Response:
-        """Publish a copy of an earlier version under a new number; 0 is no rules. A canary ends."""
+        """Publish a copy of an earlier version (0: no rules) under a new number; ends a canary."""
         version = self.body(RollbackBody).version
         to = self.rule_set(version) if version else None
-        made = services.ruleset_rollback(actor=self.actor(), to=to, to_no_rules=version == 0)
+        made = self.versions().rollback(to=to, to_nothing=version == 0)
         return self.answer(made)

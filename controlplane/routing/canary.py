@@ -20,14 +20,14 @@ LATENCY_SHARE_MIN = 0.05
 MONEY_SHARE_MIN = 0.01
 
 
-class Verdict(StrEnum):
+class CanaryVerdict(StrEnum):
     """What may be said; `EARLY` is not enough yet, `OTHER` differs without being good or bad."""
 
     BETTER = "better"
     SAME = "same"
     WORSE = "worse"
     OTHER = "other"
-    EARLY = "not enough yet"
+    EARLY = "not enough data yet"
 
 
 @dataclass
@@ -42,26 +42,26 @@ class Arm:
 
 
 @dataclass(frozen=True)
-class Finding:
+class CanaryFigure:
     """One figure of both arms; `counts` are the values behind each, None where there are none."""
 
     figure: str
     control: float | None
     trial: float | None
     counts: tuple[int, int]
-    verdict: Verdict
+    verdict: CanaryVerdict
 
 
 @dataclass(frozen=True)
-class Comparison:
+class CanaryComparison:
     """All figures, and what they say together with the sentences that say why."""
 
-    verdict: Verdict
+    verdict: CanaryVerdict
     reasons: tuple[str, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[CanaryFigure, ...]
 
 
-def judge(control: Arm, trial: Arm) -> Comparison:
+def judge(control: Arm, trial: Arm) -> CanaryComparison:
     """Compare the arms; worse in one figure is worse, whatever the others say."""
     findings = (
         _errors(control, trial),
@@ -78,11 +78,15 @@ def judge(control: Arm, trial: Arm) -> Comparison:
     )
     said = [each.verdict for each in findings]
     verdict = next(
-        (each for each in (Verdict.WORSE, Verdict.EARLY, Verdict.BETTER) if each in said),
-        Verdict.SAME,
+        (
+            each
+            for each in (CanaryVerdict.WORSE, CanaryVerdict.EARLY, CanaryVerdict.BETTER)
+            if each in said
+        ),
+        CanaryVerdict.SAME,
     )
     told = tuple(f"{each.figure}: {each.verdict.value}" for each in findings if _matters(each))
-    return Comparison(verdict, told, findings)
+    return CanaryComparison(verdict, told, findings)
 
 
 def chance(total: int, of_trial: int, share: float) -> float:
@@ -102,31 +106,31 @@ def chance(total: int, of_trial: int, share: float) -> float:
     return min(1.0, sum(terms))
 
 
-def _matters(finding: Finding) -> bool:
-    return finding.verdict != Verdict.SAME
+def _matters(finding: CanaryFigure) -> bool:
+    return finding.verdict != CanaryVerdict.SAME
 
 
-def _errors(control: Arm, trial: Arm) -> Finding:
+def _errors(control: Arm, trial: Arm) -> CanaryFigure:
     rates = _rate(control.errors, control.requests), _rate(trial.errors, trial.requests)
-    verdict = Verdict.EARLY
+    verdict = CanaryVerdict.EARLY
     if min(control.requests, trial.requests) >= REQUESTS_MIN:
         verdict = _leaning((control.errors, control.requests), (trial.errors, trial.requests))
-    return Finding("errors", *rates, (control.requests, trial.requests), verdict)
+    return CanaryFigure("errors", *rates, (control.requests, trial.requests), verdict)
 
 
-def _latency(figure: str, control: Arm, trial: Arm, share: float) -> Finding:
+def _latency(figure: str, control: Arm, trial: Arm, share: float) -> CanaryFigure:
     """Held against the percentile of both arms together: in which arm are more above it?"""
     old, new = sorted(control.ttft_us), sorted(trial.ttft_us)
     values = _percentile(old, share), _percentile(new, share)
     counts = len(old), len(new)
     if min(counts) < REQUESTS_MIN or values[0] is None or values[1] is None:
-        return Finding(figure, *values, counts, _too_few(counts))
+        return CanaryFigure(figure, *values, counts, _too_few(counts))
     edge = _percentile(sorted(old + new), share) or 0.0
-    verdict = Verdict.SAME
+    verdict = CanaryVerdict.SAME
     if abs(values[1] - values[0]) >= LATENCY_SHARE_MIN * values[0]:
         above = [sum(value > edge for value in each) for each in (old, new)]
         verdict = _leaning((above[0], counts[0]), (above[1], counts[1]))
-    return Finding(figure, *values, counts, verdict)
+    return CanaryFigure(figure, *values, counts, verdict)
 
 
 def _mean(
@@ -136,33 +140,33 @@ def _mean(
     share_min: float,
     *,
     lower_is_better: bool,
-) -> Finding:
+) -> CanaryFigure:
     counts = len(control), len(trial)
     values = tuple(fmean(each) if each else None for each in (control, trial))
     old, new = values
     if min(counts) < REQUESTS_MIN or old is None or new is None:
-        return Finding(figure, old, new, counts, _too_few(counts))
+        return CanaryFigure(figure, old, new, counts, _too_few(counts))
     spread = sqrt(variance(control) / counts[0] + variance(trial) / counts[1])
-    verdict = Verdict.SAME
+    verdict = CanaryVerdict.SAME
     if abs(new - old) > SIGMAS * spread and abs(new - old) >= share_min * abs(old):
-        better = Verdict.BETTER if new < old else Verdict.WORSE
-        verdict = better if lower_is_better else Verdict.OTHER
-    return Finding(figure, old, new, counts, verdict)
+        better = CanaryVerdict.BETTER if new < old else CanaryVerdict.WORSE
+        verdict = better if lower_is_better else CanaryVerdict.OTHER
+    return CanaryFigure(figure, old, new, counts, verdict)
 
 
-def _too_few(counts: tuple[int, int]) -> Verdict:
+def _too_few(counts: tuple[int, int]) -> CanaryVerdict:
     # Requests that embed have no first token at all: nothing is to be waited for then.
-    return Verdict.EARLY if any(counts) else Verdict.SAME
+    return CanaryVerdict.EARLY if any(counts) else CanaryVerdict.SAME
 
 
-def _leaning(control: tuple[int, int], trial: tuple[int, int]) -> Verdict:
+def _leaning(control: tuple[int, int], trial: tuple[int, int]) -> CanaryVerdict:
     """Whether bad ones of all fall to one arm more often than chance would have it."""
     total, everyone = control[0] + trial[0], control[1] + trial[1]
     if chance(total, trial[0], trial[1] / everyone) < CHANCE_MAX:
-        return Verdict.WORSE
+        return CanaryVerdict.WORSE
     if chance(total, control[0], control[1] / everyone) < CHANCE_MAX:
-        return Verdict.BETTER
-    return Verdict.SAME
+        return CanaryVerdict.BETTER
+    return CanaryVerdict.SAME
 
 
 def _rate(part: int, whole: int) -> float | None:
@@ -170,5 +174,4 @@ def _rate(part: int, whole: int) -> float | None:
 
 
 def _percentile(values: Sequence[int], share: float) -> float | None:
-    """Nearest rank of sorted values."""
     return float(values[max(0, ceil(share * len(values)) - 1)]) if values else None

@@ -34,7 +34,7 @@ PROMPT_TOKENS_MAX = 10_000_000
 
 
 @dataclass(frozen=True)
-class Problem:
+class RuleProblem:
     """One finding, at its field."""
 
     field: str
@@ -43,7 +43,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Names:
+class KnownNames:
     """What rules may name: models in service and pools with their task, and tenants as hex.
 
     Of the pools, `prefill_only` never get a whole request.
@@ -56,7 +56,7 @@ class Names:
     prefill_only: frozenset[str]
 
 
-def find_problems(rules: Sequence[RouteRule], names: Names) -> list[Problem]:
+def find_problems(rules: Sequence[RouteRule], names: KnownNames) -> list[RuleProblem]:
     """Errors first, each kind in the order of the rules."""
     found = [problem for place, rule in enumerate(rules) for problem in _rule(place, rule, names)]
     found += _repeated_names(rules)
@@ -83,22 +83,22 @@ def covers(wider: Match, narrower: Match) -> bool:
     )
 
 
-def _rule(place: int, rule: RouteRule, names: Names) -> Iterator[Problem]:
+def _rule(place: int, rule: RouteRule, names: KnownNames) -> Iterator[RuleProblem]:
     at = f"rules[{place}]"
     if RULE_NAME.fullmatch(rule.name) is None or rule.name == DIRECT:
         message = "1 to 60 letters, digits, '.', '_' and '-'; begins with a letter or digit"
-        yield Problem(f"{at}.name", f"{message}; '{DIRECT}' is taken.")
+        yield RuleProblem(f"{at}.name", f"{message}; '{DIRECT}' is taken.")
     yield from _match(f"{at}.match", rule.match, names)
     yield from _bounds(at, rule)
     if not 1 <= len(rule.steps) <= STEPS_MAX:
-        yield Problem(f"{at}.steps", f"1 to {STEPS_MAX} steps.")
+        yield RuleProblem(f"{at}.steps", f"1 to {STEPS_MAX} steps.")
     for number, step in enumerate(rule.steps):
         yield from _step(f"{at}.steps[{number}]", step, names)
     yield from _tasks(at, rule, names)
     yield from _unreachable(at, rule)
 
 
-def _match(at: str, match: Match, names: Names) -> Iterator[Problem]:
+def _match(at: str, match: Match, names: KnownNames) -> Iterator[RuleProblem]:
     sets: dict[str, frozenset[str] | frozenset[int]] = {
         "aliases": match.aliases,
         "tasks": match.tasks,
@@ -108,66 +108,70 @@ def _match(at: str, match: Match, names: Names) -> Iterator[Problem]:
     }
     for name, values in sets.items():
         if len(values) > MATCH_VALUES_MAX:
-            yield Problem(f"{at}.{name}", f"At most {MATCH_VALUES_MAX} values.")
+            yield RuleProblem(f"{at}.{name}", f"At most {MATCH_VALUES_MAX} values.")
     yield from _unknown(f"{at}.tasks", "task", match.tasks - TASKS)
     yield from _unknown(
         f"{at}.organizations", "organization", match.organizations - names.organizations
     )
     yield from _unknown(f"{at}.projects", "project", match.projects - names.projects)
     for priority in sorted(match.priorities - set(PRIORITIES)):
-        yield Problem(f"{at}.priorities", f"{priority} is none of {_listed(PRIORITIES)}.")
+        yield RuleProblem(f"{at}.priorities", f"{priority} is not one of {_listed(PRIORITIES)}.")
     least, most = match.prompt_tokens_min, match.prompt_tokens_max
     if not 0 <= least <= PROMPT_TOKENS_MAX:
-        yield Problem(f"{at}.prompt_tokens_min", f"Must be 0 to {PROMPT_TOKENS_MAX}.")
+        yield RuleProblem(f"{at}.prompt_tokens_min", f"Must be 0 to {PROMPT_TOKENS_MAX}.")
     if most is not None and not least <= most <= PROMPT_TOKENS_MAX:
-        message = f"Must be {least} (the least) to {PROMPT_TOKENS_MAX}, or left out."
-        yield Problem(f"{at}.prompt_tokens_max", message)
+        message = f"Must be {least} (the minimum) to {PROMPT_TOKENS_MAX}, or omitted."
+        yield RuleProblem(f"{at}.prompt_tokens_max", message)
 
 
-def _bounds(at: str, rule: RouteRule) -> Iterator[Problem]:
+def _bounds(at: str, rule: RouteRule) -> Iterator[RuleProblem]:
     if rule.priority is not None and rule.priority not in PRIORITIES:
-        yield Problem(f"{at}.priority", f"Must be one of {_listed(PRIORITIES)}.")
+        yield RuleProblem(f"{at}.priority", f"Must be one of {_listed(PRIORITIES)}.")
     if rule.deadline_s is not None and not 1 <= rule.deadline_s <= DEADLINE_S_MAX:
-        yield Problem(f"{at}.deadline_s", f"Must be 1 to {DEADLINE_S_MAX} seconds.")
+        yield RuleProblem(f"{at}.deadline_s", f"Must be 1 to {DEADLINE_S_MAX} seconds.")
     first = rule.first_token_s
     if first is not None and not (math.isfinite(first) and 0 < first <= FIRST_TOKEN_S_MAX):
-        yield Problem(f"{at}.first_token_s", f"Must be above 0, to {FIRST_TOKEN_S_MAX:g} seconds.")
+        yield RuleProblem(
+            f"{at}.first_token_s", f"Must be above 0 and at most {FIRST_TOKEN_S_MAX:g} seconds."
+        )
     order = rule.degrade_order
     if order is not None and not 0 <= order <= DEGRADE_ORDER_MAX:
-        yield Problem(f"{at}.degrade_order", f"Must be 0 to {DEGRADE_ORDER_MAX}.")
+        yield RuleProblem(f"{at}.degrade_order", f"Must be 0 to {DEGRADE_ORDER_MAX}.")
 
 
-def _step(at: str, step: Step, names: Names) -> Iterator[Problem]:
+def _step(at: str, step: Step, names: KnownNames) -> Iterator[RuleProblem]:
     if not (math.isfinite(step.queue_s) and 0 <= step.queue_s <= QUEUE_S_MAX):
-        yield Problem(f"{at}.queue_s", f"Must be 0 to {QUEUE_S_MAX:g} seconds.")
+        yield RuleProblem(f"{at}.queue_s", f"Must be 0 to {QUEUE_S_MAX:g} seconds.")
     if not 1 <= len(step.targets) <= TARGETS_MAX:
-        yield Problem(f"{at}.targets", f"1 to {TARGETS_MAX} targets.")
+        yield RuleProblem(f"{at}.targets", f"1 to {TARGETS_MAX} targets.")
     seen: set[tuple[str, str | None]] = set()
     for number, target in enumerate(step.targets):
         here = f"{at}.targets[{number}]"
         if target.model not in names.models:
-            yield Problem(f"{here}.model", f"No model {target.model!r} is in service.")
+            yield RuleProblem(f"{here}.model", f"Model {target.model!r} is not served.")
         yield from _pool(f"{here}.pool", target, names)
         if not 1 <= target.weight <= WEIGHT_MAX:
-            yield Problem(f"{here}.weight", f"Must be 1 to {WEIGHT_MAX}.")
+            yield RuleProblem(f"{here}.weight", f"Must be 1 to {WEIGHT_MAX}.")
         if (target.model, target.pool) in seen:
-            yield Problem(here, "The same model and pool stand in this step twice.")
+            yield RuleProblem(here, "This step has the same model and pool twice.")
         seen.add((target.model, target.pool))
 
 
-def _pool(at: str, target: Target, names: Names) -> Iterator[Problem]:
+def _pool(at: str, target: Target, names: KnownNames) -> Iterator[RuleProblem]:
     if target.pool is None:
         return
     task = names.pools.get(target.pool)
     if task is None:
-        yield Problem(at, f"There is no pool {target.pool!r}.")
+        yield RuleProblem(at, f"Pool {target.pool!r} not found.")
     elif task != names.models.get(target.model, task):
-        yield Problem(at, f"The pool {target.pool!r} is for the task {task!r}.")
+        yield RuleProblem(at, f"The pool {target.pool!r} is for the task {task!r}.")
     elif target.pool in names.prefill_only:
-        yield Problem(at, f"The pool {target.pool!r} only prefills; name one that decodes.")
+        yield RuleProblem(
+            at, f"The pool {target.pool!r} only runs prefill; choose one that decodes."
+        )
 
 
-def _tasks(at: str, rule: RouteRule, names: Names) -> Iterator[Problem]:
+def _tasks(at: str, rule: RouteRule, names: KnownNames) -> Iterator[RuleProblem]:
     """A rule must not send what it matches to a model that cannot do it."""
     wanted = _tasks_of(rule.match, names)
     for number, step in enumerate(rule.steps):
@@ -175,13 +179,13 @@ def _tasks(at: str, rule: RouteRule, names: Names) -> Iterator[Problem]:
             does = names.models.get(target.model)
             for task in sorted(wanted - {does}) if does else ():
                 message = (
-                    f"{target.model} does {does!r}, and the rule also matches requests to {task!r};"
-                    " bound it by match.tasks."
+                    f"{target.model} does {does!r}, and the rule also matches requests to "
+                    f"{task!r}; restrict it with match.tasks."
                 )
-                yield Problem(f"{at}.steps[{number}].targets[{which}].model", message)
+                yield RuleProblem(f"{at}.steps[{number}].targets[{which}].model", message)
 
 
-def _tasks_of(match: Match, names: Names) -> frozenset[str]:
+def _tasks_of(match: Match, names: KnownNames) -> frozenset[str]:
     if match.tasks:
         return match.tasks & TASKS
     known = {names.models.get(alias) for alias in match.aliases}
@@ -189,42 +193,42 @@ def _tasks_of(match: Match, names: Names) -> frozenset[str]:
     return frozenset(task for task in known if task) if known and None not in known else TASKS
 
 
-def _unreachable(at: str, rule: RouteRule) -> Iterator[Problem]:
+def _unreachable(at: str, rule: RouteRule) -> Iterator[RuleProblem]:
     waited, tried = 0.0, set[Target]()
     for number, step in enumerate(rule.steps):
         here = f"{at}.steps[{number}]"
         if rule.deadline_s is not None and number and waited >= rule.deadline_s:
             message = (
-                f"The steps before may wait {waited:g} s, and the deadline is {rule.deadline_s} s:"
-                " full queues never lead here."
+                f"Earlier steps may wait {waited:g} s and the deadline is {rule.deadline_s} s: "
+                "this step is never reached when queues are full."
             )
-            yield Problem(here, message, warning=True)
+            yield RuleProblem(here, message, warning=True)
         places = {Target(model=each.model, pool=each.pool) for each in step.targets}
         if number and places <= tried:
-            yield Problem(here, "Every target was tried by an earlier step.", warning=True)
+            yield RuleProblem(here, "Earlier steps already try every target.", warning=True)
         tried |= places
         waited += step.queue_s
 
 
-def _repeated_names(rules: Sequence[RouteRule]) -> Iterator[Problem]:
+def _repeated_names(rules: Sequence[RouteRule]) -> Iterator[RuleProblem]:
     seen: dict[str, int] = {}
     for place, rule in enumerate(rules):
         first = seen.setdefault(rule.name, place)
         if first != place:
-            yield Problem(f"rules[{place}].name", f"rules[{first}] has this name.")
+            yield RuleProblem(f"rules[{place}].name", f"rules[{first}] already has this name.")
 
 
-def _shadowed(rules: Sequence[RouteRule]) -> Iterator[Problem]:
+def _shadowed(rules: Sequence[RouteRule]) -> Iterator[RuleProblem]:
     for place, rule in enumerate(rules):
         above = next((one for one in rules[:place] if covers(one.match, rule.match)), None)
         if above is not None:
-            message = f"Never applies: {above.name!r} above it matches all that it does."
-            yield Problem(f"rules[{place}]", message, warning=True)
+            message = f"Never applies: {above.name!r} above it matches the same requests."
+            yield RuleProblem(f"rules[{place}]", message, warning=True)
 
 
-def _unknown(at: str, what: str, values: Iterable[str]) -> Iterator[Problem]:
+def _unknown(at: str, what: str, values: Iterable[str]) -> Iterator[RuleProblem]:
     for value in sorted(values):
-        yield Problem(at, f"There is no {what} {value!r}.")
+        yield RuleProblem(at, f"Unknown {what} {value!r}.")
 
 
 def _listed(values: Iterable[object]) -> str:

@@ -28,7 +28,7 @@ from controlplane.kernel.rules import (
 from controlplane.telemetry.selectors_traffic import TrafficRow
 
 
-class Place(NamedTuple):
+class FirstPlace(NamedTuple):
     """Where a request goes first."""
 
     model: str
@@ -36,18 +36,18 @@ class Place(NamedTuple):
 
 
 # What the key may not use, and the rule does not widen.
-REFUSED = Place("refused", "")
+REFUSED = FirstPlace("refused", "")
 
 
 class Move(NamedTuple):
     """From one place to another."""
 
-    before: Place
-    after: Place
+    before: FirstPlace
+    after: FirstPlace
 
 
 @dataclass(frozen=True)
-class Fleet:
+class PoolNodes:
     """What there is now: own pools of all models, those in service and their prices, regions of
     pools.
     """
@@ -59,7 +59,7 @@ class Fleet:
 
 
 @dataclass
-class Tally:
+class MoveTally:
     """Counts and nano-USD of some requests.
 
     `moved` go to another model or pool first; `treated` go to the same with other steps, waits or
@@ -80,11 +80,11 @@ class Tally:
 class Outcome:
     """The same by tenant, project, region and move; and how many requests met each rule."""
 
-    total: Tally = field(default_factory=Tally)
-    organizations: dict[str, Tally] = field(default_factory=dict)
-    projects: dict[str, Tally] = field(default_factory=dict)
-    regions: dict[str, Tally] = field(default_factory=dict)
-    moves: dict[Move, Tally] = field(default_factory=dict)
+    total: MoveTally = field(default_factory=MoveTally)
+    organizations: dict[str, MoveTally] = field(default_factory=dict)
+    projects: dict[str, MoveTally] = field(default_factory=dict)
+    regions: dict[str, MoveTally] = field(default_factory=dict)
+    moves: dict[Move, MoveTally] = field(default_factory=dict)
     rules_before: dict[str, int] = field(default_factory=dict)
     rules_after: dict[str, int] = field(default_factory=dict)
     alias_unknown: int = 0
@@ -116,8 +116,7 @@ class Judge:
             self._seen[key] = self._index.first_match(facts)
         return self._seen[key]
 
-    def place(self, rule: RouteRule | None, facts: Facts, draw: float) -> Place:
-        """Where the request goes first."""
+    def place(self, rule: RouteRule | None, facts: Facts, draw: float) -> FirstPlace:
         if rule is None:
             return self._place(Target(model=facts.alias))
         found = (open_targets(rule, step, facts, self._pools) for step in rule.steps)
@@ -134,8 +133,8 @@ class Judge:
         rest = msgspec.structs.astuple(msgspec.structs.replace(plain, name="", version=0))
         return (steps, *rest[4:])
 
-    def _place(self, target: Target) -> Place:
-        return Place(target.model, target.pool or self._pools.get(target.model, ""))
+    def _place(self, target: Target) -> FirstPlace:
+        return FirstPlace(target.model, target.pool or self._pools.get(target.model, ""))
 
 
 def compare(
@@ -144,7 +143,7 @@ def compare(
     *,
     before: Sequence[RouteRule],
     after: Sequence[RouteRule],
-    fleet: Fleet,
+    fleet: PoolNodes,
 ) -> Outcome:
     """Judge each row by both sets; rows whose alias or size is not known are only counted."""
     outcome = Outcome()
@@ -160,7 +159,7 @@ def compare(
 
 
 def _count(
-    outcome: Outcome, row: TrafficRow, facts: Facts, judges: tuple[Judge, Judge], fleet: Fleet
+    outcome: Outcome, row: TrafficRow, facts: Facts, judges: tuple[Judge, Judge], fleet: PoolNodes
 ) -> None:
     old, new = (judge.rule(facts) for judge in judges)
     for met, rule in ((outcome.rules_before, old), (outcome.rules_after, new)):
@@ -169,19 +168,19 @@ def _count(
     draw = draw_of(row.request.bytes)
     move = Move(judges[0].place(old, facts, draw), judges[1].place(new, facts, draw))
     moved = move.before != move.after
-    change = Tally(requests=1, moved=int(moved))
+    change = MoveTally(requests=1, moved=int(moved))
     if not moved:
         change.treated = int(judges[0].treatment(old, facts) != judges[1].treatment(new, facts))
     _price(outcome, change, row, move, fleet.prices)
     tallies = [
         outcome.total,
-        outcome.organizations.setdefault(facts.organization, Tally()),
-        outcome.projects.setdefault(facts.project, Tally()),
-        outcome.regions.setdefault(row.region, Tally()),
+        outcome.organizations.setdefault(facts.organization, MoveTally()),
+        outcome.projects.setdefault(facts.project, MoveTally()),
+        outcome.regions.setdefault(row.region, MoveTally()),
     ]
     if moved:
         change.cached_lost = row.cached_tokens
-        tallies.append(outcome.moves.setdefault(move, Tally()))
+        tallies.append(outcome.moves.setdefault(move, MoveTally()))
         outcome.out_of_service += move.after.model not in fleet.served
         outcome.leave_region += row.region not in fleet.regions.get(move.after.pool, frozenset())
     for tally in tallies:
@@ -189,7 +188,7 @@ def _count(
 
 
 def _price(
-    outcome: Outcome, change: Tally, row: TrafficRow, move: Move, prices: Mapping[str, Price]
+    outcome: Outcome, change: MoveTally, row: TrafficRow, move: Move, prices: Mapping[str, Price]
 ) -> None:
     old, new = prices.get(move.before.model), prices.get(move.after.model)
     if old is None or new is None:
@@ -202,7 +201,7 @@ def _price(
     change.cold_nano = charge_nano(new, cold if change.moved else counts)
 
 
-def _add(tally: Tally, change: Tally) -> None:
+def _add(tally: MoveTally, change: MoveTally) -> None:
     for name, value in vars(change).items():
         setattr(tally, name, getattr(tally, name) + value)
 

@@ -5,47 +5,27 @@ the API, gateways and the dry run.
 """
 
 from django.db import models
+from django.utils import timezone
 
-from controlplane.core.models import BaseModel
+from controlplane.core.versions.models import State, Version
 from controlplane.kernel.rules import PERMILLE
-from controlplane.tenants.models import User
-
-NOTE_CHARS_MAX = 200
 
 
-class State(models.TextChoices):
-    """Where a version is: at most one is published, and at most one on trial beside it."""
-
-    DRAFT = "draft"
-    CANARY = "canary"
-    PUBLISHED = "published"
-    RETIRED = "retired"
-
-
-class RuleSet(BaseModel):
+class RuleSet(Version):
     """One version of all rules.
 
-    `revision` counts a draft's changes. `based_on` was in force when the draft was begun, or last
-    compared. `copy_of` is the version that a rollback brought back. As a canary, `share_permille`
-    of requests follow it; `stops_itself` lets the watch end it when its errors are clearly worse.
+    `based_on` was in force when the draft was begun, or last compared. As a canary,
+    `share_permille` of requests follow it; `stops_itself` lets the watch end it when its errors are
+    clearly worse.
     """
 
     version = models.PositiveIntegerField(unique=True)
-    state = models.CharField(max_length=9, choices=State.choices, default=State.DRAFT)
-    note = models.CharField(max_length=NOTE_CHARS_MAX, default="", blank=True)
     rules = models.JSONField(default=list, blank=True)
-    revision = models.PositiveIntegerField(default=1)
-    share_permille = models.PositiveSmallIntegerField(default=0)
     stops_itself = models.BooleanField(default=False)
     based_on = models.ForeignKey(
         "self", on_delete=models.PROTECT, null=True, blank=True, related_name="+"
     )
-    copy_of = models.ForeignKey(
-        "self", on_delete=models.PROTECT, null=True, blank=True, related_name="+"
-    )
-    created_by = models.ForeignKey(User, on_delete=models.PROTECT, null=True, blank=True)
     canary_at = models.DateTimeField(null=True, blank=True)
-    published_at = models.DateTimeField(null=True, blank=True)
     retired_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
@@ -71,3 +51,6 @@ class RuleSet(BaseModel):
 
     def __str__(self) -> str:
         return f"rules v{self.version}"
+
+    def retire(self) -> None:
+        self.change(state=State.RETIRED, retired_at=timezone.now())

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from django.core.exceptions import ValidationError
 
-from controlplane.core.shapes import NUL, complaint
+from controlplane.core.api.shapes import NUL, complaint
 from controlplane.kernel.rules import RULES_MAX, RouteRule
 
 FIELD = "rules"
@@ -21,7 +21,7 @@ def read_rules(value: object) -> tuple[RouteRule, ...]:
     if len(value) > RULES_MAX:
         raise ValidationError({FIELD: f"At most {RULES_MAX} rules."})
     if NUL in msgspec.json.encode(value):
-        raise ValidationError({FIELD: "The character NUL cannot be kept."})
+        raise ValidationError({FIELD: "Must not contain the NUL character."})
     rules: list[RouteRule] = []
     errors: dict[str, list[str]] = {}
     for place, each in enumerate(value):
@@ -36,11 +36,11 @@ def read_rules(value: object) -> tuple[RouteRule, ...]:
 
 
 def read_rules_text(text: str) -> object:
-    """JSON as somebody typed it; raises ValidationError with the place of a slip."""
+    """JSON as someone typed it; raises ValidationError with the place of a slip."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ValidationError({FIELD: f"Not JSON: {error}."}) from error
+        raise ValidationError({FIELD: f"Invalid JSON: {error}."}) from error
 
 
 def write_rules(rules: Iterable[RouteRule]) -> list[dict[str, Any]]:

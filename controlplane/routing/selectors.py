@@ -8,11 +8,12 @@ from collections.abc import Iterable, Sequence
 from django.db.models import Func, IntegerField
 
 from controlplane.catalog.selectors import model_list, pool_list
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
+from controlplane.core.versions.selectors import in_force, on_trial
 from controlplane.kernel.rules import RouteRule
-from controlplane.routing.checks import ID_HEX, Names, Problem, find_problems
-from controlplane.routing.models import RuleSet, State
+from controlplane.routing.checks import ID_HEX, KnownNames, RuleProblem, find_problems
+from controlplane.routing.models import RuleSet
 from controlplane.routing.rulesjson import read_rules, versioned
 from controlplane.tenants.access import require
 from controlplane.tenants.selectors_staff import organization_names, project_names
@@ -40,20 +41,11 @@ def ruleset_get(*, actor: Actor, version: int) -> RuleSet:
 
 
 def ruleset_in_force() -> RuleSet | None:
-    """The published version, None before the first."""
-    return RuleSet.objects.filter(state=State.PUBLISHED).first()
+    return in_force(RuleSet.objects.all())
 
 
 def ruleset_on_trial() -> RuleSet | None:
-    """The canary, if there is one."""
-    return RuleSet.objects.filter(state=State.CANARY).first()
-
-
-def ruleset_before(current: RuleSet) -> RuleSet | None:
-    """What a rollback of `current` brings back: the version in force before it was first."""
-    origin = current.copy_of or current
-    earlier = RuleSet.objects.filter(published_at__lt=origin.published_at).exclude(id=origin.id)
-    return earlier.select_related("copy_of").order_by("-published_at").first()
+    return on_trial(RuleSet.objects.all())
 
 
 def rules_of(rule_set: RuleSet | None) -> tuple[RouteRule, ...]:
@@ -62,12 +54,12 @@ def rules_of(rule_set: RuleSet | None) -> tuple[RouteRule, ...]:
 
 
 def aliases_known() -> frozenset[str]:
-    """Names that rules in force or on trial lead on from."""
+    """Names that rules in force or in canary lead on from."""
     sets = (rules_of(ruleset_in_force()), rules_of(ruleset_on_trial()))
     return frozenset[str]().union(*(rule.match.aliases for rules in sets for rule in rules))
 
 
-def rule_problems(*, actor: Actor, rules: Sequence[RouteRule]) -> list[Problem]:
+def rule_problems(*, actor: Actor, rules: Sequence[RouteRule]) -> list[RuleProblem]:
     """What is wrong with rules, held against what there is now."""
     require(actor, Action.ROUTING_MANAGE)
     organizations = organization_names(
@@ -77,7 +69,7 @@ def rule_problems(*, actor: Actor, rules: Sequence[RouteRule]) -> list[Problem]:
         actor=actor, ids=hex_ids(one for rule in rules for one in rule.match.projects)
     )
     pools = pool_list()
-    names = Names(
+    names = KnownNames(
         models={model.name: model.task for model in model_list(enabled_only=True)},
         pools={pool.name: pool.task for pool in pools},
         organizations=frozenset(one.hex for one in organizations),

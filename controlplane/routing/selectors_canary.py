@@ -10,10 +10,10 @@ from typing import NamedTuple
 import msgspec
 
 from controlplane.catalog.selectors import model_list
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.kernel.rules import DIRECT, PERMILLE, Facts, draw_of
-from controlplane.routing.canary import Arm, Comparison, judge
+from controlplane.routing.canary import Arm, CanaryComparison, judge
 from controlplane.routing.dryrun import Judge
 from controlplane.routing.models import RuleSet
 from controlplane.routing.selectors import rules_of, ruleset_in_force, ruleset_on_trial
@@ -47,7 +47,7 @@ class CanaryReport:
     start: datetime
     end: datetime
     complete: bool
-    comparison: Comparison
+    comparison: CanaryComparison
     routes: list[RouteCount]
     alike: int
     unknown: int

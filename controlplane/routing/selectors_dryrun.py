@@ -11,14 +11,14 @@ from typing import NamedTuple
 from django.core.exceptions import ValidationError
 
 from controlplane.catalog.selectors import model_list, price_in_force
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.fleet.selectors import pool_regions
 from controlplane.kernel.rules import DIRECT, RouteRule
-from controlplane.routing.dryrun import Fleet, Move, Outcome, Tally, compare
+from controlplane.routing.dryrun import Move, MoveTally, Outcome, PoolNodes, compare
 from controlplane.routing.models import RuleSet
 from controlplane.routing.selectors import hex_ids, rules_of, ruleset_in_force
-from controlplane.routing.traffic import Sample, facts_of, read_sample
+from controlplane.routing.traffic import RecordedRequest, facts_of, read_sample
 from controlplane.tenants.access import require
 from controlplane.tenants.selectors_staff import (
     ORGANIZATIONS_MAX,
@@ -30,22 +30,24 @@ HOURS_DEFAULT = 24
 HOURS_MAX = 168
 GROUPS_SHOWN_MAX = 20
 NOTES = (
-    "Rules see the size of the body; records keep none, so prompt tokens stand for it here.",
-    "Tags and priority are those that each key has now, not those of the moment.",
-    "Costs take present prices and the recorded tokens; another model may count and answer"
-    " differently.",
-    "A prefix that is cached in one pool is cold in another until its requests have come there: the"
-    " tokens lost and the cost with nothing cached are the most that a change can cost at first.",
-    "Only the first step is told: which requests would have waited or fallen back depends on load.",
+    "Rules see the size of the body, which is not recorded; prompt tokens are used instead.",
+    "Tags and priority are the current ones of each key, not those at the time of the request.",
+    "Costs use current prices and the recorded tokens; another model may count and answer "
+    "differently.",
+    "A prefix that is cached in one pool is not cached in another until requests arrive there: "
+    "the lost tokens and the cost without cache are the upper bound of what a change costs at "
+    "first.",
+    "Only the first step is shown: which requests would have waited or fallen back depends on "
+    "load.",
 )
 
 
-class Group(NamedTuple):
+class MovedGroup(NamedTuple):
     """Requests of one tenant, project or region, by name."""
 
     id: str
     name: str
-    tally: Tally
+    tally: MoveTally
 
 
 class RuleUse(NamedTuple):
@@ -71,10 +73,10 @@ class DryRun:
     complete: bool
     rows: int
     outcome: Outcome = field(repr=False)
-    organizations: list[Group]
-    projects: list[Group]
-    regions: list[Group]
-    moves: list[tuple[Move, Tally]]
+    organizations: list[MovedGroup]
+    projects: list[MovedGroup]
+    regions: list[MovedGroup]
+    moves: list[tuple[Move, MoveTally]]
     rules: list[RuleUse]
     notes: tuple[str, ...]
 
@@ -124,11 +126,11 @@ def _require_targets(rules: Sequence[RouteRule]) -> None:
             raise ValidationError({f"rules[{place}].steps": "A step and a target are needed."})
 
 
-def _fleet(now: datetime) -> Fleet:
+def _fleet(now: datetime) -> PoolNodes:
     models = model_list()
     served = [model for model in models if model.enabled]
     prices = {model.name: price_in_force(model=model, at=now) for model in served}
-    return Fleet(
+    return PoolNodes(
         pools={model.name: model.pool for model in models},
         served=frozenset(model.name for model in served),
         prices={name: price for name, price in prices.items() if price is not None},
@@ -136,13 +138,13 @@ def _fleet(now: datetime) -> Fleet:
     )
 
 
-def _oldest(sample: Sample) -> datetime:
+def _oldest(sample: RecordedRequest) -> datetime:
     if sample.complete or not sample.rows:
         return sample.start
     return datetime.fromtimestamp((sample.rows[-1].request.int >> 80) / 1_000, UTC)
 
 
-def _most(tallies: Mapping[str, Tally]) -> list[str]:
+def _most(tallies: Mapping[str, MoveTally]) -> list[str]:
     """Those with most change first, then those with most requests."""
 
     def rank(name: str) -> tuple[int, int, int]:
@@ -152,8 +154,8 @@ def _most(tallies: Mapping[str, Tally]) -> list[str]:
     return sorted(tallies, key=rank)[:GROUPS_SHOWN_MAX]
 
 
-def _groups(tallies: Mapping[str, Tally], names: Mapping[str, str]) -> list[Group]:
-    return [Group(one, names.get(one, one), tallies[one]) for one in _most(tallies)]
+def _groups(tallies: Mapping[str, MoveTally], names: Mapping[str, str]) -> list[MovedGroup]:
+    return [MovedGroup(one, names.get(one, one), tallies[one]) for one in _most(tallies)]
 
 
 def _hex(names: Mapping[uuid.UUID, str]) -> dict[str, str]:

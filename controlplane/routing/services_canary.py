@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from controlplane.core.audit import Operator
-from controlplane.core.conflict import Conflict
-from controlplane.routing.canary import Verdict
+from controlplane.core.audit.entries import Operator
+from controlplane.core.errors.conflict import Conflict
+from controlplane.routing.canary import CanaryVerdict
 from controlplane.routing.models import RuleSet
 from controlplane.routing.selectors import ruleset_on_trial
 from controlplane.routing.selectors_canary import canary_report
-from controlplane.routing.services import ruleset_canary_stop
+from controlplane.routing.services import RuleVersions
 
 
 class CanaryWatch(Operator):
@@ -29,11 +29,11 @@ def ruleset_canary_watch() -> RuleSet | None:
     if report is None or report.rule_set.id != canary.id:
         return None
     errors = report.comparison.findings[0]
-    if errors.verdict != Verdict.WORSE or errors.control is None or errors.trial is None:
+    if errors.verdict != CanaryVerdict.WORSE or errors.control is None or errors.trial is None:
         return None
     reason = f"errors {errors.trial:.2%} of {errors.counts[1]} against {errors.control:.2%}"
     try:
-        return ruleset_canary_stop(actor=WATCH, rule_set=canary, reason=reason)
+        return RuleVersions(WATCH).canary_stop(canary, reason=reason)
     except Conflict:
-        # Somebody ended it while the figures were read.
+        # Someone ended it while the figures were read.
         return None

@@ -91,6 +91,6 @@ class CanaryJson(TypedDict):
 
 
 class CanaryAnswer(TypedDict):
-    """The canary; null where none is on trial."""
+    """The canary; null where none is in canary."""
 
     canary: CanaryJson | None

@@ -24,11 +24,4 @@ def ruleset_canary_watch() -> int:
     return int(ended is not None)
 
 
-# A run that waited longer than its own period is stale: the next one does its work.
-BEAT_SCHEDULE = {
-    "routing.ruleset_canary_watch": {
-        "task": "routing.ruleset_canary_watch",
-        "schedule": 30.0,
-        "options": {"expires": 30.0},
-    },
-}
+EVERY_S = {"routing.ruleset_canary_watch": 30.0}

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 
-import msgspec
-
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.kernel.clock import monotonic_s
+from controlplane.kernel.receipt import read_receipt
 from controlplane.kernel.rules import DIRECT, PRIORITY_NORMAL, Facts
 from controlplane.telemetry.selectors_requests import id_floor
 from controlplane.telemetry.selectors_traffic import PAGE_ROWS_MAX, TrafficRow, traffic_page
@@ -27,12 +25,8 @@ EMBEDDING = "embedding"
 UNKNOWN_KEY = KeyFacts(frozenset(), PRIORITY_NORMAL)
 
 
-class _Receipt(msgspec.Struct):
-    asked: str = ""
-
-
 @dataclass(frozen=True)
-class Sample:
+class RecordedRequest:
     """Rows, newest first. `complete` says that they are all of [start, end)."""
 
     start: datetime
@@ -48,7 +42,7 @@ def read_sample(
     *,
     rows_max: int = ROWS_MAX,
     seconds_max: float = READ_S_MAX,
-) -> Sample:
+) -> RecordedRequest:
     """The newest rows within both bounds, read in short transactions; raises TooMuchToRead."""
     ends_s = monotonic_s() + seconds_max
     scope, rows, before = list(organizations), list[TrafficRow](), id_floor(end)
@@ -56,9 +50,9 @@ def read_sample(
         page = traffic_page(scope, start=start, before=before)
         rows += page
         if len(page) < PAGE_ROWS_MAX:
-            return Sample(start, end, rows[:rows_max], complete=len(rows) <= rows_max)
+            return RecordedRequest(start, end, rows[:rows_max], complete=len(rows) <= rows_max)
         before = page[-1].request
-    return Sample(start, end, rows[:rows_max], complete=False)
+    return RecordedRequest(start, end, rows[:rows_max], complete=False)
 
 
 def facts_of(
@@ -70,7 +64,7 @@ def facts_of(
 
 
 def _facts(row: TrafficRow, key: KeyFacts) -> Facts | None:
-    alias = row.model if row.route == DIRECT else _asked(row.receipt)
+    alias = row.model if row.route == DIRECT else read_receipt(row.receipt).asked
     if not alias:
         return None
     return Facts(
@@ -83,9 +77,3 @@ def _facts(row: TrafficRow, key: KeyFacts) -> Facts | None:
         priority=key.priority,
         models=key.models,
     )
-
-
-def _asked(receipt: bytes) -> str:
-    with suppress(msgspec.MsgspecError):
-        return msgspec.json.decode(receipt, type=_Receipt).asked
-    return ""

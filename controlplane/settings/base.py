@@ -25,6 +25,7 @@ INSTALLED_APPS = [
     "controlplane.slos",
     "controlplane.insights",
     "controlplane.blueprint",
+    "controlplane.composed",
     "frontend",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -42,12 +43,12 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
-    "controlplane.core.origin.OriginMiddleware",
+    "controlplane.core.audit.origin.OriginMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "frontend.signing.SessionsListed",
-    "frontend.hurried.TooManyChangesPage",
+    "frontend.people.signing.SessionsListed",
+    "frontend.shared.too_many_changes.TooManyChangesPage",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -63,6 +64,7 @@ LOGIN_REDIRECT_URL = "/"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": sorted((BASE_DIR / "frontend").glob("*/templates")),
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -76,11 +78,11 @@ TEMPLATES = [
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "controlplane.core.api_callers.OperatorAuthentication",
-        "controlplane.tenants.adminkeys_auth.AdminKeyAuthentication",
+        "controlplane.core.api.callers.OperatorAuthentication",
+        "controlplane.tenants.adminkeys.auth.AdminKeyAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
-    "DEFAULT_SCHEMA_CLASS": "controlplane.core.api_schema.ApiSchema",
+    "DEFAULT_SCHEMA_CLASS": "controlplane.core.api.schema.ApiSchema",
 }
 # Requests to the API a minute: of one caller, from one address, and where strangers show secrets.
 API_CALLER_PER_MIN = env.integer("SLUICE_API_CALLER_PER_MIN", 600, least=1, most=1_000_000)
@@ -88,7 +90,7 @@ API_ADDRESS_PER_MIN = env.integer("SLUICE_API_ADDRESS_PER_MIN", 3_000, least=1, 
 API_DOOR_PER_MIN = env.integer("SLUICE_API_DOOR_PER_MIN", 60, least=1, most=1_000_000)
 SPECTACULAR_SETTINGS = {
     "TITLE": "Sluice control plane",
-    "DESCRIPTION": "What the pages do, for programs; every change is audited.",
+    "DESCRIPTION": "Everything that the pages do. Every change is audited.",
     "VERSION": "1",
     "OAS_VERSION": "3.1.1",
     "SERVE_INCLUDE_SCHEMA": False,
@@ -96,7 +98,7 @@ SPECTACULAR_SETTINGS = {
     "PATH_CONVERTER_OVERRIDES": {"hexid": {"type": "string", "format": "uuid"}},
     # A test asks of every operation what it would only print.
     "DISABLE_ERRORS_AND_WARNINGS": True,
-    "POSTPROCESSING_HOOKS": ["controlplane.core.api_schema.components_add"],
+    "POSTPROCESSING_HOOKS": ["controlplane.core.api.schema.components_add"],
 }
 
 LANGUAGE_CODE = "en"

@@ -7,7 +7,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote
 from django.core.exceptions import ImproperlyConfigured
 
 from controlplane.core.database_roles import APP_ROLE, GATEWAY_ROLE, OWNER_ROLE
-from controlplane.core.embedded.layout import embedded_layout
+from controlplane.embedded.layout import embedded_layout
 from controlplane.settings import env
 from controlplane.settings.paths import DATA_DIR
 from controlplane.settings.secret_files import SECRETS_GIVEN, kept_secret, needed
@@ -18,7 +18,7 @@ SCHEMES = ("postgres", "postgresql")
 
 
 @dataclass(frozen=True)
-class Server:
+class DatabaseServer:
     """Where PostgreSQL listens: a host with its port, or the folder of a socket."""
 
     host: str
@@ -27,7 +27,7 @@ class Server:
     options: tuple[tuple[str, str], ...] = ()
 
 
-def _server(url: SplitResult) -> Server:
+def _server(url: SplitResult) -> DatabaseServer:
     name = url.path.lstrip("/")
     if not name:
         raise ImproperlyConfigured("A database's URL must name the database.")
@@ -35,10 +35,10 @@ def _server(url: SplitResult) -> Server:
     # A socket's folder cannot stand where a host name does, so libpq reads it from the query.
     host = unquote(url.hostname or "") or options.pop("host", "")
     port = str(url.port or "") or options.pop("port", "")
-    return Server(host, port, name, tuple(options.items()))
+    return DatabaseServer(host, port, name, tuple(options.items()))
 
 
-def _connection(server: Server, user: str, password: str) -> dict[str, Any]:
+def _connection(server: DatabaseServer, user: str, password: str) -> dict[str, Any]:
     return {
         "ENGINE": "django.db.backends.postgresql",
         "HOST": server.host,
@@ -47,7 +47,7 @@ def _connection(server: Server, user: str, password: str) -> dict[str, Any]:
         "USER": user,
         "PASSWORD": password,
         # Under ASGI each request has a thread of its own: a connection that outlived it would be
-        # nobody's, and stay open until it is collected.
+        # no one's, and stay open until it is collected.
         "CONN_MAX_AGE": 0,
         "OPTIONS": {"connect_timeout": CONNECT_SECONDS_MAX, **dict(server.options)},
     }
@@ -63,10 +63,10 @@ def _role(variable: str, role: str, file_name: str) -> dict[str, Any]:
     return _connection(_server(url), unquote(url.username or role), password)
 
 
-def _default_server() -> Server:
+def _default_server() -> DatabaseServer:
     url = env.url("DATABASE_URL", SCHEMES)
     if url is None:
-        return Server(str(embedded_layout(DATA_DIR).sockets), "", DATABASE_NAME)
+        return DatabaseServer(str(embedded_layout(DATA_DIR).sockets), "", DATABASE_NAME)
     return _server(url)
 
 

@@ -43,7 +43,6 @@ def integer(name: str, default: int, *, least: int, most: int) -> int:
 
 
 def share(name: str, default: float) -> float:
-    """A number from 0 to 1."""
     word = text(name)
     try:
         value = float(word) if word else default
@@ -71,7 +70,6 @@ def integers(
 
 
 def choice(name: str, default: str, options: tuple[str, ...]) -> str:
-    """One word of a closed list."""
     word = text(name, default)
     if word not in options:
         raise ImproperlyConfigured(f"{name} must be one of {', '.join(options)}, not {word!r}.")
@@ -79,7 +77,6 @@ def choice(name: str, default: str, options: tuple[str, ...]) -> str:
 
 
 def words(name: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """A list separated by commas."""
     value = text(name)
     return tuple(w.strip() for w in value.split(",") if w.strip()) if value else default
 

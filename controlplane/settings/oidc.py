@@ -11,11 +11,11 @@ OIDC_CLIENT_SECRET = env.text("SLUICE_OIDC_CLIENT_SECRET")
 # What the button says.
 OIDC_NAME = env.text("SLUICE_OIDC_NAME", "single sign-on") if OIDC_ISSUER else ""
 # Which claim has a person's address, and whether the issuer's word for it is enough: the operator
-# says so of a directory whose addresses nobody but its administrators sets.
+# says so of a directory whose addresses no one but its administrators sets.
 OIDC_EMAIL_CLAIM = env.text("SLUICE_OIDC_EMAIL_CLAIM", "email")
 OIDC_EMAIL_TRUSTED = env.boolean("SLUICE_OIDC_EMAIL_TRUSTED", False)
 # Whoever the provider knows under an address of this domain may come in without an invitation, in
-# this role of the organization with this id; without a domain nobody may.
+# this role of the organization with this id; without a domain no one may.
 OIDC_DOMAIN = env.text("SLUICE_OIDC_DOMAIN").lower()
 OIDC_ORGANIZATION = env.text("SLUICE_OIDC_ORGANIZATION")
 OIDC_ROLE = env.choice("SLUICE_OIDC_ROLE", Role.VIEWER, (Role.VIEWER, Role.DEVELOPER, Role.FINANCE))

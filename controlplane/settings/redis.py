@@ -2,7 +2,7 @@
 
 from urllib.parse import quote
 
-from controlplane.core.embedded.layout import embedded_layout
+from controlplane.embedded.layout import embedded_layout
 from controlplane.settings import env
 from controlplane.settings.paths import DATA_DIR
 from controlplane.settings.secret_files import SECRETS_GIVEN, kept_secret, needed

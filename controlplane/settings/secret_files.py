@@ -55,7 +55,7 @@ def kept_secret(file_name: str) -> str:
 def _make_folders(folder: Path) -> None:
     if not DATA_DIR.exists():
         # Whatever the umask. For root, the databases' account must get through to its own folders;
-        # nobody may list it. A folder that is there already stays as the operator made it.
+        # no one may list it. A folder that is there already stays as the operator made it.
         DATA_DIR.mkdir(parents=True)
         DATA_DIR.chmod(0o711 if os.geteuid() == 0 else 0o700)
     folder.mkdir(mode=0o700, exist_ok=True)

@@ -59,11 +59,11 @@ AUTHENTICATION_BACKENDS = [
     "axes.backends.AxesStandaloneBackend",
     "django.contrib.auth.backends.ModelBackend",
 ]
-AXES_HANDLER = "controlplane.tenants.throttle.SignInThrottle"
+AXES_HANDLER = "controlplane.tenants.sign_in.throttle.SignInThrottle"
 # The form's field; by the model's, no attempt would have an account.
 AXES_USERNAME_FORM_FIELD = "username"
-AXES_USERNAME_CALLABLE = "controlplane.tenants.throttle.account_of"
-AXES_CLIENT_IP_CALLABLE = "controlplane.tenants.throttle.address_of"
+AXES_USERNAME_CALLABLE = "controlplane.tenants.sign_in.throttle.account_of"
+AXES_CLIENT_IP_CALLABLE = "controlplane.tenants.sign_in.throttle.address_of"
 AXES_FAILURE_LIMIT = 5
 AXES_COOLOFF_TIME = timedelta(minutes=15)
 # A pair, so that a stranger cannot lock a user out from elsewhere.
@@ -73,7 +73,7 @@ AXES_VERBOSE = False
 # Sessions are listed and audited by us.
 AXES_DISABLE_ACCESS_LOG = True
 AXES_SENSITIVE_PARAMETERS = ["username", "ip_address"]
-AXES_LOCKOUT_TEMPLATE = "pages/locked.html"
+AXES_LOCKOUT_TEMPLATE = "people/locked.html"
 
 # The empty string: Plotly makes an empty style element and fills it by script.
 _EMPTY_STYLE = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"

@@ -7,12 +7,12 @@ import uuid
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.core.api import ApiView
-from controlplane.core.api_schema import operation
+from controlplane.core.api.schema import operation
+from controlplane.core.api.views import ApiView
 from controlplane.slos import selectors, services, shapes
 from controlplane.slos.access import changing, seeing
 from controlplane.slos.models import EVERYONE
-from controlplane.slos.openslo import openslo_export, openslo_import
+from controlplane.slos.openslo.documents import openslo_export, openslo_import
 
 CREATED, NO_CONTENT = 201, 204
 
@@ -22,7 +22,7 @@ class Objectives(ApiView):
 
     @operation(answer=shapes.ObjectivesJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """With what is attained, the budget that is left, burn rates and alerts."""
+        """List objectives with attainment, error budget, burn rates and alerts."""
         found = selectors.objective_standings(actor=self.actor(), organization=organization_id)
         return self.listed(found, shapes.objective_json)
 
@@ -33,7 +33,7 @@ class Objectives(ApiView):
         example=shapes.EXAMPLE,
     )
     def post(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """Counted from the next seconds on; a rule that could never fire is refused."""
+        """Create an objective; rules that can never fire are refused."""
         with changing(self.actor(), organization_id):
             body = self.body(shapes.ObjectiveBody)
         made = services.objective_create(
@@ -49,14 +49,14 @@ class OneObjective(ApiView):
     def get(
         self, request: Request, organization_id: uuid.UUID, objective_id: uuid.UUID
     ) -> Response:
-        """How it stands now."""
+        """Get the current state of an objective."""
         return self._told(organization_id, objective_id)
 
     @operation(body=shapes.ObjectiveBody, answer=shapes.ObjectiveJson, example=shapes.EXAMPLE)
     def put(
         self, request: Request, organization_id: uuid.UUID, objective_id: uuid.UUID
     ) -> Response:
-        """A new threshold or scope begins a new version, which counts anew."""
+        """Change an objective; a new threshold or scope starts a new version with new counts."""
         actor = self.actor()
         with changing(actor, organization_id):
             found = selectors.objective_get(
@@ -70,7 +70,7 @@ class OneObjective(ApiView):
     def delete(
         self, request: Request, organization_id: uuid.UUID, objective_id: uuid.UUID
     ) -> Response:
-        """Counting ends, and its alerts recover."""
+        """End an objective; its alerts recover."""
         actor = self.actor()
         with changing(actor, organization_id):
             found = selectors.objective_get(
@@ -91,7 +91,7 @@ class Alerts(ApiView):
 
     @operation(answer=shapes.AlertsJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """Those that fire and those that recovered, newest first."""
+        """List firing and recovered alerts, newest first."""
         found = selectors.alert_list(actor=self.actor(), organization=organization_id)
         return self.listed(found, shapes.alert_json)
 
@@ -103,14 +103,14 @@ class Channels(ApiView):
 
     @operation(answer=shapes.ChannelsJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """Where alerts are told."""
+        """List notification channels."""
         with changing(self.actor(), organization_id):
             found = selectors.channel_list(actor=self.actor(), organization=organization_id)
         return self.listed(found, shapes.channel_json)
 
     @operation(body=shapes.ChannelBody, answer=shapes.ChannelJson, status=CREATED)
     def post(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """The answer has the secret that a webhook's messages are signed with."""
+        """Add a channel; returns the signing secret of a webhook once."""
         with changing(self.actor(), organization_id):
             body = self.body(shapes.ChannelBody)
         made = services.channel_add(
@@ -129,7 +129,7 @@ class OneChannel(ApiView):
     def delete(
         self, request: Request, organization_id: uuid.UUID, channel_id: uuid.UUID
     ) -> Response:
-        """No more messages there."""
+        """Remove a channel."""
         services.channel_remove(
             actor=self.actor(), organization=organization_id, channel_id=channel_id
         )
@@ -141,13 +141,13 @@ class OpenSlo(ApiView):
 
     @operation(answer=shapes.OpenSloJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """Every objective as OpenSLO v1, to be imported again without loss."""
+        """Export all objectives as OpenSLO v1, without loss."""
         text = openslo_export(actor=self.actor(), organization=organization_id)
         return Response({"yaml": text})
 
     @operation(body=shapes.OpenSloBody, answer=shapes.ImportedJson)
     def post(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """Objectives of the same names are changed, others made; all or none."""
+        """Import OpenSLO: update objectives of the same name, create others; all or none."""
         with changing(self.actor(), organization_id):
             text = self.body(shapes.OpenSloBody).yaml
         done = openslo_import(actor=self.actor(), organization=organization_id, text=text)
@@ -159,7 +159,7 @@ class Stages(ApiView):
 
     @operation(answer=shapes.StagesJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """Who answers for which of the seven stages."""
+        """List the owners of the seven stages."""
         with seeing(self.actor(), organization_id):
             found = selectors.stage_owners()
         return self.listed(found.values(), shapes.stage_json)
@@ -170,7 +170,7 @@ class OneStage(ApiView):
 
     @operation(body=shapes.StageBody, answer=shapes.StageJson)
     def put(self, request: Request, stage: str) -> Response:
-        """Staff give a stage its owner."""
+        """Set the owner of a stage. Staff only."""
         with changing(self.actor(), EVERYONE):
             body = self.body(shapes.StageBody)
         made = services.stage_owner_set(

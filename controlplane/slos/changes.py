@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from controlplane.kernel.burn import MILLION
-from controlplane.kernel.objectives import CACHE_HIT
+from controlplane.kernel.objectives.burn import MILLION
+from controlplane.kernel.objectives.counting import CACHE_HIT
 from controlplane.slos.models import Objective
 
 PERCENT_PPM = MILLION / 100
@@ -13,7 +13,7 @@ _NAMES = {
     "period_days": "days",
     "absent_after_min": "minutes without data",
     "prompt_bucket": "prompt length",
-    "shed_priority": "priority kept out",
+    "shed_priority": "shed priority",
     "shift_version": "rules to shift to",
 }
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from django.core.exceptions import ValidationError
 
 from controlplane.core.mail import NOT_EMAIL, is_email
-from controlplane.kernel.burn import (
+from controlplane.kernel.objectives.burn import (
     MILLION,
     PERIODS_DAYS,
     RULE_NAMES,
@@ -18,7 +18,7 @@ from controlplane.kernel.burn import (
     least_target_ppm,
     unreachable,
 )
-from controlplane.kernel.objectives import (
+from controlplane.kernel.objectives.counting import (
     ALL_BUCKETS,
     AVAILABILITY,
     CACHE_HIT,
@@ -80,7 +80,6 @@ class Complaints:
         self._found: dict[str, list[str]] = {}
 
     def unless(self, right: bool, field: str, message: str) -> None:
-        """Note a complaint where it is not so."""
         if not right:
             self._found.setdefault(field, []).append(message)
 
@@ -123,7 +122,6 @@ def rules_of(draft: ObjectiveDraft) -> list[str]:
 
 
 def chosen_rules(objective: Objective) -> list[Rule]:
-    """The burn-rate rules of an objective."""
     return [rule for rule in RULES if rule.name in objective.rules]
 
 
@@ -133,12 +131,11 @@ def owner_check(team: str, email: str, runbook: str, wrong: Complaints) -> None:
     if email:
         wrong.unless(is_email(email), "email", NOT_EMAIL)
     shipped = runbook in runbook_slugs()
-    told = "A shipped runbook's name, or an address that begins with https:// or http://."
+    told = "Must be the name of a shipped runbook, or a URL that begins with https:// or http://."
     wrong.unless(shipped or is_link(runbook), "runbook", told)
 
 
 def is_link(text: str) -> bool:
-    """Whether a browser can be sent there."""
     if len(text) > ADDRESS_CHARS_MAX or not text.isprintable() or " " in text:
         return False
     try:
@@ -150,9 +147,9 @@ def is_link(text: str) -> bool:
 
 def _check_threshold(draft: ObjectiveDraft, wrong: Complaints) -> None:
     if draft.indicator == AVAILABILITY:
-        wrong.unless(draft.threshold == 0, "threshold", "Availability has none: leave it at 0.")
+        wrong.unless(draft.threshold == 0, "threshold", "Must be 0: availability has no threshold.")
     elif draft.indicator == CACHE_HIT:
-        told = "The share of a prompt that is to be cached, 1 to 1,000,000 millionths."
+        told = "Must be the share of a prompt that should be cached, 1 to 1,000,000 millionths."
         wrong.unless(1 <= draft.threshold <= MILLION, "threshold", told)
     else:
         told = f"1 to {THRESHOLD_US_MAX:,} microseconds."
@@ -167,23 +164,23 @@ def _check_scope(organization: uuid.UUID, draft: ObjectiveDraft, wrong: Complain
         "prompt_bucket",
         f"-1 (all) to {PROMPT_BUCKETS - 1}.",
     )
-    told = "An objective of the installation is of all projects."
+    told = "An objective of the installation covers all projects."
     wrong.unless(draft.project is None or organization != EVERYONE, "project", told)
 
 
 def _check_acts(organization: uuid.UUID, draft: ObjectiveDraft, wrong: Complaints) -> None:
-    told = "Only an objective of the installation may act on all tenants' requests."
+    told = "Only an objective of the installation can act on requests of all tenants."
     wrong.unless(organization == EVERYONE or not draft.acts, "actions", told)
     sheds = [priority for priority in PRIORITIES if priority != PRIORITY_HIGH]
     wrong.unless(
         draft.shed_priority is None or draft.shed_priority in sheds,
         "shed_priority",
-        "0 (low) or 1 (normal): the highest is never kept out.",
+        "Must be 0 (low) or 1 (normal): high priority is never shed.",
     )
     wrong.unless(
         draft.shift_version is None or 1 <= draft.shift_version <= VERSION_MAX,
         "shift_version",
-        f"A version of the rules, 1 to {VERSION_MAX:,}.",
+        f"Must be a version of the rules, 1 to {VERSION_MAX:,}.",
     )
 
 
@@ -201,7 +198,7 @@ def _check_rules(draft: ObjectiveDraft, wrong: Complaints) -> None:
             "rules",
             f"{rule.name} can never fire: at {draft.target_ppm / PERCENT_PPM:g} % nothing burns"
             f" faster than {ceiling:.4g}, and it needs more than"
-            f" {rule.factor(draft.period_days):.4g}. Leave it out, or promise at least"
+            f" {rule.factor(draft.period_days):.4g}. Omit it, or set a target of at least"
             f" {least / PERCENT_PPM:g} %.",
         )
 

@@ -16,22 +16,22 @@ from django.core.exceptions import ValidationError
 from django.db import DatabaseError, connection, transaction
 from django.utils import timezone
 
-from controlplane.core.audit import Operator, audit_record
+from controlplane.core.audit.entries import Operator, audit_record
 from controlplane.core.scope import organization_scope
-from controlplane.kernel.burn import ABSENT, DAY_MIN, PAGE, TICKET, Firing, firing
+from controlplane.kernel.objectives.burn import ABSENT, DAY_MIN, PAGE, TICKET, Firing, firing
 from controlplane.routing.models import RuleSet
 from controlplane.routing.selectors import ruleset_in_force, ruleset_on_trial
-from controlplane.routing.services import ruleset_canary_stop, ruleset_rollback
+from controlplane.routing.services import RuleVersions
+from controlplane.slos.channels.messages import messages_queue
 from controlplane.slos.checks import chosen_rules
-from controlplane.slos.keepout import (
-    hold_step,
-    holds_release_of_ended,
-    kept_out_words,
-    stays_out_words,
-)
-from controlplane.slos.messages import messages_queue
 from controlplane.slos.models import EVERYONE, Alert
-from controlplane.slos.standings import FIRING, RECOVERED, Standing, standings
+from controlplane.slos.shedding import (
+    shed_step,
+    shed_words,
+    sheds_release_of_ended,
+    stays_shed_words,
+)
+from controlplane.slos.standings import FIRING, RECOVERED, ObjectiveStatus, standings
 
 log = structlog.get_logger(__name__)
 
@@ -55,7 +55,7 @@ class Danger(NamedTuple):
 
 
 def objectives_evaluate(now: datetime | None = None) -> int:
-    """Begin and end alerts; returns how many changed. Another run under way does it instead."""
+    """Begin and end alerts; returns how many changed. Another run in progress does it instead."""
     moment = now or timezone.now()
     changed = 0
     for organization in _organizations():
@@ -67,7 +67,7 @@ def objectives_evaluate(now: datetime | None = None) -> int:
     return changed
 
 
-def dangers(standing: Standing, now: datetime) -> list[Danger]:
+def dangers(standing: ObjectiveStatus, now: datetime) -> list[Danger]:
     """What the counts call for, one of each severity at most.
 
     A page says it all: a ticket begins beside it only if it was there before.
@@ -93,7 +93,7 @@ def _danger(one: Firing) -> Danger:
     return Danger(one.severity, one.rule.name, one.burn_long, one.burn_short)
 
 
-def _absent(standing: Standing, now: datetime) -> bool:
+def _absent(standing: ObjectiveStatus, now: datetime) -> bool:
     """Whether data that came stay away; it is over when they come again, not before."""
     patience, last = standing.objective.absent_after_min, standing.counted_at
     if not patience or last is not None and now - last <= timedelta(minutes=patience):
@@ -118,14 +118,14 @@ def _evaluate(organization: uuid.UUID, now: datetime) -> int:
             wanted = dangers(standing, now)
             changed += _compare(standing, wanted, now)
             paging = any(danger.severity == PAGE for danger in wanted)
-            hold_step(standing, WATCH, paging=paging, now=now)
+            shed_step(standing, WATCH, paging=paging, now=now)
         living = {standing.objective.id for standing in found}
         # Of objectives that have ended.
         for alert in Alert.objects.filter(organization=organization, state=FIRING):
             if alert.objective_id not in living:
                 _recover(alert, now)
                 changed += 1
-        holds_release_of_ended(WATCH, living, now)
+        sheds_release_of_ended(WATCH, living, now)
     return changed
 
 
@@ -137,7 +137,7 @@ def _alone(organization: uuid.UUID) -> bool:
         return bool(cursor.fetchone()[0])
 
 
-def _compare(standing: Standing, wanted: Sequence[Danger], now: datetime) -> int:
+def _compare(standing: ObjectiveStatus, wanted: Sequence[Danger], now: datetime) -> int:
     """Begin what fires and did not, end what did and does not; returns how many."""
     present = {alert.severity: alert for alert in standing.alerts}
     severities = {danger.severity for danger in wanted}
@@ -153,7 +153,7 @@ def _compare(standing: Standing, wanted: Sequence[Danger], now: datetime) -> int
     return changed
 
 
-def _begin(standing: Standing, danger: Danger, now: datetime) -> None:
+def _begin(standing: ObjectiveStatus, danger: Danger, now: datetime) -> None:
     objective = standing.objective
     alert = Alert.objects.create(
         created_at=now,
@@ -175,17 +175,17 @@ def _recover(alert: Alert, now: datetime) -> None:
     alert.state, alert.recovered_at = RECOVERED, now
     priority = alert.objective.shed_priority
     if alert.severity == PAGE and priority is not None and alert.objective.enabled:
-        alert.acts = [*alert.acts, stays_out_words(priority)]
+        alert.acts = [*alert.acts, stays_shed_words(priority)]
     alert.save(update_fields=["state", "recovered_at", "acts"])
     _audit(alert, "slo_alert.recover")
     messages_queue(alert, RECOVERED, now)
 
 
-def _act(standing: Standing) -> list[str]:
-    """What the objective does by itself as a page begins, in words; a new hold tells of itself."""
-    objective, hold, done = standing.objective, standing.hold, []
-    if objective.shed_priority is not None and hold is not None and hold.released_at is None:
-        done.append(kept_out_words(objective.shed_priority))
+def _act(standing: ObjectiveStatus) -> list[str]:
+    """What the objective does by itself as a page begins, in words; a new shed tells of itself."""
+    objective, shed, done = standing.objective, standing.shed, []
+    if objective.shed_priority is not None and shed is not None and shed.released_at is None:
+        done.append(shed_words(objective.shed_priority))
     if objective.stop_canary:
         done.append(_stop_canary(objective.name))
     if objective.shift_version is not None:
@@ -199,25 +199,25 @@ def _stop_canary(name: str) -> str:
         return "no canary was running"
     try:
         with transaction.atomic():
-            ruleset_canary_stop(actor=WATCH, rule_set=canary, reason=f"objective {name}"[:200])
+            RuleVersions(WATCH).canary_stop(canary, reason=f"objective {name}"[:200])
     except ValidationError as error:
         return f"canary {canary.version} was not stopped: {'; '.join(error.messages)}"
-    return f"canary {canary.version} was stopped; it stays stopped"
+    return f"canary {canary.version} was stopped and stays stopped"
 
 
 def _shift(version: int) -> str:
     present = ruleset_in_force()
     target = RuleSet.objects.filter(version=version).first()
     if target is None:
-        return f"there are no rules {version} to shift to"
+        return f"rules {version} do not exist"
     if present is not None and version in (present.version, _origin(present)):
-        return f"rules {version} were in force already"
+        return f"rules {version} were already live"
     try:
         with transaction.atomic():
-            made = ruleset_rollback(actor=WATCH, to=target)
+            made = RuleVersions(WATCH).rollback(to=target)
     except ValidationError as error:
         return f"rules {version} were not published: {'; '.join(error.messages)}"
-    return f"rules {version} were published as {made.version}; they stay in force"
+    return f"rules {version} were published as {made.version}; they stay live"
 
 
 def _origin(rule_set: RuleSet) -> int | None:

@@ -11,8 +11,8 @@ from datetime import datetime
 from django.db import models
 
 from controlplane.core.models import BaseModel
-from controlplane.kernel.burn import PERIODS_DAYS, RULE_NAMES
-from controlplane.kernel.objectives import ALL_BUCKETS, INSTALLATION
+from controlplane.kernel.objectives.burn import PERIODS_DAYS, RULE_NAMES
+from controlplane.kernel.objectives.counting import ALL_BUCKETS, INSTALLATION
 from controlplane.kernel.rules import PRIORITIES
 
 EVERYONE = uuid.UUID(INSTALLATION)
@@ -22,7 +22,6 @@ ADDRESS_CHARS_MAX = 500
 
 
 def default_rules() -> list[str]:
-    """All four burn-rate rules."""
     return list(RULE_NAMES)
 
 
@@ -134,11 +133,11 @@ class Alert(BaseModel):
         return f"{self.severity} {self.rule} {self.state}"
 
 
-class Hold(BaseModel):
-    """One time that an objective kept its priority out; fields as those of `holds.Held`."""
+class Shed(BaseModel):
+    """One time that an objective shed its priority; fields as those of `ShedTerms`."""
 
     organization = models.UUIDField()
-    objective = models.ForeignKey(Objective, on_delete=models.CASCADE, related_name="holds")
+    objective = models.ForeignKey(Objective, on_delete=models.CASCADE, related_name="sheds")
     since = models.DateTimeField()
     least = models.DurationField()
     well_since = models.DateTimeField(null=True, blank=True)

@@ -7,14 +7,13 @@ from functools import cache
 from django.conf import settings
 from django.core.exceptions import ObjectDoesNotExist
 
-from controlplane.kernel.objectives import STAGE
+from controlplane.kernel.objectives.counting import STAGE
 
 ABSENT_RUNBOOK = "absent-data"
 
 
 @cache
 def runbook_slugs() -> tuple[str, ...]:
-    """Names of all runbooks."""
     folder = settings.BASE_DIR / "docs" / "runbooks"
     return tuple(sorted(path.stem for path in folder.glob("*.md")))
 

@@ -12,9 +12,9 @@ from django.db.models import Sum
 from django.db.models.functions import TruncMonth
 from django.utils import timezone
 
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
-from controlplane.kernel.burn import Count, remaining
+from controlplane.kernel.objectives.burn import Count, remaining
 from controlplane.kernel.spans import STAGES
 from controlplane.routing.selectors import ruleset_list
 from controlplane.slos.access import seeing
@@ -28,13 +28,13 @@ from controlplane.slos.models import (
     StageOwner,
 )
 from controlplane.slos.runbooks import runbook_of
-from controlplane.slos.standings import STEP_DAY, STEP_HOUR, Standing, floor, standings
+from controlplane.slos.standings import STEP_DAY, STEP_HOUR, ObjectiveStatus, floor, standings
 from controlplane.tenants.access import allows
 
 ALERTS_SHOWN_MAX = 50
 # As many as days are kept of, each whole.
 MONTHS_SHOWN = 13
-NOBODY = "nobody yet"
+NOBODY = "Unassigned"
 
 
 class Mark(NamedTuple):
@@ -52,7 +52,7 @@ class Spent(NamedTuple):
     counted: Count
 
 
-class Month(NamedTuple):
+class ObjectiveMonth(NamedTuple):
     """A calendar month in UTC, and what counted in it, whatever the version."""
 
     begins: datetime
@@ -61,21 +61,21 @@ class Month(NamedTuple):
 
 @dataclass(frozen=True)
 class BurnDown:
-    """The budget over one period, from whole to what is left, with what happened meanwhile.
+    """The budget over one period, from whole to what is left, with what happened in the meantime.
 
     It was whole at `opens`, where the period begins, or counting did within it. `months` are the
     last year's and a bit, newest first.
     """
 
-    standing: Standing
+    standing: ObjectiveStatus
     opens: datetime
     hours: list[Spent]
     marks: list[Mark]
     alerts: list[Alert]
-    months: list[Month]
+    months: list[ObjectiveMonth]
 
 
-def objective_standings(*, actor: Actor, organization: uuid.UUID) -> list[Standing]:
+def objective_standings(*, actor: Actor, organization: uuid.UUID) -> list[ObjectiveStatus]:
     """How each objective of an organization, or of the installation, stands now."""
     with seeing(actor, organization):
         return standings([organization], timezone.now())
@@ -89,7 +89,7 @@ def objective_get(*, actor: Actor, organization: uuid.UUID, objective_id: uuid.U
 
 def objective_standing(
     *, actor: Actor, organization: uuid.UUID, objective_id: uuid.UUID
-) -> Standing:
+) -> ObjectiveStatus:
     """How one objective stands; raises DoesNotExist."""
     for standing in objective_standings(actor=actor, organization=organization):
         if standing.objective.id == objective_id:
@@ -130,13 +130,12 @@ def alert_list(*, actor: Actor, organization: uuid.UUID) -> list[Alert]:
 
 
 def channel_list(*, actor: Actor, organization: uuid.UUID) -> list[Channel]:
-    """Where alerts are told."""
     with seeing(actor, organization):
         return list(Channel.objects.filter(organization=organization).order_by("created_at"))
 
 
 def stage_owners() -> dict[str, StageOwner]:
-    """Who answers for each of the seven stages; one that nobody took has its public budget."""
+    """Who answers for each of the seven stages; one that no one took has its public budget."""
     kept = {owner.stage: owner for owner in StageOwner.objects.all()}
     return {
         name: kept.get(name)
@@ -157,11 +156,14 @@ def stage_alerts(*, actor: Actor, organizations: Sequence[uuid.UUID]) -> dict[st
     return found
 
 
-def _months(objective: Objective) -> list[Month]:
+def _months(objective: Objective) -> list[ObjectiveMonth]:
     days = Counted.objects.filter(objective=objective.id, step_s=STEP_DAY)
     months = days.annotate(month=TruncMonth("at", tzinfo=UTC)).values("month")
     sums = months.annotate(good=Sum("good"), total=Sum("total")).order_by("-month")
-    return [Month(one["month"], Count(one["good"], one["total"])) for one in sums[:MONTHS_SHOWN]]
+    return [
+        ObjectiveMonth(one["month"], Count(one["good"], one["total"]))
+        for one in sums[:MONTHS_SHOWN]
+    ]
 
 
 def _counted_from(objective: Objective, hours: list[Spent]) -> datetime:
@@ -172,7 +174,7 @@ def _counted_from(objective: Objective, hours: list[Spent]) -> datetime:
     return objective.created_at if first < objective.created_at < hours[0].at else first
 
 
-def _hours(standing: Standing, opens: datetime) -> list[Spent]:
+def _hours(standing: ObjectiveStatus, opens: datetime) -> list[Spent]:
     """Cumulated against the whole period's requests, so that the last is what is left now."""
     objective = standing.objective
     rows = Counted.objects.filter(

@@ -1,4 +1,4 @@
-"""Changes of objectives and of who hears of them, each audited and marked on the burn-down."""
+"""Changes of objectives and of who learns of them, each audited and marked on the burn-down."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from django.core.exceptions import ObjectDoesNotExist, ValidationError
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from controlplane.core.audit import Actor, Facts, audit_record
+from controlplane.core.audit.entries import Actor, Facts, audit_record
 from controlplane.core.mail import NOT_EMAIL, is_email
 from controlplane.core.permissions import Action
 from controlplane.kernel.spans import STAGES
 from controlplane.slos.access import changing
-from controlplane.slos.addresses import EMAIL, address_kept
 from controlplane.slos.changes import change_words
-from controlplane.slos.channels import address_check
+from controlplane.slos.channels.addresses import EMAIL, address_kept
+from controlplane.slos.channels.delivery import address_check
 from controlplane.slos.checks import Complaints, ObjectiveDraft, draft_check, owner_check, rules_of
 from controlplane.slos.models import (
     ADDRESS_CHARS_MAX,
@@ -54,13 +54,13 @@ def objective_create(*, actor: Actor, organization: uuid.UUID, draft: ObjectiveD
 
 
 def objective_update(*, actor: Actor, objective: Objective, draft: ObjectiveDraft) -> Objective:
-    """Another promise under the same name; a new threshold or scope counts anew, as a version."""
+    """Another promise under the same name; a new threshold or scope counts again, as a version."""
     with changing(actor, objective.organization):
         draft_check(objective.organization, draft)
         _check_project(objective.organization, draft)
         now = _living(objective.id)
         if draft.indicator != now.indicator:
-            raise ValidationError({"indicator": "Cannot be changed: make another objective."})
+            raise ValidationError({"indicator": "Cannot be changed; create a new objective."})
         before = _facts(now)
         counted = [getattr(now, name) for name in COUNTED_BY]
         _take(now, draft)
@@ -98,7 +98,7 @@ def channel_add(*, actor: Actor, organization: uuid.UUID, kind: str, address: st
             with transaction.atomic():
                 made.save(force_insert=True)
         except IntegrityError as error:
-            raise ValidationError({"address": "It is told already."}) from error
+            raise ValidationError({"address": "This channel already exists."}) from error
         audit_record(
             actor,
             "slo_channel.add",
@@ -165,14 +165,14 @@ def _save(objective: Objective) -> None:
         with transaction.atomic():
             objective.save()
     except IntegrityError as error:
-        raise ValidationError({"name": "There is an objective of this name already."}) from error
+        raise ValidationError({"name": "An objective with this name already exists."}) from error
 
 
 def _check_project(organization: uuid.UUID, draft: ObjectiveDraft) -> None:
     if draft.project is None:
         return
     if not Project.objects.filter(id=draft.project, organization_id=organization).exists():
-        raise ValidationError({"project": "There is no such project in this organization."})
+        raise ValidationError({"project": "Project not found in this organization."})
 
 
 def _check_address(kind: str, address: str) -> None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import uuid
 from datetime import datetime
-from typing import Any, TypedDict, cast
+from typing import TypedDict
 
 import msgspec
 
-from controlplane.kernel.burn import Count
-from controlplane.kernel.objectives import ALL_BUCKETS
-from controlplane.slos.channels import signing_secret
+from controlplane.core.answers import answer_of
+from controlplane.kernel.objectives.burn import Count
+from controlplane.kernel.objectives.counting import ALL_BUCKETS
+from controlplane.slos.channels.delivery import signing_secret
 from controlplane.slos.checks import ObjectiveDraft
-from controlplane.slos.models import Alert, Channel, Hold, Objective, StageOwner
+from controlplane.slos.models import Alert, Channel, Objective, Shed, StageOwner
 from controlplane.slos.runbooks import runbook_path
-from controlplane.slos.standings import SHOWN_MIN, Standing
+from controlplane.slos.standings import SHOWN_MIN, ObjectiveStatus
 
 EXAMPLE = {
     "name": "first token",
@@ -53,7 +54,6 @@ class ObjectiveBody(msgspec.Struct, forbid_unknown_fields=True):
     shift_version: int | None = None
 
     def draft(self) -> ObjectiveDraft:
-        """The same for the services."""
         fields = msgspec.structs.asdict(self)
         return ObjectiveDraft(
             **{**fields, "rules": None if self.rules is None else tuple(self.rules)}
@@ -107,31 +107,31 @@ class AlertsJson(TypedDict):
 class PromiseJson(TypedDict):
     """What an objective says."""
 
-    id: str
-    object: str
     name: str
     indicator: str
+    target_ppm: int
+    team: str
     threshold: int
+    period_days: int
     route: str
     model: str
     project: str | None
     prompt_bucket: int
-    target_ppm: int
-    period_days: int
     rules: list[str]
     absent_after_min: int
-    team: str
     email: str
     runbook: str
     enabled: bool
-    version: int
     shed_priority: int | None
     stop_canary: bool
     shift_version: int | None
+    id: str
+    object: str
+    version: int
 
 
 class KeptOutJson(TypedDict):
-    """Since when a priority is kept out, until when at least, and until when without a renewal."""
+    """Since when a priority is shed, until when at least, and until when without a renewal."""
 
     since: datetime
     least_until: datetime
@@ -204,83 +204,52 @@ class StagesJson(TypedDict):
     data: list[StageJson]
 
 
-def objective_json(standing: Standing) -> ObjectiveJson:
-    """An objective with its figures."""
-    objective, period = standing.objective, standing.period
-    return {
-        **_promise(objective),
-        "state": standing.state,
-        "good": period.good,
-        "total": period.total,
-        "attained": standing.attained,
-        "budget_left": standing.left,
-        "burn_rates": {str(minutes): standing.burn(minutes) for minutes in SHOWN_MIN},
-        "exhausted_in_s": standing.exhausted_in_s,
-        "kept_out": _kept_out(standing.kept_out),
-        "alerts": [alert_json(alert) for alert in standing.alerts],
-    }
+def objective_json(standing: ObjectiveStatus) -> ObjectiveJson:
+    return answer_of(
+        ObjectiveJson,
+        standing,
+        **_promise(standing.objective),
+        good=standing.period.good,
+        total=standing.period.total,
+        budget_left=standing.left,
+        burn_rates={str(minutes): standing.burn(minutes) for minutes in SHOWN_MIN},
+        kept_out=_shed_json(standing.shedding),
+        alerts=[alert_json(alert) for alert in standing.alerts],
+    )
 
 
-def _kept_out(hold: Hold | None) -> KeptOutJson | None:
-    if hold is None:
+def _shed_json(shed: Shed | None) -> KeptOutJson | None:
+    if shed is None:
         return None
-    return {"since": hold.since, "least_until": hold.least_until, "lease_until": hold.until}
+    return {"since": shed.since, "least_until": shed.least_until, "lease_until": shed.until}
 
 
 def fresh_json(objective: Objective) -> ObjectiveJson:
-    """An objective that was changed just now."""
-    return objective_json(Standing(objective, {}, Count(), None, ()))
+    return objective_json(ObjectiveStatus(objective, {}, Count(), None, ()))
 
 
 def _promise(objective: Objective) -> PromiseJson:
-    names = ObjectiveDraft.__dataclass_fields__
-    fields: dict[str, Any] = {name: getattr(objective, name) for name in names}
-    fields |= {
-        "id": str(objective.id),
-        "object": "objective",
-        "project": str(objective.project) if objective.project else None,
-        "runbook": runbook_path(objective.runbook),
-        "version": objective.version,
-    }
-    return cast(PromiseJson, fields)
+    runbook = runbook_path(objective.runbook)
+    return answer_of(PromiseJson, objective, object="objective", runbook=runbook)
 
 
 def alert_json(alert: Alert) -> AlertJson:
-    """An alert for programs."""
-    return {
-        "id": str(alert.id),
-        "object": "slo_alert",
-        "objective": str(alert.objective_id),
-        "severity": alert.severity,
-        "rule": alert.rule,
-        "state": alert.state,
-        "since": alert.created_at,
-        "recovered_at": alert.recovered_at,
-        "burn_long": alert.burn_long,
-        "burn_short": alert.burn_short,
-        "acts": alert.acts,
-    }
+    objective, since = alert.objective_id, alert.created_at
+    return answer_of(AlertJson, alert, object="slo_alert", objective=objective, since=since)
 
 
 def channel_json(channel: Channel, *, secret: bool = False) -> ChannelJson:
     """A channel; its secret only for who may change it."""
     signs = secret and channel.kind == "webhook"
-    return {
-        "id": str(channel.id),
-        "object": "slo_channel",
-        "kind": channel.kind,
-        "address": channel.shown,
-        "secret": signing_secret(channel.id) if signs else None,
-    }
+    return answer_of(
+        ChannelJson,
+        channel,
+        object="slo_channel",
+        address=channel.shown,
+        secret=signing_secret(channel.id) if signs else None,
+    )
 
 
 def stage_json(owner: StageOwner) -> StageJson:
-    """A stage's owner."""
-    return {
-        "stage": owner.stage,
-        "object": "stage_owner",
-        "team": owner.team,
-        "email": owner.email,
-        "budget_us": owner.budget_us,
-        "runbook": runbook_path(owner.runbook),
-    }
+    runbook = runbook_path(owner.runbook)
+    return answer_of(StageJson, owner, object="stage_owner", runbook=runbook)

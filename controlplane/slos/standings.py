@@ -15,7 +15,7 @@ from typing import Any
 from django.db import connection
 from django.utils import timezone
 
-from controlplane.kernel.burn import (
+from controlplane.kernel.objectives.burn import (
     ABSENT,
     MILLION,
     PAGE,
@@ -25,7 +25,7 @@ from controlplane.kernel.burn import (
     exhausted_in_s,
     remaining,
 )
-from controlplane.slos.models import Alert, Hold, Objective
+from controlplane.slos.models import Alert, Objective, Shed
 
 MINUTE = timedelta(minutes=1)
 MINUTES_BACK = timedelta(hours=2)
@@ -68,10 +68,10 @@ WHERE o.organization = ANY (%(organizations)s::uuid[]) AND o.ended_at IS NULL
 
 
 @dataclass(frozen=True)
-class Standing:
+class ObjectiveStatus:
     """One objective now: its counts by window, over its period, and the alerts that fire.
 
-    `hold` is its newest, in force or over.
+    `shed` is its newest, in force or over.
     """
 
     objective: Objective
@@ -79,15 +79,15 @@ class Standing:
     period: Count
     counted_at: datetime | None
     alerts: tuple[Alert, ...]
-    hold: Hold | None = None
+    shed: Shed | None = None
 
     @property
-    def kept_out(self) -> Hold | None:
-        """The hold that is in force, as gateways take it."""
-        hold, objective = self.hold, self.objective
-        if hold is None or objective.shed_priority is None or not objective.enabled:
+    def shedding(self) -> Shed | None:
+        """The shed that is in force, as gateways take it."""
+        shed, objective = self.shed, self.objective
+        if shed is None or objective.shed_priority is None or not objective.enabled:
             return None
-        return hold if hold.released_at is None and hold.until > timezone.now() else None
+        return shed if shed.released_at is None and shed.until > timezone.now() else None
 
     @property
     def attained(self) -> float | None:
@@ -96,7 +96,6 @@ class Standing:
 
     @property
     def target(self) -> float:
-        """The share that is promised."""
         return self.objective.target_ppm / MILLION
 
     @property
@@ -105,7 +104,6 @@ class Standing:
         return remaining(self.period, self.objective.target_ppm)
 
     def burn(self, minutes: int) -> float | None:
-        """The burn rate of a window."""
         return burn_rate(self.window(minutes), self.objective.target_ppm)
 
     def window(self, minutes: int) -> Count:
@@ -114,7 +112,7 @@ class Standing:
 
     @property
     def exhausted_in_s(self) -> float | None:
-        """Seconds until nothing is left if it goes on as in the last six hours."""
+        """Seconds until nothing is left if it continues as in the last six hours."""
         days = self.objective.period_days
         return exhausted_in_s(self.left, self.burn(FORESEE_MIN), days)
 
@@ -132,21 +130,21 @@ class Standing:
         return "ok" if self.left > 0 else "spent"
 
 
-def standings(organizations: Sequence[uuid.UUID], now: datetime) -> list[Standing]:
+def standings(organizations: Sequence[uuid.UUID], now: datetime) -> list[ObjectiveStatus]:
     """How the living objectives of these stand, by name; needs their scope."""
     rows = Objective.objects.filter(organization__in=organizations, ended_at=None)
     counted = _counted(organizations, now)
     firing: dict[uuid.UUID, list[Alert]] = {}
     for alert in Alert.objects.filter(organization__in=organizations, state=FIRING):
         firing.setdefault(alert.objective_id, []).append(alert)
-    newest = Hold.objects.filter(objective__in=rows).order_by("objective_id", "-since", "-id")
-    holds = {one.objective_id: one for one in newest.distinct("objective_id")}
+    newest = Shed.objects.filter(objective__in=rows).order_by("objective_id", "-since", "-id")
+    sheds = {one.objective_id: one for one in newest.distinct("objective_id")}
     return [
-        Standing(
+        ObjectiveStatus(
             objective,
             *counted.get(objective.id, ({}, Count(), None)),
             alerts=tuple(firing.get(objective.id, ())),
-            hold=holds.get(objective.id),
+            shed=sheds.get(objective.id),
         )
         for objective in rows.order_by("organization", "name")
     ]

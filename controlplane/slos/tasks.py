@@ -5,7 +5,8 @@ from __future__ import annotations
 import structlog
 from celery import shared_task
 
-from controlplane.slos import evaluate, messages, upkeep
+from controlplane.slos import evaluate, upkeep
+from controlplane.slos.channels import messages
 
 log = structlog.get_logger(__name__)
 
@@ -21,7 +22,6 @@ def objectives_evaluate() -> int:
 
 @shared_task(name="slos.messages_send")
 def messages_send() -> int:
-    """Messages that arrived."""
     return messages.messages_send()
 
 
@@ -37,13 +37,9 @@ def counts_forget() -> int:
     return upkeep.counts_forget()
 
 
-# A run that waited longer than its own period is stale: the next one does its work.
-BEAT_SCHEDULE = {
-    name: {"task": name, "schedule": seconds, "options": {"expires": seconds}}
-    for name, seconds in (
-        ("slos.objectives_evaluate", 30.0),
-        ("slos.messages_send", 10.0),
-        ("slos.counts_roll_up", 60.0),
-        ("slos.counts_forget", 600.0),
-    )
+EVERY_S = {
+    "slos.objectives_evaluate": 30.0,
+    "slos.messages_send": 10.0,
+    "slos.counts_roll_up": 60.0,
+    "slos.counts_forget": 600.0,
 }

@@ -9,7 +9,7 @@ from typing import Any
 from django.db import connection
 from django.utils import timezone
 
-from controlplane.core.bites import drop_in_bites
+from controlplane.core.jobs.bites import drop_in_bites
 from controlplane.slos.standings import STEP_DAY, STEP_FIVE, STEP_HOUR, STEP_MIN
 
 # Gateways may write a minute late, after an outage of the database.

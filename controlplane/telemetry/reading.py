@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from django.db import OperationalError, connection
 from psycopg.errors import QueryCanceled
+from rest_framework.exceptions import APIException
 
 from controlplane.core.scope import organization_scope
 
@@ -15,8 +16,11 @@ from controlplane.core.scope import organization_scope
 READ_MS_MAX = 4_000
 
 
-class TooMuchToRead(Exception):
-    """The answer did not come within the bound; a narrower question would."""
+class TooMuchToRead(APIException):
+    """The result was not read within the bound; 503 where an API operation does not catch it."""
+
+    status_code = 503
+    default_detail = "The query timed out. Select a smaller range."
 
 
 @contextmanager

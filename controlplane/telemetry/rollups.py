@@ -69,7 +69,6 @@ def roll_up(now: datetime | None = None) -> int:
 
 
 def rollups_behind(now: datetime | None = None) -> Behind:
-    """How far the worst tier is behind."""
     moment = now or datetime.now(UTC)
     retries = list(RollupRetry.objects.order_by("at"))
     ends = [_end(_BY_STEP[each.step_s], each.at) for each in retries if not each.lost]
@@ -115,7 +114,7 @@ def _roll_kept(tier: Tier, opens: datetime, now: datetime) -> bool:
 
 
 def _failed(tier: Tier, opens: datetime, now: datetime, error: Exception) -> None:
-    # Where the database is away this fails, too, and the whole run is repeated.
+    # Where the database is down this fails, too, and the whole run is repeated.
     connection.close_if_unusable_or_obsolete()
     retry = _note(tier, opens, now, problem=str(error)[:PROBLEM_CHARS_MAX])
     retry.due_at = now + min(RETRY_MAX, RETRY_FIRST * 2 ** min(retry.tries, DOUBLINGS_MAX))

@@ -26,7 +26,7 @@ from controlplane.telemetry.models import (
 from controlplane.telemetry.reading import bounded_read
 from controlplane.telemetry.tiers import (
     MINUTE_S,
-    Part,
+    TierRange,
     parts_by_step,
     parts_merged,
     step_floor,
@@ -75,7 +75,6 @@ class UsageSum:
     captured: int = 0
 
     def add(self, other: UsageSum) -> None:
-        """Add another sum to this one."""
         for name in FIGURES:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -95,7 +94,7 @@ class SeriesQuery:
     """Which series: an organization, measures by name, [start, end) in steps.
 
     `model` and `project` narrow it where set; the installation's series know no projects. Raises
-    ValueError for a measure that nobody records, and for more than `POINTS_MAX` steps.
+    ValueError for a measure that no one records, and for more than `POINTS_MAX` steps.
     """
 
     organization: uuid.UUID
@@ -117,7 +116,6 @@ class SeriesQuery:
 
     @property
     def narrowed_usage(self) -> dict[str, str | uuid.UUID]:
-        """What rows of usage are filtered by."""
         found: dict[str, str | uuid.UUID] = {"organization": self.organization}
         if self.model:
             found["model"] = self.model
@@ -226,7 +224,7 @@ def _step_of(second: int, *, step_s: int) -> datetime:
     return datetime.fromtimestamp(second // step_s * step_s, UTC)
 
 
-def _histograms(query: SeriesQuery, part: Part) -> Iterator[HistogramRow]:
+def _histograms(query: SeriesQuery, part: TierRange) -> Iterator[HistogramRow]:
     at = "minute" if part.step_s == MINUTE_S else "at"
     for organization, project, measures in (
         (EVERYONE, EVERYONE, (*query.everyone, *query.gauges)),
@@ -246,7 +244,7 @@ def _histograms(query: SeriesQuery, part: Part) -> Iterator[HistogramRow]:
         yield from rows.values_list("second", "measure", "organization", "data")
 
 
-def _rows(part: Part, wanted: dict[str, Any]) -> QuerySet[Any]:
+def _rows(part: TierRange, wanted: dict[str, Any]) -> QuerySet[Any]:
     if part.step_s == MINUTE_S:
         return HistogramMinute.objects.filter(minute__gte=part.start, minute__lt=part.end, **wanted)
     return HistogramRollup.objects.filter(
@@ -254,11 +252,11 @@ def _rows(part: Part, wanted: dict[str, Any]) -> QuerySet[Any]:
     )
 
 
-def _usage(query: SeriesQuery, part: Part) -> Iterator[tuple[datetime, UsageSum]]:
+def _usage(query: SeriesQuery, part: TierRange) -> Iterator[tuple[datetime, UsageSum]]:
     return _usage_by(query, part, "minute" if part.step_s == MINUTE_S else "at")
 
 
-def _usage_by(query: SeriesQuery, part: Part, column: str) -> Iterator[tuple[Any, UsageSum]]:
+def _usage_by(query: SeriesQuery, part: TierRange, column: str) -> Iterator[tuple[Any, UsageSum]]:
     rows: QuerySet[Any]
     if part.step_s == MINUTE_S:
         rows = UsageMinute.objects.filter(minute__gte=part.start, minute__lt=part.end)

@@ -14,6 +14,7 @@ from typing import Literal
 
 from django.db.models import Count, DateTimeField, DurationField, F, Func, Q, QuerySet, Value
 
+from controlplane.kernel.receipt import Receipt, read_receipt
 from controlplane.kernel.statuses import CLIENT_LEFT, FAILED_FROM
 from controlplane.telemetry.models import RequestRecord
 from controlplane.telemetry.reading import bounded_read
@@ -127,14 +128,15 @@ def request_list(wanted: RequestFilter, *, nodes: bool = False) -> tuple[list[Re
 
 def request_receipts(
     organization: uuid.UUID, requests: Sequence[uuid.UUID]
-) -> dict[uuid.UUID, bytes]:
+) -> dict[uuid.UUID, Receipt]:
     """Receipts of requests, which lists leave out; some at a time, each in a short transaction."""
-    found: dict[uuid.UUID, bytes] = {}
+    found: dict[uuid.UUID, Receipt] = {}
     for first in range(0, len(requests), LIST_PAGE_ROWS):
         some = requests[first : first + LIST_PAGE_ROWS]
         with bounded_read([organization]):
             rows = RequestRecord.objects.filter(request__in=some)
-            found |= {one: bytes(data) for one, data in rows.values_list("request", "receipt")}
+            kept = rows.values_list("request", "receipt")
+            found |= {one: read_receipt(bytes(data)) for one, data in kept}
     return found
 
 

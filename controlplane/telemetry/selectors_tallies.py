@@ -27,7 +27,7 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Group:
+class TallyGroup:
     """Requests that are alike in every dimension; `node` is empty where nodes are not told."""
 
     status: int
@@ -42,7 +42,7 @@ class Group:
     node: str = ""
 
 
-def request_groups(wanted: RequestFilter, *, nodes: bool = False) -> list[Group]:
+def request_groups(wanted: RequestFilter, *, nodes: bool = False) -> list[TallyGroup]:
     """The list in groups; raises TooMuchToRead rather than holding a page up.
 
     By node, too, with `nodes`: for those who may view the fleet.
@@ -58,10 +58,10 @@ def request_groups(wanted: RequestFilter, *, nodes: bool = False) -> list[Group]
         found = list(rows[: GROUPS_MAX + 1])
     if len(found) > GROUPS_MAX:
         raise TooMuchToRead
-    return [Group(**{**row, "nano": int(row["nano"])}) for row in found]
+    return [TallyGroup(**{**row, "nano": int(row["nano"])}) for row in found]
 
 
-def tally(groups: Iterable[Group], *names: str) -> list[Tally]:
+def tally(groups: Iterable[TallyGroup], *names: str) -> list[Tally]:
     """Sums by some dimensions, the most requests first."""
     value = attrgetter(*names)
     sums: dict[tuple[Any, ...], list[int]] = {}

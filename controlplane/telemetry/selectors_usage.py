@@ -12,7 +12,7 @@ from django.db.models import QuerySet, Sum
 from controlplane.telemetry.models import UsageMinute, UsageRollup
 from controlplane.telemetry.reading import bounded_read
 from controlplane.telemetry.selectors import FIGURES, SeriesQuery, UsageSum
-from controlplane.telemetry.tiers import HOUR_S, MINUTE_S, Part, parts_merged
+from controlplane.telemetry.tiers import HOUR_S, MINUTE_S, TierRange, parts_merged
 
 
 def usage_by_model(
@@ -66,7 +66,7 @@ def cache_by_organization(
 
 
 def _sums(
-    part: Part, wanted: dict[str, Any], *columns: str
+    part: TierRange, wanted: dict[str, Any], *columns: str
 ) -> Iterator[tuple[tuple[Any, ...], UsageSum]]:
     rows: QuerySet[Any]
     if part.step_s == MINUTE_S:

@@ -16,14 +16,14 @@ PREFILL, DECODE = "prefill", "decode"
 READ_MS_MAX = 3_000
 
 
-class Work(NamedTuple):
+class PoolWork(NamedTuple):
     """Microseconds that requests spent in each phase; those of a batch count for each of it."""
 
     prefill_us: int = 0
     decode_us: int = 0
 
 
-def model_work(*, start: datetime, end: datetime) -> dict[str, Work]:
+def model_work(*, start: datetime, end: datetime) -> dict[str, PoolWork]:
     """By model, of [start, end): from daily series, or from hourly ones before a day has passed.
 
     Raises TooMuchToRead.
@@ -44,4 +44,4 @@ def model_work(*, start: datetime, end: datetime) -> dict[str, Work]:
                 found[model][measure] += Histogram.from_bytes(data).total
             if found:
                 break
-    return {model: Work(sums[PREFILL], sums[DECODE]) for model, sums in found.items()}
+    return {model: PoolWork(sums[PREFILL], sums[DECODE]) for model, sums in found.items()}

@@ -15,7 +15,6 @@ def roll_up() -> int:
 
 @shared_task(name="telemetry.make_partitions")
 def make_partitions() -> int:
-    """Partitions made."""
     return services.make_partitions()
 
 
@@ -25,21 +24,8 @@ def drop_old_partitions() -> int:
     return services.drop_old_partitions()
 
 
-# A run that waited longer than its own period is stale: the next one does its work.
-BEAT_SCHEDULE = {
-    "telemetry.roll_up": {
-        "task": "telemetry.roll_up",
-        "schedule": 30.0,
-        "options": {"expires": 30.0},
-    },
-    "telemetry.make_partitions": {
-        "task": "telemetry.make_partitions",
-        "schedule": 3_600.0,
-        "options": {"expires": 3_600.0},
-    },
-    "telemetry.drop_old_partitions": {
-        "task": "telemetry.drop_old_partitions",
-        "schedule": 3_600.0,
-        "options": {"expires": 3_600.0},
-    },
+EVERY_S = {
+    "telemetry.roll_up": 30.0,
+    "telemetry.make_partitions": 3_600.0,
+    "telemetry.drop_old_partitions": 3_600.0,
 }

@@ -21,7 +21,7 @@ KEPT = ((MINUTE_S, timedelta(days=2)), (ROLLUP_S, timedelta(days=13)))
 EPOCH = datetime.fromtimestamp(0, UTC)
 
 
-class Part(NamedTuple):
+class TierRange(NamedTuple):
     """A stretch [start, end) that is read at one step."""
 
     step_s: int
@@ -35,7 +35,7 @@ def step_floor(moment: datetime, step_s: int) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def parts_by_step(start: datetime, end: datetime, step_s: int) -> Iterator[Part]:
+def parts_by_step(start: datetime, end: datetime, step_s: int) -> Iterator[TierRange]:
     """For points of `step_s`, or of the finest step that is kept for so long."""
     step_s = max(step_s, finest_kept(start))
     start = step_floor(start, step_s)
@@ -43,13 +43,13 @@ def parts_by_step(start: datetime, end: datetime, step_s: int) -> Iterator[Part]
     for tier_s in COARSEST_FIRST:
         edge = min(end, written[tier_s])
         if step_s % tier_s == 0 and edge > start:
-            yield Part(tier_s, start, edge)
+            yield TierRange(tier_s, start, edge)
             start = edge
     if start < end:
-        yield Part(MINUTE_S, start, end)
+        yield TierRange(MINUTE_S, start, end)
 
 
-def parts_merged(start: datetime, end: datetime, step_s: int) -> Iterator[Part]:
+def parts_merged(start: datetime, end: datetime, step_s: int) -> Iterator[TierRange]:
     """For one sum over the whole: the same time as `parts_by_step`, in as few rows as possible."""
     start = step_floor(start, max(step_s, finest_kept(start)))
     yield from _cover(start, end, COARSEST_FIRST, _written_to())
@@ -57,11 +57,11 @@ def parts_merged(start: datetime, end: datetime, step_s: int) -> Iterator[Part]:
 
 def _cover(
     start: datetime, end: datetime, tiers: Sequence[int], written: dict[int, datetime]
-) -> Iterator[Part]:
+) -> Iterator[TierRange]:
     if start >= end:
         return
     if not tiers:
-        yield Part(MINUTE_S, start, end)
+        yield TierRange(MINUTE_S, start, end)
         return
     tier_s, *finer = tiers
     first = step_floor(start + timedelta(seconds=tier_s, microseconds=-1), tier_s)
@@ -70,7 +70,7 @@ def _cover(
         yield from _cover(start, end, finer, written)
         return
     yield from _cover(start, first, finer, written)
-    yield Part(tier_s, first, last)
+    yield TierRange(tier_s, first, last)
     yield from _cover(last, end, finer, written)
 
 

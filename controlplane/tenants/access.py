@@ -8,13 +8,13 @@ from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 
-from controlplane.core.audit import Actor, Operator, audit_record
+from controlplane.core.api.refusals import KeptAbsence
+from controlplane.core.api.stepup import SecondFactorRequired
+from controlplane.core.audit.entries import Actor, Operator, audit_record
 from controlplane.core.counts import counts
 from controlplane.core.permissions import PLATFORM_ACTIONS, Action, Role, role_allows
-from controlplane.core.refusals import KeptAbsence
 from controlplane.core.rights import right_note
 from controlplane.core.scope import person_scope
-from controlplane.core.stepup import SecondFactorRequired
 from controlplane.tenants.models import AdminKey, Membership, Organization, SecondFactor, User
 
 ATTEMPTS_WINDOW_S = 60
@@ -33,19 +33,19 @@ def role_of(user: User, organization_id: uuid.UUID) -> Role | None:
     return None if held is None or held.lacks_factor else held.role
 
 
-class Held(NamedTuple):
+class MemberRights(NamedTuple):
     """What a member is, and whether the organization asks for a second factor they have not."""
 
     role: Role
     lacks_factor: bool
 
 
-def membership_of(user: User, organization_id: uuid.UUID) -> Held | None:
+def membership_of(user: User, organization_id: uuid.UUID) -> MemberRights | None:
     """What a user is in an organization, whatever they may do there; None where no member."""
     with person_scope(user.id):
         found = Membership.objects.filter(user_id=user.id, organization_id=organization_id)
         row = found.annotate(lacks=LACKS_FACTOR).values_list("role", "lacks").first()
-    return Held(Role(row[0]), row[1]) if row else None
+    return MemberRights(Role(row[0]), row[1]) if row else None
 
 
 def require(actor: Actor, action: Action, organization_id: uuid.UUID | None = None) -> None:

@@ -8,8 +8,13 @@ from dataclasses import dataclass
 
 from django.core.exceptions import ValidationError
 
+from controlplane.kernel.keys.scopes import (
+    ENDPOINTS,
+    READ_ENDPOINTS,
+    network_covered,
+    parse_network,
+)
 from controlplane.kernel.rules import PRIORITIES, PRIORITY_NORMAL
-from controlplane.kernel.scopes import ENDPOINTS, READ_ENDPOINTS, network_covered, parse_network
 from controlplane.tenants.models import NETWORKS_MAX, TAG_CHARS_MAX, TAGS_MAX, ApiKey
 from controlplane.tenants.services import clean_models
 
@@ -51,7 +56,6 @@ def clean_terms(terms: KeyTerms) -> KeyTerms:
 
 
 def terms_of(key: ApiKey) -> KeyTerms:
-    """The terms that a key was made on."""
     return KeyTerms(
         models=key.allowed_models,
         endpoints=key.allowed_endpoints,
@@ -75,7 +79,7 @@ def require_within(terms: KeyTerms, bounds: KeyTerms) -> None:
         "tags": set(terms.tags) != set(bounds.tags),
         "priority": terms.priority > bounds.priority,
     }
-    message = "Must not allow more than the key that it is made from."
+    message = "Must not allow more than the key that it is created from."
     if any(wider.values()):
         raise ValidationError({name: message for name, is_so in wider.items() if is_so})
 
@@ -92,7 +96,7 @@ def clean_endpoints(endpoints: Iterable[str] | None) -> list[str] | None:
         return None
     wanted = set(endpoints)
     if not wanted or not wanted <= set(ENDPOINTS):
-        raise ValidationError({"endpoints": f"Name some of {', '.join(ENDPOINTS)}, or none."})
+        raise ValidationError({"endpoints": f"Must be some of {', '.join(ENDPOINTS)}, or empty."})
     return [name for name in ENDPOINTS if name in wanted]
 
 

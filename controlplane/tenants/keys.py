@@ -11,12 +11,12 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 
-from controlplane.core.audit import Actor, Facts, audit_record
-from controlplane.core.conflict import Conflict
-from controlplane.core.once import once
+from controlplane.core.audit.entries import Actor, Facts, audit_record
+from controlplane.core.errors.conflict import Conflict
+from controlplane.core.jobs.once import once
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
-from controlplane.kernel.keyformat import digest, new_credential, redacted
+from controlplane.kernel.keys.format import digest, new_credential, redacted
 from controlplane.kernel.rules import PRIORITY_NORMAL
 from controlplane.tenants.access import require
 from controlplane.tenants.key_terms import (
@@ -177,7 +177,6 @@ def _listed(names: Iterable[str] | None) -> list[str] | None:
 
 
 def _facts(key: ApiKey) -> Facts:
-    """What audit rows tell of a new key."""
     return {
         "key": key.redacted,
         "label": key.label,
@@ -196,12 +195,12 @@ def _require_narrower(
     project: Project, terms: KeyTerms, expires_at: datetime | None, within: ApiKey
 ) -> None:
     if within.project_id != project.id:
-        raise ValidationError({"within": "The key that it is made from is of another project."})
+        raise ValidationError({"within": "The source key belongs to another project."})
     if within.state(timezone.now()) != "active":
-        raise ValidationError({"within": "The key that it is made from is no longer active."})
+        raise ValidationError({"within": "The source key is no longer active."})
     require_within(terms, terms_of(within))
     if within.expires_at is not None and (expires_at is None or expires_at > within.expires_at):
-        raise ValidationError({"lifetime_days": "Must not outlive the key that it is made from."})
+        raise ValidationError({"lifetime_days": "Must not expire after the source key."})
 
 
 def _end_of(within: ApiKey) -> datetime | None:

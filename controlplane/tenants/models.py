@@ -11,15 +11,15 @@ from django.db.models.functions import Least, Lower
 
 from controlplane.core.models import BaseModel
 from controlplane.core.permissions import Role
+from controlplane.kernel.keys.scopes import ENDPOINTS
 from controlplane.kernel.rules import PRIORITIES, PRIORITY_NORMAL
-from controlplane.kernel.scopes import ENDPOINTS
-from controlplane.tenants.models_adminkeys import AdminKey as AdminKey
-from controlplane.tenants.models_people import FactorKind as FactorKind
-from controlplane.tenants.models_people import Invitation as Invitation
-from controlplane.tenants.models_people import OutsideIdentity as OutsideIdentity
-from controlplane.tenants.models_people import RecoveryCode as RecoveryCode
-from controlplane.tenants.models_people import SecondFactor as SecondFactor
-from controlplane.tenants.models_people import UserSession as UserSession
+from controlplane.tenants.adminkeys.models import AdminKey as AdminKey
+from controlplane.tenants.people.models import FactorKind as FactorKind
+from controlplane.tenants.people.models import Invitation as Invitation
+from controlplane.tenants.people.models import OutsideIdentity as OutsideIdentity
+from controlplane.tenants.people.models import RecoveryCode as RecoveryCode
+from controlplane.tenants.people.models import SecondFactor as SecondFactor
+from controlplane.tenants.people.models import UserSession as UserSession
 
 NAME_CHARS_MAX = 100
 KEY_ID_CHARS = 12
@@ -77,7 +77,6 @@ class User(BaseModel, AbstractBaseUser):
 
     @property
     def actor_id(self) -> uuid.UUID | None:
-        """Who an audit row names."""
         return self.id
 
     @property
@@ -242,11 +241,9 @@ class ApiKey(BaseModel):
 
     @property
     def replaced(self) -> bool:
-        """Whether another key took over from it."""
         return hasattr(self, "replaced_by")
 
     def state(self, now: datetime) -> str:
-        """One of active, expired, revoked."""
         if self.revoked_at is not None:
             return "revoked"
         if self.expires_at is not None and self.expires_at <= now:

@@ -10,10 +10,11 @@ from django.db import transaction
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.core.api import ApiView
-from controlplane.core.api_schema import operation
+from controlplane.core.answers import answer_of
+from controlplane.core.api.schema import operation
+from controlplane.core.api.views import ApiView
 from controlplane.tenants.models import Project
-from controlplane.tenants.selectors_people import organization_of, project_of, projects_of
+from controlplane.tenants.people.selectors import organization_of, project_of, projects_of
 from controlplane.tenants.selectors_staff import project_share
 from controlplane.tenants.services import (
     project_create,
@@ -68,13 +69,13 @@ class Projects(ApiView):
 
     @operation(answer=ProjectsJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """For every member."""
+        """List projects."""
         rows = projects_of(actor=self.actor(), organization_id=organization_id)
         return self.listed(rows, project_json)
 
     @operation(body=ProjectBody, answer=ProjectJson, status=CREATED)
     def post(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """Its safety layer and content logging start off."""
+        """Create a project, with safety layer and content logging off."""
         actor = self.actor()
         organization = organization_of(actor=actor, organization_id=organization_id)
         name = self.body(ProjectBody).name
@@ -89,14 +90,14 @@ class OneProject(ApiView):
 
     @operation(answer=ProjectJson)
     def get(self, request: Request, organization_id: uuid.UUID, project_id: uuid.UUID) -> Response:
-        """For every member."""
+        """Get a project."""
         return Response(project_json(self._found(organization_id, project_id)))
 
     @operation(body=ProjectChange, answer=ProjectJson)
     def patch(
         self, request: Request, organization_id: uuid.UUID, project_id: uuid.UUID
     ) -> Response:
-        """Gateways follow within two seconds."""
+        """Change a project; gateways apply it within two seconds."""
         actor, project = self.actor(), self._found(organization_id, project_id)
         change = self.body(ProjectChange)
         mode, logging = project.safety_mode, project.allow_content_logging
@@ -122,7 +123,7 @@ class Weight(ApiView):
 
     @operation(body=WeightBody, answer=ProjectJson)
     def put(self, request: Request, organization_id: uuid.UUID, project_id: uuid.UUID) -> Response:
-        """What one tenant gains here, the others lose."""
+        """Set the scheduling weight of a project."""
         actor = self.actor()
         project = project_share(actor=actor, organization_id=organization_id, project_id=project_id)
         project_weigh(actor=actor, project=project, weight=self.body(WeightBody).weight)
@@ -135,12 +136,4 @@ def given(value: Value | msgspec.UnsetType, kept: Value) -> Value:
 
 
 def project_json(row: Project) -> ProjectJson:
-    """A project for programs."""
-    return {
-        "id": str(row.id),
-        "object": "project",
-        "name": row.name,
-        "safety_mode": row.safety_mode,
-        "allow_content_logging": row.allow_content_logging,
-        "weight": row.weight,
-    }
+    return answer_of(ProjectJson, row, object="project")

@@ -15,7 +15,7 @@ from controlplane.tenants.models import ApiKey, Invitation, Membership, Organiza
 def organization_lock(organization_id: uuid.UUID) -> None:
     """Wait for whoever else adds something to this organization; within its scope.
 
-    No stronger than what foreign keys wait for: whoever only refers to it goes on.
+    No stronger than what foreign keys wait for: whoever only refers to it continues.
     """
     Organization.objects.select_for_update(no_key=True).get(id=organization_id)
 
@@ -39,7 +39,7 @@ def key_room(project: Project, *, besides: ApiKey | None = None, field: str = "l
         (living, settings.KEYS_PER_ORGANIZATION_MAX, "organization"),
         (of_project, settings.KEYS_PER_PROJECT_MAX, "project"),
     ):
-        _require_below(rows.count(), most, field, whose, "living keys")
+        _require_below(rows.count(), most, field, whose, "active keys")
 
 
 def project_room(organization_id: uuid.UUID) -> None:
@@ -53,7 +53,7 @@ def project_room(organization_id: uuid.UUID) -> None:
 def member_room(organization_id: uuid.UUID) -> None:
     """Return if there is room for one more member or invitation; raises ValidationError at `email`.
 
-    Whoever is invited has their place already, so that nobody is refused who accepts.
+    Whoever is invited has their place already, so that no one is refused who accepts.
     """
     organization_lock(organization_id)
     members = Membership.objects.filter(organization_id=organization_id).count()
@@ -69,4 +69,4 @@ def member_room(organization_id: uuid.UUID) -> None:
 
 def _require_below(there: int, most: int, field: str, whose: str, what: str) -> None:
     if there >= most:
-        raise ValidationError({field: f"This {whose} has {most:,} {what}, which is the most."})
+        raise ValidationError({field: f"This {whose} has reached the limit of {most:,} {what}."})

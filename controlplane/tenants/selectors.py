@@ -5,7 +5,7 @@ All return lists or objects, never lazy queries: a query read after its scope wo
 
 import uuid
 
-from controlplane.core.audit import Actor, Operator
+from controlplane.core.audit.entries import Actor, Operator
 from controlplane.core.paging import FIRST_PAGE, Page, PageAsk, page_read
 from controlplane.core.permissions import Action, Role, role_allows
 from controlplane.core.scope import organization_scope, person_scope
@@ -56,7 +56,6 @@ def organization_get(*, user: Actor, organization_id: uuid.UUID) -> Organization
 
 
 def organization_role(*, user: User, organization_id: uuid.UUID) -> Role | None:
-    """The user's role in an organization."""
     return role_of(user, organization_id)
 
 

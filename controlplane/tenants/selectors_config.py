@@ -7,11 +7,9 @@ from controlplane.tenants.models import Organization, Project
 
 
 def organizations_all(*, rows_max: int) -> list[Organization]:
-    """The oldest organizations."""
     return list(Organization.objects.order_by("id")[:rows_max])
 
 
 def projects_of(organization: Organization) -> list[Project]:
-    """Its projects, by name."""
     with organization_scope([organization.id]):
         return list(Project.objects.filter(organization=organization).order_by("name"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping
 
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.models import AuditEntry
 from controlplane.core.paging import Page, PageAsk, page_read
 from controlplane.core.permissions import Action
@@ -15,7 +15,6 @@ from controlplane.tenants.models import ApiKey, Project
 
 
 def project_page(*, actor: Actor, organization_id: uuid.UUID, ask: PageAsk) -> Page[Project]:
-    """Projects, newest first."""
     require(actor, Action.ORGANIZATION_VIEW, organization_id)
     with organization_scope([organization_id]):
         return page_read(Project.objects.filter(organization_id=organization_id), ask)

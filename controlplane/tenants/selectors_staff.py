@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from controlplane.core.audit import Actor
+from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
 from controlplane.tenants.access import require

@@ -6,13 +6,12 @@ from collections.abc import Iterable
 from django.conf import settings
 from django.core.exceptions import ValidationError
 
-from controlplane.core.audit import Actor, Facts, audit_record
+from controlplane.core.audit.entries import Actor, Facts, audit_record
 from controlplane.core.permissions import Action, Role
 from controlplane.core.scope import organization_scope
 from controlplane.kernel.clock import wall_s
-from controlplane.kernel.playtoken import LIFETIME_S, PlayGrant, sign_grant
+from controlplane.kernel.keys.playtoken import LIFETIME_S, PlayGrant, sign_grant
 from controlplane.tenants.access import require
-from controlplane.tenants.accounts import member_links_end
 from controlplane.tenants.models import (
     NAME_CHARS_MAX,
     WEIGHT_MAX,
@@ -25,6 +24,7 @@ from controlplane.tenants.models import (
     User,
 )
 from controlplane.tenants.room import project_room
+from controlplane.tenants.sign_in.accounts import member_links_end
 
 ALLOWED_MODELS_MAX = 100
 PLAYGROUND_BUDGETS_MAX = 8
@@ -59,7 +59,9 @@ def project_create(*, actor: Actor, organization: Organization, name: str) -> Pr
     made = Project(organization=organization, name=clean_name(name))
     with organization_scope([organization.id]):
         if Project.objects.filter(organization=organization, name=made.name).exists():
-            raise ValidationError({"name": "This organization has a project of that name."})
+            raise ValidationError(
+                {"name": "A project with this name already exists in this organization."}
+            )
         project_room(organization.id)
         _project_add(actor, made)
     return made
@@ -83,7 +85,9 @@ def project_rename(*, actor: Actor, project: Project, name: str) -> Project:
     with organization_scope([project.organization_id]):
         others = Project.objects.filter(organization_id=project.organization_id, name=name)
         if others.exclude(id=project.id).exists():
-            raise ValidationError({"name": "This organization has a project of that name."})
+            raise ValidationError(
+                {"name": "A project with this name already exists in this organization."}
+            )
         project.name = name
         project.save(update_fields=["name"])
         audit_record(
@@ -167,7 +171,7 @@ def playground_token_create(
 
 
 def _own_budgets(organization_id: uuid.UUID, named: list[uuid.UUID]) -> list[uuid.UUID]:
-    # A budget has the id of what it limits; nobody may spend from another organization's.
+    # A budget has the id of what it limits; no one may spend from another organization's.
     if len(named) > PLAYGROUND_BUDGETS_MAX:
         raise ValidationError({"budgets": f"At most {PLAYGROUND_BUDGETS_MAX}."})
     with organization_scope([organization_id]):
@@ -177,7 +181,7 @@ def _own_budgets(organization_id: uuid.UUID, named: list[uuid.UUID]) -> list[uui
             *ApiKey.objects.filter(id__in=named).values_list("id", flat=True),
         }
     if not own.issuperset(named):
-        raise ValidationError({"budgets": "Name only budgets of the project's organization."})
+        raise ValidationError({"budgets": "All budgets must belong to the project's organization."})
     return named
 
 
@@ -197,9 +201,11 @@ def clean_models(models: Iterable[str] | None) -> list[str] | None:
         return None
     wanted = sorted({clean_name(name, field_name="models") for name in models})
     if ANY in wanted:
-        raise ValidationError({"models": f"{ANY!r} is no model's name; none at all allow all."})
+        raise ValidationError(
+            {"models": f"{ANY!r} is not a model name; leave the list empty to allow all."}
+        )
     if not 1 <= len(wanted) <= ALLOWED_MODELS_MAX:
         raise ValidationError(
-            {"models": f"Name 1 to {ALLOWED_MODELS_MAX} models, or none for all."}
+            {"models": f"Select 1 to {ALLOWED_MODELS_MAX} models, or none to allow all."}
         )
     return wanted

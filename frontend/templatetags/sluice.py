@@ -9,12 +9,12 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from controlplane.billing.dunning import Stage
-from controlplane.billing.invoice_text import cents_text, line_words, pico_text, unit_text
+from controlplane.billing.documents.text import cents_text, line_words, pico_text, unit_text
+from controlplane.billing.payments.dunning import Stage
 from controlplane.kernel.money import usd_from_micro, usd_short, usd_text
-from frontend import formats
 from frontend.finders import PLOTLY_PATH
-from frontend.plots.tables import panel_table
+from frontend.shared import formats
+from frontend.shared.plots.tables import panel_table
 
 register = template.Library()
 register.filter("milliseconds", formats.milliseconds)
@@ -82,11 +82,9 @@ def clock_short(value: datetime) -> SafeString:
 
 @register.filter
 def as_json(value: object) -> str:
-    """JSON to be read and edited."""
     return json.dumps(value)
 
 
 @register.simple_tag
 def plotly_url() -> str:
-    """Address of the one Plotly file."""
     return static(PLOTLY_PATH)

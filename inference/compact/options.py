@@ -21,7 +21,6 @@ class CompactOptions:
     `threads` None leaves torch's own choice. `speculate` auto drafts tokens by prompt lookup, up to
     `drafts_max` per sequence and step, as long as that pays; on drafts in any case.
     `kernels` native is our own C code on CPUs that it is written for; auto takes it where it can.
-    `tensor_parallel` can only be 1: a model on several GPUs is for vLLM.
     """
 
     name: str | None = None
@@ -37,7 +36,6 @@ class CompactOptions:
     speculate: str = "auto"
     drafts_max: int = 4
     kernels: str = "auto"
-    tensor_parallel: int = 1
 
     def __post_init__(self) -> None:
         if self.device not in DEVICES:
@@ -59,11 +57,6 @@ class CompactOptions:
                 raise ValueError(f"{field}: must be at least 1")
         if not 1 <= self.running_max <= self.step_tokens:
             raise ValueError("running_max: must lie between 1 and step_tokens")
-        if self.tensor_parallel != 1:
-            raise ValueError(
-                "tensor_parallel: must be 1: the compact engine runs on one device; several GPUs "
-                "need --engine vllm, with tensor_parallel_size in --vllm-args"
-            )
         for field in ("kv_blocks", "threads"):
             value = getattr(self, field)
             if value is not None and value < 1:

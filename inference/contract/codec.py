@@ -18,7 +18,6 @@ class BadFrame(ValueError):
 
 
 def encode(frame: FromNode | FromGateway) -> bytes:
-    """Return the msgpack bytes of a frame."""
     return _encoder.encode(frame)
 
 

@@ -22,8 +22,8 @@ REQUEST_ID_BYTES = 16
 OUTPUT_TOKENS_PER_FRAME_MAX = 4096
 OUTPUT_TEXT_CHARS_MAX = 512 * 1024
 REQUEST_JSON_BYTES_MAX = 3 * 1024 * 1024
-# Counted by token ids; told by the engine, which alone knows them; or guessed, as for a server
-# that was cut off before it told.
+# Counted by token ids; reported by the engine, which alone knows them; or guessed, as for a server
+# that was cut off before it reported.
 USAGE_SOURCES = ("", "engine", "estimate")
 CHOICES_MAX = 8
 LOGPROBS_MAX = 20
@@ -43,8 +43,8 @@ class Usage(Frame, frozen=True):
     """Cumulative token counts of one request; `cached_tokens` lies inside `prompt_tokens`.
 
     Before the first token `prompt_tokens` are those that were computed or found in the cache so
-    far, 0 from an engine that cannot tell; from then on all of them.
-    `source` says whose count it is where token ids do not tell: one of `USAGE_SOURCES`.
+    far, 0 where the engine does not know; from then on all of them.
+    `source` says whose count it is where it is not that of token ids: one of `USAGE_SOURCES`.
     `reasoning_tokens` lie inside `completion_tokens`.
     """
 
@@ -65,9 +65,9 @@ class Timing(Frame, frozen=True):
 
 
 class Sampling(Frame, frozen=True):
-    """How tokens are drawn; ranges are checked at the gateway's edge.
+    """How tokens are sampled; ranges are checked at the gateway's edge.
 
-    `logprobs` is None for none, else how many alternatives to report beside the chosen token.
+    `logprobs` is None for none, else how many alternatives to report besides the chosen token.
     `seed` None draws a fresh one. `top_k` 0 means no limit.
     """
 
@@ -182,17 +182,17 @@ class Step(Frame, tag="step", frozen=True):
 
     `waiting_tokens` are uncached prompt tokens not prefilled yet; `oldest_block_s` is the age of
     the block that eviction would take next; `step_us` is the duration of the step itself.
-    `drafted` tokens were guessed in this step, of which `accepted` turned out right, and
-    `preemptions` sequences had to give up their blocks; of several gateways only one is told so, so
-    that their sum is right.
-    `prefilled_tokens` are prompt tokens that this step computed; an engine that tells them tells
-    `waiting_tokens`, too. `kv_cached_blocks` are those of `kv_free_blocks` whose contents can still
-    be found: taking them evicts. `others_active` and `others_queued_tokens` are what other gateways
-    have here: jobs, and their part of `waiting_tokens`. `shares` is None where the engine cannot
-    say. With `step_us` 0 and no outputs it is no step: it tells the load alone. `processing` names
-    jobs that live although nothing of them can be shown; unless it is named again soon, a job has
-    no more than its usual time. For `computing_ms` the step under way has computed, whosever jobs
-    those are; 0 between steps, and where the node cannot tell.
+    `drafted` tokens were guessed in this step, of which `accepted` were right, and
+    `preemptions` sequences lost their blocks; only one of several gateways gets these, so that
+    their sum is right.
+    `prefilled_tokens` are prompt tokens that this step computed; an engine that reports them
+    reports `waiting_tokens`, too. `kv_cached_blocks` are those of `kv_free_blocks` that are still
+    cached: taking them evicts. `others_active` and `others_queued_tokens` are what other gateways
+    have here: jobs, and their part of `waiting_tokens`. `shares` is None where it is unknown. With
+    `step_us` 0 and no outputs it is not a step and carries only the load. `processing` names
+    jobs that run without new outputs; unless it is named again soon, a job gets no more than its
+    usual time. `computing_ms`: how long the step under way has computed, for any
+    gateway's jobs; 0 between steps, and where that is unknown.
     """
 
     outputs: list[Output]
@@ -215,7 +215,7 @@ class Step(Frame, tag="step", frozen=True):
 
 
 class KvEvents(Frame, tag="kv", frozen=True):
-    """Blocks that became findable or were evicted, as 16-byte hashes back to back.
+    """Blocks that were cached or evicted, as 16-byte hashes back to back.
 
     `seq` grows by one; a gap makes the gateway ask for a snapshot. `snapshot` replaces everything.
     `unknown`: the cache cannot be followed, so from here on nothing is known of it.
@@ -231,7 +231,7 @@ class KvEvents(Frame, tag="kv", frozen=True):
 class Report(Frame, tag="report", frozen=True):
     """Final usage of a request; the node keeps it until the gateway acknowledges it.
 
-    `ticket` is the job's: without it no gateway believes that this node had the request.
+    `ticket` is the job's: without it no gateway accepts that this node had the request.
     """
 
     request: bytes
@@ -288,7 +288,7 @@ class GatewayAddress(Frame, frozen=True):
 class Welcome(Frame, tag="welcome", frozen=True):
     """The gateway accepted the link; `gateway` is its instance id, `gateways` are all that live.
 
-    For `resume_s` after a break it can go on with the session; 0 if it never does.
+    For `resume_s` after a break it can resume the session; 0 if it never does.
     """
 
     protocol: int
@@ -305,9 +305,9 @@ class Gateways(Frame, tag="gateways", frozen=True):
 
 
 class CreditsTaken(Frame, tag="credits_taken", frozen=True):
-    """From here on the gateway keeps to the `Credits` of that number.
+    """The gateway applies the `Credits` of that number from here on.
 
-    Its jobs sent before are ahead of this frame, so the node can lend what it has taken back.
+    Its jobs sent before are ahead of this frame, so the node can grant the difference to others.
     """
 
     number: int

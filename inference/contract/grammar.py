@@ -6,7 +6,7 @@ import msgspec
 
 GRAMMAR_BYTES_MAX = 64 * 1024
 GRAMMAR_KINDS = ("json_object", "json_schema", "regex", "lark")
-# Between the parts of JSON text: room to indent, and no room to write blanks for ever.
+# Between the parts of JSON text: room to indent, and no room to write blanks without end.
 JSON_WHITESPACE = r"[ \n\r\t]{0,24}"
 
 

@@ -11,12 +11,12 @@ from itertools import islice
 
 import msgspec
 
-# Many seconds of a busy node's outputs; beyond it the oldest frames are given up.
+# Many seconds of a busy node's outputs; beyond it the oldest frames are dropped.
 REPLAY_BYTES_MAX = 16 * 1024 * 1024
 
 
 class Resume(msgspec.Struct, tag="resume", array_like=True, frozen=True, kw_only=True):
-    """Instead of a hello: go on with the session of a connection that broke.
+    """Instead of a hello: resume the session of a connection that broke.
 
     The node has `received` frames of the gateway since the welcome, and can send its own again from
     number `held` on; both ends count from 0. The answer is `Resumed`.
@@ -53,7 +53,6 @@ class Replay:
         return self.sent - len(self._frames)
 
     def add(self, data: bytes) -> None:
-        """One more frame goes out."""
         self.sent += 1
         self._frames.append(data)
         self._bytes += len(data)
@@ -61,16 +60,16 @@ class Replay:
             self._drop()
 
     def forget(self, received: int) -> None:
-        """The other end has got so many frames."""
+        """Drop the frames that the peer has received."""
         while self._frames and self.held < received:
             self._drop()
 
     def reaches(self, received: int) -> bool:
-        """All that an end with so many frames lacks is still here."""
+        """Whether every frame that such a peer has missed is still kept."""
         return self.held <= received <= self.sent
 
     def since(self, received: int) -> list[bytes]:
-        """What an end with so many frames lacks."""
+        """The frames that such a peer has missed."""
         return list(islice(self._frames, received - self.held, None))
 
     def _drop(self) -> None:

@@ -11,7 +11,7 @@ SHARE_MAX = 10.0
 class Ceilings(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """Bytes read and floating-point operations a second, as the engine measured them at its start.
 
-    `source` says by what, in words for people.
+    `source` says how, as text.
     """
 
     read_bytes_s: float

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from inference.compact.checkpoint import Checkpoint
+from inference.compact.load.checkpoint import Checkpoint
 from inference.embed.shape import EncoderShape
 
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
@@ -99,7 +99,6 @@ class _Tensors:
         self._shape = shape
 
     def table(self, name: str, rows: int) -> Tensor:
-        """An embedding table."""
         return self._take(f"embeddings.{name}.weight", rows, self._shape.hidden_size)
 
     def norm(self, name: str) -> Affine:
@@ -114,7 +113,6 @@ class _Tensors:
         return Affine(weight=weight, bias=self._take(f"{name}.bias", outer))
 
     def layer(self, prefix: str) -> Layer:
-        """All of one layer."""
         hidden, inner = self._shape.hidden_size, self._shape.intermediate_size
         parts = [
             self.linear(f"{prefix}attention.self.{name}", hidden, hidden)

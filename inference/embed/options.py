@@ -16,7 +16,7 @@ class EmbedOptions:
     `step_tokens` bounds the tokens of one step, and with them how long a cancel can take; None
     takes what suits the packaged model on two CPU cores, or on a GPU.
     `name` is what the model is offered as (default: its folder, or the package's model).
-    `running_max` bounds the requests at once. `threads` None leaves torch's own choice.
+    `running_max` bounds the concurrent requests. `threads` None leaves torch's own choice.
     """
 
     name: str | None = None

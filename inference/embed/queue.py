@@ -1,6 +1,6 @@
 """Which inputs of which requests run together. Policy only: imports no torch.
 
-A step takes one input of each request in turn, so that one of 2,048 inputs holds up nobody; what it
+A step takes one input of each request in turn, so that one of 2,048 inputs delays no other; what it
 has taken is cut into runs of like length, since shorter inputs are padded to the longest of a run.
 """
 
@@ -46,7 +46,6 @@ class Piece:
 
     @property
     def tokens(self) -> list[int]:
-        """Its token ids."""
         return self.request.job.inputs[self.place]
 
 

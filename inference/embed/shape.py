@@ -1,4 +1,4 @@
-"""What a folder says about its encoder: config.json, and sentence-transformers' pooling beside it.
+"""What a folder says about its encoder: config.json, and sentence-transformers' pooling next to it.
 
 Reads no weights and imports no torch. What the encoder could not compute exactly is refused here.
 """
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from inference.compact.models.fields import Fields
-from inference.engines.base import ModelError
+from inference.compact.config.fields import Fields
+from inference.errors import ModelError
 
 Pooling = Literal["mean", "cls"]
 POOLING_FILE = Path("1_Pooling") / "config.json"

@@ -14,7 +14,8 @@ from inference.contract.frames import (
     Sampling,
 )
 from inference.contract.grammar import GRAMMAR_BYTES_MAX, GRAMMAR_KINDS, Grammar
-from inference.engines.base import EngineFacts, JobRefused
+from inference.engines.base import EngineFacts
+from inference.errors import JobRefused
 
 TEMPERATURE_MAX = 100.0
 # The ids that the wire can carry; a model that we do not know has fewer.

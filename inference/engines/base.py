@@ -1,4 +1,4 @@
-"""The one Protocol that every engine implements, and the typed errors it may raise."""
+"""The one Protocol that every engine implements."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from inference.contract.capabilities import Capability
 from inference.contract.frames import Job, KvEvents, Step
 from inference.contract.roofline import Ceilings
 from inference.engines.computing import Computing
+from inference.errors import JobRefused
 
 
 class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,8 +37,8 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
     silence_s: float = 0.0
 
     @property
-    def tells_steps(self) -> bool:
-        """It can say which step is under way and how much CPU time that has used."""
+    def reports_steps(self) -> bool:
+        """Whether it can say which step is under way and how much CPU time that has used."""
         return self.device == "cpu"
 
 
@@ -54,19 +55,7 @@ class EngineEvents(Protocol):
         """A submitted job could not be taken after all; it has no outputs and gets none."""
 
     def on_death(self, error: BaseException) -> None:
-        """The engine cannot go on; the node exits and registers anew."""
-
-
-class JobRefused(Exception):
-    """The engine cannot take this job. `code` is one of those of the `Rejected` frame."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-class ModelError(Exception):
-    """A checkpoint that cannot be served; the message names the file or field."""
+        """The engine cannot continue; the node exits and registers again."""
 
 
 class Engine(Protocol):
@@ -78,7 +67,7 @@ class Engine(Protocol):
 
     @property
     def facts(self) -> EngineFacts:
-        """Known from construction on; what only loading tells is replaced in `start`."""
+        """Known from construction on; `start` replaces what is known only after loading."""
 
     async def start(self, events: EngineEvents) -> None:
         """Load, warm up and begin stepping."""

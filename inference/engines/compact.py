@@ -2,7 +2,7 @@
 
 Jobs and cancels go into a queue that the thread empties before each step; each step's outputs
 come back in one callback. A request past its `deadline_ms` ends with finish `cancelled`. One that
-brings a grammar reaches the thread once that is compiled; nobody else waits for it.
+has a grammar reaches the thread once that is compiled; no other request waits for it.
 """
 
 from __future__ import annotations
@@ -18,25 +18,26 @@ from typing import NamedTuple
 
 import msgspec
 
-from inference.compact.blocks import BlockPool
-from inference.compact.ceilings import measure_ceilings
-from inference.compact.ending import Ending
-from inference.compact.grammar import CompiledGrammar, GrammarCompiler
-from inference.compact.loop import StepLoop
-from inference.compact.models.shape import ModelShape, read_shape
-from inference.compact.models.vocabulary import check_vocabulary
+from inference.compact.config.shape import ModelShape, read_shape
+from inference.compact.config.vocabulary import check_vocabulary
+from inference.compact.grammar.compiler import CompiledGrammar, GrammarCompiler
+from inference.compact.load.placement import Placement, choose_placement
 from inference.compact.options import CompactOptions
-from inference.compact.placement import Placement, choose_placement
-from inference.compact.roofline import Roofline, Work
-from inference.compact.runner import Runner
-from inference.compact.scheduler import Scheduler
+from inference.compact.run.ceilings import measure_ceilings
+from inference.compact.run.loop import StepLoop
+from inference.compact.run.roofline import Roofline, Work
+from inference.compact.run.runner import Runner
+from inference.compact.schedule.blocks import BlockPool
+from inference.compact.schedule.outputs import StopRules
+from inference.compact.schedule.scheduler import Scheduler
 from inference.contract.blocks import split_hashes
 from inference.contract.capabilities import Capability
 from inference.contract.frames import Job, KvEvents, Sampling, Step
 from inference.contract.grammar import Grammar
 from inference.engines.admission import check_job
-from inference.engines.base import EngineEvents, EngineFacts, JobRefused
+from inference.engines.base import EngineEvents, EngineFacts
 from inference.engines.computing import Computing, thread_cpu_s
+from inference.errors import JobRefused
 
 CAPABILITIES = tuple(
     Capability(name)
@@ -69,7 +70,6 @@ Message = Arrival | bytes | None
 
 
 def clock_us() -> int:
-    """Monotonic microseconds."""
     return time.monotonic_ns() // 1000
 
 
@@ -92,13 +92,12 @@ class CompactEngine:
         self._inbox: SimpleQueue[Message] = SimpleQueue()
         self._unfinished: dict[bytes, int] = {}
         self._compiling: dict[bytes, asyncio.Task[CompiledGrammar]] = {}
-        self._findable: dict[bytes, None] = {}
+        self._cached: dict[bytes, None] = {}
         self._kv_seq = 0
         self._thread: _StepThread | None = None
 
     @property
     def facts(self) -> EngineFacts:
-        """Known from construction on."""
         return self._facts
 
     async def start(self, events: EngineEvents) -> None:
@@ -108,7 +107,6 @@ class CompactEngine:
         await self._thread.ready
 
     def submit(self, job: Job) -> None:
-        """Queue a job; raises `JobRefused`."""
         check_job(job, self._facts)
         if job.request in self._unfinished:
             raise JobRefused("bad_job", "request: this id is already being served")
@@ -121,7 +119,6 @@ class CompactEngine:
             self._inbox.put(Arrival(job, clock_us()))
 
     def cancel(self, request: bytes) -> None:
-        """Idempotent; unknown requests are ignored."""
         if request in self._compiling:
             self._compiling[request].cancel()
         elif request in self._unfinished:
@@ -129,17 +126,15 @@ class CompactEngine:
 
     def kv_snapshot(self) -> KvEvents:
         """The cache as of the last `on_kv`, so that the next one follows without a gap."""
-        stored = b"".join(self._findable)
+        stored = b"".join(self._cached)
         return KvEvents(seq=self._kv_seq, stored=stored, removed=b"", snapshot=True)
 
     def computing(self) -> Computing | None:
-        """The step under way on a CPU."""
-        if self._thread is None or not self._facts.tells_steps:
+        if self._thread is None or not self._facts.reports_steps:
             return None
         return self._thread.computing()
 
     async def close(self) -> None:
-        """End what runs as cancelled, stop stepping and give memory back."""
         if self._grammars is not None:
             self._grammars.close()
         if self._thread is None:
@@ -158,7 +153,7 @@ class CompactEngine:
         task.add_done_callback(partial(self._compiled, job, clock_us()))
 
     def _compiled(self, job: Job, received_us: int, task: asyncio.Task[CompiledGrammar]) -> None:
-        """The grammar is there, or was refused, or nobody wants it any more."""
+        """The grammar was compiled, refused or cancelled."""
         del self._compiling[job.request]
         if task.cancelled():
             self._inbox.put(Arrival(job, received_us, cancelled=True))
@@ -176,7 +171,7 @@ class CompactEngine:
         # Before the weights are in memory, where there is room for it.
         roofline = self._measure()
         runner = self.load(self._path, self._shape, self._placement)
-        # With books of its own: blocks that it fills are nobody's, and no event tells of them.
+        # With a pool of its own: the blocks that it fills cause no event and are not shared.
         _warm_up(self._step_loop(runner, None), self._facts)
         return self._step_loop(runner, roofline)
 
@@ -201,11 +196,11 @@ class CompactEngine:
 
     def _step_loop(self, runner: Runner, roofline: Roofline | None) -> StepLoop:
         pool = BlockPool(self._facts.kv_blocks, self._facts.block_size)
-        ending = Ending(self._shape.eos, self._facts.context_window)
-        return StepLoop(runner, Scheduler(pool, self._options), ending, clock_us, roofline)
+        stop_rules = StopRules(self._shape.eos, self._facts.context_window)
+        return StepLoop(runner, Scheduler(pool, self._options), stop_rules, clock_us, roofline)
 
     def account(self, step: Step, kv: KvEvents | None) -> None:
-        """Bring our own books up to a step; runs on the event loop."""
+        """Update requests and cached blocks after a step; runs on the event loop."""
         for output in step.outputs:
             if output.finish is not None:
                 self._unfinished[output.request] -= 1
@@ -213,9 +208,9 @@ class CompactEngine:
                     del self._unfinished[output.request]
         if kv is not None:
             self._kv_seq = kv.seq
-            self._findable.update(dict.fromkeys(split_hashes(kv.stored)))
+            self._cached.update(dict.fromkeys(split_hashes(kv.stored)))
             for block_hash in split_hashes(kv.removed):
-                del self._findable[block_hash]
+                del self._cached[block_hash]
 
 
 class _StepThread(threading.Thread):
@@ -233,16 +228,15 @@ class _StepThread(threading.Thread):
         self.step_loop: StepLoop | None = None
 
     def run(self) -> None:
-        """Load, then step until closed."""
         try:
             self.step_loop = self.engine.build()
             self.event_loop.call_soon_threadsafe(self._loaded)
             self._serve(self.step_loop)
-        except Exception as error:  # the edge of the engine: whatever broke, the node must hear it
+        except Exception as error:  # The edge of the engine: the node must learn of any failure.
             self.event_loop.call_soon_threadsafe(self._died, error)
 
     def computing(self) -> Computing | None:
-        """The step under way, as another thread sees it."""
+        """The step in progress, as another thread sees it."""
         under_way = None if self.step_loop is None else self.step_loop.under_way
         if under_way is None or self.native_id is None:
             return None

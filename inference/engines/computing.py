@@ -1,4 +1,4 @@
-"""A step under way, and whether it computes: a thread or process that hangs uses no CPU time."""
+"""A step in progress, and whether it computes: a thread or process that hangs uses no CPU time."""
 
 from __future__ import annotations
 

@@ -24,7 +24,8 @@ from inference.contract.frames import (
     Usage,
 )
 from inference.engines.admission import check_job
-from inference.engines.base import EngineEvents, EngineFacts, JobRefused, ModelError
+from inference.engines.base import EngineEvents, EngineFacts
+from inference.errors import JobRefused, ModelError
 
 CAPABILITIES = (
     Capability.CANCEL,
@@ -92,16 +93,13 @@ class EchoEngine:
 
     @property
     def facts(self) -> EngineFacts:
-        """Known from construction on."""
         return self._facts
 
     async def start(self, events: EngineEvents) -> None:
-        """Begin stepping."""
         self._events = events
         self._task = asyncio.create_task(self._serve(events))
 
     def submit(self, job: Job) -> None:
-        """Queue a job; raises `JobRefused`."""
         check_job(job, self._facts)
         if job.request in self._streams:
             raise JobRefused("bad_job", "request: this id is already being served")
@@ -111,21 +109,18 @@ class EchoEngine:
         self._wake.set()
 
     def cancel(self, request: bytes) -> None:
-        """Idempotent; unknown requests are ignored."""
         stream = self._streams.pop(request, None)
         if stream is not None:
             self._cancelled.append(stream)
             self._wake.set()
 
     def kv_snapshot(self) -> KvEvents:
-        """There is no cache."""
         return KvEvents(seq=0, stored=b"", removed=b"", snapshot=True)
 
     def computing(self) -> None:
-        """Its steps take no time worth telling of."""
+        """Its steps take no time worth reporting."""
 
     async def close(self) -> None:
-        """End what runs as cancelled and stop stepping."""
         if self._task is None or self._events is None:
             return
         self._task.cancel()

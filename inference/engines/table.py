@@ -13,7 +13,7 @@ from inference.compact.options import MEBIBYTE
 
 @dataclass(frozen=True, kw_only=True)
 class EngineEntry:
-    """Where an engine and its options live. `model` says whether it reads a folder of its own.
+    """Where an engine and its options live. `model` says whether it reads a model folder.
 
     `packaged` engines have a model where none is named. `credits_option` bounds the jobs at once.
     """
@@ -36,17 +36,17 @@ ENGINES = {
         options="CompactOptions",
     ),
     "vllm": EngineEntry(
-        about="vLLM in this process; it needs an environment of its own",
-        module="inference.engines.vllm",
+        about="vLLM in this process; it needs its own environment",
+        module="inference.engines.vllm.engine",
         engine="VllmEngine",
-        options_module="inference.engines.vllm_options",
+        options_module="inference.engines.vllm.options",
         options="VllmOptions",
     ),
     "remote": EngineEntry(
         about="any OpenAI-compatible server, by its URL",
-        module="inference.engines.remote",
+        module="inference.engines.remote.engine",
         engine="RemoteEngine",
-        options_module="inference.engines.remote_options",
+        options_module="inference.engines.remote.options",
         options="RemoteOptions",
         credits_option="credits",
         model="none",
@@ -116,8 +116,6 @@ ENGINE_OPTIONS = (
         "draft tokens by prompt lookup: auto (while it pays), on or off"),
     EngineOption("--drafts", "drafts_max", int, "N", ("compact",),
         "tokens drafted per stream and step when speculating"),
-    EngineOption("--tensor-parallel", "tensor_parallel", int, "N", ("compact",),
-        "1: it runs on one device; a model on several GPUs is for the vllm engine"),
     EngineOption("--vllm-args", "args", json_object, "JSON", ("vllm",),
         'vLLM\'s own engine arguments, such as {"tensor_parallel_size": 2}'),
     EngineOption("--url", "url", str, "URL", ("remote",),
@@ -125,7 +123,7 @@ ENGINE_OPTIONS = (
     EngineOption("--upstream-model", "upstream_model", str, "NAME", ("remote",),
         "what the server calls the model (default: --model-name)"),
     EngineOption("--context-window", "context_window", int, "TOKENS", ("remote",),
-        "needed where the server's list of models does not tell it"),
+        "required where the server's list of models does not have it"),
     EngineOption("--output-field", "output_field", str, "NAME", ("remote",),
         "max_tokens, or max_completion_tokens for servers that take only that"),
     EngineOption("--connect-timeout", "connect_timeout_s", float, "SECONDS", ("remote",),

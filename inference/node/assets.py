@@ -12,7 +12,7 @@ from typing import Protocol
 
 from inference.contract.assets import ASSET_FILES, TEMPLATE_FILES, asset_digest
 from inference.contract.frames import ASSET_BYTES_MAX, ASSET_PART_BYTES, AssetPart
-from inference.engines.base import ModelError
+from inference.errors import ModelError
 from inference.text.chat import TemplateFailed
 from inference.text.templates import TextFilesBroken, chat_templates
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class Assets(Protocol):
-    """What a node offers beside the model itself; `template` says how its chat template does."""
+    """What a node offers besides the model itself; `template` is the state of its chat template."""
 
     digest: str
     template: str
@@ -38,7 +38,6 @@ class NoAssets:
     template = "the server's own"
 
     def parts(self, digest: str) -> Iterator[AssetPart]:
-        """Nothing."""
         return iter(())
 
 
@@ -55,7 +54,6 @@ class ModelAssets:
         self.template = _state_of_template(model_path, self._files)
 
     def parts(self, digest: str) -> Iterator[AssetPart]:
-        """All parts behind a digest; none when it is not ours."""
         if digest != self.digest:
             return
         pieces = [

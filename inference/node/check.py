@@ -1,11 +1,12 @@
-"""`--check`: load a model, make one token, say what it is. No gateway hears of it."""
+"""`--check`: load a model, make one token, say what it is. It contacts no gateway."""
 
 from __future__ import annotations
 
 import time
 
 from inference.contract.frames import KvEvents, Step
-from inference.engines.base import Engine, JobRefused
+from inference.engines.base import Engine
+from inference.errors import JobRefused
 from inference.node.assets import Assets
 from inference.node.loading import start_engine
 from inference.node.probe import Probe
@@ -41,7 +42,7 @@ async def check(engine: Engine, assets: Assets) -> list[str]:
     finally:
         await engine.close()
     facts = engine.facts
-    told = {
+    report = {
         "model": facts.model,
         "engine": facts.engine,
         "device": facts.device,
@@ -56,4 +57,4 @@ async def check(engine: Engine, assets: Assets) -> list[str]:
         "load_s": f"{loaded_s:.2f}",
         "probe_ms": f"{probe_s * 1000:.1f}",
     }
-    return [f"{name}: {value}" for name, value in told.items()]
+    return [f"{name}: {value}" for name, value in report.items()]

@@ -1,7 +1,7 @@
 """How many jobs each gateway may have here at once: an even share, and what others do not use.
 
-A credit is lent only when it is certainly free: what was taken back counts until the gateway has
-said that it keeps to it, and until its jobs beyond it have ended. So all gateways together never
+A credit is granted only when it is certainly free: what was taken back counts until the gateway has
+confirmed it, and until its jobs beyond it have ended. So all gateways together never
 have more than the total. It knows neither links nor frames; time comes in as an argument.
 """
 
@@ -11,24 +11,24 @@ from collections.abc import Callable, Mapping, Sequence
 
 # How long a gateway's peak is remembered: one to two of these.
 PEAK_S = 1.0
-# With fewer credits than gateways each has its turn so long.
+# With fewer credits than gateways, each has a turn of this length.
 TURN_S = 0.25
-# The number of what a hello says; a welcome is the gateway's word for it.
+# The number of the grant in a hello; a welcome confirms it.
 GREETING = 0
-# An idle gateway keeps a quarter of its even share at hand.
+# An idle gateway keeps a quarter of its even share in reserve.
 HEADROOM_PARTS = 4
 
 
 class Grant:
-    """What one gateway has been told. While `number` waits, both figures may be in force."""
+    """What one gateway was granted. While `number` is unconfirmed, either figure may apply."""
 
-    __slots__ = ("confirmed", "number", "peak_before", "peak_now", "told", "waiting")
+    __slots__ = ("confirmed", "granted", "number", "peak_before", "peak_now", "waiting")
 
     def __init__(self, credits: int) -> None:
-        self.told = credits
+        self.granted = credits
         self.confirmed = credits
         self.number = GREETING
-        # Until the welcome nothing can be sent: what was told then would be lost for good.
+        # Until the welcome nothing can be sent: a grant sent then would be lost.
         self.waiting = True
         self.peak_now = 0
         self.peak_before = 0
@@ -36,16 +36,16 @@ class Grant:
     @property
     def most(self) -> int:
         """The most that the gateway may believe to have."""
-        return max(self.told, self.confirmed)
+        return max(self.granted, self.confirmed)
 
     @property
     def peak(self) -> int:
-        """The most jobs that it had here lately."""
+        """The most jobs that it had here recently."""
         return max(self.peak_now, self.peak_before)
 
 
 class CreditShares:
-    """The grants of all gateways; `held` tells how many jobs each has here now.
+    """The grants of all gateways; `held` counts the jobs that each has here now.
 
     Jobs whose gateway is gone are in `held` under a name of their own until the engine ended them.
     """
@@ -69,38 +69,38 @@ class CreditShares:
         self._grants.pop(owner, None)
 
     def taken(self, owner: str, number: int) -> None:
-        """The gateway keeps to what it was told with that number, `GREETING` for the hello."""
+        """The gateway has confirmed the grant of that number, `GREETING` for the hello."""
         grant = self._grants.get(owner)
         if grant is not None and grant.waiting and grant.number == number:
             grant.waiting = False
-            grant.confirmed = grant.told
+            grant.confirmed = grant.granted
 
     def share(
-        self, held: Mapping[str, int], now_s: float, tell: Callable[[str, int, int], None]
+        self, held: Mapping[str, int], now_s: float, send: Callable[[str, int, int], None]
     ) -> None:
-        """Move credits to where they are used; `tell(owner, number, credits)` sends each change."""
+        """Move credits to where they are used; `send(owner, number, credits)` sends each change."""
         self._remember(held, now_s)
         grants = self._grants
         targets = dict(zip(grants, self._targets(), strict=True))
         for owner, grant in grants.items():
-            if not grant.waiting and targets[owner] < grant.told:
-                self._tell(owner, grant, targets[owner], tell)
+            if not grant.waiting and targets[owner] < grant.granted:
+                self._grant(owner, grant, targets[owner], send)
         free = self._free(held)
         for owner, grant in grants.items():
-            more = min(targets[owner] - grant.told, free)
+            more = min(targets[owner] - grant.granted, free)
             if more > 0 and not grant.waiting:
-                self._tell(owner, grant, grant.told + more, tell)
+                self._grant(owner, grant, grant.granted + more, send)
                 free -= more
 
-    def _tell(
-        self, owner: str, grant: Grant, credits: int, tell: Callable[[str, int, int], None]
+    def _grant(
+        self, owner: str, grant: Grant, credits: int, send: Callable[[str, int, int], None]
     ) -> None:
         grant.number += 1
-        grant.told, grant.waiting = credits, True
-        tell(owner, grant.number, credits)
+        grant.granted, grant.waiting = credits, True
+        send(owner, grant.number, credits)
 
     def _free(self, held: Mapping[str, int]) -> int:
-        """What nobody has or may believe to have."""
+        """Credits that no gateway has or may believe to have."""
         owners = self._grants.keys() | held.keys()
         return self._total - sum(self._committed(owner, held) for owner in owners)
 
@@ -127,13 +127,13 @@ class CreditShares:
         wants = []
         for grant in grants:
             # One that has used all it had may want any number more.
-            hungry = grant.peak >= grant.told
+            hungry = grant.peak >= grant.granted
             wants.append(2 * grant.peak + headroom if hungry else grant.peak + headroom)
         return divide(self._total, wants, first=self._turn)
 
 
 def divide(total: int, wants: Sequence[int], *, first: int = 0) -> list[int]:
-    """Parts of a total: nobody gets more than it wants while another has less; the rest is even.
+    """Parts of a total: no one gets more than it wants while another has less; the rest is even.
 
     Where there is not one for each, they go round, beginning with `first`.
     """

@@ -1,4 +1,4 @@
-"""Leave, or rest at staff's word, without dropping anything: nothing new, finish what runs.
+"""Leave, or rest on request, without dropping anything: take nothing new, finish what runs.
 
 At the deadline a job of which nothing was delivered goes back, so that its gateway gives it to
 another node; the others end with what they have, which is charged.
@@ -38,7 +38,7 @@ class Drainable(Protocol):
 
 
 class Rest:
-    """Whether staff have sent the node to rest: it takes no jobs, and stays connected."""
+    """Whether the node was sent to rest: it takes no jobs and stays connected."""
 
     def __init__(self, node: Drainable) -> None:
         self._node = node
@@ -55,7 +55,6 @@ class Rest:
         self._ending = asyncio.create_task(finish(self._node, deadline_s), name="rest")
 
     def end(self) -> None:
-        """Take jobs again."""
         if self._ending is not None:
             self._ending.cancel()
             self._ending = None

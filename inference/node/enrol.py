@@ -55,9 +55,9 @@ def credential(environment: Mapping[str, str], file: Path | None, enrolment: Enr
         raise BadOption(f"{CREDENTIAL_VARIABLE} or {ENROL_VARIABLE}: set one in the environment")
     if file is None:
         raise BadOption(f"{FILE_OPTION}: an enrolled node needs a file to keep its credential in")
-    # Found out before the token is used up, since the credential is told once.
+    # Checked before the token is redeemed, since the credential is only returned once.
     if not file.parent.is_dir() or not os.access(file.parent, os.W_OK):
-        raise BadOption(f"{FILE_OPTION}: {file.parent} is no folder that can be written")
+        raise BadOption(f"{FILE_OPTION}: {file.parent} is not a writable folder")
     earned = _redeem(token, enrolment)
     _write(file, earned)
     return earned
@@ -84,13 +84,13 @@ def _redeem(token: str, enrolment: Enrolment) -> str:
     opener = urllib.request.build_opener(*direct)
     try:
         with opener.open(request, timeout=ANSWER_S_MAX) as answer:
-            told = _decoded(answer.read(ANSWER_BYTES_MAX))
+            reply = _decoded(answer.read(ANSWER_BYTES_MAX))
     except urllib.error.HTTPError as error:
         with error:
             raise BadOption(_refusal(error.code, error.read(ANSWER_BYTES_MAX))) from error
     except OSError as error:
         raise BadOption(f"{ENROL_VARIABLE}: {enrolment.url} does not answer: {error}") from error
-    earned = told.get("credential")
+    earned = reply.get("credential")
     if not isinstance(earned, str) or not earned.startswith(CREDENTIAL_PREFIX):
         raise BadOption(f"{ENROL_VARIABLE}: {enrolment.url} did not answer with a credential")
     return earned
@@ -101,16 +101,16 @@ def _refusal(status: int, body: bytes) -> str:
     if not isinstance(error, dict):
         return f"{ENROL_VARIABLE}: refused with HTTP {status}; is --enrol-url the control plane?"
     fields = error.get("fields") or {}
-    told = " ".join(f"--{name}: {' '.join(texts)}" for name, texts in fields.items())
-    return f"{ENROL_VARIABLE}: {told or error.get('message')}"
+    details = " ".join(f"--{name}: {' '.join(texts)}" for name, texts in fields.items())
+    return f"{ENROL_VARIABLE}: {details or error.get('message')}"
 
 
 def _decoded(body: bytes) -> dict[str, Any]:
     try:
-        told = json.loads(body)
+        reply = json.loads(body)
     except ValueError:
         return {}
-    return told if isinstance(told, dict) else {}
+    return reply if isinstance(reply, dict) else {}
 
 
 def _read(file: Path) -> str:

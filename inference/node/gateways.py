@@ -1,6 +1,6 @@
-"""The gateways that a node dials: those it was started with, for ever, and those that these list.
+"""The gateways that a node dials: those it was started with, always, and those that they list.
 
-Every link brings the list of all that live. It is weighed here; the links do the dialling.
+Every link receives the list of all live gateways. It is evaluated here; the links do the dialling.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class GatewayLinks:
         self._dial = dial
         self._drop = drop
         self._seeds = frozenset(seeds)
-        # A credential that goes out over TLS only must not be lured onto an open line.
+        # A credential that is sent only over TLS must not be sent over plain text.
         self._tls_only = all(urlsplit(url).scheme == "wss" for url in seeds)
         self._lists: dict[str, tuple[GatewayAddress, ...]] = {}
         self._unlisted_s: dict[str, float] = {}
@@ -43,11 +43,10 @@ class GatewayLinks:
         return len(self.by_url)
 
     def connected(self) -> list[GatewayLink]:
-        """Those that are up."""
         return [link for link in self.by_url.values() if link.connected]
 
     def listed(self, link: GatewayLink, gateways: Iterable[GatewayAddress]) -> None:
-        """A gateway has told which live: dial those that are new."""
+        """A gateway has listed the live ones: dial those that are new."""
         known = self._lists[link.url] = tuple(gateways)
         for address in known:
             url = self._usable(address.url)
@@ -59,7 +58,7 @@ class GatewayLinks:
             self.by_url[url] = self._dial(url)
 
     def stands_alone(self, link: GatewayLink) -> bool:
-        """The process behind this link says that its address is the one dialled here.
+        """Whether the process behind this link names the dialled address as its own.
 
         So no other process can be behind it at the same time.
         """

@@ -1,7 +1,7 @@
 """Which gateway each job belongs to, and the final reports kept until a gateway has settled them.
 
 A job belongs to a link, by its URL, and its report to the process behind that link, by its instance
-id: only that process may still try the same request elsewhere, so nobody else may settle it while
+id: only that process may still try the same request elsewhere, so no other may settle it while
 it lives. It knows neither sockets nor the engine; time comes in as an argument.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import msgspec
 
 from inference.contract.frames import BYTES_PER_TOKEN, Job, Output, Report, Usage
-from inference.engines.base import JobRefused
+from inference.errors import JobRefused
 from inference.node.options import REPORT_REPEAT_S, REPORTS_HELD_MAX
 
 LOST = ""
@@ -21,10 +21,10 @@ NO_USAGE = Usage(prompt_tokens=0, cached_tokens=0, completion_tokens=0)
 
 
 class HeldJob:
-    """A job in the engine. `owner` is `LOST` when its link is gone: nobody reads it then.
+    """A job in the engine. `owner` is `LOST` when its link is gone and its outputs have no reader.
 
     `settled` is set when the gateway has charged it before its end, as after a stop string.
-    `delivered`: some of its answer is out, or a choice has ended, so nobody can start it anew
+    `delivered`: some of its answer is out, or a choice has ended, so it cannot be restarted
     unseen. Until then its `queued_tokens` count as waiting. `usage` is that of its last
     output; while its link is broken, `read` is that of the last before: it is not charged for more
     unless the gateway is reached again.
@@ -93,7 +93,6 @@ class JobTable:
 
     @property
     def jobs_count(self) -> int:
-        """Jobs in the engine."""
         return len(self._jobs)
 
     @property
@@ -102,7 +101,6 @@ class JobTable:
         return len(self._reports)
 
     def held(self) -> dict[str, int]:
-        """Jobs in the engine by owner."""
         return {owner: held.jobs for owner, held in self._held.items()}
 
     def others(self, owner: str) -> tuple[int, int]:
@@ -124,7 +122,7 @@ class JobTable:
         return held.queued_tokens
 
     def discard(self, request: bytes) -> str | None:
-        """The engine refused it; returns whom to tell, None when nobody is there any more."""
+        """The engine refused it; returns its owner, None when that is gone."""
         held = self._jobs.pop(request, None)
         if held is None:
             return None
@@ -132,7 +130,7 @@ class JobTable:
         return held.owner or None
 
     def untouched(self) -> list[bytes]:
-        """Jobs of which nothing was delivered: another node can start them anew."""
+        """Jobs of which nothing was delivered: another node can restart them."""
         return [request for request, held in self._jobs.items() if not held.delivered]
 
     def owned_by(self, request: bytes, owner: str) -> bool:
@@ -141,7 +139,6 @@ class JobTable:
         return held is not None and held.owner == owner
 
     def requests(self) -> list[bytes]:
-        """All jobs in the engine."""
         return list(self._jobs)
 
     def split(self, outputs: Iterable[Output], now_s: float) -> dict[str, list[Output]]:
@@ -167,14 +164,14 @@ class JobTable:
                 held.read = held.usage
 
     def resume(self, owner: str) -> None:
-        """It goes on, and has got all outputs."""
+        """The link was resumed and has received all outputs."""
         suspended: list[HeldJob | HeldReport] = [*self._jobs.values(), *self._reports.values()]
         for held in suspended:
             if held.owner == owner:
                 held.read = None
 
     def disconnect(self, owner: str) -> list[bytes]:
-        """The link is lost: returns the jobs to cancel, whose outputs nobody gets."""
+        """The link is lost: returns its jobs, which are to be cancelled."""
         lost = [request for request, held in self._jobs.items() if held.owner == owner]
         for request in lost:
             held = self._jobs[request]

@@ -1,4 +1,4 @@
-"""One WebSocket to one gateway: dial for ever, say hello, then frames both ways.
+"""One WebSocket to one gateway: dial until stopped, say hello, then frames both ways.
 
 What the frames mean to jobs and engine is the hub's business.
 """
@@ -81,10 +81,10 @@ class LinkHub(Protocol):
         """Any other frame but a ping."""
 
     def on_break(self, link: GatewayLink) -> None:
-        """The connection is gone, and may be resumed; frames sent meanwhile are kept."""
+        """The connection is gone, and may be resumed; frames sent until then are kept."""
 
     def on_resumed(self, link: GatewayLink) -> None:
-        """The link goes on as if its connection had not broken."""
+        """The link continues as if its connection had not broken."""
 
     def on_lost(self, link: GatewayLink) -> None:
         """The link is over, or was refused after our hello."""
@@ -171,18 +171,17 @@ class GatewayLink:
         self._wake.set()
 
     def load_due(self, now_s: float) -> bool:
-        """This gateway has not been told of the load for a while."""
+        """Whether the last load report to this gateway is out of date."""
         return now_s - self._step_sent_s >= LOAD_INTERVAL_S
 
     def send_step(self, step: Step, now_s: float) -> None:
-        """Send outputs, or the load alone."""
         self._step_sent_s = now_s
         self.send(step)
 
     async def _rest(self) -> None:
-        """Two addresses lead to one gateway, which keeps the newer link: dial only when it is gone.
+        """Two addresses lead to one gateway, which keeps the newer link: dial once that is gone.
 
-        Without it each would replace the other for ever.
+        Without it each would keep replacing the other.
         """
         while self._hub.reached_otherwise(self):
             with contextlib.suppress(TimeoutError):
@@ -196,7 +195,7 @@ class GatewayLink:
             additional_headers={"Authorization": f"Bearer {self._credential}"},
             compression=None,
             max_size=FRAME_BYTES_MAX,
-            # The gateway's own pings tell more than the socket's: they pass through its loop.
+            # The gateway's own pings say more than the socket's: they pass through its loop.
             ping_interval=None,
             open_timeout=OPEN_TIMEOUT_S,
             close_timeout=CLOSE_TIMEOUT_S,
@@ -227,7 +226,7 @@ class GatewayLink:
             await connection.close(CLOSE_PROTOCOL)
             raise
         except ConnectionClosed as error:
-            # Whoever says that it closes has given up the session with it.
+            # A gateway that announces its close has ended the session, too.
             if error.rcvd is not None or error.sent is not None:
                 self._end_session()
             raise
@@ -238,7 +237,7 @@ class GatewayLink:
             self._disconnected()
 
     def _greeting(self) -> Hello | Resume:
-        """The first frame: go on with the session, or begin one."""
+        """The first frame: resume the session, or begin one."""
         if self._session is not None:
             return self._session.request
         self._session_name = secrets.token_hex(SESSION_BYTES)
@@ -317,7 +316,7 @@ class GatewayLink:
         self._end_session()
 
     def _end_session(self) -> None:
-        """Give it up: nobody reads what its jobs make."""
+        """Drop the session: the outputs of its jobs have no reader any more."""
         session, self._session = self._session, None
         if session is not None:
             session.go_on()
@@ -338,7 +337,7 @@ class GatewayLink:
             self._outbound_bytes -= len(data)
 
     async def _watch(self, connection: ClientConnection) -> None:
-        """Leave a gateway that is silent, or that lets our frames pile up."""
+        """Disconnect from a gateway that is silent or does not read our frames."""
         while True:
             await asyncio.sleep(min(HOUSEKEEPING_S, self._silence_max_s / SILENT_PINGS_MAX))
             silent_s = time.monotonic() - self._heard_s
@@ -358,5 +357,5 @@ class GatewayLink:
 
 def _retry_after_s(error: InvalidStatus) -> float:
     """How long the gateway asks to wait, within a bound; 0 where it says nothing."""
-    told = error.response.headers.get_all("Retry-After")
-    return min(float(told[0]), RETRY_AFTER_MAX_S) if told and told[0].isdecimal() else 0.0
+    values = error.response.headers.get_all("Retry-After")
+    return min(float(values[0]), RETRY_AFTER_MAX_S) if values and values[0].isdecimal() else 0.0

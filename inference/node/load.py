@@ -1,4 +1,4 @@
-"""What a gateway is told of this node's load: the engine's last step, and what others have here."""
+"""The load that a gateway is sent: the engine's last step, and the jobs of other gateways."""
 
 from __future__ import annotations
 
@@ -19,15 +19,13 @@ class Load:
         self._arrived_tokens = 0
 
     def stepped(self, step: Step) -> None:
-        """The engine has made a step."""
         self._step, self._arrived_tokens = step, 0
 
     def arrived(self, tokens: int) -> None:
-        """A prompt was handed to the engine."""
         self._arrived_tokens += tokens
 
     def between_steps(self, processing: Sequence[Processing] = ()) -> Step | None:
-        """The load now, which is no step; None before the first.
+        """The load now, as a step without outputs; None before the first.
 
         `processing` are the jobs of a step that computes.
         """
@@ -40,8 +38,8 @@ class Load:
             computing_ms=max((each.silent_ms for each in processing), default=0),
         )  # fmt: skip
 
-    def told(self, step: Step, owner: str) -> Step:
-        """The step with what all but this gateway have here; jobs count that nobody reads."""
+    def for_gateway(self, step: Step, owner: str) -> Step:
+        """The step with the load of all other gateways, lost jobs included."""
         if step.processing:
             own = [each for each in step.processing if self._jobs.owned_by(each.request, owner)]
             step = msgspec.structs.replace(step, processing=own)

@@ -1,4 +1,4 @@
-"""Starting an engine, which may take minutes and must not look dead meanwhile."""
+"""Starting an engine, which may take minutes and must not look dead until then."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ async def start_engine(engine: Engine, events: EngineEvents) -> None:
             elapsed_s = time.monotonic() - began_s
             log.info("loading model=%s elapsed_s=%.0f", engine.facts.model, elapsed_s)
 
-    telling = asyncio.create_task(say())
+    reporting = asyncio.create_task(say())
     try:
         await engine.start(events)
     finally:
-        telling.cancel()
+        reporting.cancel()

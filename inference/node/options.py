@@ -1,4 +1,4 @@
-"""What a node is told at its start, and the named bounds of its end of the link."""
+"""The options of a node, and the named bounds of its end of the link."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CREDENTIAL_PREFIX = "node_sluice_"
 
 BACKOFF_MIN_S = 0.2
 BACKOFF_MAX_S = 2.0
-# The longest that a gateway's Retry-After is heeded.
+# The longest Retry-After of a gateway that is followed.
 RETRY_AFTER_MAX_S = 30.0
 OPEN_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 2.0
@@ -26,7 +26,7 @@ REPORT_REPEAT_S = 5.0
 LOAD_INTERVAL_S = 0.05
 # The longest that a step may compute; no request lives longer.
 STEP_S_MAX = 600.0
-# What all gateways together can tell a node to dial.
+# Gateways that a node dials at most, however many are listed.
 GATEWAYS_MAX = 256
 # A link to a gateway that left the list is kept so long: it may only have lost its database.
 UNLISTED_S = 10.0
@@ -48,7 +48,7 @@ class BadOption(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeOptions:
-    """Who the node is and whom it dials first; those tell of others.
+    """Who the node is and which gateways it dials first; those list the others.
 
     `credits` is for all gateways together; None takes the engine's own figure. An engine idle for
     `probe_interval_s` must make one token; 0 asks only at the start.

@@ -11,7 +11,8 @@ import time
 
 from inference.contract.capabilities import Capability
 from inference.contract.frames import REQUEST_ID_BYTES, Job, Sampling, Step
-from inference.engines.base import Engine, EngineFacts, JobRefused, ModelError
+from inference.engines.base import Engine, EngineFacts
+from inference.errors import JobRefused, ModelError
 from inference.node.options import PROBE_TIMEOUT_S
 
 MILLISECONDS_PER_S = 1000
@@ -44,7 +45,6 @@ class Probe:
         self._finish: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def on_step(self, step: Step) -> None:
-        """Watch for our own outputs."""
         for output in step.outputs:
             if output.request != self._job.request:
                 continue

@@ -1,6 +1,6 @@
 """Which jobs a long step works on, said as long as it computes.
 
-Without a word an engine inside a step cannot be told from one that hangs, and would lose its links.
+Without reports an engine in a long step looks like one that hangs, and would lose its links.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Pulse:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._looked_s = 0.0
-        # When the step began that was under way at the last look, and its CPU seconds then.
+        # When the step began that was in progress at the last look, and its CPU seconds then.
         self._seen: tuple[float, float] | None = None
 
     def look(self, now_s: float) -> list[Processing]:

@@ -39,7 +39,8 @@ from inference.contract.frames import (
     Undrain,
     Welcome,
 )
-from inference.engines.base import Engine, JobRefused, ModelError
+from inference.engines.base import Engine
+from inference.errors import JobRefused, ModelError
 from inference.node.age import process_age_s
 from inference.node.assets import Assets
 from inference.node.credits import GREETING, CreditShares
@@ -62,7 +63,7 @@ SNAPSHOT_HASHES_MAX = FRAME_BYTES_MAX // HASH_BYTES - 64
 
 
 class Stop(Enum):
-    """Why the node stopped by itself; the value is the exit status of the process."""
+    """Why the node stopped without a signal; the value is the exit status of the process."""
 
     ENGINE_DIED = 3
     FENCED = 4
@@ -112,7 +113,6 @@ class Node:
             self._run(self._probe_when_idle())
 
     async def close(self) -> None:
-        """Hang up and give the engine back."""
         self.rest.end()
         await asyncio.gather(*(link.hang_up() for link in self.links))
         tasks = list(self._tasks)
@@ -122,7 +122,6 @@ class Node:
         await self._engine.close()
 
     def cancel_all(self) -> None:
-        """Cancel every job in the engine."""
         for request in self.jobs.requests():
             self._engine.cancel(request)
 
@@ -154,21 +153,19 @@ class Node:
                     bare = msgspec.structs.replace(
                         step, outputs=[], drafted=0, accepted=0, preemptions=0
                     )
-                    link.send_step(self._load.told(bare, link.url), now)
+                    link.send_step(self._load.for_gateway(bare, link.url), now)
             elif len(outputs) == len(step.outputs):
-                link.send_step(self._load.told(step, link.url), now)
+                link.send_step(self._load.for_gateway(step, link.url), now)
             else:
                 mine = msgspec.structs.replace(step, outputs=outputs)
-                link.send_step(self._load.told(mine, link.url), now)
+                link.send_step(self._load.for_gateway(mine, link.url), now)
                 step = msgspec.structs.replace(step, drafted=0, accepted=0, preemptions=0)
 
     def on_kv(self, events: KvEvents) -> None:
-        """Every gateway follows the cache."""
         for link in self.links:
             link.send(events)
 
     def on_refused(self, request: bytes, refused: JobRefused) -> None:
-        """Tell the gateway whose job it is."""
         if self._probe is not None and self._probe.on_refused(request, refused):
             return
         owner = self.jobs.discard(request)
@@ -212,7 +209,7 @@ class Node:
             models=[offer],
             cold_start_ms=self._cold_start_ms,
             ceilings=facts.ceilings,
-            silence_s=STEP_S_MAX if facts.tells_steps else facts.silence_s,
+            silence_s=STEP_S_MAX if facts.reports_steps else facts.silence_s,
         )
 
     def on_welcome(self, link: GatewayLink, frame: Welcome, before: str) -> None:
@@ -232,11 +229,10 @@ class Node:
         self.jobs.suspend(link.url)
 
     def on_resumed(self, link: GatewayLink) -> None:
-        """Nothing was lost."""
         self.jobs.resume(link.url)
 
     def on_lost(self, link: GatewayLink) -> None:
-        """Nobody reads the outputs of these jobs any more."""
+        """No one reads the outputs of these jobs any more."""
         self._credits.leave(link.url)
         lost = self.jobs.disconnect(link.url)
         for request in lost:
@@ -245,11 +241,9 @@ class Node:
             log.warning("jobs cancelled count=%d url=%s", len(lost), link.url)
 
     def reached_otherwise(self, link: GatewayLink) -> bool:
-        """Another link is up to the gateway that this one led to last."""
         return any(each.gateway == link.gateway for each in self.links.connected())
 
     def on_frame(self, link: GatewayLink, frame: FromGateway) -> None:
-        """Act on one frame of a gateway."""
         if isinstance(frame, Job):
             self._on_job(link, frame)
         elif isinstance(frame, Cancel):
@@ -302,7 +296,7 @@ class Node:
             self._probe = None
 
     async def _probe_when_idle(self) -> None:
-        """An engine can die without a word; jobs would be the first to notice.
+        """An engine can die silently, which only the next jobs would notice.
 
         One failure may be a busy moment of a server behind the engine; several in a row are not.
         """
@@ -333,7 +327,7 @@ class Node:
                 self._send_reports(link)
 
     async def _share(self) -> None:
-        """Divide the credits anew, and tell gateways what lasts, or what others do here."""
+        """Redistribute credits, and report long steps and the load of other gateways."""
         busy = False
         while True:
             await asyncio.sleep(LOAD_INTERVAL_S)
@@ -357,7 +351,7 @@ class Node:
         load = self._load.between_steps(processing)
         for link in links:
             if load is not None and (processing or link.load_due(now)):
-                link.send_step(self._load.told(load, link.url), now)
+                link.send_step(self._load.for_gateway(load, link.url), now)
 
     def _dial(self, url: str) -> GatewayLink:
         link = GatewayLink(url, self._options.credential, self)
@@ -376,7 +370,7 @@ class Node:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            # Mute credits or reports would look like a healthy node.
+            # Without credits or reports the node would still look healthy.
             log.error("a task of the node failed", exc_info=error)
             self._stop(Stop.LINK_FAILED)
 
@@ -386,7 +380,7 @@ class Node:
         except Fenced as error:
             log.error("fenced url=%s reason=%r", link.url, str(error))
             self._stop(Stop.FENCED)
-        except Exception:  # Process edge: a dead link task must end the node, not leave it mute.
+        except Exception:  # Process edge: a dead link task must end the node, not leave it silent.
             log.exception("link failed url=%s", link.url)
             self._stop(Stop.LINK_FAILED)
 

@@ -1,4 +1,4 @@
-"""What a link keeps beyond its connection, to go on with its gateway after a break."""
+"""What a link keeps beyond its connection, to resume with its gateway after a break."""
 
 from __future__ import annotations
 
@@ -31,20 +31,17 @@ class Session:
 
     @property
     def request(self) -> Resume:
-        """What to say instead of a hello."""
         return Resume(session=self.name, received=self.received, held=self.replay.held)
 
     def keep(self, data: bytes) -> None:
-        """One more frame goes out, and may have to go again."""
         if self.resumable:
             self.replay.add(data)
 
     def expire_later(self, expired: Callable[[], None]) -> None:
-        """The connection broke: call this unless the session goes on in time."""
+        """The connection broke: call this unless the session is resumed in time."""
         self._expiry = asyncio.get_running_loop().call_later(self._resume_s, expired)
 
     def go_on(self) -> None:
-        """It is connected again, or over."""
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None

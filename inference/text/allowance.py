@@ -44,7 +44,6 @@ class Allowance:
             raise OverAllowance(f"the template takes over {RENDER_S_MAX:g} s")
 
     def take(self, units: int) -> None:
-        """Pay for what is about to be made."""
         self._units -= units
         if self._units < 0:
             raise OverAllowance(f"the template makes over {UNITS_MAX} characters or items")
@@ -74,7 +73,6 @@ class Allowance:
         return units
 
     def text(self, value: object) -> str:
-        """A value as text, paid for."""
         if isinstance(value, str):
             self.take(len(value))
             return value
@@ -86,7 +84,7 @@ _CURRENT: ContextVar[Allowance] = ContextVar("allowance")
 
 
 def allowance() -> Allowance:
-    """The allowance of the rendering under way; LookupError while a template is compiled."""
+    """The allowance of the rendering in progress; LookupError while a template is compiled."""
     return _CURRENT.get()
 
 

@@ -1,9 +1,9 @@
 """Render chat messages to one prompt text with the model's own Jinja template.
 
-A template comes from a node. Nobody reads it first: what protects is that a node needs a credential
+A template comes from a node. It is not reviewed: what protects is that a node needs a credential
 that names its models, and that its template runs in a sandbox with bounded steps, time and sizes.
-Beside plain Jinja it offers what published templates use: `raise_exception`, break and continue,
-`{% generation %}`, `strftime_now`, which tells the day alone, and a `tojson` that writes JSON and
+Besides plain Jinja it offers what published templates use: `raise_exception`, break and continue,
+`{% generation %}`, `strftime_now`, which gives only the day, and a `tojson` that writes JSON and
 no HTML.
 """
 
@@ -20,7 +20,7 @@ from inference.text.sandbox import BoundedEnvironment
 PROMPT_CHARS_MAX = 16 * 1024 * 1024
 TEMPLATE_CHARS_MAX = 128 * 1024
 TOOL_CALL_TAG = "<tool_call>"
-# What the expressions of a template can raise beside Jinja's own errors.
+# What the expressions of a template can raise besides Jinja's own errors.
 TEMPLATE_FAULTS = (
     TemplateError, ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError,
     TypeError, ValueError,
@@ -42,8 +42,6 @@ class ChatMessage(TypedDict):
 
 
 class ChatTemplate:
-    """A compiled chat template."""
-
     def __init__(self, source: str, *, bos_token: str, eos_token: str) -> None:
         if len(source) > TEMPLATE_CHARS_MAX:
             raise TemplateFailed(f"chat_template: over {TEMPLATE_CHARS_MAX} characters")

@@ -47,7 +47,7 @@ class ModelText:
 
     @property
     def shows_tools(self) -> bool:
-        """Whether the template tells the model of tools, and in which form to call them."""
+        """Whether the template shows tools to the model, and how to call them."""
         return self.templates.shows_tools
 
     def render(
@@ -73,7 +73,6 @@ class ModelText:
         return [each.ids for each in self._tokenizer.encode_batch_fast(texts)]
 
     def decoder(self) -> TokenDecoder:
-        """A fresh incremental decoder."""
         return TokenDecoder(self._tokenizer)
 
     def token_text(self, token: int) -> tuple[str, bytes]:

@@ -44,7 +44,7 @@ SEPARATOR_CHARS_MAX = 8
 TIME_FORMAT = re.compile(r"(?:[^%]|%-?[aAbBcdDeFHIjmMpRSTuUwWxXyYZz%]){0,100}")
 # `\\uXXXX` once or, beyond the basic plane, twice.
 ASCII_GROWTH_MAX = 12
-# An upper-case or split text is no longer than this many times itself.
+# An upper-case or split text is at most this many times as long.
 GROWTH_MAX = 4
 # Names with a space: no template can say them.
 _WALK, _KEEP, _STEP, _CONCAT = "walk it", "keep it", "step it", "concat them"
@@ -88,7 +88,6 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         """Nothing stands for `format` of a text, which could ask for any width."""
 
     def getitem(self, obj: Any, argument: Any) -> Any:
-        """Count subscripts; a slice is a copy."""
         current = allowance()
         current.step()
         found = super().getitem(obj, argument)
@@ -127,7 +126,7 @@ class _Generation(Extension):
 
 
 class _Counting(NodeTransformer):
-    """Puts counting filters around what a template could do for ever, or without end."""
+    """Puts counting filters around what a template could do without end."""
 
     def visit_For(self, node: nodes.For) -> nodes.Node:
         if node.recursive:

@@ -41,7 +41,7 @@ class ChatTemplates:
 
     @property
     def shows_tools(self) -> bool:
-        """Whether the template tells the model of tools, and in which form to call them."""
+        """Whether the template shows tools to the model, and how to call them."""
         return self._tool_use is not None and self._tool_use.shows_tools
 
     def render(

@@ -22,7 +22,6 @@ TOKENIZER_FILE = "tokenizer.json"
 
 
 def arguments() -> argparse.Namespace:
-    """The options of the command."""
     plan = Plan()
     parser = argparse.ArgumentParser(prog="python -m inference.train", description=__doc__)
     parser.add_argument("--steps", type=int, default=plan.steps, help="length of the plan")
@@ -32,7 +31,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--work", type=Path, default=WORK_FOLDER, help="checkpoints")
     parser.add_argument("--out", type=Path, default=ASSET_FOLDER, help="the exported model")
-    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
+    parser.add_argument("--resume", action="store_true", help="resume from the last checkpoint")
     parser.add_argument("--export-only", action="store_true", help="export the last checkpoint")
     parser.add_argument("--float32", action="store_true", help="no bf16 arithmetic")
     parser.add_argument("--threads", type=int, default=2)
@@ -40,12 +39,10 @@ def arguments() -> argparse.Namespace:
 
 
 def say(line: str) -> None:
-    """One line of progress."""
     print(line, flush=True)
 
 
 def make_tokenizer(plan: Plan, work: Path) -> Tokenizer:
-    """The tokenizer of the plan, trained once per work folder."""
     path = work / TOKENIZER_FILE
     if not path.exists():
         say("training the tokenizer")

@@ -68,7 +68,6 @@ def fill(encoder: Encoder, stage: Stage, stream: Iterator[Dialogue]) -> Batch:
 
 
 def batch_of_step(encoder: Encoder, stage: Stage, *, seed: int, step: int) -> Batch:
-    """The batch of one step of a run."""
     stream = training_stream(
         seed * STEP_SEEDS + step,
         long_share=stage.long_share,

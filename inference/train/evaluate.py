@@ -151,7 +151,6 @@ def ask(model: Llama, encoder: Encoder, questions: Sequence[str], sampling: Samp
 
 
 def main() -> None:
-    """Print the report."""
     parser = argparse.ArgumentParser(prog="python -m inference.train.evaluate", description=__doc__)
     parser.add_argument("--model", type=Path, default=ASSET_FOLDER)
     parser.add_argument("--count", type=int, default=40, help="prompts per family; 0 for none")

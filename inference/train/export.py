@@ -104,5 +104,4 @@ def export(model: Llama, tokenizer: Tokenizer, folder: Path) -> None:
 
 
 def write_json(path: Path, value: dict[str, object]) -> None:
-    """One readable JSON file."""
     path.write_text(json.dumps(value, indent=2) + "\n")

@@ -70,7 +70,6 @@ class Trainer:
         return loss.detach(), norm
 
     def loss(self, batch: Batch) -> Tensor:
-        """The loss of one batch."""
         place = self.device.name
         return self.twin.loss(batch.ids.to(place), batch.targets.to(place), batch.said.to(place))
 
@@ -88,7 +87,7 @@ class Trainer:
         os.replace(fresh, folder / CHECKPOINT_FILE)
 
     def load(self, folder: Path) -> None:
-        """Go on from a checkpoint of the same plan."""
+        """Resume from a checkpoint of the same plan."""
         path = folder / CHECKPOINT_FILE
         if not path.exists():
             raise ValueError(f"resume: there is no checkpoint in {folder}")
@@ -102,7 +101,6 @@ class Trainer:
 
 
 def make_optimizer(model: Llama, plan: Plan) -> torch.optim.AdamW:
-    """AdamW; norms are not decayed."""
     matrices = [one for one in model.parameters() if one.dim() >= 2]
     norms = [one for one in model.parameters() if one.dim() < 2]
     groups = [

@@ -80,7 +80,6 @@ class Plan:
     model: ModelConfig = ModelConfig()
 
     def stage(self, step: int) -> Stage:
-        """The stage that a step belongs to."""
         for stage in self.stages:
             if step < self.scaled(stage.until):
                 return stage
@@ -119,5 +118,4 @@ class Plan:
 
     @property
     def rate_min(self) -> float:
-        """Where the cool-down ends."""
         return self.rate_max * self.rate_min_share

@@ -6,14 +6,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from controlplane.bridge.ledger import PostgresLedger
-from tests.support.money import dsn, eventually
+from controlplane.bridge.money.ledger import PostgresLedger
+from tests.support.money import dsn
+from tests.support.waiting import until
 
 
 @pytest.fixture
 async def ledger(database: str) -> AsyncIterator[PostgresLedger]:
     made = PostgresLedger(dsn())
     made.start()
-    await eventually(lambda: not made.away)
+    await until(lambda: not made.away)
     yield made
     await made.close()

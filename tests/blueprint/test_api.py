@@ -51,6 +51,6 @@ def test_a_slip_has_its_path_and_line(stella: Client) -> None:
     status, answer = ask(stella, "diff", {"text": TEXT.replace("nodes_max", "nodes")})
     assert status == 400
     fields = answer["error"]["fields"]
-    assert fields == {"pools[0].nodes": ["There is no such field. (line 4)"]}
+    assert fields == {"pools[0].nodes": ["Unknown field. (line 4)"]}
     assert ask(stella, "diff", {"text": 1})[0] == 400
     assert stella.get("/api/blueprint?organization=Nobody").status_code == 400

@@ -13,7 +13,7 @@ from django.db import connections
 
 from controlplane.blueprint.configuration import configuration_apply, configuration_export
 from controlplane.catalog.selectors import model_find, pool_find
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import Action
 from controlplane.routing.selectors import ruleset_in_force
 from controlplane.tenants.selectors import project_named

@@ -7,13 +7,13 @@ from dataclasses import asdict, fields
 import pytest
 import yaml
 
-from controlplane.billing.budgets import BudgetDraft
+from controlplane.billing.budgets.services import BudgetDraft
 from controlplane.blueprint.configuration import configuration_apply, configuration_export
 from controlplane.blueprint.document import (
     BudgetSpec,
+    DocumentPart,
     LimitsSpec,
     ModelSpec,
-    Part,
     PoolSpec,
     PriceSpec,
     PurchaseSpec,
@@ -24,7 +24,7 @@ from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.catalog.purchases import PurchaseDraft
 from controlplane.catalog.selectors import model_find
 from controlplane.catalog.services import ModelDraft, PriceDraft
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.quotas.services import LimitSet
 from tests.support.rules import make_models
 
@@ -99,7 +99,7 @@ def test_every_field_of_a_model_that_is_not_named_survives() -> None:
     ],
 )
 def test_nothing_of_a_draft_is_missing_in_the_document(
-    spec: type[Part], draft: type, other: dict[str, str | None]
+    spec: type[DocumentPart], draft: type, other: dict[str, str | None]
 ) -> None:
     wanted = {other.get(name, name) for name in draft.__annotations__} - {None}
     assert wanted - set(spec.__struct_fields__) == set()

@@ -41,7 +41,8 @@ def _site(servers: Servers, *, with_history: bool) -> Iterator[Site]:
     make_database(servers.postgres)
     parts = import_module(SITE)
     try:
-        cast, key, requests, credential = parts.fill(with_history)
+        # Chromium's driver has a loop in this thread, and the past is written in one of its own.
+        cast, key, requests, credential = parts.elsewhere(lambda: parts.fill(with_history))
         with tempfile.TemporaryDirectory() as folder:
             processes = parts.Processes(Path(folder), credential)
             try:
@@ -59,9 +60,9 @@ def site(servers: Servers, request: pytest.FixtureRequest) -> Iterator[Site]:
     yield from _site(servers, with_history=getattr(request.module, "HISTORY", True))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """Debian's Chromium; the driver's own event loop ends with it."""
+    """Debian's Chromium; the driver's own event loop ends with it, before any other tests."""
     # Django's ORM is used from this thread too, while the driver keeps a loop of its own in it.
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
     with sync_playwright() as driver:

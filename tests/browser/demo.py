@@ -12,12 +12,12 @@ from datetime import UTC, datetime, timedelta
 
 import psycopg
 
-from controlplane.billing.budgets import BudgetDraft, Subject, budget_plan
-from controlplane.billing.models import BudgetPeriod
-from controlplane.billing.reconcile import reconcile_requests
-from controlplane.billing.services import seal_ledger
-from controlplane.billing.spend import hour_after
-from controlplane.catalog.prompts import prompt_create, prompt_draft_create, prompt_publish
+from controlplane.billing.budgets.models import BudgetPeriod
+from controlplane.billing.budgets.services import BudgetDraft, Subject, budget_plan
+from controlplane.billing.ledger.reconcile import reconcile_requests
+from controlplane.billing.ledger.services import seal_ledger
+from controlplane.billing.ledger.spend import hour_after
+from controlplane.catalog.prompts import PromptVersions, prompt_create
 from controlplane.kernel.money import NANO_PER_USD
 from controlplane.kernel.price import Price, TokenCounts, charge_nano
 from controlplane.quotas.services import rate_limit_set
@@ -110,8 +110,8 @@ def _write_texts(site: Site) -> None:
     alice, acme = site.cast.alice, site.cast.acme
     template = prompt_create(actor=alice, organization_id=acme.id, name="greeting")
     body = {"messages": [{"role": "system", "content": "You help guests of our hotel."}]}
-    version = prompt_draft_create(actor=alice, template=template, body=body, note="the first")
-    prompt_publish(actor=alice, version=version)
+    version = PromptVersions(alice, template).draft_create(body, note="the first")
+    PromptVersions(alice, version.template).publish(version)
 
 
 def _write_objectives(site: Site) -> None:

@@ -10,20 +10,20 @@ from datetime import UTC, datetime, timedelta
 
 import psycopg
 
-from controlplane.billing import services as billing
-from controlplane.bridge.arrays import WORD_SEPARATOR
-from controlplane.bridge.ledger import PostgresLedger
-from controlplane.bridge.recorder import PostgresRecorder
-from controlplane.bridge.series import Depth, Minute
-from controlplane.gateway.ports import Hold, RequestRecord, Settlement
+from controlplane.billing.ledger import services as ledger
+from controlplane.bridge.money.ledger import PostgresLedger
+from controlplane.bridge.postgres.arrays import WORD_SEPARATOR
+from controlplane.bridge.record.recorder import PostgresRecorder
+from controlplane.bridge.record.series import Minute, QueueDepth
+from controlplane.gateway.ports import FinishedRequest, Hold, Settlement
 from controlplane.kernel.price import Price, TokenCounts, charge_nano
 from controlplane.kernel.spans import ABSENT, SPANS, pack_spans
 from controlplane.kernel.statuses import CLIENT_LEFT
 from controlplane.telemetry import services as telemetry
 from controlplane.tenants.models import ApiKey
 from tests.support.money import dsn
-from tests.support.orm import until
 from tests.support.people import Cast
+from tests.support.waiting import until
 
 HOURS = 3
 CONNECT_S_MAX = 20.0
@@ -68,7 +68,7 @@ def write_history(cast: Cast, key: ApiKey, model: str, *, age_s: int = 0) -> lis
         _record(dice, cast, key, model, now - timedelta(seconds=seconds))
         for seconds in _moments(dice)
     ]
-    for app in (billing, telemetry):
+    for app in (ledger, telemetry):
         app.make_partitions(now - timedelta(hours=HOURS))
     asyncio.run(_write(records))
     _write_series(records)
@@ -81,7 +81,7 @@ def _moments(dice: random.Random) -> list[float]:
 
 def _record(
     dice: random.Random, cast: Cast, key: ApiKey, model: str, at: datetime
-) -> RequestRecord:
+) -> FinishedRequest:
     failed = dice.random() < 0.04
     status, error_code = dice.choice(FAILURES) if failed else (200, "")
     busy = 1 + 2 * abs(dice.gauss(0, 1)) * (at.minute % 30 > 20)
@@ -91,7 +91,7 @@ def _record(
     gap_us = int(3_400 * busy * dice.uniform(0.8, 1.3))
     spans, total_us, ttft_us = _spans(dice, prompt - cached, output, gap_us, int(4_000 * busy))
     counts = TokenCounts(uncached=prompt - cached, cached=cached, output=output)
-    return RequestRecord(
+    return FinishedRequest(
         request=_request_id(dice, at),
         started_us=int(at.timestamp() * 1e6),
         organization=cast.acme.id.hex,
@@ -168,7 +168,7 @@ def _spans(
     return pack_spans(starts, lengths), at + 350, ttft
 
 
-async def _write(records: list[RequestRecord]) -> None:
+async def _write(records: list[FinishedRequest]) -> None:
     recorder, ledger = PostgresRecorder(dsn()), PostgresLedger(dsn())
     recorder.start()
     ledger.start()
@@ -183,7 +183,7 @@ async def _write(records: list[RequestRecord]) -> None:
     await ledger.close()
 
 
-def _hold(record: RequestRecord) -> Hold:
+def _hold(record: FinishedRequest) -> Hold:
     return Hold(
         request=record.request,
         organization=record.organization,
@@ -197,7 +197,7 @@ def _hold(record: RequestRecord) -> Hold:
     )
 
 
-def _settlement(record: RequestRecord) -> Settlement:
+def _settlement(record: FinishedRequest) -> Settlement:
     return Settlement(
         request=record.request,
         organization=record.organization,
@@ -217,7 +217,7 @@ def _settlement(record: RequestRecord) -> Settlement:
     )
 
 
-def _write_series(records: list[RequestRecord]) -> None:
+def _write_series(records: list[FinishedRequest]) -> None:
     """Minutes as a gateway that ran all the time would have written them."""
     minutes: dict[int, Minute] = {}
     for record in records:
@@ -227,7 +227,7 @@ def _write_series(records: list[RequestRecord]) -> None:
         for second in range(SAMPLES_A_REQUEST):
             waiting = (second + start_s // 60) % 4
             urgent = (waiting // 3, waiting - waiting // 3, 0)
-            depth = Depth("", waiting, second % 2, urgent, 400 * waiting)
+            depth = QueueDepth("", waiting, second % 2, urgent, 400 * waiting)
             minute.sample([depth, depth._replace(model=record.model)])
     writer = uuid.uuid4()
     with psycopg.connect(dsn(), autocommit=True) as connection:

@@ -20,7 +20,7 @@ from PIL import Image
 from playwright.sync_api import Page, expect
 
 from controlplane.slos.selectors import objective_standings
-from frontend.access import NAVIGATION
+from frontend.shared.navigation import NAVIGATION
 from tests.browser.demo import furnish
 from tests.browser.site import Site, elsewhere
 from tests.browser.watch import DESK, PHONE, Watch

@@ -13,20 +13,22 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import TypeVar
 
 from django.conf import settings
+from django.contrib.auth.hashers import PBKDF2PasswordHasher, make_password
 from django.db import connections
 
 from controlplane.catalog.services import ModelDraft, PriceDraft, model_create, price_publish
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.fleet.services import node_credential_create
 from controlplane.tenants.keys import CreatedKey, apikey_create
 from tests.browser.history import write_history
 from tests.support.fleet import MODEL, make_model
-from tests.support.loopback import free_port
+from tests.support.loopback import reserve_port
 from tests.support.people import Cast, give_password, make_cast
 
 PASSWORD = "correct-horse-battery-staple"
@@ -74,6 +76,9 @@ def fill(with_history: bool) -> tuple[Cast, CreatedKey, list[uuid.UUID], str]:
     cast = make_cast()
     for user in (cast.alice, cast.bob, cast.charlie):
         give_password(user, PASSWORD)
+        # The pages are in a process of its own, which has the product's hashers.
+        user.password = _hashed()
+        user.save(update_fields=["password"])
     draft = ModelDraft(
         name=MODEL,
         pool="default",
@@ -91,6 +96,11 @@ def fill(with_history: bool) -> tuple[Cast, CreatedKey, list[uuid.UUID], str]:
     return cast, key, requests, node.secret
 
 
+@cache
+def _hashed() -> str:
+    return make_password(PASSWORD, hasher=PBKDF2PasswordHasher())
+
+
 class Processes:
     """The application and its node."""
 
@@ -98,14 +108,14 @@ class Processes:
         self._folder = folder
         self._credential = credential
         self._running: list[subprocess.Popen[bytes]] = []
-        self.port = free_port()
+        self.port = reserve_port()
 
     def start(self) -> None:
         """Serve, then let the node dial in; returns when both are ready."""
         environment = {**os.environ, "SLUICE_ROLE": "all", "SLUICE_LOG_FORMAT": "plain"}
         self._spawn(
             ["uvicorn", "controlplane.asgi:application", "--host", "127.0.0.1", "--port",
-             str(self.port), "--http", "controlplane.bridge.connection:SocketProtocol", "--ws",
+             str(self.port), "--http", "controlplane.bridge.http.connection:SocketProtocol", "--ws",
              "websockets-sansio"],
             environment,
             "web.log",

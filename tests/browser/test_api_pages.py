@@ -29,7 +29,7 @@ def test_an_admin_key_is_made_shown_once_and_revoked(site: Site, watch: Watch) -
     page.goto("/admin-keys")
     page.get_by_role("button", name="Create the first admin key").click()
     page.get_by_label("Label").fill("cost report")
-    page.get_by_label("It may").select_option(["ledger.view", "request.view"])
+    page.get_by_label("Scopes").select_option(["ledger.view", "request.view"])
     page.get_by_role("dialog").get_by_role("button", name="Create admin key").click()
     secret = page.locator("#new-key").inner_text()
     assert secret.startswith("admin_sluice_")
@@ -56,7 +56,8 @@ def test_the_reference_is_readable_in_both_themes(site: Site, watch: Watch, dark
     opened = page.locator(".opblock-post").first
     opened.locator(".opblock-summary").click()
     expect(opened.locator(".opblock-body")).to_be_visible()
-    assert [one for one in serious_findings(page) if one.startswith("color-contrast")] == []
+    # The reference is not ours to make accessible in all else.
+    assert serious_findings(page, "color-contrast") == []
 
 
 def test_the_reference_is_drawn_within_the_policy_and_tries_an_operation(

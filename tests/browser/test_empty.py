@@ -7,10 +7,10 @@ from functools import partial
 
 from playwright.sync_api import expect
 
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import Role
-from controlplane.tenants.accounts import setup_link_create, user_create
-from controlplane.tenants.people import membership_set
+from controlplane.tenants.people.services import membership_set
+from controlplane.tenants.sign_in.accounts import setup_link_create, user_create
 from tests.browser.site import PASSWORD, Site, elsewhere
 from tests.browser.watch import PHONE, Watch, serious_findings, wider_than_screen
 from tests.support.people import Cast
@@ -23,11 +23,11 @@ def test_empty_pages_say_what_to_do_next(site: Site, watch: Watch) -> None:
     next_steps = {
         "/": "Paste this into a terminal",
         # Of all tenants, so a time before any other test's request.
-        "/latency?from=2026-01-02T03:00&to=2026-01-02T04:00": "Nothing was recorded in the 2026-",
+        "/latency?from=2026-01-02T03:00&to=2026-01-02T04:00": "No data in the 2026-",
         "/cache": "No prompt was read in the last 1 hour",
         "/requests": "No requests match",
         "/keys": "No keys yet",
-        "/spend": "Nothing was charged in",
+        "/spend": "No charges in",
         "/playground": "The answer appears here",
     }
     for path, words in next_steps.items():
@@ -39,6 +39,7 @@ def test_empty_pages_say_what_to_do_next(site: Site, watch: Watch) -> None:
 
 def test_the_first_request_replaces_the_hint(site: Site, watch: Watch) -> None:
     page = watch.sign_in(site)
+    page.goto("/")
     expect(page.locator("#first-request")).to_be_visible()
     assert "curl -N" in page.locator("#first-curl").inner_text()
     answer = page.request.post(
@@ -58,7 +59,7 @@ def test_sign_in_tells_a_wrong_password_and_takes_the_right_one(site: Site, watc
     page.get_by_label("E-mail address").fill("bob@example.org")
     page.get_by_label("Password").fill("wrong")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("alert")).to_contain_text("do not belong together")
+    expect(page.get_by_role("alert")).to_contain_text("Incorrect e-mail address or password")
     assert serious_findings(page) == []
     page.get_by_label("Password").fill(PASSWORD)
     page.keyboard.press("Enter")
@@ -80,12 +81,12 @@ def test_a_one_time_link_signs_its_owner_in(site: Site, watch: Watch) -> None:
     page.goto(f"/setup/{token}")
     assert serious_findings(page) == []
     page.get_by_label("New password").fill("another-good-password-1")
-    page.get_by_label("The same again").fill("another-good-password-1")
+    page.get_by_label("Confirm password").fill("another-good-password-1")
     page.keyboard.press("Enter")
     page.wait_for_url(f"{site.url}/")
     expect(page.get_by_role("status").first).to_contain_text("Your password is set")
     page.goto(f"/setup/{token}")
-    expect(page.locator("main")).to_contain_text("does not work any more")
+    expect(page.locator("main")).to_contain_text("is no longer valid")
 
 
 def test_the_keyboard_reaches_everything_in_order(site: Site, watch: Watch) -> None:

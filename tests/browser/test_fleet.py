@@ -70,8 +70,8 @@ def test_a_node_is_enrolled_approved_and_says_why_it_does_not_serve(
     _until(page, NODE, "ready")
     page.get_by_role("button", name="Enrol a node").first.focus()
     page.keyboard.press("Enter")
-    page.get_by_label("The node's name").fill("gpu-2")
-    page.get_by_role("button", name="Make the command").focus()
+    page.get_by_label("Node name").fill("gpu-2")
+    page.get_by_role("button", name="Create command").focus()
     page.keyboard.press("Enter")
     command = page.locator("#enrol-command").inner_text()
     (token,) = re.findall(r"enrol_sluice_\w+", command)
@@ -120,12 +120,15 @@ def test_a_node_is_drained_and_taken_back(site: Site, watch: Watch) -> None:
 def test_a_pool_is_made_and_a_wrong_one_says_what_is_wrong(site: Site, watch: Watch) -> None:
     page = watch.sign_in(site)
     page.goto("/fleet")
-    for least, told in (("3", "nodes_max: 3 nodes are to be kept warm"), ("1", "is made")):
+    for least, told in (
+        ("3", "nodes_max: 3 nodes are configured to be kept warm"),
+        ("1", "is made"),
+    ):
         page.get_by_role("button", name="Add pool").click()
         dialog = page.get_by_role("dialog")
         dialog.get_by_label("Name").fill("gold")
-        dialog.get_by_label("Nodes kept warm").fill(least)
+        dialog.get_by_label("Warm nodes").fill(least)
         dialog.get_by_role("button", name="Save").click()
         expect(page.get_by_text(told)).to_be_visible()
-    expect(page.get_by_text("No node is in this pool")).to_be_visible()
+    expect(page.get_by_text("This pool has no nodes")).to_be_visible()
     assert serious_findings(page) == []

@@ -16,7 +16,7 @@ from django.core.management import call_command
 from playwright.sync_api import Page, expect
 
 from controlplane.catalog.pools import PoolDraft, pool_set
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.fleet.overview import fleet_view
 from controlplane.insights.client import KEY_VARIABLE
 from tests.browser.site import Site, elsewhere
@@ -24,7 +24,7 @@ from tests.browser.test_routing import let_stella_in
 from tests.browser.watch import DESK, PHONE, Watch, serious_findings, wider_than_screen
 from tests.support.fleet import MODEL
 from tests.support.month import seal_month
-from tests.support.product import wait_for
+from tests.support.waiting import wait_for
 
 WASTE = json.dumps({"name": "Harbour", "note": None, "tags": [], "rooms": [1, 2]}, indent=8)
 STAFF = "stella@example.org"
@@ -131,12 +131,12 @@ def test_a_member_sees_what_to_mend_and_how_it_went(
 def test_staff_reckon_what_if(site: Site, watch: Watch, told: dict[str, str]) -> None:
     page = watch.sign_in(site, email=STAFF, dark=True)
     page.goto("/insights/capacity?days=1")
-    expect(page.get_by_text("breaks first", exact=True)).to_be_visible()
+    expect(page.get_by_text("bottleneck", exact=True)).to_be_visible()
     look(page)
     page.get_by_label("Peak rate, requests/s").fill("1e6")
     page.keyboard.press("Enter")
     page.wait_for_url("**rate=1e6**")
     expect(page.get_by_text("nodes needed, 1 ready now")).to_be_visible()
-    expect(page.locator(".status.bad").first).to_have_text("breaks first")
+    expect(page.locator(".status.bad").first).to_have_text("bottleneck")
     page.goto("/insights/capacity?days=1&batch=lots")
     expect(page.get_by_role("status").first).to_contain_text("Batching factor")

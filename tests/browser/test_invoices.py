@@ -50,7 +50,7 @@ def test_a_month_is_issued_and_credited(site: Site, watch: Watch) -> None:
     assert download.value.suggested_filename == "INV-000001.pdf"
     page.get_by_role("button", name="Credit note").click()
     page.get_by_label("Reason").fill("the wrong model")
-    page.get_by_role("button", name="Give back").click()
+    page.get_by_role("button", name="Issue credit note").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Credit note CN-000001")
     phone = watch.sign_in(site, size=PHONE, dark=True)
     phone.goto("/invoices")
@@ -65,18 +65,18 @@ def test_a_wallet_is_filled_and_a_large_grant_waits(site: Site, watch: Watch) ->
     page = watch.sign_in(site, size=DESK)
     page.goto("/wallet")
     _look(page)
-    for amount, told in (("250.00", "booked for Other"), ("5000", "must approve it")):
+    for amount, told in (("250.00", "added for Other"), ("5000", "must approve it")):
         page.goto("/grants")
         page.get_by_label("Organization", exact=True).last.select_option(label="Other")
         page.get_by_label("Amount, USD").fill(amount)
         page.get_by_label("Reason").fill("bank transfer 17")
-        page.get_by_role("button", name="Book", exact=True).click()
+        page.get_by_role("button", name="Add funds").click()
         if amount == "250.00":
             # Other pays by invoice until now; what was typed stays.
             expect(page.get_by_role("alert")).to_contain_text("makes this organization prepaid")
             expect(page.get_by_label("Amount, USD")).to_have_value("250.00")
             page.get_by_label("Make this organization prepaid").check()
-            page.get_by_role("button", name="Book", exact=True).click()
+            page.get_by_role("button", name="Add funds").click()
         expect(page.get_by_role("status")).to_contain_text(told)
     _look(page)
     # Whoever asked may take it back, and is not offered to approve it.

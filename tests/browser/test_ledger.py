@@ -35,8 +35,8 @@ def test_a_budget_is_set_with_the_form(site: Site, watch: Watch) -> None:
     page.get_by_role("button", name="Set a budget").click()
     page.get_by_label("Amount, USD").fill("250.00")
     page.get_by_label("Time zone").fill("Europe/Berlin")
-    page.get_by_role("button", name="Set it").click()
-    expect(page.get_by_text("The budget is set")).to_be_visible()
+    page.get_by_role("dialog").get_by_role("button", name="Save").click()
+    expect(page.get_by_text("The budget is saved")).to_be_visible()
     expect(page.get_by_text("month, Europe/Berlin")).to_be_visible()
     _look(page)
 
@@ -47,8 +47,8 @@ def test_a_month_is_closed_with_the_form(site: Site, watch: Watch) -> None:
     expect(page.get_by_role("heading", name="Accounts")).to_be_visible()
     _look(page)
     page.get_by_role("button", name="Close a month").click()
-    page.get_by_role("button", name="Close it").click()
-    expect(page.get_by_text("is closed; nothing is booked")).to_be_visible()
+    page.get_by_role("button", name="Close month").click()
+    expect(page.get_by_text("is closed and accepts no more entries")).to_be_visible()
     _look(page)
 
 

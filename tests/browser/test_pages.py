@@ -17,6 +17,7 @@ from controlplane.tenants.keys import apikey_create
 from controlplane.tenants.services import project_create
 from tests.browser.site import Site, elsewhere
 from tests.browser.watch import DESK, PHONE, Watch, serious_findings, wider_than_screen
+from tests.support.waiting import wait_for
 
 CHARTS = {
     "/": (
@@ -223,7 +224,7 @@ def test_the_overview_keeps_its_part_of_the_traffic_from_page_to_page(
     expect(page.get_by_label("Project")).to_have_value(site.cast.project.id.hex)
     page.get_by_role("link", name="Last 24 hours").click()
     expect(page.get_by_label("Model")).to_have_value("tiny")
-    page.get_by_role("link", name="Clients left").click()
+    page.get_by_role("link", name="Cancelled by client").click()
     expect(page.get_by_label("Status")).to_have_value("499")
     expect(page.get_by_label("Project")).to_have_value(site.cast.project.id.hex)
 
@@ -277,7 +278,7 @@ def test_filters_change_the_list_and_the_address(site: Site, watch: Watch) -> No
     expect(page.get_by_role("heading", name="Requests", exact=True)).to_be_visible()
     page.go_back()
     expect(page.get_by_role("heading", name="Requests", exact=True)).to_be_visible()
-    page.get_by_label("At least, ms").press("j")
+    page.get_by_label("Min. latency (ms)").press("j")
     assert "/requests?" in page.url
 
 
@@ -345,7 +346,10 @@ def test_the_playground_streams_and_tells_what_it_cost(site: Site, watch: Watch)
     expect(page.locator("#answer")).to_contain_text("helpful")
     expect(page.locator("#ask-cost")).to_contain_text("$")
     expect(page.locator("#ask-ttft")).to_contain_text("ms")
-    page.locator("#ask-request a").click()
+    link = page.locator("#ask-request a")
+    path = str(link.get_attribute("href"))
+    wait_for(lambda: page.request.get(path).ok, "row of the request")
+    link.click()
     expect(page.locator("main")).to_contain_text("Playground")
     expect(page.locator(".waterfall")).to_be_visible()
 

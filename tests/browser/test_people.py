@@ -11,8 +11,8 @@ from django.contrib.sessions.backends.db import SessionStore
 from django.contrib.sessions.models import Session
 from playwright.sync_api import Page, expect
 
-from controlplane.tenants.factors import factor_list, factor_remove
 from controlplane.tenants.models import User
+from controlplane.tenants.sign_in.factors import factor_list, factor_remove
 from tests.browser.site import PASSWORD, Site, elsewhere
 from tests.browser.watch import DESK, PHONE, Watch, serious_findings, wider_than_screen
 
@@ -76,7 +76,7 @@ def test_pages_are_accessible_and_fit(
 def test_somebody_is_invited_by_keyboard_and_joins_on_a_phone(site: Site, watch: Watch) -> None:
     page = watch.sign_in(site)
     page.goto("/members")
-    page.get_by_role("button", name="Invite somebody").focus()
+    page.get_by_role("button", name="Invite member").focus()
     page.keyboard.press("Enter")
     page.get_by_label("E-mail address").fill("erin@example.org")
     page.keyboard.press("Enter")
@@ -87,17 +87,17 @@ def test_somebody_is_invited_by_keyboard_and_joins_on_a_phone(site: Site, watch:
     erin.goto(link)
     _checked(erin)
     erin.get_by_label("New password").fill(PASSWORD)
-    erin.get_by_label("The same again").fill(PASSWORD)
-    erin.get_by_role("button", name="Make the account and join").click()
+    erin.get_by_label("Confirm password").fill(PASSWORD)
+    erin.get_by_role("button", name="Create account and join").click()
     erin.wait_for_url(f"{site.url}/")
     page.goto("/members")
     row = page.locator("tr", has=page.get_by_role("rowheader", name="erin@example.org"))
     row.get_by_role("button", name="Remove").click()
     page.get_by_role("button", name="Remove the member").click()
-    expect(page.get_by_role("heading", name="Keys they made")).to_be_visible()
+    expect(page.get_by_role("heading", name="Keys they created")).to_be_visible()
     watch.allowed.append("403")
     erin.goto("/requests")
-    expect(erin.locator("h1")).to_have_text("You are in no organization yet")
+    expect(erin.locator("h1")).to_have_text("You are not a member of an organization yet")
 
 
 def _confirm_again() -> None:
@@ -120,8 +120,8 @@ def test_a_form_survives_the_confirmation(
     dialog.get_by_label("Label").fill(label)
     elsewhere(_confirm_again)
     dialog.get_by_role("button", name="Create key").press("Enter")
-    expect(page.get_by_role("heading", name="Confirm that it is you")).to_be_visible()
-    expect(page.get_by_role("status")).to_contain_text("goes on by itself")
+    expect(page.get_by_role("heading", name="Confirm it's you")).to_be_visible()
+    expect(page.get_by_role("status")).to_contain_text("will continue automatically")
     _checked(page)
     page.keyboard.type(PASSWORD)
     page.keyboard.press("Enter")
@@ -134,10 +134,17 @@ def test_a_form_survives_the_confirmation(
     expect(page.get_by_role("row", name=re.compile(label))).to_have_count(1)
 
 
+def _give_password(page: Page, email: str) -> None:
+    page.goto("/sign-in")
+    page.get_by_label("E-mail address").fill(email)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+
+
 def test_an_app_is_added_and_asked_for(site: Site, watch: Watch) -> None:
     page = watch.sign_in(site, email="bob@example.org")
     page.goto("/account/app")
-    page.get_by_text("Cannot scan? Type the secret").click()
+    page.get_by_text("Cannot scan? Enter the secret").click()
     secret = page.locator("code.secret").inner_text()
     page.get_by_label("Code", exact=True).fill(pyotp.TOTP(secret).now())
     page.get_by_role("button", name="Add the app").click()
@@ -145,10 +152,7 @@ def test_an_app_is_added_and_asked_for(site: Site, watch: Watch) -> None:
     code = page.locator("#codes").inner_text().split()[0]
     _checked(page)
     second = watch.open(site, size=PHONE)
-    second.goto("/sign-in")
-    second.get_by_label("E-mail address").fill("bob@example.org")
-    second.get_by_label("Password").fill(PASSWORD)
-    second.get_by_role("button", name="Sign in").click()
+    _give_password(second, "bob@example.org")
     second.wait_for_url(f"{site.url}/sign-in/second")
     _checked(second)
     second.get_by_label("Code of your authenticator app").fill(code)
@@ -187,7 +191,10 @@ def test_a_passkey_is_made_and_asked_for(local: LocalSite, watch: Watch) -> None
 
 
 def test_one_session_ends_another(site: Site, watch: Watch) -> None:
-    here, there = watch.sign_in(site), watch.sign_in(site, size=PHONE)
+    here, there = watch.open(site), watch.open(site, size=PHONE)
+    for page in (here, there):
+        _give_password(page, "alice@example.org")
+        page.wait_for_url(f"{site.url}/")
     here.goto("/account")
     here.get_by_role("button", name="End all other sessions").click()
     expect(here.get_by_text("ended.")).to_be_visible()

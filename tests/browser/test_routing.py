@@ -10,12 +10,12 @@ from playwright.sync_api import Page, expect
 
 from controlplane.catalog.selectors import model_list
 from controlplane.catalog.services import ModelDraft, PriceDraft, model_create, price_publish
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import Role
 from controlplane.routing.selectors import ruleset_in_force
-from controlplane.routing.services import ruleset_canary_start, ruleset_draft_create
-from controlplane.tenants.accounts import setup_link_consume, setup_link_create
-from controlplane.tenants.people import membership_set
+from controlplane.routing.services import RuleVersions
+from controlplane.tenants.people.services import membership_set
+from controlplane.tenants.sign_in.accounts import setup_link_consume, setup_link_create
 from tests.browser.site import PASSWORD, Site, elsewhere
 from tests.browser.watch import DESK, PHONE, Watch, serious_findings, wider_than_screen
 from tests.support.rules import generates, publish
@@ -68,13 +68,13 @@ def test_pages_are_accessible_and_fit(
         long = generates("long", LARGE, aliases=["tiny"], prompt_tokens_min=700)
         long["steps"].append({"targets": [{"model": "tiny"}], "queue_s": 0})
         wrong = generates("wrong", "none-such")
-        return ruleset_draft_create(actor=OPERATOR, rules=[long, wrong]).version
+        return RuleVersions(OPERATOR).draft_create([long, wrong]).version
 
     version = elsewhere(fill)
     for path in ("/routing", f"/routing/{version}", f"/routing/{version}/dry-run?hours=6"):
         page.goto(path)
         fits(page)
-    expect(page.get_by_role("heading", name="From where to where")).to_be_visible()
+    expect(page.get_by_role("heading", name="From and to")).to_be_visible()
 
 
 def test_a_draft_is_written_by_keyboard_and_published(site: Site, watch: Watch) -> None:
@@ -85,7 +85,7 @@ def test_a_draft_is_written_by_keyboard_and_published(site: Site, watch: Watch) 
     editor.fill("[{")
     watch.allowed.append("422")
     page.get_by_role("button", name="Save draft").press("Enter")
-    expect(page.get_by_role("alert")).to_contain_text("Not JSON")
+    expect(page.get_by_role("alert")).to_contain_text("Invalid JSON")
     expect(page.get_by_role("alert")).to_be_focused()
     expect(editor).to_have_value("[{")
     editor.fill(json.dumps([generates("up", LARGE, aliases=["chat"])]))
@@ -99,20 +99,20 @@ def test_a_draft_is_written_by_keyboard_and_published(site: Site, watch: Watch) 
     expect(page.get_by_role("dialog").get_by_role("button", name="Cancel")).to_be_hidden()
     page.get_by_role("button", name="Publish", exact=True).press("Enter")
     page.get_by_role("button", name="Publish to all requests").press("Enter")
-    expect(page.get_by_role("status")).to_contain_text("is in force; gateways follow")
+    expect(page.get_by_role("status")).to_contain_text("is live; gateways apply it")
 
 
 def test_a_canary_is_beside_what_is_in_force(site: Site, watch: Watch) -> None:
     page = staff(site, watch)
 
     def start() -> None:
-        made = ruleset_draft_create(actor=OPERATOR, rules=[generates("all", LARGE)])
-        ruleset_canary_start(actor=OPERATOR, rule_set=made, share_permille=50)
+        made = RuleVersions(OPERATOR).draft_create([generates("all", LARGE)])
+        RuleVersions(OPERATOR).canary_start(made, share_permille=50)
 
     elsewhere(start)
     page.goto("/routing")
     fits(page)
-    page.get_by_role("button", name="Stop the canary").click()
+    page.get_by_role("button", name="Stop canary").click()
     page.get_by_label("Reason").fill("only a test")
     page.get_by_role("button", name="Stop canary").click()
     expect(page.get_by_role("status")).to_contain_text("is over")

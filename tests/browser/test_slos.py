@@ -8,7 +8,7 @@ from math import sin
 import pytest
 from playwright.sync_api import expect
 
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.scope import organization_scope
 from controlplane.slos import evaluate, upkeep
 from controlplane.slos.models import EVERYONE, Change, Objective
@@ -89,7 +89,7 @@ def test_pages_are_accessible_and_fit(
 ) -> None:
     page = watch.sign_in(site, size=size, dark=dark)
     page.goto("/slos")
-    expect(page.locator("main")).to_contain_text("priority low is kept out")
+    expect(page.locator("main")).to_contain_text("priority low is shed")
     paths = ["/slos", "/stages", "/runbooks", "/runbooks/ttft"]
     paths.append(str(page.get_by_role("link", name="answers").first.get_attribute("href")))
     for path in paths:
@@ -111,14 +111,14 @@ def test_an_objective_is_made_by_keyboard(site: Site, watch: Watch) -> None:
     assert serious_findings(page) == []
     page.get_by_label("What").select_option("total")
     page.get_by_label("Name", exact=True).fill("whole answers")
-    page.get_by_label("Good up to").fill("2500")
+    page.get_by_label("Threshold: ms at most").fill("2500")
     page.get_by_label("Target, %").fill("99.5")
     page.get_by_label("Owner, a team").fill("platform")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="whole answers")).to_be_visible()
-    expect(page.locator("main")).to_contain_text("Nothing was counted in this period yet.")
+    expect(page.locator("main")).to_contain_text("No data in this period yet.")
     expect(page.locator("main")).to_contain_text("Total time, 2.50 s at most")
     page.get_by_role("button", name="Change").click()
     assert serious_findings(page) == []
-    page.get_by_role("button", name="End it").click()
+    page.get_by_role("button", name="End objective").click()
     expect(page.get_by_role("status").first).to_contain_text("whole answers has ended")

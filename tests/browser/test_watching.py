@@ -67,7 +67,7 @@ def test_spend_leads_from_a_sum_to_its_requests_by_keyboard(site: Site, watch: W
 def test_the_list_is_narrowed_by_its_shares_and_taken_away(site: Site, watch: Watch) -> None:
     page = watch.sign_in(site)
     page.goto(f"/requests?{RANGE}")
-    page.get_by_label("First in the list").select_option("slow")
+    page.get_by_label("Sort by").select_option("slow")
     expect(page.get_by_role("heading", name="The 50 slowest of them")).to_be_visible()
     page.locator(".shares").get_by_role("link", name="length").press("Enter")
     page.wait_for_url(re.compile("finish=length"))
@@ -76,7 +76,7 @@ def test_the_list_is_narrowed_by_its_shares_and_taken_away(site: Site, watch: Wa
         page.get_by_role("link", name="CSV of the list").press("Enter")
     assert table.value.suggested_filename == "sluice-requests.csv"
     page.locator("#results tbody a").last.press("Enter")
-    expect(page.get_by_role("heading", name="Why it went this way")).to_be_visible()
+    expect(page.get_by_role("heading", name="What happened")).to_be_visible()
     expect(page.locator(".why")).to_contain_text("Version 1 of the prices of tiny")
 
 

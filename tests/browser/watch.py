@@ -7,9 +7,12 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from axe_playwright_python.sync_playwright import Axe
+from django.conf import settings
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request
 
-from tests.browser.site import PASSWORD, Site
+from controlplane.tenants.models import User
+from tests.browser.site import Site, elsewhere
+from tests.support.people import signed_in
 
 T = TypeVar("T")
 WAIT_MS = 60_000
@@ -55,13 +58,16 @@ class Watch:
         self, site: Site, *, email: str = "alice@example.org", size: tuple[int, int] = DESK,
         dark: bool = False,
     ) -> Page:  # fmt: skip
-        """A page whose user has signed in through the form."""
+        """A page that has gone nowhere yet, of a user who has just signed in.
+
+        Not through the form, whose own tests are in `test_empty.py` and `test_people.py`.
+        """
         page = self.open(site, size=size, dark=dark)
-        page.goto("/sign-in")
-        page.get_by_label("E-mail address").fill(email)
-        page.get_by_label("Password").fill(PASSWORD)
-        page.get_by_role("button", name="Sign in").click()
-        page.wait_for_url(f"{site.url}/")
+        client = elsewhere(lambda: signed_in(User.objects.get(email=email)))
+        name = settings.SESSION_COOKIE_NAME
+        page.context.add_cookies(
+            [{"name": name, "value": client.cookies[name].value, "url": site.url}]
+        )
         return page
 
     def close(self) -> None:
@@ -79,9 +85,9 @@ class Watch:
             self.complaints.append(f"other origin: {request.url}")
 
 
-def serious_findings(page: Page) -> list[str]:
-    """What axe finds and calls serious or worse, once the page has settled."""
-    return _settled(page, lambda: _findings(page))
+def serious_findings(page: Page, *rules: str) -> list[str]:
+    """What axe finds and calls serious or worse, by these rules or all, on a settled page."""
+    return _settled(page, lambda: _findings(page, rules))
 
 
 def _settled(page: Page, look: Callable[[], T]) -> T:
@@ -94,8 +100,9 @@ def _settled(page: Page, look: Callable[[], T]) -> T:
     return seen
 
 
-def _findings(page: Page) -> list[str]:
-    found = Axe().run(page).response["violations"]
+def _findings(page: Page, rules: tuple[str, ...]) -> list[str]:
+    options = {"resultTypes": ["violations"], **({"runOnly": [*rules]} if rules else {})}
+    found = Axe().run(page, options=options).response["violations"]
     return [
         f"{one['id']}: {node['html'][:160]}"
         for one in found

@@ -20,7 +20,7 @@ from controlplane.catalog.services import (
     price_override_end,
     price_publish,
 )
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.kernel.price import RATE_PICO_MAX
 from tests.support.money import rows
 from tests.support.people import make_cast
@@ -170,7 +170,7 @@ def test_a_project_pays_what_was_agreed_with_it_until_that_ends() -> None:
     assert in_force is not None and in_force.version == 1
     price_override_end(actor=OPERATOR, model=model, project=cast.project)
     assert _told(model)["overrides"] == {}
-    with pytest.raises(ValidationError, match="pays what all pay"):
+    with pytest.raises(ValidationError, match="already pays the list price"):
         price_override_end(actor=OPERATOR, model=model, project=cast.project)
 
 
@@ -194,7 +194,7 @@ def test_ending_what_was_agreed_ends_what_is_in_force_and_what_was_to_come() -> 
         )
         assert _told(model)["overrides"] == {}
     rows("ALTER TABLE price_versions ENABLE TRIGGER USER")
-    with pytest.raises(ValidationError, match="pays what all pay"):
+    with pytest.raises(ValidationError, match="already pays the list price"):
         price_override_end(actor=OPERATOR, model=model, project=cast.project)
 
 

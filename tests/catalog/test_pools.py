@@ -17,7 +17,7 @@ from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.catalog.selectors import pool_find, pool_list
 from controlplane.catalog.services import ModelDraft, model_create
 from controlplane.catalog.warm import WINDOWS_MAX, nodes_min_at, windows_from
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.routing.rulesjson import read_rules
 from controlplane.routing.selectors import rule_problems
 from tests.support.money import rows
@@ -129,7 +129,7 @@ def test_only_the_operator_says_what_runs_on_a_host() -> None:
 @pytest.mark.usefixtures("database")
 def test_no_whole_request_goes_to_nodes_that_only_prefill() -> None:
     pool_set(actor=OPERATOR, draft=PoolDraft(name="first", role="prefill"))
-    with pytest.raises(ValidationError, match="only prefills"):
+    with pytest.raises(ValidationError, match="only runs prefill"):
         model_create(actor=OPERATOR, draft=replace(SMALL, pool="first"))
     assert rule_problems(
         actor=OPERATOR,

@@ -8,8 +8,8 @@ from django.conf import settings
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
 from django.db import DatabaseError, connection
 
-from controlplane.bridge.session import conninfo_from
-from controlplane.bridge.snapshot import SnapshotSource
+from controlplane.bridge.configuration.snapshot import SnapshotSource
+from controlplane.bridge.postgres.session import conninfo_from
 from controlplane.catalog import prompts
 from controlplane.catalog.models import PromptTemplate, PromptVersion
 from controlplane.catalog.selectors_prompts import (
@@ -20,11 +20,11 @@ from controlplane.catalog.selectors_prompts import (
     prompt_versions,
     sample_values,
 )
-from controlplane.core.conflict import Conflict
+from controlplane.core.errors.conflict import Conflict
 from controlplane.core.permissions import Role
 from controlplane.core.scope import organization_scope
 from controlplane.gateway.snapshot import PromptRecord
-from controlplane.tenants.people import membership_set
+from controlplane.tenants.people.services import membership_set
 from tests.support.money import rows
 from tests.support.orm import orm
 from tests.support.people import Cast, make_cast
@@ -51,8 +51,8 @@ def make(cast: Cast, name: str = "support") -> PromptTemplate:
 
 
 def published(cast: Cast, template: PromptTemplate, body: object = BODY) -> PromptVersion:
-    draft = prompts.prompt_draft_create(actor=cast.bob, template=template, body=body)
-    return prompts.prompt_publish(actor=cast.bob, version=draft)
+    draft = prompts.PromptVersions(cast.bob, template).draft_create(body)
+    return prompts.PromptVersions(cast.bob, draft.template).publish(draft)
 
 
 def states(cast: Cast, template: PromptTemplate) -> dict[int, str]:
@@ -64,11 +64,11 @@ def test_draft_publication_and_return(cast: Cast) -> None:
     first = published(cast, template)
     second = published(cast, template, OTHER)
     assert states(cast, template) == {1: "retired", 2: "published"}
-    back = prompts.prompt_rollback(actor=cast.bob, template=template)
+    back = prompts.PromptVersions(cast.bob, template).rollback()
     assert (back.version, back.body, back.copy_of_id) == (3, first.body, first.id)
     with pytest.raises(Conflict):
-        prompts.prompt_rollback(actor=cast.bob, template=template)
-    ahead = prompts.prompt_rollback(actor=cast.bob, template=template, to=second)
+        prompts.PromptVersions(cast.bob, template).rollback()
+    ahead = prompts.PromptVersions(cast.bob, template).rollback(to=second)
     assert states(cast, template) == {1: "retired", 2: "retired", 3: "retired", 4: "published"}
     assert ahead.body == second.body
     audited = rows("SELECT action, detail FROM audit_entries WHERE action LIKE 'prompt.%%'")
@@ -78,16 +78,16 @@ def test_draft_publication_and_return(cast: Cast) -> None:
 
 def test_a_draft_changes_and_nothing_else_does(cast: Cast) -> None:
     template = make(cast)
-    draft = prompts.prompt_draft_create(actor=cast.bob, template=template, body=BROKEN)
+    draft = prompts.PromptVersions(cast.bob, template).draft_create(BROKEN)
     with pytest.raises(ValidationError) as refused:
-        prompts.prompt_publish(actor=cast.bob, version=draft)
+        prompts.PromptVersions(cast.bob, draft.template).publish(draft)
     assert list(refused.value.message_dict) == ["body.messages[0].content"]
-    changed = prompts.prompt_draft_update(actor=cast.bob, version=draft, body=BODY, note="n")
+    changed = prompts.PromptVersions(cast.bob, draft.template).draft_update(draft, BODY, "n")
     with pytest.raises(Conflict):
-        prompts.prompt_draft_update(actor=cast.bob, version=draft, body=OTHER, note="")
-    prompts.prompt_publish(actor=cast.bob, version=changed)
+        prompts.PromptVersions(cast.bob, draft.template).draft_update(draft, OTHER, "")
+    prompts.PromptVersions(cast.bob, changed.template).publish(changed)
     with pytest.raises(Conflict):
-        prompts.prompt_draft_update(actor=cast.bob, version=changed, body=OTHER, note="")
+        prompts.PromptVersions(cast.bob, changed.template).draft_update(changed, OTHER, "")
     with (
         pytest.raises(DatabaseError, match="no draft any more"),
         organization_scope([cast.acme.id]),
@@ -98,20 +98,20 @@ def test_a_draft_changes_and_nothing_else_does(cast: Cast) -> None:
 
 def test_a_trial_beside_what_is_in_force(cast: Cast) -> None:
     template = make(cast)
-    draft = prompts.prompt_draft_create(actor=cast.bob, template=template, body=BODY)
+    draft = prompts.PromptVersions(cast.bob, template).draft_create(BODY)
     with pytest.raises(Conflict):
-        prompts.prompt_canary_start(actor=cast.bob, version=draft, share_permille=100)
-    prompts.prompt_publish(actor=cast.bob, version=draft)
-    trial = prompts.prompt_draft_create(actor=cast.bob, template=template, body=OTHER)
+        prompts.PromptVersions(cast.bob, draft.template).canary_start(draft, share_permille=100)
+    prompts.PromptVersions(cast.bob, draft.template).publish(draft)
+    trial = prompts.PromptVersions(cast.bob, template).draft_create(OTHER)
     with pytest.raises(ValidationError):
-        prompts.prompt_canary_start(actor=cast.bob, version=trial, share_permille=1000)
-    prompts.prompt_canary_start(actor=cast.bob, version=trial, share_permille=100)
-    third = prompts.prompt_draft_create(actor=cast.bob, template=template, body=OTHER)
+        prompts.PromptVersions(cast.bob, trial.template).canary_start(trial, share_permille=1000)
+    prompts.PromptVersions(cast.bob, trial.template).canary_start(trial, share_permille=100)
+    third = prompts.PromptVersions(cast.bob, template).draft_create(OTHER)
     with pytest.raises(Conflict):
-        prompts.prompt_canary_start(actor=cast.bob, version=third, share_permille=100)
-    prompts.prompt_canary_stop(actor=cast.bob, version=trial)
-    prompts.prompt_canary_start(actor=cast.bob, version=third, share_permille=100)
-    prompts.prompt_publish(actor=cast.bob, version=third)
+        prompts.PromptVersions(cast.bob, third.template).canary_start(third, share_permille=100)
+    prompts.PromptVersions(cast.bob, trial.template).canary_stop(trial)
+    prompts.PromptVersions(cast.bob, third.template).canary_start(third, share_permille=100)
+    prompts.PromptVersions(cast.bob, third.template).publish(third)
     assert states(cast, template) == {1: "retired", 2: "retired", 3: "published"}
     (listed,) = prompt_list(actor=cast.bob, organization_id=cast.acme.id)
     assert (listed.published, listed.canary, listed.newest) == (3, None, 3)
@@ -122,12 +122,12 @@ def test_only_members_who_build_may(cast: Cast) -> None:
     with pytest.raises(ObjectDoesNotExist):
         prompt_list(actor=cast.charlie, organization_id=cast.acme.id)
     with pytest.raises(ObjectDoesNotExist):
-        prompts.prompt_draft_create(actor=cast.charlie, template=template, body=BODY)
+        prompts.PromptVersions(cast.charlie, template).draft_create(BODY)
     with organization_scope([cast.other.id]):
         assert not PromptTemplate.objects.exists()
     membership_set(actor=cast.alice, organization=cast.acme, user=cast.bob, role=Role.VIEWER)
     with pytest.raises(PermissionDenied):
-        prompts.prompt_draft_create(actor=cast.bob, template=template, body=BODY)
+        prompts.PromptVersions(cast.bob, template).draft_create(BODY)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_only_members_who_build_may(cast: Cast) -> None:
 def test_what_is_no_body_is_told_at_its_field(cast: Cast, body: object, field: str) -> None:
     template = make(cast)
     with pytest.raises(ValidationError) as refused:
-        prompts.prompt_draft_create(actor=cast.bob, template=template, body=body)
+        prompts.PromptVersions(cast.bob, template).draft_create(body)
     assert list(refused.value.message_dict) == [field]
 
 
@@ -188,12 +188,12 @@ def prepare() -> tuple[str, str]:
     template = make(cast)
     for _ in range(6):
         published(cast, template)
-    trial = prompts.prompt_draft_create(actor=cast.bob, template=template, body=OTHER)
-    prompts.prompt_canary_start(actor=cast.bob, version=trial, share_permille=20)
+    trial = prompts.PromptVersions(cast.bob, template).draft_create(OTHER)
+    prompts.PromptVersions(cast.bob, trial.template).canary_start(trial, share_permille=20)
     template = prompt_get(actor=cast.bob, organization_id=cast.acme.id, name="support")
-    prompts.prompt_draft_create(actor=cast.bob, template=template, body=OTHER)
+    prompts.PromptVersions(cast.bob, template).draft_create(OTHER)
     draft_only = make(cast, "unborn")
-    prompts.prompt_draft_create(actor=cast.bob, template=draft_only, body=OTHER)
+    prompts.PromptVersions(cast.bob, draft_only).draft_create(OTHER)
     return cast.acme.id.hex, template.name
 
 

@@ -9,11 +9,11 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from tests.clients.test_node import run
 from tests.support.encoders import ENCODER, HIDDEN, SHORT, add_encoder, encoder_node, make_encoder
-from tests.support.fleet import until
+from tests.support.node_client import run
 from tests.support.ports import KEY
 from tests.support.serving import Serving
+from tests.support.waiting import until
 
 TEXTS = ["abc", "hello world"]
 TOKENS = 5 + 12

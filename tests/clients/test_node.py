@@ -4,32 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from pathlib import Path
-from typing import Any
 
 from controlplane.gateway.ports import Allowance, Room
 from inference.compact.options import CompactOptions
 from inference.engines.compact import CompactEngine
 from tests.support.fleet import MODEL, running_node
+from tests.support.node_client import run
 from tests.support.nodes import hand_node
-from tests.support.ports import KEY
 from tests.support.serving import Serving
 from tests.support.shipped import SHIPPED
-
-FOLDER = Path(__file__).parent / "node"
-NODE_S_MAX = 120
-
-
-async def run(script: str, serving: Serving, model: str = MODEL) -> Any:
-    """What a script prints, from its JSON."""
-    process = await asyncio.create_subprocess_exec(
-        "node", script, f"{serving.under_test.url}/v1", KEY, model,
-        cwd=FOLDER, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    async with asyncio.timeout(NODE_S_MAX):
-        out, errors = await process.communicate()
-    assert process.returncode == 0, errors.decode()
-    return json.loads(out)
 
 
 async def test_answers_streams_and_error_classes(serving: Serving) -> None:

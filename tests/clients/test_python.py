@@ -11,10 +11,11 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 
 from controlplane.gateway.ports import Allowance, Room
-from tests.support.fleet import MODEL, until
+from tests.support.fleet import MODEL
 from tests.support.nodes import hand_node
 from tests.support.ports import KEY
 from tests.support.serving import Serving
+from tests.support.waiting import until
 
 MESSAGES: Any = [{"role": "user", "content": "abcd"}]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 
-@pytest.fixture(params=["memory", "real"])
+@pytest.fixture(params=["memory", pytest.param("real", marks=pytest.mark.processes)])
 def kind(request: pytest.FixtureRequest) -> str:
     """Which of the two; the servers are there for the real one alone."""
     if request.param == "real":

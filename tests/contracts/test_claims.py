@@ -6,12 +6,19 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from controlplane.bridge.claims import PostgresClaims
-from controlplane.gateway.ports import ClaimRefused, Claims, KeptAnswer, LedgerAway, Ticket
-from tests.support.money import dsn, eventually, ticket
+from controlplane.bridge.money.claims import PostgresClaims
+from controlplane.gateway.ports import (
+    ClaimRefused,
+    Claims,
+    IdempotencyTicket,
+    LedgerAway,
+    ReplayedAnswer,
+)
+from tests.support.money import dsn, ticket
 from tests.support.ports import MemoryClaims
+from tests.support.waiting import until
 
-ANSWER = KeptAnswer(b"r" * 16, True, b"data: x\n\n")
+ANSWER = ReplayedAnswer(b"r" * 16, True, b"data: x\n\n")
 OPEN_S = 720
 
 
@@ -22,12 +29,12 @@ async def claims(kind: str) -> AsyncIterator[Claims]:
         return
     made = PostgresClaims(dsn(), open_s=OPEN_S)
     made.start()
-    await eventually(lambda: made.connected)
+    await until(lambda: made._connection is not None)
     yield made
     await made.close()
 
 
-async def verdict(claims: Claims, asked: Ticket) -> str:
+async def verdict(claims: Claims, asked: IdempotencyTicket) -> str:
     try:
         answer = await claims.claim(asked)
     except ClaimRefused as refused:

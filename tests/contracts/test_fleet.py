@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from django.conf import settings
 
-from controlplane.bridge.fleet import FleetStore
-from controlplane.core.audit import OPERATOR
+from controlplane.bridge.fleet.store import FleetStore
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.fleet.lives import node_drain
 from controlplane.fleet.models import Node
 from controlplane.fleet.services import (
@@ -19,10 +19,11 @@ from controlplane.fleet.services import (
     node_credential_revoke,
 )
 from controlplane.gateway.ports import FleetPort, LedgerAway, NodeIdentity, Orders
-from controlplane.kernel.keyformat import NODE_PREFIX, new_credential, parse_credential
+from controlplane.kernel.keys.format import NODE_PREFIX, new_credential, parse_credential
 from tests.support.fleet import MemoryPort
 from tests.support.money import dsn
-from tests.support.orm import orm, until
+from tests.support.orm import orm
+from tests.support.waiting import until
 
 DRAIN_S = 600
 

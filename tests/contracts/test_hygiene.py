@@ -7,9 +7,9 @@ from typing import Protocol
 
 import pytest
 
-from controlplane.bridge.hygiene import PostgresHygiene
+from controlplane.bridge.record.hygiene import PostgresHygiene
 from controlplane.gateway.ports import Hygiene, Inspected
-from controlplane.kernel.hygiene import DEAD_JSON, KINDS, RETRY, Finding
+from controlplane.kernel.insights.hygiene import DEAD_JSON, KINDS, RETRY, WasteFinding
 from tests.support.money import ALICE_KEY, BOB_KEY, ORG_A, PROJECT_A, dsn, rows
 from tests.support.ports import MemoryHygiene
 
@@ -76,7 +76,7 @@ async def store(kind: str) -> AsyncIterator[Store]:
 
 
 def seen(
-    key: str = ALICE_KEY.hex, *, looked: bool = True, findings: tuple[Finding, ...] = ()
+    key: str = ALICE_KEY.hex, *, looked: bool = True, findings: tuple[WasteFinding, ...] = ()
 ) -> Inspected:
     """A served request of 100 tokens for 1,000 nano-USD."""
     return Inspected(
@@ -103,8 +103,10 @@ async def test_every_request_is_counted_once_for_its_key(store: Store) -> None:
 
 
 async def test_findings_are_summed_by_kind(store: Store) -> None:
-    store.port.count(seen(findings=(Finding(DEAD_JSON, 7, 70),)))
-    store.port.count(seen(findings=(Finding(DEAD_JSON, 3, 30), Finding(RETRY, 100, 1_000))))
+    store.port.count(seen(findings=(WasteFinding(DEAD_JSON, 7, 70),)))
+    store.port.count(
+        seen(findings=(WasteFinding(DEAD_JSON, 3, 30), WasteFinding(RETRY, 100, 1_000)))
+    )
     assert await store.counts() == {
         (ALICE_KEY.hex, "looked"): (2, 200, 2_000),
         (ALICE_KEY.hex, DEAD_JSON): (2, 10, 100),
@@ -113,7 +115,7 @@ async def test_findings_are_summed_by_kind(store: Store) -> None:
 
 
 async def test_every_kind_can_be_counted(store: Store) -> None:
-    store.port.count(seen(findings=tuple(Finding(kind, 1, 1) for kind in KINDS)))
+    store.port.count(seen(findings=tuple(WasteFinding(kind, 1, 1) for kind in KINDS)))
     counts = await store.counts()
     assert {kind: counts[ALICE_KEY.hex, kind] for kind in KINDS} == dict.fromkeys(KINDS, (1, 1, 1))
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from controlplane.bridge.keys import SnapshotKeys
+from controlplane.bridge.configuration.keys import SnapshotKeys
 from controlplane.gateway.ports import Keys
 from controlplane.gateway.refusal import Refusal
 from controlplane.gateway.snapshot import KeyRecord, Snapshot
 from controlplane.kernel.clock import wall_s
-from controlplane.kernel.keyformat import digest, new_credential
+from controlplane.kernel.keys.format import digest, new_credential
 from tests.support.ports import MemoryKeys, make_key, make_snapshot
 
 PEPPER = b"pepper" * 6

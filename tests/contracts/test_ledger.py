@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 import pytest
 
-from controlplane.bridge.ledger import PostgresLedger
+from controlplane.bridge.money.ledger import PostgresLedger
 from controlplane.gateway.ports import BudgetExceeded, Ledger, LedgerAway
 from controlplane.kernel.ids import new_request_id
 from inference.contract.frames import Report, Timing, Usage
@@ -23,12 +23,12 @@ from tests.support.money import (
     add_budget,
     budget_row,
     dsn,
-    eventually,
     lines,
     make_hold,
     rows,
     settlement_of,
 )
+from tests.support.waiting import until
 
 TIMING = Timing(queue_us=1, prefill_us=1, decode_us=1, held_us=3)
 
@@ -97,7 +97,7 @@ async def books(kind: str) -> AsyncIterator[Books]:
         return
     ledger = PostgresLedger(dsn())
     ledger.start()
-    await eventually(lambda: not ledger.away)
+    await until(lambda: not ledger.away)
     yield RealBooks(ledger)
     await ledger.close()
 
@@ -142,7 +142,7 @@ async def test_a_hold_is_given_back_without_waiting(books: Books) -> None:
     await books.ledger.hold(free)
     books.ledger.release(hold)
     books.ledger.release(free)
-    await eventually(lambda: books.budget(ORG_A) == (0, 0))
+    await until(lambda: books.budget(ORG_A) == (0, 0))
     assert books.lines(hold.request) == [(0, "hold", 100), (1, "release", 100)]
     assert books.lines(free.request) == []
     assert books.budget(ORG_A) == (0, 0)

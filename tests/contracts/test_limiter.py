@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 from django.conf import settings
 
-from controlplane.bridge import redis_link
-from controlplane.bridge.limiter import RedisLimiter
+from controlplane.bridge.limits import redis_link
+from controlplane.bridge.limits.limiter import RedisLimiter
 from controlplane.gateway.ports import Limiter
 from controlplane.gateway.snapshot import EMPTY
 from tests.support.ports import MemoryLimiter

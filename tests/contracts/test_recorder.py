@@ -7,7 +7,7 @@ from typing import Protocol
 
 import pytest
 
-from controlplane.bridge.recorder import PostgresRecorder
+from controlplane.bridge.record.recorder import PostgresRecorder
 from controlplane.gateway.ports import Recorder
 from controlplane.kernel.clock import wall_us
 from tests.support.money import dsn, rows

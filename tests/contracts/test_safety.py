@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.bridge import safety as client
+from controlplane.bridge.safety import client
 from controlplane.gateway.ports import Safety
 from tests.support.classifier import FINE, FOUL, START_S_MAX, classifier
 from tests.support.ports import WordSafety

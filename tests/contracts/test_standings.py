@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from controlplane.billing.budgets import BudgetDraft, budget_plan
-from controlplane.bridge.standing import PostgresStandings
-from controlplane.gateway.ports import BudgetRoom, LedgerAway, Standing, Standings
+from controlplane.billing.budgets.services import BudgetDraft, budget_plan
+from controlplane.bridge.money.standings import PostgresStandings
+from controlplane.gateway.ports import BudgetRoom, KeyStanding, LedgerAway, Standings
 from controlplane.tenants.keys import apikey_create
 from tests.support.orm import orm
 from tests.support.people import make_cast
@@ -17,7 +17,7 @@ from tests.support.ports import MemoryStandings
 from tests.support.standings import running_standings
 
 KEYS, WHOLE = 50, 90
-TOLD = Standing(
+TOLD = KeyStanding(
     budgets=(
         BudgetRoom(
             scope="key", limit_nano=KEYS, spent_nano=0, held_nano=0, period="none", turns_at_s=None
@@ -60,7 +60,7 @@ async def test_what_a_key_may_spend_is_told_narrowest_first(asked: tuple[Standin
 
 async def test_what_is_no_key_stands_for_nothing(asked: tuple[Standings, str]) -> None:
     standings, _ = asked
-    assert await standings.of(uuid.uuid4().hex) == Standing()
+    assert await standings.of(uuid.uuid4().hex) == KeyStanding()
 
 
 @pytest.mark.parametrize("real", [True, False], ids=["postgresql", "memory"])

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from django.conf import settings
+from django.contrib.sessions.models import Session
 from django.test import Client
 
+from controlplane.core.api.stepup import session_confirm
 from controlplane.core.permissions import MATRIX, PLATFORM_ACTIONS, Action, Role
-from controlplane.core.stepup import session_confirm
 from controlplane.tenants.models import User
 
 OTHER_OWNER, STAFF, OPERATOR = "other tenant's owner", "staff", "operator"
@@ -31,6 +32,7 @@ class Callers:
     users: dict[str, User]
     inference_key: str
     admin_key: str
+    sessions: dict[tuple[str, bool], str] = field(default_factory=dict)
 
     def client(self, name: str, *, csrf: bool = False, confirmed: bool = True) -> Client:
         """A fresh client that calls as this one; with `csrf` its token is asked for."""
@@ -39,8 +41,18 @@ class Callers:
             headers["HTTP_AUTHORIZATION"] = f"Bearer {self.token(name)}"
         client = Client(raise_request_exception=False, enforce_csrf_checks=csrf, **headers)
         if name in SESSIONS:
-            sign_in(client, self.users[name], confirmed=confirmed)
+            client.cookies[settings.SESSION_COOKIE_NAME] = self._session(name, confirmed)
         return client
+
+    def _session(self, name: str, confirmed: bool) -> str:
+        """The key of a session that goes on, unless what was called has ended it."""
+        key = self.sessions.get((name, confirmed))
+        if key is None or not Session.objects.filter(session_key=key).exists():
+            browser = Client()
+            sign_in(browser, self.users[name], confirmed=confirmed)
+            key = browser.cookies[settings.SESSION_COOKIE_NAME].value
+            self.sessions[name, confirmed] = key
+        return key
 
     def token(self, name: str) -> str:
         """What this caller sends as a bearer token."""

@@ -11,20 +11,20 @@ from dataclasses import dataclass
 
 from django.utils import timezone
 
-from controlplane.catalog.prompts import prompt_create, prompt_draft_create, prompt_publish
-from controlplane.core.audit import OPERATOR
+from controlplane.catalog.prompts import PromptVersions, prompt_create
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import Role
 from controlplane.fleet.enrolment import TokenDraft, token_create
 from controlplane.fleet.models import ModelDigest
 from controlplane.fleet.services import node_credential_create
-from controlplane.routing.services import ruleset_draft_create
+from controlplane.routing.services import RuleVersions
 from controlplane.slos.services import channel_add, objective_create
-from controlplane.tenants.accounts import user_create
-from controlplane.tenants.adminkeys import AdminKeyDraft, adminkey_create
-from controlplane.tenants.invitations import invitation_create
+from controlplane.tenants.adminkeys.models import KEY_ACTIONS
+from controlplane.tenants.adminkeys.services import AdminKeyDraft, adminkey_create
 from controlplane.tenants.keys import CreatedKey, apikey_create
-from controlplane.tenants.models_adminkeys import KEY_ACTIONS
-from controlplane.tenants.people import membership_set
+from controlplane.tenants.people.invitations import invitation_create
+from controlplane.tenants.people.services import membership_set
+from controlplane.tenants.sign_in.accounts import user_create
 from tests.browser.history import write_history
 from tests.core.callers import OTHER_OWNER, STAFF, Callers
 from tests.support.documents import make_invoice, make_pending_grant
@@ -145,7 +145,7 @@ def make_things() -> Things:
         enrolment=enrolment.token.id,
         node=node.credential.node_id,
         digest=digest.id,
-        draft=ruleset_draft_create(actor=OPERATOR, rules=[generates("next", MODEL)]).version,
+        draft=RuleVersions(OPERATOR).draft_create([generates("next", MODEL)]).version,
         prompt=_make_prompt(cast),
         admin_key=adminkey_create(
             actor=cast.alice,
@@ -169,9 +169,9 @@ def _make_prompt(cast: Cast) -> str:
     """A template with a version in force and a draft, numbered as those of the rules."""
     template = prompt_create(actor=cast.alice, organization_id=cast.acme.id, name="support")
     body = {"messages": [{"role": "user", "content": "x"}]}
-    draft = prompt_draft_create(actor=cast.alice, template=template, body=body)
-    prompt_publish(actor=cast.alice, version=draft)
-    prompt_draft_create(actor=cast.alice, template=template, body=body)
+    draft = PromptVersions(cast.alice, template).draft_create(body)
+    PromptVersions(cast.alice, draft.template).publish(draft)
+    PromptVersions(cast.alice, template).draft_create(body)
     return template.name
 
 

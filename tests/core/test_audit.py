@@ -4,15 +4,15 @@ import psycopg
 import pytest
 from django.db import ProgrammingError, connection, transaction
 
-from controlplane.core.audit import OPERATOR, OutsideTransaction, audit_record
+from controlplane.core.audit.entries import OPERATOR, OutsideTransaction, audit_record
 from controlplane.core.models import AuditEntry
 from controlplane.core.scope import organization_scope
 from controlplane.fleet.enrolment import TokenDraft, token_create, token_redeem
 from controlplane.fleet.services import node_credential_create
-from controlplane.tenants.accounts import setup_link_create
-from controlplane.tenants.audit import audit_search
+from controlplane.tenants.audit.selectors import audit_search
 from controlplane.tenants.keys import apikey_create
 from controlplane.tenants.services import playground_token_create
+from controlplane.tenants.sign_in.accounts import setup_link_create
 from tests.support.money import rows
 from tests.support.people import make_cast
 

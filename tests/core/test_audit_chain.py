@@ -10,8 +10,14 @@ import pytest
 from django.core.management import call_command
 from django.db import connections, transaction
 
-from controlplane.core.audit import OPERATOR, audit_record
-from controlplane.core.audit_chain import ChainVerifier, Head, audit_chain, chain_head, head_from
+from controlplane.core.audit.chain import (
+    ChainHead,
+    ChainVerifier,
+    audit_chain,
+    chain_head,
+    head_from,
+)
+from controlplane.core.audit.entries import OPERATOR, audit_record
 from controlplane.core.tasks import audit_chain as audit_chain_task
 from controlplane.tenants.models import Organization
 from tests.support.money import rows, superuser_dsn
@@ -26,7 +32,7 @@ def cast(database: str) -> Cast:
     return make_cast()
 
 
-def breaches(expected: Head | None = None) -> list[str]:
+def breaches(expected: ChainHead | None = None) -> list[str]:
     """What the verifier finds."""
     with connections["owner"].cursor() as cursor:
         return list(ChainVerifier(cursor).breaches(expected))

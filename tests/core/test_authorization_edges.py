@@ -17,9 +17,9 @@ from channels.routing import URLRouter
 from django.conf import settings
 from django.db import connections
 
-from controlplane.bridge.socket import NodeConsumer
+from controlplane.bridge.fleet.socket import NodeConsumer
 from controlplane.probes import PATHS as PROBES
-from frontend.live import NOT_ALLOWED, websocket_urlpatterns
+from frontend.overview.live import NOT_ALLOWED, websocket_urlpatterns
 from tests.core.callers import ALL, ANONYMOUS, SESSIONS, TOKENS
 from tests.core.routes import EDGES, GATEWAY, SOCKETS
 from tests.core.samples import Things, make_things

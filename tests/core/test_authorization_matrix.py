@@ -12,9 +12,9 @@ from django.http.response import HttpResponseBase
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
+from controlplane.core.api.stepup import STEP_UP_CODE
 from controlplane.core.permissions import PLATFORM_ACTIONS
-from controlplane.core.stepup import STEP_UP_CODE
-from controlplane.tenants.models_adminkeys import KEY_ACTIONS
+from controlplane.tenants.adminkeys.models import KEY_ACTIONS
 from tests.core.callers import (
     ADMIN_KEY,
     ALL,

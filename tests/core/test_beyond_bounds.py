@@ -19,7 +19,7 @@ from django.conf import settings
 from django.db import transaction
 from django.test import Client
 
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.fleet.enrolment import TokenDraft, token_create
 from controlplane.slos.models import EVERYONE
 from controlplane.slos.services import objective_create

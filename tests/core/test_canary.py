@@ -8,12 +8,12 @@ import pytest
 from django.conf import settings
 from django.test import Client
 
-from controlplane.catalog.prompts import prompt_create, prompt_draft_create
-from controlplane.core.audit import OPERATOR
+from controlplane.catalog.prompts import PromptVersions, prompt_create
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import PLATFORM_ACTIONS, Role
-from controlplane.tenants.accounts import setup_link_create
-from controlplane.tenants.adminkeys import AdminKeyDraft, adminkey_create
-from controlplane.tenants.invitations import invitation_create
+from controlplane.tenants.adminkeys.services import AdminKeyDraft, adminkey_create
+from controlplane.tenants.people.invitations import invitation_create
+from controlplane.tenants.sign_in.accounts import setup_link_create
 from tests.core.callers import ANONYMOUS, STAFF
 from tests.core.route import Route
 from tests.core.routes import ROUTES
@@ -93,6 +93,6 @@ def test_text_of_templates_is_not_in_the_audit(database: str) -> None:
     template = prompt_create(actor=alice, organization_id=things.cast.acme.id, name="canary")
     text = "You are the canary of this mine."
     draft = {"messages": [{"role": "system", "content": text}]}
-    prompt_draft_create(actor=alice, template=template, body=draft)
+    PromptVersions(alice, template).draft_create(draft)
     assert text in kept()
     assert text not in str(rows("SELECT e::text FROM audit_entries e"))

@@ -10,9 +10,9 @@ from psycopg import sql
 
 from controlplane.core.database_roles import (
     APP_CONNECTIONS_SHARE,
+    DatabaseRole,
     MissingRights,
-    Role,
-    Wanted,
+    WantedRoles,
     bootstrap,
 )
 from controlplane.core.management.commands import migrate
@@ -69,12 +69,12 @@ def test_pages_and_jobs_leave_connections_to_the_gateways(servers: Servers, data
 def test_missing_rights_print_statements_that_an_administrator_can_run(
     servers: Servers, database: str
 ) -> None:
-    wanted = Wanted(
+    wanted = WantedRoles(
         database=database,
-        owner=Role("poor_owner", PASSWORD, {}),
-        app=Role("poor_app", PASSWORD, {}),
-        gateway=Role("poor_gateway", PASSWORD, {}),
-        ledger=Role("poor_ledger", None, {}),
+        owner=DatabaseRole("poor_owner", PASSWORD, {}),
+        app=DatabaseRole("poor_app", PASSWORD, {}),
+        gateway=DatabaseRole("poor_gateway", PASSWORD, {}),
+        ledger=DatabaseRole("poor_ledger", None, {}),
     )
     admin = servers.postgres.superuser_dsn
     with psycopg.connect(admin, autocommit=True) as connection:
@@ -105,7 +105,7 @@ def test_migrate_fails_on_a_table_that_nobody_decided_about(database: str) -> No
     call_command("migrate", verbosity=0)
     with connections["owner"].cursor() as cursor:
         cursor.execute("CREATE TABLE plain (id bigint)")
-    with pytest.raises(CommandError, match="who may use plain"):
+    with pytest.raises(CommandError, match="undecided for plain"):
         call_command("migrate", verbosity=0)
     with connections["owner"].cursor() as cursor:
         cursor.execute(

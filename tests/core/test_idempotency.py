@@ -14,7 +14,7 @@ from django.db import Error, connection, connections, transaction
 from django.http import QueryDict
 from django.test import Client
 
-from controlplane.core import idempotency
+from controlplane.core.api import idempotency
 from controlplane.core.models import KeptAnswer
 from controlplane.core.paging import LIMIT_MAX, PageAsk, page_ask
 from tests.support.money import rows, superuser_dsn
@@ -158,7 +158,7 @@ def test_an_answer_that_is_too_long_is_not_done_twice(
     monkeypatch.setattr(idempotency, "ANSWER_BYTES_MAX", 10)
     assert post(stella, "a").status_code == 201
     again = post(stella, "a")
-    assert again.status_code == 409 and "too long" in again.content.decode()
+    assert again.status_code == 409 and "too large" in again.content.decode()
     assert made() == 1
 
 

@@ -9,7 +9,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from controlplane.core.keycheck import LINE_CHARS_MAX, PREFIXES, find_credentials, scan
-from controlplane.kernel.keyformat import new_credential
+from controlplane.kernel.keys.format import new_credential
 
 
 def run(*paths: Path) -> str:

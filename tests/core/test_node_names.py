@@ -19,7 +19,7 @@ from tests.support.servers import Servers, drop_database, make_database
 
 FACTS = {"engine": "enginex 9", "device": "Imaginary X900", "dtype": "e9m9"}
 # The nodes of the history's receipts, what their costs are called, and the hardware of one.
-NODES = re.compile(r"node-[12]\b|enginex|Imaginary|e9m9|queued_tokens|Cost in all")
+NODES = re.compile(r"node-[12]\b|enginex|Imaginary|e9m9|queued_tokens|Total cost")
 PATHS = sorted({route.path for route in ROUTES if route.method == "GET"})
 LISTS = ("/requests?range=6h", "/requests.csv?range=6h")
 
@@ -62,7 +62,7 @@ def test_a_tenant_is_told_why_by_numbers_and_the_pool(things: Things) -> None:
 
 def test_staff_see_nodes_their_hardware_and_costs(things: Things) -> None:
     text = text_at(things, STAFF, f"/requests/{things.request.hex}")
-    for words in ("node-1 had 192 of 612", "node-1 (chosen)", "node-2", "Cost in all, ms"):
+    for words in ("node-1 had 192 of 612", "node-1 (chosen)", "node-2", "Total cost, ms"):
         assert words in text
     assert "enginex 9 on Imaginary X900, e9m9" in text and '<a href="/fleet">Fleet</a>' in text
     for url in LISTS:

@@ -10,11 +10,11 @@ import pytest
 from django.conf import settings
 from django.test import Client, RequestFactory, override_settings
 
-from controlplane.core.audit import OPERATOR, audit_record
+from controlplane.core.audit.entries import OPERATOR, audit_record
+from controlplane.core.audit.origin import JOB, Origin, client_address, coming_from, origin_now
 from controlplane.core.models import AuditEntry
-from controlplane.core.origin import JOB, Origin, client_address, coming_from, origin_now
 from controlplane.core.scope import organization_scope
-from controlplane.tenants.audit import INSTALLATION, audit_search
+from controlplane.tenants.audit.selectors import INSTALLATION, audit_search
 from tests.support.money import rows
 from tests.support.people import Cast, make_cast, signed_in
 

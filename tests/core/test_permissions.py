@@ -3,7 +3,7 @@
 import pytest
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
 
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import (
     GRANTABLE,
     MATRIX,
@@ -13,7 +13,7 @@ from controlplane.core.permissions import (
     role_allows,
 )
 from controlplane.tenants.access import require
-from controlplane.tenants.people import membership_set
+from controlplane.tenants.people.services import membership_set
 from tests.support.people import make_cast
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from controlplane.core.pulse import BEAT_S, Pulse
+from controlplane.core.jobs.pulse import BEAT_S, Pulse
 
 BLOCKED_S = 0.2
 

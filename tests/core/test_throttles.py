@@ -10,18 +10,18 @@ from django.conf import settings
 from django.test import Client
 
 from controlplane.core import counts as counting
-from controlplane.core import throttles
-from controlplane.core.counts import Counts
+from controlplane.core.api import throttles
+from controlplane.core.counts import SharedCounts
 from tests.support.people import make_cast, signed_in
 
 LIMIT = 3
 
 
 @pytest.fixture
-def counts(monkeypatch: pytest.MonkeyPatch, redis_url: str) -> Counts:
+def counts(monkeypatch: pytest.MonkeyPatch, redis_url: str) -> SharedCounts:
     """Empty, in a minute that does not end while the test runs."""
     now = time.time()
-    made = Counts()
+    made = SharedCounts()
     monkeypatch.setattr(throttles, "counts", made)
     monkeypatch.setattr(throttles.MinuteThrottle, "timer", staticmethod(lambda: now))
     return made
@@ -38,7 +38,7 @@ def statuses(client: Client, path: str) -> list[int]:
 
 
 def test_a_caller_has_so_many_a_minute(
-    database: str, counts: Counts, monkeypatch: pytest.MonkeyPatch
+    database: str, counts: SharedCounts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cast = make_cast()
     path = f"/api/organizations/{cast.acme.id}/members"
@@ -56,7 +56,7 @@ def test_a_caller_has_so_many_a_minute(
 
 
 def test_figures_in_openais_shape_are_refused_in_it(
-    database: str, counts: Counts, monkeypatch: pytest.MonkeyPatch
+    database: str, counts: SharedCounts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit(monkeypatch, "CALLER")
     alice = signed_in(make_cast().alice)
@@ -66,7 +66,7 @@ def test_figures_in_openais_shape_are_refused_in_it(
 
 
 def test_guesses_at_tokens_count_by_address(
-    database: str, counts: Counts, monkeypatch: pytest.MonkeyPatch
+    database: str, counts: SharedCounts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit(monkeypatch, "ADDRESS")
     guess = "Bearer wrong"
@@ -77,7 +77,7 @@ def test_guesses_at_tokens_count_by_address(
 
 
 def test_an_address_of_ipv6_counts_as_its_network(
-    database: str, counts: Counts, monkeypatch: pytest.MonkeyPatch
+    database: str, counts: SharedCounts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit(monkeypatch, "ADDRESS")
     found = [
@@ -88,7 +88,7 @@ def test_an_address_of_ipv6_counts_as_its_network(
 
 
 def test_enrolment_is_tried_a_few_times_a_minute(
-    database: str, counts: Counts, monkeypatch: pytest.MonkeyPatch
+    database: str, counts: SharedCounts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit(monkeypatch, "DOOR")
     wrong = {"token": "t", "name": "n", "pool": "default"}
@@ -100,7 +100,7 @@ def test_enrolment_is_tried_a_few_times_a_minute(
 
 
 def test_processes_count_together(redis_url: str) -> None:
-    one, other = Counts(), Counts()
+    one, other = SharedCounts(), SharedCounts()
     assert [one.add("k", 60), other.add("k", 60), one.add("k", 60)] == [1, 2, 3]
     assert other.add("l", 60) == 1
 
@@ -110,7 +110,7 @@ def test_without_redis_each_counts_by_itself_within_a_bound(
 ) -> None:
     monkeypatch.setattr(settings, "REDIS_URL", f"unix://{tmp_path}/none.sock")
     monkeypatch.setattr(counting, "KEYS_MAX", 2)
-    made = Counts()
+    made = SharedCounts()
     assert [made.add("a", 60), made.add("a", 60), made.add("b", 60)] == [1, 2, 1]
     # A third key pushes out the one that was counted longest ago.
     assert [made.add("c", 60), made.add("b", 60), made.add("a", 60)] == [1, 2, 1]

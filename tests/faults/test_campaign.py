@@ -14,8 +14,11 @@ import pytest
 
 from tests.product.books import bills, check_books, open_holds, swept
 from tests.product.traffic import Answer, Load
-from tests.support.money import eventually
 from tests.support.product import EXPIRED_S_MAX, Child, Plan, Product
+from tests.support.waiting import until
+
+# Some minutes where other work is done beside it.
+pytestmark = pytest.mark.timeout(600)
 
 SEEDS = (1, 2)
 LEAVING = 0.2
@@ -91,7 +94,7 @@ async def test_whatever_fails_the_books_are_right(product: Product, seed: int) -
         await load.until(ANSWERS_BETWEEN)
     print([fault.__name__ for fault in drawn])
     print(Counter((a.status, a.done, a.error.get("code"), a.broken) for a in load.answers))
-    await eventually(lambda: open_holds() == 0, EXPIRED_S_MAX)
+    await until(lambda: open_holds() == 0, EXPIRED_S_MAX)
     booked = bills()
     answers = [a for a in load.answers if a.request in booked or not nobody_reports(product, a)]
     print(f"{len(load.answers) - len(answers)} requests whose gateway and node died have no bill")

@@ -17,8 +17,9 @@ from tests.product.books import (
     wrong_bill,
 )
 from tests.product.traffic import Answer, ask, make_body, open_client
-from tests.support.money import eventually, rows
+from tests.support.money import rows
 from tests.support.product import Plan, Product
+from tests.support.waiting import until
 
 CLIENTS = 50
 SEED = 11
@@ -50,7 +51,7 @@ async def test_p3_clients_that_leave_pay_for_what_was_made_and_no_more(product: 
         *(leave_early(product, answer, chance.uniform(0.0, LEAVES_S_MAX)) for answer in answers)
     )
     began_s = time.monotonic()
-    await eventually(lambda: open_holds() == 0)
+    await until(lambda: open_holds() == 0)
     print(f"all settled {time.monotonic() - began_s:.2f} s after the last client left")
     booked = bills()
     for answer in answers:

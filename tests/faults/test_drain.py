@@ -10,8 +10,8 @@ import pytest
 from tests.faults.test_nodes import Asked
 from tests.product.books import check_books
 from tests.product.traffic import ask, make_body, open_client
-from tests.support.money import eventually
 from tests.support.product import Plan, Product
+from tests.support.waiting import until
 
 TOKENS = 150
 # More than the time that a stopped gateway gives to what is under way.
@@ -26,7 +26,7 @@ async def test_first_a_node_and_then_the_gateway_stop_without_losing_a_stream(
 ) -> None:
     asked = Asked(product, tokens=TOKENS, streams=(True, False))
     streamed = [answer for answer in asked.answers if answer.streamed]
-    await eventually(lambda: all(answer.tokens >= SEEN_MIN for answer in streamed))
+    await until(lambda: all(answer.tokens >= SEEN_MIN for answer in streamed))
     product.nodes[0].signal(signal.SIGTERM)
     answers = await asked.done()
     assert all(answer.whole for answer in answers), [a for a in answers if not a.whole]
@@ -37,9 +37,9 @@ async def test_first_a_node_and_then_the_gateway_stop_without_losing_a_stream(
     streamed = [answer for answer in asked.answers if answer.streamed]
     async with open_client(product.urls[0]) as client:
         assert (await ask(client, product.key, make_body())).whole
-        await eventually(lambda: all(answer.tokens >= SEEN_MIN for answer in streamed))
+        await until(lambda: all(answer.tokens >= SEEN_MIN for answer in streamed))
         product.gateways[0].signal(signal.SIGTERM)
-        await eventually(lambda: product.readiness().get("ready") is False)
+        await until(lambda: product.readiness().get("ready") is False)
         late = await ask(client, product.key, make_body())
     assert (late.status, late.error["code"]) == (503, "gateway_stopping")
     assert (late.headers["retry-after"], late.headers["connection"]) == ("1", "close")
@@ -53,9 +53,9 @@ async def test_a_second_signal_does_not_wait(product: Product) -> None:
     """What is cut then ends as when a node is lost: typed, without end mark, and charged."""
     (gateway,) = product.gateways
     asked = Asked(product, tokens=ENDLESS_TOKENS, streams=(True,))
-    await eventually(lambda: all(answer.tokens >= SEEN_MIN for answer in asked.answers))
+    await until(lambda: all(answer.tokens >= SEEN_MIN for answer in asked.answers))
     gateway.signal(signal.SIGTERM)
-    await eventually(lambda: product.readiness().get("ready") is False)
+    await until(lambda: product.readiness().get("ready") is False)
     assert not any(answer.error for answer in asked.answers)
     gateway.signal(signal.SIGTERM)
     answers = await asked.done()

@@ -9,8 +9,11 @@ import pytest
 
 from tests.product.books import bills, check_books, open_holds, swept
 from tests.product.traffic import Answer, Load, ask, make_body, open_client
-from tests.support.money import eventually
 from tests.support.product import Plan, Product
+from tests.support.waiting import until
+
+# Some minutes where other work is done beside it.
+pytestmark = pytest.mark.timeout(600)
 
 KILLS = 3
 ANSWERS_BEFORE = 15
@@ -54,7 +57,7 @@ async def test_of_two_gateways_one_dies_and_the_other_serves_on_and_settles_its_
     async with steady, doomed, open_client(product.urls[1]) as client:
         await steady.until(ANSWERS_BEFORE)
         cut = Streams(product, client, count=STREAMS_CUT)
-        await eventually(lambda: all(answer.tokens for answer in cut.answers))
+        await until(lambda: all(answer.tokens for answer in cut.answers))
         product.gateways[1].kill()
         await cut.done()
         await doomed.stop()
@@ -63,7 +66,7 @@ async def test_of_two_gateways_one_dies_and_the_other_serves_on_and_settles_its_
     assert all(answer.whole for answer in steady.answers), steady.answers
     # All that had begun on a node is charged, though its own gateway never comes back.
     begun = {answer.request for answer in cut.answers}
-    await eventually(lambda: begun <= bills().keys())
+    await until(lambda: begun <= bills().keys())
     assert {source for name in begun for source in bills()[name].sources} == {"node"}
     answers = [*steady.answers, *doomed.answers, *cut.answers]
     await swept(answers)
@@ -91,7 +94,7 @@ async def check_credits(product: Product) -> None:
     """The nodes take as many jobs from the one gateway as they take at all: none leaked."""
     async with open_client(product.urls[0]) as client:
         full = Streams(product, client, count=len(product.nodes) * CREDITS)
-        await eventually(lambda: all(answer.tokens for answer in full.answers))
+        await until(lambda: all(answer.tokens for answer in full.answers))
         assert not any(answer.ended_s for answer in full.answers)
         await full.done()
     assert all(answer.whole for answer in full.answers), full.answers

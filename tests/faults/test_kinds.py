@@ -18,6 +18,9 @@ from tests.support.servers import Servers
 if TYPE_CHECKING:
     from benchmarks.faults.ground import Ground
 
+# Some minutes where other work is done beside it.
+pytestmark = pytest.mark.timeout(600)
+
 SEED = 4
 # Other work on the machine makes answers late, too: what the product delays is late every time.
 ROUNDS_MAX = 3

@@ -13,8 +13,8 @@ import pytest
 from benchmarks.faults.network import Network
 from tests.product.books import bills, check_books, kinds, open_holds
 from tests.product.traffic import Answer, ask, make_body, open_client
-from tests.support.money import eventually
 from tests.support.servers import Servers
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from tests.support.product import Product
@@ -58,8 +58,8 @@ async def begin(
     pairs = zip(answers, bodies, strict=True)
     asked = asyncio.gather(*(ask(client, key, body, answer=answer) for answer, body in pairs))
     streamed = [answer for answer in answers if answer.streamed]
-    await eventually(lambda: all(answer.tokens >= SEEN_MIN for answer in streamed))
-    await eventually(lambda: open_holds() == len(answers))
+    await until(lambda: all(answer.tokens >= SEEN_MIN for answer in streamed))
+    await until(lambda: open_holds() == len(answers))
     return answers, asked
 
 
@@ -79,7 +79,7 @@ async def test_a_line_that_breaks_for_a_moment_costs_nobody_anything(
     assert all(answer.whole for answer in answers), [a for a in answers if not a.whole]
     assert {answer.text for answer in answers} == {undisturbed.text}
     assert {answer.tokens for answer in answers} == {TOKENS}
-    await eventually(lambda: open_holds() == 0)
+    await until(lambda: open_holds() == 0)
     for answer in answers:
         assert kinds(answer.request) == ["hold", "settle"]
         assert bills()[answer.request].sources == {"gateway"}
@@ -96,7 +96,7 @@ async def test_a_line_that_stays_broken_ends_its_streams_with_an_error_and_a_bil
         network.sever(NODE)
         await done
         late = await ask(client, product.key, make_body())
-    await eventually(lambda: open_holds() == 0)
+    await until(lambda: open_holds() == 0)
     booked = bills()
     for answer in answers:
         if answer.streamed:

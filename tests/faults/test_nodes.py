@@ -9,8 +9,8 @@ import pytest
 
 from tests.product.books import bills, check_books, kinds, open_holds
 from tests.product.traffic import Answer, ask, make_body, open_client
-from tests.support.money import eventually
 from tests.support.product import Plan, Product
+from tests.support.waiting import until
 
 REQUESTS = 12
 # The first token comes after half a second, and each of the next two after another half.
@@ -49,7 +49,7 @@ def dispatched(number: int) -> Callable[[], bool]:
 @pytest.mark.parametrize("product", [SLOW], indirect=True)
 async def test_a_node_killed_before_the_first_token_costs_only_time(product: Product) -> None:
     asked = Asked(product, tokens=SLOW_TOKENS, streams=(True, False))
-    await eventually(dispatched(REQUESTS))
+    await until(dispatched(REQUESTS))
     assert not any(answer.tokens for answer in asked.answers)
     product.nodes[0].kill()
     answers = await asked.done()
@@ -65,7 +65,7 @@ async def test_a_whole_answer_survives_a_node_killed_after_its_first_token(
     """Nothing of it had reached the client yet, so it is made again elsewhere and charged once."""
     asked = Asked(product, tokens=SLOW_TOKENS, streams=(True, False))
     streamed = [answer for answer in asked.answers if answer.streamed]
-    await eventually(lambda: all(answer.tokens for answer in streamed))
+    await until(lambda: all(answer.tokens for answer in streamed))
     # One that has some of them for sure, however they were spread.
     dead = streamed[0].headers["x-sluice-node"]
     product.nodes[("node-1", "node-2").index(dead)].kill()
@@ -85,10 +85,10 @@ async def test_p7_a_node_killed_after_the_first_token_ends_the_stream_honestly(
 ) -> None:
     """P7: no retry once tokens are out; a typed error, no end mark, and a bill for what came."""
     asked = Asked(product, tokens=LONG_TOKENS, streams=(True,))
-    await eventually(lambda: all(answer.tokens >= SEEN_MIN for answer in asked.answers))
+    await until(lambda: all(answer.tokens >= SEEN_MIN for answer in asked.answers))
     product.nodes[0].kill()
     answers = await asked.done()
-    await eventually(lambda: open_holds() == 0)
+    await until(lambda: open_holds() == 0)
     booked = bills()
     for answer in answers:
         assert (answer.status, answer.done, answer.broken) == (200, False, "")
@@ -116,5 +116,5 @@ async def check_nobody_serves(product: Product) -> None:
             assert (answer.status, answer.error["code"]) == (503, "no_node_available")
             assert int(answer.headers["retry-after"]) >= 1
             assert answer.ended_s - answer.began_s < AT_ONCE_S_MAX
-            await eventually(lambda: open_holds() == 0)
+            await until(lambda: open_holds() == 0)
             assert kinds(answer.request) == ["hold", "release"]

@@ -11,18 +11,19 @@ import pytest
 from django.conf import settings
 from websockets.asyncio.client import connect
 
-from controlplane.blueprint.demo import MODEL, POOL
-from controlplane.core.audit import OPERATOR
-from controlplane.fleet.models import Standing
+from controlplane.composed.demo import MODEL, POOL
+from controlplane.core.audit.entries import OPERATOR
+from controlplane.fleet.models import NodeStatus
 from controlplane.fleet.services import node_credential_create
 from inference.contract.frames import FRAME_BYTES_MAX, Job, Report, Timing
 from tests.product.books import bills, check_books, kinds, open_holds
 from tests.product.traffic import Answer, ask, make_body, open_client, word_token
 from tests.support.fleet import make_output, make_step, make_usage
-from tests.support.money import eventually, rows
+from tests.support.money import rows
 from tests.support.nodes import HandNode, hello_of
 from tests.support.orm import orm
-from tests.support.product import Plan, Product, wait_for
+from tests.support.product import Plan, Product
+from tests.support.waiting import until, wait_for
 
 TOKENS = 3
 QUIET_S = 1.0
@@ -34,7 +35,11 @@ TIMING = Timing(queue_us=1, prefill_us=1, decode_us=1, held_us=1)
 
 @contextlib.asynccontextmanager
 async def hand_made(
-    product: Product, name: str, *gateways: int, standing: str = Standing.ACTIVE, digest: str = ""
+    product: Product,
+    name: str,
+    *gateways: int,
+    standing: str = NodeStatus.ACTIVE,
+    digest: str = "",
 ) -> AsyncIterator[list[HandNode]]:
     """One node with a link to each of these gateways; it offers the shipped model, or a digest."""
     made = await orm(node_credential_create)(
@@ -96,7 +101,7 @@ class Stream:
         self.job = await node.job()
         for number in range(1, TOKENS):
             await self._step(number)
-        await eventually(lambda: self.answer.tokens == TOKENS - 1)
+        await until(lambda: self.answer.tokens == TOKENS - 1)
         return self.job
 
     async def finish(self) -> None:
@@ -123,7 +128,7 @@ async def test_a_node_that_never_had_a_request_cannot_settle_it(product: Product
     async with (
         hand_made(product, "maker", 0) as (maker,),
         hand_made(product, "stranger", 1) as (stranger,),
-        hand_made(product, "waiting", 1, standing=Standing.PENDING) as (waiting,),
+        hand_made(product, "waiting", 1, standing=NodeStatus.PENDING) as (waiting,),
         hand_made(product, "held", 1, digest=foreign) as (held,),
     ):
         await asyncio.to_thread(wait_for, lambda: product.readiness(0).get("models"), "model")
@@ -165,7 +170,7 @@ async def test_a_node_settles_its_own_request_elsewhere_only_once_its_gateway_is
         assert (second.acknowledged, open_holds()) == ([], 2)
         await stream.finish()
         await second.send(report_of(job, 0))
-        await eventually(lambda: second.acknowledged == [job.request])
+        await until(lambda: second.acknowledged == [job.request])
         product.gateways[0].kill()
         await cut.done()
         late = report_of(lost, TOKENS)

@@ -10,8 +10,9 @@ import pytest
 
 from tests.product.books import bills, check_books
 from tests.product.traffic import PATH, Answer, make_body, open_client
-from tests.support.money import eventually, rows, superuser_dsn
+from tests.support.money import rows, superuser_dsn
 from tests.support.product import Plan, Product
+from tests.support.waiting import until
 
 TOKENS = 40
 # Several tokens of the slow node, and far from all of them.
@@ -47,7 +48,7 @@ async def test_killed_while_it_generates(product: Product) -> None:
     (gateway,) = product.gateways
     async with open_client(product.urls[0]) as client:
         running = asyncio.create_task(send(product, client))
-        await eventually(lambda: state() == ["held"] and product.readiness()["jobs"] == 1)
+        await until(lambda: state() == ["held"] and product.readiness()["jobs"] == 1)
         # What the node has not told the gateway by then is not charged.
         await asyncio.sleep(GENERATES_S)
         gateway.kill()
@@ -66,10 +67,10 @@ async def test_killed_after_the_charge_and_before_the_answer_is_kept(product: Pr
     (gateway,) = product.gateways
     async with open_client(product.urls[0]) as client:
         running = asyncio.create_task(send(product, client))
-        await eventually(lambda: state() == ["held"])
+        await until(lambda: state() == ["held"])
         with psycopg.connect(superuser_dsn()) as connection:
             connection.execute("SELECT 1 FROM inference_claims FOR UPDATE")
-            await eventually(lambda: len(bills()) == 1)
+            await until(lambda: len(bills()) == 1)
             gateway.kill()
             # What it had asked of the database goes with it.
             rows("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity" + THEIRS)

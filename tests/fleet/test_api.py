@@ -12,17 +12,17 @@ from django.test import Client
 from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families
 
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.fleet.models import (
     EnrolmentToken,
     GatewayQueue,
     ModelDigest,
     Node,
     NodeCredential,
-    Standing,
+    NodeStatus,
 )
 from controlplane.fleet.services import node_credential_create
-from controlplane.kernel.keyformat import ENROL_PREFIX, NODE_PREFIX, parse_credential
+from controlplane.kernel.keys.format import ENROL_PREFIX, NODE_PREFIX, parse_credential
 from tests.support.money import rows
 from tests.support.people import make_cast, signed_in
 
@@ -82,7 +82,7 @@ def test_a_token_lets_one_node_in_once() -> None:
     assert given["approved"] is False
     assert anyone("POST", "enrol", {**node, "name": "gpu-2"})[0] == 403
     row = Node.objects.get(name="gpu-1")
-    assert (row.standing, row.pool) == (Standing.PENDING, "default")
+    assert (row.standing, row.pool) == (NodeStatus.PENDING, "default")
     assert NodeCredential.objects.get(node=row).allowed_models == ["m"]
     assert call("POST", "nodes/gpu-1/approve")[1] == {"node": "gpu-1", "changed": True}
     assert audited()[-3:] == ["enrolment.create", "enrolment.redeem", "node.approve"]
@@ -216,6 +216,6 @@ def test_metrics_tell_queue_depth_apart_from_utilization() -> None:
     assert found["sluice_pool_kv_used_ratio", "default"] == 0.5
     assert found["sluice_pool_nodes_ready", "default"] == 1
     assert found["sluice_pool_nodes_desired", "default"] == 1
-    assert found["sluice_pool_cold_start_seconds_bucket", "2.0", "default"] == 0
-    assert found["sluice_pool_cold_start_seconds_bucket", "5.0", "default"] == 1
+    assert found["sluice_pool_cold_start_seconds_bucket", "default", "2.0"] == 0
+    assert found["sluice_pool_cold_start_seconds_bucket", "default", "5.0"] == 1
     assert signed_in(make_cast().stella).get("/metrics").status_code == 200

@@ -7,7 +7,7 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.fleet.models import Node, NodeCredential
 from controlplane.fleet.services import node_credential_create, node_credential_revoke
-from controlplane.kernel.keyformat import NODE_PREFIX, digest, parse_credential
+from controlplane.kernel.keys.format import NODE_PREFIX, digest, parse_credential
 from tests.support.people import make_cast
 
 pytestmark = pytest.mark.usefixtures("database")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,17 +13,17 @@ from django.conf import settings
 from django.utils import timezone
 
 from controlplane.catalog.pools import PoolDraft, pool_set
-from controlplane.core.audit import OPERATOR
-from controlplane.core.embedded.supervisor import Supervisor
-from controlplane.fleet.driver import Driver, Place, command_of
-from controlplane.fleet.models import Node, PoolScale, Standing
+from controlplane.core.audit.entries import OPERATOR
+from controlplane.embedded.supervisor import Supervisor
+from controlplane.fleet.driver import Driver, DriverHost, command_of
+from controlplane.fleet.models import Node, NodeStatus, PoolScale
 from controlplane.fleet.overview import fleet_view
 from tests.support.loopback import HOST
 from tests.support.money import rows
 from tests.support.product import Plan, Product, running_product
 from tests.support.servers import Servers
+from tests.support.waiting import wait_for
 
-WAIT_S_MAX = 60.0
 ECHO = f"python -m inference --engine echo --model {settings.SHIPPED_MODEL_DIR} --credits 8"
 
 
@@ -39,7 +38,7 @@ def product(servers: Servers) -> Iterator[Product]:
 def driver(product: Product, tmp_path: Path) -> Iterator[Driver]:
     """A driver whose nodes dial that gateway; nothing of it is left running."""
     supervisor = Supervisor(folder=settings.BASE_DIR, logs=tmp_path, say=print)
-    place = Place(f"ws://{HOST}:{product.ports[0]}", "host")
+    place = DriverHost(f"ws://{HOST}:{product.ports[0]}", "host")
     made = Driver(place, supervisor)
     yield made
     made.stop()
@@ -54,11 +53,11 @@ def _processes() -> list[str]:
 
 
 def _until(driver: Driver, true: Callable[[], bool]) -> None:
-    end = time.monotonic() + WAIT_S_MAX
-    while not true():
-        assert time.monotonic() < end, "the driver did not get there"
+    def stepped() -> bool:
         driver.step()
-        time.sleep(0.1)
+        return true()
+
+    wait_for(stepped)
 
 
 def _ready() -> int:
@@ -86,7 +85,7 @@ def test_nodes_follow_the_signal_up_and_down(product: Product, driver: Driver) -
     assert len(driver.names) == 2
     rows("UPDATE pool_scales SET low_since = now() - interval '1 hour', low_peak = 1")
     _until(driver, lambda: driver.names == {"default-host-1"})
-    gone = Node.objects.filter(name="default-host-2", standing=Standing.REMOVED)
+    gone = Node.objects.filter(name="default-host-2", standing=NodeStatus.REMOVED)
     _until(driver, gone.exists)
     assert _ready() == 1
     assert PoolScale.objects.get(pool__name="default").desired == 1

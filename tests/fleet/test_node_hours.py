@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from controlplane.catalog.pools import PoolDraft, pool_set
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.fleet.hours import pool_days
 from controlplane.fleet.services import node_credential_create
 from tests.support.money import rows

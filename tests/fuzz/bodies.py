@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from controlplane.blueprint.demo import EMBED_MODEL, MODEL
+from controlplane.composed.demo import EMBED_MODEL, MODEL
 
 Json = Any
 DEPTHS = (8, 40, 600)

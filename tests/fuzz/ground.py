@@ -19,18 +19,18 @@ import psutil
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
-from controlplane.blueprint.demo import MODEL as DEMO_MODEL
-from controlplane.blueprint.demo import PRICE
 from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.catalog.services import model_create, price_publish
-from controlplane.core.audit import OPERATOR
-from controlplane.core.embedded import stack
+from controlplane.composed.demo import MODEL as DEMO_MODEL
+from controlplane.composed.demo import PRICE
+from controlplane.core.audit.entries import OPERATOR
+from controlplane.embedded import stack
 from controlplane.fleet.services import node_credential_create
 from controlplane.quotas.services import rate_limit_set
 from controlplane.telemetry.rollups import roll_up
-from controlplane.tenants.accounts import user_create
 from controlplane.tenants.keys import apikey_create
 from controlplane.tenants.services import organization_create, project_create
+from controlplane.tenants.sign_in.accounts import user_create
 from inference.contract.codec import decode_from_gateway
 from inference.contract.frames import FRAME_BYTES_MAX, Job, Welcome
 from tests.fuzz.case import JOB, KEY, Case
@@ -40,9 +40,10 @@ from tests.product.books import bills, open_holds
 from tests.product.traffic import Answer, ask, make_body, open_client
 from tests.support.loopback import HOST
 from tests.support.money import rows
-from tests.support.orm import orm, until
+from tests.support.orm import orm
 from tests.support.product import LIMITS, Plan, Product, running_product, verify_ledger
 from tests.support.servers import Servers
+from tests.support.waiting import until
 
 NODES = 8
 # A probe of the other tenant is answered within this, while one body of 8 MB is read, too.

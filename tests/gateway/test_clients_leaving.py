@@ -10,13 +10,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from controlplane.gateway import app, pipeline
+from controlplane.gateway import pipeline
+from controlplane.gateway.http import app
 from controlplane.kernel.price import TokenCounts
 from tests.support.faults import BODY, STREAM, only_settlement, open_jobs, raw_post
-from tests.support.fleet import MODEL, WAIT_S, make_step, until
+from tests.support.fleet import MODEL, WAIT_S, make_step
 from tests.support.nodes import HandNode, hand_node, named_node
 from tests.support.ports import make_snapshot
 from tests.support.serving import Serving
+from tests.support.waiting import until
 
 
 async def test_client_that_leaves_the_queue_gives_up_its_place(bare: Serving) -> None:

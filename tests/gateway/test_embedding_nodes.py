@@ -28,9 +28,10 @@ from tests.support.encoders import (
     encoder_node,
     make_encoder,
 )
-from tests.support.fleet import make_hello, make_step, until
+from tests.support.fleet import make_hello, make_step
 from tests.support.gateway import GatewayUnderTest, running_gateway
 from tests.support.nodes import FRAME_BYTES, HandNode, let_in
+from tests.support.waiting import until
 
 TIMING = Timing(queue_us=1, prefill_us=2, decode_us=0, held_us=3)
 

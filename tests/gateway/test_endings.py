@@ -9,9 +9,10 @@ import msgspec
 import pytest
 
 from controlplane.kernel.rules import RouteRule, Step, Target
-from tests.support.fleet import MODEL, make_output, make_step, make_usage, until
+from tests.support.fleet import MODEL, make_output, make_step, make_usage
 from tests.support.nodes import hand_node
 from tests.support.serving import Serving
+from tests.support.waiting import until
 
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "abcd"}], "max_tokens": 6}
 
@@ -79,7 +80,7 @@ async def test_a_bug_is_recorded_as_one_and_costs_nothing(
     async with hand_node(bare.under_test, model) as node:
         asking = asyncio.create_task(bare.client.post("/v1/chat/completions", json=CHAT))
         job = await node.job()
-        monkeypatch.setattr("controlplane.gateway.generation.write_end", broken)
+        monkeypatch.setattr("controlplane.gateway.tasks.generation.write_end", broken)
         await node.answer(job, "abcdab", finish="length")
         answer = await asking
         assert answer.status_code == 500

@@ -13,9 +13,10 @@ from tokenizers import Tokenizer
 
 from inference.contract.frames import Job, Rejected
 from inference.contract.grammar import Grammar
-from tests.support.fleet import MODEL, TEMPLATE, make_output, make_step, make_usage, until
+from tests.support.fleet import MODEL, TEMPLATE, make_output, make_step, make_usage
 from tests.support.nodes import HandNode, hand_node
 from tests.support.serving import CHAT_PATH, Serving
+from tests.support.waiting import until
 
 FORMAT = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "integer"}}}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}

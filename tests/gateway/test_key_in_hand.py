@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controlplane.gateway.ports import Allowance, BudgetRoom, Room, Standing
+from controlplane.gateway.ports import Allowance, BudgetRoom, KeyStanding, Room
 from tests.support.ports import KEY, ORGANIZATION, make_key
 from tests.support.serving import Serving
 
@@ -29,7 +29,7 @@ async def test_everything_about_the_key_is_told(bare: Serving) -> None:
         budget("key", 5 * USD, 2 * USD, USD, "month"),
         budget("organization", 9 * USD, 8 * USD),
     )
-    bare.under_test.standings.standing = Standing(
+    bare.under_test.standings.standing = KeyStanding(
         budgets=budgets, day_nano=1, week_nano=USD, month_nano=2 * USD
     )
     bare.under_test.keys.keys[KEY] = make_key(

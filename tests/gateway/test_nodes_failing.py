@@ -10,15 +10,16 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from controlplane.gateway import room
+from controlplane.gateway.s4_route.queue import room
 from controlplane.kernel.clock import monotonic_s
 from controlplane.kernel.price import TokenCounts
 from inference.contract.codec import encode
 from inference.contract.frames import FRAME_BYTES_MAX, Draining
 from tests.support.faults import only_settlement, open_jobs
-from tests.support.fleet import MODEL, until
+from tests.support.fleet import MODEL
 from tests.support.nodes import hand_node, hello_of, let_in, named_node
 from tests.support.serving import Serving
+from tests.support.waiting import until
 
 
 async def test_node_lost_before_the_first_token_is_replaced(bare: Serving) -> None:

@@ -10,12 +10,13 @@ import msgspec
 import pytest
 
 from controlplane.gateway import plan
-from controlplane.gateway.waiting import crowd
+from controlplane.gateway.s4_route.queue import waiting as waiting_requests
 from tests.support.faults import STREAM, only_settlement, open_jobs, raw_post
-from tests.support.fleet import MODEL, until
+from tests.support.fleet import MODEL
 from tests.support.gateway import GatewayUnderTest
 from tests.support.nodes import hand_node, named_node
 from tests.support.serving import Serving
+from tests.support.waiting import until
 
 
 async def test_requests_wait_for_credits_and_are_served_in_order(bare: Serving) -> None:
@@ -41,7 +42,7 @@ async def test_requests_wait_for_credits_and_are_served_in_order(bare: Serving) 
 
 
 async def test_full_room_sheds_at_once(bare: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crowd, "WAITING_MAX", 2)
+    monkeypatch.setattr(waiting_requests, "WAITING_MAX", 2)
     under_test = bare.under_test
     async with hand_node(under_test, bare.model, credits=1) as node:
         running = asyncio.create_task(bare.chat(max_tokens=1))
@@ -158,7 +159,7 @@ async def test_bug_in_a_stage_is_an_answer_and_a_released_hold(
     def broken(*args: object, **kwargs: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("controlplane.gateway.generation.tokenize", broken)
+    monkeypatch.setattr("controlplane.gateway.tasks.generation.tokenize", broken)
     async with named_node(bare.under_test, bare.model, "node"):
         answer = await bare.chat()
         assert answer.status_code == 500

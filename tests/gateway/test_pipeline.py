@@ -9,9 +9,10 @@ import httpx2
 import pytest
 
 from controlplane.kernel.price import TokenCounts, charge_nano
-from tests.support.fleet import MODEL, echo_node, make_model, until
+from tests.support.fleet import MODEL, echo_node, make_model
 from tests.support.gateway import GatewayUnderTest, running_gateway
 from tests.support.ports import PRICE
+from tests.support.waiting import until
 
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "abcd"}], "max_tokens": 6}
 

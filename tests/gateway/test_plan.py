@@ -16,7 +16,7 @@ from controlplane.kernel.price import Price, PriceTerms, scaled
 from controlplane.kernel.rules import (
     PRIORITY_LOW,
     PRIORITY_NORMAL,
-    Candidate,
+    CanaryRules,
     Match,
     RouteRule,
     Step,
@@ -145,7 +145,7 @@ def test_embeddings_stay_with_models_that_embed() -> None:
 def test_weights_and_the_trial_share_requests_and_one_request_stays_where_it_is() -> None:
     targets = (Target(model="large", weight=3), Target(model="small", pool="p"))
     rule = RouteRule(name="old", version=1, steps=(Step(targets=targets),))
-    trial = Candidate(rules=(chain("small", name="new", version=2),), share_permille=200)
+    trial = CanaryRules(rules=(chain("small", name="new", version=2),), share_permille=200)
     known = msgspec.structs.replace(snapshot(rule, small={}), candidate=trial)
     went: Counter[tuple[str, str, str]] = Counter()
     for _ in range(REQUESTS):

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.support.fleet import until
 from tests.support.ports import make_snapshot
 from tests.support.relay import MESSAGES, Relay, deltas_of, next_word, relay
 from tests.support.serving import CHAT_PATH
 from tests.support.upstream import DONE, Exchange, text_chunk, thought_chunk, usage_chunk
+from tests.support.waiting import until
 
 __all__ = ["relay"]
 

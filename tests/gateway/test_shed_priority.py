@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 
 from controlplane.kernel.clock import wall_s
-from controlplane.kernel.objectives import SHED_CODE
+from controlplane.kernel.objectives.counting import SHED_CODE
 from controlplane.kernel.rules import PRIORITY_LOW, PRIORITY_NORMAL
 from tests.support.nodes import hand_node
 from tests.support.serving import Serving

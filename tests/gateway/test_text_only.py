@@ -12,7 +12,7 @@ import pytest
 from controlplane.kernel.price import TokenCounts
 from controlplane.kernel.spans import INDEX
 from controlplane.kernel.tracing import child_span, read_parent
-from tests.support.fleet import MODEL, until
+from tests.support.fleet import MODEL
 from tests.support.relay import MESSAGES, Relay, answer_probe, first_word, next_word, relay
 from tests.support.remote import remote_node
 from tests.support.serving import CHAT_PATH
@@ -22,6 +22,7 @@ from tests.support.upstream import (
     text_chunk,
     usage_chunk,
 )
+from tests.support.waiting import until
 
 __all__ = ["relay"]
 

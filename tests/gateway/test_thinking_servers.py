@@ -13,15 +13,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from controlplane.gateway.nodes.breaker import BreakerState
 from controlplane.gateway.nodes.limits import LinkLimits
-from controlplane.gateway.nodes.times import Bound
-from inference.engines import remote
-from tests.support.fleet import QUICK, until
+from controlplane.gateway.nodes.measured.breaker import BreakerState
+from controlplane.gateway.nodes.measured.times import Bound
+from inference.engines.remote import engine as remote
+from tests.support.fleet import QUICK
 from tests.support.gateway import GatewayUnderTest, running_gateway
 from tests.support.relay import MESSAGES, Relay, first_word, next_word, relaying
 from tests.support.serving import CHAT_PATH, Serving, model
 from tests.support.upstream import Exchange, text_chunk, usage_chunk
+from tests.support.waiting import until
 
 __all__ = ["model"]
 

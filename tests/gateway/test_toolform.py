@@ -10,7 +10,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from controlplane.gateway.toolform import calls_grammar, json_rule
-from inference.compact.grammar import GrammarCompiler
+from inference.compact.grammar.compiler import GrammarCompiler
 from inference.contract.grammar import JSON_WHITESPACE, Grammar
 from tests.support.shipped import SHIPPED
 

@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 
-from controlplane.bridge import hygiene as port_module
-from controlplane.bridge.hygiene import PostgresHygiene
+from controlplane.bridge.record import hygiene as port_module
+from controlplane.bridge.record.hygiene import PostgresHygiene
 from controlplane.gateway.ports import Inspected
 from controlplane.insights import services
 from controlplane.insights.services import hygiene_forget
-from controlplane.kernel.hygiene import DEAD_JSON, KINDS, RETRY, Finding
+from controlplane.kernel.insights.hygiene import DEAD_JSON, KINDS, RETRY, WasteFinding
 from controlplane.tenants.keys import apikey_create
-from tests.support.money import dsn, eventually, rows
+from tests.support.money import dsn, rows
 from tests.support.orm import orm
 from tests.support.people import Cast, make_cast, signed_in
+from tests.support.waiting import until
 
 HERE = "/api/insights/organizations/{}/hygiene"
 
@@ -56,9 +57,9 @@ def counted() -> dict[str, tuple[int, int, int]]:
 
 
 async def test_counts_grow_and_are_written_whole(port: PostgresHygiene) -> None:
-    port.count(seen(findings=(Finding(DEAD_JSON, 7, 70),)))
+    port.count(seen(findings=(WasteFinding(DEAD_JSON, 7, 70),)))
     assert await port.flush()
-    port.count(seen(findings=(Finding(DEAD_JSON, 3, 30), Finding(RETRY, 100, 1_000))))
+    port.count(seen(findings=(WasteFinding(DEAD_JSON, 3, 30), WasteFinding(RETRY, 100, 1_000))))
     port.count(seen(looked=False))
     assert await port.flush()
     assert counted() == {
@@ -70,7 +71,7 @@ async def test_counts_grow_and_are_written_whole(port: PostgresHygiene) -> None:
 
 
 async def test_every_kind_of_finding_can_be_written(port: PostgresHygiene) -> None:
-    port.count(seen(findings=tuple(Finding(kind, 1, 1) for kind in KINDS)))
+    port.count(seen(findings=tuple(WasteFinding(kind, 1, 1) for kind in KINDS)))
     assert await port.flush()
     assert set(counted()) == {"looked", *KINDS} and port.refused == 0
 
@@ -89,9 +90,9 @@ async def test_a_gateway_keeps_a_bounded_number_of_rows(
 async def test_what_the_database_refuses_is_counted_and_not_repeated(
     port: PostgresHygiene,
 ) -> None:
-    port.count(seen(findings=(Finding("of no known kind", 1, 1),)))
+    port.count(seen(findings=(WasteFinding("of no known kind", 1, 1),)))
     assert await port.flush()
-    await eventually(lambda: port.refused >= 1)
+    await until(lambda: port.refused >= 1)
 
 
 async def test_old_counts_are_forgotten(port: PostgresHygiene) -> None:
@@ -122,7 +123,7 @@ async def test_the_api_names_keys_scales_and_shows_only_ones_own(port: PostgresH
     cast = await orm(make_cast)()
     key = await orm(apikey_create)(actor=cast.alice, project=cast.project, label="nightly")
     for _ in range(2):
-        port.count(seen(cast, key.key.id, findings=(Finding(DEAD_JSON, 10, 100),)))
+        port.count(seen(cast, key.key.id, findings=(WasteFinding(DEAD_JSON, 10, 100),)))
         port.count(seen(cast, key.key.id, looked=False))
     assert await port.flush()
 

@@ -7,7 +7,7 @@ from math import inf
 import msgspec
 import pytest
 
-from controlplane.kernel.capacity import CACHE, COMPUTE, SLOTS, Engine, Load, make_sheet
+from controlplane.kernel.insights.capacity import CACHE, COMPUTE, SLOTS, Engine, Load, make_sheet
 
 # The reference workload: 1,025 tokens in, 150 out at 25 ms each, a prefill of 145 ms.
 LOAD = Load(per_s=10.0, tokens_in=1_000, tokens_out=150, cached_share=0.2)

@@ -7,7 +7,7 @@ import json
 import msgspec
 import pytest
 
-from controlplane.kernel.hygiene import (
+from controlplane.kernel.insights.hygiene import (
     ANSWER_TOKENS_LONG,
     CHARS_MAX,
     DEAD_CHARS_LEAST,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.kernel.keyformat import (
+from controlplane.kernel.keys.format import (
     NODE_PREFIX,
     USER_PREFIX,
     digest,

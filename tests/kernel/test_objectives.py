@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.kernel.objectives import INDICATORS, SHED_CODE, Objective, judge
+from controlplane.kernel.objectives.counting import INDICATORS, SHED_CODE, WatchedObjective, judge
 from controlplane.kernel.spans import ABSENT, INDEX, SPANS, pack_spans
 from tests.support.money import ORG_A, ORG_C, PROJECT_A
 from tests.support.records import make_record
@@ -15,9 +15,9 @@ MS = 1_000
 BUCKET = 0
 
 
-def objective(indicator: str, threshold: int = 0, **changes: Any) -> Objective:
+def objective(indicator: str, threshold: int = 0, **changes: Any) -> WatchedObjective:
     fields: dict[str, Any] = {"organization": ORG_A.hex, "id": "o", "version": 1}
-    return Objective(**{**fields, "indicator": indicator, "threshold": threshold, **changes})
+    return WatchedObjective(**{**fields, "indicator": indicator, "threshold": threshold, **changes})
 
 
 def told(indicator: str, threshold: int = 0, **changes: Any) -> bool | None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from controlplane.kernel.ids import new_request_id
 from controlplane.kernel.rules import (
-    Candidate,
+    CanaryRules,
     Facts,
     Match,
     RouteRule,
@@ -125,7 +125,7 @@ def test_a_target_has_the_part_of_the_draws_that_its_weight_says(
 
 @given(permille=st.integers(0, 1000), weight=st.integers(1, 9))
 def test_a_candidate_gets_its_share_and_leaves_the_draw_even(permille: int, weight: int) -> None:
-    trial = Candidate(rules=(rule("new"),), share_permille=permille)
+    trial = CanaryRules(rules=(rule("new"),), share_permille=permille)
     book = RuleBook([rule("old")], trial)
     targets = [Target(model="x", weight=weight), Target(model="y")]
     followed: Counter[str] = Counter()

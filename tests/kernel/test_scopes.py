@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.kernel.scopes import caller_within, far_address, network_covered, parse_network
+from controlplane.kernel.keys.scopes import (
+    caller_within,
+    far_address,
+    network_covered,
+    parse_network,
+)
 
 NETWORKS = ("10.1.0.0/16", "192.0.2.7/32", "2001:db8::/32")
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from math import ceil
 
 from tests.product.traffic import Answer
-from tests.support.money import eventually, rows
+from tests.support.money import rows
 from tests.support.product import EXPIRED_S_MAX, verify_ledger
+from tests.support.waiting import until
 
 # An echo node with a pace makes one token of each request in a step.
 STEP_TOKENS = 1
@@ -66,7 +67,7 @@ async def swept(answers: Iterable[Answer], before: Set[str] = frozenset()) -> in
     Only a request that was cut before it showed a token can have reached no node: of no other may
     the hold have been left to expire.
     """
-    await eventually(lambda: open_holds() == 0, EXPIRED_S_MAX)
+    await until(lambda: open_holds() == 0, EXPIRED_S_MAX)
     ended, answers = expired() - before, list(answers)
     for answer in answers:
         shown = answer.whole or answer.tokens

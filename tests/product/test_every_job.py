@@ -14,25 +14,26 @@ from typing import NamedTuple
 import pytest
 from django.conf import settings
 
-from controlplane.billing import close_jobs
-from controlplane.billing.periods import Period
-from controlplane.bridge.ledger import PostgresLedger
+from controlplane.billing.months import jobs
+from controlplane.billing.months.periods import Period
+from controlplane.bridge.money.ledger import PostgresLedger
 from controlplane.celery import app
-from controlplane.core.audit import OPERATOR
-from controlplane.core.embedded import stack
-from controlplane.routing.services import ruleset_canary_start, ruleset_draft_create
+from controlplane.core.audit.entries import OPERATOR
+from controlplane.embedded import stack
+from controlplane.routing.services import RuleVersions
 from controlplane.slos.models import EVERYONE
 from controlplane.slos.services import channel_add, objective_create
 from tests.support.exports import asked_for, month_spec
-from tests.support.money import ALICE_KEY, ORG_A, PROJECT_A, dsn, eventually, make_hold, rows
+from tests.support.money import ALICE_KEY, ORG_A, PROJECT_A, dsn, make_hold, rows
 from tests.support.month import PERIOD, seed_month
 from tests.support.objectives import Receiver, count, draft, receiver
 from tests.support.people import Cast, make_cast
-from tests.support.product import Child, fresh_data, wait_for
+from tests.support.product import Child, fresh_data
 from tests.support.records import make_record
 from tests.support.rules import generates, make_models, publish
 from tests.support.servers import Servers
 from tests.support.traffic import routed, store
+from tests.support.waiting import until, wait_for
 
 NOW = datetime.now(UTC)
 # The first waits for the worker to start.
@@ -83,7 +84,7 @@ def a_hold_that_is_over(_: Scene) -> None:
     async def hold() -> None:
         ledger = PostgresLedger(dsn())
         ledger.start()
-        await eventually(lambda: not ledger.away)
+        await until(lambda: not ledger.away)
         await ledger.hold(make_hold(5, expires_s=0))
         await ledger.close()
 
@@ -101,27 +102,23 @@ def a_budget_that_turns(scene: Scene) -> None:
 
 
 def a_month_to_close(scene: Scene) -> None:
-    least, close_jobs.CLOSE_AT_ONCE_REQUESTS = close_jobs.CLOSE_AT_ONCE_REQUESTS, 0
+    least, jobs.CLOSE_AT_ONCE_REQUESTS = jobs.CLOSE_AT_ONCE_REQUESTS, 0
     try:
-        close_jobs.period_close_ask(
+        jobs.period_close_ask(
             actor=scene.cast.alice,
             organization=scene.cast.acme.id,
             period=Period(PERIOD),
             enqueue=lambda organization, job: None,
         )
     finally:
-        close_jobs.CLOSE_AT_ONCE_REQUESTS = least
+        jobs.CLOSE_AT_ONCE_REQUESTS = least
 
 
 def a_canary_that_fails(scene: Scene) -> None:
     make_models("small", "large")
     publish(generates("chat", "small", aliases=["chat"]))
-    trial = ruleset_draft_create(
-        actor=OPERATOR, rules=[generates("chat", "large", aliases=["chat"])]
-    )
-    ruleset_canary_start(
-        actor=OPERATOR, rule_set=trial, share_permille=SHARE_PERMILLE, stops_itself=True
-    )
+    trial = RuleVersions(OPERATOR).draft_create([generates("chat", "large", aliases=["chat"])])
+    RuleVersions(OPERATOR).canary_start(trial, share_permille=SHARE_PERMILLE, stops_itself=True)
     rows("UPDATE rule_sets SET canary_at = now() - interval '1 minute' WHERE state = 'canary'")
     good = [routed(scene.cast, "chat", "chat@1", draw=0.9, model="small") for _ in range(300)]
     bad = [

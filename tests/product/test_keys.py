@@ -9,17 +9,18 @@ from functools import partial
 
 import pytest
 
-from controlplane.blueprint.demo import MODEL
-from controlplane.core.audit import OPERATOR
-from controlplane.kernel.keyformat import new_credential
+from controlplane.composed.demo import MODEL
+from controlplane.core.audit.entries import OPERATOR
+from controlplane.kernel.keys.format import new_credential
 from controlplane.tenants.key_terms import KeyTerms
 from controlplane.tenants.keys import CreatedKey, apikey_create, apikey_revoke
 from controlplane.tenants.models import Project
 from tests.product.traffic import Answer, Load, ask, make_body, open_client
 from tests.support.money import rows
-from tests.support.orm import orm, until
+from tests.support.orm import orm
 from tests.support.product import Plan, Product, running_product
 from tests.support.servers import Servers
+from tests.support.waiting import until
 
 GATEWAYS = 2
 ARRIVES_S_MAX = 2.0

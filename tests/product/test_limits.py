@@ -8,17 +8,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from controlplane.billing.models import BudgetScope
-from controlplane.billing.services import budget_set
-from controlplane.bridge.standing import REMEMBERED_S
-from controlplane.core.audit import OPERATOR
+from controlplane.billing.budgets.models import BudgetScope
+from controlplane.billing.budgets.services import budget_set
+from controlplane.bridge.money.standings import REMEMBERED_S
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.quotas.services import rate_limit_set
 from tests.product.books import check_books, open_holds
 from tests.product.traffic import Answer, ask, make_body, open_client
-from tests.support.money import eventually, rows
+from tests.support.money import rows
 from tests.support.orm import orm
 from tests.support.product import Plan, Product, demo_key, running_product
 from tests.support.servers import Servers
+from tests.support.waiting import until
 
 GATEWAYS = 2
 # A minute's limit this low gives back one request in ten seconds: longer than the burst takes.
@@ -50,7 +51,7 @@ async def burst(product: Product, *, tokens: int, stream: bool) -> list[Answer]:
 
 async def wait_for_news(product: Product, version_before: int) -> None:
     """Every gateway has read the configuration anew."""
-    await eventually(
+    await until(
         lambda: all(
             product.readiness(number)["configuration_version"] > version_before
             for number in range(GATEWAYS)
@@ -118,4 +119,4 @@ async def test_c3_a_burst_on_the_last_credit_admits_exactly_what_it_affords(
             assert (refused.status, refused.error["code"]) == (429, "insufficient_quota")
             if "are left" in refused.error["message"]:
                 break
-    assert "0.000000000 USD of 0.000000001 USD are left" in refused.error["message"]
+    assert "0.000000000 USD of 0.000000001 USD is left" in refused.error["message"]

@@ -12,13 +12,14 @@ from collections.abc import Iterator
 import pytest
 from django.conf import settings
 
-from controlplane.blueprint.demo import MODEL
+from controlplane.composed.demo import MODEL
 from controlplane.kernel.spans import ABSENT, SPANS, STAGES, unpack_spans
 from tests.product.books import bills, kinds, open_holds
 from tests.product.traffic import Answer, ask, make_body, open_client
-from tests.support.money import eventually, rows
+from tests.support.money import rows
 from tests.support.product import Plan, Product, running_product
 from tests.support.servers import Servers
+from tests.support.waiting import until
 
 RECORD_S_MAX = 10.0
 LAYERS_MIN = 14
@@ -59,7 +60,7 @@ async def test_a_chat_is_answered_recorded_and_charged(product: Product, stream:
     async with open_client(product.urls[0]) as client:
         answer = await ask(client, product.key, body, path=CHAT)
     assert answer.whole, answer
-    await eventually(lambda: bool(record_of(answer)), within_s=RECORD_S_MAX)
+    await until(lambda: bool(record_of(answer)), within_s=RECORD_S_MAX)
     ((_, output_tokens, cost_nano, status, streamed),) = record_of(answer)
     bill = bills()[answer.request]
     assert (bill.charges, bill.output, bill.nano) == (1, output_tokens, cost_nano)
@@ -81,7 +82,7 @@ async def test_p1_seven_stages_in_order_with_times(product: Product) -> None:
     answer = await ask_one(product, stream=False)
     stages = re.findall(r"(\w+);dur=([\d.]+)", answer.headers["server-timing"])
     assert [name for name, _ in stages] == [name for name, _, _ in STAGES]
-    await eventually(lambda: bool(record_of(answer)), within_s=RECORD_S_MAX)
+    await until(lambda: bool(record_of(answer)), within_s=RECORD_S_MAX)
     spans = unpack_spans(record_of(answer)[0][0])
     starts = {span.name: start for span, (start, _) in zip(SPANS, spans, strict=True)}
     began = [starts[name] for name, _, _ in STAGES]
@@ -95,7 +96,7 @@ async def test_p1_seven_stages_in_order_with_times(product: Product) -> None:
 
 async def test_layers_have_durations(product: Product) -> None:
     answer = await ask_one(product, stream=True)
-    await eventually(lambda: bool(record_of(answer)), within_s=RECORD_S_MAX)
+    await until(lambda: bool(record_of(answer)), within_s=RECORD_S_MAX)
     spans = unpack_spans(record_of(answer)[0][0])
     timed = [
         span.name

@@ -19,7 +19,7 @@ import httpx2
 from django.conf import settings
 from tokenizers import Tokenizer
 
-from controlplane.blueprint.demo import MODEL
+from controlplane.composed.demo import MODEL
 
 WORD = " hotel"
 PROMPT_TOKENS = 8

@@ -9,13 +9,14 @@ from django.test import Client
 
 from controlplane.core.permissions import Role
 from controlplane.tenants.models import User
-from tests.frontend.test_members import invite
+from tests.frontend.people.test_members import invite
 from tests.product.traffic import Answer, ask, make_body, open_client
 from tests.support.money import rows
-from tests.support.orm import orm, until
+from tests.support.orm import orm
 from tests.support.people import demo_admin, signed_in
 from tests.support.product import Product, running_product
 from tests.support.servers import Servers
+from tests.support.waiting import until
 
 PASSWORD = "correct-horse-battery-staple"
 # What each role finds open and closed, by page.

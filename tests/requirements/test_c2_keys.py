@@ -9,25 +9,26 @@ from collections.abc import Iterator
 import httpx2
 import pytest
 
-from controlplane.blueprint.demo import MODEL
-from controlplane.blueprint.keys import KeyOrder, key_make
-from controlplane.core.audit import OPERATOR
+from controlplane.composed.demo import MODEL
+from controlplane.composed.keys.services import KeyOrder, key_make
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.quotas.services import LimitSet
 from controlplane.tenants.key_terms import KeyTerms
 from controlplane.tenants.keys import CreatedKey, apikey_rotate
 from controlplane.tenants.models import Project
 from tests.product.traffic import Answer, ask, make_body, open_client
 from tests.support.money import rows
-from tests.support.orm import orm, until
+from tests.support.orm import orm
 from tests.support.people import demo_admin
 from tests.support.product import Product, running_product
 from tests.support.servers import Servers
+from tests.support.waiting import until
 
 SECRET = re.compile(r"sk_sluice_\w{12}_\w{43}_\w{6}")
 NO_LIMITS = LimitSet()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def product(servers: Servers) -> Iterator[Product]:
     with running_product(servers) as product:
         yield product
@@ -72,10 +73,16 @@ async def test_a_key_is_made_rotated_and_revoked(product: Product) -> None:
 
 
 async def test_a_key_opens_only_the_models_it_was_made_for(product: Product) -> None:
-    rows("UPDATE api_keys SET allowed_models = '{another-model}'")
+    key = await orm(_make)(KeyTerms())
+
+    async def served() -> bool:
+        return (await _ask(product, key.secret)).whole
+
+    await until(served)
+    rows("UPDATE api_keys SET allowed_models = '{another-model}' WHERE id = %s", key.key.id)
 
     async def refused() -> bool:
-        return (await _ask(product, product.key)).error.get("code") == "model_not_allowed"
+        return (await _ask(product, key.secret)).error.get("code") == "model_not_allowed"
 
     await until(refused)
 

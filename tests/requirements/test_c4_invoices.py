@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from django.test import Client, override_settings
 
-from controlplane.billing.accounts import wallet_id
-from controlplane.billing.invoice_models import GrantKind
-from controlplane.billing.invoices_selectors import order_get
-from controlplane.billing.wallets import Gift, wallet_grant
-from controlplane.core.audit import OPERATOR
+from controlplane.billing.approvals.models import GrantKind
+from controlplane.billing.ledger.accounts import wallet_id
+from controlplane.billing.payments.models import PaymentOrder
+from controlplane.billing.wallets.services import Gift, wallet_grant
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.models import uuid7
+from controlplane.core.scope import organization_scope
 from tests.product.traffic import Answer, ask, make_body, open_client
 from tests.support.money import budget_row, rows
 from tests.support.month import PERIOD, START, seal_month, seed_month
@@ -59,9 +60,8 @@ def test_from_the_ledger_to_its_payment(database: str) -> None:
     assert finance.get(f"{mine}/standing").json()["open_cents"] == made["total_cents"]
 
     ordered = post(finance, f"{mine}/payment-orders", invoice=made["id"])
-    order = order_get(
-        actor=cast.alice, organization_id=cast.acme.id, order_id=uuid.UUID(ordered["id"])
-    )
+    with organization_scope([cast.acme.id]):
+        order = PaymentOrder.objects.get(id=ordered["id"])
     with override_settings(STRIPE_WEBHOOK=True, STRIPE_SECRETS=(SECRET,)):
         assert send(session_event(order)).json() == {"booked": True}
         assert send(session_event(order)).json() == {"booked": False}

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from controlplane.billing.models import Transfer
-from controlplane.billing.selectors_pages import request_charge, request_lines
+from controlplane.billing.ledger.models import Transfer
+from controlplane.billing.ledger.selectors import request_charge, request_lines
 from controlplane.kernel.price import Price, TokenCounts, charge_nano
 from tests.product.books import open_holds
 from tests.product.traffic import Answer, ask, make_body, open_client

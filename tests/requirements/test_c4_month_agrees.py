@@ -11,15 +11,15 @@ import pytest
 from django.core.management import call_command
 from django.test import Client
 
-from controlplane.billing.accounts import receivable
-from controlplane.billing.closes import period_close_now
-from controlplane.billing.exports.services import Due
+from controlplane.billing.documents.lines import LineKind, lines_read
+from controlplane.billing.exports.models import ExportState
+from controlplane.billing.exports.services import DueExport
 from controlplane.billing.exports.writer import export_write
-from controlplane.billing.hours import total_nano
-from controlplane.billing.invoice_lines import LineKind, lines_read
-from controlplane.billing.invoices import invoice_issue
-from controlplane.billing.models_exports import ExportState
-from controlplane.billing.periods import Period
+from controlplane.billing.invoices.services import invoice_issue
+from controlplane.billing.ledger.accounts import receivable
+from controlplane.billing.ledger.hours import hours
+from controlplane.billing.months.closes import period_close_now
+from controlplane.billing.months.periods import Period
 from controlplane.kernel.money import usd_text
 from tests.support.exports import Rows, made_by_job, month_spec, nano_of, rows_of
 from tests.support.money import rows
@@ -74,7 +74,8 @@ def _booked(month: Month) -> int:
 def test_one_month_has_one_total_everywhere(month: Month) -> None:
     cast, acme = month.cast, month.cast.acme.id
     assert _booked(month) == month.charged(acme)
-    assert total_nano(organization=acme, start=START, end=END) == month.charged(acme)
+    (charged,) = hours(organizations=[acme], start=START, end=END, by=())
+    assert charged.nano == month.charged(acme)
     closed = period_close_now(actor=cast.alice, organization=acme, period=OCTOBER)
     sums = {account: debited - credited for account, (debited, credited) in closed.totals.items()}
     assert sums[receivable(acme)] == month.owed(acme) - PAID
@@ -171,7 +172,7 @@ def test_an_export_is_asked_for_watched_and_fetched_by_page_and_api(month: Month
 
 def _finished(client: Client, month: Month, export: str) -> bytes:
     """Let a worker write it, then fetch it by page and by API."""
-    while export_write(Due(month.cast.acme.id, uuid.UUID(export))):
+    while export_write(DueExport(month.cast.acme.id, uuid.UUID(export))):
         continue
     base = f"/api/billing/organizations/{month.cast.acme.id}/exports/{export}"
     state = _get(client, base).json()

@@ -8,16 +8,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from controlplane.blueprint.demo import MODEL
 from controlplane.catalog.selectors import model_find
 from controlplane.catalog.services import PriceDraft, price_publish
-from controlplane.core.audit import OPERATOR
+from controlplane.composed.demo import MODEL
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.kernel.price import Price, TokenCounts, charge_nano
 from tests.product.traffic import Answer, ask, make_body, open_client
-from tests.support.money import eventually, rows
+from tests.support.money import rows
 from tests.support.orm import orm
 from tests.support.product import Plan, Product, running_product, verify_ledger
 from tests.support.servers import Servers
+from tests.support.waiting import until
 
 STREAMS = 4
 TOKENS = 60
@@ -55,7 +56,7 @@ async def test_streams_under_way_keep_the_price_that_they_began_with(product: Pr
     async with open_client(product.urls[0]) as client:
         body = make_body(tokens=TOKENS)
         before = [asyncio.create_task(ask(client, product.key, body)) for _ in range(STREAMS)]
-        await eventually(lambda: rows("SELECT count(*) FROM open_holds") == [(STREAMS,)])
+        await until(lambda: rows("SELECT count(*) FROM open_holds") == [(STREAMS,)])
         version = await _publish()
         held = rows("SELECT DISTINCT price_version FROM open_holds")
         later = await ask(client, product.key, make_body(tokens=1))

@@ -11,8 +11,8 @@ import pytest
 from django.conf import settings
 from django.test import Client
 
-from controlplane.billing.costs import costs_book
-from controlplane.core.audit import OPERATOR
+from controlplane.billing.ledger.costs import costs_book
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.fleet.services import node_credential_create
 from controlplane.kernel.money import usd_short, usd_text
 from tests.support.money import rows
@@ -126,4 +126,4 @@ def test_a_month_that_is_none_is_told(month: Month, path: str) -> None:
 def test_an_empty_installation_is_told_what_to_do(database: str) -> None:
     cast = make_cast()
     page = signed_in(cast.stella).get("/margin").content.decode()
-    assert "Say on the" in page and "/fleet" in page
+    assert "Set the cost per GPU-hour" in page and "/fleet" in page

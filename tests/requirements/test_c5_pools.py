@@ -12,17 +12,18 @@ import pytest
 from django.conf import settings
 from django.test import Client
 
-from controlplane.billing.services import seal_ledger
-from controlplane.blueprint.demo import MODEL, POOL
+from controlplane.billing.ledger.services import seal_ledger
 from controlplane.catalog.changes import model_change
 from controlplane.catalog.pools import PoolDraft, pool_set
-from controlplane.core.audit import OPERATOR
+from controlplane.composed.demo import MODEL, POOL
+from controlplane.core.audit.entries import OPERATOR
 from tests.product.books import CHARGES
 from tests.product.traffic import ask, make_body, open_client
 from tests.support.money import rows
-from tests.support.product import Plan, Product, running_product, wait_for
+from tests.support.product import Plan, Product, running_product
 from tests.support.rules import publish, rule
 from tests.support.servers import Servers
+from tests.support.waiting import wait_for
 
 HOME = "home"
 REQUESTS = 5

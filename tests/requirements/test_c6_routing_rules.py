@@ -15,14 +15,15 @@ import pytest
 from django.conf import settings
 from django.test import Client
 
-from controlplane.blueprint.demo import MODEL, POOL
+from controlplane.composed.demo import MODEL, POOL
 from controlplane.kernel.rules import draw_of
 from tests.product.traffic import Answer, ask, make_body, open_client
 from tests.support.money import rows
-from tests.support.orm import orm, until
+from tests.support.orm import orm
 from tests.support.product import Plan, Product, running_product
 from tests.support.rules import generates
 from tests.support.servers import Servers
+from tests.support.waiting import until
 
 ALIAS = "chat"
 REQUESTS = 40
@@ -146,7 +147,7 @@ async def test_c6_a_canary_is_compared_while_it_runs(
         report = (await operate("GET", "canary"))["canary"]
         errors = report["figures"][0]
         assert (errors["figure"], errors["trial"] or 0, errors["control"] or 0) == ("errors", 0, 0)
-        assert (report["verdict"], report["astray"]) == ("not enough yet", 0)
+        assert (report["verdict"], report["astray"]) == ("not enough data yet", 0)
         return list(errors["counts"])
 
     async def both_counted() -> bool:

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import pytest
 from django.conf import settings
 
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.scope import organization_scope
-from controlplane.kernel.objectives import SHED_CODE
+from controlplane.kernel.objectives.counting import SHED_CODE
 from controlplane.kernel.rules import PRIORITY_LOW
 from controlplane.slos.models import EVERYONE
 from controlplane.slos.services import channel_add, objective_create
@@ -23,8 +23,9 @@ from controlplane.tenants.models import Project
 from tests.product.traffic import Answer, ask, make_body, open_client
 from tests.support.money import rows
 from tests.support.objectives import Receiver, draft, receiver
-from tests.support.product import Plan, Product, demo_key, running_product, wait_for
+from tests.support.product import Plan, Product, demo_key, running_product
 from tests.support.servers import Servers
+from tests.support.waiting import wait_for
 
 SERVED, FAILED = 20, 20
 # The job looks every half minute, and messages go out every ten seconds.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from controlplane.kernel.burn import (
+from controlplane.kernel.objectives.burn import (
     RULES,
     Count,
     exhausted_in_s,

@@ -6,11 +6,12 @@ import msgspec
 import pytest
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
 
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.scope import organization_scope
-from controlplane.kernel.objectives import INDICATORS
+from controlplane.kernel.objectives.counting import INDICATORS
 from controlplane.kernel.spans import STAGES
-from controlplane.slos import messages, selectors, services
+from controlplane.slos import selectors, services
+from controlplane.slos.channels import messages
 from controlplane.slos.models import EVERYONE, Alert
 from controlplane.slos.runbooks import runbook_of, runbook_slugs
 from controlplane.tenants.models import User
@@ -25,7 +26,7 @@ def test_staff_give_a_stage_its_owner_and_everybody_sees_it(database: str) -> No
     User.objects.filter(id=cast.alice.id).update(is_staff=True)
     alice, bob = signed_in(User.objects.get(id=cast.alice.id)), signed_in(cast.bob)
     before = bob.get("/stages").content.decode()
-    assert before.count("nobody yet") == len(STAGES)
+    assert before.count("Unassigned") == len(STAGES)
     form = {"team": "edge", "email": "edge@example.org", "budget_ms": "2.5",
             "runbook": "https://wiki.example.org/edge"}  # fmt: skip
     told = alice.post("/stages/s1_admission", form, follow=True).content.decode()

@@ -14,10 +14,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from controlplane.blueprint.configuration import configuration_apply, configuration_export
-from controlplane.blueprint.demo import demo_ensure
 from controlplane.blueprint.ready import ready_names
 from controlplane.blueprint.yamltext import write_yaml
-from controlplane.core.audit import OPERATOR
+from controlplane.composed.demo import demo_ensure
+from controlplane.core.audit.entries import OPERATOR
 from tests.support.people import make_cast
 from tests.support.rules import make_models
 
@@ -159,7 +159,7 @@ def test_a_ready_document_can_be_applied_to_a_fresh_installation(
     assert "can be applied" in config("validate", str(file))
     before = config("export")
     planned = config("diff", str(file))
-    assert config("apply", str(file)) == planned and "nothing was done" in planned
+    assert config("apply", str(file)) == planned and "nothing was applied" in planned
     assert config("export") == before
     done = config("apply", str(file), "--yes")
     assert done.splitlines()[:-1] == planned.splitlines()[:-1] != []
@@ -169,7 +169,7 @@ def test_a_ready_document_can_be_applied_to_a_fresh_installation(
 def test_a_slip_is_told_with_its_path_and_line(database: str, tmp_path: Path) -> None:
     file = tmp_path / "slip.yaml"
     file.write_text("sluice: 1\npools:\n  - name: default\n    size: 3\n")
-    with pytest.raises(CommandError, match=r"pools\[0\]\.size: There is no such field. \(line 4\)"):
+    with pytest.raises(CommandError, match=r"pools\[0\]\.size: Unknown field. \(line 4\)"):
         config("validate", str(file))
     with pytest.raises(CommandError, match="cannot be read"):
         config("validate", str(tmp_path / "none.yaml"))

@@ -12,10 +12,11 @@ from controlplane.gateway.nodes.limits import LinkLimits
 from inference.compact.options import CompactOptions
 from inference.contract.frames import Step
 from inference.engines.compact import CompactEngine
-from tests.support.fleet import MODEL, running_node, until
+from tests.support.fleet import MODEL, running_node
 from tests.support.gateway import GatewayUnderTest, running_gateway
 from tests.support.serving import Serving
 from tests.support.shipped import SHIPPED, long_prompt, no_end
+from tests.support.waiting import until
 
 BLOCK_TOKENS = 16
 BLOCKS = 6

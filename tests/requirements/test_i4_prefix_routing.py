@@ -16,11 +16,12 @@ from inference.engines.compact import CompactEngine
 from inference.node.assets import ModelAssets
 from inference.node.options import NodeOptions
 from inference.node.service import Node
-from tests.support.fleet import MODEL, until
+from tests.support.fleet import MODEL
 from tests.support.gateway import GatewayUnderTest
 from tests.support.nodes import HandNode, hand_node, let_in
 from tests.support.serving import Serving
 from tests.support.shipped import SHIPPED, long_prompt
+from tests.support.waiting import until
 
 BLOCK = 32
 PREFIX = 512

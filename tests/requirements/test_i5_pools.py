@@ -15,10 +15,11 @@ from inference.node.options import NodeOptions
 from inference.node.service import Node
 from tests.gateway.nodes.test_approval import foreign_model
 from tests.support.encoders import ENCODER, PATH, add_encoder, encoder_node, make_encoder
-from tests.support.fleet import MODEL, until
+from tests.support.fleet import MODEL
 from tests.support.gateway import GatewayUnderTest
 from tests.support.nodes import let_in
 from tests.support.serving import CHAT_PATH, Serving
+from tests.support.waiting import until
 
 ROUNDS = 10
 

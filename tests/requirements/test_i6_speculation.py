@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from django.test import Client
 
-from controlplane.blueprint.demo import MODEL
+from controlplane.composed.demo import MODEL
 from tests.product.traffic import Answer, ask, make_body, open_client, word_token
 from tests.support.people import demo_admin
 from tests.support.product import Plan, Product, running_product

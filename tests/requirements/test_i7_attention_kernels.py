@@ -12,8 +12,8 @@ from inference.compact.attention.cache import KvCache
 from inference.compact.attention.kernels import best_of
 from inference.compact.attention.sdpa import decode_fused, prefill_fused
 from inference.compact.attention.trial import Trial
-from inference.compact.models.shape import read_shape
-from inference.compact.placement import Placement
+from inference.compact.config.shape import read_shape
+from inference.compact.load.placement import Placement
 from tests.inference.compact.tiny import save_model
 
 CPU = Placement(device="cpu", dtype="float32", block_size=32, kv_blocks=4, threads=None)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from inference.compact.models.shape import read_shape
+from inference.compact.config.shape import read_shape
+from inference.compact.load.placement import choose_placement
 from inference.compact.native.probe import reason_against
 from inference.compact.options import CompactOptions
-from inference.compact.placement import choose_placement
 from tests.support.shipped import SHIPPED
 
 BLOCK_SIZE = 32

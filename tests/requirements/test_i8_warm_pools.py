@@ -11,12 +11,13 @@ import pytest
 from django.utils import timezone
 
 from controlplane.catalog.pools import PoolDraft, pool_set
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.fleet.models import NodeStart
 from controlplane.fleet.signals import Signal, signals
 from tests.support.money import rows
-from tests.support.product import Plan, Product, running_product, wait_for
+from tests.support.product import Plan, Product, running_product
 from tests.support.servers import Servers
+from tests.support.waiting import wait_for
 
 DAYS = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 CREDITS = 8

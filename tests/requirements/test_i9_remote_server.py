@@ -8,16 +8,17 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from controlplane.gateway.nodes.breaker import BreakerState
+from controlplane.gateway.nodes.measured.breaker import BreakerState
 from controlplane.gateway.ports import Orders
 from controlplane.kernel.price import TokenCounts
-from tests.support.fleet import echo_node, until
+from tests.support.fleet import echo_node
 from tests.support.gateway import GatewayUnderTest, running_gateway
 from tests.support.ports import KEY
 from tests.support.relay import relaying
 from tests.support.remote import remote_node
 from tests.support.serving import CHAT_PATH, Serving
 from tests.support.upstream import DONE, text_chunk, thought_chunk, usage_chunk
+from tests.support.waiting import until
 
 
 @pytest.fixture

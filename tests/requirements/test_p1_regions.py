@@ -6,9 +6,9 @@ import asyncio
 from ipaddress import ip_network
 
 from controlplane.gateway.places import Places
-from tests.support.fleet import until
 from tests.support.nodes import hand_node, named_node
 from tests.support.serving import Serving
+from tests.support.waiting import until
 
 # Of the client in these tests; the gateway itself stands in `local`.
 PLACES = Places(networks=[(ip_network("127.0.0.0/8"), "eu")])

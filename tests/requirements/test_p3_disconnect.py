@@ -5,10 +5,11 @@ from __future__ import annotations
 from inference.compact.options import CompactOptions
 from inference.engines.compact import CompactEngine
 from tests.support.faults import BODY, STREAM, only_settlement, raw_post
-from tests.support.fleet import MODEL, NODE, running_node, until
+from tests.support.fleet import MODEL, NODE, running_node
 from tests.support.nodes import hand_node
 from tests.support.serving import Serving
 from tests.support.shipped import SHIPPED
+from tests.support.waiting import until
 
 LEAVERS = 5
 PROMPT_TOKENS_MIN = 2_000

@@ -9,12 +9,13 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from controlplane.gateway.nodes.breaker import FAILURES_IN_A_ROW_MAX, BreakerState
-from controlplane.gateway.nodes.times import KNOWN_MIN, Bound
-from tests.support.fleet import MODEL, QUICK, until
+from controlplane.gateway.nodes.measured.breaker import FAILURES_IN_A_ROW_MAX, BreakerState
+from controlplane.gateway.nodes.measured.times import KNOWN_MIN, Bound
+from tests.support.fleet import MODEL, QUICK
 from tests.support.gateway import GatewayUnderTest, running_gateway
 from tests.support.nodes import hand_node, named_node
 from tests.support.serving import Serving
+from tests.support.waiting import until
 
 # As in production, but for the floor: a test need not wait for seconds.
 ADAPTIVE = msgspec.structs.replace(QUICK, quiet=Bound(floor_s=0.2, cap_s=15.0), frozen_s=0.2)

@@ -15,14 +15,15 @@ import httpx2
 import msgspec
 import pytest
 
+from controlplane.gateway.s4_route.queue import waiting as waiting_requests
+from controlplane.gateway.s4_route.queue.release_rate import RETURNS_MIN
 from controlplane.gateway.snapshot import ProjectRecord
-from controlplane.gateway.waiting import crowd
-from controlplane.gateway.waiting.returns import RETURNS_MIN
 from controlplane.kernel.rules import PRIORITY_HIGH, PRIORITY_LOW, RouteRule, Step, Target
-from tests.support.fleet import MODEL, until
+from tests.support.fleet import MODEL
 from tests.support.nodes import HandNode, hand_node
 from tests.support.ports import make_key
 from tests.support.serving import Serving
+from tests.support.waiting import until
 
 OTHER_PROJECT = "c" * 32
 OTHER_ORGANIZATION = "d" * 32
@@ -86,7 +87,7 @@ async def test_no_node_is_said_at_once(bare: Serving) -> None:
 
 
 async def test_full_queue_is_said_at_once(bare: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crowd, "WAITING_MAX", 0)
+    monkeypatch.setattr(waiting_requests, "WAITING_MAX", 0)
     async with busy_node(bare):
         answer = await bare.chat()
         told = degraded(answer, "server_is_overloaded")
@@ -132,7 +133,7 @@ async def test_who_would_wait_too_long_is_refused_at_arrival_with_the_estimate(
 async def test_the_lowest_priority_makes_way_at_once(
     bare: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crowd, "WAITING_MAX", 1)
+    monkeypatch.setattr(waiting_requests, "WAITING_MAX", 1)
     async with busy_node(bare):
         low = ask_as(bare, priority=PRIORITY_LOW)
         await until(lambda: len(bare.under_test.world.waiting) == 1)

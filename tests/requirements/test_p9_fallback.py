@@ -13,12 +13,13 @@ import pytest
 
 from controlplane.gateway.snapshot import ModelRecord
 from controlplane.kernel.price import Price, hold_nano
-from controlplane.kernel.rules import Candidate, Match, RouteRule, Step, Target
-from tests.support.fleet import MODEL, make_model, until
+from controlplane.kernel.rules import CanaryRules, Match, RouteRule, Step, Target
+from tests.support.fleet import MODEL, make_model
 from tests.support.gateway import GatewayUnderTest
 from tests.support.nodes import hand_node, named_node
 from tests.support.ports import KEY, make_key
 from tests.support.serving import Serving
+from tests.support.waiting import until
 
 SMALL = "small"
 SMALL_PRICE = Price(version=5, input_pico=50_000, cached_pico=10_000, output_pico=200_000)
@@ -298,7 +299,7 @@ async def test_a_trial_serves_its_share_under_its_own_label(serving: Serving) ->
     labels = []
     for permille in (1000, 0):
         keys = under_test.keys
-        candidate = Candidate(rules=(trial,), share_permille=permille)
+        candidate = CanaryRules(rules=(trial,), share_permille=permille)
         keys.current = msgspec.structs.replace(keys.current, candidate=candidate)
         labels.append((await serving.chat()).headers["x-sluice-route"])
     assert labels == ["next@4", "chat@3"]

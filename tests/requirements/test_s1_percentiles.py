@@ -15,7 +15,7 @@ import pytest
 from django.test import Client
 from pytest import approx
 
-from controlplane.blueprint.demo import MODEL
+from controlplane.composed.demo import MODEL
 from controlplane.kernel.spans import STAGES
 from tests.product.traffic import (
     PROMPT_TOKENS,
@@ -27,8 +27,9 @@ from tests.product.traffic import (
 )
 from tests.support.money import rows
 from tests.support.people import demo_admin, make_cast, signed_in
-from tests.support.product import Plan, Product, running_product, wait_for
+from tests.support.product import Plan, Product, running_product
 from tests.support.servers import Servers
+from tests.support.waiting import wait_for
 
 REQUESTS = 12
 TOKENS = 5
@@ -74,8 +75,8 @@ def test_every_stage_and_the_clients_times_have_three_percentiles(product: Produ
     # Queue, model, network and the client's line are told apart for each request.
     page = client.get(f"/requests/{answers[0].request}").content.decode()
     for words in ("Network to the node and back", "Node: queue", "Node: prefill", "Node: decode"):
-        assert re.search(rf"<dt>{words}</dt><dd>[\d.,]+ (ms|s)", page), words
-    assert re.search(r"<dt>Client&#x27;s line, round trip</dt><dd>[\d.]+ ms", page)
+        assert re.search(rf"<dt>{words}</dt>\s*<dd>[\d.,]+ (ms|s)", page), words
+    assert re.search(r"<dt>Client&#x27;s line, round trip</dt>\s*<dd>[\d.]+ ms", page)
     # Each connection's own round trip, which is no time of the request, beside the total.
     page = client.get("/latency?range=15m").content.decode()
     line = page[page.index('data-cell="client_rtt.p50"') :]

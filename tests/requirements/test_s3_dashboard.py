@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.kernel.spans import SPANS
 from controlplane.quotas.services import rate_limit_set
 from tests.product.traffic import Answer, ask, make_body, open_client
 from tests.support.people import demo_admin
-from tests.support.product import Plan, Product, demo_key, running_product, wait_for
+from tests.support.product import Plan, Product, demo_key, running_product
 from tests.support.servers import Servers
+from tests.support.waiting import wait_for
 
 REQUESTS = 5
 TOKENS = 60
@@ -56,7 +57,7 @@ def test_a_burst_is_seen_in_the_queue_chart_and_each_request_in_its_waterfall(
 
     def most_waiting() -> int:
         lines = {one["name"]: one["y"] for one in _figures(client)["queue"]["data"]}
-        return max((value for value in lines["most at once"] if value is not None), default=0)
+        return max((value for value in lines["maximum"] if value is not None), default=0)
 
     wait_for(lambda: most_waiting() >= REQUESTS - 1, "queue depth")
     figures = _figures(client)
@@ -87,7 +88,7 @@ def test_a_burst_is_seen_in_the_queue_chart_and_each_request_in_its_waterfall(
     for path in paths:
         page = client.get(path).content.decode()
         table = page[page.index("waterfall-title") :]
-        rows = re.findall(r'<tr class="stage-\d (stage|layer)( absent)?"', table)
+        rows = re.findall(r'<tr class="stage-\d (stage|layer)\s*(absent)?"', table)
         # The last is the line to the client, which is in no stage.
         assert len(rows) == len(SPANS) + 1
         assert rows.count(("layer", "")) >= LAYERS_MIN
@@ -108,4 +109,4 @@ def _the_limit_that_refused_is_told(product: Product, client: Client) -> None:
         text = client.get(address).content.decode()
         assert f"{DAILY} requests a day" in text
         assert f'href="/limits#limit-{key.id.hex}"' in text
-    assert "was known, and the request was not let in." in client.get(page).content.decode()
+    assert "was valid, but the request was refused." in client.get(page).content.decode()

@@ -19,16 +19,17 @@ from django.test import Client
 from prometheus_client.parser import text_string_to_metric_families
 
 from controlplane.billing.exports.kinds import pages_of, scope_of
+from controlplane.billing.exports.models import ExportKind
 from controlplane.billing.exports.writer import lines_of
-from controlplane.billing.models_exports import ExportKind
-from controlplane.billing.services import seal_ledger
+from controlplane.billing.ledger.services import seal_ledger
 from tests.product.books import CHARGES
 from tests.product.traffic import Answer, ask, make_body, open_client, word_token
 from tests.support.exports import days_spec, rows_of
 from tests.support.money import rows
 from tests.support.people import demo_admin
-from tests.support.product import Plan, Product, running_product, wait_for
+from tests.support.product import Plan, Product, running_product
 from tests.support.servers import Servers
+from tests.support.waiting import wait_for
 
 ROUNDS = 6
 # Several whole blocks, so that every prompt but the first finds them cached.

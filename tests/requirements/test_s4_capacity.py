@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controlplane.catalog.pools import PoolDraft, pool_set
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.fleet.services import node_credential_create
 from controlplane.tenants.keys import apikey_create
 from tests.browser.history import write_history
@@ -99,13 +99,13 @@ def test_the_page_shows_the_same_and_keeps_the_question_in_its_address(cast: Cas
     client = signed_in(cast.stella)
     page = client.get("/insights/capacity", {"days": 1, "rate": 1_000, "nodes": 3})
     text = page.content.decode()
-    assert page.status_code == 200 and "breaks first" in text and "no price" not in text
+    assert page.status_code == 200 and "bottleneck" in text and "no price" not in text
     assert 'name="rate" inputmode="decimal" value="1000"' in text
     told = client.get("/insights/capacity.csv", {"days": 1, "rate": 1_000, "nodes": 3})
     lines = dict(line.split(",")[1:] for line in told.content.decode().splitlines())
     pool = ask(cast, rate=1_000, nodes=3)
     sheet = pool["sheet"]
-    assert "requests/s were asked for" in text
+    assert "requests/s arrived" in text
     assert float(lines["asked_per_s"]) == pytest.approx(pool["asked_per_s"], rel=1e-4)
     assert lines["nodes_needed"] == str(sheet["nodes_needed"])
     assert float(lines["used_compute"]) == pytest.approx(
@@ -119,4 +119,4 @@ def test_a_pool_without_traffic_says_what_to_do(database: str) -> None:
     make_models(MODEL)
     assert ask(cast)["sheet"] is None
     page = signed_in(cast.stella).get("/insights/capacity")
-    assert "Nothing was measured" in page.content.decode()
+    assert "No measurements" in page.content.decode()

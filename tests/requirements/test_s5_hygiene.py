@@ -8,21 +8,22 @@ from typing import Any
 
 import msgspec
 
-from controlplane.kernel.hygiene import (
+from controlplane.kernel.insights.hygiene import (
     DEAD_JSON,
     KINDS,
     OVERSIZED,
     RETRY,
     UNBOUNDED,
     VOLATILE,
-    Finding,
+    WasteFinding,
 )
 from inference.compact.options import CompactOptions
 from inference.engines.compact import CompactEngine
-from tests.support.fleet import MODEL, echo_node, running_node, until
+from tests.support.fleet import MODEL, echo_node, running_node
 from tests.support.ports import KEY_ID
 from tests.support.serving import Serving
 from tests.support.shipped import SHIPPED
+from tests.support.waiting import until
 
 BLOCK_TOKENS = 32
 ANSWER_TOKENS = 600
@@ -114,7 +115,7 @@ async def test_a_check_finds_what_the_request_is_counted_with_and_no_text_is_kep
             assert all(one["fix"] == KINDS[one["kind"]][1] for one in told)
             assert all(one["tokens"] > 0 and one["saves_nano"] > 0 for one in told)
             assert under_test.waste.seen[-1].findings == tuple(
-                Finding(one["kind"], one["tokens"], one["saves_nano"]) for one in told
+                WasteFinding(one["kind"], one["tokens"], one["saves_nano"]) for one in told
             )
     assert {one.key for one in under_test.waste.seen} == {KEY_ID}
     assert SECRET not in repr(under_test.waste.seen) + repr(under_test.recorder.records)

@@ -7,12 +7,13 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from controlplane.gateway.ports import Allowance, BudgetRoom, Room, Standing
-from controlplane.gateway.preflight_turns import AT_ONCE_MAX, PER_MIN_MAX
+from controlplane.gateway.ports import Allowance, BudgetRoom, KeyStanding, Room
+from controlplane.gateway.tasks.preflight_turns import AT_ONCE_MAX, PER_MIN_MAX
 from controlplane.kernel.price import TokenCounts, charge_nano
-from tests.support.fleet import MODEL, until
+from tests.support.fleet import MODEL
 from tests.support.ports import PRICE
 from tests.support.serving import Serving
+from tests.support.waiting import until
 
 PRINTED = json.dumps({"name": "Harbour", "note": None, "tags": [], "rooms": [1, 2]}, indent=8)
 
@@ -65,7 +66,7 @@ async def test_limits_and_budgets_that_bind_are_named(serving: Serving) -> None:
     budget = BudgetRoom(
         scope="key", limit_nano=100, spent_nano=90, held_nano=0, period="day", turns_at_s=None
     )
-    under_test.standings.standing = Standing(budgets=(budget,))
+    under_test.standings.standing = KeyStanding(budgets=(budget,))
     told = await check(serving)
     assert [(one["scope"], one["binds"]) for one in told["limits"]] == [
         ("project", True), ("key", False),

@@ -19,8 +19,8 @@ from celery.bin.worker import worker
 from django.core.management import get_commands, load_command_class
 from uvicorn.main import main as uvicorn
 
-from controlplane.core.embedded import stack
 from controlplane.core.management.commands.sluice import ELSEWHERE
+from controlplane.embedded import stack
 from inference.__main__ import parser as node_parser
 from tests.tidy.test_documents import read, told
 

@@ -20,19 +20,20 @@ from celery import Celery
 from django.conf import settings
 from django.utils import timezone
 
-from controlplane.core.audit import OPERATOR
-from controlplane.core.embedded import stack
-from controlplane.core.heartbeat import BEAT, WORKER, is_alive, worker_name
+from controlplane.core.audit.entries import OPERATOR
+from controlplane.core.jobs.heartbeat import BEAT, WORKER, is_alive, worker_name
 from controlplane.core.scope import organization_scope
+from controlplane.embedded import stack
 from controlplane.slos.models import EVERYONE, Alert, Delivery
 from controlplane.slos.services import channel_add, objective_create
-from controlplane.tenants.accounts import setup_link_create
 from controlplane.tenants.keys import apikey_create
-from tests.support.loopback import HOST, free_port
+from controlplane.tenants.sign_in.accounts import setup_link_create
+from tests.support.loopback import HOST, reserve_port
 from tests.support.objectives import Receiver, draft, receiver
 from tests.support.people import Cast, make_cast
-from tests.support.product import WAIT_S_MAX, Child, fresh_data, wait_for
+from tests.support.product import Child, fresh_data
 from tests.support.servers import Servers, redis_door
+from tests.support.waiting import WAIT_S_MAX, wait_for
 
 PROMPT, QUERY, HEADER = "umbrella-orchard-prompt", "umbrella-orchard-query", "umbrella-orchard-head"
 PASSWORD, HOOK = "umbrella-orchard-password", "umbrella-orchard-hook"
@@ -44,7 +45,7 @@ class Jobs:
     """The three processes, with everything in their logs that they can tell."""
 
     def __init__(self, folder: Path) -> None:
-        self.port = free_port()
+        self.port = reserve_port()
         parts = (
             stack.gateway(HOST, self.port, role="web", name="web"),
             stack.worker(),

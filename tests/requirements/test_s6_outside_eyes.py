@@ -14,15 +14,16 @@ from django.conf import settings
 from django.test import Client
 from prometheus_client.parser import text_string_to_metric_families
 
-from controlplane.blueprint.demo import MODEL
-from controlplane.bridge.metrics import SERIES_MAX
+from controlplane.bridge.metrics.page import SERIES_MAX
+from controlplane.composed.demo import MODEL
 from controlplane.kernel.spans import SPANS, STAGES
 from tests.product.traffic import PROMPT_TOKENS, Answer, ask, make_body, open_client
 from tests.support.collector import Collector, Taken, running_collector
 from tests.support.dashboards import asked_for, offered
 from tests.support.people import demo_admin
-from tests.support.product import Plan, Product, running_product, wait_for
+from tests.support.product import Plan, Product, running_product
 from tests.support.servers import Servers
+from tests.support.waiting import wait_for
 
 STREAMED, WHOLE, TOKENS = 4, 3, 5
 ANSWERED = STREAMED + WHOLE
@@ -168,7 +169,7 @@ def _check_figures(figures: Figures, answers: list[Answer]) -> None:
 def _check_dashboards(product: Product) -> None:
     """What Grafana and Prometheus are told to ask for is what gateway and pages tell."""
     web = Client().get("/metrics", headers=TOKEN).content.decode()
-    assert "sluice_open_holds 0.0" in web.splitlines()
+    assert "sluice_open_holds 0" in web.splitlines()
     assert total(read(web), "sluice_stage_owner_info") == len(STAGES)
     told = offered(page(product)) | offered(web)
     assert asked_for() and asked_for() - told == set()

@@ -24,11 +24,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from django.http import HttpRequest
 from django.test import override_settings
 
-from controlplane.core.origin import client_address
+from controlplane.core.audit.origin import client_address
 from controlplane.gateway.call import Call
 from controlplane.gateway.places import Places
 from controlplane.settings.gateway import REGION_HEADER
-from tests.support.loopback import HOST, free_port
+from tests.support.loopback import HOST, reserve_port
 from tests.support.raw import serving_app
 
 FOLDER = Path(__file__).parents[2] / "docker" / "proxies"
@@ -172,7 +172,7 @@ async def proxy(
     request: pytest.FixtureRequest, certificate: Path, tmp_path: Path
 ) -> AsyncIterator[int]:
     """The port of a proxy in front of two gateways and a web process."""
-    name, port = request.param, free_port()
+    name, port = request.param, reserve_port()
     async with contextlib.AsyncExitStack() as stack:
         ports = {
             upstream: await stack.enter_async_context(serving_app(Upstream(upstream)))

@@ -18,11 +18,15 @@ import httpx2
 import pytest
 from django.conf import settings
 
-from controlplane.core.heartbeat import BEAT, WORKER, is_alive, worker_name
+from controlplane.core.jobs.heartbeat import BEAT, WORKER, is_alive, worker_name
 from tests.requirements.test_s6_docker import ROOT, compose, filled, ours, value
-from tests.support.loopback import HOST, free_port
-from tests.support.product import Child, fresh_data, wait_for
+from tests.support.loopback import HOST, reserve_port
+from tests.support.product import Child, fresh_data
 from tests.support.servers import Servers
+from tests.support.waiting import wait_for
+
+# Some minutes where other work is done beside it.
+pytestmark = pytest.mark.timeout(600)
 
 # Who may read what, file by file.
 GIVEN = {
@@ -145,7 +149,7 @@ def test_every_process_starts_with_its_own_secrets_alone(
     asks = f"from django.core.management import call_command; {calls}"
     done = installation.run("setup", "manage.py", "shell", "-c", asks)
     assert done.returncode == 0, done.stderr
-    ports = {"gateway": free_port(), "web": free_port()}
+    ports = {"gateway": reserve_port(), "web": reserve_port()}
     served = value("Dockerfile", "CMD")
     argv = {
         name: [word.replace("8000", str(port)).replace("0.0.0.0", HOST) for word in served]

@@ -20,8 +20,8 @@ from controlplane.insights.client import Client, Refused
 from controlplane.insights.compare import (
     MANNERS,
     Cards,
-    Outcome,
     Setup,
+    WayResult,
     body_of,
     compare,
     rank,
@@ -37,12 +37,13 @@ from inference.node.assets import ModelAssets
 from inference.node.options import NodeOptions
 from inference.node.service import Node
 from tests.inference.compact.tiny import save_model
-from tests.support.fleet import MODEL, echo_node, until
+from tests.support.fleet import MODEL, echo_node
 from tests.support.gateway import GatewayUnderTest
 from tests.support.people import make_cast, signed_in
 from tests.support.ports import KEY, PRICE
 from tests.support.serving import Serving
 from tests.support.shipped import SHIPPED
+from tests.support.waiting import until
 
 SETUP = Setup(large=MODEL, small=MODEL, requests=4, output_tokens=6, words=30)
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
@@ -119,9 +120,9 @@ async def serving(steady: Serving) -> AsyncIterator[Serving]:
         await steady.under_test.at_rest()
 
 
-async def run(serving: Serving, setup: Setup = SETUP) -> list[Outcome]:
+async def run(serving: Serving, setup: Setup = SETUP) -> list[WayResult]:
     """All four ways against the gateway under test; the client blocks, so in a thread."""
-    told: list[Outcome] = []
+    told: list[WayResult] = []
     work = partial(
         compare,
         setup,

@@ -125,7 +125,11 @@ def test_a_canary_from_start_to_end(stella: Client, cast: Cast) -> None:
     started = ask(stella, "post", f"/versions/{version}/canary", start)["body"]
     assert (started["state"], started["share_permille"]) == ("canary", 100)
     report = ask(stella, "get", "/canary")["body"]["canary"]
-    assert (report["version"], report["against"], report["verdict"]) == (2, 1, "not enough yet")
+    assert (report["version"], report["against"], report["verdict"]) == (
+        2,
+        1,
+        "not enough data yet",
+    )
     assert [each["figure"] for each in report["figures"]] == [
         "errors", "ttft_p50", "ttft_p95", "cost", "output_tokens",
     ]  # fmt: skip

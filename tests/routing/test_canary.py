@@ -9,13 +9,20 @@ import pytest
 from django.core.exceptions import PermissionDenied
 
 from controlplane.celery import app
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.routing import tasks
-from controlplane.routing.canary import REQUESTS_MIN, Arm, Comparison, Verdict, chance, judge
+from controlplane.routing.canary import (
+    REQUESTS_MIN,
+    Arm,
+    CanaryComparison,
+    CanaryVerdict,
+    chance,
+    judge,
+)
 from controlplane.routing.models import RuleSet
 from controlplane.routing.selectors import ruleset_on_trial
 from controlplane.routing.selectors_canary import canary_report
-from controlplane.routing.services import ruleset_canary_start, ruleset_draft_create
+from controlplane.routing.services import RuleVersions
 from controlplane.routing.services_canary import ruleset_canary_watch
 from tests.support.money import rows
 from tests.support.people import Cast, make_cast
@@ -37,7 +44,7 @@ def arm(
     return Arm(requests, errors, around(ttft_us), around(cost), around(100))
 
 
-def verdicts(comparison: Comparison) -> dict[str, Verdict]:
+def verdicts(comparison: CanaryComparison) -> dict[str, CanaryVerdict]:
     return {each.figure: each.verdict for each in comparison.findings}
 
 
@@ -49,34 +56,34 @@ def test_the_chance_is_the_binomial_one() -> None:
 
 def test_too_few_requests_say_nothing() -> None:
     found = judge(arm(1_000), arm(REQUESTS_MIN - 1, errors=50))
-    assert found.verdict == Verdict.EARLY
-    assert verdicts(found)["errors"] == Verdict.EARLY
+    assert found.verdict == CanaryVerdict.EARLY
+    assert verdicts(found)["errors"] == CanaryVerdict.EARLY
 
 
 @pytest.mark.parametrize("seed", range(2, 22))
 def test_chance_alone_is_no_difference(seed: int) -> None:
     found = judge(arm(2_000, errors=20), arm(300, errors=3, seed=seed))
-    assert found.verdict == Verdict.SAME
+    assert found.verdict == CanaryVerdict.SAME
     assert found.reasons == ()
 
 
 def test_more_errors_are_worse_even_when_all_else_is_better() -> None:
     found = judge(arm(2_000, errors=10), arm(300, errors=20, ttft_us=50_000, seed=2))
-    assert found.verdict == Verdict.WORSE
-    assert verdicts(found)["errors"] == Verdict.WORSE
-    assert verdicts(found)["ttft_p50"] == Verdict.BETTER
+    assert found.verdict == CanaryVerdict.WORSE
+    assert verdicts(found)["errors"] == CanaryVerdict.WORSE
+    assert verdicts(found)["ttft_p50"] == CanaryVerdict.BETTER
     assert "errors: worse" in found.reasons
 
 
 def test_a_faster_first_token_and_a_lower_price_are_better() -> None:
     found = judge(arm(2_000), arm(300, ttft_us=60_000, cost=500, seed=2))
-    assert found.verdict == Verdict.BETTER
+    assert found.verdict == CanaryVerdict.BETTER
     assert verdicts(found) == {
-        "errors": Verdict.SAME,
-        "ttft_p50": Verdict.BETTER,
-        "ttft_p95": Verdict.BETTER,
-        "cost": Verdict.BETTER,
-        "output_tokens": Verdict.SAME,
+        "errors": CanaryVerdict.SAME,
+        "ttft_p50": CanaryVerdict.BETTER,
+        "ttft_p95": CanaryVerdict.BETTER,
+        "cost": CanaryVerdict.BETTER,
+        "output_tokens": CanaryVerdict.SAME,
     }
 
 
@@ -84,14 +91,17 @@ def test_longer_answers_are_told_without_a_judgement() -> None:
     longer = arm(300, seed=2)
     longer.output_tokens = [2 * value for value in longer.output_tokens]
     found = judge(arm(2_000), longer)
-    assert (found.verdict, verdicts(found)["output_tokens"]) == (Verdict.SAME, Verdict.OTHER)
+    assert (found.verdict, verdicts(found)["output_tokens"]) == (
+        CanaryVerdict.SAME,
+        CanaryVerdict.OTHER,
+    )
     assert found.reasons == ("output_tokens: other",)
 
 
 def test_what_has_no_first_token_is_not_waited_for() -> None:
     control, trial = arm(500), arm(300, seed=2)
     control.ttft_us, trial.ttft_us = [], []
-    assert judge(control, trial).verdict == Verdict.SAME
+    assert judge(control, trial).verdict == CanaryVerdict.SAME
 
 
 @pytest.fixture
@@ -104,10 +114,8 @@ def cast(database: str) -> Cast:
 
 def start_canary(stops_itself: bool = False) -> RuleSet:
     rules = [generates("chat", "large", aliases=["chat"])]
-    draft = ruleset_draft_create(actor=OPERATOR, rules=rules)
-    ruleset_canary_start(
-        actor=OPERATOR, rule_set=draft, share_permille=SHARE, stops_itself=stops_itself
-    )
+    draft = RuleVersions(OPERATOR).draft_create(rules)
+    RuleVersions(OPERATOR).canary_start(draft, share_permille=SHARE, stops_itself=stops_itself)
     # As if a minute ago, so that what is recorded now began after gateways followed.
     rows("UPDATE rule_sets SET canary_at = now() - interval '1 minute' WHERE state = 'canary'")
     return draft
@@ -146,7 +154,7 @@ def test_requests_are_parted_by_their_lot_and_only_where_the_versions_differ(cas
     errors = report.comparison.findings[0]
     assert (errors.control, errors.trial, errors.counts) == (0.0, 0.4, (30, 10))
     assert [tuple(each) for each in report.routes] == [("chat@1", 30), ("chat@2", 10)]
-    assert report.comparison.verdict == Verdict.EARLY
+    assert report.comparison.verdict == CanaryVerdict.EARLY
     with pytest.raises(PermissionDenied):
         canary_report(actor=cast.alice)
 

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.kernel.rules import Facts, Match, mismatch
-from controlplane.routing.checks import Names, Problem, covers, find_problems
+from controlplane.routing.checks import KnownNames, RuleProblem, covers, find_problems
 from controlplane.routing.rulesjson import read_rules
 from tests.support.rules import generates, rule
 
 ACME = "a" * 32
-NAMES = Names(
+NAMES = KnownNames(
     models={"large": "generate", "small": "generate", "vector": "embed"},
     pools={"default": "generate", "big": "generate", "first": "generate", "vectors": "embed"},
     organizations=frozenset({ACME}),
@@ -41,7 +41,7 @@ FACTS = st.builds(
 )
 
 
-def problems(*rules: dict[str, Any]) -> list[Problem]:
+def problems(*rules: dict[str, Any]) -> list[RuleProblem]:
     return find_problems(read_rules(list(rules)), NAMES)
 
 

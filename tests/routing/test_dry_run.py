@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from django.core.exceptions import PermissionDenied, ValidationError
 
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.kernel.price import Price, TokenCounts, charge_nano
-from controlplane.routing.dryrun import Move, Place
+from controlplane.routing.dryrun import FirstPlace, Move
 from controlplane.routing.selectors import rule_problems, rules_of
 from controlplane.routing.selectors_dryrun import DryRun, ruleset_dry_run
-from controlplane.routing.services import ruleset_draft_create
+from controlplane.routing.services import RuleVersions
 from controlplane.routing.traffic import read_sample
 from controlplane.telemetry import selectors_traffic
 from controlplane.tenants.key_terms import KeyTerms
@@ -23,7 +23,7 @@ from tests.support.people import Cast, make_cast
 from tests.support.rules import generates, make_models, publish
 from tests.support.traffic import asked, routed, store
 
-SMALL, LARGE = Place("small", "default"), Place("large", "default")
+SMALL, LARGE = FirstPlace("small", "default"), FirstPlace("large", "default")
 SMALL_PRICE = Price(version=1, input_pico=100_000, cached_pico=10_000, output_pico=400_000)
 LARGE_PRICE = Price(version=1, input_pico=1_000_000, cached_pico=100_000, output_pico=4_000_000)
 
@@ -36,7 +36,7 @@ def cast(database: str) -> Cast:
 
 
 def dry_run(*rules: dict[str, Any], hours: int = 1) -> DryRun:
-    draft = ruleset_draft_create(actor=OPERATOR, rules=list(rules))
+    draft = RuleVersions(OPERATOR).draft_create(list(rules))
     return ruleset_dry_run(actor=OPERATOR, rule_set=draft, hours=hours)
 
 
@@ -150,15 +150,14 @@ def test_organizations_beyond_the_bound_are_not_passed_over_in_silence(
     store([asked(cast, "small"), asked(cast, "small", organization=other, project=secret)])
     found = dry_run(generates("all", "large", projects=[secret, cast.project.id.hex]))
     assert (found.rows, found.complete) == (1, False)
-    draft = ruleset_draft_create(
-        actor=OPERATOR,
-        rules=[generates("all", "large", projects=[secret], organizations=[other])],
+    draft = RuleVersions(OPERATOR).draft_create(
+        [generates("all", "large", projects=[secret], organizations=[other])]
     )
     assert rule_problems(actor=OPERATOR, rules=rules_of(draft)) == []
 
 
 def test_only_staff_and_only_so_far_back(cast: Cast) -> None:
-    draft = ruleset_draft_create(actor=OPERATOR, rules=[])
+    draft = RuleVersions(OPERATOR).draft_create([])
     with pytest.raises(PermissionDenied):
         ruleset_dry_run(actor=cast.alice, rule_set=draft)
     for hours in (0, 169):

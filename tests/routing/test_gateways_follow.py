@@ -7,18 +7,13 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from django.conf import settings
 
-from controlplane.bridge.session import conninfo_from
-from controlplane.bridge.snapshot import SnapshotSource
-from controlplane.core.audit import OPERATOR
-from controlplane.routing.services import (
-    ruleset_canary_promote,
-    ruleset_canary_start,
-    ruleset_canary_stop,
-    ruleset_draft_create,
-    ruleset_rollback,
-)
-from tests.support.orm import orm, seen_after_s
+from controlplane.bridge.configuration.snapshot import SnapshotSource
+from controlplane.bridge.postgres.session import conninfo_from
+from controlplane.core.audit.entries import OPERATOR
+from controlplane.routing.services import RuleVersions
+from tests.support.orm import orm
 from tests.support.rules import generates, make_models, publish
+from tests.support.waiting import until
 
 FOLLOWED_S_MAX = 2.0
 TO_SMALL = generates("all", "small")
@@ -41,7 +36,7 @@ async def followed(seen: Callable[[], bool]) -> None:
     async def look() -> bool:
         return seen()
 
-    assert await seen_after_s(look) < FOLLOWED_S_MAX
+    assert await until(look) < FOLLOWED_S_MAX
 
 
 async def test_every_step_is_followed_within_two_seconds(source: SnapshotSource) -> None:
@@ -56,22 +51,21 @@ async def test_every_step_is_followed_within_two_seconds(source: SnapshotSource)
     assert labels() == [] and trial() is None
     await orm(publish)(TO_SMALL)
     await followed(lambda: labels() == ["all@1"])
-    draft = await orm(ruleset_draft_create)(
-        actor=OPERATOR, rules=[TO_LARGE, TO_SMALL | {"name": "b"}]
-    )
-    start = orm(ruleset_canary_start)
-    await start(actor=OPERATOR, rule_set=draft, share_permille=100)
+    versions = RuleVersions(OPERATOR)
+    draft = await orm(versions.draft_create)([TO_LARGE, TO_SMALL | {"name": "b"}])
+    start = orm(versions.canary_start)
+    await start(draft, share_permille=100)
     await followed(lambda: trial() == (["all@2", "b@2"], 100))
-    await start(actor=OPERATOR, rule_set=draft, share_permille=250)
+    await start(draft, share_permille=250)
     await followed(lambda: trial() == (["all@2", "b@2"], 250))
     assert labels() == ["all@1"]
-    await orm(ruleset_canary_promote)(actor=OPERATOR, rule_set=draft)
+    await orm(versions.canary_promote)(draft)
     await followed(lambda: labels() == ["all@2", "b@2"] and trial() is None)
     assert source.current.rules[0].match.aliases == {"small", "large"}
-    empty = await orm(ruleset_draft_create)(actor=OPERATOR, rules=[])
-    await start(actor=OPERATOR, rule_set=empty, share_permille=1)
+    empty = await orm(versions.draft_create)([])
+    await start(empty, share_permille=1)
     await followed(lambda: trial() == ([], 1))
-    await orm(ruleset_canary_stop)(actor=OPERATOR, rule_set=empty)
+    await orm(versions.canary_stop)(empty)
     await followed(lambda: trial() is None)
-    await orm(ruleset_rollback)(actor=OPERATOR)
+    await orm(versions.rollback)()
     await followed(lambda: labels() == ["all@4"])

@@ -10,10 +10,11 @@ import pytest
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import connections
 
-from controlplane.core.audit import OPERATOR
-from controlplane.core.conflict import Conflict
+from controlplane.core.audit.entries import OPERATOR
+from controlplane.core.errors.conflict import Conflict
+from controlplane.core.versions.models import State
 from controlplane.routing.bodies import summary_json
-from controlplane.routing.models import RuleSet, State
+from controlplane.routing.models import RuleSet
 from controlplane.routing.selectors import (
     rules_of,
     ruleset_get,
@@ -21,16 +22,7 @@ from controlplane.routing.selectors import (
     ruleset_list,
     ruleset_on_trial,
 )
-from controlplane.routing.services import (
-    ruleset_canary_promote,
-    ruleset_canary_start,
-    ruleset_canary_stop,
-    ruleset_draft_create,
-    ruleset_draft_discard,
-    ruleset_draft_update,
-    ruleset_publish,
-    ruleset_rollback,
-)
+from controlplane.routing.services import RuleVersions
 from tests.support.money import rows
 from tests.support.people import make_cast
 from tests.support.rules import generates, make_models, publish
@@ -47,7 +39,7 @@ def models(database: str) -> None:
 
 
 def draft(*rules: dict[str, object]) -> RuleSet:
-    return ruleset_draft_create(actor=OPERATOR, rules=list(rules))
+    return RuleVersions(OPERATOR).draft_create(list(rules))
 
 
 def states() -> dict[int, str]:
@@ -81,14 +73,14 @@ def test_publishing_replaces_all_rules_in_their_order() -> None:
 def test_gateways_are_told_of_what_they_follow_and_of_nothing_else() -> None:
     before = config_version()
     made = draft(TO_SMALL)
-    made = ruleset_draft_update(actor=OPERATOR, rule_set=made, rules=[TO_LARGE], note="")
+    made = RuleVersions(OPERATOR).draft_update(made, [TO_LARGE], "")
     assert config_version() == before
     steps: list[Callable[[], RuleSet]] = [
-        lambda: ruleset_canary_start(actor=OPERATOR, rule_set=made, share_permille=10),
-        lambda: ruleset_canary_start(actor=OPERATOR, rule_set=made, share_permille=20),
-        lambda: ruleset_canary_promote(actor=OPERATOR, rule_set=made),
+        lambda: RuleVersions(OPERATOR).canary_start(made, share_permille=10),
+        lambda: RuleVersions(OPERATOR).canary_start(made, share_permille=20),
+        lambda: RuleVersions(OPERATOR).canary_promote(made),
         lambda: publish(TO_SMALL),
-        lambda: ruleset_rollback(actor=OPERATOR),
+        lambda: RuleVersions(OPERATOR).rollback(),
     ]
     for number, step in enumerate(steps, start=1):
         step()
@@ -98,10 +90,10 @@ def test_gateways_are_told_of_what_they_follow_and_of_nothing_else() -> None:
 def test_a_draft_may_be_wrong_but_not_be_published_then() -> None:
     made = draft(MISSING)
     with pytest.raises(ValidationError) as caught:
-        ruleset_publish(actor=OPERATOR, rule_set=made)
+        RuleVersions(OPERATOR).publish(made)
     assert list(caught.value.message_dict) == ["rules[0].steps[0].targets[0].model"]
     with pytest.raises(ValidationError):
-        ruleset_canary_start(actor=OPERATOR, rule_set=made, share_permille=10)
+        RuleVersions(OPERATOR).canary_start(made, share_permille=10)
     assert ruleset_in_force() is None
     assert states() == {1: "draft"}
 
@@ -109,12 +101,12 @@ def test_a_draft_may_be_wrong_but_not_be_published_then() -> None:
 def test_of_two_editors_the_second_is_told() -> None:
     made = draft(TO_SMALL)
     first, second = (ruleset_get(actor=OPERATOR, version=made.version) for _ in range(2))
-    ruleset_draft_update(actor=OPERATOR, rule_set=first, rules=[TO_LARGE], note="first")
+    RuleVersions(OPERATOR).draft_update(first, [TO_LARGE], "first")
     with pytest.raises(Conflict) as caught:
-        ruleset_draft_update(actor=OPERATOR, rule_set=second, rules=[], note="second")
+        RuleVersions(OPERATOR).draft_update(second, [], "second")
     assert "revision" in caught.value.message_dict
     with pytest.raises(Conflict):
-        ruleset_publish(actor=OPERATOR, rule_set=second)
+        RuleVersions(OPERATOR).publish(second)
     assert ruleset_get(actor=OPERATOR, version=1).note == "first"
 
 
@@ -122,13 +114,13 @@ def test_a_draft_of_an_older_version_is_compared_first() -> None:
     made = draft(TO_SMALL)
     publish(TO_LARGE)
     with pytest.raises(Conflict) as caught:
-        ruleset_publish(actor=OPERATOR, rule_set=made)
+        RuleVersions(OPERATOR).publish(made)
     assert list(caught.value.message_dict) == ["based_on"]
     with pytest.raises(Conflict) as caught:
-        ruleset_draft_update(actor=OPERATOR, rule_set=made, rules=[TO_SMALL], note="", rebase=1)
+        RuleVersions(OPERATOR).draft_update(made, [TO_SMALL], "", rebase=1)
     assert list(caught.value.message_dict) == ["rebase"]
-    made = ruleset_draft_update(actor=OPERATOR, rule_set=made, rules=[TO_SMALL], note="", rebase=2)
-    assert ruleset_publish(actor=OPERATOR, rule_set=made).state == State.PUBLISHED
+    made = RuleVersions(OPERATOR).draft_update(made, [TO_SMALL], "", rebase=2)
+    assert RuleVersions(OPERATOR).publish(made).state == State.PUBLISHED
     assert states() == {2: "retired", 1: "published"}
 
 
@@ -138,7 +130,7 @@ def test_of_two_drafts_published_at_once_one_is_in_force() -> None:
 
     def go(rule_set: RuleSet) -> None:
         try:
-            ruleset_publish(actor=OPERATOR, rule_set=rule_set)
+            RuleVersions(OPERATOR).publish(rule_set)
         except Conflict as conflict:
             refused.append(conflict)
         finally:
@@ -156,12 +148,12 @@ def test_of_two_drafts_published_at_once_one_is_in_force() -> None:
 def test_a_canary_is_promoted() -> None:
     publish(TO_SMALL)
     made = draft(TO_LARGE)
-    ruleset_canary_start(actor=OPERATOR, rule_set=made, share_permille=50, stops_itself=True)
+    RuleVersions(OPERATOR).canary_start(made, share_permille=50, stops_itself=True)
     canary = ruleset_on_trial()
     assert canary is not None and (canary.share_permille, canary.stops_itself) == (50, True)
-    with pytest.raises(Conflict, match="on trial"):
+    with pytest.raises(Conflict, match="in canary"):
         publish(TO_SMALL)
-    ruleset_canary_promote(actor=OPERATOR, rule_set=made)
+    RuleVersions(OPERATOR).canary_promote(made)
     assert states() == {3: "draft", 2: "published", 1: "retired"}
     assert ruleset_on_trial() is None
 
@@ -169,38 +161,38 @@ def test_a_canary_is_promoted() -> None:
 def test_a_canary_is_stopped_and_its_rules_stay_what_requests_were_labelled_by() -> None:
     publish(TO_SMALL)
     made = draft(TO_LARGE)
-    ruleset_canary_start(actor=OPERATOR, rule_set=made, share_permille=50)
-    ruleset_canary_stop(actor=OPERATOR, rule_set=made, reason="slow")
+    RuleVersions(OPERATOR).canary_start(made, share_permille=50)
+    RuleVersions(OPERATOR).canary_stop(made, reason="slow")
     assert states() == {2: "retired", 1: "published"}
     with pytest.raises(Conflict):
-        ruleset_draft_update(actor=OPERATOR, rule_set=made, rules=[], note="")
+        RuleVersions(OPERATOR).draft_update(made, [], "")
     assert audited()[-1] == ("ruleset.canary_stop", 2)
 
 
 @pytest.mark.parametrize("share", [0, 1_000, -1])
 def test_a_share_has_bounds(share: int) -> None:
     with pytest.raises(ValidationError) as caught:
-        ruleset_canary_start(actor=OPERATOR, rule_set=draft(TO_SMALL), share_permille=share)
+        RuleVersions(OPERATOR).canary_start(draft(TO_SMALL), share_permille=share)
     assert list(caught.value.message_dict) == ["share_permille"]
 
 
 def test_one_step_back_and_another_until_there_is_none() -> None:
     for target in ("small", "large", "small"):
         publish(generates(f"to-{target}", target))
-    fourth = ruleset_rollback(actor=OPERATOR)
+    fourth = RuleVersions(OPERATOR).rollback()
     assert fourth.copy_of is not None
     assert (fourth.version, fourth.copy_of.version, fourth.state) == (4, 2, "published")
     assert [rule.label for rule in rules_of(fourth)] == ["to-large@4"]
-    fifth = ruleset_rollback(actor=OPERATOR)
+    fifth = RuleVersions(OPERATOR).rollback()
     assert fifth.copy_of is not None and fifth.copy_of.version == 1
     # Before the first version there were no rules, and from there the way leads back again.
-    sixth = ruleset_rollback(actor=OPERATOR)
+    sixth = RuleVersions(OPERATOR).rollback()
     assert (sixth.copy_of, rules_of(sixth)) == (None, ())
     with pytest.raises(Conflict):
-        ruleset_rollback(actor=OPERATOR, to_no_rules=True)
+        RuleVersions(OPERATOR).rollback(to_nothing=True)
     assert states() == {6: "published", **dict.fromkeys((5, 4, 3, 2, 1), "retired")}
     assert audited()[-1] == ("ruleset.rollback", 6)
-    seventh = ruleset_rollback(actor=OPERATOR)
+    seventh = RuleVersions(OPERATOR).rollback()
     assert seventh.copy_of is not None and seventh.copy_of.version == 1
 
 
@@ -208,20 +200,20 @@ def test_back_to_a_chosen_version_ends_a_canary_too() -> None:
     first = publish(TO_SMALL)
     publish(TO_LARGE)
     publish(TO_LARGE)
-    ruleset_canary_start(actor=OPERATOR, rule_set=draft(TO_LARGE), share_permille=10)
-    made = ruleset_rollback(actor=OPERATOR, to=ruleset_get(actor=OPERATOR, version=first.version))
+    RuleVersions(OPERATOR).canary_start(draft(TO_LARGE), share_permille=10)
+    made = RuleVersions(OPERATOR).rollback(to=ruleset_get(actor=OPERATOR, version=first.version))
     assert made.copy_of is not None and made.copy_of.version == 1
     assert ruleset_on_trial() is None
     never = draft(TO_SMALL)
     with pytest.raises(Conflict):
-        ruleset_rollback(actor=OPERATOR, to=never)
+        RuleVersions(OPERATOR).rollback(to=never)
 
 
 def test_a_draft_given_up_stays_readable() -> None:
-    made = ruleset_draft_discard(actor=OPERATOR, rule_set=draft(TO_SMALL))
+    made = RuleVersions(OPERATOR).draft_discard(draft(TO_SMALL))
     assert made.state == State.RETIRED
     with pytest.raises(Conflict):
-        ruleset_publish(actor=OPERATOR, rule_set=made)
+        RuleVersions(OPERATOR).publish(made)
     assert rules_of(ruleset_get(actor=OPERATOR, version=1))[0].name == "everything"
 
 
@@ -229,21 +221,21 @@ def test_only_staff_may() -> None:
     cast = make_cast()
     made = draft(TO_SMALL)
     calls: list[Callable[[], object]] = [
-        lambda: ruleset_draft_create(actor=cast.alice, rules=[]),
-        lambda: ruleset_draft_update(actor=cast.alice, rule_set=made, rules=[], note=""),
-        lambda: ruleset_draft_discard(actor=cast.alice, rule_set=made),
-        lambda: ruleset_publish(actor=cast.alice, rule_set=made),
-        lambda: ruleset_canary_start(actor=cast.alice, rule_set=made, share_permille=1),
-        lambda: ruleset_canary_promote(actor=cast.alice, rule_set=made),
-        lambda: ruleset_canary_stop(actor=cast.alice, rule_set=made),
-        lambda: ruleset_rollback(actor=cast.alice),
+        lambda: RuleVersions(cast.alice).draft_create([]),
+        lambda: RuleVersions(cast.alice).draft_update(made, [], ""),
+        lambda: RuleVersions(cast.alice).draft_discard(made),
+        lambda: RuleVersions(cast.alice).publish(made),
+        lambda: RuleVersions(cast.alice).canary_start(made, share_permille=1),
+        lambda: RuleVersions(cast.alice).canary_promote(made),
+        lambda: RuleVersions(cast.alice).canary_stop(made),
+        lambda: RuleVersions(cast.alice).rollback(),
         lambda: ruleset_list(actor=cast.alice),
         lambda: ruleset_get(actor=cast.alice, version=1),
     ]
     for call in calls:
         with pytest.raises(PermissionDenied):
             call()
-    assert ruleset_publish(actor=cast.stella, rule_set=made).state == State.PUBLISHED
+    assert RuleVersions(cast.stella).publish(made).state == State.PUBLISHED
 
 
 @pytest.mark.parametrize(
@@ -278,7 +270,7 @@ def test_the_database_allows_one_in_force_and_one_on_trial() -> None:
 def test_the_list_of_versions_reads_no_rules() -> None:
     publish(TO_SMALL, generates("more", "large"))
     publish(TO_LARGE)
-    ruleset_rollback(actor=OPERATOR)
+    RuleVersions(OPERATOR).rollback()
     found = ruleset_list(actor=OPERATOR)
     assert [vars(each)["rules_count"] for each in found] == [2, 1, 2]
     origins = [each for one in found for each in (one.based_on, one.copy_of) if each is not None]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from controlplane.core.embedded.processes import open_log
+from controlplane.embedded.processes import open_log
 from controlplane.settings import secret_files
 
 

@@ -16,17 +16,15 @@ from django.conf import settings
 from django.core import mail
 from pytest import MonkeyPatch
 
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.scope import organization_scope
-from controlplane.kernel.burn import Count
-from controlplane.routing.models import State
+from controlplane.core.versions.models import State
+from controlplane.kernel.objectives.burn import Count
 from controlplane.routing.selectors import ruleset_in_force, ruleset_on_trial
-from controlplane.routing.services import (
-    ruleset_canary_start,
-    ruleset_draft_create,
-    ruleset_publish,
-)
-from controlplane.slos import channels, evaluate, messages, selectors, services, upkeep
+from controlplane.routing.services import RuleVersions
+from controlplane.slos import evaluate, selectors, services, upkeep
+from controlplane.slos.channels import delivery as channels
+from controlplane.slos.channels import messages
 from controlplane.slos.models import EVERYONE, Alert, Channel, Delivery, Objective
 from controlplane.slos.standings import floor
 from tests.support.money import rows
@@ -75,8 +73,8 @@ def test_an_alert_begins_once_and_recovers(objective: Objective) -> None:
     with organization_scope([EVERYONE]):
         acts = Alert.objects.get().acts
     assert acts == [
-        "priority low is kept out",
-        "priority low stays kept out until all else has been well for 10 min",
+        "priority low is shed",
+        "priority low stays shed until all other objectives have been healthy for 10 min",
     ]
     told = rows(
         "SELECT action FROM audit_entries WHERE actor_label = 'objective watch' ORDER BY id"
@@ -105,10 +103,10 @@ def test_a_ticket_follows_a_page_and_does_not_double_it(database: str) -> None:
 def test_a_canary_is_stopped_and_named_rules_are_published(database: str) -> None:
     make_models("small", "large")
     first, second = (generates("all", name) for name in ("small", "large"))
-    ruleset_publish(actor=OPERATOR, rule_set=ruleset_draft_create(actor=OPERATOR, rules=[first]))
-    ruleset_publish(actor=OPERATOR, rule_set=ruleset_draft_create(actor=OPERATOR, rules=[second]))
-    trial = ruleset_draft_create(actor=OPERATOR, rules=[first])
-    ruleset_canary_start(actor=OPERATOR, rule_set=trial, share_permille=100)
+    RuleVersions(OPERATOR).publish(RuleVersions(OPERATOR).draft_create([first]))
+    RuleVersions(OPERATOR).publish(RuleVersions(OPERATOR).draft_create([second]))
+    trial = RuleVersions(OPERATOR).draft_create([first])
+    RuleVersions(OPERATOR).canary_start(trial, share_permille=100)
     objective = services.objective_create(
         actor=OPERATOR,
         organization=EVERYONE,
@@ -123,8 +121,8 @@ def test_a_canary_is_stopped_and_named_rules_are_published(database: str) -> Non
     assert (present.version, present.copy_of.version) == (4, 1)
     with organization_scope([EVERYONE]):
         assert Alert.objects.get().acts == [
-            "canary 3 was stopped; it stays stopped",
-            "rules 1 were published as 4; they stay in force",
+            "canary 3 was stopped and stays stopped",
+            "rules 1 were published as 4; they stay live",
         ]
 
 
@@ -214,10 +212,10 @@ def test_each_channel_is_told_once_signed_and_tried_again(
     expected = hmac.new(secret, stamp[2:].encode() + b"." + signed.body, sha256).hexdigest()
     assert made == expected
     text = msgspec.json.decode(by_kind[b""].body)["text"]
-    assert "Objective answers: in danger now" in text and "kept out" in text
+    assert "Objective answers: at risk" in text and "is shed" in text
     assert f"runbook: {runbook}" in text
     assert [(one.subject, one.bcc) for one in mail.outbox] == [
-        ("Objective answers: in danger now", ["platform@example.org"])
+        ("Objective answers: at risk", ["platform@example.org"])
     ]
     mail.outbox.clear()
     for back in range(10):
@@ -255,7 +253,7 @@ def test_no_message_goes_into_a_private_network(
     mail.outbox.clear()
     assert hooks.received == []
     with organization_scope([EVERYONE]):
-        assert "private network" in Delivery.objects.get(kind="webhook").error
+        assert "private address" in Delivery.objects.get(kind="webhook").error
         channel = Channel.objects.get()
     services.channel_remove(actor=OPERATOR, organization=EVERYONE, channel_id=channel.id)
     with organization_scope([EVERYONE]):

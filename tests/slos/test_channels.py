@@ -11,8 +11,8 @@ import pytest
 from django.conf import settings
 from pytest import MonkeyPatch
 
-from controlplane.slos import channels
-from controlplane.slos.channels import NotDelivered, post
+from controlplane.slos.channels import delivery as channels
+from controlplane.slos.channels.delivery import NotDelivered, post
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +65,7 @@ def test_a_name_that_is_looked_up_for_ever_is_given_up(monkeypatch: MonkeyPatch)
     answered = threading.Event()
     monkeypatch.setattr(channels, "LOOK_UP_S_MAX", 0.1)
     monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: answered.wait(30))
-    with pytest.raises(NotDelivered, match="not known"):
+    with pytest.raises(NotDelivered, match="cannot be resolved"):
         post("https://slow.example/", b"{}", {})
     answered.set()
 

@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from controlplane.core.audit import OPERATOR
-from controlplane.kernel.burn import Count
+from controlplane.core.audit.entries import OPERATOR
+from controlplane.kernel.objectives.burn import Count
 from controlplane.slos import selectors, services, upkeep
 from controlplane.slos.models import EVERYONE, Objective
 from controlplane.slos.selectors import BurnDown
 from controlplane.slos.standings import floor
-from frontend.objectives import month_row
+from frontend.slos.objectives import month_row
 from tests.support.money import rows
 from tests.support.objectives import count, draft
 
@@ -125,7 +125,7 @@ def test_a_minute_that_comes_late_over_midnight_is_in_its_day(objective: Objecti
     ("good", "words"), [(990, ("99.000 %", "ok", "kept")), (989, ("98.900 %", "warn", "missed"))]
 )
 def test_a_month_says_whether_the_target_was_kept(good: int, words: tuple[str, str, str]) -> None:
-    month = selectors.Month(datetime(2026, 3, 1, tzinfo=UTC), Count(good, 1_000))
+    month = selectors.ObjectiveMonth(datetime(2026, 3, 1, tzinfo=UTC), Count(good, 1_000))
     name, attained, _, counted, *verdict = month_row(month, 990_000)
     assert (name, counted) == ("2026-03", "1,000")
     assert (attained, *verdict) == words

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
 
-from controlplane.core.audit import OPERATOR
-from controlplane.kernel.burn import Count
+from controlplane.core.audit.entries import OPERATOR
+from controlplane.kernel.objectives.burn import Count
 from controlplane.slos import selectors, services
 from controlplane.slos.models import EVERYONE, Alert, Objective
-from controlplane.slos.standings import Standing
-from frontend.objectives import objective_row
+from controlplane.slos.standings import ObjectiveStatus
+from frontend.slos.objectives import objective_row
 from tests.support.objectives import draft
 from tests.support.people import Cast, make_cast
 
@@ -127,16 +127,16 @@ def test_a_name_is_free_again_when_its_objective_has_ended(cast: Cast) -> None:
     ("good", "total", "severities", "state", "words", "left"),
     [
         (0, 0, (), "no data", "no data yet", "–"),
-        (0, 0, ("absent",), "absent", "data stay away", "–"),
+        (0, 0, ("absent",), "absent", "no recent data", "–"),
         (1_000, 1_000, (), "ok", "within budget", "100.0 %"),
         (9_900_001, 10_000_000, (), "ok", "within budget", "< 0.1 %"),
-        (9_900_000, 10_000_000, (), "spent", "budget spent", "0.0 %"),
-        (980, 1_000, (), "spent", "budget spent", "−100.0 %"),
+        (9_900_000, 10_000_000, (), "spent", "budget exhausted", "0.0 %"),
+        (980, 1_000, (), "spent", "budget exhausted", "−100.0 %"),
         (995, 1_000, ("ticket",), "ticket", "burning", "50.0 %"),
-        (980, 1_000, ("ticket",), "ticket", "burning, budget spent", "−100.0 %"),
-        (995, 1_000, ("ticket", "page"), "page", "in danger", "50.0 %"),
-        (980, 1_000, ("page",), "page", "in danger, budget spent", "−100.0 %"),
-        (980, 1_000, ("absent",), "absent", "data stay away, budget spent", "−100.0 %"),
+        (980, 1_000, ("ticket",), "ticket", "burning, budget exhausted", "−100.0 %"),
+        (995, 1_000, ("ticket", "page"), "page", "breaching", "50.0 %"),
+        (980, 1_000, ("page",), "page", "breaching, budget exhausted", "−100.0 %"),
+        (980, 1_000, ("absent",), "absent", "no recent data, budget exhausted", "−100.0 %"),
     ],
 )
 def test_a_budget_that_is_spent_is_said_to_be(
@@ -146,7 +146,7 @@ def test_a_budget_that_is_spent_is_said_to_be(
         enabled=True, indicator="availability", target_ppm=990_000, period_days=30
     )
     alerts = tuple(Alert(severity=one) for one in severities)
-    standing = Standing(objective, {}, Count(good, total), None, alerts)
+    standing = ObjectiveStatus(objective, {}, Count(good, total), None, alerts)
     row = objective_row(standing)
     assert (standing.state, row.state, row.left) == (state, words, left)
     objective.enabled = False

@@ -8,11 +8,11 @@ import pytest
 import yaml
 from django.core.exceptions import ValidationError
 
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.scope import organization_scope
 from controlplane.slos.checks import ObjectiveDraft
 from controlplane.slos.models import EVERYONE, Objective
-from controlplane.slos.openslo import Imported, openslo_export, openslo_import
+from controlplane.slos.openslo.documents import Imported, openslo_export, openslo_import
 from controlplane.slos.services import objective_create, objective_end, objective_update
 from tests.support.objectives import draft
 

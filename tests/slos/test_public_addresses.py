@@ -6,7 +6,7 @@ import pytest
 from django.conf import settings
 from pytest import MonkeyPatch
 
-from controlplane.slos.channels import NotDelivered, _public_address
+from controlplane.slos.channels.delivery import NotDelivered, _public_address
 
 
 @pytest.mark.parametrize(

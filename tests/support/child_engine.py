@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 
 from inference.contract.frames import Cancel, Job, KvEvents, KvSnapshotRequest, Step
-from inference.engines.base import EngineEvents, EngineFacts, JobRefused
+from inference.engines.base import EngineEvents, EngineFacts
+from inference.errors import JobRefused
 from tests.support.engine_link import (
     LENGTH_BYTES,
     Died,

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from controlplane.bridge.safety import SafetyClient
+from controlplane.bridge.safety.client import SafetyClient
 
 START_S_MAX = 60
 FINE = "Here is the train to Vienna at nine."

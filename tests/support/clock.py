@@ -7,7 +7,9 @@ from importlib import import_module
 import pytest
 
 NODES = "controlplane.gateway.nodes"
-READERS = ("breaker", "jobs", "known", "link", "liveness", "resume", "retries")
+READERS = (
+    "jobs", "link", "liveness", "resume", "measured.breaker", "measured.known", "measured.retries",
+)  # fmt: skip
 
 
 class Clock:

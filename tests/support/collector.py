@@ -67,7 +67,7 @@ def running_collector() -> Iterator[Collector]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         collector = Collector(f"http://127.0.0.1:{server.server_address[1]}")
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         try:
             yield collector

@@ -5,21 +5,15 @@ from __future__ import annotations
 import uuid
 from typing import TypeVar
 
-from controlplane.billing.invoice_drafts import document_make
-from controlplane.billing.invoice_lines import Line, LineKind
-from controlplane.billing.invoice_models import (
-    BillingProfile,
-    DocumentKind,
-    GrantKind,
-    Invoice,
-    WalletGrant,
-)
-from controlplane.billing.invoices import document_keep
-from controlplane.billing.wallets import Gift, wallet_grant
-from controlplane.core.audit import OPERATOR
+from controlplane.billing.approvals.models import GrantKind, WalletGrant
+from controlplane.billing.documents.lines import Line, LineKind
+from controlplane.billing.documents.models import BillingProfile, DocumentKind, Invoice
+from controlplane.billing.documents.services import document_keep, document_make
+from controlplane.billing.wallets.services import Gift, wallet_grant
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.models import uuid7
 from controlplane.core.scope import organization_scope
-from controlplane.tenants.accounts import user_create
+from controlplane.tenants.sign_in.accounts import user_create
 
 Made = TypeVar("Made")
 USD_NANO = 1_000_000_000

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from controlplane.core.embedded.layout import Layout, embedded_layout, prepare
+from controlplane.embedded.layout import Layout, embedded_layout, prepare
 from tests.support.servers import make_data_folder
 
 PASSWORD = "a-password-of-the-tests-only-0123456789"

@@ -24,10 +24,10 @@ from inference.engines.embed import EmbedEngine
 from inference.node.assets import ModelAssets
 from inference.node.options import NodeOptions
 from inference.node.service import Node
-from tests.support.fleet import until
 from tests.support.gateway import GatewayUnderTest
 from tests.support.nodes import let_in
 from tests.support.ports import PRICE
+from tests.support.waiting import until
 
 ENCODER = "tiny-encoder"
 POOL = "embeddings"

@@ -13,9 +13,10 @@ from pathlib import Path
 import msgspec
 
 from inference.contract.frames import Cancel, Job, KvEvents, Step
-from inference.engines.base import Engine, JobRefused
-from inference.engines.vllm import VllmEngine
-from inference.engines.vllm_options import VllmOptions
+from inference.engines.base import Engine
+from inference.engines.vllm.engine import VllmEngine
+from inference.engines.vllm.options import VllmOptions
+from inference.errors import JobRefused
 from tests.support.engine_link import (
     LENGTH_BYTES,
     Died,

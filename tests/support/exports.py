@@ -10,10 +10,10 @@ from datetime import date
 
 from controlplane.billing.exports.files import read_export
 from controlplane.billing.exports.kinds import through_of
-from controlplane.billing.exports.services import Due, export_create
+from controlplane.billing.exports.models import Export
+from controlplane.billing.exports.services import DueExport, export_create
 from controlplane.billing.exports.spec import ExportSpec, spec_of
 from controlplane.billing.exports.writer import export_write, stream_lines
-from controlplane.billing.models_exports import Export
 from controlplane.core.scope import organization_scope
 from tests.support.month import END, START
 from tests.support.people import Cast
@@ -35,14 +35,14 @@ def days_spec(organization: uuid.UUID, kind: str, start: date, end: date) -> Exp
     return spec_of(organization, kind=kind, start=start, end=end)
 
 
-def asked_for(cast: Cast, spec: ExportSpec) -> Due:
+def asked_for(cast: Cast, spec: ExportSpec) -> DueExport:
     """Ask for an export as Alice or Charlie, each in the own organization; no task is sent."""
     actor = cast.alice if spec.organization == cast.acme.id else cast.charlie
     made = export_create(actor=actor, spec=spec, enqueue=lambda organization, export: None)
-    return Due(spec.organization, made.id)
+    return DueExport(spec.organization, made.id)
 
 
-def export_row(due: Due) -> Export:
+def export_row(due: DueExport) -> Export:
     """The row as it is now."""
     with organization_scope([due.organization]):
         return Export.objects.get(id=due.export)

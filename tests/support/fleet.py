@@ -8,7 +8,7 @@ import json
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,8 +16,8 @@ import msgspec
 import uvicorn
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from controlplane.bridge.handshakes import Handshakes
-from controlplane.bridge.socket import NodeConsumer
+from controlplane.bridge.fleet.handshakes import Handshakes
+from controlplane.bridge.fleet.socket import NodeConsumer
 from controlplane.gateway.nodes.limits import LinkLimits
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.nodes.stream import JobStream
@@ -42,6 +42,8 @@ from inference.engines.echo import EchoEngine, EchoOptions
 from inference.node.assets import ModelAssets
 from inference.node.options import NodeOptions
 from inference.node.service import Node
+from tests.support.asgi import Server
+from tests.support.waiting import until
 
 WAIT_S = 60.0
 VOCAB_SIZE = 256
@@ -147,7 +149,7 @@ class FleetServer:
     def __init__(self, world: World) -> None:
         self.world = world
         self._port = 0
-        self._server: uvicorn.Server | None = None
+        self._server: Server | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -169,7 +171,7 @@ class FleetServer:
             lifespan="off",
             log_config=None,
         )
-        self._server = uvicorn.Server(config)
+        self._server = Server(config)
         self._task = asyncio.create_task(self._server.serve(sockets=[listener]))
         server = self._server
         await until(lambda: server.started)
@@ -211,14 +213,6 @@ async def running_node(engine: Engine, url: str, model: Path, *others: str) -> A
         yield node
     finally:
         await node.close()
-
-
-async def until(true: Callable[[], object]) -> None:
-    """Wait for a condition, failing after a bound."""
-    end_s = time.monotonic() + WAIT_S
-    while not true():
-        assert time.monotonic() < end_s, "the condition did not come true in time"
-        await asyncio.sleep(0.005)
 
 
 async def outputs_of(stream: JobStream) -> list[Output]:

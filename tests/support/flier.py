@@ -10,10 +10,10 @@ import sys
 
 import redis.asyncio
 
-from controlplane.bridge.limiter import RedisLimiter
+from controlplane.bridge.limits.limiter import RedisLimiter
 from controlplane.gateway.snapshot import EMPTY
-from tests.support.orm import until
 from tests.support.racer import gateways_of, limited_key
+from tests.support.waiting import until
 
 AT_ONCE = 40
 UNDER_WAY_S_MAX = 0.02

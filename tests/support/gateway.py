@@ -11,15 +11,16 @@ from typing import Any
 import httpx2
 import uvicorn
 
-from controlplane.bridge.handshakes import Handshakes
-from controlplane.bridge.socket import NodeConsumer
-from controlplane.gateway.app import Gateway, Send
+from controlplane.bridge.fleet.handshakes import Handshakes
+from controlplane.bridge.fleet.socket import NodeConsumer
+from controlplane.gateway.app_state import AppState
+from controlplane.gateway.http.app import GatewayApp, Send
 from controlplane.gateway.nodes.limits import LinkLimits
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.s1_admission.body import Receive
-from controlplane.gateway.world import World
 from inference.contract.frames import FRAME_BYTES_MAX, Report
-from tests.support.fleet import MODEL, QUICK, TICKET_KEY, MemoryPort, until
+from tests.support.asgi import Server
+from tests.support.fleet import MODEL, QUICK, TICKET_KEY, MemoryPort
 from tests.support.memory_ledger import MemoryLedger
 from tests.support.ports import (
     KEY,
@@ -32,6 +33,7 @@ from tests.support.ports import (
     WordSafety,
     make_snapshot,
 )
+from tests.support.waiting import until
 
 
 class GatewayUnderTest:
@@ -61,7 +63,7 @@ class GatewayUnderTest:
             port=self.fleet_port,
             limits=limits,
         )
-        self.world = World(
+        self.world = AppState(
             keys=self.keys,
             limiter=self.limiter,
             ledger=self.ledger,
@@ -74,7 +76,7 @@ class GatewayUnderTest:
             region="local",
             node_header=True,
         )
-        self._gateway = Gateway(self.world)
+        self._gateway = GatewayApp(self.world)
         self._consumer = NodeConsumer.as_asgi(gateway=lambda: self)
         self.port = 0
 
@@ -114,7 +116,7 @@ async def running_gateway(under_test: GatewayUnderTest) -> AsyncIterator[httpx2.
     """Serve it on loopback; the client carries the key."""
     config = uvicorn.Config(
         under_test,
-        http="controlplane.bridge.connection:SocketProtocol",
+        http="controlplane.bridge.http.connection:SocketProtocol",
         ws="websockets-sansio",
         ws_max_size=FRAME_BYTES_MAX + 1024,
         ws_per_message_deflate=False,
@@ -125,7 +127,7 @@ async def running_gateway(under_test: GatewayUnderTest) -> AsyncIterator[httpx2.
     )
     listener = socket.create_server(("127.0.0.1", 0))
     under_test.port = listener.getsockname()[1]
-    server = uvicorn.Server(config)
+    server = Server(config)
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         await until(lambda: server.started)

@@ -13,16 +13,17 @@ import uuid
 
 import structlog
 
-from controlplane.bridge.ledger import PostgresLedger
+from controlplane.bridge.money.ledger import PostgresLedger
 from controlplane.gateway.ports import BudgetExceeded, Hold
-from tests.support.money import eventually, make_hold, settlement_of
+from tests.support.money import make_hold, settlement_of
+from tests.support.waiting import until
 
 
 async def race(dsn: str, amount: int, count: int, budgets: list[uuid.UUID]) -> int:
     """Holds admitted; half of them are settled in full at once, the others stay open."""
     ledger = PostgresLedger(dsn)
     ledger.start()
-    await eventually(lambda: not ledger.away)
+    await until(lambda: not ledger.away)
     print("ready", flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
     # Each names its budgets in another order: the functions must lock them in one.

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from controlplane.gateway.nodes.breaker import BreakerState
 from controlplane.gateway.nodes.limits import LinkLimits
 from controlplane.gateway.nodes.link import NodeLink
+from controlplane.gateway.nodes.measured.breaker import BreakerState
 from controlplane.gateway.nodes.stream import JobStream
 from inference.contract.codec import decode_from_gateway, encode
 from inference.contract.frames import (

@@ -1,13 +1,39 @@
-"""Ports of this machine's own."""
+"""Ports of this machine's own, which no two tests are given at once."""
 
 from __future__ import annotations
 
 import socket
 
 HOST = "127.0.0.1"
+# Each keeps its port from everybody but the server that is told to listen there.
+_kept: list[socket.socket] = []
 
 
-def free_port() -> int:
-    """A loopback port that nobody has now."""
-    with socket.create_server((HOST, 0)) as listener:
-        return int(listener.getsockname()[1])
+def reserve_port(ports: int = 1) -> int:
+    """A port, or the first of several in a row, that is ours until this process ends.
+
+    Servers that set SO_REUSEADDR, as all do, can listen there, and again after a restart.
+    """
+    while True:
+        row = [_bind(0)]
+        first: int = row[0].getsockname()[1]
+        try:
+            row += [_bind(first + more) for more in range(1, ports)]
+        except (OSError, OverflowError):
+            for taken in row:
+                taken.close()
+            continue
+        _kept.extend(row)
+        return first
+
+
+def _bind(port: int) -> socket.socket:
+    """Bound without SO_REUSEADDR, so that nobody else's is taken; then open to a server."""
+    bound = socket.socket()
+    try:
+        bound.bind((HOST, port))
+    except BaseException:
+        bound.close()
+        raise
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return bound

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from controlplane.bridge.ledger import reported_counts
+from controlplane.bridge.money.ledger import reported_counts
 from controlplane.gateway.ports import BudgetExceeded, Hold, LedgerAway, Settlement
 from controlplane.kernel.clock import monotonic_s
 from controlplane.kernel.price import charge_nano, counts_within

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import psycopg
 from django.conf import settings
 from psycopg.conninfo import make_conninfo
 
-from controlplane.gateway.ports import Hold, Settlement, Ticket
+from controlplane.gateway.ports import Hold, IdempotencyTicket, Settlement
 from controlplane.kernel.ids import new_request_id
 from controlplane.kernel.price import Price, TokenCounts
 
@@ -25,7 +24,6 @@ CHARLIE_KEY = uuid.UUID(int=0xC2)
 
 # One nano-USD an input token, four an output token.
 PRICE = Price(version=3, input_pico=1_000, cached_pico=100, output_pico=4_000)
-POLL_S = 0.02
 
 
 def dsn(alias: str = "gateway") -> str:
@@ -85,15 +83,6 @@ def lines(request: bytes) -> list[tuple[int, str, int]]:
     )
 
 
-async def eventually(true: Callable[[], bool], within_s: float = 60.0) -> None:
-    """Return once it is true; fails after a bound."""
-    for _ in range(int(within_s / POLL_S)):
-        if true():
-            return
-        await asyncio.sleep(POLL_S)
-    raise AssertionError(f"not true within {within_s:g} s")
-
-
 def make_hold(
     amount: int,
     *budgets: uuid.UUID,
@@ -133,7 +122,7 @@ def settlement_of(hold: Hold, amount: int, counts: TokenCounts | None = None) ->
     )
 
 
-def ticket(**changes: object) -> Ticket:
+def ticket(**changes: object) -> IdempotencyTicket:
     """Alice's claim on a key; always the same one, of another request."""
     fields: dict[str, object] = {
         "id": b"i" * 32,
@@ -142,7 +131,7 @@ def ticket(**changes: object) -> Ticket:
         "body_digest": b"d" * 32,
         "secret": b"sk_alice",
     }
-    return Ticket(**{**fields, **changes})  # type: ignore[arg-type]
+    return IdempotencyTicket(**{**fields, **changes})  # type: ignore[arg-type]
 
 
 def scope_of(ids: Iterable[uuid.UUID]) -> str:

@@ -26,11 +26,11 @@ from typing import NamedTuple, TypeVar
 
 import psycopg
 
-from controlplane.billing.services import seal_ledger
+from controlplane.billing.ledger.services import seal_ledger
 from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.catalog.selectors import pool_find
 from controlplane.catalog.services import ModelDraft, model_create
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.kernel.price import Price, TokenCounts, charge_nano, hold_nano
 from controlplane.tenants.keys import apikey_create
 from controlplane.tenants.models import ApiKey, Project

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 import psycopg
 
-from controlplane.billing.accounts import adjustments, cash, promo, receivable, revenue
+from controlplane.billing.ledger.accounts import adjustments, cash, promo, receivable, revenue
 from tests.support.money import superuser_dsn
 
 CHARGING = ("credit", "adjustment", "reversal", "tax", "invoice_rounding")

@@ -32,8 +32,9 @@ from inference.engines.echo import EchoEngine, EchoOptions
 from inference.node.assets import ModelAssets
 from inference.node.options import NodeOptions
 from inference.node.service import Node
-from tests.support.fleet import make_hello, make_step, until
+from tests.support.fleet import make_hello, make_step
 from tests.support.gateway import GatewayUnderTest
+from tests.support.waiting import until
 
 FRAME_BYTES = 2**23
 BLOCK_SIZE = EchoOptions().block_size

@@ -4,19 +4,19 @@ from dataclasses import dataclass
 
 from django.test import Client
 
-from controlplane.blueprint.demo import ADMIN_EMAIL
-from controlplane.core.audit import OPERATOR
+from controlplane.composed.demo import ADMIN_EMAIL
+from controlplane.core.api.stepup import session_confirm
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import Role
-from controlplane.core.stepup import session_confirm
-from controlplane.tenants.accounts import (
+from controlplane.tenants.models import Organization, Project, User
+from controlplane.tenants.people.services import membership_set
+from controlplane.tenants.services import organization_create, project_create
+from controlplane.tenants.sign_in.accounts import (
     setup_link_consume,
     setup_link_create,
     user_create,
     user_find,
 )
-from controlplane.tenants.models import Organization, Project, User
-from controlplane.tenants.people import membership_set
-from controlplane.tenants.services import organization_create, project_create
 
 
 @dataclass(frozen=True)

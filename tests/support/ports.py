@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from controlplane.bridge.buckets import Plan, allowance_of, make_plan, rooms_of
+from controlplane.bridge.limits.buckets import LimitPlan, allowance_of, make_plan, rooms_of
 from controlplane.gateway.ports import (
     Allowance,
     ClaimRefused,
+    FinishedRequest,
+    IdempotencyTicket,
     Inspected,
-    KeptAnswer,
+    KeyStanding,
     LedgerAway,
-    RequestRecord,
+    ReplayedAnswer,
     Room,
-    Standing,
-    Ticket,
 )
 from controlplane.gateway.refusal import bad_key
 from controlplane.gateway.snapshot import EMPTY, KeyRecord, ModelRecord, ProjectRecord, Snapshot
@@ -142,10 +142,10 @@ class MemoryLimiter:
             if bucket.dimension == "tokens":
                 self.levels[bucket.name] = max(0, self.levels.get(bucket.name, 0) + tokens)
 
-    def _levels(self, plan: Plan) -> list[int]:
+    def _levels(self, plan: LimitPlan) -> list[int]:
         return [self.levels.get(bucket.name, 0) for bucket in plan.buckets]
 
-    def _count(self, plan: Plan, tokens: int) -> Allowance:
+    def _count(self, plan: LimitPlan, tokens: int) -> Allowance:
         costs = [bucket.cost(tokens) for bucket in plan.buckets]
         for place, bucket in enumerate(plan.buckets):
             if self.levels.get(bucket.name, 0) + costs[place] > bucket.limit:
@@ -159,16 +159,16 @@ class MemoryLimiter:
 class MemoryStandings:
     """The standing of one key; others have none."""
 
-    standing: Standing = Standing()
+    standing: KeyStanding = KeyStanding()
     key: str = KEY_ID
     away: bool = False
     busy: bool = False
 
-    async def of(self, key: str, *, waits: bool = True) -> Standing:
+    async def of(self, key: str, *, waits: bool = True) -> KeyStanding:
         """As told."""
         if self.away or self.busy and not waits:
             raise LedgerAway
-        return self.standing if key == self.key else Standing()
+        return self.standing if key == self.key else KeyStanding()
 
 
 @dataclass
@@ -177,10 +177,10 @@ class MemoryClaims:
 
     away: bool = False
     stolen: bool = False
-    taken: dict[bytes, Ticket] = field(default_factory=dict)
-    done: dict[bytes, KeptAnswer | None] = field(default_factory=dict)
+    taken: dict[bytes, IdempotencyTicket] = field(default_factory=dict)
+    done: dict[bytes, ReplayedAnswer | None] = field(default_factory=dict)
 
-    async def claim(self, ticket: Ticket) -> KeptAnswer | None:
+    async def claim(self, ticket: IdempotencyTicket) -> ReplayedAnswer | None:
         """The first has it."""
         if self.away:
             raise LedgerAway
@@ -196,23 +196,23 @@ class MemoryClaims:
             raise ClaimRefused("charged", first.request)
         return kept
 
-    async def hold(self, ticket: Ticket) -> bool:
+    async def hold(self, ticket: IdempotencyTicket) -> bool:
         """Whether it is still its own, and nobody has `stolen` it."""
         if self.away:
             raise LedgerAway
         return self._owns(ticket) and not self.stolen
 
-    async def keep(self, ticket: Ticket, answer: KeptAnswer | None) -> None:
+    async def keep(self, ticket: IdempotencyTicket, answer: ReplayedAnswer | None) -> None:
         """Note."""
         if self._owns(ticket) and not self.away:
             self.done[ticket.id] = answer
 
-    async def free(self, ticket: Ticket) -> None:
+    async def free(self, ticket: IdempotencyTicket) -> None:
         """Forget, unless it is done."""
         if self._owns(ticket) and not self.away and ticket.id not in self.done:
             del self.taken[ticket.id]
 
-    def _owns(self, ticket: Ticket) -> bool:
+    def _owns(self, ticket: IdempotencyTicket) -> bool:
         owner = self.taken.get(ticket.id)
         return owner is not None and owner.request == ticket.request
 
@@ -221,9 +221,9 @@ class MemoryClaims:
 class MemoryRecorder:
     """Keeps every record."""
 
-    records: list[RequestRecord] = field(default_factory=list)
+    records: list[FinishedRequest] = field(default_factory=list)
 
-    def record(self, record: RequestRecord) -> None:
+    def record(self, record: FinishedRequest) -> None:
         """Keep."""
         self.records.append(record)
 

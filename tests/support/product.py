@@ -24,22 +24,20 @@ from typing import Any
 from django.conf import settings
 from django.core.management import call_command
 
-from controlplane.blueprint.demo import MODEL, POOL
-from controlplane.core.audit import OPERATOR
-from controlplane.core.embedded import stack
+from controlplane.composed.demo import KEY_LABEL, MODEL, POOL
+from controlplane.core.audit.entries import OPERATOR
+from controlplane.embedded import stack
 from controlplane.fleet.services import node_credential_create
 from controlplane.quotas.services import rate_limit_set
 from controlplane.tenants.models import ApiKey
-from tests.support.loopback import HOST, free_port
+from tests.support.loopback import HOST, reserve_port
 from tests.support.money import rows
 from tests.support.orm import orm
 from tests.support.servers import Servers, drop_database, make_database, redis_door
+from tests.support.waiting import wait_for
 
-# Eleven processes start together on two cores, which others may use, too.
-WAIT_S_MAX = 90.0
 STOP_S_MAX = 60.0
 LIMITS = {"requests_per_min": 1_000_000, "tokens_per_min": 1_000_000_000}
-POLL_S = 0.03
 LOG_CHARS_MAX = 6_000
 # Longer than any request of these tests takes, so that what hangs is seen to hang.
 DEADLINE_S, GRACE_S = 30, 5
@@ -254,19 +252,11 @@ def start_again(servers: Servers) -> None:
 
 
 def demo_key() -> ApiKey:
-    """The demo's key as services take it; there is no other yet."""
-    ((key, project, organization),) = rows("SELECT id, project_id, organization_id FROM api_keys")
+    """The demo's key as services take it."""
+    ((key, project, organization),) = rows(
+        "SELECT id, project_id, organization_id FROM api_keys WHERE label = %s", KEY_LABEL
+    )
     return ApiKey(id=key, project_id=project, organization_id=organization)
-
-
-def wait_for(true: Callable[[], object], what: str, within_s: float = WAIT_S_MAX) -> float:
-    """Poll until it is so; returns the seconds that took."""
-    began = time.monotonic()
-    while not true():
-        if time.monotonic() - began > within_s:
-            raise AssertionError(f"no {what} within {within_s:g} s")
-        time.sleep(POLL_S)
-    return time.monotonic() - began
 
 
 def _make(servers: Servers, plan: Plan, folder: Path) -> Product:
@@ -277,7 +267,7 @@ def _make(servers: Servers, plan: Plan, folder: Path) -> Product:
     rate_limit_set(actor=OPERATOR, subject=demo_key(), **LIMITS)
     product = Product(servers, made["api_key"])
     for number in range(1, plan.gateways + 1):
-        port = free_port()
+        port = reserve_port()
         child = stack.gateway(HOST, port)
         env = {**child.env, "SLUICE_ROLE": "gateway", "SLUICE_LOG_LEVEL": "INFO"}
         env["SLUICE_NODE_HEADER"] = "true"

@@ -106,7 +106,7 @@ class Provider:
 def provider_running() -> Iterator[Provider]:
     """A provider that answers until the test ends."""
     made = Provider()
-    thread = Thread(target=made.server.serve_forever, daemon=True)
+    thread = Thread(target=made.server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield made

@@ -9,9 +9,9 @@ import sys
 import uuid
 from math import inf
 
-from controlplane.bridge.counting import Gateways
-from controlplane.bridge.limiter import RedisLimiter
-from controlplane.bridge.rate_share import Division
+from controlplane.bridge.limits.counting import Gateways
+from controlplane.bridge.limits.limiter import RedisLimiter
+from controlplane.bridge.limits.rate_share import Division
 from controlplane.gateway.snapshot import EMPTY, KeyRecord, Limits
 
 AT_ONCE = 50

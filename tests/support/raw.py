@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import uvicorn
 
-from tests.support.fleet import until
-from tests.support.loopback import HOST, free_port
+from tests.support.asgi import Server
+from tests.support.loopback import HOST, reserve_port
+from tests.support.waiting import until
 
 ANSWER_S_MAX = 20.0
 
@@ -88,12 +89,12 @@ def _unchunked(data: bytes) -> tuple[bytes, bytes]:
 @contextlib.asynccontextmanager
 async def serving_app(app: Any, **config: Any) -> AsyncIterator[int]:
     """An ASGI application on a port, behind the product's own HTTP protocol."""
-    port = free_port()
+    port = reserve_port()
     settings = uvicorn.Config(
         app,
         host=HOST,
         port=port,
-        http="controlplane.bridge.connection:SocketProtocol",
+        http="controlplane.bridge.http.connection:SocketProtocol",
         ws="websockets-sansio",
         lifespan="off",
         log_config=None,
@@ -101,7 +102,7 @@ async def serving_app(app: Any, **config: Any) -> AsyncIterator[int]:
         proxy_headers=False,
         **config,
     )
-    server = uvicorn.Server(settings)
+    server = Server(settings)
     task = asyncio.create_task(server.serve())
     try:
         await until(lambda: server.started)

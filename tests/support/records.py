@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from controlplane.gateway.ports import RequestRecord
+from controlplane.gateway.ports import FinishedRequest
 from controlplane.kernel.clock import wall_us
 from controlplane.kernel.ids import new_request_id
 from controlplane.kernel.spans import SPANS, pack_spans
 from tests.support.money import ALICE_KEY, ORG_A, PROJECT_A
 
 
-def make_record(**changes: Any) -> RequestRecord:
+def make_record(**changes: Any) -> FinishedRequest:
     """Alice's streamed chat of twenty tokens, with some fields changed."""
     fields: dict[str, Any] = {
         "request": new_request_id(),
@@ -43,4 +43,4 @@ def make_record(**changes: Any) -> RequestRecord:
         "safety": "",
         "client_rtt_us": 700,
     }
-    return RequestRecord(**{**fields, **changes})
+    return FinishedRequest(**{**fields, **changes})

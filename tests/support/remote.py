@@ -6,14 +6,15 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-from inference.engines.remote import RemoteEngine
-from inference.engines.remote_options import RemoteOptions
+from inference.engines.remote.engine import RemoteEngine
+from inference.engines.remote.options import RemoteOptions
 from inference.node.assets import NoAssets
 from inference.node.options import NodeOptions
 from inference.node.service import Node
-from tests.support.fleet import MODEL, until
+from tests.support.fleet import MODEL
 from tests.support.gateway import GatewayUnderTest
 from tests.support.nodes import let_in
+from tests.support.waiting import until
 
 
 @contextlib.asynccontextmanager

@@ -11,9 +11,9 @@ from controlplane.catalog.services import (
     model_create,
     price_publish,
 )
-from controlplane.core.audit import OPERATOR, Actor
+from controlplane.core.audit.entries import OPERATOR, Actor
 from controlplane.routing.models import RuleSet
-from controlplane.routing.services import ruleset_draft_create, ruleset_publish
+from controlplane.routing.services import RuleVersions
 
 EMBED = "embedder"
 EMBED_POOL = "vectors"
@@ -51,5 +51,5 @@ def generates(name: str, model: str, **match: Any) -> dict[str, Any]:
 
 def publish(*rules: dict[str, Any], actor: Actor = OPERATOR, note: str = "") -> RuleSet:
     """A draft that is published at once."""
-    draft = ruleset_draft_create(actor=actor, rules=list(rules), note=note)
-    return ruleset_publish(actor=actor, rule_set=draft)
+    draft = RuleVersions(actor).draft_create(list(rules), note=note)
+    return RuleVersions(actor).publish(draft)

@@ -23,9 +23,9 @@ from psycopg import sql
 from redis import Redis
 
 from controlplane.core.database_roles import OWNER_ROLE
-from controlplane.core.embedded.layout import Layout, embedded_layout, prepare
-from controlplane.core.embedded.postgres import Postgres
-from controlplane.core.embedded.redis_server import RedisServer
+from controlplane.embedded.layout import Layout, embedded_layout, prepare
+from controlplane.embedded.postgres import Postgres
+from controlplane.embedded.redis_server import RedisServer
 
 TEMPLATE = "sluice_template"
 # A test's data need not survive a power cut.

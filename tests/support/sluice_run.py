@@ -13,10 +13,10 @@ import psutil
 import pytest
 from django.conf import settings
 
-from controlplane.core.embedded.ports import is_free
+from tests.support.loopback import reserve_port
 
-HOST = "127.0.0.1"
-PORT_FIRST = 18_400
+# As many gateways as any of these starts have, at ports in a row.
+ROW = 2
 READY_SECONDS_MAX = 90.0
 STOP_SECONDS_MAX = 60.0
 
@@ -48,7 +48,7 @@ def environment(data: Path, **more: str) -> dict[str, str]:
 @contextmanager
 def running(data: Path, *arguments: str, **variables: str) -> Iterator[Started]:
     """`sluice run` from its welcome until the block ends."""
-    port = next(port for port in range(PORT_FIRST, PORT_FIRST + 100) if is_free(HOST, port))
+    port = reserve_port(ROW)
     command = manage("run", "--port", str(port), *arguments)
     with subprocess.Popen(
         command,

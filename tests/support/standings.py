@@ -6,10 +6,10 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from controlplane.bridge.standing import PostgresStandings
+from controlplane.bridge.money.standings import PostgresStandings
 from controlplane.gateway.ports import LedgerAway
 from tests.support.money import dsn
-from tests.support.orm import until
+from tests.support.waiting import until
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from typing import Any
 
 from django.test import Client
 
-from controlplane.billing.invoice_models import PaymentOrder
+from controlplane.billing.payments.models import PaymentOrder
 
 SECRET = "whsec_a-secret-of-the-tests-only-0123456789"
 URL = "/api/billing/payments/stripe"

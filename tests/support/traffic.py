@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from controlplane.bridge.recorder import PostgresRecorder
-from controlplane.gateway.ports import RequestRecord
+from controlplane.bridge.record.recorder import PostgresRecorder
+from controlplane.gateway.ports import FinishedRequest
 from controlplane.kernel.ids import new_request_id
 from tests.support.money import dsn
 from tests.support.people import Cast
@@ -18,7 +18,7 @@ from tests.support.records import make_record
 DRAW_BYTES = 4
 
 
-def store(records: Iterable[RequestRecord]) -> None:
+def store(records: Iterable[FinishedRequest]) -> None:
     """Write rows as one gateway process would."""
 
     async def write() -> None:
@@ -32,7 +32,7 @@ def store(records: Iterable[RequestRecord]) -> None:
     asyncio.run(write())
 
 
-def asked(cast: Cast, alias: str, /, *, draw: float | None = None, **more: Any) -> RequestRecord:
+def asked(cast: Cast, alias: str, /, *, draw: float | None = None, **more: Any) -> FinishedRequest:
     """A request of Acme for `alias`, that no rule sent elsewhere; `draw` is its lot in [0, 1)."""
     request = new_request_id()
     if draw is not None:
@@ -50,7 +50,7 @@ def asked(cast: Cast, alias: str, /, *, draw: float | None = None, **more: Any) 
     return make_record(**{**fields, **more})
 
 
-def routed(cast: Cast, alias: str, label: str, /, **more: Any) -> RequestRecord:
+def routed(cast: Cast, alias: str, label: str, /, **more: Any) -> FinishedRequest:
     """One that a rule of this label decided, as its receipt tells."""
     receipt = msgspec.json.encode({"rule": label, "asked": alias, "node": "node-1"})
     return asked(cast, alias, **{"route": label, "receipt": receipt, **more})

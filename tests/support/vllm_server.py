@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.loopback import HOST, free_port
+from tests.support.loopback import HOST, reserve_port
 from tests.support.shipped import SHIPPED
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,7 +64,7 @@ def vllm_server(log: Path, *extra: str, api_key: str | None = None) -> Iterator[
 
     `extra` are further arguments of vLLM; `log` gets all that it writes.
     """
-    port = free_port()
+    port = reserve_port()
     argv = [*LEASH, vllm_python(), "-W", "ignore", "-m", "vllm.entrypoints.openai.api_server"]
     argv += ["--model", str(SHIPPED), "--served-model-name", SHIPPED.name]
     argv += ["--host", HOST, "--port", str(port), *FLAGS]

@@ -9,8 +9,8 @@ import signal
 import sys
 from pathlib import Path
 
-from controlplane.core.embedded.layout import embedded_layout
-from controlplane.core.embedded.processes import end_left_overs
+from controlplane.embedded.layout import embedded_layout
+from controlplane.embedded.processes import end_left_overs
 
 STOP_S_MAX = 5.0
 

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from controlplane.bridge.recorder import PostgresRecorder
-from controlplane.bridge.series import Depth
-from controlplane.gateway.ports import RequestRecord
+from controlplane.bridge.record.recorder import PostgresRecorder
+from controlplane.bridge.record.series import QueueDepth
+from controlplane.gateway.ports import FinishedRequest
 from controlplane.kernel.clock import wall_s
 from controlplane.kernel.gauges import GAUGES
 from controlplane.kernel.histogram import Histogram, merge_all
@@ -35,7 +35,7 @@ MINUTE = timedelta(minutes=1)
 HOUR = RequestFilter(organization=ORG_A, start=NOW - timedelta(hours=1), end=LATER)
 
 
-def _record(records: list[RequestRecord]) -> None:
+def _record(records: list[FinishedRequest]) -> None:
     """Through a recorder of its own, as one gateway process would."""
 
     async def write() -> None:
@@ -119,12 +119,14 @@ def test_a_queue_is_read_of_all_models_or_of_one_and_also_where_nobody_asked(
 ) -> None:
     # One time for both, or they may be on two sides of five minutes.
     now_s = wall_s()
-    monkeypatch.setattr("controlplane.bridge.recorder.wall_s", lambda: now_s)
+    monkeypatch.setattr("controlplane.bridge.record.recorder.wall_s", lambda: now_s)
 
     async def sample() -> None:
         recorder = PostgresRecorder(dsn())
         recorder.start()
-        recorder.sample([Depth("", 5, 2), Depth("small", 4, 2), Depth("large", 1, 0)])
+        recorder.sample(
+            [QueueDepth("", 5, 2), QueueDepth("small", 4, 2), QueueDepth("large", 1, 0)]
+        )
         assert await recorder.flush()
         await recorder.close()
 

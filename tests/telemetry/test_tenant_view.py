@@ -4,42 +4,41 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
+from controlplane.kernel.limits import ReachedLimit
+from controlplane.kernel.receipt import IndexState, NodeAttempt, Queued, Receipt, WeighedNode
 from controlplane.telemetry.tenant_view import tenant_receipt
 
-LOADS = {"queued_tokens": 900, "active": 3, "cost_ms": 71.5, "wait_ms": 40.0}
+LOADS: dict[str, Any] = {"queued_tokens": 900, "active": 3, "cost_ms": 71.5, "wait_ms": 40.0}
 
 
-def _weighed(*nodes: tuple[str, int]) -> list[dict[str, Any]]:
-    return [
-        {"node": name, "cached_tokens": cached, "prefill_ms": 1.5, **LOADS}
+def _weighed(*nodes: tuple[str, int]) -> tuple[WeighedNode, ...]:
+    return tuple(
+        WeighedNode(node=name, cached_tokens=cached, prefill_ms=1.5, **LOADS)
         for name, cached in nodes
-    ]
-
-
-def _told(**receipt: Any) -> dict[str, Any]:
-    return msgspec.json.decode(tenant_receipt(msgspec.json.encode(receipt)), type=dict[str, Any])
-
-
-def test_nodes_become_numbers_everywhere_and_all_else_stays_in_its_order() -> None:
-    told = _told(
-        rule="chat@7",
-        node="b",
-        why="b had 8 of 20 prompt tokens cached",
-        index="exact",
-        candidates=_weighed(("b", 8), ("a", 0)),
-        attempts=[{"node": "c", "reason": "c hung up"}, {"node": "a", "reason": "full"}],
-        queue={"wait_ms": 4},
     )
-    assert list(told) == ["rule", "node", "why", "index", "candidates", "attempts", "queue"]
-    assert (told["rule"], told["node"], told["queue"]) == ("chat@7", "Node 1", {"wait_ms": 4})
-    assert told["candidates"] == [
-        {"node": "Node 1", "cached_tokens": 8, "prefill_ms": 1.5},
-        {"node": "Node 2", "cached_tokens": 0, "prefill_ms": 1.5},
-    ]
-    assert told["attempts"] == [{"node": "Node 3"}, {"node": "Node 2"}]
+
+
+def test_nodes_become_numbers_everywhere_and_all_else_stays() -> None:
+    queue = Queued(wait_ms=4, position=0, estimate_ms=None)
+    told = tenant_receipt(
+        Receipt(
+            rule="chat@7",
+            node="b",
+            why="b had 8 of 20 prompt tokens cached",
+            index="exact",
+            candidates=_weighed(("b", 8), ("a", 0)),
+            attempts=(NodeAttempt("c", "c hung up"), NodeAttempt("a", "full")),
+            queue=queue,
+        )
+    )
+    assert (told.rule, told.node, told.queue) == ("chat@7", "Node 1", queue)
+    assert told.candidates == (
+        WeighedNode(node="Node 1", cached_tokens=8, prefill_ms=1.5),
+        WeighedNode(node="Node 2", cached_tokens=0, prefill_ms=1.5),
+    )
+    assert told.attempts == (NodeAttempt("Node 3"), NodeAttempt("Node 2"))
 
 
 @pytest.mark.parametrize(
@@ -54,24 +53,24 @@ def test_nodes_become_numbers_everywhere_and_all_else_stays_in_its_order() -> No
     ],
 )
 def test_the_sentence_is_made_of_what_a_tenant_may_know(
-    index: str, nodes: list[tuple[str, int]], why: str
+    index: IndexState, nodes: list[tuple[str, int]], why: str
 ) -> None:
-    assert why in _told(node="b", why="b: 71 ms", index=index, candidates=_weighed(*nodes))["why"]
-
-
-@pytest.mark.parametrize("receipt", [b"", b"{", b"\xff", b"[]", b'{"candidates": 3}'])
-def test_what_cannot_be_read_tells_nothing(receipt: bytes) -> None:
-    assert tenant_receipt(receipt) == b""
+    told = tenant_receipt(
+        Receipt(node="b", why="b: 71 ms", index=index, candidates=_weighed(*nodes))
+    )
+    assert why in told.why
 
 
 def test_a_request_that_no_node_finished_numbers_those_that_tried() -> None:
-    assert _told(attempts=[{"node": "c", "reason": "full"}]) == {"attempts": [{"node": "Node 1"}]}
+    told = tenant_receipt(Receipt(attempts=(NodeAttempt("c", "full"),)))
+    assert told == Receipt(attempts=(NodeAttempt("Node 1"),))
 
 
 def test_a_figure_that_is_not_there_is_not_made_up() -> None:
-    told = _told(node="b", candidates=[{"node": "b", "cached_tokens": 8}])
-    assert told["candidates"] == [{"node": "Node 1", "cached_tokens": 8}]
+    told = tenant_receipt(Receipt(node="b", candidates=(WeighedNode(node="b", cached_tokens=8),)))
+    assert told.candidates == (WeighedNode(node="Node 1", cached_tokens=8),)
 
 
 def test_a_receipt_without_nodes_stays_as_it_is() -> None:
-    assert _told(limit={"kind": "requests"}) == {"limit": {"kind": "requests"}}
+    limited = Receipt(limit=ReachedLimit(kind="requests"))
+    assert tenant_receipt(limited) == limited

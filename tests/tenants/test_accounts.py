@@ -4,19 +4,21 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
+from django.conf import global_settings
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import connection
+from django.test import override_settings
 from django.utils import timezone
 
-from controlplane.core.audit import OPERATOR
-from controlplane.tenants.accounts import (
+from controlplane.core.audit.entries import OPERATOR
+from controlplane.tenants.models import SetupLink, User
+from controlplane.tenants.sign_in.accounts import (
     BadSetupLink,
     setup_link_consume,
     setup_link_create,
     setup_link_user,
     user_create,
 )
-from controlplane.tenants.models import SetupLink, User
 from tests.support.people import make_cast
 
 pytestmark = pytest.mark.usefixtures("database")
@@ -42,6 +44,7 @@ def test_only_staff_make_accounts_and_links() -> None:
         setup_link_create(actor=cast.alice, user=cast.bob)
 
 
+@override_settings(PASSWORD_HASHERS=global_settings.PASSWORD_HASHERS)
 def test_a_link_sets_the_password_once() -> None:
     cast = make_cast()
     token = setup_link_create(actor=OPERATOR, user=cast.bob)
@@ -50,7 +53,8 @@ def test_a_link_sets_the_password_once() -> None:
         setup_link_consume(token=token, password="short")
     assert list(caught.value.message_dict) == ["password"]
     setup_link_consume(token=token, password=PASSWORD)
-    assert User.objects.get(id=cast.bob.id).check_password(PASSWORD)
+    kept = User.objects.get(id=cast.bob.id)
+    assert kept.check_password(PASSWORD) and kept.password.startswith("pbkdf2_sha256$")
     with pytest.raises(BadSetupLink):
         setup_link_consume(token=token, password=PASSWORD)
 

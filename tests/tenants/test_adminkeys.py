@@ -11,17 +11,17 @@ from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, Validat
 from django.test import Client
 from django.utils import timezone
 
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import MATRIX, Action, Role
-from controlplane.kernel.keyformat import ADMIN_PREFIX, new_credential
-from controlplane.tenants import adminkeys
+from controlplane.kernel.keys.format import ADMIN_PREFIX, new_credential
 from controlplane.tenants.access import allows, require
-from controlplane.tenants.adminkeys import AdminKeyDraft, CreatedAdminKey
-from controlplane.tenants.invitations import invitation_create
+from controlplane.tenants.adminkeys import services as adminkeys
+from controlplane.tenants.adminkeys.models import KEY_ACTIONS
+from controlplane.tenants.adminkeys.services import AdminKeyDraft, CreatedAdminKey
 from controlplane.tenants.keys import apikey_create
 from controlplane.tenants.models import AdminKey
-from controlplane.tenants.models_adminkeys import KEY_ACTIONS
-from controlplane.tenants.people import membership_set
+from controlplane.tenants.people.invitations import invitation_create
+from controlplane.tenants.people.services import membership_set
 from controlplane.tenants.selectors import organization_ids, project_list
 from tests.support.money import rows
 from tests.support.people import Cast, make_cast, signed_in

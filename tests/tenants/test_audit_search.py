@@ -7,10 +7,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
 
-from controlplane.core.audit import OPERATOR
-from controlplane.core.audit_chain import audit_chain, chain_head
+from controlplane.core.audit.chain import audit_chain, chain_head
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.paging import PageAsk
-from controlplane.tenants.audit import AuditFilter, audit_filter, audit_pages, audit_search
+from controlplane.tenants.audit.selectors import (
+    AuditFilter,
+    audit_filter,
+    audit_pages,
+    audit_search,
+)
 from controlplane.tenants.keys import apikey_create
 from tests.support.people import Cast, make_cast, signed_in
 
@@ -106,7 +111,7 @@ def test_the_api_answers_the_same(cast: Cast) -> None:
         "job",
     )
     assert signed_in(cast.alice).get(path, {"from": "x"}).json()["error"]["fields"] == {
-        "from": ["Must be a date, with a time or without, in UTC."]
+        "from": ["Must be a date, with or without a time, in UTC."]
     }
     audit_chain()
     head = chain_head()

@@ -5,13 +5,13 @@ from io import StringIO
 import pytest
 from django.core.management import CommandError, call_command
 
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.models import AuditEntry
 from controlplane.core.scope import organization_scope
-from controlplane.tenants.accounts import setup_link_user, user_find
 from controlplane.tenants.models import Project
 from controlplane.tenants.selectors import project_named
 from controlplane.tenants.services import organization_create, project_create, project_update
+from controlplane.tenants.sign_in.accounts import setup_link_user, user_find
 from tests.support.people import Cast, make_cast
 
 pytestmark = pytest.mark.usefixtures("database")
@@ -46,7 +46,7 @@ def test_the_share_is_set_without_touching_the_safety_layer() -> None:
     project_set("Acme", "web", "flag")
     call_command("project_set", "--organization=Acme", "--project=web", "--weight=5")
     assert (stored(cast).weight, stored(cast).safety_mode) == (5, "flag")
-    for wrong, named in ((["--weight=101"], "--weight"), ([], "--safety, --content, --weight")):
+    for wrong, named in ((["--weight=101"], "--weight"), ([], "--safety, --content and --weight")):
         with pytest.raises(CommandError, match=named):
             call_command("project_set", "--organization=Acme", "--project=web", *wrong)
     assert stored(cast).weight == 5
@@ -95,7 +95,7 @@ def test_two_organizations_of_one_name_are_told_apart_by_their_projects() -> Non
 def setup_link(*arguments: str) -> str:
     out, error = StringIO(), StringIO()
     call_command("setup_link", *arguments, stdout=out, stderr=error)
-    assert out.getvalue().startswith("/setup/") and "within a day" in error.getvalue()
+    assert out.getvalue().startswith("/setup/") and "expires in one day" in error.getvalue()
     return out.getvalue().strip().removeprefix("/setup/")
 
 

@@ -10,10 +10,10 @@ from django.conf import settings
 from django.db import connections
 from django.test import Client
 
-from controlplane.core.once import AlreadyCreated
+from controlplane.core.jobs.once import AlreadyCreated
 from controlplane.core.permissions import Role
 from controlplane.tenants.keys import apikey_create
-from controlplane.tenants.people import membership_set
+from controlplane.tenants.people.services import membership_set
 from controlplane.tenants.selectors import apikey_list
 from tests.support.people import Cast, make_cast, signed_in
 
@@ -71,7 +71,7 @@ def test_posts_of_one_form_at_once_make_one_secret(
     told = client.post(action, form, follow=True).content.decode()
     assert "was already created" in told and form_id not in told
     missing = client.post(action, {**form, "form_id": ""})
-    assert missing.status_code == 422 and "out of date" in missing.content.decode()
+    assert missing.status_code == 422 and "has expired" in missing.content.decode()
 
 
 def test_a_form_is_its_users_own(cast: Cast) -> None:

@@ -10,8 +10,9 @@ from django.utils import timezone
 
 from controlplane.core.permissions import Role
 from controlplane.core.scope import organization_scope
-from controlplane.tenants import invitations
-from controlplane.tenants.invitations import (
+from controlplane.tenants.models import Invitation, User
+from controlplane.tenants.people import invitations
+from controlplane.tenants.people.invitations import (
     BadInvitation,
     invitation_accept,
     invitation_create,
@@ -20,8 +21,7 @@ from controlplane.tenants.invitations import (
     invitation_sign_up,
     invitation_withdraw,
 )
-from controlplane.tenants.models import Invitation, User
-from controlplane.tenants.people import membership_set
+from controlplane.tenants.people.services import membership_set
 from controlplane.tenants.selectors import organization_list, organization_role
 from tests.support.people import Cast, make_cast
 

@@ -10,9 +10,9 @@ from psycopg import sql
 
 from controlplane.core.permissions import Role
 from controlplane.core.scope import organization_scope, person_scope
-from controlplane.tenants.invitations import invitation_create
 from controlplane.tenants.keys import apikey_create
 from controlplane.tenants.models import Membership
+from controlplane.tenants.people.invitations import invitation_create
 from tests.browser.history import write_history
 from tests.support.people import Cast, make_cast
 

@@ -11,12 +11,12 @@ from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.core.conflict import Conflict
+from controlplane.core.errors.conflict import Conflict
 from controlplane.core.permissions import Role
 from controlplane.core.scope import organization_scope
+from controlplane.kernel.keys.scopes import ENDPOINTS, READ_ENDPOINTS, caller_within
 from controlplane.kernel.rules import PRIORITIES, PRIORITY_HIGH
-from controlplane.kernel.scopes import ENDPOINTS, READ_ENDPOINTS, caller_within
-from controlplane.tenants.audit import audit_search
+from controlplane.tenants.audit.selectors import audit_search
 from controlplane.tenants.key_terms import (
     KeyTerms,
     clean_terms,
@@ -26,7 +26,7 @@ from controlplane.tenants.key_terms import (
 )
 from controlplane.tenants.keys import OVERLAP_S_MAX, apikey_create, apikey_revoke, apikey_rotate
 from controlplane.tenants.models import ApiKey
-from controlplane.tenants.people import membership_set
+from controlplane.tenants.people.services import membership_set
 from controlplane.tenants.selectors import apikey_get
 from tests.support.people import make_cast
 

@@ -3,10 +3,11 @@
 import pytest
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
 
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import Role
-from controlplane.tenants.audit import audit_search
-from controlplane.tenants.people import membership_set
+from controlplane.tenants.audit.selectors import audit_search
+from controlplane.tenants.people.selectors import member_list
+from controlplane.tenants.people.services import membership_set
 from controlplane.tenants.selectors import (
     organization_get,
     organization_list,
@@ -14,7 +15,6 @@ from controlplane.tenants.selectors import (
     project_get,
     project_list,
 )
-from controlplane.tenants.selectors_people import member_list
 from controlplane.tenants.services import (
     organization_create,
     project_create,

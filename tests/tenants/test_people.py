@@ -7,15 +7,15 @@ import pytest
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
 from django.core.management import CommandError, call_command
 
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import Action, Role
 from controlplane.tenants.access import require
-from controlplane.tenants.factors import app_add, app_secret, has_factors
 from controlplane.tenants.keys import apikey_create, apikey_revoke
 from controlplane.tenants.models import Membership, User
-from controlplane.tenants.people import membership_end, membership_set, user_deactivate
+from controlplane.tenants.people.selectors import member_get, member_list
+from controlplane.tenants.people.services import membership_end, membership_set, user_deactivate
 from controlplane.tenants.selectors import organization_list
-from controlplane.tenants.selectors_people import member_get, member_list
+from controlplane.tenants.sign_in.factors import app_add, app_secret, has_factors
 from tests.support.people import Cast, make_cast, signed_in
 
 

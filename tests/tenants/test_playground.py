@@ -8,9 +8,9 @@ from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, Validat
 
 from controlplane.core.permissions import Role
 from controlplane.kernel.clock import wall_s
-from controlplane.kernel.playtoken import LIFETIME_S, open_grant
+from controlplane.kernel.keys.playtoken import LIFETIME_S, open_grant
 from controlplane.tenants.keys import apikey_create
-from controlplane.tenants.people import membership_set
+from controlplane.tenants.people.services import membership_set
 from controlplane.tenants.services import playground_token_create
 from tests.support.people import make_cast
 

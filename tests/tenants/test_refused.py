@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.core.counts import Counts
+from controlplane.core.counts import SharedCounts
 from controlplane.tenants import access
 from tests.support.money import rows
 from tests.support.people import Cast, make_cast, signed_in
@@ -15,7 +15,7 @@ from tests.support.people import Cast, make_cast, signed_in
 
 @pytest.fixture
 def cast(database: str, monkeypatch: pytest.MonkeyPatch) -> Cast:
-    monkeypatch.setattr(access, "counts", Counts())
+    monkeypatch.setattr(access, "counts", SharedCounts())
     return make_cast()
 
 

@@ -10,14 +10,14 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import connections
 
-from controlplane.core.audit import OPERATOR
-from controlplane.core.changes import TooManyChanges
+from controlplane.core.audit.changes import TooManyChanges
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import Role
 from controlplane.core.scope import organization_scope
-from controlplane.tenants.invitations import invitation_accept, invitation_create
 from controlplane.tenants.keys import apikey_create, apikey_revoke, apikey_rotate
 from controlplane.tenants.models import ApiKey, Membership, Project
-from controlplane.tenants.people import membership_set
+from controlplane.tenants.people.invitations import invitation_accept, invitation_create
+from controlplane.tenants.people.services import membership_set
 from controlplane.tenants.services import project_create, project_rename
 from tests.support.people import Cast, make_cast, signed_in
 
@@ -36,7 +36,7 @@ def at_once(work: Callable[[int], object]) -> list[bool]:
         try:
             work(number)
         except ValidationError as error:
-            assert "which is the most" in str(error.messages)
+            assert "reached the limit" in str(error.messages)
             return False
         finally:
             connections.close_all()
@@ -90,7 +90,7 @@ def test_members_are_bounded_together_with_those_invited(
         )
 
     assert sum(at_once(invite)) == 1
-    with pytest.raises(ValidationError, match="which is the most"):
+    with pytest.raises(ValidationError, match="reached the limit"):
         membership_set(actor=cast.alice, organization=cast.acme, user=cast.stella, role=Role.VIEWER)
     # Who is a member already may get another role, and who was invited still comes in.
     membership_set(actor=cast.alice, organization=cast.acme, user=cast.bob, role=Role.VIEWER)

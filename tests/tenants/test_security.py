@@ -7,17 +7,17 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.test import Client
 from django.utils import timezone
 
-from controlplane.core.audit import OPERATOR
+from controlplane.core.api.stepup import SecondFactorRequired
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import Action, Role
-from controlplane.core.stepup import SecondFactorRequired
 from controlplane.tenants.access import allows, require
-from controlplane.tenants.accounts import user_create
-from controlplane.tenants.adminkeys import AdminKeyDraft, adminkey_create
-from controlplane.tenants.factors import passkey_add, passkey_used
+from controlplane.tenants.adminkeys.services import AdminKeyDraft, adminkey_create
 from controlplane.tenants.models import User
-from controlplane.tenants.people import membership_set
-from controlplane.tenants.security import second_factor_require
+from controlplane.tenants.people.services import membership_set
 from controlplane.tenants.selectors import organization_ids
+from controlplane.tenants.sign_in.accounts import user_create
+from controlplane.tenants.sign_in.factors import passkey_add, passkey_used
+from controlplane.tenants.sign_in.security import second_factor_require
 from tests.support.money import rows
 from tests.support.people import Cast, make_cast, signed_in
 
@@ -77,9 +77,9 @@ def test_owners_alone_require_it_and_on_the_page_too(cast: Cast) -> None:
         second_factor_require(actor=cast.alice, organization_id=cast.acme.id, required=True)
     add_passkey(cast.alice)
     alice = signed_in(cast.alice)
-    assert "Require it of every member" in alice.get("/members").content.decode()
+    assert "Require 2FA for all members" in alice.get("/members").content.decode()
     assert alice.post("/members/second-factor", {"required": "on"})["Location"] == "/members"
-    assert "Require it no longer" in alice.get("/members").content.decode()
+    assert "Stop requiring 2FA" in alice.get("/members").content.decode()
 
 
 def test_what_is_required_ends_tokens_and_keys_and_opens_no_way_around(cast: Cast) -> None:

@@ -10,15 +10,15 @@ from benchmarks.fleet.cache import KvChange
 from benchmarks.fleet.chains import BLOCK_TOKENS, Request
 from benchmarks.fleet.fleet import Telling
 from benchmarks.fleet.node import Frame, Gpu
-from controlplane.gateway.nodes.account import Account, Booking
 from controlplane.gateway.nodes.index import PrefixIndex
-from controlplane.gateway.nodes.means import FleetMeans
-from controlplane.gateway.routing.cost import choose
-from controlplane.gateway.waiting.claim import Claim, Lane, NoRoom, Ticket
-from controlplane.gateway.waiting.queue import FairQueue
+from controlplane.gateway.nodes.measured.account import JobBooking, NodeAccount
+from controlplane.gateway.nodes.measured.means import FleetMeans
+from controlplane.gateway.s4_route.choice.cost import choose
+from controlplane.gateway.s4_route.queue.queue import FairQueue
+from controlplane.gateway.s4_route.queue.request import NoRoom, QueuedRequest, QueueEntry, QueueLane
 from inference.contract.frames import KvEvents, Output, Step, Timing, Usage
 
-LANE = Lane("model", "pool", "region")
+LANE = QueueLane("model", "pool", "region")
 # Requests wait as long as they have to, or the comparison would be with fewer requests.
 PATIENCE_S = 3600.0
 # Routing asks only whether a step brought anything.
@@ -41,14 +41,16 @@ class Sluice:
         self.index = PrefixIndex()
         self.means = FleetMeans()
         self.accounts = [
-            Account(gpu.running_max // gateways, block_size=BLOCK_TOKENS, kv_blocks=gpu.kv_blocks)
+            NodeAccount(
+                gpu.running_max // gateways, block_size=BLOCK_TOKENS, kv_blocks=gpu.kv_blocks
+            )
             for gpu in gpus
         ]
         self._places = {str(number): number for number in range(len(gpus))}
         self._seqs = [0] * len(gpus)
-        self._bookings: dict[Request, Booking] = {}
+        self._bookings: dict[Request, JobBooking] = {}
         self.queue = FairQueue()
-        self._waiting: dict[Ticket, Request] = {}
+        self._waiting: dict[QueueEntry, Request] = {}
         for name, gpu in zip(self._places, gpus, strict=True):
             self.index.join(name, gpu.kv_blocks)
             self.index.apply(name, KvEvents(seq=0, stored=b"", removed=b"", snapshot=True))
@@ -61,7 +63,7 @@ class Sluice:
         return self._choose(request, now)
 
     def _wait(self, request: Request, now: float) -> None:
-        claim = Claim(
+        claim = QueuedRequest(
             tenant=str(request.session),
             work_tokens=request.prompt_tokens + request.output_tokens,
             queue_s=PATIENCE_S,

@@ -6,9 +6,9 @@ from django.http import Http404, HttpRequest, StreamingHttpResponse
 
 from controlplane.billing.exports.files import export_size, read_export
 from controlplane.billing.exports.kinds import through_of
+from controlplane.billing.exports.models import Export, ExportState
 from controlplane.billing.exports.spec import ExportSpec
 from controlplane.billing.exports.writer import spec_from, stream_lines
-from controlplane.billing.models_exports import Export, ExportState
 from controlplane.core.streaming import csv_answer
 
 

@@ -16,11 +16,12 @@ from rest_framework.response import Response
 
 from controlplane.billing.exports import selectors, services
 from controlplane.billing.exports.answers import file_answer, stream_answer
+from controlplane.billing.exports.models import Export
 from controlplane.billing.exports.spec import ExportSpec, days_of_period, spec_of
 from controlplane.billing.exports.tasks import export_enqueue
-from controlplane.billing.models_exports import Export
-from controlplane.core.api import ApiView
-from controlplane.core.api_schema import operation
+from controlplane.core.answers import answer_of
+from controlplane.core.api.schema import operation
+from controlplane.core.api.views import ApiView
 from controlplane.kernel.money import usd_text
 
 CREATED = 201
@@ -76,7 +77,7 @@ class Exports(ApiView):
 
     @operation(list_of=ExportJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """Newest first."""
+        """List exports, newest first."""
         found = selectors.export_page(
             actor=self.actor(), organization_id=organization_id, ask=self.page_ask()
         )
@@ -84,7 +85,7 @@ class Exports(ApiView):
 
     @operation(body=ExportBody, answer=ExportJson, status=CREATED)
     def post(self, request: Request, organization_id: uuid.UUID) -> Response:
-        """Ask for a file; it is written by a worker."""
+        """Create an export; a worker writes the file."""
         actor, body = self.actor(), self.body(ExportBody)
         made = services.export_create(
             actor=actor, spec=_spec(organization_id, body), enqueue=export_enqueue
@@ -97,13 +98,14 @@ class OneExport(ApiView):
 
     @operation(answer=OneExportJson)
     def get(self, request: Request, organization_id: uuid.UUID, export_id: uuid.UUID) -> Response:
+        """Get an export."""
         found = selectors.export_get(
             actor=self.actor(), organization_id=organization_id, export_id=export_id
         )
         return Response({**export_json(found), "manifest": found.manifest})
 
 
-class ExportFile(ApiView):
+class ExportDownload(ApiView):
     """The file."""
 
     @extend_schema(responses={(200, "text/csv"): OpenApiTypes.BINARY})
@@ -132,30 +134,18 @@ class ExportStream(ApiView):
 
 
 def export_json(export: Export) -> ExportJson:
-    """An export as clients see it."""
-    finished = export.finished_at
-    return {
-        "id": str(export.id),
-        "object": "export",
-        "created_at": export.created_at.isoformat(),
-        "created_by": export.created_by_label,
-        "kind": export.kind,
-        "grain": export.grain,
-        "start": export.start.date().isoformat(),
-        "end": export.end.date().isoformat(),
-        "raw": export.raw,
-        "through": export.through.isoformat() if export.through else None,
-        "complete": export.complete,
-        "state": export.state,
-        "done_permille": export.permille,
-        "rows_done": export.rows_done,
-        "rows_estimated": export.rows_estimated,
-        "bytes_done": export.bytes_done,
-        "amount_usd": usd_text(export.nano),
-        "sha256": export.sha256 or None,
-        "error": export.error or None,
-        "finished_at": finished.isoformat() if finished else None,
-    }
+    return answer_of(
+        ExportJson,
+        export,
+        object="export",
+        created_by=export.created_by_label,
+        start=export.start.date(),
+        end=export.end.date(),
+        done_permille=export.permille,
+        amount_usd=usd_text(export.nano),
+        sha256=export.sha256 or None,
+        error=export.error or None,
+    )
 
 
 def _spec(organization_id: uuid.UUID, body: ExportBody) -> ExportSpec:
@@ -164,7 +154,7 @@ def _spec(organization_id: uuid.UUID, body: ExportBody) -> ExportSpec:
     elif body.start and body.end:
         start, end = body.start, body.end
     else:
-        raise ValidationError({"period": "Name a month, or a start and an end."})
+        raise ValidationError({"period": "Set a month, or a start and an end."})
     return spec_of(
         organization_id, kind=body.kind, start=start, end=end, grain=body.grain, raw=body.raw
     )

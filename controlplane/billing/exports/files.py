@@ -26,7 +26,7 @@ class FileLost(Exception):
     """The file is not there, or shorter than it was."""
 
 
-class NoRoom(OSError):
+class DiskFull(OSError):
     """Too little is left on the disk."""
 
 
@@ -56,7 +56,7 @@ class ExportFile:
     def write(self, data: bytes) -> None:
         """Append; raises OSError."""
         if shutil.disk_usage(self._handle).free < FREE_BYTES_MIN + len(data):
-            raise NoRoom("Too little room is left on the disk.")
+            raise DiskFull("Not enough disk space.")
         view = memoryview(data)
         while view:
             view = view[os.write(self._handle, view) :]
@@ -104,7 +104,6 @@ def export_size(export_id: uuid.UUID) -> int | None:
 
 
 def remove_export(export_id: uuid.UUID) -> None:
-    """Remove the file, if it is there."""
     _path(export_id).unlink(missing_ok=True)
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from controlplane.billing.exports.detail import DetailPages
-from controlplane.billing.exports.focus import FocusPages
-from controlplane.billing.exports.journal import JournalPages
-from controlplane.billing.exports.pages import Names, Pages, Scope
+from controlplane.billing.documents.models import DocumentKind, Invoice
+from controlplane.billing.exports.models import ExportGrain, ExportKind
+from controlplane.billing.exports.pages.detail import DetailPages
+from controlplane.billing.exports.pages.focus import FocusPages
+from controlplane.billing.exports.pages.journal import JournalPages
+from controlplane.billing.exports.pages.scope import Names, Pages, Scope
+from controlplane.billing.exports.pages.usage import UsagePages
 from controlplane.billing.exports.spec import ExportSpec
-from controlplane.billing.exports.usage import UsagePages
-from controlplane.billing.hours import hours, sealed_through
-from controlplane.billing.invoice_models import DocumentKind, Invoice
-from controlplane.billing.models import Transfer
-from controlplane.billing.models_exports import ExportGrain, ExportKind
-from controlplane.billing.services import BOOKED_DAYS_MAX, SEAL_LAG
+from controlplane.billing.ledger.hours import hours, sealed_through
+from controlplane.billing.ledger.models import Transfer
+from controlplane.billing.ledger.services import BOOKED_DAYS_MAX, SEAL_LAG
 from controlplane.core.scope import organization_scope
 from controlplane.telemetry.reading import bounded_read
 from controlplane.telemetry.selectors_requests import id_floor
@@ -31,7 +31,6 @@ PAGES: dict[
 
 
 def pages_of(spec: ExportSpec, scope: Scope) -> Pages:
-    """The pages of a file."""
     return PAGES[spec.kind](scope)
 
 

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from controlplane.billing.exports.cells import Cell, Column, time_text
+from controlplane.billing.cells import Cell, Column, time_text
+from controlplane.billing.exports.models import ExportKind
 from controlplane.billing.exports.spec import ExportSpec
-from controlplane.billing.models_exports import ExportKind
-from controlplane.billing.periods import Period, period_of, state_of
+from controlplane.billing.months.periods import Period, period_of, state_of
 from controlplane.kernel.money import usd_text
 
 FORMAT = "sluice-export/1"

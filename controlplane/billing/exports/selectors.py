@@ -7,10 +7,10 @@ import uuid
 from django.core.exceptions import ValidationError
 
 from controlplane.billing.exports.kinds import rows_estimated, through_of
+from controlplane.billing.exports.models import Export
 from controlplane.billing.exports.spec import ExportSpec
-from controlplane.billing.models import LedgerHour
-from controlplane.billing.models_exports import Export
-from controlplane.core.audit import Actor
+from controlplane.billing.ledger.models import LedgerHour
+from controlplane.core.audit.entries import Actor
 from controlplane.core.paging import Page, PageAsk, page_read
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
@@ -47,5 +47,5 @@ def export_streamable(*, actor: Actor, spec: ExportSpec) -> None:
             ).count()
     if lines > STREAMED_LINES_MAX:
         raise ValidationError(
-            {"end": f"Over {STREAMED_LINES_MAX:,} lines are not streamed: make an export of them."}
+            {"end": f"More than {STREAMED_LINES_MAX:,} lines: create an export instead."}
         )

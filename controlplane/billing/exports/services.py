@@ -18,10 +18,10 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from controlplane.billing.exports.files import remove_export
+from controlplane.billing.exports.models import ERROR_CHARS_MAX, Export, ExportState
 from controlplane.billing.exports.spec import ExportSpec
-from controlplane.billing.models_exports import ERROR_CHARS_MAX, Export, ExportState
-from controlplane.core.audit import Actor, audit_record
-from controlplane.core.each import each_alone
+from controlplane.core.audit.entries import Actor, audit_record
+from controlplane.core.jobs.each import each_alone
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
 from controlplane.tenants.access import require
@@ -41,8 +41,8 @@ AT_WORK = (ExportState.WAITING, ExportState.RUNNING)
 Enqueue = Callable[[uuid.UUID, uuid.UUID], None]
 
 
-class Due(NamedTuple):
-    """An export that somebody should go on with, or remove."""
+class DueExport(NamedTuple):
+    """An export that someone should go on with, or remove."""
 
     organization: uuid.UUID
     export: uuid.UUID
@@ -56,7 +56,9 @@ def export_create(*, actor: Actor, spec: ExportSpec, enqueue: Enqueue) -> Export
     require(actor, Action.EXPORT_MAKE, spec.organization)
     with organization_scope([spec.organization]):
         if Export.objects.filter(state__in=AT_WORK).count() >= OPEN_MAX:
-            raise ValidationError({"kind": f"{OPEN_MAX} exports are under way; wait for one."})
+            raise ValidationError(
+                {"kind": f"{OPEN_MAX} exports are in progress; wait until one has finished."}
+            )
         made = Export.objects.create(
             organization_id=spec.organization,
             kind=spec.kind,
@@ -83,14 +85,14 @@ def export_create(*, actor: Actor, spec: ExportSpec, enqueue: Enqueue) -> Export
     return made
 
 
-def export_claim(due: Due) -> Export | None:
+def export_claim(due: DueExport) -> Export | None:
     """Take it for `CLAIM_FOR`; None where another has it, it is finished or was tried too often."""
     with organization_scope([due.organization]):
         free = Q(claimed_until__isnull=True) | Q(claimed_until__lt=Now())
         found = Export.objects.filter(free, id=due.export, state__in=AT_WORK)
         if found.filter(tries__gte=TRIES_MAX).update(
             state=ExportState.FAILED,
-            error=f"Given up after {TRIES_MAX} attempts that wrote nothing.",
+            error=f"Failed after {TRIES_MAX} attempts without a result.",
             finished_at=Now(),
         ):
             remove_export(due.export)
@@ -132,7 +134,7 @@ def export_fail(export: Export, message: str) -> None:
         remove_export(export.id)
 
 
-def exports_due() -> list[Due]:
+def exports_due() -> list[DueExport]:
     """Those of all organizations that wait, or whose worker has not been heard of."""
     return _dues("SELECT organization, export FROM exports_due(%s)", DUE_PER_RUN_MAX)
 
@@ -144,7 +146,7 @@ def exports_prune() -> int:
     return sum(each_alone("exports_prune", due, _prune))
 
 
-def _prune(due: Due) -> int:
+def _prune(due: DueExport) -> int:
     with organization_scope([due.organization]):
         gone = Export.objects.filter(id=due.export, state=ExportState.DONE)
         removed = gone.update(state=ExportState.GONE)
@@ -152,7 +154,7 @@ def _prune(due: Due) -> int:
     return removed
 
 
-def _dues(query: str, *values: Any) -> list[Due]:
+def _dues(query: str, *values: Any) -> list[DueExport]:
     with connection.cursor() as cursor:
         cursor.execute(query, values)
-        return [Due(*row) for row in cursor.fetchall()]
+        return [DueExport(*row) for row in cursor.fetchall()]

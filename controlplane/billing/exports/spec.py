@@ -8,8 +8,8 @@ from datetime import UTC, date, datetime, time, timedelta
 
 from django.core.exceptions import ValidationError
 
-from controlplane.billing.models_exports import ExportGrain, ExportKind
-from controlplane.billing.periods import Period
+from controlplane.billing.exports.models import ExportGrain, ExportKind
+from controlplane.billing.months.periods import Period
 
 DAYS_MAX = 366
 YEAR_MIN = 2020

@@ -1,4 +1,4 @@
-"""Celery's door to exports; `billing.tasks` takes these in, where Celery looks for them."""
+"""Celery's door to exports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from celery import current_app, shared_task
 from kombu.exceptions import OperationalError
 
 from controlplane.billing.exports import services
-from controlplane.billing.exports.services import Due
+from controlplane.billing.exports.services import DueExport
 from controlplane.billing.exports.writer import export_write as write
 
 log = structlog.get_logger(__name__)
@@ -19,7 +19,7 @@ WRITE = "billing.export_write"
 @shared_task(name=WRITE)
 def export_write(organization: str, export: str) -> bool:
     """Whether more is to be done; then another task goes on, behind those that wait."""
-    due = Due(uuid.UUID(organization), uuid.UUID(export))
+    due = DueExport(uuid.UUID(organization), uuid.UUID(export))
     more = write(due)
     if more:
         export_enqueue(*due)
@@ -28,7 +28,7 @@ def export_write(organization: str, export: str) -> bool:
 
 @shared_task(name="billing.exports_resume")
 def exports_resume() -> int:
-    """Exports handed to workers: those that nobody took, and those whose worker is gone."""
+    """Exports handed to workers: those that no one took, and those whose worker is gone."""
     due = services.exports_due()
     for one in due:
         export_enqueue(*one)
@@ -49,15 +49,7 @@ def export_enqueue(organization: uuid.UUID, export: uuid.UUID) -> None:
         log.warning("export_waits_for_broker", export=str(export))
 
 
-BEAT_SCHEDULE = {
-    "billing.exports_resume": {
-        "task": "billing.exports_resume",
-        "schedule": 15.0,
-        "options": {"expires": 15.0},
-    },
-    "billing.exports_prune": {
-        "task": "billing.exports_prune",
-        "schedule": 3_600.0,
-        "options": {"expires": 3_600.0},
-    },
+EVERY_S = {
+    "billing.exports_resume": 15.0,
+    "billing.exports_prune": 3_600.0,
 }

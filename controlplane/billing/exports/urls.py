@@ -10,5 +10,5 @@ urlpatterns = [
     path(_MINE, api.Exports.as_view()),
     path(f"{_MINE}/stream", api.ExportStream.as_view()),
     path(f"{_MINE}/<hexid:export_id>", api.OneExport.as_view()),
-    path(f"{_MINE}/<hexid:export_id>/file", api.ExportFile.as_view()),
+    path(f"{_MINE}/<hexid:export_id>/file", api.ExportDownload.as_view()),
 ]

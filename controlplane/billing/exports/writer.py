@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from datetime import datetime
 
-from controlplane.billing.exports.cells import head_line
+from controlplane.billing.cells import head_line
 from controlplane.billing.exports.files import (
     ExportFile,
     FileBusy,
@@ -18,15 +18,15 @@ from controlplane.billing.exports.files import (
 )
 from controlplane.billing.exports.kinds import pages_of, rows_estimated, scope_of, through_of
 from controlplane.billing.exports.manifest import Figures, manifest_of
-from controlplane.billing.exports.pages import Pages
+from controlplane.billing.exports.models import Export, ExportGrain, ExportKind, ExportState
+from controlplane.billing.exports.pages.scope import Pages
 from controlplane.billing.exports.services import (
-    Due,
+    DueExport,
     export_claim,
     export_fail,
     export_save,
 )
 from controlplane.billing.exports.spec import ExportSpec
-from controlplane.billing.models_exports import Export, ExportGrain, ExportKind, ExportState
 from controlplane.telemetry.reading import TooMuchToRead
 
 # A task ends within its time limit, and leaves the worker to others now and then.
@@ -38,7 +38,7 @@ FILE_BYTES_MAX = 16 << 30
 PROGRESS = ("rows_done", "bytes_done", "nano", "cursor", "permille")
 
 
-def export_write(due: Due) -> bool:
+def export_write(due: DueExport) -> bool:
     """Go on with an export; returns whether more is to be done by whoever is called next."""
     export = export_claim(due)
     if export is None:
@@ -50,7 +50,7 @@ def export_write(due: Due) -> bool:
         # A paused worker still has it: its next count fails, and then the file is free.
         return False
     except TooMuchToRead:
-        export_fail(export, "The database took too long to answer; ask for fewer days.")
+        export_fail(export, "The database query timed out. Select fewer days.")
     except OSError as error:
         export_fail(export, f"The file could not be written: {error.strerror or error}")
     return False
@@ -73,7 +73,6 @@ def lines_of(pages: Pages) -> Iterator[str]:
 
 
 def spec_from(export: Export) -> ExportSpec:
-    """What a row asks for."""
     return ExportSpec(
         organization=export.organization_id,
         kind=ExportKind(export.kind),
@@ -127,7 +126,7 @@ class _Stretch:
                 return self._finish(pages)
             export.cursor, export.permille = page.cursor, int(1_000 * page.share)
             if self._file.size > FILE_BYTES_MAX:
-                export_fail(export, f"The file would pass {FILE_BYTES_MAX:,} bytes.")
+                export_fail(export, f"The file would be larger than {FILE_BYTES_MAX:,} bytes.")
                 return False
             now = time.monotonic()
             if self._file.size - export.bytes_done < CHECK_BYTES and now - checked < CHECK_S:

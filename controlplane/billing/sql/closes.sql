@@ -1,8 +1,4 @@
--- Months that are closed, what reconciliation found, and budgets' alerts. Limits are set by
--- `ledger_budget_set` alone from here on.
-DROP POLICY tenant_adds ON budgets;
-DROP POLICY tenant_limits ON budgets;
-REVOKE INSERT, UPDATE ON budgets FROM sluice_app;
+-- Months that are closed, what reconciliation found, and budgets' alerts.
 
 CREATE TABLE period_closes (
     id uuid NOT NULL PRIMARY KEY,
@@ -53,39 +49,3 @@ CREATE TABLE budget_alerts (
     raised_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (budget, began_at, percent)
 );
-
-DO $$
-DECLARE
-    name text;
-    mine text := 'organization = ANY ((SELECT NULLIF(current_setting(''app.orgs'', true), '''')'
-                 '::uuid[])::uuid[])';
-BEGIN
-    FOREACH name IN ARRAY ARRAY['period_closes', 'reconciliations', 'budget_alerts'] LOOP
-        EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', name);
-        EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', name);
-        EXECUTE format('REVOKE ALL ON %I FROM PUBLIC, sluice_app, sluice_gateway', name);
-        EXECUTE format('CREATE POLICY functions_all ON %I TO sluice_ledger USING (true) '
-                       'WITH CHECK (true)', name);
-        EXECUTE format('CREATE POLICY owner_reads ON %I FOR SELECT TO CURRENT_USER USING (true)',
-                       name);
-        EXECUTE format('CREATE POLICY tenant ON %I TO sluice_app USING (%s)', name, mine);
-        EXECUTE format('GRANT SELECT ON %I TO sluice_app', name);
-    END LOOP;
-END $$;
-GRANT SELECT, INSERT ON period_closes TO sluice_ledger;
-GRANT INSERT ON reconciliations TO sluice_app;
-GRANT INSERT, DELETE ON budget_alerts TO sluice_app;
-
--- Nothing is booked into a closed month, whatever clock somebody brings.
-CREATE FUNCTION ledger_refuse_backdated() RETURNS trigger
-LANGUAGE plpgsql SET search_path = public, pg_temp AS $$
-BEGIN
-    IF EXISTS (SELECT 1 FROM period_closes c
-               WHERE c.organization = NEW.organization AND c.ends > NEW.booked_at) THEN
-        RAISE EXCEPTION 'the period of % is closed', NEW.booked_at
-            USING ERRCODE = 'restrict_violation';
-    END IF;
-    RETURN NEW;
-END $$;
-CREATE TRIGGER not_backdated BEFORE INSERT ON journal_entries
-    FOR EACH ROW EXECUTE FUNCTION ledger_refuse_backdated();

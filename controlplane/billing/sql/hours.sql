@@ -21,14 +21,3 @@ CREATE TABLE ledger_hours (
                  output_pico)
 );
 CREATE INDEX ledger_hours_by_hour ON ledger_hours (hour);
-
-ALTER TABLE ledger_hours ENABLE ROW LEVEL SECURITY;
-ALTER TABLE ledger_hours FORCE ROW LEVEL SECURITY;
-REVOKE ALL ON ledger_hours FROM PUBLIC, sluice_app, sluice_gateway;
-CREATE POLICY functions_all ON ledger_hours TO sluice_ledger USING (true) WITH CHECK (true);
-CREATE POLICY owner_reads ON ledger_hours FOR SELECT TO CURRENT_USER USING (true);
-CREATE POLICY tenant_reads ON ledger_hours FOR SELECT TO sluice_app USING (
-    organization = ANY ((SELECT NULLIF(current_setting('app.orgs', true), '')::uuid[])::uuid[])
-);
-GRANT SELECT ON ledger_hours TO sluice_app;
-GRANT SELECT, INSERT, UPDATE ON ledger_hours TO sluice_ledger;

@@ -31,23 +31,5 @@ CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON journal_entries
 CREATE TRIGGER never_truncated BEFORE TRUNCATE ON journal_entries
     FOR EACH STATEMENT EXECUTE FUNCTION ledger_refuse_change();
 
-DO $$
-DECLARE
-    name text;
-BEGIN
-    FOREACH name IN ARRAY ARRAY['journal_entries', 'budget_terms'] LOOP
-        EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', name);
-        EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', name);
-        EXECUTE format('REVOKE ALL ON %I FROM PUBLIC, sluice_app, sluice_gateway', name);
-        EXECUTE format('CREATE POLICY functions_all ON %I TO sluice_ledger USING (true) '
-                       'WITH CHECK (true)', name);
-        EXECUTE format('CREATE POLICY owner_reads ON %I FOR SELECT TO CURRENT_USER USING (true)',
-                       name);
-        EXECUTE format('CREATE POLICY tenant_reads ON %I FOR SELECT TO sluice_app USING ('
-                       'organization = ANY ((SELECT NULLIF(current_setting(''app.orgs'', true), '
-                       ''''')::uuid[])::uuid[]))', name);
-        EXECUTE format('GRANT SELECT ON %I TO sluice_app', name);
-    END LOOP;
-END $$;
-GRANT SELECT, INSERT ON journal_entries TO sluice_ledger;
-GRANT SELECT, INSERT, UPDATE ON budget_terms TO sluice_ledger;
+CREATE TRIGGER not_backdated BEFORE INSERT ON journal_entries
+    FOR EACH ROW EXECUTE FUNCTION ledger_refuse_backdated();

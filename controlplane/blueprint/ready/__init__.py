@@ -8,5 +8,4 @@ READY = Path(__file__).resolve().parent
 
 
 def ready_names() -> list[str]:
-    """Their names, in order."""
     return sorted(path.stem for path in READY.glob("*.yaml"))

@@ -110,7 +110,6 @@ class AssetStore:
         return None
 
     async def close(self) -> None:
-        """Wait for what is being parsed."""
         await asyncio.gather(*self._parsing.values())
 
     def _fetched(self, digest: str, fetch: Fetch) -> None:

@@ -112,7 +112,6 @@ def _offer_problem(offer: ModelOffer) -> str | None:
 
 
 def step_problem(step: Step) -> str | None:
-    """A load figure that cannot be."""
     parts: list[msgspec.Struct] = [step, *step.processing]
     if step.shares is not None:
         parts.append(step.shares)
@@ -260,7 +259,6 @@ def timing_problem(timing: Timing) -> str | None:
 
 
 def report_problem(report: Report) -> str | None:
-    """A final report that cannot be."""
     if len(report.request) != REQUEST_ID_BYTES:
         return f"report.request: must have {REQUEST_ID_BYTES} bytes"
     if report.finish not in TEXT_FINISHES:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from enum import Enum
 
-from controlplane.gateway.nodes.account import Account
-from controlplane.gateway.nodes.breaker import Breaker
-from controlplane.gateway.nodes.known import Known
+from controlplane.gateway.nodes.measured.account import NodeAccount
+from controlplane.gateway.nodes.measured.breaker import Breaker
+from controlplane.gateway.nodes.measured.known import KnownNode
 from controlplane.gateway.nodes.resume import Session
 from controlplane.gateway.ports import NodeIdentity
 from inference.contract.capabilities import Capability
@@ -25,18 +25,17 @@ class LinkState(Enum):
 class LinkFacts:
     """Who the node is, what it said of itself, and whether it takes jobs."""
 
-    def __init__(self, identity: NodeIdentity, known: Known, session: Session) -> None:
+    def __init__(self, identity: NodeIdentity, known: KnownNode, session: Session) -> None:
         self.identity = identity
         self.known = known
         self.session = session
         self.state = LinkState.CONNECTED
         self.orders = identity.orders
-        self.account = Account(0)
+        self.account = NodeAccount(0)
         self._hello: Hello | None = None
 
     @property
     def breaker(self) -> Breaker:
-        """Whether the node gets work."""
         return self.known.breaker
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from controlplane.gateway.nodes.drafts import Drafts
+from controlplane.gateway.nodes.drafts import DraftedTokens
 from inference.contract.frames import (
     AssetPart,
     GatewayAddress,
@@ -70,7 +70,7 @@ class LinkHost(Protocol):
     def on_report(self, link: NodeLink, report: Report) -> None:
         """A final usage that no output of this link settles. Raises `BadClaim`."""
 
-    def on_drafts(self, link: NodeLink, drafts: Drafts) -> None:
+    def on_drafts(self, link: NodeLink, drafts: DraftedTokens) -> None:
         """A step had drafts, or preempted."""
 
     def on_asset(self, link: NodeLink, part: AssetPart) -> str | None:

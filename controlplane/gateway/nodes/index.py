@@ -70,7 +70,6 @@ class PrefixIndex:
         self._unknown.add(node)
 
     def drop(self, node: str) -> None:
-        """Forget a node and all its blocks."""
         entry = self._nodes.pop(node, None)
         if entry is None:
             return
@@ -126,14 +125,12 @@ class PrefixIndex:
         return self.by_node(self.match(chain))
 
     def by_node(self, levels: Sequence[Level]) -> dict[str, int]:
-        """The deepest level of each node."""
         found: dict[str, int] = {}
         for level, deeper in zip(levels, [*levels[1:], Level(0, 0)], strict=False):
             found.update(dict.fromkeys(self.names(level.nodes & ~deeper.nodes), level.blocks))
         return found
 
     def names(self, nodes: int) -> Iterable[str]:
-        """The nodes of a bitmap."""
         if nodes.bit_count() > FEW_NODES:
             flags = f"{nodes:b}"[::-1].encode().translate(DIGITS_TO_FLAGS)
             return compress(self._names, flags)

@@ -9,7 +9,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from math import inf
 
-from controlplane.gateway.nodes.account import Account, Booking
 from controlplane.gateway.nodes.checks import (
     completion_problem,
     output_problem,
@@ -17,10 +16,11 @@ from controlplane.gateway.nodes.checks import (
     text_output_problem,
     vectors_problem,
 )
-from controlplane.gateway.nodes.known import Known
 from controlplane.gateway.nodes.limits import FORGOTTEN_MAX, LinkLimits
+from controlplane.gateway.nodes.measured.account import JobBooking, NodeAccount
+from controlplane.gateway.nodes.measured.known import KnownNode
+from controlplane.gateway.nodes.measured.times import FACTOR, FirstToken
 from controlplane.gateway.nodes.stream import JobStream
-from controlplane.gateway.nodes.times import FACTOR, FirstToken
 from controlplane.kernel.clock import monotonic_s
 from inference.contract.codec import encode
 from inference.contract.frames import (
@@ -49,7 +49,7 @@ class OpenJob:
         self,
         job: Job,
         stream: JobStream,
-        booking: Booking,
+        booking: JobBooking,
         *,
         offer: ModelOffer,
         waiting_tokens: int,
@@ -68,14 +68,12 @@ class OpenJob:
         self.finished: set[int] = set()
 
     def move(self, now_s: float) -> None:
-        """Another output has come."""
         gap_s = now_s - self.moved_s
         if gap_s > self.longest_gap_s:
             self.longest_gap_s = gap_s
         self.moved_s = now_s
 
     def pause(self, seconds: float) -> None:
-        """A pause that counts for nothing."""
         self.dispatched_s += seconds
         self.moved_s += seconds
         self.kept_s += seconds
@@ -110,8 +108,8 @@ class LinkJobs:
 
     def __init__(
         self,
-        account: Account,
-        known: Known,
+        account: NodeAccount,
+        known: KnownNode,
         *,
         send: Callable[[bytes], None],
         released: Callable[[], None],
@@ -130,7 +128,9 @@ class LinkJobs:
     def __len__(self) -> int:
         return len(self._open)
 
-    def dispatch(self, job: Job, *, stream: JobStream, booking: Booking, offer: ModelOffer) -> None:
+    def dispatch(
+        self, job: Job, *, stream: JobStream, booking: JobBooking, offer: ModelOffer
+    ) -> None:
         """Send a booked job to the node; one that no frame can hold is rejected here.
 
         The node would refuse such a frame with the whole link, and all its other jobs.

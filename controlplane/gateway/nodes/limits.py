@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from controlplane.gateway.nodes.times import Bound
+from controlplane.gateway.nodes.measured.times import Bound
 
 HELLO_TIMEOUT_S = 10.0
 PING_INTERVAL_S = 5.0

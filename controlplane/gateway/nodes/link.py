@@ -1,6 +1,6 @@
 """One connected node as a state machine: raw bytes in, frames out, liveness on every tick.
 
-It owns no socket and no task. `Fleet` admits it and ticks it; `bridge/socket.py` feeds it.
+It owns no socket and no task. `Fleet` admits it and ticks it; `bridge/fleet/socket.py` feeds it.
 """
 
 from __future__ import annotations
@@ -10,15 +10,13 @@ from functools import partial
 from typing import Any
 
 from controlplane.gateway.nodes.assets import BadAssets
-from controlplane.gateway.nodes.breaker import Cause
 from controlplane.gateway.nodes.checks import claim_problem
-from controlplane.gateway.nodes.drafts import Drafts
+from controlplane.gateway.nodes.drafts import DraftedTokens
 from controlplane.gateway.nodes.facts import LinkFacts, LinkState
 from controlplane.gateway.nodes.greeting import check_hello
 from controlplane.gateway.nodes.host import BadClaim, LinkHost, LinkRefused
 from controlplane.gateway.nodes.index import BadEvents
 from controlplane.gateway.nodes.jobs import LinkJobs
-from controlplane.gateway.nodes.known import Known
 from controlplane.gateway.nodes.limits import (
     CLOSE_LOST,
     CLOSE_POLICY,
@@ -26,7 +24,9 @@ from controlplane.gateway.nodes.limits import (
     CLOSE_TOO_BIG,
     LinkLimits,
 )
-from controlplane.gateway.nodes.liveness import LOST, Liveness, Verdict
+from controlplane.gateway.nodes.liveness import LOST, LinkVerdict, Liveness
+from controlplane.gateway.nodes.measured.breaker import Cause
+from controlplane.gateway.nodes.measured.known import KnownNode
 from controlplane.gateway.nodes.resume import LinkSocket, Session
 from controlplane.gateway.nodes.stream import JobStream
 from controlplane.gateway.ports import NodeIdentity, Orders
@@ -69,7 +69,7 @@ class NodeLink(LinkFacts):
         send: Callable[[bytes], None],
         close: Callable[[int, str], None],
         limits: LinkLimits,
-        known: Known,
+        known: KnownNode,
     ) -> None:
         super().__init__(identity, known, Session(LinkSocket(self, send=send, close=close)))
         self.limits = limits
@@ -185,7 +185,6 @@ class NodeLink(LinkFacts):
         return True
 
     def close(self, code: int, reason: str) -> None:
-        """Close the socket from our side."""
         if self.state is LinkState.CLOSED:
             return
         self.session.socket.close(code, reason)
@@ -220,12 +219,12 @@ class NodeLink(LinkFacts):
                 self.on_close("the link broke, and the node did not resume it")
             return
         verdict = self._verdict()
-        if verdict is Verdict.MUTE:
+        if verdict is LinkVerdict.MUTE:
             self.close(CLOSE_POLICY, verdict.value)
         elif verdict in LOST:
             self.close(CLOSE_LOST, verdict.value)
         elif self._hello is not None:
-            if verdict is Verdict.STANDS_STILL:
+            if verdict is LinkVerdict.STANDS_STILL:
                 self._stands_still(verdict.value)
             if live.ping_due(limits.ping_interval_s):
                 self.ping()
@@ -244,11 +243,10 @@ class NodeLink(LinkFacts):
         return self._liveness.suspect
 
     def ping(self) -> None:
-        """Ask the node for a sign of life."""
         number = self._liveness.pinged()
         self.send_bytes(encode(Ping(number=number, received=self.session.received)))
 
-    def _verdict(self) -> Verdict:
+    def _verdict(self) -> LinkVerdict:
         if self._hello is None:
             return self._liveness.before_hello(self.limits)
         ahead_s = self.account.queued_tokens / self.account.speed.prefill_tokens_per_s
@@ -327,7 +325,7 @@ class NodeLink(LinkFacts):
         if step.drafted or step.preemptions:
             # A step names no model, and a node has one engine.
             model = self.hello.models[0].name
-            drafts = Drafts(model, step.drafted, step.accepted, step.preemptions)
+            drafts = DraftedTokens(model, step.drafted, step.accepted, step.preemptions)
             self._host.on_drafts(self, drafts)
         for reason in self.jobs.on_step(step):
             self._strike(reason)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from enum import Enum
 
 from controlplane.gateway.nodes.limits import LinkLimits
-from controlplane.gateway.nodes.times import Spread
+from controlplane.gateway.nodes.measured.times import Spread
 from controlplane.kernel.clock import monotonic_s
 
 
-class Verdict(Enum):
+class LinkVerdict(Enum):
     """What a look at the clock says; the value is the reason to give for closing."""
 
     FINE = ""
@@ -20,7 +20,7 @@ class Verdict(Enum):
     MUTE = "no hello in time"
 
 
-LOST = frozenset({Verdict.STALLED, Verdict.FROZEN, Verdict.SILENT})
+LOST = frozenset({LinkVerdict.STALLED, LinkVerdict.FROZEN, LinkVerdict.SILENT})
 
 
 class Liveness:
@@ -80,34 +80,33 @@ class Liveness:
         self._pong_s += seconds
         self._step_s += seconds
 
-    def before_hello(self, limits: LinkLimits) -> Verdict:
+    def before_hello(self, limits: LinkLimits) -> LinkVerdict:
         """For a link whose node has not said who it is."""
         late = monotonic_s() - self._born_s > limits.hello_timeout_s
-        return Verdict.MUTE if late else Verdict.FINE
+        return LinkVerdict.MUTE if late else LinkVerdict.FINE
 
-    def look(self, limits: LinkLimits, *, oldest_s: float | None, ahead_s: float) -> Verdict:
+    def look(self, limits: LinkLimits, *, oldest_s: float | None, ahead_s: float) -> LinkVerdict:
         """For one that serves: `oldest_s` is when its longest waiting job was sent, `ahead_s` the
         seconds that the prompts on it take at its learned rate.
         """
         now = monotonic_s()
         if now - self._pong_s > limits.pong_timeout_s:
-            return Verdict.SILENT
+            return LinkVerdict.SILENT
         still_s = 0.0 if oldest_s is None else now - max(oldest_s, self._step_s)
         if still_s > limits.progress_timeout_s:
-            return Verdict.STALLED
+            return LinkVerdict.STALLED
         if self._suspect_s is None:
             if still_s <= limits.quiet.of(self._quiet, ahead_s=ahead_s):
-                return Verdict.FINE
+                return LinkVerdict.FINE
             self._suspect_s = now
         frozen_s = now - max(self._pong_s, self._suspect_s)
-        return Verdict.FROZEN if frozen_s > limits.frozen_s else Verdict.STANDS_STILL
+        return LinkVerdict.FROZEN if frozen_s > limits.frozen_s else LinkVerdict.STANDS_STILL
 
     def ping_due(self, interval_s: float) -> bool:
         """Whether to ping now: at intervals, and at every look at a node that stands still."""
         return self.suspect or monotonic_s() - self.ping_sent_s >= interval_s
 
     def pinged(self) -> int:
-        """A ping goes out now; its number."""
         self.ping_sent_s = monotonic_s()
         self.ping_number += 1
         return self.ping_number

@@ -11,14 +11,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from statistics import median
 
-from controlplane.gateway.nodes.breaker import (
+from controlplane.gateway.nodes.link import NodeLink
+from controlplane.gateway.nodes.measured.breaker import (
     PROBES_MAX,
     SLOWER_MAX,
     BreakerState,
     Cause,
     admitted,
 )
-from controlplane.gateway.nodes.link import NodeLink
 
 log = logging.getLogger(__name__)
 

@@ -12,13 +12,11 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from controlplane.gateway.nodes.assets import AssetStore
-from controlplane.gateway.nodes.breaker import BreakerState
-from controlplane.gateway.nodes.drafts import DraftCounts, Drafts
+from controlplane.gateway.nodes.drafts import DraftCounts, DraftedTokens
 from controlplane.gateway.nodes.epochs import Epochs
 from controlplane.gateway.nodes.facts import LinkState
 from controlplane.gateway.nodes.host import BadClaim, LinkRefused
 from controlplane.gateway.nodes.index import PrefixIndex
-from controlplane.gateway.nodes.known import KnownNodes
 from controlplane.gateway.nodes.limits import (
     CLOSE_FENCED,
     CLOSE_FORBIDDEN,
@@ -30,6 +28,8 @@ from controlplane.gateway.nodes.limits import (
     LinkLimits,
 )
 from controlplane.gateway.nodes.link import NodeLink
+from controlplane.gateway.nodes.measured.breaker import BreakerState
+from controlplane.gateway.nodes.measured.known import KnownNodes
 from controlplane.gateway.nodes.models import Approval, ServedModel, served_models
 from controlplane.gateway.nodes.peers import cap_probing, eject_slow
 from controlplane.gateway.nodes.reports import LateReports, OnReport
@@ -239,7 +239,6 @@ class Fleet:
         self._refresh()
 
     def leave(self, link: NodeLink, reason: str) -> None:
-        """The link is closed."""
         self._joining.discard(link)
         self.assets.source_lost(link)
         name = link.identity.name
@@ -264,7 +263,6 @@ class Fleet:
         self._refresh()
 
     def freed(self, link: NodeLink) -> None:
-        """A credit came back."""
         for callback in self.on_credit:
             callback(link)
 
@@ -279,7 +277,6 @@ class Fleet:
         )
 
     def quarantine(self, link: NodeLink, reason: str) -> None:
-        """Keep this node out for a while."""
         link.orders = Orders(quarantined=True)
         log.error("node quarantined name=%s reason=%r", link.identity.name, reason)
         self._observe(link, QUARANTINED, reason=reason, quarantine_s=self.limits.quarantine_s)
@@ -299,8 +296,7 @@ class Fleet:
         if link.orders.standing != "pending" and self._offers(link, report.model):
             self.reports.offer(link, report, giver)
 
-    def on_drafts(self, link: NodeLink, drafts: Drafts) -> None:
-        """A step had drafts, or preempted."""
+    def on_drafts(self, link: NodeLink, drafts: DraftedTokens) -> None:
         if self._counts(link):
             self.drafts.add(drafts)
 

@@ -40,7 +40,6 @@ class LinkSocket:
         self._over = False
 
     def on_bytes(self, data: bytes) -> None:
-        """One message has come."""
         if self._carries:
             self.link.on_bytes(data)
 
@@ -51,7 +50,6 @@ class LinkSocket:
         self._over = True
 
     def on_break(self, reason: str) -> None:
-        """It is gone without a word."""
         if self._carries:
             self.link.on_break(reason)
         self._over = True
@@ -120,5 +118,4 @@ class Session:
         return away_s
 
     def lose_socket(self) -> None:
-        """Keep what is sent from now on."""
         self.broken_s = monotonic_s()

@@ -22,7 +22,7 @@ from controlplane.gateway.openai.parse import parse_body
 from controlplane.gateway.openai.structured import (
     ResponseFormat,
     StructuredOutputs,
-    Wanted,
+    WantedFormat,
     wanted_format,
 )
 from controlplane.gateway.openai.tools import (
@@ -146,7 +146,7 @@ def _formats(request: ChatRequest) -> tuple[ResponseFormat | None, StructuredOut
     return request.response_format, request.structured_outputs
 
 
-def _wanted(request: ChatRequest) -> Wanted:
+def _wanted(request: ChatRequest) -> WantedFormat:
     """Calls of tools, or what else was asked for in their place."""
     return wanted_calls(
         request.tools or [],

@@ -70,5 +70,5 @@ def _prompt(given: str | list[str | int]) -> tuple[str | None, tuple[int, ...] |
         return given[0], None
     tokens = [item for item in given if isinstance(item, int) and 0 <= item < TOKEN_ID_MAX]
     if len(tokens) != len(given):
-        raise bad_field("prompt", "'prompt' is one text or one list of token ids.")
+        raise bad_field("prompt", "'prompt' must be one string or one list of token ids.")
     return None, tuple(tokens)

@@ -73,7 +73,7 @@ def _inputs(request: EmbeddingRequest) -> Inputs:
     elif _lists(given):
         tokens = tuple(given)
     else:
-        raise bad_field("input", "'input' mixes texts, token ids and lists of token ids.")
+        raise bad_field("input", "'input' must not mix strings, token ids and lists of token ids.")
     made = Inputs(
         texts=texts,
         tokens=tokens,
@@ -88,7 +88,7 @@ def _inputs(request: EmbeddingRequest) -> Inputs:
 def _check(inputs: Inputs) -> None:
     if len(inputs) > INPUTS_MAX:
         raise bad_field(
-            "input", f"'input' has {len(inputs)} items; at most {INPUTS_MAX} are taken."
+            "input", f"'input' has {len(inputs)} items; at most {INPUTS_MAX} are accepted."
         )
     for place, text in enumerate(inputs.texts):
         if not text:
@@ -96,7 +96,7 @@ def _check(inputs: Inputs) -> None:
     for place, ids in enumerate(inputs.tokens):
         if not 0 <= min(ids) <= max(ids) < TOKEN_ID_MAX:
             field = inputs.field(place)
-            raise bad_field(field, f"'{field}' has a number that is no token id.")
+            raise bad_field(field, f"'{field}' contains a number that is not a token id.")
 
 
 def _texts(given: list[str | int | list[int]]) -> TypeGuard[list[str]]:
@@ -112,7 +112,7 @@ def _lists(given: list[str | int | list[int]]) -> TypeGuard[list[list[int]]]:
 
 
 def _empty(field: str) -> Refusal:
-    return bad_field(field, f"'{field}' is empty; there is nothing to embed.")
+    return bad_field(field, f"'{field}' is empty.")
 
 
 class EmbeddingWriter:
@@ -139,7 +139,6 @@ class EmbeddingWriter:
             )
 
     def body(self, charge: Charge) -> bytes:
-        """The whole answer."""
         tokens = charge.usage.prompt_tokens
         rest = {
             "model": self._model,

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from controlplane.gateway.openai.structured import StructuredOutputs, Wanted
+from controlplane.gateway.openai.structured import StructuredOutputs, WantedFormat
 from controlplane.gateway.refusal import bad_field
 from inference.contract.frames import CHOICES_MAX, Sampling
 
@@ -78,7 +78,7 @@ def check_common(request: Common) -> None:
         raise bad_field("top_p", "'top_p' must be greater than 0.")
 
 
-def sampling_of(request: Common, *, logprobs: int | None, wanted: Wanted | None) -> Sampling:
+def sampling_of(request: Common, *, logprobs: int | None, wanted: WantedFormat | None) -> Sampling:
     """The engine's sampling parameters; the output bound is set at admission."""
     return Sampling(
         max_tokens=0,

@@ -10,17 +10,16 @@ from collections.abc import Iterable
 
 import msgspec
 
-from controlplane.gateway.ports import BudgetRoom, Room, Standing
+from controlplane.gateway.ports import BudgetRoom, KeyStanding, Room
 from controlplane.gateway.snapshot import KeyRecord
+from controlplane.kernel.keys.scopes import ENDPOINTS
 from controlplane.kernel.money import NANO_PER_USD
 from controlplane.kernel.rules import PRIORITY_HIGH, PRIORITY_LOW, PRIORITY_NORMAL
-from controlplane.kernel.scopes import ENDPOINTS
 
 PRIORITY_WORDS = {PRIORITY_LOW: "low", PRIORITY_NORMAL: "normal", PRIORITY_HIGH: "high"}
 
 
-def show_key(key: KeyRecord, rooms: Iterable[Room], standing: Standing) -> bytes:
-    """The whole answer as JSON."""
+def show_key(key: KeyRecord, rooms: Iterable[Room], standing: KeyStanding) -> bytes:
     own = next((budget for budget in standing.budgets if budget.scope == "key"), None)
     least = min(standing.budgets, key=lambda budget: budget.left_nano, default=None)
     told = {

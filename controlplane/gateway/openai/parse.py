@@ -12,9 +12,9 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
-from controlplane.gateway.offload import is_large
 from controlplane.gateway.openai.wording import in_words
 from controlplane.gateway.refusal import Refusal, bad_field
+from controlplane.gateway.s1_admission.helpers.offload import is_large
 
 DEPTH_MAX = 32
 # Of large bodies: objects and lists in all, texts with the names of fields, and values of any kind.
@@ -80,8 +80,8 @@ def check_counts(data: bytes, field: str | None, *, values_max: int = VALUES_MAX
     if containers > CONTAINERS_MAX or strings > STRINGS_MAX or values > values_max:
         what = f"'{field}'" if field else "The body"
         message = (
-            f"{what} has more than {CONTAINERS_MAX} objects and lists, {STRINGS_MAX} names and"
-            f" texts, or {values_max} values. Join messages and parts, or send fewer."
+            f"{what} has more than {CONTAINERS_MAX} objects and lists, {STRINGS_MAX} names and "
+            f"strings, or {values_max} values. Join messages and parts, or send fewer."
         )
         raise bad_field(field, message, "too_many_values")
 
@@ -99,7 +99,7 @@ def _check_json(data: bytes, hooks: dict[str, Any]) -> None:
         raise _malformed(str(error)) from error
     except ValueError as error:
         # Python refuses to convert what is longer than `sys.get_int_max_str_digits()`.
-        raise bad_field(None, "The body has an integer of too many digits.") from error
+        raise bad_field(None, "The body contains an integer with too many digits.") from error
     if not isinstance(parsed, dict):
         raise bad_field(None, "The body must be a JSON object.")
     if nests_too_deep(text):
@@ -112,7 +112,7 @@ def _loaded(text: str, hooks: dict[str, Any]) -> object:
         return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, **hooks)
     except _GivenTwice:
         path = _encodable(_path_given_twice(json.loads(text, object_pairs_hook=_Pairs)) or "")
-    raise bad_field(path, f"The field '{path}' is given twice.")
+    raise bad_field(path, f"The field '{path}' is duplicated.")
 
 
 def nests_too_deep(text: str) -> bool:

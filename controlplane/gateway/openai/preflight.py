@@ -7,18 +7,18 @@ from typing import Any
 import msgspec
 
 from controlplane.gateway.ports import Room
-from controlplane.gateway.preflight import Forecast
 from controlplane.gateway.refusal import Refusal
-from controlplane.kernel.hygiene import KINDS, Finding
+from controlplane.gateway.tasks.preflight import Forecast
+from controlplane.kernel.insights.hygiene import KINDS, WasteFinding
 from controlplane.kernel.money import usd_text
 
 
 def show_preflight(found: Forecast) -> bytes:
-    """The whole answer."""
-    step, way = found.step, found.way
+    step = found.step
+    cluster = None if found.way is None else found.way.prepared.cluster
     window = step.model.context_window
-    if way is not None:
-        window = min(window, way.cluster.served.context_window)
+    if cluster is not None:
+        window = min(window, cluster.served.context_window)
     told: dict[str, Any] = {
         "object": "preflight",
         "model": found.ask.model,
@@ -28,8 +28,8 @@ def show_preflight(found: Forecast) -> bytes:
         "served_by": {
             "model": step.model.name,
             "pool": step.pool,
-            "region": None if way is None else way.cluster.region,
-            "nodes": 0 if way is None else len(way.cluster.nodes),
+            "region": None if cluster is None else cluster.region,
+            "nodes": 0 if cluster is None else len(cluster.nodes),
         },
         "tokens": {
             "prompt": found.prompt_tokens,
@@ -78,7 +78,7 @@ def _room(room: Room, binds: bool) -> dict[str, object]:
     }
 
 
-def _finding(finding: Finding) -> dict[str, object]:
+def _finding(finding: WasteFinding) -> dict[str, object]:
     what, fix = KINDS[finding.kind]
     return {
         "kind": finding.kind,

@@ -104,7 +104,6 @@ class ChatWriter:
         return b"data: " + _encode(event) + b"\n\n" + DONE
 
     def body(self, pieces: list[Piece], charge: Charge) -> bytes:
-        """The whole answer."""
         whole = {
             **self._head,
             "object": self.body_object,

@@ -32,14 +32,16 @@ def _check(schema: Any, path: str, depth: int) -> None:
     if not isinstance(schema, dict):
         raise bad_field(path, f"'{path}' must be a JSON schema: an object, true or false.")
     if not depth:
-        raise bad_field(path, f"'{path}' lies deeper than {DEPTH_MAX} levels of its schema.")
+        raise bad_field(path, f"'{path}' is nested deeper than {DEPTH_MAX} levels of its schema.")
     for keyword in schema:
         if keyword in UNSUPPORTED:
             at = f"{path}.{keyword}"
             raise bad_field(at, f"'{at}' is not supported in a schema.", "unsupported_parameter")
     reference = schema.get("$ref", "#")
     if not isinstance(reference, str) or not reference.startswith("#"):
-        raise bad_field(f"{path}.$ref", f"'{path}.$ref' must point into the schema itself: '#…'.")
+        raise bad_field(
+            f"{path}.$ref", f"'{path}.$ref' must be a reference within the schema: '#…'."
+        )
     for place, inner in _inner(schema, path):
         _check(inner, place, depth - 1)
 
@@ -53,5 +55,5 @@ def _inner(schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
             yield at, value
         elif keyword in NAMED:
             if not isinstance(value, dict):
-                raise bad_field(at, f"'{at}' must be an object of schemas.")
+                raise bad_field(at, f"'{at}' must be an object whose values are schemas.")
             yield from ((f"{at}.{name}", each) for name, each in value.items())

@@ -57,7 +57,7 @@ class StructuredOutputs(msgspec.Struct, forbid_unknown_fields=True, omit_default
     json_object: Literal[True] | None = None
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class WantedFormat(msgspec.Struct, frozen=True):
     """A grammar, and what the client calls it."""
 
     grammar: Grammar
@@ -66,40 +66,40 @@ class Wanted(msgspec.Struct, frozen=True):
 
 def wanted_format(
     response_format: ResponseFormat | None, structured: StructuredOutputs | None
-) -> Wanted | None:
+) -> WantedFormat | None:
     """None for free text; raises `Refusal` (400)."""
     wanted = _of_format(response_format)
     if structured is None:
         return wanted
     if wanted is not None:
-        message = "'structured_outputs' and 'response_format' exclude each other; send one."
+        message = "'structured_outputs' and 'response_format' are mutually exclusive; send one."
         raise bad_field("structured_outputs", message)
     return _of_structured(structured)
 
 
-def schema_grammar(schema: Mapping[str, Any], field: str) -> Wanted:
+def schema_grammar(schema: Mapping[str, Any], field: str) -> WantedFormat:
     """A checked schema; raises `Refusal` (400)."""
     check_schema(schema, field)
     return bounded("json_schema", msgspec.json.encode(schema).decode(), field)
 
 
-def bounded(kind: str, source: str, field: str) -> Wanted:
+def bounded(kind: str, source: str, field: str) -> WantedFormat:
     """A grammar within its bound; raises `Refusal` (400)."""
     if len(source.encode()) > GRAMMAR_BYTES_MAX:
         raise bad_field(field, f"'{field}' is larger than {GRAMMAR_BYTES_MAX} bytes.")
-    return Wanted(Grammar(kind=kind, source=source), field)
+    return WantedFormat(Grammar(kind=kind, source=source), field)
 
 
-def _of_format(response_format: ResponseFormat | None) -> Wanted | None:
+def _of_format(response_format: ResponseFormat | None) -> WantedFormat | None:
     match response_format:
         case SchemaFormat(json_schema=named):
             return schema_grammar(named.schema, SCHEMA_FIELD)
         case JsonFormat():
-            return Wanted(Grammar(kind="json_object"), "response_format")
+            return WantedFormat(Grammar(kind="json_object"), "response_format")
     return None
 
 
-def _of_structured(given: StructuredOutputs) -> Wanted:
+def _of_structured(given: StructuredOutputs) -> WantedFormat:
     named = {name: value for name in given.__struct_fields__ if (value := getattr(given, name))}
     if given.json is not None:
         named["json"] = given.json
@@ -112,7 +112,7 @@ def _of_structured(given: StructuredOutputs) -> Wanted:
         case "json":
             return schema_grammar(value, field)
         case "json_object":
-            return Wanted(Grammar(kind="json_object"), field)
+            return WantedFormat(Grammar(kind="json_object"), field)
         case "choice":
             return bounded("lark", choice_grammar(value), field)
     return bounded("lark" if name == "grammar" else name, value, field)

@@ -10,12 +10,12 @@ import msgspec
 from msgspec import Meta
 
 from controlplane.gateway.ask import ToolUse
-from controlplane.gateway.offload import LARGE_BYTES
 from controlplane.gateway.openai.parse import DEPTH_MAX, check_counts, nests_too_deep
 from controlplane.gateway.openai.schemas import check_schema
-from controlplane.gateway.openai.structured import Wanted, bounded
+from controlplane.gateway.openai.structured import WantedFormat, bounded
 from controlplane.gateway.openai.wording import NAME_PATTERN
 from controlplane.gateway.refusal import bad_field
+from controlplane.gateway.s1_admission.helpers.offload import LARGE_BYTES
 from controlplane.gateway.toolform import calls_grammar, json_rule
 from inference.contract.grammar import JSON_WHITESPACE
 
@@ -89,7 +89,7 @@ def offered(
     for place, tool in enumerate(tools):
         if names.index(tool.function.name) != place:
             at = f"tools[{place}].function.name"
-            raise bad_field(at, f"'{at}' is the name of another function already.")
+            raise bad_field(at, f"'{at}' is already the name of another function.")
         _check_parameters(tool, f"tools[{place}].function.parameters")
     if isinstance(choice, ToolChoice) and choice.function.name not in names:
         at = "tool_choice.function.name"
@@ -98,8 +98,8 @@ def offered(
 
 
 def wanted_calls(
-    tools: Sequence[Tool], choice: Choice | None, *, many: bool, content: Wanted | None
-) -> Wanted:
+    tools: Sequence[Tool], choice: Choice | None, *, many: bool, content: WantedFormat | None
+) -> WantedFormat:
     """The grammar of calls, and of what may stand in their place; raises `Refusal` (400)."""
     named = choice.function.name if isinstance(choice, ToolChoice) else None
     source = calls_grammar(
@@ -127,14 +127,14 @@ def tool_uses(calls: Sequence[ToolCall], field: str) -> tuple[ToolUse, ...]:
     )
 
 
-def _content_rule(content: Wanted | None) -> str | None:
+def _content_rule(content: WantedFormat | None) -> str | None:
     if content is None:
         return None
     if content.grammar.kind == "json_object":
         return json_rule({"type": "object"}, JSON_WHITESPACE)
     if content.grammar.kind == "json_schema":
         return json_rule(json.loads(content.grammar.source), JSON_WHITESPACE)
-    raise bad_field(content.field, f"'{content.field}' cannot be had along with 'tools'.")
+    raise bad_field(content.field, f"'{content.field}' cannot be combined with 'tools'.")
 
 
 def _check_parameters(tool: Tool, field: str) -> None:
@@ -168,7 +168,7 @@ def _arguments(text: str, field: str) -> dict[str, Any]:
     try:
         read = msgspec.json.decode(text or "{}")
     except msgspec.DecodeError as error:
-        raise bad_field(field, f"'{field}' is not JSON.") from error
+        raise bad_field(field, f"'{field}' is not valid JSON.") from error
     if not isinstance(read, dict):
         raise bad_field(field, f"'{field}' must be a JSON object.")
     return read

@@ -28,13 +28,13 @@ def request_json(ask: Ask) -> bytes:
         body["stop"] = ask.stop
     data = msgspec.json.encode(body)
     if len(data) > REQUEST_JSON_BYTES_MAX:
-        message = f"This model's requests may have at most {REQUEST_JSON_BYTES_MAX} bytes."
+        message = f"Requests to this model must have at most {REQUEST_JSON_BYTES_MAX} bytes."
         raise bad_field(ask.prompt_field, message, "context_length_exceeded")
     return data
 
 
 def _not_offered(ask: Ask, field: str) -> Refusal:
-    return bad_field(field, f"'{ask.model}' does not offer '{field}'.", "unsupported_parameter")
+    return bad_field(field, f"'{ask.model}' does not support '{field}'.", "unsupported_parameter")
 
 
 def _message(turn: Turn) -> dict[str, object]:

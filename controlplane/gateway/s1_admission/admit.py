@@ -1,4 +1,4 @@
-"""The order of stage 1's layers, and its result."""
+"""The order of stage 1's layers."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ import asyncio
 from functools import partial
 from typing import Protocol
 
-import msgspec
-
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
-from controlplane.gateway.offload import Offload, is_large
-from controlplane.gateway.plan import Plan
-from controlplane.gateway.ports import Allowance, Hold, Keys, Ledger, Limiter, Standings, Ticket
+from controlplane.gateway.ports import Hold, Keys, Ledger, Limiter, Standings
 from controlplane.gateway.refusal import BAD_REQUEST, Refusal
+from controlplane.gateway.results import Admitted, Asked
 from controlplane.gateway.s1_admission.body import LimitsCheck, Receive, read_body
 from controlplane.gateway.s1_admission.claim import make_ticket
+from controlplane.gateway.s1_admission.helpers.offload import Offload, is_large
 from controlplane.gateway.s1_admission.hold import CountPrompt, exact_nano, make_hold, take_hold
 from controlplane.gateway.s1_admission.limits import (
     check_requests,
@@ -29,39 +27,11 @@ from controlplane.gateway.s1_admission.schema import (
     read_schema,
     read_schema_beside,
 )
-from controlplane.gateway.snapshot import KeyRecord, Snapshot
+from controlplane.gateway.snapshot import KeyRecord
 from controlplane.kernel.bytes_budget import BytesBudget
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """A checked request of a known caller, not yet counted or paid for.
-
-    `ticket` is there where it came with an `Idempotency-Key`.
-    """
-
-    key: KeyRecord
-    snapshot: Snapshot
-    ask: Ask
-    plan: Plan
-    ticket: Ticket | None = None
-
-
-class Admitted(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that may run: counted against its limits, its cost reserved.
-
-    `estimated_tokens` is what the token limit was charged.
-    """
-
-    key: KeyRecord
-    snapshot: Snapshot
-    ask: Ask
-    plan: Plan
-    estimated_tokens: int
-    allowance: Allowance
-    hold: Hold
-
-
-class Reads(Protocol):
+class ReadPorts(Protocol):
     """What reading a request needs of everything outside it."""
 
     keys: Keys
@@ -70,7 +40,7 @@ class Reads(Protocol):
     bodies: BytesBudget
 
 
-class Counts(Protocol):
+class AdmitPorts(Protocol):
     """What counting a request and holding its cost need."""
 
     limiter: Limiter
@@ -80,17 +50,17 @@ class Counts(Protocol):
 
 
 async def read_ask(
-    call: Call, receive: Receive, parse: Parse, world: Reads, *, key: KeyRecord
+    call: Call, receive: Receive, parse: Parse, state: ReadPorts, *, key: KeyRecord
 ) -> Asked:
     """Body and schema; raises `Refusal`."""
-    snapshot = world.keys.snapshot()
-    portion = world.bodies.portion(key.organization)
+    snapshot = state.keys.snapshot()
+    portion = state.bodies.portion(key.organization)
     try:
-        check = LimitsCheck(partial(check_requests, key, world.limiter))
+        check = LimitsCheck(partial(check_requests, key, state.limiter))
         body = await read_body(call, receive, portion, check)
         if is_large(body):
             await check()
-            ask = await _read_large(call, body, parse, world, key)
+            ask = await _read_large(call, body, parse, state, key)
         else:
             ask = read_schema(call, body, parse)
         ask, plan = plan_schema(call, ask, key=key, snapshot=snapshot)
@@ -100,29 +70,33 @@ async def read_ask(
         portion.free()
 
 
-async def _read_large(call: Call, body: bytes, parse: Parse, world: Reads, key: KeyRecord) -> Ask:
+async def _read_large(
+    call: Call, body: bytes, parse: Parse, state: ReadPorts, key: KeyRecord
+) -> Ask:
     """A large body that was read in vain counts as a request; one that nobody read does not."""
     try:
-        return await read_schema_beside(call, body, parse, world.offload, tenant=key.organization)
+        return await read_schema_beside(call, body, parse, state.offload, tenant=key.organization)
     except Refusal as refusal:
         if refusal.status == BAD_REQUEST:
-            await count_request(key, world.limiter)
+            await count_request(key, state.limiter)
         raise
 
 
-async def admit(call: Call, asked: Asked, world: Counts, *, count_prompt: CountPrompt) -> Admitted:
+async def admit(
+    call: Call, asked: Asked, state: AdmitPorts, *, count_prompt: CountPrompt
+) -> Admitted:
     """Limits and the hold; raises `Refusal` with nothing left reserved.
 
     Far from its limits a request is most likely allowed: its hold is asked for meanwhile, and given
     back if it is not. Near them the hold comes after, so that refusals cost the ledger nothing.
     """
     ask, plan = asked.ask, asked.plan
-    limiter, ledger = world.limiter, world.ledger
+    limiter, ledger = state.limiter, state.ledger
     output_all = max([step.output_tokens for step in plan.steps]) * ask.sampling.n
     estimated = estimate_tokens(ask.bytes, output_all)
-    hold = make_hold(call, asked.key, ask, plan, grace_s=world.hold_grace_s)
+    hold = make_hold(call, asked.key, ask, plan, grace_s=state.hold_grace_s)
     exact = partial(exact_nano, ask, plan, count_prompt)
-    take = partial(take_hold, call, hold, ledger, world.standings, exact_nano=exact)
+    take = partial(take_hold, call, hold, ledger, state.standings, exact_nano=exact)
     early = asyncio.ensure_future(take()) if limiter.roomy(asked.key, estimated) else None
     try:
         allowance = await take_limits(call, asked.key, limiter, tokens=estimated)
@@ -136,15 +110,7 @@ async def admit(call: Call, asked: Asked, world: Counts, *, count_prompt: CountP
         if early is not None:
             _withdraw(early, ledger)
         raise
-    return Admitted(
-        key=asked.key,
-        snapshot=asked.snapshot,
-        ask=ask,
-        plan=plan,
-        estimated_tokens=estimated,
-        allowance=allowance,
-        hold=hold,
-    )
+    return Admitted(asked=asked, estimated_tokens=estimated, allowance=allowance, hold=hold)
 
 
 def _withdraw(holding: asyncio.Task[Hold], ledger: Ledger) -> None:

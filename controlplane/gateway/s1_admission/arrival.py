@@ -7,7 +7,7 @@ It is another machine's clock: a value in the future, or older than `WAIT_S_MAX`
 from __future__ import annotations
 
 from controlplane.gateway.call import Call
-from controlplane.kernel.scopes import caller_within
+from controlplane.kernel.keys.scopes import caller_within
 from controlplane.kernel.spans import INDEX
 
 ARRIVAL = INDEX["s1_admission.arrival"]

@@ -10,7 +10,7 @@ from controlplane.gateway.places import Places
 from controlplane.gateway.ports import Keys
 from controlplane.gateway.refusal import bad_key, endpoint_not_allowed, ip_not_allowed
 from controlplane.gateway.snapshot import KeyRecord
-from controlplane.kernel.scopes import caller_within
+from controlplane.kernel.keys.scopes import caller_within
 from controlplane.kernel.spans import INDEX
 
 AUTHENTICATE = INDEX["s1_admission.authenticate"]

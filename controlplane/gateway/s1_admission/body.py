@@ -119,7 +119,7 @@ def too_large() -> Refusal:
 def _no_room(portion: Portion) -> Refusal:
     if portion.is_over_share:
         return over_share("large bodies", retry_after_s=RETRY_S)
-    message = f"Too many large bodies are being read. Try again in {RETRY_S} s."
+    message = f"Too many large request bodies are in progress. Try again in {RETRY_S} s."
     return unavailable("server_is_overloaded", message, retry_after_s=RETRY_S)
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
-from controlplane.gateway.plan import Plan, PlannedStep
+from controlplane.gateway.plan import PlannedStep, RoutePlan
 from controlplane.gateway.ports import (
     BudgetExceeded,
     BudgetRoom,
@@ -104,8 +104,8 @@ def _figures(own: BudgetRoom) -> str:
     if own.period != "none":
         limit = f"{limit} a {own.period}"
     told = (
-        f" {usd_text(own.left_nano)} USD of {limit} are left: {usd_text(own.spent_nano)} are spent"
-        f" and {usd_text(own.held_nano)} held for requests under way."
+        f" {usd_text(own.left_nano)} USD of {limit} is left: {usd_text(own.spent_nano)} is spent "
+        f"and {usd_text(own.held_nano)} is held for requests in progress."
     )
     if own.turns_at_s is None:
         return told
@@ -117,7 +117,7 @@ def _no_room(scope: str, nano: int, figures: str) -> str:
     if scope == "wallet":
         what, cure = "The organization's prepaid wallet", "top it up"
     return (
-        f"{what} has no room for this request: it could cost up to {usd_text(nano)} USD."
+        f"{what} is too low for this request, which could cost up to {usd_text(nano)} USD."
         f"{figures} Lower max_tokens or {cure}."
     )
 
@@ -134,7 +134,7 @@ async def _hold_or_recount(hold: Hold, ledger: Ledger, exact_nano: ExactNano) ->
     return hold
 
 
-def make_hold(call: Call, key: KeyRecord, ask: Ask, plan: Plan, *, grace_s: int) -> Hold:
+def make_hold(call: Call, key: KeyRecord, ask: Ask, plan: RoutePlan, *, grace_s: int) -> Hold:
     """The hold for the most that any step of the plan can cost."""
     first = plan.steps[0].model
     models = {step.model.name: step.model.price for step in plan.steps[1:]}
@@ -153,12 +153,12 @@ def make_hold(call: Call, key: KeyRecord, ask: Ask, plan: Plan, *, grace_s: int)
     )
 
 
-def bound_nano(ask: Ask, plan: Plan) -> int:
+def bound_nano(ask: Ask, plan: RoutePlan) -> int:
     """The most that any step of the plan can cost, without counting tokens."""
     return max(_nano(step, ask, prompt_bound(ask, step.model)) for step in plan.steps)
 
 
-async def exact_nano(ask: Ask, plan: Plan, count_prompt: CountPrompt) -> int:
+async def exact_nano(ask: Ask, plan: RoutePlan, count_prompt: CountPrompt) -> int:
     """The same with tokens counted; raises `Refusal` where the first step's model cannot."""
     first, *later = plan.steps
     bounds = [_nano(first, ask, await count_prompt(first.model))]
@@ -179,6 +179,6 @@ def ledger_away() -> Refusal:
     """503: no money can be held or charged just now."""
     return unavailable(
         "ledger_unavailable",
-        "Requests cannot be billed at the moment; nothing was charged. Try again shortly.",
+        "Billing is temporarily unavailable; nothing was charged. Try again shortly.",
         retry_after_s=LEDGER_RETRY_S,
     )

@@ -22,7 +22,7 @@ _KINDS: dict[Dimension, tuple[str, str]] = {
     "requests": ("requests", "requests per minute"),
     "tokens": ("tokens", "tokens per minute"),
     "requests-day": ("requests", "requests per day"),
-    "concurrency": ("concurrency", "requests at once"),
+    "concurrency": ("concurrency", "concurrent requests"),
 }
 
 
@@ -88,7 +88,7 @@ def _over_limit(allowance: Allowance, tokens: int) -> Refusal:
     room, wait_s = allowance.refused_by, max(RETRY_WAIT_S_MIN, allowance.retry_after_s)
     again = f"Try again in {duration_text(wait_s)}."
     if room is None:
-        kind, message = "requests", f"Limits cannot be counted at the moment. {again}"
+        kind, message = "requests", f"Rate limits are temporarily unavailable. {again}"
     else:
         kind, what = _KINDS[room.dimension]
         message = f"Rate limit reached: {room.limit} {what} for this {room.scope}. {again}"

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
-from controlplane.gateway.offload import Offload
-from controlplane.gateway.plan import Plan, make_plan
-from controlplane.gateway.prompts import find_prompt
+from controlplane.gateway.plan import RoutePlan, make_plan
+from controlplane.gateway.s1_admission.helpers.offload import Offload
+from controlplane.gateway.s1_admission.helpers.prompts import find_prompt
 from controlplane.gateway.snapshot import KeyRecord, Snapshot
 from controlplane.kernel.spans import INDEX
 
@@ -37,7 +37,9 @@ async def read_schema_beside(
         call.spans.add(SCHEMA, began)
 
 
-def plan_schema(call: Call, ask: Ask, *, key: KeyRecord, snapshot: Snapshot) -> tuple[Ask, Plan]:
+def plan_schema(
+    call: Call, ask: Ask, *, key: KeyRecord, snapshot: Snapshot
+) -> tuple[Ask, RoutePlan]:
     """Return the request with its stored prompt, and its plan; raises `Refusal`.
 
     A rule may shorten the deadline.

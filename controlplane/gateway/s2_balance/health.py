@@ -37,6 +37,6 @@ def nodes_that_follow(
     able = tuple(link for link in nodes if link.follows_grammars)
     if not able:
         field = grammar_field.split(".")[0]
-        message = f"No node of '{model}' offers '{field}'."
+        message = f"No node of '{model}' supports '{field}'."
         raise bad_field(field, message, "unsupported_parameter")
     return able

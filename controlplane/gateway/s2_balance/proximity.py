@@ -13,7 +13,6 @@ PROXIMITY = INDEX["s2_balance.proximity"]
 def near_regions(
     call: Call, regions: Iterable[str], *, client_region: str | None, own_region: str
 ) -> list[str]:
-    """Each region once, nearest first."""
     began = call.spans.clock()
     preferred = [region for region in (client_region, own_region) if region]
     known = sorted(set(regions))

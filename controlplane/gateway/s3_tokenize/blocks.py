@@ -14,7 +14,6 @@ BLOCKS = INDEX["s3_tokenize.blocks"]
 def hash_blocks(
     call: Call, tokens: list[int], *, block_sizes: Iterable[int], salt: bytes
 ) -> dict[int, list[bytes]]:
-    """Chain by block size."""
     began = call.spans.clock()
     chains = {size: chain_hashes(tokens, size, salt) for size in set(block_sizes)}
     call.spans.add(BLOCKS, began)

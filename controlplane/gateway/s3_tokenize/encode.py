@@ -37,7 +37,7 @@ async def encode_prompt(call: Call, ask: Ask, prompt: str, text: ModelText) -> l
         else:
             tokens = text.encode(prompt, add_special=special)
         if not tokens:
-            raise bad_field(ask.prompt_field, f"The prompt in '{ask.prompt_field}' is empty.")
+            raise bad_field(ask.prompt_field, f"'{ask.prompt_field}' is empty.")
         return tokens
     finally:
         call.spans.add(ENCODE, began)
@@ -74,4 +74,4 @@ def _check_ids(ask: Ask, vocab_size: int) -> None:
 
 
 def _foreign_id(field: str, vocab_size: int) -> Refusal:
-    return bad_field(field, f"'{field}' has a token id outside 0..{vocab_size - 1}.")
+    return bad_field(field, f"'{field}' contains a token id outside 0..{vocab_size - 1}.")

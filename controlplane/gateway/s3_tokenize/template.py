@@ -21,11 +21,13 @@ def prompt_text(call: Call, ask: Ask, text: ModelText) -> str:
         if ask.text is not None:
             return ask.text
         if ask.tools and text.chats and not text.shows_tools:
-            message = f"The chat template of '{ask.model}' knows no tools ({TOOL_CALL_TAG})."
+            message = (
+                f"The chat template of '{ask.model}' does not support tools ({TOOL_CALL_TAG})."
+            )
             raise bad_field("tools", message, "unsupported_parameter")
         return text.render([_message(turn) for turn in ask.turns], ask.tools)
     except TemplateFailed as error:
-        raise bad_field("messages", f"The model's chat template: {error}.") from error
+        raise bad_field("messages", f"The model's chat template failed: {error}.") from error
     except LookupError as error:
         raise bad_field("model", f"'{ask.model}' has no chat template.") from error
     finally:

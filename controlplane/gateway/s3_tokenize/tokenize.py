@@ -1,13 +1,12 @@
-"""The order of stage 3's layers, and its result."""
+"""The order of stage 3's layers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-import msgspec
-
 from controlplane.gateway.ask import Ask, Inputs
 from controlplane.gateway.call import Call
+from controlplane.gateway.results import Cluster, Prompt
 from controlplane.gateway.s3_tokenize.blocks import hash_blocks
 from controlplane.gateway.s3_tokenize.encode import (
     encode_prompt,
@@ -17,7 +16,7 @@ from controlplane.gateway.s3_tokenize.encode import (
 )
 from controlplane.gateway.s3_tokenize.template import prompt_text
 from controlplane.gateway.s3_tokenize.window import (
-    Room,
+    ContextWindow,
     check_length,
     check_texts,
     fit_inputs,
@@ -27,19 +26,6 @@ from inference.text.model_text import ModelText
 
 # Texts are encoded by portions of about this size, so that too many of them are found out early.
 PORTION_CHARS = 65_536
-
-
-class Prompt(msgspec.Struct, frozen=True):
-    """Token ids, their block hashes by block size, and the output bound that fits.
-
-    `text` is what an engine that takes only text gets instead of tokens.
-    """
-
-    tokens: list[int]
-    chains: dict[int, list[bytes]]
-    output_tokens: int
-    salt: bytes
-    text: bytes = b""
 
 
 async def encode_ask(call: Call, ask: Ask, text: ModelText, *, window_tokens: int) -> list[int]:
@@ -82,15 +68,10 @@ def _portions(texts: Iterable[str]) -> Iterator[list[str]]:
 
 
 def tokenize(
-    call: Call,
-    ask: Ask,
-    tokens: list[int],
-    *,
-    room: Room,
-    block_sizes: Iterable[int],
-    salt: bytes,
+    call: Call, ask: Ask, tokens: list[int], *, window: ContextWindow, cluster: Cluster, salt: bytes
 ) -> Prompt:
     """Window and block hashes for encoded tokens; raises `Refusal` (400)."""
-    fits = fit_window(call, ask, prompt_tokens=len(tokens), room=room)
+    fits = fit_window(call, ask, prompt_tokens=len(tokens), window=window)
+    block_sizes = [link.hello.block_size for link in cluster.nodes]
     chains = hash_blocks(call, tokens, block_sizes=block_sizes, salt=salt)
     return Prompt(tokens, chains, fits, salt)

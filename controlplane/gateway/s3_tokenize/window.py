@@ -16,26 +16,26 @@ WINDOW = INDEX["s3_tokenize.window"]
 CHARS_PER_TOKEN_MAX = 32
 
 
-class Room(msgspec.Struct, frozen=True, kw_only=True):
+class ContextWindow(msgspec.Struct, frozen=True, kw_only=True):
     """The context window, and the output bound that prompt and window must leave room for."""
 
     window_tokens: int
     output_tokens: int
 
 
-def fit_window(call: Call, ask: Ask, *, prompt_tokens: int, room: Room) -> int:
+def fit_window(call: Call, ask: Ask, *, prompt_tokens: int, window: ContextWindow) -> int:
     """Return the output bound that fits; raises `Refusal` (400, `context_length_exceeded`).
 
-    An output length that the client named must fit whole. The model's default is cut to the room.
+    An output length that the client named must fit whole. The model's default is cut to the window.
     """
     began = call.spans.clock()
-    left = room.window_tokens - prompt_tokens
+    left = window.window_tokens - prompt_tokens
     call.spans.add(WINDOW, began)
-    if left >= room.output_tokens:
-        return room.output_tokens
+    if left >= window.output_tokens:
+        return window.output_tokens
     if left > 0 and ask.output_tokens is None:
         return left
-    raise _overflow(ask, prompt_tokens, room)
+    raise _overflow(ask, prompt_tokens, window)
 
 
 def check_length(ask: Ask, prompt: str, text: ModelText, *, window_tokens: int) -> None:
@@ -74,11 +74,14 @@ def fit_inputs(
     call.spans.add(WINDOW, began)
     if empty is not None:
         field = inputs.field(empty)
-        raise bad_field(field, f"'{field}' has no tokens; there is nothing to embed.")
+        raise bad_field(field, f"'{field}' has no tokens to embed.")
     if long is not None:
         raise _too_long(inputs, long, f"{lengths[long]} tokens", window_tokens)
     if sum(lengths) > INPUTS_TOKENS_MAX:
-        message = f"The inputs have over {INPUTS_TOKENS_MAX} tokens together. Send them in parts."
+        message = (
+            f"The inputs have more than {INPUTS_TOKENS_MAX} tokens in total. Split them "
+            "into several requests."
+        )
         raise bad_field("input", message, "context_length_exceeded")
 
 
@@ -91,12 +94,12 @@ def _too_long(inputs: Inputs, place: int, size: str, window_tokens: int) -> Refu
     return bad_field(field, message, "context_length_exceeded")
 
 
-def _overflow(ask: Ask, prompt_tokens: int, room: Room) -> Refusal:
+def _overflow(ask: Ask, prompt_tokens: int, window: ContextWindow) -> Refusal:
     field = ask.prompt_field
-    wanted = prompt_tokens + room.output_tokens
+    wanted = prompt_tokens + window.output_tokens
     message = (
-        f"This model's maximum context length is {room.window_tokens} tokens. However, you"
-        f" requested {wanted} tokens ({prompt_tokens} in the {field}, {room.output_tokens} in the"
+        f"This model's maximum context length is {window.window_tokens} tokens. However, you"
+        f" requested {wanted} tokens ({prompt_tokens} in the {field}, {window.output_tokens} in the"
         " completion). Please reduce the length of either one."
     )
     return bad_field(field, message, "context_length_exceeded")

@@ -4,33 +4,19 @@ from __future__ import annotations
 
 import random
 
-import msgspec
-
 from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.registry import Fleet
-from controlplane.gateway.routing.cost import Choice, choose
-from controlplane.gateway.routing.memory import Roster, RoutingMemory
-from controlplane.gateway.routing.receipt import Receipt, make_receipt
-from controlplane.gateway.routing.sought import Sought
+from controlplane.gateway.results import Placement
+from controlplane.gateway.s4_route.choice.cost import NodeChoice, choose
+from controlplane.gateway.s4_route.choice.memory import Roster, RoutingMemory
+from controlplane.gateway.s4_route.choice.receipt import make_receipt
+from controlplane.gateway.s4_route.choice.sought import Sought
 from controlplane.gateway.s4_route.prefix import find_overlap
 from controlplane.kernel.clock import monotonic_s
 from controlplane.kernel.spans import INDEX
 
 NODE = INDEX["s4_route.node"]
-
-
-class Placement(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the request goes, and why; `cached_tokens` is what the choice believed."""
-
-    link: NodeLink
-    cached_tokens: int
-    receipt: Receipt
-
-    @property
-    def rule(self) -> str:
-        """Label of the rule that sent it here."""
-        return self.receipt.rule
 
 
 def pick_node(
@@ -53,7 +39,7 @@ def pick_node(
         roster.accounts, overlap.cached, sought.tokens, means, now_s=now_s, draw=random.random()
     )
     if overlap.index == "ring":
-        choice = Choice(_by_ring(sought, fleet, memory, roster), choice.costs)
+        choice = NodeChoice(_by_ring(sought, fleet, memory, roster), choice.costs)
     link, cached = nodes[choice.place], overlap.cached[choice.place]
     receipt = make_receipt(sought, overlap, roster, choice, memory=memory, now_s=now_s)
     size = link.hello.block_size

@@ -7,16 +7,30 @@ from itertools import repeat
 from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.index import Level, PrefixIndex
 from controlplane.gateway.nodes.registry import Fleet
-from controlplane.gateway.routing.memory import Roster, RoutingMemory
-from controlplane.gateway.routing.sought import (
-    IndexState,
+from controlplane.gateway.plan import RoutePlan
+from controlplane.gateway.results import Prepared
+from controlplane.gateway.s4_route.choice.memory import Roster, RoutingMemory
+from controlplane.gateway.s4_route.choice.sought import (
     Overlap,
     Sought,
     predicted_tokens,
 )
+from controlplane.kernel.receipt import IndexState
 from controlplane.kernel.spans import INDEX
 
 PREFIX = INDEX["s4_route.prefix"]
+
+
+def sought_of(plan: RoutePlan, prepared: Prepared) -> Sought:
+    """What stage 4 looks for."""
+    prompt = prepared.prompt
+    return Sought(
+        model=prepared.step.model.name,
+        rule=plan.label,
+        tokens=prompt.size,
+        chains=prompt.chains,
+        text=prompt.text,
+    )
 
 
 def find_overlap(

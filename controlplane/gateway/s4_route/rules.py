@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.call import Call
-from controlplane.gateway.plan import Plan, PlannedStep
+from controlplane.gateway.plan import PlannedStep, RoutePlan
+from controlplane.gateway.s4_route.queue.request import QueuedRequest, QueueLane
 from controlplane.gateway.snapshot import ProjectRecord
-from controlplane.gateway.waiting.claim import Claim, Lane
 from controlplane.kernel.spans import INDEX
 
 RULES = INDEX["s4_route.rules"]
@@ -19,22 +19,28 @@ MS_PER_S = 1000
 
 def queue_lane(
     step: PlannedStep, ask: Ask, *, region: str, assets: str, sizes: Iterable[int], tried: set[str]
-) -> Lane:
+) -> QueueLane:
     """All that tells the nodes that may serve the step from others.
 
     `assets` is the digest that the prompt was encoded by, `sizes` are the block sizes it was hashed
     for.
     """
     needs = ("grammar" if ask.grammar_field else "", assets, *map(str, sorted(sizes)))
-    return Lane(step.model.name, step.pool, region, (*needs, *sorted(tried)))
+    return QueueLane(step.model.name, step.pool, region, (*needs, *sorted(tried)))
 
 
 def queue_claim(
-    call: Call, step: PlannedStep, plan: Plan, *, project: ProjectRecord, tokens: int, choices: int
-) -> Claim:
+    call: Call,
+    step: PlannedStep,
+    plan: RoutePlan,
+    *,
+    project: ProjectRecord,
+    tokens: int,
+    choices: int,
+) -> QueuedRequest:
     """What the request may displace, and how long it can wait; `tokens` is its prompt."""
     began = call.spans.clock()
-    claim = Claim(
+    claim = QueuedRequest(
         tenant=project.organization,
         weight=project.weight,
         priority=plan.priority,

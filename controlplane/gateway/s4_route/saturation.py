@@ -1,6 +1,6 @@
 """When every node is full: wait for one's turn, within bounds, or hear at once that it is no use.
 
-The order is the queue's (`gateway/waiting`); here is the event loop around it. A credit that comes
+The order is the queue's (`s4_route/queue`); here is the event loop around it. A credit that comes
 back is promised to one request, which alone may take it; who takes another node's instead leaves it
 to the next.
 """
@@ -14,8 +14,8 @@ from typing import Protocol
 
 from controlplane.gateway.call import Call, ClientGone
 from controlplane.gateway.nodes.link import NodeLink
-from controlplane.gateway.waiting.claim import Claim, Lane, NoRoom, Ticket
-from controlplane.gateway.waiting.queue import Depth, FairQueue, Kind
+from controlplane.gateway.s4_route.queue.queue import FairQueue, QueueKind, WaitingDepth
+from controlplane.gateway.s4_route.queue.request import NoRoom, QueuedRequest, QueueEntry, QueueLane
 from controlplane.kernel.clock import monotonic_s
 from controlplane.kernel.spans import INDEX
 
@@ -44,7 +44,7 @@ class Waiter:
 
     __slots__ = ("expired", "promised", "ticket", "turn")
 
-    def __init__(self, ticket: Ticket) -> None:
+    def __init__(self, ticket: QueueEntry) -> None:
         self.ticket = ticket
         self.promised: NodeLink | None = None
         self.expired = False
@@ -59,45 +59,41 @@ class Reach:
     """Which nodes can serve which of the lanes in which somebody waits."""
 
     def __init__(self) -> None:
-        self._nodes: dict[Lane, Callable[[], Nodes]] = {}
-        self._links: dict[Lane, Nodes] = {}
-        self._lanes: dict[NodeLink, dict[Lane, None]] = {}
+        self._nodes: dict[QueueLane, Callable[[], Nodes]] = {}
+        self._links: dict[QueueLane, Nodes] = {}
+        self._lanes: dict[NodeLink, dict[QueueLane, None]] = {}
 
-    def open(self, lane: Lane, nodes: Callable[[], Nodes]) -> None:
-        """Somebody waits here now."""
+    def open(self, lane: QueueLane, nodes: Callable[[], Nodes]) -> None:
         if lane not in self._nodes:
             self._nodes[lane] = nodes
             self._spread(lane)
 
-    def close(self, lane: Lane) -> None:
-        """Nobody waits here any more."""
+    def close(self, lane: QueueLane) -> None:
         if self._nodes.pop(lane, None) is not None:
             for link in self._links.pop(lane):
                 self.cut(lane, link)
 
-    def cut(self, lane: Lane, link: NodeLink) -> None:
+    def cut(self, lane: QueueLane, link: NodeLink) -> None:
         """This node does not serve this lane, until nodes are looked at again."""
         lanes = self._lanes.get(link, {})
         lanes.pop(lane, None)
         if not lanes:
             self._lanes.pop(link, None)
 
-    def look(self) -> list[Lane]:
+    def look(self) -> list[QueueLane]:
         """Ask anew which nodes there are; lanes that have none left."""
         self._lanes.clear()
         for lane in self._nodes:
             self._spread(lane)
         return [lane for lane, links in self._links.items() if not links]
 
-    def lanes(self, link: NodeLink) -> list[Lane]:
-        """The lanes that a node can serve."""
+    def lanes(self, link: NodeLink) -> list[QueueLane]:
         return list(self._lanes.get(link, ()))
 
     def links(self) -> list[NodeLink]:
-        """All nodes that somebody waits for."""
         return list(self._lanes)
 
-    def _spread(self, lane: Lane) -> None:
+    def _spread(self, lane: QueueLane) -> None:
         links = self._links[lane] = self._nodes[lane]()
         for link in links:
             self._lanes.setdefault(link, {})[lane] = None
@@ -109,7 +105,7 @@ class WaitingRoom:
     def __init__(self, source: CreditSource) -> None:
         self._queue = FairQueue()
         self._reach = Reach()
-        self._waiters: dict[Ticket, Waiter] = {}
+        self._waiters: dict[QueueEntry, Waiter] = {}
         self._promised: Counter[NodeLink] = Counter()
         self._timer: asyncio.TimerHandle | None = None
         source.on_credit.append(self._offer)
@@ -119,7 +115,6 @@ class WaitingRoom:
         return len(self._queue)
 
     def depths(self) -> Counter[str]:
-        """How many wait, by model."""
         found: Counter[str] = Counter()
         for (model, _, _), depth in self.kinds().items():
             found[model] += depth.waiting
@@ -129,12 +124,12 @@ class WaitingRoom:
         """How many wait, by the pool whose nodes they wait for."""
         return self._queue.pools()
 
-    def kinds(self) -> dict[Kind, Depth]:
+    def kinds(self) -> dict[QueueKind, WaitingDepth]:
         """How many wait, and since when, by model, priority and tenant."""
         return self._queue.depths(monotonic_s())
 
     async def roomy(
-        self, call: Call, lane: Lane, nodes: Callable[[], Nodes], *, claim: Claim
+        self, call: Call, lane: QueueLane, nodes: Callable[[], Nodes], *, claim: QueuedRequest
     ) -> Nodes:
         """Nodes that take a job now, waiting for one if need be; `lane` stands for `nodes`.
 
@@ -151,7 +146,7 @@ class WaitingRoom:
             call.spans.add(SATURATION, began)
 
     async def _wait(
-        self, call: Call, lane: Lane, nodes: Callable[[], Nodes], claim: Claim
+        self, call: Call, lane: QueueLane, nodes: Callable[[], Nodes], claim: QueuedRequest
     ) -> Nodes:
         if call.gone:
             raise ClientGone
@@ -174,7 +169,7 @@ class WaitingRoom:
             waited_ms = round((monotonic_s() - ticket.entered_s) * MS_PER_S)
             call.note_queued(waited_ms, ticket.position, ticket.wait_s)
 
-    def _enter(self, lane: Lane, claim: Claim) -> Ticket:
+    def _enter(self, lane: QueueLane, claim: QueuedRequest) -> QueueEntry:
         ticket, evicted = self._queue.enter(lane, claim, monotonic_s())
         for each in evicted:
             self._tell(self._waiters[each], NoRoom("full", each.wait_s, each.position))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from controlplane.gateway.call import Call
-from controlplane.gateway.nodes.account import NoCredit
 from controlplane.gateway.nodes.link import NodeLink
+from controlplane.gateway.nodes.measured.account import NoCredit
 from controlplane.gateway.nodes.registry import Fleet
 from controlplane.gateway.nodes.stream import JobStream
 from controlplane.gateway.tracing import onward_headers
@@ -17,7 +17,7 @@ class NodeChanged(Exception):
     """The node cannot take the job after all: its state moved since it was chosen."""
 
 
-class Work(msgspec.Struct, frozen=True, kw_only=True):
+class JobWork(msgspec.Struct, frozen=True, kw_only=True):
     """What a node needs to know; the model is the served one, not the alias.
 
     `request_json` is for engines that take only text, `inputs` for those that embed.
@@ -35,7 +35,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 
 def dispatch(
     call: Call,
-    work: Work,
+    work: JobWork,
     link: NodeLink,
     fleet: Fleet,
     *,

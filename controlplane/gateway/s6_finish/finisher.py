@@ -91,7 +91,6 @@ class Choice:
 
     @property
     def blocked(self) -> bool:
-        """The safety layer ended it."""
         return any(screen.blocked for screen in self.screens)
 
 
@@ -126,7 +125,6 @@ class Finisher:
 
     @property
     def ended(self) -> bool:
-        """Every choice has its finish reason."""
         return all(choice.finish is not None for choice in self.choices)
 
     @property

@@ -103,7 +103,6 @@ class SafetyFilter:
         self.verdict = ""
 
     async def feed(self, text: str) -> str:
-        """Return what may be shown now."""
         if self.blocked:
             return ""
         self._window += text

@@ -11,7 +11,6 @@ SERIALIZE = INDEX["s6_finish.serialize"]
 
 
 def write_chunk(call: Call, writer: Writer, pieces: list[Piece]) -> bytes:
-    """Server-sent events of the pieces."""
     began = call.spans.clock()
     data = writer.chunk(pieces)
     call.spans.add(SERIALIZE, began)
@@ -26,7 +25,6 @@ def write_vectors(call: Call, writer: VectorWriter, vectors: Vectors) -> None:
 
 
 def write_list(call: Call, writer: VectorWriter, charge: Charge) -> bytes:
-    """The whole body of all vectors."""
     began = call.spans.clock()
     data = writer.body(charge)
     call.spans.add(SERIALIZE, began)

@@ -31,7 +31,6 @@ class CallFinder:
         self.complete = 0
 
     def feed(self, text: str) -> tuple[str, list[ToolCallDelta]]:
-        """What may be shown now."""
         self._held += text
         shown: list[str] = []
         calls: list[ToolCallDelta] = []
@@ -130,7 +129,6 @@ class CallSpeller:
         self._bare = False
 
     def feed(self, calls: list[ToolCallDelta]) -> str:
-        """The text of these pieces."""
         parts = []
         for call in calls:
             if call.index != self._index:

@@ -47,8 +47,8 @@ def charge_delayed() -> Refusal:
     return Refusal(
         503,
         "ledger_unavailable",
-        "The charge could not be recorded in time, so the answer's end is withheld; what was"
-        " generated is charged as soon as it can be.",
+        "The charge could not be recorded in time, so the end of the response is withheld. The "
+        "generated output will be charged later.",
         kind="service_unavailable_error",
         headers=NO_RETRY,
     )

@@ -1,4 +1,4 @@
-"""Tables of objectives as Django makes them; the counts are made by `0002_tables`."""
+"""Tables of slos."""
 
 import uuid
 
@@ -8,12 +8,15 @@ from django.db import migrations, models
 
 import controlplane.core.models
 import controlplane.slos.models
+from controlplane.core.sqlfiles import run_sql_file
 
 
 class Migration(migrations.Migration):
     initial = True
 
-    dependencies = []
+    dependencies = [
+        ("core", "0001_initial"),
+    ]
 
     operations = [
         migrations.CreateModel(
@@ -91,13 +94,15 @@ class Migration(migrations.Migration):
                 ),
                 ("organization", models.UUIDField()),
                 ("kind", models.CharField(max_length=7)),
-                ("address", models.CharField(max_length=500)),
+                ("sealed", models.BinaryField()),
+                ("digest", models.BinaryField()),
+                ("shown", models.CharField(max_length=500)),
             ],
             options={
                 "db_table": "slo_channels",
                 "constraints": [
                     models.UniqueConstraint(
-                        fields=("organization", "kind", "address"), name="channel_once"
+                        fields=("organization", "kind", "digest"), name="channel_once"
                     ),
                     models.CheckConstraint(
                         condition=models.Q(("kind__in", ["webhook", "slack", "email"])),
@@ -271,7 +276,7 @@ class Migration(migrations.Migration):
                 ("organization", models.UUIDField()),
                 ("event", models.CharField(max_length=9)),
                 ("kind", models.CharField(max_length=7)),
-                ("address", models.CharField(max_length=500)),
+                ("address", models.CharField(blank=True, default="", max_length=500)),
                 ("attempts", models.PositiveSmallIntegerField(default=0)),
                 ("due_at", models.DateTimeField()),
                 ("sent_at", models.DateTimeField(blank=True, null=True)),
@@ -306,7 +311,55 @@ class Migration(migrations.Migration):
                 ],
                 "constraints": [
                     models.UniqueConstraint(
-                        fields=("alert", "event", "kind", "address"), name="delivery_once"
+                        fields=("alert", "event", "channel"), name="delivery_once_by_channel"
+                    ),
+                    models.UniqueConstraint(
+                        condition=models.Q(("channel", None)),
+                        fields=("alert", "event", "address"),
+                        name="delivery_once_to_owner",
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="Shed",
+            fields=[
+                (
+                    "id",
+                    models.UUIDField(
+                        default=controlplane.core.models.uuid7,
+                        editable=False,
+                        primary_key=True,
+                        serialize=False,
+                    ),
+                ),
+                (
+                    "created_at",
+                    models.DateTimeField(default=django.utils.timezone.now, editable=False),
+                ),
+                ("organization", models.UUIDField()),
+                ("since", models.DateTimeField()),
+                ("least", models.DurationField()),
+                ("well_since", models.DateTimeField(blank=True, null=True)),
+                ("until", models.DateTimeField()),
+                ("released_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "objective",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="sheds",
+                        to="slos.objective",
+                    ),
+                ),
+            ],
+            options={
+                "db_table": "slo_holds",
+                "indexes": [models.Index(fields=["objective", "-since"], name="hold_newest_first")],
+                "constraints": [
+                    models.UniqueConstraint(
+                        condition=models.Q(("released_at", None)),
+                        fields=("objective",),
+                        name="objective_holds_once",
                     )
                 ],
             },
@@ -325,4 +378,6 @@ class Migration(migrations.Migration):
                 condition=models.Q(("state__in", ["firing", "recovered"])), name="alert_state_known"
             ),
         ),
+        run_sql_file(__file__, "counts.sql"),
+        run_sql_file(__file__, "access.sql"),
     ]

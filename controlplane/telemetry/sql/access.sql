@@ -9,7 +9,7 @@ DECLARE
     shared text := ' OR organization = ''00000000-0000-0000-0000-000000000000''';
 BEGIN
     FOREACH name IN ARRAY ARRAY['request_records', 'histogram_minutes', 'histogram_rollups',
-                                'usage_minutes', 'usage_rollups'] LOOP
+                                'usage_minutes', 'usage_rollups', 'exemplars'] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', name);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', name);
         EXECUTE format('CREATE POLICY tenant_reads ON %I FOR SELECT TO sluice_app USING (%s)', name,
@@ -18,8 +18,8 @@ BEGIN
                        'WITH CHECK (true)', name);
         EXECUTE format('CREATE POLICY owner_reads ON %I FOR SELECT TO CURRENT_USER USING (true)',
                        name);
-        EXECUTE format('REVOKE ALL ON %I FROM PUBLIC, sluice_app, sluice_gateway', name);
         EXECUTE format('GRANT SELECT ON %I TO sluice_app', name);
         EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON %I TO sluice_ledger', name);
     END LOOP;
 END $$;
+GRANT SELECT, INSERT, UPDATE, DELETE ON rollup_retries TO sluice_app;

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from inference.compact.attention.cache import KvCache
-from inference.compact.batch import DecodeGroup, PrefillSpan
-from inference.compact.rounding import KEYS_STEP, round_up
+from inference.compact.batch.padding import KEYS_STEP, round_up
+from inference.compact.batch.tensors import DecodeGroup, PrefillSpan
 
 BLOCK_ROWS = 128
 ROWS_STEP = 32

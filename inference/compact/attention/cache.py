@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from inference.compact.models.shape import ModelShape
-from inference.compact.placement import Placement
+from inference.compact.config.shape import ModelShape
+from inference.compact.load.placement import Placement
 
 
 class KvCache:

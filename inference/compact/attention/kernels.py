@@ -1,4 +1,4 @@
-"""Which code attends on a device: the fastest that is installed and agrees with torch's own."""
+"""Which attention runs on a device: the fastest that is installed and agrees with torch's own."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from inference.compact.attention.blockwise import decode_products, prefill_block
 from inference.compact.attention.cache import KvCache
 from inference.compact.attention.sdpa import decode_fused, prefill_fused
 from inference.compact.attention.trial import Trial
-from inference.compact.batch import AttentionPlan, DecodeGroup, PrefillSpan
+from inference.compact.batch.tensors import AttentionPlan, DecodeGroup, PrefillSpan
 from inference.compact.candidates import Candidates, first_that_agrees
-from inference.compact.models.shape import ModelShape
-from inference.compact.placement import Placement
+from inference.compact.config.shape import ModelShape
+from inference.compact.load.placement import Placement
 
 log = logging.getLogger("inference.compact")
 
@@ -25,18 +25,13 @@ Prefill = Callable[[Tensor, KvCache, int, PrefillSpan], Tensor]
 PAGED = "inference.compact.attention.paged"
 DECODES = ((PAGED, "decode_paged"),)
 PREFILLS = ((PAGED, "prefill_paged"),)
-# They take no float32.
-HALF_PREFILLS = (
-    ("inference.compact.attention.flash", "prefill_flash"),
-    ("inference.compact.attention.flashinfer", "prefill_flashinfer"),
-    ("inference.compact.attention.torch_flash", "prefill_torch_flash"),
-    *PREFILLS,
-)
+# It takes no float32.
+HALF_PREFILLS = (("inference.compact.attention.torch_flash", "prefill_torch_flash"), *PREFILLS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kernels:
-    """How to attend, and for which of the two a plan must hold masks."""
+    """The functions that attend, and which of the two need masks in a plan."""
 
     decode: Decode
     prefill: Prefill
@@ -45,7 +40,7 @@ class Kernels:
 
     def attend(self, queries: Tensor, cache: KvCache, layer: int, plan: AttentionPlan) -> Tensor:
         """Outputs `[rows, heads * head_dim]` of queries `[rows, heads, head_dim]`, which the plan
-        covers from the first on but for spare ones; the step's own keys and values must have been
+        covers from the first on, spare ones excepted; the step's own keys and values must have been
         stored.
         """
         parts = [

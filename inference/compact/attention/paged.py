@@ -2,8 +2,8 @@
 
 Online softmax over tiles of keys, as in FlashAttention. Query heads that share a key head are rows
 of one tile, so that each key is read once. Decoding cuts a sequence into parts, so that
-few long ones occupy a whole GPU; their sums have one order, which depends on the row's own length
-alone, whatever else is in the batch.
+few long ones occupy a whole GPU; their sums have one order, which depends only on the row's own
+length, not on the rest of the batch.
 
 Imported only where Triton is installed; it comes with torch for CUDA.
 """
@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from inference.compact.attention.cache import KvCache
-from inference.compact.batch import DecodeGroup, PrefillSpan
+from inference.compact.batch.tensors import DecodeGroup, PrefillSpan
 
 
 class Tiling(NamedTuple):
@@ -36,7 +36,7 @@ class Tiling(NamedTuple):
 # The best of 16 and of 9 on an H100, heads of 64 and 128.
 DECODING = Tiling(rows=1, keys=64, splits=16, warps=4, stages=2)
 PREFILLING = Tiling(rows=128, keys=64, splits=1, warps=8, stages=2)
-# Float32 takes twice the room on the chip.
+# Float32 takes twice the memory on the chip.
 PREFILLING_WIDE = Tiling(rows=64, keys=32, splits=1, warps=4, stages=2)
 # A part has so many keys at least: starting and adding up more parts costs more than it saves.
 PART_KEYS_MIN = 192
@@ -91,7 +91,7 @@ def _attend(
     return out
 
 
-# Compiled once for a model: sizes that vary from step to step must not ask for code of their own.
+# Compiled once for a model: sizes that vary from step to step must not be compiled separately.
 @triton.jit(do_not_specialize=("rows", "outputs", "table_stride"))  # type: ignore[untyped-decorator]
 def _attend_tile(
     queries: tl.tensor, blocks: tl.tensor, table: tl.tensor, lengths: tl.tensor,

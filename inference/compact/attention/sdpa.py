@@ -1,4 +1,4 @@
-"""Attention by torch's fused kernels over gathered blocks: the floor on any device but a CPU."""
+"""Attention by torch's fused kernels over gathered blocks: the fallback on any device but a CPU."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from inference.compact.attention.cache import KvCache
-from inference.compact.batch import DecodeGroup, PrefillSpan
+from inference.compact.batch.tensors import DecodeGroup, PrefillSpan
 
 
 def decode_fused(queries: Tensor, cache: KvCache, layer: int, group: DecodeGroup) -> Tensor:

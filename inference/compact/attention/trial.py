@@ -1,6 +1,6 @@
 """A trial of attention code on the device it is to run on, before anything is served with it.
 
-Installed kernels depend on driver, compiler and chip; one that is wrong there would go unnoticed.
+Installed kernels depend on driver, compiler and chip; a wrong one would go unnoticed.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from torch import Tensor
 
 from inference.compact.attention.cache import KvCache
 from inference.compact.attention.sdpa import decode_fused, prefill_fused
-from inference.compact.batch import DecodeGroup, PrefillSpan
-from inference.compact.decode import decode_mask
-from inference.compact.models.shape import ModelShape
-from inference.compact.placement import Placement
-from inference.compact.prefill import lower_right
-from inference.compact.rounding import KEYS_STEP, round_up
+from inference.compact.batch.decode import decode_mask
+from inference.compact.batch.padding import KEYS_STEP, round_up
+from inference.compact.batch.prefill import lower_right
+from inference.compact.batch.tensors import DecodeGroup, PrefillSpan
+from inference.compact.config.shape import ModelShape
+from inference.compact.load.placement import Placement
 
 LENGTHS = (1, 31, 32, 33, 300)
 # Rows and length of prefills: from the first token, and behind a prefix.

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import grouped_mm, linear, silu
 
-from inference.compact.models.layers import ExpertShape
+from inference.compact.config.layers import ExpertShape
 
 
 def mixture(
@@ -15,8 +15,8 @@ def mixture(
     """Outputs of the size of x, `[rows, hidden]`: the weighted sum over each row's experts.
 
     `router` is `[experts, hidden]`, `gate_up` `[experts, 2 * width, hidden]`, `down`
-    `[experts, hidden, width]`. Every row is computed by its own experts alone, and its sum has
-    one order, whatever else is in the batch.
+    `[experts, hidden, width]`. A row depends on its own experts only, and its sum has one
+    order, whatever else is in the batch.
     """
     likely = linear(x, router).softmax(dim=-1, dtype=torch.float32)
     weights, chosen = likely.topk(experts.per_token, dim=-1)

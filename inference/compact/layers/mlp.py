@@ -7,9 +7,9 @@ from collections.abc import Callable
 from torch import Tensor
 from torch.nn.functional import linear
 
+from inference.compact.config.layers import ExpertShape
 from inference.compact.layers.experts import mixture
-from inference.compact.models.layers import ExpertShape
-from inference.compact.weights import LayerWeights
+from inference.compact.load.weights import LayerWeights
 
 
 def feed_forward(

@@ -7,14 +7,14 @@ import math
 import torch
 from torch import Tensor
 
-from inference.compact.models.rope import Llama3Scaling, RopeScaling, YarnScaling
-from inference.compact.models.shape import ModelShape
+from inference.compact.config.rope import Llama3Scaling, RopeScaling, YarnScaling
+from inference.compact.config.shape import ModelShape
 
 
 def rope_table(shape: ModelShape) -> Tensor:
     """Cosines and signed sines of every position, `[positions, 2, head_dim]`, float32.
 
-    The first half of the sines is negated, so that turning a head needs no negation of its own.
+    The first half of the sines is negated, so that rotating a head needs no negation.
     """
     rope = shape.rope
     exponents = torch.arange(0, shape.head_dim, 2, dtype=torch.int64).float() / shape.head_dim

@@ -24,7 +24,7 @@ FLAGS = (
 )  # fmt: skip
 COMPILERS = ("cc", "gcc", "clang")
 BUILD_SECONDS_MAX = 120
-# Builds of past versions that stay beside the present one.
+# Builds of past versions that are kept.
 BUILDS_MAX = 4
 PRIVATE = 0o700
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -80,7 +80,7 @@ def _compiler() -> str:
         found = shutil.which(name)
         if found is not None:
             return found
-    raise NativeUnavailable(f"there is no C compiler ({', '.join(COMPILERS)})")
+    raise NativeUnavailable(f"no C compiler found ({', '.join(COMPILERS)})")
 
 
 def _digest(compiler: str) -> str:
@@ -94,7 +94,7 @@ def _digest(compiler: str) -> str:
 
 
 def _build(compiler: str, path: Path) -> None:
-    """Compile beside the target and rename, so that nobody ever sees half a library."""
+    """Compile next to the target and rename, so that half a library is never seen."""
     handle, made = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
     os.close(handle)
     try:
@@ -122,11 +122,11 @@ def _first_line(text: str) -> str:
 
 
 def _cache_folder() -> Path:
-    """A folder of this user's that nobody else can write to: what lies in it is executed."""
+    """A folder that only this user can write to: what lies in it is executed."""
     try:
         base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     except RuntimeError as error:
-        raise NativeUnavailable(f"there is no folder for builds: {error}") from error
+        raise NativeUnavailable(f"no folder for builds: {error}") from error
     folder = base / "sluice"
     folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
     if _is_foreign(folder):

@@ -1,4 +1,4 @@
-"""The C library as Python calls it; the structures are those of step.c and gemm.h."""
+"""The C library as Python calls it; the structures are those of model.h and gemm.h."""
 
 from __future__ import annotations
 

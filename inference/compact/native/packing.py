@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from inference.compact.native.library import Linear
-from inference.engines.base import ModelError
+from inference.errors import ModelError
 
 PANEL = 32
 BLOCK = 32

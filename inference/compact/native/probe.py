@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import sys
 
-from inference.compact.models.shape import ModelShape
+from inference.compact.config.shape import ModelShape
 from inference.compact.native.build import NativeUnavailable, cpu_flags, native_library
 
 NEEDED_FLAGS = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16")
@@ -46,5 +46,5 @@ def _reason_of_shape(shape: ModelShape, block_size: int) -> str | None:
         # The rows of x are added to in whole panels of two vectors.
         step = 2 * VECTOR if field == "hidden_size" else VECTOR
         if getattr(shape, field) % step:
-            return f"{field} is no multiple of {step}"
+            return f"{field} is not a multiple of {step}"
     return None

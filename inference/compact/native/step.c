@@ -1,10 +1,11 @@
 /* One engine step of a dense decoder on a CPU with AVX512_BF16: token ids in, logits out.
  *
- * Python owns weights, cache and block tables (see model.py) and calls `sluice_step` for each step;
- * this file owns threads and scratch memory. All rows of a layer store their keys and values before
- * any row attends, so sequences may share blocks that the same step fills.
+ * Python owns weights, cache and block tables (see run/native.py) and calls `sluice_step` for each
+ * step; this file owns threads and scratch memory. All rows of a layer store their keys and values
+ * before any row attends, so sequences may share blocks that the same step fills.
  */
 #include "attention.h"
+#include "model.h"
 #include "team.h"
 
 #include <sys/mman.h>
@@ -15,41 +16,6 @@
 #define HUGE_PAGE (2 << 20)
 /* Tasks per thread, so that one that is delayed leaves its share to the others. */
 #define SHARES 4
-
-struct layer {
-    const float *input_norm, *mlp_norm, *q_norm, *k_norm;
-    /* [positions][2][D]: cosines, and sines whose first half is the second negated. NULL: none. */
-    const float *rope;
-    struct linear qkv, out, gate_up, down;
-    int32_t window;
-};
-
-struct model {
-    const bf16 *embedding;
-    const float *norm;
-    const struct layer *layers;
-    /* [layers][blocks][kv_heads][2][32 * D] */
-    bf16 *cache;
-    struct linear head;
-    int64_t blocks;
-    int32_t hidden, inner, heads, kv_heads, head_dim, depth;
-    float norm_eps;
-};
-
-/* Tokens `start` to `start + count` of a sequence in rows from `row` on; its blocks are listed
- * from `table` on in the step's tables. */
-struct chunk {
-    int32_t row, count, start, table;
-};
-
-struct step {
-    const int32_t *tokens, *tables, *sampled;
-    const struct chunk *chunks;
-    float *logits;
-    int32_t rows, chunk_count, sampled_count, threads;
-    /* Filled in: how long the caller waited for others or was put aside by the system, and all. */
-    int64_t lost_ns, step_ns;
-};
 
 /* Where a row stands: its position, its block, and whether it is its chunk's last. */
 struct place {

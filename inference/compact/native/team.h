@@ -1,8 +1,8 @@
 /* The threads of a step: the caller leads, helpers take tasks when they are there to take them.
  *
- * The leader publishes a number of tasks; whoever is awake claims one at a time. So a helper that
- * the system has put aside delays nobody unless it holds a task at that moment, and one that wakes
- * late joins in the middle. Helpers spin for a bounded time, then sleep.
+ * The leader publishes a number of tasks; each thread that is awake claims one at a time. So a helper
+ * that the system has put aside delays no other unless it holds a task at that moment, and one that
+ * wakes late joins in the middle. Helpers spin for a bounded time, then sleep.
  */
 #pragma once
 
@@ -123,7 +123,7 @@ static void team_run(struct team *team, int tasks, task_fn fn, void *job) {
     for (int looks = 0; atomic_load_explicit(&team->done, memory_order_acquire) != (uint32_t)tasks;
          looks++) {
         _mm_pause();
-        /* Whoever holds the last task may be waiting for this very core. */
+        /* The thread with the last task may be waiting for this very core. */
         if (looks >= LOOKS_BEFORE_YIELD) sched_yield();
     }
     team->stall_ns += now_ns(CLOCK_MONOTONIC) - waiting_since;

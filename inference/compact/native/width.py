@@ -29,7 +29,6 @@ class Width:
         self._spent = 0.0
 
     def threads(self) -> int:
-        """For the next step."""
         return 1 if self._narrow_left else self._threads
 
     def note(self, lost_ns: int, step_ns: int) -> None:

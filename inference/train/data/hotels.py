@@ -47,7 +47,6 @@ class Wishes:
         return None
 
     def phrase(self, rng: Random) -> str:
-        """The wishes in words."""
         parts = []
         if self.price_max is not None:
             limit = rng.choice(
@@ -89,7 +88,6 @@ def make_hotels(rng: Random, count: int) -> list[Hotel]:
 
 
 def make_wishes(rng: Random) -> Wishes:
-    """At least one wish."""
     while True:
         wishes = Wishes(
             price_max=rng.randrange(80, 280, 10) if rng.random() < 0.7 else None,
@@ -156,7 +154,6 @@ def search_of(rng: Random, count: int) -> Exchange:
 
 
 def search(rng: Random) -> Exchange:
-    """A search over two to five hotels."""
     return search_of(rng, rng.randint(2, 5))
 
 

@@ -24,12 +24,10 @@ FACTS_LONG_MIN, FACTS_LONG_MAX = 20, 70
 
 
 def code(rng: Random) -> str:
-    """A number of four digits."""
     return str(rng.randint(1000, 9999))
 
 
 def hour(rng: Random) -> str:
-    """A full or half hour."""
     return f"{rng.randint(8, 19)}:{rng.choice(('00', '30'))}"
 
 
@@ -112,7 +110,6 @@ def context_of(rng: Random, count: int) -> Exchange:
 
 
 def context(rng: Random) -> Exchange:
-    """A short context."""
     return context_of(rng, rng.randint(1, 9))
 
 
@@ -174,7 +171,6 @@ def summary(rng: Random) -> Exchange:
 
 
 def repeat(rng: Random) -> Exchange:
-    """Say a given text again."""
     words = rng.sample((*THINGS, *OBJECTS, *COLOURS, *CITIES, *NAMES), rng.randint(1, 7))
     words = [word if rng.random() < 0.8 else coined(rng).lower() for word in words]
     text = " ".join(words)

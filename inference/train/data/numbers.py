@@ -76,7 +76,6 @@ def chain(rng: Random) -> Exchange:
 
 
 def word_problem(rng: Random) -> Exchange:
-    """A two-line story with one sum in it."""
     name, other = rng.sample(NAMES, 2)
     thing = rng.choice(THINGS)
     a, b = rng.randint(2, 30), rng.randint(2, 20)

@@ -39,7 +39,6 @@ class Topic:
 
 
 def load_topics() -> tuple[Topic, ...]:
-    """The table as records."""
     return tuple(Topic(*row) for row in TOPICS)
 
 
@@ -47,7 +46,6 @@ ALL_TOPICS = load_topics()
 
 
 def topic_number(name: str) -> int:
-    """The place of a topic in the table."""
     return next(n for n, one in enumerate(ALL_TOPICS) if name in one.names)
 
 
@@ -172,7 +170,6 @@ def fact_list(rng: Random, *, in_order: bool) -> Exchange:
 
 
 def difference(rng: Random) -> Exchange:
-    """Two topics side by side."""
     one, other = rng.sample(ALL_TOPICS, 2)
     if rng.random() < 0.5:
         one, other = (ALL_TOPICS[n] for n in rng.choice(NEIGHBOURS))

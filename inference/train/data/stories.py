@@ -84,7 +84,6 @@ def story(rng: Random) -> Exchange:
 
 
 def poem(rng: Random) -> Exchange:
-    """Four lines, or a haiku."""
     words = {
         "animal": rng.choice(ANIMALS), "place": rng.choice(PLACES), "thing": rng.choice(OBJECTS),
         "colour": rng.choice(COLOURS[:6]),
@@ -107,7 +106,6 @@ def poem(rng: Random) -> Exchange:
 
 
 def joke(rng: Random) -> Exchange:
-    """One of a few harmless jokes."""
     ask = rng.choice(("Tell me a joke.", "Do you know a joke?", "Make me laugh.",
                       "Another joke, please.",
                       "Say something funny.", "Can you tell me a joke?", "joke?"))  # fmt: skip

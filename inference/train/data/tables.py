@@ -139,7 +139,6 @@ def calendar(rng: Random) -> Exchange:
 
 
 def opposite(rng: Random) -> Exchange:
-    """The opposite of a common word."""
     word, other = rng.choice(list(OPPOSITES.items()))
     if rng.random() < 0.3 and other not in OPPOSITES:
         word, other = other, word
@@ -169,7 +168,6 @@ def colour(rng: Random) -> Exchange:
 
 
 def animal(rng: Random) -> Exchange:
-    """The sound of an animal, or a plural."""
     if rng.random() < 0.5:
         creature, sound = rng.choice(list(SOUNDS.items()))
         text = rng.choice(("What sound does a {} make?", "What does a {} do?",
@@ -183,7 +181,6 @@ def animal(rng: Random) -> Exchange:
 
 
 def name_some(rng: Random) -> Exchange:
-    """List a few members of a kind."""
     kind, members = rng.choice(list(KINDS.items()))
     count = rng.randint(2, 5)
     words = ("two", "three", "four", "five")
@@ -198,7 +195,6 @@ def name_some(rng: Random) -> Exchange:
 
 
 def letters(rng: Random) -> Exchange:
-    """The alphabet and spelling."""
     word = rng.choice(("cat", "dog", "house", "water", "sluice", "token", "river", "green", "table",
                        "apple", "stone", "light", "music", "paper", "queue", "cache"))  # fmt: skip
     kind = rng.randrange(3)

@@ -68,5 +68,4 @@ def coined(rng: Random) -> str:
 
 
 def person(rng: Random) -> str:
-    """A first name, known or coined."""
     return rng.choice(NAMES) if rng.random() < 0.75 else coined(rng)

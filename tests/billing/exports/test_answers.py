@@ -12,7 +12,7 @@ from django.test import AsyncRequestFactory, RequestFactory
 
 from controlplane.billing.exports.answers import file_answer
 from controlplane.billing.exports.files import CHUNK_BYTES, open_export
-from controlplane.billing.models_exports import Export, ExportGrain, ExportKind, ExportState
+from controlplane.billing.exports.models import Export, ExportGrain, ExportKind, ExportState
 from tests.support.month import END, START
 
 SIZE = 64 * CHUNK_BYTES

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.billing.exports.kinds import PAGES
-from controlplane.billing.models_exports import ExportKind
+from controlplane.billing.exports.models import ExportKind
 
 DOCS = Path(__file__).parents[3] / "docs" / "exports.md"
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 import pytest
 
-from controlplane.billing.models_exports import ExportState
+from controlplane.billing.exports.models import ExportState
 from tests.support.exports import made_by_job, month_spec, nano_of, rows_of, streamed
 from tests.support.month import Line, Month, seal_month, seed_month
 from tests.support.people import make_cast

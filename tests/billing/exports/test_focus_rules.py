@@ -8,8 +8,8 @@ from decimal import Decimal
 
 import pytest
 
-from controlplane.billing.exports.cells import NUMBER, Cell
-from controlplane.billing.exports.focus_columns import COLUMNS
+from controlplane.billing.cells import NUMBER, Cell
+from controlplane.billing.exports.pages.focus_columns import COLUMNS
 from tests.support.exports import Rows, month_spec, rows_of, streamed
 from tests.support.month import KEY_NAME, PROJECT_NAME, Month, seal_month, seed_month
 from tests.support.people import make_cast

@@ -16,11 +16,11 @@ from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, Validat
 
 from controlplane.billing.exports import services, tasks
 from controlplane.billing.exports.files import export_size, open_export, read_export
+from controlplane.billing.exports.models import ExportState
 from controlplane.billing.exports.selectors import export_get, export_page, export_streamable
-from controlplane.billing.exports.services import Due, export_create
+from controlplane.billing.exports.services import DueExport, export_create
 from controlplane.billing.exports.spec import spec_of
 from controlplane.billing.exports.writer import export_write
-from controlplane.billing.models_exports import ExportState
 from controlplane.core.paging import FIRST_PAGE
 from tests.support.exports import asked_for, export_row, made_by_job, month_spec, streamed
 from tests.support.money import rows
@@ -32,7 +32,7 @@ import os, signal, sys, uuid
 import django
 django.setup()
 from controlplane.billing.exports import writer
-from controlplane.billing.exports.services import Due
+from controlplane.billing.exports.services import DueExport
 writer.CHECK_BYTES = 1
 kept = writer.export_save
 counts = []
@@ -50,7 +50,7 @@ def os_write():
     os.kill(os.getpid(), signal.SIGKILL)
 writer.os_write = os_write
 writer.export_save = save_and_die
-writer.export_write(Due(uuid.UUID(sys.argv[1]), uuid.UUID(sys.argv[2])))
+writer.export_write(DueExport(uuid.UUID(sys.argv[1]), uuid.UUID(sys.argv[2])))
 """
 
 
@@ -61,7 +61,7 @@ def month(database: str) -> Month:
     return made
 
 
-def _path(due: Due) -> Path:
+def _path(due: DueExport) -> Path:
     folder: Path = settings.EXPORTS_DIR
     return folder / f"{due.export.hex}.csv"
 
@@ -125,7 +125,7 @@ def test_what_never_gets_anywhere_is_given_up(month: Month) -> None:
         _claim_runs_out()
     assert services.export_claim(due) is None
     found = export_row(due)
-    assert found.state == ExportState.FAILED and "Given up" in found.error
+    assert found.state == ExportState.FAILED and "Failed after" in found.error
 
 
 def test_a_full_disk_fails_the_export_and_says_why(
@@ -135,13 +135,13 @@ def test_a_full_disk_fails_the_export_and_says_why(
     due = asked_for(month.cast, month_spec(month.cast.acme.id, "usage"))
     assert not export_write(due)
     found = export_row(due)
-    assert found.state == ExportState.FAILED and "Too little room" in found.error
+    assert found.state == ExportState.FAILED and "Not enough disk space" in found.error
     assert export_size(due.export) is None
 
 
 def test_files_are_for_this_account_alone(month: Month) -> None:
     made, _ = made_by_job(month.cast, month_spec(month.cast.acme.id, "usage"))
-    path = _path(Due(made.organization_id, made.id))
+    path = _path(DueExport(made.organization_id, made.id))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
@@ -156,7 +156,7 @@ def test_old_files_go_and_the_oldest_where_room_is_short(
     assert services.exports_prune() == 1
     monkeypatch.setattr(services, "KEEP_BYTES_MAX", new.bytes_done + 1)
     assert tasks.exports_prune() == 1
-    states = [export_row(Due(spec.organization, one.id)).state for one in (old, middle, new)]
+    states = [export_row(DueExport(spec.organization, one.id)).state for one in (old, middle, new)]
     assert states == [ExportState.GONE, ExportState.GONE, ExportState.DONE]
     assert [export_size(one.id) is None for one in (old, middle, new)] == [True, True, False]
 
@@ -178,7 +178,7 @@ def test_one_organization_cannot_fill_the_queue(month: Month) -> None:
     spec = month_spec(month.cast.acme.id, "usage")
     for _ in range(services.OPEN_MAX):
         asked_for(month.cast, spec)
-    with pytest.raises(ValidationError, match="under way"):
+    with pytest.raises(ValidationError, match="in progress"):
         asked_for(month.cast, spec)
     asked_for(month.cast, month_spec(month.cast.other.id, "usage"))
 
@@ -206,7 +206,7 @@ def test_long_files_are_not_streamed(month: Month, monkeypatch: pytest.MonkeyPat
         export_streamable(actor=cast.alice, spec=spec)
         with monkeypatch.context() as patch:
             patch.setattr("controlplane.billing.exports.selectors.STREAMED_LINES_MAX", 20)
-            with pytest.raises(ValidationError, match="not streamed"):
+            with pytest.raises(ValidationError, match="create an export instead"):
                 export_streamable(actor=cast.alice, spec=spec)
 
 
@@ -216,7 +216,7 @@ def test_tasks_write_and_find_what_is_left(month: Month, redis_url: str) -> None
     made = export_create(actor=cast.alice, spec=spec, enqueue=tasks.export_enqueue)
     assert tasks.exports_resume() == 1
     assert not tasks.export_write(str(spec.organization), str(made.id))
-    assert export_row(Due(spec.organization, made.id)).state == ExportState.DONE
+    assert export_row(DueExport(spec.organization, made.id)).state == ExportState.DONE
     assert tasks.exports_resume() == 0
-    assert set(tasks.BEAT_SCHEDULE) == {"billing.exports_resume", "billing.exports_prune"}
-    assert os.path.exists(_path(Due(spec.organization, made.id)))
+    assert set(tasks.EVERY_S) == {"billing.exports_resume", "billing.exports_prune"}
+    assert os.path.exists(_path(DueExport(spec.organization, made.id)))

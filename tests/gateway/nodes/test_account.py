@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.gateway.nodes.account import ACTIVE_WEIGHT, Account, Booking, NoCredit
+from controlplane.gateway.nodes.measured.account import (
+    ACTIVE_WEIGHT,
+    JobBooking,
+    NoCredit,
+    NodeAccount,
+)
 from inference.contract.frames import Step
 from tests.support.fleet import make_step
 
@@ -19,14 +24,14 @@ def step(**fields: object) -> Step:
 
 
 def test_our_whole_account_counts_while_the_node_says_nothing_of_prompts() -> None:
-    account = Account(8)
+    account = NodeAccount(8)
     account.book(500)
     account.on_step(step(waiting_tokens=0), 1.0)
     assert account.queued_tokens == 500
 
 
 def test_prefill_progress_takes_tokens_off() -> None:
-    account = Account(8)
+    account = NodeAccount(8)
     account.book(5000)
     account.on_step(step(waiting_tokens=3000, prefilled_tokens=2000), 1.0)
     account.on_step(step(waiting_tokens=1000, prefilled_tokens=2000), 2.0)
@@ -34,7 +39,7 @@ def test_prefill_progress_takes_tokens_off() -> None:
 
 
 def test_a_job_that_a_frame_may_not_know_of_still_counts() -> None:
-    account = Account(8)
+    account = NodeAccount(8)
     account.book(1000)
     account.on_step(step(waiting_tokens=0, prefilled_tokens=1000), 1.0)
     account.on_step(step(waiting_tokens=0), 2.0)
@@ -51,7 +56,7 @@ def test_a_job_that_a_frame_may_not_know_of_still_counts() -> None:
 
 
 def test_what_other_gateways_have_there_counts() -> None:
-    account = Account(8)
+    account = NodeAccount(8)
     account.book(100)
     told = step(waiting_tokens=900, prefilled_tokens=10, others_queued_tokens=800, others_active=3)
     account.on_step(told, 1.0)
@@ -63,7 +68,7 @@ def test_what_other_gateways_have_there_counts() -> None:
 
 
 def test_full_steps_weigh_most_in_the_rate() -> None:
-    account = Account(8)
+    account = NodeAccount(8)
     for _ in range(50):
         account.on_step(step(prefilled_tokens=2000, step_us=100_000), 1.0)
         account.on_step(step(prefilled_tokens=2, step_us=10_000), 1.0)
@@ -71,7 +76,7 @@ def test_full_steps_weigh_most_in_the_rate() -> None:
 
 
 def test_steps_without_prompts_tell_the_time_of_a_decode() -> None:
-    account = Account(8)
+    account = NodeAccount(8)
     account.on_step(step(prefilled_tokens=2000, step_us=100_000), 1.0)
     account.on_step(step(running=0, step_us=7), 1.0)
     assert not account.speed.learned_step
@@ -80,7 +85,7 @@ def test_steps_without_prompts_tell_the_time_of_a_decode() -> None:
 
 
 def test_what_is_learned_is_not_assumed() -> None:
-    account = Account(8)
+    account = NodeAccount(8)
     account.assume(123.0, 4.0)
     assert (account.speed.prefill_tokens_per_s, account.speed.step_s) == (123.0, 4.0)
     account.on_step(step(prefilled_tokens=100, step_us=100_000), 1.0)
@@ -90,16 +95,16 @@ def test_what_is_learned_is_not_assumed() -> None:
 
 
 def test_no_claim_of_speed_is_beyond_bounds() -> None:
-    account = Account(8)
+    account = NodeAccount(8)
     account.on_step(step(prefilled_tokens=10**15, step_us=1), 1.0)
     assert account.speed.prefill_tokens_per_s == 1e7
-    account = Account(8)
+    account = NodeAccount(8)
     account.on_step(step(prefilled_tokens=1, step_us=2**31), 1.0)
     assert account.speed.prefill_tokens_per_s == 1.0
 
 
 def test_room_is_what_is_free_less_what_waits_for_it() -> None:
-    account = Account(8, block_size=16, kv_blocks=100)
+    account = NodeAccount(8, block_size=16, kv_blocks=100)
     assert (account.ready.room_tokens, account.ready.empty_tokens) == (inf, inf)
     account.book(100)
     account.on_step(step(kv_free_blocks=50, kv_cached_blocks=40, oldest_block_s=3.0), 10.0)
@@ -109,7 +114,7 @@ def test_room_is_what_is_free_less_what_waits_for_it() -> None:
 
 
 def test_an_engine_without_a_cache_has_room() -> None:
-    account = Account(8, block_size=16, kv_blocks=0)
+    account = NodeAccount(8, block_size=16, kv_blocks=0)
     account.on_step(step(kv_free_blocks=0), 1.0)
     assert (account.ready.room_tokens, account.ready.empty_tokens) == (inf, inf)
 
@@ -119,7 +124,7 @@ ACTIONS = st.tuples(st.sampled_from(["book", "prefilled", "release", "step"]), s
 
 @given(st.lists(ACTIONS, max_size=60))
 def test_it_stays_within_bounds_and_ends_at_zero(actions: list[tuple[str, int]]) -> None:
-    account, bookings, now_s = Account(5), list[Booking](), 0.0
+    account, bookings, now_s = NodeAccount(5), list[JobBooking](), 0.0
     waiting: dict[int, int] = {}
     for action, number in actions:
         now_s += 0.1

@@ -9,14 +9,15 @@ from typing import Literal
 import msgspec
 import pytest
 
-from controlplane.gateway.nodes.drafts import Drafts
+from controlplane.gateway.nodes.drafts import DraftedTokens
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.models import Approval
 from controlplane.gateway.ports import NodeIdentity, Orders
 from inference.contract.codec import decode_from_gateway, encode
 from inference.contract.frames import AssetRequest, FromGateway, ModelOffer
 from inference.node.assets import ModelAssets
-from tests.support.fleet import MODEL, VOCAB_SIZE, World, make_hello, make_model, make_step, until
+from tests.support.fleet import MODEL, VOCAB_SIZE, World, make_hello, make_model, make_step
+from tests.support.waiting import until
 
 Standing = Literal["pending", "active", "draining"]
 
@@ -139,5 +140,5 @@ async def test_only_nodes_that_staff_let_in_count_for_the_installation(tmp_path:
     for node, count in ((held, 5), (pending, 7), (good, 1)):
         node.link.on_bytes(encode(msgspec.structs.replace(make_step(), preemptions=count)))
     assert world.fleet.approved_nodes() == [good.link]
-    assert world.fleet.drafts.take() == [Drafts(MODEL, 0, 0, 1)]
+    assert world.fleet.drafts.take() == [DraftedTokens(MODEL, 0, 0, 1)]
     await world.fleet.close()

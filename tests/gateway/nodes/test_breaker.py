@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from controlplane.gateway.nodes.breaker import (
+from controlplane.gateway.nodes.measured.breaker import (
     EJECT_JITTER,
     EJECT_S_MAX,
     EJECTED_SHARE_MAX,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from controlplane.gateway.nodes.breaker import FAILURES_IN_A_ROW_MAX, BreakerState
 from controlplane.gateway.nodes.facts import LinkState
+from controlplane.gateway.nodes.measured.breaker import FAILURES_IN_A_ROW_MAX, BreakerState
+from controlplane.gateway.nodes.measured.times import KNOWN_MIN
 from controlplane.gateway.nodes.stream import NodeLost
-from controlplane.gateway.nodes.times import KNOWN_MIN
 from inference.contract.frames import Step
 from tests.support.clock import clock
 from tests.support.fleet import MODEL, make_step

@@ -5,11 +5,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from controlplane.gateway.nodes.breaker import FAILURES_IN_A_ROW_MAX, PROBES_MAX, BreakerState
 from controlplane.gateway.nodes.facts import LinkState
+from controlplane.gateway.nodes.measured.breaker import (
+    FAILURES_IN_A_ROW_MAX,
+    PROBES_MAX,
+    BreakerState,
+)
+from controlplane.gateway.nodes.measured.times import KNOWN_MIN, RECENT_MAX
 from controlplane.gateway.nodes.peers import eject_slow
 from controlplane.gateway.nodes.stream import NodeLost
-from controlplane.gateway.nodes.times import KNOWN_MIN, RECENT_MAX
 from inference.contract.codec import encode
 from inference.contract.frames import Cancel, Ping, Pong, Sampling
 from inference.contract.grammar import Grammar

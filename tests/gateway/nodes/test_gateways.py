@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from controlplane.gateway.call import Call
-from controlplane.gateway.nodes.account import NoCredit
 from controlplane.gateway.nodes.limits import CREDITS_MAX
 from controlplane.gateway.nodes.link import NodeLink
+from controlplane.gateway.nodes.measured.account import NoCredit
 from controlplane.gateway.s2_balance.load import pick_region
 from inference.contract.codec import decode_from_gateway, encode
 from inference.contract.frames import (

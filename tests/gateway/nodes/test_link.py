@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controlplane.gateway.nodes.account import NoCredit
 from controlplane.gateway.nodes.checks import hello_problem
-from controlplane.gateway.nodes.drafts import Drafts
+from controlplane.gateway.nodes.drafts import DraftedTokens
 from controlplane.gateway.nodes.facts import LinkState
 from controlplane.gateway.nodes.host import LinkRefused
 from controlplane.gateway.nodes.link import NodeLink
+from controlplane.gateway.nodes.measured.account import NoCredit
 from controlplane.gateway.nodes.stream import JobRejected, JobStream, NodeLost
 from inference.contract.codec import decode_from_gateway, encode
 from inference.contract.frames import (
@@ -192,7 +192,7 @@ async def test_drafts_are_counted_until_they_are_taken() -> None:
     for drafted, accepted in ((8, 3), (4, 4), (0, 0)):
         wire.take(msgspec.structs.replace(make_step(), drafted=drafted, accepted=accepted))
     counts = wire.world.fleet.drafts
-    assert counts.take() == [Drafts(MODEL, 12, 7)]
+    assert counts.take() == [DraftedTokens(MODEL, 12, 7)]
     assert counts.take() == []
     await wire.world.fleet.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.gateway.nodes.predicted import (
+from controlplane.gateway.nodes.measured.predicted import (
     BLOCKS_MAX,
     GENERATION_S,
     LIFE_S_MAX,

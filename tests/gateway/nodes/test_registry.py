@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from controlplane.gateway.nodes.breaker import Cause
 from controlplane.gateway.nodes.epochs import Epochs
 from controlplane.gateway.nodes.host import LinkRefused
 from controlplane.gateway.nodes.limits import ASSETS_KEPT_MAX, NODES_MAX
 from controlplane.gateway.nodes.link import NodeLink
+from controlplane.gateway.nodes.measured.breaker import Cause
 from controlplane.gateway.ports import NodeIdentity, Orders
 from inference.contract.assets import asset_digest
 from inference.contract.codec import decode_from_gateway, encode
@@ -29,16 +29,8 @@ from inference.contract.frames import (
     Welcome,
 )
 from inference.node.assets import ModelAssets
-from tests.support.fleet import (
-    MODEL,
-    QUICK,
-    VOCAB_SIZE,
-    World,
-    make_hello,
-    make_job,
-    make_model,
-    until,
-)
+from tests.support.fleet import MODEL, QUICK, VOCAB_SIZE, World, make_hello, make_job, make_model
+from tests.support.waiting import until
 
 
 class Member:

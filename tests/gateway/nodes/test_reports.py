@@ -25,9 +25,9 @@ from tests.support.fleet import (
     make_model,
     make_report,
     new_request,
-    until,
     with_ticket,
 )
+from tests.support.waiting import until
 
 OTHER_GATEWAY = "gateway-2"
 NAME = "ada"

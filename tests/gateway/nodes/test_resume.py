@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from controlplane.gateway.nodes.breaker import BreakerState
 from controlplane.gateway.nodes.checks import hello_problem
 from controlplane.gateway.nodes.facts import LinkState
 from controlplane.gateway.nodes.limits import CLOSE_FENCED, CLOSE_REPLACED, LinkLimits
 from controlplane.gateway.nodes.link import NodeLink
+from controlplane.gateway.nodes.measured.breaker import BreakerState
 from controlplane.gateway.nodes.stream import JobStream, NodeLost
 from controlplane.gateway.ports import Orders
 from inference.contract.codec import decode_from_gateway, encode

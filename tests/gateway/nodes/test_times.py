@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from controlplane.gateway.nodes.retries import (
+from controlplane.gateway.nodes.measured.retries import (
     PAUSE_S_MAX,
     RETRIES_PER_S,
     RETRIES_SAVED_MAX,
@@ -14,7 +14,7 @@ from controlplane.gateway.nodes.retries import (
     RetryBudget,
     pause_s,
 )
-from controlplane.gateway.nodes.times import (
+from controlplane.gateway.nodes.measured.times import (
     FACTOR,
     FRESH_FOR,
     KNOWN_MIN,

@@ -11,15 +11,16 @@ import httpx2
 import msgspec
 import pytest
 
-from controlplane.gateway.ports import Allowance, BudgetRoom, Room, Standing
+from controlplane.gateway.ports import Allowance, BudgetRoom, KeyStanding, Room
 from controlplane.kernel.money import usd_text
 from controlplane.kernel.price import TokenCounts, charge_nano
 from inference.contract.parts import TokenLogprob
-from tests.support.fleet import MODEL, until
+from tests.support.fleet import MODEL
 from tests.support.memory_ledger import MemoryBudget
 from tests.support.nodes import HandNode, hand_node
 from tests.support.ports import ORGANIZATION, PRICE, make_snapshot
 from tests.support.serving import Serving
+from tests.support.waiting import until
 
 USAGE = {"stream_options": {"include_usage": True}}
 DURATION = re.compile(r"\d+ms|\d+s|\d+m\d+s")
@@ -277,25 +278,25 @@ async def test_the_budget_of_the_key_is_told_to_who_has_the_key(serving: Serving
         turns_at_s=1_795_046_400.0,
     )
     whole = msgspec.structs.replace(own, scope="organization", limit_nano=987_654_321)
-    under_test.standings.standing = Standing(budgets=(own, whole))
+    under_test.standings.standing = KeyStanding(budgets=(own, whole))
     under_test.ledger.budgets[ORGANIZATION] = MemoryBudget(lim=1, scope="key")
     told = (await serving.chat()).json()["error"]["message"]
-    assert told.startswith("The key's budget has no room for this request: it could cost up to")
+    assert told.startswith("The key's budget is too low for this request, which could cost up to")
     assert (
-        "0.000000001 USD of 0.000002000 USD a day are left: 0.000001500 are spent and 0.000000499"
-        " held for requests under way. It resets at 2026-11-19T00:00:00Z. Lower max_tokens"
+        "0.000000001 USD of 0.000002000 USD a day is left: 0.000001500 is spent and 0.000000499 is"
+        " held for requests in progress. It resets at 2026-11-19T00:00:00Z. Lower max_tokens"
     ) in told
     # Whoever calls may have no right to see what the organization spends.
     assert "987" not in told
     under_test.ledger.budgets[ORGANIZATION].scope = "organization"
     told = (await serving.chat()).json()["error"]["message"]
-    assert told.startswith("The organization's budget has no room") and "left" not in told
+    assert told.startswith("The organization's budget is too low") and "left" not in told
     # Figures that cannot be read, or are better by now, keep nobody from the answer.
     under_test.ledger.budgets[ORGANIZATION].scope = "key"
     later = msgspec.structs.replace(own, limit_nano=10**9)
     asked, no, yes = under_test.standings, False, True
     for room, asked.away, asked.busy in ((later, no, no), (own, yes, no), (own, no, yes)):
-        asked.standing = Standing(budgets=(room,))
+        asked.standing = KeyStanding(budgets=(room,))
         answer = await serving.chat()
         assert answer.status_code == 429 and "left" not in answer.json()["error"]["message"]
 

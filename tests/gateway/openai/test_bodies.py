@@ -15,10 +15,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from controlplane.gateway.offload import LARGE_BYTES
 from controlplane.gateway.openai import chat, completions, embeddings
 from controlplane.gateway.refusal import Refusal
 from controlplane.gateway.s1_admission.body import BODY_BYTES_MAX
+from controlplane.gateway.s1_admission.helpers.offload import LARGE_BYTES
 from inference.contract.frames import ASSET_PART_BYTES
 from tests.support.fleet import MODEL, echo_node
 from tests.support.ports import KEY
@@ -101,7 +101,7 @@ def test_broken_bodies_are_refused_in_words(name: str) -> None:
 
 def test_what_is_named_when_a_field_comes_twice() -> None:
     refusal = refusal_of(b'{"model":"m","stop":"a","stop":"b"}')
-    assert (refusal.param, refusal.message) == ("stop", "The field 'stop' is given twice.")
+    assert (refusal.param, refusal.message) == ("stop", "The field 'stop' is duplicated.")
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_what_is_named_when_a_field_comes_twice() -> None:
 )
 def test_a_field_given_twice_is_named_by_its_path(body: bytes, path: str) -> None:
     refusal = refusal_of(body)
-    assert (refusal.param, refusal.message) == (path, f"The field '{path}' is given twice.")
+    assert (refusal.param, refusal.message) == (path, f"The field '{path}' is duplicated.")
 
 
 def test_brackets_inside_text_are_no_nesting() -> None:

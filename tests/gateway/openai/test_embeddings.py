@@ -28,9 +28,10 @@ from tests.support.encoders import (
     make_encoder,
     make_tokenizer,
 )
-from tests.support.fleet import MODEL, until
+from tests.support.fleet import MODEL
 from tests.support.gateway import GatewayUnderTest, running_gateway
 from tests.support.ports import PRICE
+from tests.support.waiting import until
 
 TEXTS = ["abc", "z", "hello world", "x y z"]
 CLOSE = 2e-6

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import threading
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -13,8 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.gateway import offload
-from controlplane.gateway.offload import LARGE_BYTES, LARGE_VALUES, Offload
 from controlplane.gateway.openai import chat, completions, embeddings, parse
 from controlplane.gateway.openai.completions import PROMPT_TOKENS_MAX
 from controlplane.gateway.openai.parse import (
@@ -27,13 +26,16 @@ from controlplane.gateway.openai.parse import (
 from controlplane.gateway.ports import Allowance, Room
 from controlplane.gateway.refusal import Refusal
 from controlplane.gateway.s1_admission.body import BODY_BYTES_MAX, SMALL_BYTES
+from controlplane.gateway.s1_admission.helpers import offload
+from controlplane.gateway.s1_admission.helpers.offload import LARGE_BYTES, LARGE_VALUES, Offload
 from controlplane.kernel.shares import OWNERS_MIN, lent_of
 from inference.contract.frames import INPUTS_TOKENS_MAX
 from tests.gateway.openai.test_bodies import check_error
-from tests.support.fleet import MODEL, until
+from tests.support.fleet import MODEL
 from tests.support.ports import KEY, ORGANIZATION, make_key
 from tests.support.raw import told
 from tests.support.serving import CHAT_PATH, Serving
+from tests.support.waiting import until
 
 TEXT = "a" * LARGE_BYTES
 CHUNKED = "Transfer-Encoding: chunked"
@@ -57,20 +59,23 @@ def called(arguments: str) -> bytes:
 @pytest.mark.parametrize(
     ("data", "param"),
     [
-        (parts(CONTAINERS_MAX, "a" * 20), None),
-        (body(stop=TEXT, metadata=[[]] * CONTAINERS_MAX), None),
-        (body(logit_bias={str(number): 1 for number in range(STRINGS_MAX)}), None),
-        (body(metadata=[1] * VALUES_MAX), None),
+        (lambda: parts(CONTAINERS_MAX, "a" * 20), None),
+        (lambda: body(stop=TEXT, metadata=[[]] * CONTAINERS_MAX), None),
+        (lambda: body(logit_bias={str(number): 1 for number in range(STRINGS_MAX)}), None),
+        (lambda: body(metadata=[1] * VALUES_MAX), None),
         (
-            called(json.dumps({"a": [[]] * CONTAINERS_MAX, "b": TEXT})),
+            lambda: called(json.dumps({"a": [[]] * CONTAINERS_MAX, "b": TEXT})),
             "messages[0].tool_calls[0].function.arguments",
         ),
     ],
     ids=["parts", "lists", "names", "numbers", "arguments"],
 )
-def test_too_many_things_are_refused_before_they_are_made(data: bytes, param: str | None) -> None:
+def test_too_many_things_are_refused_before_they_are_made(
+    data: Callable[[], bytes], param: str | None
+) -> None:
+    made = data()
     with pytest.raises(Refusal) as caught:
-        chat.parse(data)
+        chat.parse(made)
     assert (caught.value.status, caught.value.code) == (400, "too_many_values")
     assert caught.value.param == param
 

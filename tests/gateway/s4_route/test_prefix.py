@@ -8,12 +8,13 @@ import msgspec
 import pytest
 
 from controlplane.gateway.call import Call
-from controlplane.gateway.nodes.means import SILENT_S
+from controlplane.gateway.nodes.measured.means import SILENT_S
 from controlplane.gateway.ports import NodeIdentity
-from controlplane.gateway.routing.memory import RoutingMemory
-from controlplane.gateway.routing.receipt import CANDIDATES_MAX
-from controlplane.gateway.routing.sought import HEAD_BYTES, Sought
-from controlplane.gateway.s4_route.node import Placement, pick_node
+from controlplane.gateway.results import Placement
+from controlplane.gateway.s4_route.choice.memory import RoutingMemory
+from controlplane.gateway.s4_route.choice.receipt import CANDIDATES_MAX
+from controlplane.gateway.s4_route.choice.sought import HEAD_BYTES, Sought
+from controlplane.gateway.s4_route.node import pick_node
 from inference.contract.blocks import chain_hashes
 from inference.contract.codec import encode
 from inference.contract.frames import KvEvents, ModelOffer
@@ -118,7 +119,7 @@ async def test_a_node_that_works_in_silence_is_late(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = [1000.0]
-    for module in ("s4_route.node", "routing.sought"):
+    for module in ("s4_route.node", "s4_route.choice.sought"):
         clock = f"controlplane.gateway.{module}.monotonic_s"
         monkeypatch.setattr(clock, lambda: now_s[0])
     site.pick(sought())
@@ -162,7 +163,7 @@ async def test_a_receipt_is_short_in_a_large_fleet() -> None:
     receipt = site.pick(sought()).receipt
     assert len(receipt.candidates) == CANDIDATES_MAX
     assert receipt.node in {each.node for each in receipt.candidates}
-    costs = [each.cost_ms for each in receipt.candidates]
+    costs = [each.cost_ms or 0.0 for each in receipt.candidates]
     assert costs == sorted(costs)
     await site.world.fleet.close()
 

@@ -9,12 +9,19 @@ import pytest
 
 from inference.compact.native.build import cpu_flags
 from inference.compact.native.probe import NEEDED_FLAGS
-from tests.inference.compact.devices import DEVICES
+from tests.inference.compact.devices import DEVICES, HAS_TRITON
+from tests.suite.summary import left_out
 
-collect_ignore_glob = [
-    *([] if cpu_flags().issuperset(NEEDED_FLAGS) else ["test_native_*.py"]),
-    *([] if "cuda" in DEVICES else ["test_cuda_*.py"]),
-]
+collect_ignore_glob = []
+if missing := {*NEEDED_FLAGS} - cpu_flags():
+    collect_ignore_glob.append("native/test_*.py")
+    left_out("native code of the compact engine", f"the CPU has no {', '.join(sorted(missing))}")
+if "cuda" not in DEVICES:
+    collect_ignore_glob.append("*test_cuda_*.py")
+    left_out("the compact engine on a GPU", "torch sees no CUDA device")
+if not HAS_TRITON:
+    collect_ignore_glob.append("test_interpreted.py")
+    left_out("kernels for GPUs, interpreted", "Triton is not installed (`make test-triton`)")
 
 
 @pytest.fixture(scope="session", params=DEVICES)

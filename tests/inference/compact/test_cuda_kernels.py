@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from inference.compact.attention.kernels import choose_kernels
-from inference.compact.draw_choice import choose_draw
-from inference.compact.layers.between import PLAIN
-from inference.compact.layers.choice import choose_between
-from inference.compact.models.shape import read_shape
-from inference.compact.placement import Placement
+from inference.compact.config.shape import read_shape
+from inference.compact.layers.ops import PLAIN
+from inference.compact.layers.ops_choice import choose_ops
+from inference.compact.load.placement import Placement
+from inference.compact.sampling.choice import choose_draw
 from tests.inference.compact.shapes import SHAPES
 from tests.inference.compact.tiny import save_model
 
@@ -40,7 +40,7 @@ def test_the_fastest_of_each_passes_its_trial(
     placement = Placement(device="cuda", dtype=dtype, block_size=32, kv_blocks=1, threads=None)
     with caplog.at_level(logging.WARNING, "inference.compact"):
         chosen = choose_kernels(shape, placement)
-        between = choose_between(shape, placement)
+        between = choose_ops(shape, placement)
         assert choose_draw("cuda") is not None
     assert (chosen.decode.__name__, chosen.prefill.__name__) == ("decode_paged", prefill)
     assert between is not PLAIN

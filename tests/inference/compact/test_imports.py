@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-POLICY = ("request", "queue", "blocks", "scheduler", "ending", "loop", "options", "models.shape")
+POLICY = ("schedule.scheduler", "schedule.outputs", "run.loop", "options", "config.shape")
 
 
 def test_policy_imports_no_torch() -> None:

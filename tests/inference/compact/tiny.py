@@ -26,14 +26,14 @@ from transformers import (
     SmolLM3ForCausalLM,
 )
 
-from inference.compact.blocks import BlockPool
-from inference.compact.ending import Ending
-from inference.compact.loop import StepLoop
-from inference.compact.models.shape import read_shape
+from inference.compact.config.shape import read_shape
+from inference.compact.load.placement import choose_placement
 from inference.compact.options import CompactOptions
-from inference.compact.placement import choose_placement
-from inference.compact.runner import Runner
-from inference.compact.scheduler import Scheduler
+from inference.compact.run.loop import StepLoop
+from inference.compact.run.runner import Runner
+from inference.compact.schedule.blocks import BlockPool
+from inference.compact.schedule.outputs import StopRules
+from inference.compact.schedule.scheduler import Scheduler
 from inference.contract.frames import Job, Output, Sampling, Step
 
 VOCABULARY = 320
@@ -124,8 +124,8 @@ class Harness:
         self.scheduler = Scheduler(self.pool, settings)
         ticks = itertools.count(1)
         self.runner = Runner.load(folder, shape, placement)
-        self.ending = Ending(shape.eos, shape.context_window)
-        self.loop = StepLoop(self.runner, self.scheduler, self.ending, lambda: next(ticks))
+        self.stop_rules = StopRules(shape.eos, shape.context_window)
+        self.loop = StepLoop(self.runner, self.scheduler, self.stop_rules, lambda: next(ticks))
         self.steps: list[Step] = []
 
     def accept(self, *jobs: Job) -> None:

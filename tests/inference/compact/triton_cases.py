@@ -15,10 +15,10 @@ import pytest
 import torch
 
 from inference.compact.attention.trial import Trial
-from inference.compact.draw_choice import agrees_with_operators
-from inference.compact.layers.choice import BetweenTrial
-from inference.compact.models.shape import read_shape
-from inference.compact.placement import Placement
+from inference.compact.config.shape import read_shape
+from inference.compact.layers.ops_choice import OpsTrial
+from inference.compact.load.placement import Placement
+from inference.compact.sampling.choice import agrees_with_operators
 from tests.inference.compact.shapes import SHAPES
 from tests.inference.compact.tiny import save_model
 
@@ -64,8 +64,8 @@ def test_what_lies_between_products(tmp_path: Path, name: str, dtype: str) -> No
     kind, overrides = SHAPES[name]
     save_model(tmp_path, kind, **overrides)
     placement = Placement(device=DEVICE, dtype=dtype, block_size=16, kv_blocks=1, threads=None)
-    fused = importlib.import_module("inference.compact.layers.fused").FUSED
-    trial = BetweenTrial(read_shape(tmp_path), placement)
+    fused = importlib.import_module("inference.compact.layers.ops_triton").FUSED
+    trial = OpsTrial(read_shape(tmp_path), placement)
     assert trial.agrees(fused)
     broken = replace(fused, gate=lambda x: -fused.gate(x))
     assert not trial.agrees(broken)
@@ -73,7 +73,7 @@ def test_what_lies_between_products(tmp_path: Path, name: str, dtype: str) -> No
 
 @pytest.mark.filterwarnings("ignore:overflow encountered")
 def test_draws() -> None:
-    draw_rows = importlib.import_module("inference.compact.draw_kernel").draw_rows
+    draw_rows = importlib.import_module("inference.compact.sampling.kernel").draw_rows
     assert agrees_with_operators(draw_rows, DEVICE)
 
 

@@ -40,7 +40,7 @@ def vllm_process(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
+def vllm_http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
     """Real vLLM's own server, with a key."""
     log = tmp_path_factory.mktemp("vllm-server") / "log"
     with vllm_server(log, api_key=SERVER_KEY) as running:

@@ -8,14 +8,17 @@ from typing import Any
 
 import pytest
 
-from inference.compact.models.shape import read_shape
+from inference.compact.config.shape import read_shape
 from inference.compact.native.probe import reason_against
 from inference.compact.options import CompactOptions
 from inference.contract.capabilities import Capability
 from inference.embed.options import EmbedOptions
-from inference.engines import compact, echo, embed, remote, vllm_options
+from inference.engines import compact, echo, embed
 from inference.engines.base import Engine
-from inference.engines.remote_options import RemoteOptions
+from inference.engines.remote import engine as remote
+from inference.engines.remote.options import RemoteOptions
+from inference.engines.vllm import options as vllm_options
+from tests.suite.summary import left_out
 from tests.support.child_engine import ChildEngine
 from tests.support.shipped import SHIPPED
 
@@ -43,7 +46,8 @@ class Subject:
 
     `queues`: it holds back jobs that find no room, and says so. `prefills_in_parts`: it reports
     steps while a prompt is under way. `reports_until_free`: how many steps it may report after a
-    cancel that still show blocks in use; the step under way is one.
+    cancel that still show blocks in use; the step under way is one. `processes`: it runs in some of
+    its own.
     """
 
     name: str
@@ -52,6 +56,7 @@ class Subject:
     queues: bool = True
     prefills_in_parts: bool = True
     reports_until_free: int = 2
+    processes: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -90,7 +95,7 @@ def _embed(request: pytest.FixtureRequest) -> Engine:
 
 
 def _remote(request: pytest.FixtureRequest) -> Engine:
-    server = request.getfixturevalue("server")
+    server = request.getfixturevalue("vllm_http")
     options = RemoteOptions(url=server.url, name=SHIPPED.name, key=SERVER_KEY, credits=CREDITS)
     return remote.RemoteEngine(options)
 
@@ -103,6 +108,7 @@ VLLM = Subject(
     prefills_in_parts=False,
     # Its figures come from another process, with the step after.
     reports_until_free=6,
+    processes=True,
 )
 SUBJECTS = [
     Subject("compact-torch", COMPACT, _compact("torch", "float32")),
@@ -116,10 +122,12 @@ SUBJECTS = [
         _remote,
         queues=False,
         prefills_in_parts=False,
+        processes=True,
     ),
 ]
-if reason_against(read_shape(SHIPPED), BLOCK_SIZE) is None:
-    # Where the machine cannot run it, tests/inference/compact says so of its own accord.
+if reason := reason_against(read_shape(SHIPPED), BLOCK_SIZE):
+    left_out("conformance of the native compact engine", reason)
+else:
     SUBJECTS.append(Subject("compact-native", COMPACT, _compact("native", "bfloat16")))
 
 

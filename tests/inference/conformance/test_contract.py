@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from inference.contract.capabilities import Capability
-from inference.contract.frames import Job, Output
-from inference.engines.base import JobRefused
+from inference.contract.frames import Job
+from inference.errors import JobRefused
 from tests.inference.conformance.served import Served
 from tests.inference.conformance.subjects import CREDITS, all_subjects
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from inference.contract.capabilities import Capability
 from inference.contract.grammar import Grammar
-from inference.engines.base import JobRefused
+from inference.errors import JobRefused
 from tests.inference.conformance.served import Served, tokens_of
 from tests.inference.conformance.subjects import Subject, declaring, lacking
 from tests.support.shipped import long_prompt

@@ -16,9 +16,9 @@ import pytest
 
 from inference.contract.capabilities import Capability
 from inference.contract.frames import Job, Output, Sampling
-from inference.engines.base import JobRefused
-from inference.engines.remote import RemoteEngine
-from inference.engines.remote_options import RemoteOptions
+from inference.engines.remote.engine import RemoteEngine
+from inference.engines.remote.options import RemoteOptions
+from inference.errors import JobRefused
 from tests.inference.conformance.subjects import CREDITS, SERVER_KEY
 from tests.inference.engines.sink import Sink
 from tests.support.shipped import SHIPPED, long_prompt, no_end
@@ -92,8 +92,8 @@ def make_engine(url: str) -> RemoteEngine:
 
 
 @pytest.fixture
-async def remote(server: VllmServer) -> AsyncIterator[Remote]:
-    made = Remote(make_engine(server.url), server)
+async def remote(vllm_http: VllmServer) -> AsyncIterator[Remote]:
+    made = Remote(make_engine(vllm_http.url), vllm_http)
     try:
         await made.engine.start(made.sink)
         yield made
@@ -216,8 +216,8 @@ async def test_what_is_not_offered_is_refused_by_field(
         remote.engine.submit(remote.job(**undeclared))
 
 
-async def test_a_wrong_key_is_an_error_at_the_start(server: VllmServer) -> None:
-    options = RemoteOptions(url=server.url, name=SHIPPED.name, key="sk-wrong")
+async def test_a_wrong_key_is_an_error_at_the_start(vllm_http: VllmServer) -> None:
+    options = RemoteOptions(url=vllm_http.url, name=SHIPPED.name, key="sk-wrong")
     engine = RemoteEngine(options)
     with pytest.raises(Exception, match="SLUICE_UPSTREAM_KEY"):
         await engine.start(Sink())

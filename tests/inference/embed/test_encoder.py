@@ -12,8 +12,8 @@ from transformers import AutoModel
 
 from inference.embed.encoder import Encoder
 from inference.embed.shape import read_shape
-from inference.engines.base import ModelError
 from inference.engines.embed import packaged_model
+from inference.errors import ModelError
 from tests.support.encoders import CONTEXT, PIECES, make_encoder
 
 TOLERANCE = 2e-6

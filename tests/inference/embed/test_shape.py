@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from inference.embed.shape import read_shape
-from inference.engines.base import ModelError
 from inference.engines.embed import packaged_model
+from inference.errors import ModelError
 from tests.support.encoders import CONTEXT, HIDDEN, SHORT, make_encoder
 
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from inference.contract.frames import KvEvents, Output, Step
-from inference.engines.base import JobRefused
+from inference.errors import JobRefused
 
 WAIT_S = 60.0
 

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from inference.contract.capabilities import Capability
 from inference.contract.frames import Sampling
 from inference.engines.admission import NEEDS, check_job
-from inference.engines.base import EngineFacts, JobRefused
+from inference.engines.base import EngineFacts
+from inference.errors import JobRefused
 from tests.inference.compact.tiny import job_of
 
 FACTS = EngineFacts(

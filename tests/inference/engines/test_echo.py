@@ -12,8 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from inference.contract.frames import Job
-from inference.engines.base import JobRefused, ModelError
 from inference.engines.echo import EchoEngine, EchoOptions
+from inference.errors import JobRefused, ModelError
 from tests.inference.compact.tiny import job_of
 from tests.inference.engines.sink import Sink
 

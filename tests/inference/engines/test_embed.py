@@ -12,8 +12,8 @@ from inference.contract.capabilities import Capability
 from inference.embed.encoder import Encoder
 from inference.embed.options import EmbedOptions
 from inference.embed.queue import Piece
-from inference.engines.base import ModelError
 from inference.engines.embed import EmbedEngine, packaged_model
+from inference.errors import ModelError
 from tests.inference.engines.sink import Sink
 from tests.support.encoders import (
     CONTEXT,
@@ -24,7 +24,7 @@ from tests.support.encoders import (
     make_embed_job,
     make_encoder,
 )
-from tests.support.fleet import until
+from tests.support.waiting import until
 
 
 @pytest.fixture

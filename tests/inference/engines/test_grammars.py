@@ -17,14 +17,14 @@ import pytest
 from msgspec.structs import replace
 from tokenizers import Tokenizer
 
-from inference.compact import grammar as grammars
-from inference.compact.grammar import CompiledGrammar
+from inference.compact.grammar import compiler as grammars
+from inference.compact.grammar.compiler import CompiledGrammar
 from inference.compact.options import CompactOptions
 from inference.contract.capabilities import Capability
 from inference.contract.frames import Job, Output
 from inference.contract.grammar import GRAMMAR_BYTES_MAX, Grammar
-from inference.engines.base import JobRefused
 from inference.engines.compact import CompactEngine
+from inference.errors import JobRefused
 from tests.inference.compact.tiny import job_of, prompt_of, save_model
 from tests.inference.engines.sink import Sink
 

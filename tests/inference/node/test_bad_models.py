@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import sys
-from asyncio.subprocess import PIPE
+from asyncio.subprocess import PIPE, create_subprocess_exec
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,7 @@ async def test_the_node_says_what_is_wrong_and_exits(
     for name, data in tiny_files().items():
         (tmp_path / name).write_bytes(data)
     damage(tmp_path)
-    process = await asyncio.create_subprocess_exec(
+    process = await create_subprocess_exec(
         *(sys.executable, "-m", "inference", "--gateway", "ws://127.0.0.1:1", "--name", NODE),
         *("--model", str(tmp_path), "--device", "cpu"),
         stdout=PIPE,

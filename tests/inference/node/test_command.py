@@ -28,9 +28,9 @@ from tests.support.fleet import (
     make_job,
     make_model,
     outputs_of,
-    until,
 )
 from tests.support.upstream import HandUpstream, hand_upstream, text_chunk, usage_chunk
+from tests.support.waiting import until
 
 KEY = "sk-of-the-server"
 SERVER = ("--engine", "remote", "--url", "http://h")

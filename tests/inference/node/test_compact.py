@@ -26,8 +26,8 @@ from tests.support.fleet import (
     new_request,
     outputs_of,
     running_node,
-    until,
 )
+from tests.support.waiting import until
 
 BLOCK_SIZE = 16
 

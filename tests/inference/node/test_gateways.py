@@ -16,7 +16,8 @@ from inference.node.gateways import GatewayLinks
 from inference.node.link import GatewayLink, LinkHub
 from inference.node.options import GATEWAYS_MAX, GONE_S, UNLISTED_S, NodeOptions
 from inference.node.service import Node
-from tests.support.fleet import CREDENTIAL, NODE, World, fleet_server, make_model, until
+from tests.support.fleet import CREDENTIAL, NODE, World, fleet_server, make_model
+from tests.support.waiting import until
 
 SEED = "ws://seed:8000/fleet"
 LISTED = "ws://listed:8000/fleet"

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from inference.contract.frames import Job
-from inference.engines.base import JobRefused
+from inference.errors import JobRefused
 from inference.node.jobs import LOST, JobTable
 from inference.node.options import REPORT_REPEAT_S
 from tests.support.fleet import make_job, make_output, make_usage

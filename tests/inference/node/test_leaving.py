@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from inference.contract.frames import Job
-from inference.engines.base import EngineEvents, ModelError
+from inference.engines.base import EngineEvents
 from inference.engines.echo import EchoEngine, EchoOptions
-from inference.engines.remote import RemoteEngine
-from inference.engines.remote_options import RemoteOptions
+from inference.engines.remote.engine import RemoteEngine
+from inference.engines.remote.options import RemoteOptions
+from inference.errors import ModelError
 from inference.node import loading, probe, service
 from inference.node.assets import ModelAssets, NoAssets
 from inference.node.drain import drain
@@ -31,11 +32,11 @@ from tests.support.fleet import (
     make_job,
     make_model,
     outputs_of,
-    until,
 )
 from tests.support.nodes import named_node
 from tests.support.serving import Serving, bare
 from tests.support.upstream import hand_upstream, text_chunk, usage_chunk
+from tests.support.waiting import until
 
 __all__ = ["bare"]
 

@@ -34,8 +34,8 @@ from inference.contract.frames import (
     Step,
     Welcome,
 )
-from inference.engines.base import ModelError
 from inference.engines.echo import EchoEngine, EchoOptions
+from inference.errors import ModelError
 from inference.node.assets import ModelAssets
 from inference.node.options import BACKOFF_MIN_S, NodeOptions
 from inference.node.service import Node, Stop
@@ -49,8 +49,8 @@ from tests.support.fleet import (
     make_output,
     make_step,
     running_node,
-    until,
 )
+from tests.support.waiting import until
 
 Kind = TypeVar("Kind", bound=Frame)
 DIALS_MIN = 3

@@ -21,7 +21,7 @@ def test_only_the_owner_hears_which_of_its_jobs_a_server_processes() -> None:
     step = msgspec.structs.replace(make_step(), processing=named)
     load.stepped(step)
     for place, owner in enumerate(jobs):
-        assert load.told(step, owner).processing == [named[place]]
+        assert load.for_gateway(step, owner).processing == [named[place]]
     between = load.between_steps()
     assert between is not None and between.processing == []
 
@@ -36,7 +36,7 @@ def test_all_hear_that_a_step_computes_also_for_a_job_that_nobody_reads() -> Non
         step = load.between_steps([Processing(request=job.request, silent_ms=7)])
         assert step is not None and step.step_us == 0
         for url in ("ws://a", "ws://b"):
-            told = load.told(step, url)
+            told = load.for_gateway(step, url)
             assert told.computing_ms == 7
             assert bool(told.processing) == (owned and url == "ws://a")
         table.disconnect("ws://a")

@@ -17,12 +17,12 @@ import pytest
 from controlplane.gateway.nodes.facts import LinkState
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.stream import NodeLost
-from inference.compact.ending import Pick
-from inference.compact.models.shape import ModelShape
+from inference.compact.config.shape import ModelShape
+from inference.compact.load.placement import Placement
 from inference.compact.options import CompactOptions
-from inference.compact.placement import Placement
-from inference.compact.runner import Runner
-from inference.compact.scheduler import Chunk
+from inference.compact.run.runner import Runner
+from inference.compact.schedule.outputs import SampledToken
+from inference.compact.schedule.scheduler import Chunk
 from inference.contract.frames import Job
 from inference.engines.compact import CompactEngine
 from inference.node.jobs import LOST
@@ -37,8 +37,8 @@ from tests.support.fleet import (
     new_request,
     outputs_of,
     running_node,
-    until,
 )
+from tests.support.waiting import until
 
 PROGRESS_S = 4.0
 LIMITS = msgspec.structs.replace(QUICK, progress_timeout_s=PROGRESS_S, cancel_confirm_s=PROGRESS_S)
@@ -67,7 +67,7 @@ class LongEngine(CompactEngine):
         class LongRunner(Runner):
             """The model itself."""
 
-            def run(self, chunks: list[Chunk]) -> list[Pick]:
+            def run(self, chunks: list[Chunk]) -> list[SampledToken]:
                 """As ever, but late."""
                 while engine.long.is_set() and not engine.done.is_set():
                     engine.begun.set()

@@ -22,8 +22,8 @@ from tests.support.fleet import (
     make_job,
     make_model,
     outputs_of,
-    until,
 )
+from tests.support.waiting import until
 
 
 async def start(*arguments: str, credential: str = CREDENTIAL) -> Process:
@@ -71,12 +71,6 @@ async def test_a_model_that_is_not_there_is_one_clear_line(tmp_path: Path) -> No
         (("--credits", "0"), CREDENTIAL, "--credits"),
         (("--pool", ""), CREDENTIAL, "--pool"),
         (("--drain-deadline", "-1"), CREDENTIAL, "--drain-deadline"),
-        (
-            ("--engine", "compact", "--tensor-parallel", "2"),
-            CREDENTIAL,
-            "tensor_parallel: must be 1: the compact engine runs on one device; several GPUs need "
-            "--engine vllm",
-        ),
     ],
 )
 async def test_a_wrong_option_is_named(

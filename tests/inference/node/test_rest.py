@@ -18,8 +18,8 @@ from tests.support.fleet import (
     make_job,
     make_model,
     outputs_of,
-    until,
 )
+from tests.support.waiting import until
 
 ID = "0" * 32
 SLOW = {"tokens_per_s": 50.0}

@@ -51,8 +51,8 @@ from tests.support.fleet import (
     make_output,
     make_usage,
     outputs_of,
-    until,
 )
+from tests.support.waiting import until
 
 # Long enough that a test which waits for nothing cannot run into it.
 PATIENT = msgspec.structs.replace(WELCOME, ping_interval_s=WAIT_S, resume_s=WAIT_S)

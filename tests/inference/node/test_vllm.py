@@ -19,17 +19,14 @@ from msgspec.structs import replace
 
 from inference.contract.blocks import chain_hashes
 from inference.contract.frames import Sampling
-from tests.support.fleet import (
-    CREDENTIAL,
-    MODEL,
-    NODE,
-    make_job,
-    outputs_of,
-    until,
-)
+from tests.support.fleet import CREDENTIAL, MODEL, NODE, make_job, outputs_of
 from tests.support.gateway import GatewayUnderTest, running_gateway
 from tests.support.shipped import SHIPPED, long_prompt
 from tests.support.vllm_server import ENVIRONMENT, LEASH, end_group, start_group, vllm_python
+from tests.support.waiting import until
+
+# Some minutes where other work is done beside it.
+pytestmark = pytest.mark.timeout(600)
 
 START_S_MAX = 300.0
 ANSWER_S_MAX = 60.0

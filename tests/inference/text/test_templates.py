@@ -10,7 +10,7 @@ import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from inference.contract.assets import ASSET_FILES, TEMPLATE_FILE, TOOL_TEMPLATE_FILE, asset_digest
-from inference.engines.base import ModelError
+from inference.errors import ModelError
 from inference.node.assets import ModelAssets
 from inference.text.chat import ChatMessage
 from inference.text.model_text import ModelText

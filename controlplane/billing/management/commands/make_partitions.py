@@ -4,14 +4,14 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from controlplane.billing.services import make_partitions as make_ledger_partitions
+from controlplane.billing.ledger.services import make_partitions as make_ledger_partitions
 from controlplane.telemetry.services import make_partitions as make_telemetry_partitions
 
 
 class Command(BaseCommand):
     """Idempotent; the worker does the same every hour."""
 
-    help = "Make the daily partitions of the coming week where they are missing."
+    help = "Create missing daily partitions for the coming week."
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Make them and say how many were missing."""

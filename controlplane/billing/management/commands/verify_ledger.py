@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import connections
 
-from controlplane.billing.invariants import Finding, Verifier
+from controlplane.billing.verification.invariants import Finding, Verifier
 
 
 class Command(BaseCommand):
@@ -16,10 +16,9 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         """`--strict` turns a breach into exit status 1."""
-        parser.add_argument("--strict", action="store_true", help="exit 1 on any breach")
+        parser.add_argument("--strict", action="store_true", help="exit with 1 on any breach")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Print the findings."""
         with connections["owner"].cursor() as cursor:
             findings = Verifier(cursor).run()
         for finding in findings:

@@ -7,18 +7,14 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from controlplane.billing.decisions import grant_refuse
-from controlplane.billing.invoice_models import (
-    WALLET_KINDS,
-    GrantKind,
-    GrantState,
-    WalletGrant,
-)
-from controlplane.billing.invoice_text import usd_read
-from controlplane.billing.wallets import Gift, wallet_grant
-from controlplane.billing.wallets_selectors import grants_pending, wallet_get
+from controlplane.billing.approvals.models import WALLET_KINDS, GrantKind, GrantState, WalletGrant
+from controlplane.billing.approvals.selectors import grants_pending
+from controlplane.billing.decisions.services import grant_refuse
+from controlplane.billing.documents.text import usd_read
+from controlplane.billing.wallets.selectors import wallet_get
+from controlplane.billing.wallets.services import Gift, wallet_grant
 from controlplane.core.arguments import arguments_named
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.models import uuid7
 from controlplane.kernel.money import usd_text
 from controlplane.tenants.selectors import organizations_named
@@ -27,14 +23,13 @@ from controlplane.tenants.selectors import organizations_named
 class Command(BaseCommand):
     """A large grant of the operator waits for a user of staff, who alone can approve grants."""
 
-    help = "Show a wallet, put money or credit into it, decide on what waits for a second person."
+    help = "Show a wallet, add funds or credit, and decide on pending approvals."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Subcommands."""
         commands = parser.add_subparsers(dest="command", required=True)
-        show = commands.add_parser("show", help="what an organization has left")
+        show = commands.add_parser("show", help="balance of an organization")
         show.add_argument("organization", metavar="NAME")
-        give = commands.add_parser("give", help="a top-up that arrived, or a credit")
+        give = commands.add_parser("give", help="a received top-up, or a credit")
         give.add_argument("organization", metavar="NAME")
         give.add_argument("--kind", choices=[*WALLET_KINDS], default=GrantKind.TOPUP.value)
         give.add_argument("--usd", required=True, metavar="25.00")
@@ -42,22 +37,21 @@ class Command(BaseCommand):
         give.add_argument(
             "--becomes-prepaid", action="store_true", help="confirm an organization's first top-up"
         )
-        commands.add_parser("pending", help="what waits for a second person")
-        refuse = commands.add_parser("refuse", help="refuse a grant that waits")
+        commands.add_parser("pending", help="pending approvals")
+        refuse = commands.add_parser("refuse", help="refuse a pending grant")
         refuse.add_argument("grant", metavar="ID", type=uuid.UUID)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Run the subcommand."""
         getattr(self, f"_{options['command']}")(options)
 
     def _show(self, options: dict[str, Any]) -> None:
         found = wallet_get(actor=OPERATOR, organization_id=_organization(options["organization"]))
         if found is None:
-            self.stdout.write("It has no wallet: it pays by invoice.")
+            self.stdout.write("The organization has no wallet: it pays by invoice.")
             return
         self.stdout.write(
-            f"balance {usd_text(found.balance)} USD, held {usd_text(found.held)},"
-            f" put in {usd_text(found.put_in)}, charged {usd_text(found.charged)}"
+            f"balance {usd_text(found.balance)} USD, held {usd_text(found.held)}, paid in "
+            f"{usd_text(found.put_in)}, charged {usd_text(found.charged)}"
         )
 
     def _give(self, options: dict[str, Any]) -> None:
@@ -84,7 +78,7 @@ class Command(BaseCommand):
     def _refuse(self, options: dict[str, Any]) -> None:
         found = [grant for grant in grants_pending(actor=OPERATOR) if grant.id == options["grant"]]
         if not found:
-            raise CommandError("No such grant waits.")
+            raise CommandError("No such pending grant.")
         with arguments_named():
             made = grant_refuse(actor=OPERATOR, grant=found[0])
         self.stdout.write(_line(made))
@@ -105,7 +99,7 @@ def _nano(text: str) -> int:
 
 
 def _line(grant: WalletGrant) -> str:
-    waits = " (waits for a second person)" if grant.state == GrantState.PENDING else ""
+    waits = " (pending approval)" if grant.state == GrantState.PENDING else ""
     amount = usd_text(grant.amount_nano)
     about = f" {grant.about}" if grant.about else ""
     return f"{grant.id} {grant.kind}{about} {amount} USD {grant.state}{waits}: {grant.reason}"

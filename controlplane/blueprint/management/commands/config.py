@@ -11,13 +11,13 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from controlplane.blueprint.configuration import (
-    Change,
+    ValueChange,
     configuration_apply,
     configuration_export,
     configuration_validate,
 )
 from controlplane.blueprint.ready import READY, ready_names
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 
 STDIN = "-"
 
@@ -28,25 +28,25 @@ class Command(BaseCommand):
     help = "Export, validate, diff or apply a configuration document (YAML)."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """One subcommand each; `apply` only shows what it would do, unless told otherwise."""
         commands = parser.add_subparsers(dest="command", required=True)
-        export = commands.add_parser("export", help="write what is configured now")
+        export = commands.add_parser("export", help="write the current configuration")
         export.add_argument(
-            "--organization", action="append", help="only these, by name (all of them)"
+            "--organization", action="append", help="names to include (default: all)"
         )
-        ready = commands.add_parser("ready", help="list ready documents, or write one")
+        ready = commands.add_parser("ready", help="list example documents, or write one")
         ready.add_argument("name", nargs="?", help="which one")
         for name, told in (
             ("validate", "check that a document can be applied"),
             ("diff", "show what applying it would change"),
-            ("apply", "make it so, in one transaction"),
+            ("apply", "apply it, in one transaction"),
         ):
             command = commands.add_parser(name, help=told)
             command.add_argument("file", help=f"the document; {STDIN} reads standard input")
-        command.add_argument("--yes", action="store_true", help="do it; else it is a dry run")
+        command.add_argument(
+            "--yes", action="store_true", help="apply the changes; default: dry run"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Run the subcommand."""
         command = options["command"]
         try:
             if command == "export":
@@ -68,7 +68,7 @@ class Command(BaseCommand):
         for change in changes:
             self.stdout.write(shown(change))
         count = len(changes)
-        done = "changed" if really else "would change; nothing was done"
+        done = "changed" if really else "would change; nothing was applied"
         self.stdout.write(f"{count} value{'' if count == 1 else 's'} {done}.")
 
     def _ready(self, name: str | None) -> None:
@@ -76,12 +76,12 @@ class Command(BaseCommand):
         if name is None:
             self.stdout.write("\n".join(names))
         elif name not in names:
-            raise CommandError(f"There is no {name!r}; there are {', '.join(names)}.")
+            raise CommandError(f"No document {name!r}; choose from {', '.join(names)}.")
         else:
             self.stdout.write((READY / f"{name}.yaml").read_text(encoding="utf-8"), ending="")
 
 
-def shown(change: Change) -> str:
+def shown(change: ValueChange) -> str:
     """One line: the path, what was, what will be."""
     before, after = (msgspec.json.encode(value).decode() for value in change[1:])
     return f"{change.path}: {before} -> {after}"

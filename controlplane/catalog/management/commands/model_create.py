@@ -15,19 +15,22 @@ from controlplane.catalog.services import (
     price_publish,
 )
 from controlplane.core.arguments import arguments_named
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.kernel.money import MICRO_PER_USD
 from controlplane.kernel.price import RATE_PICO_MAX
 
 TOKENS, USD = "TOKENS", "USD"
 # Needed of every model, and of those that generate; one that embeds has no output and no cache.
 ALWAYS = {
-    "--context-window": (TOKENS, "tokens of prompt and output together, or of one input to embed"),
+    "--context-window": (
+        TOKENS,
+        "context window in tokens (prompt and output), or tokens per input for embedding models",
+    ),
     "--input-usd": (USD, "price of uncached input"),
 }
 GENERATE = {
-    "--output-default": (TOKENS, "output tokens of a request that names no limit"),
-    "--output-max": (TOKENS, "output tokens that a request may ask for"),
+    "--output-default": (TOKENS, "default output limit, in tokens"),
+    "--output-max": (TOKENS, "maximum output limit, in tokens"),
     "--cached-usd": (USD, "price of cached input"),
     "--output-usd": (USD, "price of output"),
 }
@@ -36,12 +39,11 @@ GENERATE = {
 class Command(BaseCommand):
     """Gateways serve it within two seconds, as soon as a node of its pool has it."""
 
-    help = "Add a model to the catalog with a price that is in force at once."
+    help = "Add a model to the catalog with a price that takes effect immediately."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Its name, its pool, its bounds and its prices."""
-        parser.add_argument("name", metavar="NAME", help="as nodes and clients say it")
-        parser.add_argument("--pool", default="default", help="nodes that serve it")
+        parser.add_argument("name", metavar="NAME", help="name that nodes and clients use")
+        parser.add_argument("--pool", default="default", help="pool of nodes that serve it")
         parser.add_argument(
             "--task", choices=Task.values, default=Task.GENERATE, help="what it does"
         )
@@ -55,7 +57,6 @@ class Command(BaseCommand):
             parser.add_argument(flag, type=kind, required=needed, metavar=unit, help=text)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Make both or none."""
         task, input_pico = options["task"], options["input_usd"]
         _check_task(task, options)
         draft = ModelDraft(
@@ -87,16 +88,16 @@ class Command(BaseCommand):
         ):
             model = model_create(actor=OPERATOR, draft=draft)
             price_publish(actor=OPERATOR, model=model, draft=price)
-        self.stdout.write(f"Made {model.name} in the pool {model.pool!r}.")
+        self.stdout.write(f"Created {model.name} in the pool {model.pool!r}.")
 
 
 def _check_task(task: str, options: dict[str, Any]) -> None:
     for flag in GENERATE:
         given = options[flag.removeprefix("--").replace("-", "_")] is not None
         if given and task == Task.EMBED:
-            raise CommandError(f"{flag}: a model that embeds has none")
+            raise CommandError(f"{flag}: not allowed for an embedding model")
         if not given and task == Task.GENERATE:
-            raise CommandError(f"{flag}: is needed of a model that generates")
+            raise CommandError(f"{flag}: required for a generation model")
 
 
 def _pico(text: str) -> int:

@@ -10,7 +10,7 @@ from controlplane.catalog.models import PoolRole, SizeClass, Task
 from controlplane.catalog.pools import pool_draft, pool_set
 from controlplane.catalog.selectors import pool_find
 from controlplane.core.arguments import arguments_named
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.kernel.money import micro_from_usd
 
 FIELDS = {
@@ -30,17 +30,16 @@ FIELDS = {
 class Command(BaseCommand):
     """What is not said keeps its value, or the default of a new pool."""
 
-    help = "Make a pool of nodes, or change it."
+    help = "Create or change a pool of nodes."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Its name, what it is for, and how many nodes there should be."""
         add = parser.add_argument
         add("name", metavar="NAME", help="a-z, 0-9 and -")
-        add("--task", choices=Task.values, help="what its models do; never changes")
-        add("--size-class", choices=SizeClass.values, help="what its models need")
+        add("--task", choices=Task.values, help="task of its models; cannot be changed later")
+        add("--size-class", choices=SizeClass.values, help="capabilities that its models need")
         add("--role", choices=PoolRole.values, help="phases that its nodes run")
         add("--min", dest="nodes_min", type=int, metavar="N", help="nodes kept warm")
-        add("--max", dest="nodes_max", type=int, metavar="N", help="nodes at most")
+        add("--max", dest="nodes_max", type=int, metavar="N", help="maximum number of nodes")
         add("--warm-schedule", type=_json, metavar="JSON",
             help='[{"days": ["mon"], "from": "08:00", "to": "18:00", "timezone": "Europe/Berlin",'
             ' "nodes_min": 2}]')  # fmt: skip
@@ -48,13 +47,12 @@ class Command(BaseCommand):
             help="what `fleet drive` runs for one node; it adds --gateway, --name, --pool",
             )  # fmt: skip
         add("--card-hour", dest="card_hour_micro", type=_micro, metavar="USD",
-            help="what one card costs an hour, as 2.50")  # fmt: skip
-        add("--cards", dest="cards_per_node", type=int, metavar="N", help="cards of one node")
+            help="cost per GPU-hour in USD, such as 2.50")  # fmt: skip
+        add("--cards", dest="cards_per_node", type=int, metavar="N", help="GPUs per node")
         add("--separate-caches", action=BooleanOptionalAction,
-            help="give jobs only to nodes that keep tenants' prefix caches apart")  # fmt: skip
+            help="use only nodes that isolate the prefix caches of tenants")  # fmt: skip
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Make or change it."""
         known = pool_find(name=options["name"])
         given = {name: options[name] for name in FIELDS if options[name] is not None}
         with arguments_named(name="NAME", __all__="--min, --max", **FIELDS):
@@ -76,4 +74,4 @@ def _json(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise ArgumentTypeError(f"is no JSON: {error}") from error
+        raise ArgumentTypeError(f"is not valid JSON: {error}") from error

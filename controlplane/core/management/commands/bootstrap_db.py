@@ -11,24 +11,23 @@ from controlplane.core.database_roles import (
     APP_CONNECTIONS_SHARE,
     CONNECT_SECONDS_MAX,
     LEDGER_ROLE,
+    DatabaseRole,
     MissingRights,
-    Role,
-    Wanted,
+    WantedRoles,
     app_settings,
     bootstrap,
     gateway_settings,
 )
-from controlplane.core.embedded.postgres import SUPERUSER
+from controlplane.embedded.postgres import SUPERUSER
 
 
 class Command(BaseCommand):
     """Prepares PostgreSQL for `migrate`, or prints the SQL that an administrator must run."""
 
-    help = "Make the database roles, the database and its grants."
+    help = "Create the database roles, the database and its grants."
     requires_system_checks: list[str] = []
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Make what is missing and name it."""
         try:
             made = bootstrap(_maintenance_dsn(), _wanted())
         except MissingRights as error:
@@ -38,7 +37,9 @@ class Command(BaseCommand):
                 f"{statements}"
             ) from error
         except psycopg.OperationalError as error:
-            raise CommandError(f"PostgreSQL lets nobody in: {error}\n{_first_steps()}") from error
+            raise CommandError(
+                f"PostgreSQL refuses the connection: {error}\n{_first_steps()}"
+            ) from error
         for name in made if options["verbosity"] else []:
             self.stdout.write(f"made {name}")
 
@@ -49,26 +50,27 @@ def _first_steps() -> str:
         return "Is `manage.py sluice run` running?"
     owner = settings.DATABASES["owner"]
     return (
-        "If the server runs, let its administrator make owner and database first:\n"
+        "If the server is running, ask its administrator to create the owner and the database "
+        "first:\n"
         f"CREATE ROLE {owner['USER']} LOGIN PASSWORD 'the one in DATABASE_OWNER_URL';\n"
         f"CREATE DATABASE {owner['NAME']} OWNER {owner['USER']};"
     )
 
 
-def _wanted() -> Wanted:
+def _wanted() -> WantedRoles:
     databases = settings.DATABASES
-    return Wanted(
+    return WantedRoles(
         database=databases["default"]["NAME"],
         owner=_role("owner", {}),
         app=_role("default", app_settings(), APP_CONNECTIONS_SHARE),
         gateway=_role("gateway", gateway_settings()),
-        ledger=Role(LEDGER_ROLE, None, {}),
+        ledger=DatabaseRole(LEDGER_ROLE, None, {}),
     )
 
 
-def _role(alias: str, role_settings: dict[str, str], share: float | None = None) -> Role:
+def _role(alias: str, role_settings: dict[str, str], share: float | None = None) -> DatabaseRole:
     connection = settings.DATABASES[alias]
-    return Role(connection["USER"], connection["PASSWORD"], role_settings, share)
+    return DatabaseRole(connection["USER"], connection["PASSWORD"], role_settings, share)
 
 
 def _maintenance_dsn() -> str:

@@ -1,7 +1,8 @@
-"""`manage.py migrate` as the owner role, bounded in how long it may wait for a lock; then grants.
+"""`manage.py migrate` as the owner role, bounded in how long it may wait for a lock; then functions
+and grants. One at a time: a second one waits for the first.
 
 A migration decides about its own tables by granting or revoking. About those of others, and a few
-of ours that are each one person's, it is decided here; about any other table somebody has to.
+of ours that are each one person's, it is decided here; about any other table someone has to.
 """
 
 import time
@@ -15,6 +16,7 @@ from django.db import OperationalError, connections
 from psycopg.errors import LockNotAvailable
 
 from controlplane.core.database_roles import APP_ROLE
+from controlplane.core.sqlfiles import replace_functions
 
 # A change of a table waits behind who reads it, and everybody after waits behind the change.
 LOCK_TIMEOUT = "3s"
@@ -63,7 +65,7 @@ class Command(migrate.Command):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Migrate, then grant; raises CommandError for a table that nobody has decided about."""
-        with _lock_timeout(options["database"]):
+        with _alone(options["database"]), _lock_timeout(options["database"]):
             self._migrate(*args, **options)
         with connections[options["database"]].cursor() as cursor:
             cursor.execute(UNDECIDED_TABLES)
@@ -71,8 +73,8 @@ class Command(migrate.Command):
             undecided = [name for name, _, of in found if (of or name) not in OPEN_TABLES]
             if undecided:
                 raise CommandError(
-                    f"Nobody has decided who may use {', '.join(undecided)}: grant or revoke in"
-                    " the migration that makes it."
+                    f"Access is undecided for {', '.join(undecided)}: grant or revoke it in the "
+                    "migration that creates it."
                 )
             for name, kind, _ in found:
                 rights = "USAGE, SELECT" if kind == "S" else "SELECT, INSERT, UPDATE, DELETE"
@@ -84,17 +86,32 @@ class Command(migrate.Command):
         for left in reversed(range(LOCK_TRIES_MAX)):
             try:
                 super().handle(*args, **options)
+                # Of one app's tables alone, or of none, most functions cannot be made.
+                if not (options["app_label"] or options["plan"]):
+                    replace_functions(options["database"])
             except OperationalError as error:
                 if not isinstance(error.__cause__, LockNotAvailable):
                     raise
                 if not left:
                     raise CommandError(
-                        "A table stayed locked; try again when it is quiet."
+                        "A table stayed locked; try again when there is less traffic."
                     ) from error
-                self.stdout.write(f"A table is locked; trying again, {left} times at most.")
+                self.stdout.write(f"A table is locked; retrying, {left} attempts left.")
                 time.sleep(LOCK_RETRY_S)
             else:
                 return
+
+
+@contextmanager
+def _alone(database: str) -> Iterator[None]:
+    """Hold a lock of the session, which ends with its connection."""
+    with connections[database].cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_lock(hashtext('sluice migrate'))")
+    try:
+        yield
+    finally:
+        with connections[database].cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_unlock(hashtext('sluice migrate'))")
 
 
 @contextmanager

@@ -7,22 +7,23 @@ from typing import Any
 import redis
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from controlplane.core.heartbeat import ALIVE_S, BEAT, WORKER, is_alive, worker_name
+from controlplane.core.jobs.heartbeat import ALIVE_S, BEAT, WORKER, is_alive, worker_name
 
 
 class Command(BaseCommand):
     """Looks for the sign of life of a process that listens on nothing."""
 
-    help = "Exit with 0 where the worker of this host, or beat, lives; else with 1, and say why."
+    help = (
+        "Exit with 0 if the worker of this host, or beat, is alive; otherwise with 1 and the "
+        "reason."
+    )
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Which process."""
         parser.add_argument("process", choices=(WORKER, BEAT))
         parser.add_argument("--name", help="of a worker that was started with --hostname")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Look once."""
         process = options["process"]
         name = (options["name"] or worker_name()) if process == WORKER else ""
         told = f"{process} {name}".strip()
@@ -31,5 +32,5 @@ class Command(BaseCommand):
         except redis.RedisError as error:
             raise CommandError(f"{told} has no Redis to work with: {error}") from error
         if not alive:
-            raise CommandError(f"{told} has given no sign of life for {ALIVE_S} s")
+            raise CommandError(f"{told} has not reported for {ALIVE_S} s")
         self.stdout.write(f"{told} lives")

@@ -11,12 +11,12 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from controlplane.core.embedded.launch import Launch, Options
-from controlplane.core.embedded.layout import LayoutError, embedded_layout
-from controlplane.core.embedded.processes import ServerError, end_left_overs
-from controlplane.core.embedded.runfile import Run, RunFile, living
 from controlplane.core.keycheck import find_credentials, scan
-from controlplane.kernel.keyformat import redacted
+from controlplane.embedded.launch import Launch, Options
+from controlplane.embedded.layout import LayoutError, embedded_layout
+from controlplane.embedded.processes import ServerError, end_left_overs
+from controlplane.embedded.runfile import Run, RunFile, living
+from controlplane.kernel.keys.format import redacted
 
 STOP_SECONDS_MAX = 90.0
 POLL_SECONDS = 0.2
@@ -25,40 +25,38 @@ MIB = 2**20
 ELSEWHERE = {
     "config": "configuration as code",
     "preflight": "check a request before it is sent",
-    "compare": "compare four ways to ask this deployment",
-    "probe": "exit with 0 where a worker or beat lives",
+    "compare": "compare four ways to call this deployment",
+    "probe": "exit with 0 if a worker or beat is alive",
 }
 
 
 class Command(BaseCommand):
     """Starts, shows and stops everything that one machine needs to serve."""
 
-    help = "Run Sluice on this machine, show what runs, or stop it."
+    help = "Run Sluice on this machine, show its status, or stop it."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """One subcommand each."""
         commands = parser.add_subparsers(dest="command", required=True)
         run = commands.add_parser("run", help="start everything and keep it running")
         run.add_argument("--host", default="127.0.0.1", help="address to listen on")
         run.add_argument("--port", type=_port, help="port to listen on (8000, or the next free)")
         run.add_argument(
             "--gateways", type=_gateways, default=settings.GATEWAYS, metavar="N",
-            help="gateway processes, on ports in a row; the first has the pages, too",
+            help="gateway processes, on consecutive ports; the first also serves the pages",
         )  # fmt: skip
-        run.add_argument("--no-node", action="store_true", help="start no node that generates")
-        run.add_argument("--embed", action="store_true", help="start a node that embeds, too")
-        commands.add_parser("status", help="show what runs")
+        run.add_argument("--no-node", action="store_true", help="do not start a generation node")
+        run.add_argument("--embed", action="store_true", help="also start an embedding node")
+        commands.add_parser("status", help="show what is running")
         commands.add_parser("stop", help="stop everything, also after a killed start")
-        check = commands.add_parser("key-check", help="find our credentials in files, offline")
-        check.add_argument("paths", nargs="*", type=Path, help="files or folders; none: stdin")
+        check = commands.add_parser("key-check", help="find Sluice credentials in files, offline")
+        check.add_argument("paths", nargs="*", type=Path, help="files or folders; default: stdin")
         for name, told in ELSEWHERE.items():
             # No option is this parser's own: all that follows is passed on as it is.
             command = commands.add_parser(name, help=told, add_help=False, prefix_chars="\0")
             command.add_argument("arguments", nargs=REMAINDER)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Run the subcommand."""
         if options["command"] in ELSEWHERE:
             call_command(options["command"], *options["arguments"], stdout=self.stdout)
             return
@@ -88,11 +86,11 @@ class Command(BaseCommand):
         if not paths:
             found = list(find_credentials(sys.stdin.read()))
         for each in found:
-            state = "checksum right" if each.genuine else "checksum wrong: no credential of ours"
+            state = f"checksum {'valid' if each.genuine else 'invalid: not a Sluice credential'}"
             self._write(f"{each.place}:{each.line}: {redacted(each.credential)}: {state}")
         genuine = sum(each.genuine for each in found)
         if genuine:
-            raise CommandError(f"{genuine} found: revoke them on the page Keys, then remove them.")
+            raise CommandError(f"{genuine} found: revoke them on the Keys page, then remove them.")
         self._write("No credential was found.")
 
     def _write(self, message: str) -> None:
@@ -102,11 +100,11 @@ class Command(BaseCommand):
     def _status(self, runfile: RunFile) -> None:
         run = runfile.read()
         if run is None or not any(map(living, (run.supervisor, *run.children))):
-            self._write("Sluice does not run here.")
+            self._write("Sluice is not running here.")
             return
-        self._write(f"Sluice runs at {run.url}")
+        self._write(f"Sluice is running at {run.url}")
         if living(run.supervisor) is None:
-            self._write("Its supervisor was killed: nobody restarts what ends. Run it again.")
+            self._write("Its supervisor was killed, so processes are not restarted. Run it again.")
         for known in (run.supervisor, *run.children):
             process = living(known)
             state = f"{process.memory_info().rss // MIB:>6} MiB" if process else "ended"
@@ -128,7 +126,7 @@ class Command(BaseCommand):
     def _stop_supervisor(self, runfile: RunFile, run: Run | None) -> None:
         process = living(run.supervisor) if run else None
         if process is None:
-            raise CommandError("Sluice is just starting here; try again in a moment.")
+            raise CommandError("Sluice is starting; try again in a moment.")
         process.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + STOP_SECONDS_MAX
         while not runfile.acquire():
@@ -139,11 +137,13 @@ class Command(BaseCommand):
 
 def _port(text: str) -> int:
     if not text.isdigit() or not 1 <= int(text) <= 65535:
-        raise ArgumentTypeError(f"a port is 1 to 65535, not {text!r}")
+        raise ArgumentTypeError(f"the port must be 1 to 65535, not {text!r}")
     return int(text)
 
 
 def _gateways(text: str) -> int:
     if not text.isdigit() or not 1 <= int(text) <= settings.GATEWAYS_MAX:
-        raise ArgumentTypeError(f"gateways are 1 to {settings.GATEWAYS_MAX}, not {text!r}")
+        raise ArgumentTypeError(
+            f"the number of gateways must be 1 to {settings.GATEWAYS_MAX}, not {text!r}"
+        )
     return int(text)

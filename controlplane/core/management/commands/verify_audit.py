@@ -7,23 +7,24 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import connections
 
-from controlplane.core.audit_chain import ChainVerifier, Head, head_from
+from controlplane.core.audit.chain import ChainHead, ChainVerifier, head_from
 
 
 class Command(BaseCommand):
     """Checks as the owner, who sees every row and writes none."""
 
-    help = "Check that no audit row was changed, removed or put in."
+    help = "Check that no audit row was changed, removed or inserted."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """`--strict` turns a breach into exit status 1; `--contains` names a head noted before."""
-        parser.add_argument("--strict", action="store_true", help="exit 1 on any breach")
+        parser.add_argument("--strict", action="store_true", help="exit with 1 on any breach")
         parser.add_argument(
-            "--contains", type=_head, metavar="NUMBER:DIGEST", help="a head that was noted earlier"
+            "--contains",
+            type=_head,
+            metavar="NUMBER:DIGEST",
+            help="a head that was recorded earlier",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Print the breaches and the head."""
         with connections["owner"].cursor() as cursor:
             verifier = ChainVerifier(cursor)
             breaches = list(verifier.breaches(options["contains"]))
@@ -36,7 +37,7 @@ class Command(BaseCommand):
             sys.exit(1)
 
 
-def _head(text: str) -> Head:
+def _head(text: str) -> ChainHead:
     try:
         return head_from(text)
     except ValueError as error:

@@ -15,11 +15,11 @@ from django.db import DatabaseError, connections
 from django.utils import timezone
 
 from controlplane.core.arguments import arguments_named
-from controlplane.core.audit import OPERATOR
-from controlplane.core.embedded.runfile import Run, RunFile, own_entry
-from controlplane.core.embedded.supervisor import Supervisor
+from controlplane.core.audit.entries import OPERATOR
+from controlplane.embedded.runfile import Run, RunFile, own_entry
+from controlplane.embedded.supervisor import Supervisor
 from controlplane.fleet.digests import digest_decide
-from controlplane.fleet.driver import POLL_S, Driver, Place
+from controlplane.fleet.driver import POLL_S, Driver, DriverHost
 from controlplane.fleet.enrolment import LIFE_HOURS_DEFAULT, TokenDraft, token_create
 from controlplane.fleet.lives import (
     DRAIN_S_DEFAULT,
@@ -35,10 +35,10 @@ from controlplane.fleet.selectors import digest_list, node_get
 from controlplane.fleet.signals import signals
 
 ABOUT = {
-    "approve": (node_approve, "let a waiting node serve"),
-    "drain": (node_drain, "no new jobs; it finishes what it has"),
-    "undrain": (node_undrain, "give a drained node jobs again"),
-    "remove": (node_remove, "revoke its credentials and cut its links"),
+    "approve": (node_approve, "approve a waiting node"),
+    "drain": (node_drain, "drain: no new jobs, running ones finish"),
+    "undrain": (node_undrain, "resume a drained node"),
+    "remove": (node_remove, "revoke its credentials and close its connections"),
     "forgive": (node_forgive, "end its quarantine"),
 }
 DIGEST_CHARS_SHOWN = 12
@@ -48,10 +48,9 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class Command(BaseCommand):
     """One subcommand for each thing that staff decide about nodes."""
 
-    help = "Show nodes, let them in, drain, remove and drive them."
+    help = "Show, approve, drain, remove and drive nodes."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Subcommands."""
         commands = parser.add_subparsers(dest="command", required=True)
         commands.add_parser("list", help="show pools and nodes")
         for name, (_, about) in ABOUT.items():
@@ -62,26 +61,25 @@ class Command(BaseCommand):
         allow = commands.add_parser("allow", help="set which models a node may serve")
         allow.add_argument("node", metavar="NODE")
         allow.add_argument("--model", action="append", metavar="M", help="repeat; default: any")
-        token = commands.add_parser("token", help="print a one-time token that lets one node in")
+        token = commands.add_parser("token", help="print a one-time token to enrol one node")
         token.add_argument("--pool", default="default")
         token.add_argument("--model", action="append", metavar="M", help="repeat; default: any")
-        token.add_argument("--approved", action="store_true", help="the node need not wait")
+        token.add_argument("--approved", action="store_true", help="approve the node automatically")
         token.add_argument("--hours", type=int, default=LIFE_HOURS_DEFAULT)
-        commands.add_parser("digests", help="show tokenizers that nodes offered")
+        commands.add_parser("digests", help="show tokenizers offered by nodes")
         for word in ("approve", "refuse"):
             decide = commands.add_parser(f"digest-{word}", help=f"{word} an offered tokenizer")
             decide.add_argument("model", metavar="MODEL")
             decide.add_argument(
                 "digest",
                 metavar="DIGEST",
-                help="its first characters; '' for one that takes only text",
+                help="first characters of the digest; '' for a text-only model",
             )
         drive = commands.add_parser("drive", help="start and stop nodes on this host, until Ctrl-C")
         drive.add_argument("--gateway", required=True, metavar="URL", help="what its nodes dial")
         drive.add_argument("--host-name", default=socket.gethostname().split(".")[0])
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Run the subcommand."""
         command = options["command"]
         if command in ABOUT:
             self._act(command, options)
@@ -153,7 +151,7 @@ class Command(BaseCommand):
         for name in runfile.end_children():
             self.stdout.write(f"ended {name}, left running by a killed driver")
         supervisor = Supervisor(folder=settings.BASE_DIR, logs=folder, say=self.stdout.write)
-        driver = Driver(Place(options["gateway"], options["host_name"]), supervisor)
+        driver = Driver(DriverHost(options["gateway"], options["host_name"]), supervisor)
         try:
             while not stop.wait(POLL_S):
                 self._step(driver, supervisor, runfile, options["gateway"])
@@ -169,7 +167,7 @@ class Command(BaseCommand):
             changed = driver.step()
         except DatabaseError as error:
             # The nodes serve on; what is wished is asked for again.
-            self.stderr.write(f"the database cannot be asked: {error}")
+            self.stderr.write(f"the database cannot be queried: {error}")
             connections.close_all()
             return
         if changed:
@@ -181,7 +179,7 @@ def _node(name: str) -> Any:
     try:
         return node_get(user=OPERATOR, name=name)
     except ObjectDoesNotExist:
-        raise CommandError(f"NODE: there is no node {name!r}.") from None
+        raise CommandError(f"NODE: node {name!r} not found.") from None
 
 
 def _line(view: NodeView) -> str:

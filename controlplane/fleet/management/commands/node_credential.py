@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from controlplane.core.arguments import arguments_named
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.fleet.services import node_credential_create
 
 POOL_DEFAULT = "default"
@@ -17,15 +17,13 @@ class Command(BaseCommand):
     help = "Register a node and print a credential for it; only its HMAC is kept."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Which node, where, and what it may serve."""
-        parser.add_argument("name", metavar="NAME", help="as in the node's own --name")
-        parser.add_argument("--pool", default=POOL_DEFAULT, help="a known node moves there")
+        parser.add_argument("name", metavar="NAME", help="the node's --name")
+        parser.add_argument("--pool", default=POOL_DEFAULT, help="an existing node is moved there")
         parser.add_argument(
-            "--model", action="append", metavar="M", help="may serve it; repeat; default: any"
+            "--model", action="append", metavar="M", help="allowed model, repeatable; default: any"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Make it and print it."""
         with arguments_named(name="NAME", pool="--pool", models="--model"):
             made = node_credential_create(
                 actor=OPERATOR,

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from controlplane.core.arguments import arguments_named
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.insights.client import Client, Refused, gateway_url, key_from_environment
 from controlplane.insights.compare import (
     OUTPUT_DEFAULT,
@@ -19,8 +19,8 @@ from controlplane.insights.compare import (
     SECONDS_MAX,
     WORDS_DEFAULT,
     WORDS_MAX,
-    Outcome,
     Setup,
+    WayResult,
     compare,
 )
 from controlplane.insights.comparisons import cards_of, compared_models, comparison_save
@@ -28,8 +28,8 @@ from controlplane.kernel.money import usd_text
 
 US_PER_MS = 1_000
 BOUNDS: dict[str, tuple[type, float, float, str]] = {
-    "requests": (int, REQUESTS_DEFAULT, REQUESTS_MAX, "requests of each way"),
-    "seconds": (float, SECONDS_DEFAULT, SECONDS_MAX, "after which a way begins no request"),
+    "requests": (int, REQUESTS_DEFAULT, REQUESTS_MAX, "requests per way"),
+    "seconds": (float, SECONDS_DEFAULT, SECONDS_MAX, "time limit per way for starting requests"),
     "output-tokens": (int, OUTPUT_DEFAULT, OUTPUT_MAX, "longest answer"),
     "words": (int, WORDS_DEFAULT, WORDS_MAX, "length of the passages in the whole prompt"),
 }
@@ -38,19 +38,19 @@ BOUNDS: dict[str, tuple[type, float, float, str]] = {
 class Command(BaseCommand):
     """Drives the gateway's own API with a key; its requests are charged like any other."""
 
-    help = "Compare four ways to ask this deployment: latency, first token, cost of the output."
+    help = "Compare four ways to call this deployment: latency, first token, cost of the output."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """All have defaults; the key comes from the environment."""
-        parser.add_argument("--url", help="a gateway (that of the Sluice that runs here)")
-        parser.add_argument("--large", help="model of the first three ways (the dearest)")
-        parser.add_argument("--small", help="model of the last way (the cheapest)")
+        parser.add_argument("--url", help="gateway URL (default: the local Sluice)")
+        parser.add_argument(
+            "--large", help="model of the first three ways (default: the most expensive)"
+        )
+        parser.add_argument("--small", help="model of the last way (default: the cheapest)")
         for name, (kind, default, most, words) in BOUNDS.items():
             told = f"{words}, 1 to {most:g} ({default:g})"
             parser.add_argument(f"--{name}", type=kind, default=default, help=told)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Run, print as it goes, keep."""
         for name, (_, _, most, _) in BOUNDS.items():
             if not 1 <= options[name.replace("-", "_")] <= most:
                 raise CommandError(f"--{name} is 1 to {most:g}.")
@@ -74,9 +74,9 @@ class Command(BaseCommand):
         except Refused as error:
             raise CommandError(f"No answer: {error}") from error
         kept = comparison_save(actor=OPERATOR, setup=setup, ways=ways)
-        self.stdout.write(f"Kept as {kept.id}; the page Insights shows it under Comparison.")
+        self.stdout.write(f"Saved as {kept.id}; see Comparison on the Insights page.")
 
-    def _show(self, way: Outcome) -> None:
+    def _show(self, way: WayResult) -> None:
         latency, first = way.latency_p50_us / US_PER_MS, way.ttft_p50_us / US_PER_MS
         cost = way.per_thousand_nano
         self.stdout.write(

@@ -21,13 +21,11 @@ class Command(BaseCommand):
     help = "Check the body of a chat completion: tokens, price, limits, cache, hygiene."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """The key comes from the environment."""
         parser.add_argument("file", help=f"JSON as for /v1/chat/completions; {STDIN} reads stdin")
-        parser.add_argument("--url", help="a gateway (that of the Sluice that runs here)")
-        parser.add_argument("--json", action="store_true", help="print the answer as it is")
+        parser.add_argument("--url", help="gateway URL (default: the local Sluice)")
+        parser.add_argument("--json", action="store_true", help="print the raw response")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Print it; ends with an error where the request would be refused."""
         client = Client(gateway_url(options["url"]), key_from_environment())
         try:
             status, told = client.post("/v1/preflight", _read(options["file"]))
@@ -47,7 +45,6 @@ class Command(BaseCommand):
 
 
 def lines(told: dict[str, Any]) -> list[str]:
-    """The answer for people."""
     tokens, cost, served = told["tokens"], told["cost"], told["served_by"]
     about = "" if tokens["counted"] else " at most"
     found = [

@@ -5,7 +5,7 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from controlplane.core.audit import OPERATOR
+from controlplane.core.audit.entries import OPERATOR
 from controlplane.tenants.models import WEIGHT_MAX, WEIGHT_MIN, Project, SafetyMode
 from controlplane.tenants.selectors import organizations_named, project_named
 from controlplane.tenants.services import project_update, project_weigh
@@ -15,18 +15,17 @@ class Command(BaseCommand):
     """Gateways follow within two seconds."""
 
     help = (
-        "Set what the safety layer of a project does with a finding, whether text of its prompts"
-        " may be kept, and its share of full nodes."
+        "Set what the safety layer of a project does with a finding, whether prompt text may be "
+        "kept, and its scheduling weight."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Which project, and what to do there."""
         parser.add_argument("--organization", required=True, metavar="NAME")
         parser.add_argument("--project", required=True, metavar="NAME")
         parser.add_argument(
             "--safety",
             choices=SafetyMode.values,
-            help="off: do not look; flag: look and note; block: keep findings from the client",
+            help="off: no check; flag: record findings; block: withhold findings from the client",
         )
         parser.add_argument(
             "--content",
@@ -37,14 +36,14 @@ class Command(BaseCommand):
             "--weight",
             type=int,
             metavar="N",
-            help=f"its share where tenants compete for full nodes, {WEIGHT_MIN} to {WEIGHT_MAX}",
+            help=f"scheduling weight when tenants compete for full nodes, {WEIGHT_MIN} to "
+            f"{WEIGHT_MAX}",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Find the project and set what was named; the rest stays as it is."""
         safety, content, weight = options["safety"], options["content"], options["weight"]
         if safety is content is weight is None:
-            raise CommandError("Name --safety, --content, --weight or several of them.")
+            raise CommandError("Set one or more of --safety, --content and --weight.")
         project = _project(options["organization"], options["project"])
         if safety is not None or content is not None:
             project_update(
@@ -74,10 +73,12 @@ def _weigh(project: Project, weight: int) -> None:
 def _project(organization_name: str, name: str) -> Project:
     organizations = organizations_named(name=organization_name)
     if not organizations:
-        raise CommandError(f"--organization: there is none of the name {organization_name!r}.")
+        raise CommandError(f"--organization: {organization_name!r} not found.")
     found = [project for one in organizations if (project := project_named(one, name=name))]
     if not found:
-        raise CommandError(f"--project: {organization_name!r} has none of the name {name!r}.")
+        raise CommandError(f"--project: {name!r} not found in {organization_name!r}.")
     if len(found) > 1:
-        raise CommandError(f"--organization: {len(found)} have this name and such a project.")
+        raise CommandError(
+            f"--organization: {len(found)} organizations have this name and such a project."
+        )
     return found[0]

@@ -6,8 +6,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
 
 from controlplane.core.arguments import arguments_named
-from controlplane.core.audit import OPERATOR
-from controlplane.tenants.accounts import (
+from controlplane.core.audit.entries import OPERATOR
+from controlplane.tenants.sign_in.accounts import (
     SETUP_PATH,
     setup_link_create,
     setup_link_tell,
@@ -19,17 +19,15 @@ from controlplane.tenants.accounts import (
 class Command(BaseCommand):
     """Prints the link's path on standard output, and nothing else there."""
 
-    help = "Make a one-time link that sets the password of an account; earlier links end."
+    help = "Create a one-time link to set the password of an account; earlier links expire."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Whose link."""
         parser.add_argument("email", metavar="EMAIL")
         parser.add_argument(
-            "--create", action="store_true", help="make the account first, as one of the staff"
+            "--create", action="store_true", help="create the account if missing, as staff"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Find or make the account, then its link."""
         email = options["email"]
         with transaction.atomic():
             if options["create"]:
@@ -38,9 +36,11 @@ class Command(BaseCommand):
             elif (found := user_find(email=email)) is not None:
                 user = found
             else:
-                raise CommandError(f"EMAIL: there is no account {email!r}; --create makes one.")
+                raise CommandError(
+                    f"EMAIL: account {email!r} not found; use --create to create it."
+                )
             token = setup_link_create(actor=OPERATOR, user=user)
         if not options["create"]:
             setup_link_tell(actor=OPERATOR, user=user)
         self.stdout.write(f"{SETUP_PATH}{token}")
-        self.stderr.write("Open this path at the address of the pages: once, and within a day.")
+        self.stderr.write("Open this path on the dashboard. It works once and expires in one day.")

@@ -1,0 +1,18 @@
+"""What the operations under /api/billing/organizations/<id>/ share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework.request import Request
+
+from controlplane.billing.access import may_see_money
+from controlplane.core.api.views import ApiView
+
+
+class MoneyView(ApiView):
+    """Rights come before bodies: whoever may not see the money learns nothing else either."""
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        may_see_money(self.actor(), kwargs["organization_id"])

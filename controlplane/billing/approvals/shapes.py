@@ -1,0 +1,39 @@
+"""Grants as programs see them: what may wait for a second person."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from controlplane.billing.approvals.models import WalletGrant
+from controlplane.core.answers import answer_of
+
+# Instead of 201: nothing is booked yet.
+WAITS = 202
+
+
+class GrantJson(TypedDict):
+    """What a person asked for, and what became of it."""
+
+    id: str
+    object: str
+    organization: str
+    kind: str
+    amount_nano: int
+    subject: str | None
+    about: str
+    reason: str
+    state: str
+    asked_by: str
+    decided_by: str | None
+    created_at: str
+    decided_at: str | None
+
+
+def grant_json(grant: WalletGrant) -> GrantJson:
+    return answer_of(
+        GrantJson,
+        grant,
+        object="wallet_grant",
+        asked_by=grant.asked_label,
+        decided_by=grant.decided_label or None,
+    )

@@ -1,0 +1,1 @@
+"""Budgets: what an organization, project or key may spend."""

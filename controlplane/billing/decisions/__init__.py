@@ -1,0 +1,1 @@
+"""Approving or refusing what waits for a second person."""

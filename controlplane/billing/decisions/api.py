@@ -1,0 +1,55 @@
+"""Decisions under /api/billing/: what waits for a second person, and that person's word."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import TypedDict
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.billing.api import MoneyView
+from controlplane.billing.approvals.models import WalletGrant
+from controlplane.billing.approvals.selectors import grant_get, grants_pending
+from controlplane.billing.approvals.shapes import GrantJson, grant_json
+from controlplane.billing.decisions.services import grant_approve, grant_refuse
+from controlplane.core.api.schema import operation
+from controlplane.core.api.views import ApiView
+from controlplane.core.permissions import Action
+from controlplane.tenants.access import require
+
+DECISIONS: dict[str, Callable[..., WalletGrant]] = {
+    "approve": grant_approve,
+    "refuse": grant_refuse,
+}
+
+
+class PendingJson(TypedDict):
+    """Grants of all organizations that wait for a second person."""
+
+    data: list[GrantJson]
+
+
+class GrantDecision(MoneyView):
+    """`POST grants/<id>/approve | refuse`: by someone else than who asked; for staff."""
+
+    step_up_methods = frozenset({"POST"})
+
+    @operation(answer=GrantJson)
+    def post(
+        self, request: Request, organization_id: uuid.UUID, grant_id: uuid.UUID, decision: str
+    ) -> Response:
+        """Approve or refuse a pending grant; 403 for the person who requested it."""
+        require(self.actor(), Action.CREDIT_GRANT)
+        grant = grant_get(actor=self.actor(), organization_id=organization_id, grant_id=grant_id)
+        return Response(grant_json(DECISIONS[decision](actor=self.actor(), grant=grant)))
+
+
+class PendingGrants(ApiView):
+    """`GET grants`: what waits for a second person, in all organizations; for staff."""
+
+    @operation(answer=PendingJson)
+    def get(self, request: Request) -> Response:
+        """List pending grants, oldest first."""
+        return self.listed(grants_pending(actor=self.actor()), grant_json)

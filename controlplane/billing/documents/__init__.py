@@ -1,0 +1,1 @@
+"""Documents: invoices, statements and credit notes, with their lines and files."""

@@ -1,0 +1,1 @@
+"""The rows of each kind of file, a page at a time."""

@@ -1,0 +1,204 @@
+"""The journal for an accounting system: each row one account, debited or credited.
+
+By day, each account's requests and entries are summed; or each line and entry stands for itself.
+Debits and credits of a file are equal, day by day and voucher by voucher.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.db import connection
+from django.db.models import Sum
+
+from controlplane.billing.cells import (
+    NANO_PLACES,
+    Cell,
+    Column,
+    Value,
+    decimal_text,
+    instant_text,
+    line_writer,
+)
+from controlplane.billing.exports.models import ExportGrain
+from controlplane.billing.exports.pages.entries import entries_read
+from controlplane.billing.exports.pages.lines import AHEAD_MAX, LineReader, place_from
+from controlplane.billing.exports.pages.scope import ExportPage, Scope
+from controlplane.billing.ledger.models import POSTING_KINDS, JournalEntry
+from controlplane.billing.ledger.services import BOOKED_DAYS_MAX
+from controlplane.telemetry.reading import TooMuchToRead, bounded_read
+from controlplane.telemetry.selectors_requests import id_floor
+
+COLUMNS = (
+    Column("date", Cell.TIME, "Posting date, UTC."),
+    Column("voucher", Cell.TEXT, "Transaction id: `day-` and the date, or the id of one line."),
+    Column("booked_at", Cell.TIME, "Posting time; null for daily sums."),
+    Column("kind", Cell.TEXT, "`day`, or the kind of the line or entry."),
+    Column("account", Cell.TEXT, "Account name in the chart of accounts."),
+    Column("debit_usd", Cell.NUMBER, "Debit, exact, nine decimals; null for a credit."),
+    Column("credit_usd", Cell.NUMBER, "Credit; null for a debit."),
+    Column(
+        "amount_nano_usd",
+        Cell.NUMBER,
+        "Signed amount in nano-USD: debits positive, credits negative.",
+    ),
+    Column("currency", Cell.TEXT, "`USD`."),
+    Column("reason", Cell.FREE, "Reason for an entry."),
+    Column("reference", Cell.FREE, "Reference of an entry: an invoice, a payment or a ticket."),
+    Column("reverses", Cell.TEXT, "Request or entry that a reversal corrects."),
+)
+ENTRIES = "entries:"
+_DAY, _LEAST = timedelta(days=1), timedelta(seconds=1)
+_SUMS = """
+    SELECT debit, credit, sum(amount)::bigint FROM transfers
+    WHERE organization = %s AND request >= %s AND request < %s AND booked_at >= %s
+      AND booked_at < %s AND kind = ANY (%s) GROUP BY debit, credit
+"""
+
+
+class JournalPages:
+    """By day: a day a page. Line by line: first the requests', then the entries."""
+
+    columns = COLUMNS
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self._by_day = ExportGrain(scope.grain) is ExportGrain.DAY
+        self._reader = LineReader(scope.organization, scope.start, scope.through)
+        self._write = line_writer(COLUMNS, raw=scope.raw)
+
+    def page(self, cursor: str) -> ExportPage:
+        """The page after a cursor; the empty one stands before all."""
+        if self._by_day:
+            return self._day(datetime.fromtimestamp(int(cursor), UTC) if cursor else None)
+        if cursor.startswith(ENTRIES):
+            return self._entries(cursor.removeprefix(ENTRIES))
+        return self._lines(cursor)
+
+    def _day(self, start: datetime | None) -> ExportPage:
+        scope = self._scope
+        start = start or scope.start
+        end = min(start + _DAY, scope.through)
+        sums = _Sums()
+        sums.add(_request_sums(scope, start, end))
+        sums.add(_entry_sums(scope, start, end))
+        after = end if end < scope.through else None
+        return ExportPage(
+            lines=[
+                self._line(start, f"day-{start.date()}", "day", account, amount)
+                for account, amount in sums.rows()
+            ],
+            nano=sums.debited,
+            cursor=str(int(after.timestamp())) if after else None,
+            share=scope.share(end),
+        )
+
+    def _lines(self, cursor: str) -> ExportPage:
+        place = place_from(cursor) if cursor else self._reader.first()
+        found, after = self._reader.read(place)
+        return ExportPage(
+            lines=[
+                self._line(
+                    line.booked_at, f"{line.request.hex}-{line.slot}", line.kind, account, amount
+                )
+                for line in found
+                for account, amount in ((line.debit, line.amount), (line.credit, -line.amount))
+            ],
+            nano=sum(line.amount for line in found),
+            cursor=after.text() if after else ENTRIES,
+            share=self._reader.share(after) if after else 1.0,
+        )
+
+    def _entries(self, cursor: str) -> ExportPage:
+        found, after = entries_read(self._scope, cursor)
+        return ExportPage(
+            lines=[
+                self._line(entry.booked_at, entry.id.hex, entry.kind, account, amount, entry)
+                for entry in found
+                for account, amount in ((entry.debit, entry.amount), (entry.credit, -entry.amount))
+            ],
+            nano=sum(entry.amount for entry in found),
+            cursor=ENTRIES + after if after else None,
+            share=1.0,
+        )
+
+    def _line(
+        self,
+        at: datetime,
+        voucher: str,
+        kind: str,
+        account: str,
+        amount: int,
+        entry: JournalEntry | None = None,
+    ) -> str:
+        debited = amount > 0
+        side = decimal_text(abs(amount), NANO_PLACES)
+        values: tuple[Value, ...] = (
+            at.astimezone(UTC).date().isoformat(),
+            voucher,
+            None if kind == "day" else instant_text(at),
+            kind,
+            account,
+            side if debited else None,
+            None if debited else side,
+            amount,
+            "USD",
+            entry.reason if entry else None,
+            entry.reference or None if entry else None,
+            entry.reverses.hex if entry and entry.reverses else None,
+        )
+        return self._write(values)
+
+
+class _Sums:
+    """Debits and credits of a day, by account."""
+
+    def __init__(self) -> None:
+        self._debits: Counter[str] = Counter()
+        self._credits: Counter[str] = Counter()
+        self.debited = 0
+
+    def add(self, pairs: Iterable[tuple[str, str, int]]) -> None:
+        for debit, credit, amount in pairs:
+            self._debits[debit] += amount
+            self._credits[credit] += amount
+            self.debited += amount
+
+    def rows(self) -> list[tuple[str, int]]:
+        """Debits, then credits as negative amounts, each by account."""
+        return [
+            *sorted(self._debits.items()),
+            *((account, -amount) for account, amount in sorted(self._credits.items())),
+        ]
+
+
+def _request_sums(scope: Scope, opens: datetime, closes: datetime) -> list[tuple[str, str, int]]:
+    """What requests booked in [opens, closes); halved where that cannot be read in time."""
+    try:
+        return _read_sums(scope, opens, closes)
+    except TooMuchToRead:
+        if closes - opens <= _LEAST:
+            raise
+    middle = opens + (closes - opens) / 2
+    return [*_request_sums(scope, opens, middle), *_request_sums(scope, middle, closes)]
+
+
+def _read_sums(scope: Scope, opens: datetime, closes: datetime) -> list[tuple[str, str, int]]:
+    low = id_floor(opens - timedelta(days=BOOKED_DAYS_MAX))
+    high = id_floor(closes + AHEAD_MAX)
+    with bounded_read([scope.organization]), connection.cursor() as cursor:
+        values: list[Any] = [scope.organization, low, high, opens, closes, list(POSTING_KINDS)]
+        cursor.execute(_SUMS, values)
+        return [(debit, credit, amount) for debit, credit, amount in cursor.fetchall()]
+
+
+def _entry_sums(scope: Scope, opens: datetime, closes: datetime) -> list[tuple[str, str, int]]:
+    with bounded_read([scope.organization]):
+        rows = JournalEntry.objects.filter(
+            organization=scope.organization, booked_at__gte=opens, booked_at__lt=closes
+        )
+        summed = rows.order_by().values_list("debit", "credit").annotate(nano=Sum("amount"))
+        return [(debit, credit, int(nano)) for debit, credit, nano in summed]

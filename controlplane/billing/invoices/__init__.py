@@ -1,0 +1,1 @@
+"""Invoices: the document of a month, drafted and issued."""

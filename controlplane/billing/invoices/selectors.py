@@ -1,0 +1,47 @@
+"""Documents of an organization with where they stand, for those who may see its money."""
+
+from __future__ import annotations
+
+import uuid
+from typing import NamedTuple
+
+from controlplane.billing.access import may_see_money
+from controlplane.billing.documents.models import Invoice
+from controlplane.billing.documents.selectors import invoice_get
+from controlplane.billing.payments.dunning import Standing
+from controlplane.billing.payments.models import Payment
+from controlplane.billing.payments.selectors import standings
+from controlplane.core.audit.entries import Actor
+from controlplane.core.paging import FIRST_PAGE, Page, PageAsk, page_read
+from controlplane.core.scope import organization_scope
+
+
+class FoundDocument(NamedTuple):
+    """One document with where it stands and what refers to it."""
+
+    standing: Standing
+    notes: list[Invoice]
+    payments: list[Payment]
+
+
+def invoice_list(
+    *, actor: Actor, organization_id: uuid.UUID, ask: PageAsk = FIRST_PAGE
+) -> Page[Standing]:
+    """Documents of an organization, newest first."""
+    may_see_money(actor, organization_id)
+    with organization_scope([organization_id]):
+        rows = Invoice.objects.filter(organization=organization_id)
+        found = page_read(rows.select_related("corrects").defer("lines"), ask)
+        return Page(standings(found.rows), found.has_more)
+
+
+def invoice_found(
+    *, actor: Actor, organization_id: uuid.UUID, invoice_id: uuid.UUID
+) -> FoundDocument:
+    """One document with its notes and payments."""
+    invoice = invoice_get(actor=actor, organization_id=organization_id, invoice_id=invoice_id)
+    with organization_scope([organization_id]):
+        (standing,) = standings([invoice])
+        notes = list(invoice.notes.order_by("id"))
+        payments = list(invoice.payments.order_by("id"))
+    return FoundDocument(standing, notes, payments)

@@ -1,0 +1,1 @@
+"""The ledger: accounts, holds, transfers, the journal, hours, seals, and jobs around them."""

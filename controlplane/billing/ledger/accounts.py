@@ -1,0 +1,103 @@
+"""The chart of accounts: names as the ledger keeps them, built nowhere else. No Django here.
+
+A debit raises what is owed to us (receivable), what we have (cash) and what we spend; a credit
+raises what we owe (a wallet, tax, a payable) and what we earn.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from uuid import UUID
+
+# Whose books hold what concerns no tenant, such as the cost of GPUs.
+PLATFORM = UUID(int=0)
+PAYABLE_GPU = "payable:gpu"
+ROUNDING = "rounding"
+WRITEOFF = "writeoff"
+
+
+class AccountKind(StrEnum):
+    """The first word of an account: what it is."""
+
+    RECEIVABLE = "receivable"
+    WALLET = "wallet"
+    REVENUE = "revenue"
+    PROMO = "promo"
+    ADJUSTMENTS = "adjustments"
+    ROUNDING = "rounding"
+    TAX = "tax"
+    COGS = "cogs"
+    PAYABLE = "payable"
+    CASH = "cash"
+    WRITEOFF = "writeoff"
+
+
+# Their balance is debits less credits; that of all others is credits less debits.
+DEBIT_NORMAL = frozenset(
+    {
+        AccountKind.RECEIVABLE,
+        AccountKind.PROMO,
+        AccountKind.ADJUSTMENTS,
+        AccountKind.ROUNDING,
+        AccountKind.COGS,
+        AccountKind.CASH,
+        AccountKind.WRITEOFF,
+    }
+)
+
+
+def receivable(organization: UUID) -> str:
+    return f"{AccountKind.RECEIVABLE}:{organization}"
+
+
+def wallet(organization: UUID) -> str:
+    """What a prepaid organization has left with us."""
+    return f"{AccountKind.WALLET}:{organization}"
+
+
+def revenue(model: str) -> str:
+    return f"{AccountKind.REVENUE}:{model}"
+
+
+def promo(organization: UUID) -> str:
+    return f"{AccountKind.PROMO}:{organization}"
+
+
+def adjustments(reason: str) -> str:
+    return f"{AccountKind.ADJUSTMENTS}:{reason}"
+
+
+def tax(jurisdiction: str) -> str:
+    return f"{AccountKind.TAX}:{jurisdiction}"
+
+
+def cogs(pool: str) -> str:
+    return f"{AccountKind.COGS}:{pool}"
+
+
+def cash(provider: str) -> str:
+    """Money received through a payment provider."""
+    return f"{AccountKind.CASH}:{provider}"
+
+
+def wallet_id(organization: UUID) -> UUID:
+    """The id of the budget that is an organization's wallet, whether it has one or not.
+
+    The organization's own with the version `f`, which no other id has.
+    """
+    digits = organization.hex
+    return UUID(hex=f"{digits[:12]}f{digits[13:]}")
+
+
+def group_of(account: str) -> AccountKind:
+    """What an account is; raises ValueError on a name that none of these functions builds."""
+    word, separator, rest = account.partition(":")
+    group = AccountKind(word)
+    if bool(separator and rest) != (account not in (ROUNDING, WRITEOFF)):
+        raise ValueError(account)
+    return group
+
+
+def balance(account: str, debited: int, credited: int) -> int:
+    """What is on an account, in nano-USD, as its kind is read."""
+    return debited - credited if group_of(account) in DEBIT_NORMAL else credited - debited

@@ -1,0 +1,63 @@
+"""The ledger under /api/billing/: accounts, entries and what reconciliation found."""
+
+from __future__ import annotations
+
+import uuid
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.billing.api import MoneyView
+from controlplane.billing.ledger.hours import sealed_through
+from controlplane.billing.ledger.selectors import account_list, entry_list, reconciliation_list
+from controlplane.billing.ledger.shapes import (
+    AccountsJson,
+    EntryJson,
+    ReconciliationsJson,
+    entry_json,
+    reconciliation_json,
+)
+from controlplane.core.api.schema import operation
+
+
+class Accounts(MoneyView):
+    """`GET accounts`: the balances of the organization's books."""
+
+    @operation(answer=AccountsJson)
+    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+        """List accounts, by name."""
+        found = account_list(actor=self.actor(), organization=organization_id)
+        sealed = sealed_through()
+        body: AccountsJson = {
+            "data": [
+                {
+                    "account": one.name,
+                    "debited_nano": one.debited,
+                    "credited_nano": one.credited,
+                    "balance_nano": one.balance,
+                }
+                for one in found
+            ],
+            "sealed_through": sealed.isoformat() if sealed else None,
+        }
+        return Response(body)
+
+
+class Entries(MoneyView):
+    """`GET entries`: the journal."""
+
+    @operation(list_of=EntryJson)
+    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+        """List journal entries, newest first."""
+        found = entry_list(actor=self.actor(), organization=organization_id, ask=self.page_ask())
+        return self.page(found, entry_json)
+
+
+class Reconciliations(MoneyView):
+    """`GET reconciliations`: requests, ledger, hours and roll-ups held together."""
+
+    @operation(answer=ReconciliationsJson)
+    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+        """List reconciliations, newest first."""
+        found = reconciliation_list(actor=self.actor(), organization=organization_id)
+        return self.listed(found, reconciliation_json)

@@ -1,0 +1,158 @@
+"""The books of one organization as pages and programs read them. Changes nothing."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import connection
+from django.db.models import Sum
+
+from controlplane.billing.ledger.accounts import AccountKind, balance, group_of
+from controlplane.billing.ledger.models import (
+    POSTING_KINDS,
+    JournalEntry,
+    Reconciliation,
+    Transfer,
+    TransferKind,
+)
+from controlplane.core.audit.entries import Actor
+from controlplane.core.paging import FIRST_PAGE, Page, PageAsk, page_read
+from controlplane.core.permissions import Action
+from controlplane.core.scope import organization_scope
+from controlplane.telemetry.reading import bounded_read
+from controlplane.telemetry.selectors_requests import id_floor
+from controlplane.tenants.access import require
+
+RECONCILIATIONS_SHOWN = 10
+SPEND_MS_MAX = 1_000
+# Everything that posts, in one view: sealed hours, the lines since, the journal, and the wallet's
+# own counter, which tells a wallet's charges from those to be paid by invoice.
+_ACCOUNTS = """
+    WITH charges AS (
+        SELECT model, sum(nano) AS nano FROM ledger_hours
+        WHERE organization = %(organization)s GROUP BY model
+        UNION ALL
+        SELECT model, sum(amount) FROM transfers
+        WHERE organization = %(organization)s AND kind IN ('settle', 'overage', 'late')
+          AND request >= request_floor(greatest(%(sealed)s - interval '8 days', 'epoch'))
+          AND booked_at >= (SELECT coalesce(max(to_at), '-infinity') FROM ledger_seals)
+        GROUP BY model
+    ), prepaid AS (
+        SELECT coalesce(sum(posted), 0) AS nano FROM budgets
+        WHERE organization = %(organization)s AND scope = 'wallet'
+    ), moved AS (
+        SELECT 'revenue:' || model AS account, 0 AS debit, nano AS credit FROM charges
+        UNION ALL
+        SELECT 'wallet:' || %(organization)s, nano, 0 FROM prepaid
+        UNION ALL
+        SELECT 'receivable:' || %(organization)s,
+               (SELECT coalesce(sum(nano), 0) FROM charges) - nano, 0 FROM prepaid
+        UNION ALL
+        SELECT debit, sum(amount), 0 FROM journal_entries
+        WHERE organization = %(organization)s GROUP BY debit
+        UNION ALL
+        SELECT credit, 0, sum(amount) FROM journal_entries
+        WHERE organization = %(organization)s GROUP BY credit
+    )
+    SELECT account, sum(debit)::bigint, sum(credit)::bigint FROM moved
+    GROUP BY account HAVING sum(debit) + sum(credit) > 0 ORDER BY account
+"""
+_SEALED = "SELECT coalesce(max(to_at), 'epoch') FROM ledger_seals"
+
+
+@dataclass(frozen=True)
+class Account:
+    """What was ever moved on an account, in nano-USD."""
+
+    name: str
+    debited: int
+    credited: int
+
+    @property
+    def group(self) -> AccountKind:
+        return group_of(self.name)
+
+    @property
+    def balance(self) -> int:
+        """As its kind is read: what is owed to us, what we owe, what was earned."""
+        return balance(self.name, self.debited, self.credited)
+
+
+def account_list(*, actor: Actor, organization: uuid.UUID) -> list[Account]:
+    """Every account of the organization's books; raises TooMuchToRead."""
+    require(actor, Action.LEDGER_VIEW, organization)
+    with bounded_read([organization]), connection.cursor() as cursor:
+        cursor.execute(_SEALED)
+        values = {"organization": str(organization), "sealed": cursor.fetchone()[0]}
+        cursor.execute(_ACCOUNTS, values)
+        return [Account(*row) for row in cursor.fetchall()]
+
+
+def entry_list(
+    *, actor: Actor, organization: uuid.UUID, ask: PageAsk = FIRST_PAGE
+) -> Page[JournalEntry]:
+    """What was booked besides requests, newest first."""
+    require(actor, Action.LEDGER_VIEW, organization)
+    with organization_scope([organization]):
+        return page_read(JournalEntry.objects.filter(organization=organization), ask)
+
+
+def reconciliation_list(*, actor: Actor, organization: uuid.UUID) -> list[Reconciliation]:
+    """The latest comparisons, newest first."""
+    require(actor, Action.LEDGER_VIEW, organization)
+    with organization_scope([organization]):
+        found = Reconciliation.objects.filter(organization=organization)
+        return list(found[:RECONCILIATIONS_SHOWN])
+
+
+def transfers_of(request: uuid.UUID) -> list[Transfer]:
+    """The ledger lines of one request, in the order of their slots."""
+    return list(Transfer.objects.filter(request=request).order_by("slot"))
+
+
+def request_lines(*, organizations: Iterable[uuid.UUID], request: uuid.UUID) -> list[Transfer]:
+    """Ledger lines of one request of these organizations, in the order of their slots."""
+    with bounded_read(organizations):
+        return transfers_of(request)
+
+
+def request_reversals(*, organization: uuid.UUID, request: uuid.UUID) -> list[JournalEntry]:
+    """What was given back of a request's charge, oldest first."""
+    with bounded_read([organization]):
+        rows = JournalEntry.objects.filter(organization=organization, reverses=request)
+        return list(rows.order_by("booked_at", "id"))
+
+
+def request_charge(*, organization: uuid.UUID, request: uuid.UUID) -> int | None:
+    """Nano-USD posted for a request; None while nothing has resolved it."""
+    lines = request_lines(organizations=[organization], request=request)
+    resolved = [line for line in lines if line.kind != TransferKind.HOLD]
+    if not resolved:
+        return None
+    return sum(line.amount for line in resolved if line.kind in POSTING_KINDS)
+
+
+def spend_nano(
+    *,
+    organization: uuid.UUID,
+    start: datetime,
+    end: datetime,
+    model: str = "",
+    project: uuid.UUID | None = None,
+) -> int:
+    """Posted for requests that began in [start, end); raises TooMuchToRead when that takes long."""
+    narrowed: dict[str, object] = {"model": model} if model else {}
+    if project is not None:
+        narrowed["project"] = project
+    with bounded_read([organization], SPEND_MS_MAX):
+        rows = Transfer.objects.filter(
+            organization=organization,
+            request__gte=id_floor(start),
+            request__lt=id_floor(end),
+            kind__in=POSTING_KINDS,
+            **narrowed,
+        )
+        return int(rows.aggregate(total=Sum("amount"))["total"] or 0)

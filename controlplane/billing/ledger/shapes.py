@@ -1,0 +1,71 @@
+"""The books as programs see them: whole numbers of nano-USD."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+from controlplane.billing.ledger.models import JournalEntry, Reconciliation
+from controlplane.core.answers import answer_of
+
+
+class AccountJson(TypedDict):
+    """What was ever moved on an account, in nano-USD; `balance` as its kind is read."""
+
+    account: str
+    debited_nano: int
+    credited_nano: int
+    balance_nano: int
+
+
+class AccountsJson(TypedDict):
+    """All accounts; lines booked before `sealed_through` can change no more."""
+
+    data: list[AccountJson]
+    sealed_through: str | None
+
+
+class EntryJson(TypedDict):
+    """A booking that is no request: `nano` from the credit account to the debit account."""
+
+    id: str
+    object: str
+    kind: str
+    debit: str
+    credit: str
+    nano: int
+    reason: str
+    reference: str
+    reverses: str | None
+    actor: str
+    approved_by: str
+    booked_at: str
+
+
+class ReconciliationJson(TypedDict):
+    """One comparison; both figures are zero where requests, ledger, hours and roll-ups agree."""
+
+    id: str
+    begins: str
+    ends: str
+    made_at: str
+    requests: int
+    findings: int
+    unaccounted_tokens: int
+    unaccounted_nano: int
+    examples: list[dict[str, Any]]
+
+
+class ReconciliationsJson(TypedDict):
+    """The latest, newest first."""
+
+    data: list[ReconciliationJson]
+
+
+def entry_json(entry: JournalEntry) -> EntryJson:
+    return answer_of(
+        EntryJson, entry, object="journal_entry", nano=entry.amount, actor=entry.actor_label
+    )
+
+
+def reconciliation_json(one: Reconciliation) -> ReconciliationJson:
+    return answer_of(ReconciliationJson, one)

@@ -1,0 +1,1 @@
+"""Margin: what was charged against what it cost."""

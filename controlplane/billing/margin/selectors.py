@@ -1,0 +1,239 @@
+"""Margin: what was charged against what GPUs and bought tokens cost, by pool, model and tenant.
+
+The cost of a pool's busy time is spread over the tokens that were served in it: over models by the
+seconds that requests spent in prefill and decode, as measured; within a model over tenants by
+uncached input tokens for the part of prefill and output tokens for that of decode. Idle time is a
+line of its own and no one's. Tokens of hosted models cost their purchase price. Every nano-USD of
+cost is in exactly one place.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from controlplane.billing.ledger.hours import Dimension, hours
+from controlplane.billing.margin.charges import NO_POOL, PoolCharge, divided, pool_charges
+from controlplane.catalog.purchases import Purchases
+from controlplane.catalog.selectors import model_list, pool_list
+from controlplane.core.audit.entries import Actor
+from controlplane.core.permissions import Action
+from controlplane.fleet.hours import PoolDay, pool_days
+from controlplane.kernel.money import nano_from_pico
+from controlplane.telemetry.selectors_work import PoolWork, model_work
+from controlplane.tenants.access import require
+from controlplane.tenants.selectors_staff import organization_names
+
+# Where a phase of a pool was not measured: an output token takes as long as so many of the input.
+OUTPUT_WEIGHT = 4
+TOKENS_PER_PRICE = 1_000_000
+# Pool, organization and model; and the last two alone.
+Share = tuple[str, uuid.UUID, str]
+Buyer = tuple[uuid.UUID, str]
+_TOTALLED = (
+    *("revenue_nano", "served_nano", "idle_nano", "purchase_nano", "card_ms", "up_ms", "busy_ms"),
+)
+
+
+@dataclass
+class MarginLine:
+    """Revenue and cost of a pool, a model or a tenant; `idle_nano` is known of pools alone.
+
+    `purchase_nano` is what its tokens cost where they were bought from a hosted server.
+    """
+
+    name: str
+    id: str = ""
+    revenue_nano: int = 0
+    served_nano: int = 0
+    idle_nano: int = 0
+    purchase_nano: int = 0
+    uncached: int = 0
+    cached: int = 0
+    output: int = 0
+    card_ms: int = 0
+    up_ms: int = 0
+    busy_ms: int = 0
+
+    @property
+    def cost_nano(self) -> int:
+        """Busy and idle time, and what was bought."""
+        return self.served_nano + self.idle_nano + self.purchase_nano
+
+    @property
+    def margin_nano(self) -> int:
+        return self.revenue_nano - self.cost_nano
+
+    @property
+    def tokens(self) -> int:
+        return self.uncached + self.cached + self.output
+
+    @property
+    def cost_per_million_nano(self) -> int | None:
+        """Cost of a million tokens; None where none were served."""
+        return self.cost_nano * TOKENS_PER_PRICE // self.tokens if self.tokens else None
+
+    @property
+    def revenue_per_million_nano(self) -> int | None:
+        """What a million tokens were sold for."""
+        return self.revenue_nano * TOKENS_PER_PRICE // self.tokens if self.tokens else None
+
+    def take(self, charged: PoolCharge) -> None:
+        self.revenue_nano += charged.nano
+        self.uncached += charged.uncached
+        self.cached += charged.cached
+        self.output += charged.output
+
+
+@dataclass
+class Margin:
+    """One period; lines by name. `measured` names the pools whose phases were all measured."""
+
+    start: datetime
+    end: datetime
+    pools: list[MarginLine] = field(default_factory=list)
+    models: list[MarginLine] = field(default_factory=list)
+    tenants: list[MarginLine] = field(default_factory=list)
+    measured: frozenset[str] = frozenset()
+
+    @property
+    def total(self) -> MarginLine:
+        made = MarginLine("All pools")
+        for line in self.pools:
+            for name in _TOTALLED:
+                setattr(made, name, getattr(made, name) + getattr(line, name))
+        return made
+
+
+def margin_read(*, actor: Actor, start: datetime, end: datetime) -> Margin:
+    """Of [start, end), both on whole hours, for staff; raises TooMuchToRead.
+
+    Revenue is that of requests, before credits, adjustments and tax. It counts for the pool that
+    served; where that is not known, for the pool that the model is in now.
+    """
+    require(actor, Action.MARGIN_VIEW)
+    names = organization_names(actor=actor)
+    homes = {model.name: model.pool for model in model_list()}
+    charges = pool_charges(organizations=names, homes=homes, start=start, end=end)
+    days = list(pool_days(start=start, end=end))
+    shares, measured = _spread(days, charges, model_work(start=start, end=end))
+    pools = {pool.name: MarginLine(pool.name) for pool in pool_list()}
+    models = {name: MarginLine(name) for name in homes}
+    tenants = {one: MarginLine(name, str(one)) for one, name in names.items()}
+    for charged in charges:
+        pools.setdefault(charged.pool, MarginLine(charged.pool or "no pool")).take(charged)
+        models.setdefault(charged.model, MarginLine(charged.model)).take(charged)
+        tenants[charged.organization].take(charged)
+    for (pool, organization, model), nano in _bought(charges, names, start, end).items():
+        pools[pool].purchase_nano += nano
+        models[model].purchase_nano += nano
+        tenants[organization].purchase_nano += nano
+    for (pool, organization, model), nano in shares.items():
+        pools[pool].served_nano += nano
+        models[model].served_nano += nano
+        tenants[organization].served_nano += nano
+    _add_times(pools, days)
+    return Margin(
+        start,
+        end,
+        pools=sorted(pools.values(), key=lambda line: line.name),
+        models=sorted(models.values(), key=lambda line: line.name),
+        tenants=sorted((t for t in tenants.values() if t.tokens), key=lambda line: line.name),
+        measured=measured,
+    )
+
+
+def _add_times(pools: dict[str, MarginLine], days: list[PoolDay]) -> None:
+    cost: Counter[str] = Counter()
+    for day in days:
+        line = pools.setdefault(day.pool, MarginLine(day.pool))
+        line.up_ms += day.up_ms
+        line.busy_ms += day.busy_ms
+        line.card_ms += day.card_ms
+        cost[day.pool] += day.cost_nano
+    for name, nano in cost.items():
+        # Busy time in which no token was charged is no one's either.
+        pools[name].idle_nano = nano - pools[name].served_nano
+
+
+def _bought(
+    charges: list[PoolCharge], names: Iterable[uuid.UUID], start: datetime, end: datetime
+) -> dict[Share, int]:
+    """Nano-USD of bought tokens, over pools as the tokens were."""
+    tokens: dict[Buyer, dict[Share, int]] = defaultdict(dict)
+    for row in charges:
+        tokens[row.organization, row.model][_share(row)] = row.tokens
+    found: dict[Share, int] = {}
+    for buyer, nano in _purchases(names, start, end).items():
+        found |= divided(nano, tokens[buyer])
+    return found
+
+
+def _purchases(names: Iterable[uuid.UUID], start: datetime, end: datetime) -> Counter[Buyer]:
+    """Nano-USD of bought tokens by tenant and model, each day at the price of that day."""
+    found: Counter[Buyer] = Counter()
+    prices = Purchases()
+    if not prices:
+        return found
+    by: tuple[Dimension, ...] = ("day", "organization", "model")
+    for charged in hours(organizations=names, start=start, end=end, by=by):
+        assert charged.organization is not None and charged.model is not None
+        price = prices.of(charged.model, charged.day.date()) if charged.day else None
+        if price is not None:
+            found[charged.organization, charged.model] += nano_from_pico(
+                charged.uncached * price.input_pico
+                + charged.cached * price.cached_pico
+                + charged.output * price.output_pico
+            )
+    return found
+
+
+def _share(row: PoolCharge) -> Share:
+    return row.pool, row.organization, row.model
+
+
+def _spread(
+    days: list[PoolDay], charges: list[PoolCharge], work: Mapping[str, PoolWork]
+) -> tuple[dict[Share, int], frozenset[str]]:
+    """The cost of busy time, and the pools where all phases were measured."""
+    busy: Counter[str] = Counter()
+    for day in days:
+        busy[day.pool] += day.busy_nano
+    by_pool: dict[str, list[PoolCharge]] = defaultdict(list)
+    for row in charges:
+        if row.pool != NO_POOL:
+            by_pool[row.pool].append(row)
+    weights = _measured_weights(charges, work)
+    found: dict[Share, int] = {}
+    measured = set()
+    for pool, rows in by_pool.items():
+        known = {_share(row): weights[_share(row)] for row in rows if any(work.get(row.model, ()))}
+        if len(known) == len(rows) and any(known.values()):
+            measured.add(pool)
+            found |= divided(busy[pool], known)
+        else:
+            found |= divided(busy[pool], _plain_weights(rows))
+    return found, frozenset(measured)
+
+
+def _measured_weights(charges: list[PoolCharge], work: Mapping[str, PoolWork]) -> dict[Share, int]:
+    """Microseconds: a model's phases are measured over all pools, and spread over its tokens."""
+    inputs: Counter[str] = Counter()
+    outputs: Counter[str] = Counter()
+    for row in charges:
+        inputs[row.model] += row.uncached
+        outputs[row.model] += row.output
+    weights = {}
+    for row in charges:
+        prefill_us, decode_us = work.get(row.model, PoolWork())
+        prefill = prefill_us * row.uncached // max(1, inputs[row.model])
+        decode = decode_us * row.output // max(1, outputs[row.model])
+        weights[_share(row)] = prefill + decode
+    return weights
+
+
+def _plain_weights(rows: list[PoolCharge]) -> dict[Share, int]:
+    return {_share(row): row.uncached + OUTPUT_WEIGHT * row.output for row in rows}

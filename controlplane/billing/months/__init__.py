@@ -1,0 +1,1 @@
+"""Months: which are open or closed, and closing one."""

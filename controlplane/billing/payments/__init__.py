@@ -1,0 +1,1 @@
+"""Payments: orders, what providers report, bank transfers, and what is still owed."""

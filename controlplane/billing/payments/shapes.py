@@ -1,0 +1,30 @@
+"""Payments as programs see them."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from controlplane.billing.payments.models import Payment
+from controlplane.core.answers import answer_of
+
+
+class PaymentJson(TypedDict):
+    """Money that came in."""
+
+    id: str
+    object: str
+    provider: str
+    reference: str
+    amount_cents: int
+    invoice: str | None
+    booked_at: str
+
+
+def payment_json(payment: Payment) -> PaymentJson:
+    return answer_of(
+        PaymentJson,
+        payment,
+        object="payment",
+        invoice=payment.invoice_id,
+        booked_at=payment.created_at,
+    )

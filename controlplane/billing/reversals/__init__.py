@@ -1,0 +1,1 @@
+"""Giving back: credit notes of invoices and reversals of requests."""

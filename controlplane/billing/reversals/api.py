@@ -1,0 +1,109 @@
+"""Giving back under /api/billing/organizations/<id>/: invoices and requests, by staff."""
+
+from __future__ import annotations
+
+import uuid
+
+import msgspec
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.billing.api import MoneyView
+from controlplane.billing.approvals.models import WalletGrant
+from controlplane.billing.approvals.shapes import WAITS, GrantJson, grant_json
+from controlplane.billing.documents.selectors import invoice_get
+from controlplane.billing.invoices.shapes import WholeInvoiceJson, whole_json
+from controlplane.billing.ledger.shapes import EntryJson, entry_json
+from controlplane.billing.reversals.credit_notes import credit_note_issue
+from controlplane.billing.reversals.requests import request_reverse
+from controlplane.core.api.schema import operation
+from controlplane.core.models import uuid7
+from controlplane.core.permissions import Action
+from controlplane.tenants.access import require
+
+CREATED = 201
+
+
+class CreditedBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A line by its position, and how much of it is given back."""
+
+    position: int
+    amount_nano: int
+
+
+class CreditBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Why, and which lines; without lines all that is left. Sent twice with an id: given once."""
+
+    reason: str
+    lines: list[CreditedBody] | None = None
+    id: uuid.UUID | None = None
+
+
+class ReversalBody(msgspec.Struct, forbid_unknown_fields=True):
+    """How much of a request's charge goes back, and why; `id` makes a repeat do nothing."""
+
+    nano: int
+    reason: str
+    id: uuid.UUID | None = None
+
+
+class CreditNotes(MoneyView):
+    """`POST invoices/<id>/credit-notes`: give back an invoice or parts of its lines; for staff."""
+
+    step_up_methods = frozenset({"POST"})
+
+    @operation(
+        body=CreditBody,
+        answer={CREATED: WholeInvoiceJson, WAITS: GrantJson},
+        example={"reason": "wrong model", "lines": [{"position": 1, "amount_nano": 5_000_000}]},
+    )
+    def post(self, request: Request, organization_id: uuid.UUID, invoice_id: uuid.UUID) -> Response:
+        """Issue a credit note; 202 with the grant if it needs approval."""
+        require(self.actor(), Action.CREDIT_GRANT)
+        wanted = self.body(CreditBody)
+        invoice = invoice_get(
+            actor=self.actor(), organization_id=organization_id, invoice_id=invoice_id
+        )
+        amounts = None
+        if wanted.lines is not None:
+            amounts = {line.position: line.amount_nano for line in wanted.lines}
+        made = credit_note_issue(
+            actor=self.actor(),
+            invoice=invoice,
+            reason=wanted.reason,
+            amounts_nano=amounts,
+            form=wanted.id,
+        )
+        if isinstance(made, WalletGrant):
+            return Response(grant_json(made), status=WAITS)
+        return Response(
+            whole_json(actor=self.actor(), organization_id=organization_id, invoice_id=made.id),
+            status=CREATED,
+        )
+
+
+class Reversals(MoneyView):
+    """`POST requests/<id>/reversals`: part of a charge given back; for staff."""
+
+    step_up_methods = frozenset({"POST"})
+
+    @operation(
+        body=ReversalBody,
+        answer={CREATED: EntryJson, WAITS: GrantJson},
+        example={"nano": 1_500_000, "reason": "the output was truncated"},
+    )
+    def post(self, request: Request, organization_id: uuid.UUID, charge_id: uuid.UUID) -> Response:
+        """Reverse part of a charge; 202 with the grant if it needs approval."""
+        require(self.actor(), Action.CREDIT_GRANT)
+        wanted = self.body(ReversalBody)
+        made = request_reverse(
+            actor=self.actor(),
+            organization=organization_id,
+            request=charge_id,
+            nano=wanted.nano,
+            reason=wanted.reason,
+            form=wanted.id or uuid7(),
+        )
+        if isinstance(made, WalletGrant):
+            return Response(grant_json(made), status=WAITS)
+        return Response(entry_json(made), status=CREATED)

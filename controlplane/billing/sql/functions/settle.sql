@@ -1,0 +1,190 @@
+-- Settlements. `ledger_settle` takes the open holds away and compares them with what the gateway
+-- believes; anything else than an exact match raises, and `ledger_settle_exact` decides from rows.
+-- Amount 0 releases. A request settles once: a repeat of either function changes nothing.
+
+CREATE OR REPLACE FUNCTION ledger_settle(
+    p_request uuid[], p_organization uuid[], p_project uuid[], p_key uuid[], p_held bigint[],
+    p_amount bigint[], p_model text[], p_version integer[], p_input bigint[], p_cached bigint[],
+    p_output bigint[], p_tokens text[], p_source text[], p_budgets text[]
+) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
+SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    v_missing integer;
+BEGIN
+    WITH wanted AS MATERIALIZED (
+        SELECT s.request, s.held, s.budgets::uuid[] AS budgets
+        FROM unnest(p_request, p_held, p_budgets) AS s(request, held, budgets)
+        WHERE s.held > 0 ORDER BY s.request
+    ), resolved AS (
+        DELETE FROM open_holds o USING wanted w
+        WHERE o.request = w.request AND o.amount = w.held AND o.budgets = w.budgets
+        RETURNING 1
+    )
+    SELECT (SELECT count(*) FROM wanted) - (SELECT count(*) FROM resolved) INTO v_missing;
+    IF v_missing > 0 THEN
+        RAISE EXCEPTION '% holds are not open as believed', v_missing USING ERRCODE = 'SL001';
+    END IF;
+
+    WITH change AS MATERIALIZED (
+        SELECT b.id, sum(s.held)::bigint AS held, sum(s.amount)::bigint AS amount
+        FROM unnest(p_held, p_amount, p_budgets) AS s(held, amount, budgets),
+             unnest(s.budgets::uuid[]) AS b(id)
+        WHERE s.held > 0 GROUP BY b.id ORDER BY b.id
+    )
+    UPDATE budgets AS b
+    SET held = b.held - c.held, posted = b.posted + c.amount,
+        over = greatest(b.over, b.posted + c.amount + b.held - c.held - b.lim)
+    FROM change c WHERE b.id = c.id;
+
+    PERFORM ledger_book_settlements(p_request, p_organization, p_project, p_key, p_held, p_amount,
+                                    p_model, p_version, p_input, p_cached, p_output, p_tokens,
+                                    p_source, p_budgets);
+    RETURN NULL;
+END $$;
+
+-- Called by the functions around it, under their settings.
+CREATE OR REPLACE FUNCTION ledger_book_settlements(
+    p_request uuid[], p_organization uuid[], p_project uuid[], p_key uuid[], p_held bigint[],
+    p_amount bigint[], p_model text[], p_version integer[], p_input bigint[], p_cached bigint[],
+    p_output bigint[], p_tokens text[], p_source text[], p_budgets text[]
+) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO transfers (request, slot, kind, debit, credit, amount, organization, project, key,
+                           model, price_version, input_pico, cached_pico, output_pico, uncached,
+                           cached, output, source)
+    SELECT s.request, line.slot, line.kind,
+           ledger_payer(s.organization, CASE WHEN s.held > 0 THEN s.budgets::uuid[] END),
+           'revenue:' || s.model, line.amount, s.organization, s.project, s.key, s.model,
+           s.version, s.input, s.cached, s.output, line.tokens[1], line.tokens[2], line.tokens[3],
+           s.source
+    FROM unnest(p_request, p_organization, p_project, p_key, p_held, p_amount, p_model, p_version,
+                p_input, p_cached, p_output, p_tokens, p_source, p_budgets)
+             AS s(request, organization, project, key, held, amount, model, version, input, cached,
+                  output, tokens, source, budgets),
+         LATERAL (
+             SELECT 1, CASE WHEN s.amount = 0 THEN 'release' ELSE 'settle' END,
+                    CASE WHEN s.amount = 0 THEN s.held WHEN s.held = 0 THEN s.amount
+                         ELSE least(s.amount, s.held) END,
+                    s.tokens::integer[]
+             UNION ALL
+             SELECT 2, 'overage', s.amount - s.held, '{0,0,0}'::integer[]
+             WHERE s.held > 0 AND s.amount > s.held
+         ) AS line(slot, kind, amount, tokens)
+    ORDER BY s.request, line.slot;
+END $$;
+
+CREATE OR REPLACE FUNCTION ledger_settle_exact(
+    p_request uuid[], p_organization uuid[], p_project uuid[], p_key uuid[], p_held bigint[],
+    p_amount bigint[], p_model text[], p_version integer[], p_input bigint[], p_cached bigint[],
+    p_output bigint[], p_tokens text[], p_source text[], p_budgets text[]
+) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
+SET plan_cache_mode = force_custom_plan AS $$
+DECLARE
+    codes text[] := '{}';
+    v_code text;
+    v_held bigint;
+    v_mine uuid[];
+    v_resolution text;
+BEGIN
+    -- Holds before budgets, each in one order, as the other functions lock them.
+    PERFORM 1 FROM open_holds WHERE request = ANY (p_request) ORDER BY request FOR UPDATE;
+    PERFORM 1 FROM budgets
+    WHERE id IN (SELECT unnest(b::uuid[]) FROM unnest(p_budgets) AS b
+                 UNION SELECT unnest(o.budgets) FROM open_holds o WHERE o.request = ANY (p_request))
+    ORDER BY id FOR UPDATE;
+    FOR i IN 1 .. cardinality(p_request) LOOP
+        DELETE FROM open_holds o WHERE o.request = p_request[i] RETURNING o.amount, o.budgets
+            INTO v_held, v_mine;
+        IF FOUND THEN
+            v_code := 'open';
+        ELSE
+            v_held := p_held[i];
+            v_mine := p_budgets[i]::uuid[];
+            v_resolution := ledger_resolution(p_request[i]);
+            v_code := CASE WHEN v_resolution IS NULL THEN 'lost'
+                         WHEN v_resolution = 'expire' AND p_amount[i] > 0 THEN 'late'
+                         ELSE 'already' END;
+        END IF;
+        IF v_code = 'lost' AND v_held > 0 THEN
+            -- The hold was promised but lost with a crash: book it now, so that the books are whole.
+            UPDATE budgets AS b SET held = b.held + p_held[i],
+                                    over = greatest(b.over, b.posted + b.held + p_held[i] - b.lim)
+            WHERE b.id = ANY (v_mine);
+            PERFORM ledger_book_holds(
+                p_request[i:i], p_organization[i:i], p_project[i:i], p_key[i:i], p_held[i:i],
+                p_model[i:i], p_version[i:i], p_input[i:i], p_cached[i:i], p_output[i:i],
+                ARRAY[0], p_budgets[i:i], NULL, NULL);
+            DELETE FROM open_holds o WHERE o.request = p_request[i];
+        END IF;
+        IF v_code IN ('open', 'lost') THEN
+            UPDATE budgets AS b
+            SET held = b.held - v_held, posted = b.posted + p_amount[i],
+                over = greatest(b.over, b.posted + p_amount[i] + b.held - b.lim
+                                        - v_held)
+            WHERE b.id = ANY (v_mine) AND v_held > 0;
+            PERFORM ledger_book_settlements(
+                p_request[i:i], p_organization[i:i], p_project[i:i], p_key[i:i], ARRAY[v_held],
+                p_amount[i:i], p_model[i:i], p_version[i:i], p_input[i:i], p_cached[i:i],
+                p_output[i:i], p_tokens[i:i], p_source[i:i], ARRAY[v_mine::text]);
+        ELSIF v_code = 'late' THEN
+            PERFORM ledger_book_late(p_request[i], p_amount[i], p_model[i], p_version[i],
+                                     p_input[i], p_cached[i], p_output[i],
+                                     p_tokens[i]::integer[], p_source[i]);
+        END IF;
+        codes := codes || v_code;
+    END LOOP;
+    RETURN array_to_string(codes, E'\n');
+END $$;
+
+-- How a request was resolved: the kind of slot 1, or 'late' once slot 2 followed an expiry.
+CREATE OR REPLACE FUNCTION ledger_resolution(wanted uuid) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = public, pg_temp
+SET plan_cache_mode = force_custom_plan AS $$
+BEGIN
+    RETURN (SELECT t.kind FROM transfers t
+            WHERE t.request = wanted AND t.kind IN ('settle', 'release', 'expire', 'late')
+            ORDER BY t.slot DESC LIMIT 1);
+END $$;
+
+-- A charge that comes after its hold expired, on the hold's own budgets.
+CREATE OR REPLACE FUNCTION ledger_book_late(
+    wanted uuid, p_amount bigint, p_model text, p_version integer, p_input bigint,
+    p_cached bigint, p_output bigint, p_tokens integer[], p_source text
+) RETURNS void
+LANGUAGE plpgsql SET search_path = public, pg_temp SET plan_cache_mode = force_custom_plan AS $$
+DECLARE
+    mine uuid[];
+BEGIN
+    INSERT INTO transfers (request, slot, kind, debit, credit, amount, organization, project, key,
+                           model, price_version, input_pico, cached_pico, output_pico, uncached,
+                           cached, output, source)
+    SELECT t.request, 2, 'late', t.debit, 'revenue:' || p_model, p_amount, t.organization,
+           t.project, t.key, p_model, p_version, p_input, p_cached, p_output, p_tokens[1],
+           p_tokens[2], p_tokens[3], p_source
+    FROM transfers t WHERE t.request = wanted AND t.slot = 0;
+    SELECT t.budgets INTO mine FROM transfers t WHERE t.request = wanted AND t.slot = 0;
+    PERFORM 1 FROM budgets WHERE id = ANY (mine) ORDER BY id FOR UPDATE;
+    UPDATE budgets AS b SET posted = b.posted + p_amount,
+                            over = greatest(b.over, b.posted + p_amount + b.held - b.lim)
+    WHERE b.id = ANY (mine);
+END $$;
+
+-- What the ledger knows of a request, as JSON: its terms (from the hold) and how it was resolved.
+CREATE OR REPLACE FUNCTION ledger_open(wanted uuid) RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = public, pg_temp
+SET plan_cache_mode = force_custom_plan AS $$
+BEGIN
+    RETURN (
+        SELECT json_build_object(
+            'resolution', ledger_resolution(wanted), 'organization', t.organization,
+            'project', t.project, 'key', t.key, 'amount', t.amount, 'model', t.model,
+            'budgets', t.budgets, 'version', t.price_version, 'input_pico', t.input_pico,
+            'cached_pico', t.cached_pico, 'output_pico', t.output_pico, 'others', t.others)
+        FROM transfers t WHERE t.request = wanted AND t.slot = 0);
+END $$;
+
+GRANT EXECUTE ON FUNCTION ledger_settle, ledger_settle_exact, ledger_open TO sluice_gateway;

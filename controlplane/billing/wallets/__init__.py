@@ -1,0 +1,1 @@
+"""Wallets: prepaid balances and what goes into them."""

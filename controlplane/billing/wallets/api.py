@@ -1,0 +1,107 @@
+"""Wallets under /api/billing/: balances, and what people put in."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TypedDict
+
+import msgspec
+from django.core.exceptions import ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.billing.api import MoneyView
+from controlplane.billing.approvals.models import WALLET_KINDS, GrantKind
+from controlplane.billing.approvals.selectors import grant_list
+from controlplane.billing.approvals.shapes import GrantJson, grant_json
+from controlplane.billing.wallets.selectors import wallet_get
+from controlplane.billing.wallets.services import Gift, wallet_grant
+from controlplane.core.api.schema import operation
+from controlplane.core.models import uuid7
+from controlplane.core.permissions import Action
+from controlplane.tenants.access import require
+
+CREATED = 201
+
+
+class GrantBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Money paid in (`topup`) or given (`credit`), and why; `id` makes a repeat do nothing.
+
+    `becomes_prepaid` confirms that the first top-up makes the organization prepaid.
+    """
+
+    kind: str
+    amount_nano: int
+    reason: str
+    id: uuid.UUID | None = None
+    becomes_prepaid: bool = False
+
+
+class WalletJson(TypedDict):
+    """A balance in nano-USD; `prepaid` is false where invoices are paid instead."""
+
+    object: str
+    prepaid: bool
+    balance_nano: int
+    available_nano: int
+    held_nano: int
+    put_in_nano: int
+    charged_nano: int
+    low: bool
+    days_left: int | None
+
+
+class OneWallet(MoneyView):
+    """`GET wallet`: what a prepaid organization has left."""
+
+    @operation(answer=WalletJson)
+    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+        """Get the wallet; all zero if the organization is not prepaid."""
+        found = wallet_get(actor=self.actor(), organization_id=organization_id)
+        body: WalletJson = {
+            "object": "wallet",
+            "prepaid": found is not None,
+            "balance_nano": found.balance if found else 0,
+            "available_nano": found.available if found else 0,
+            "held_nano": found.held if found else 0,
+            "put_in_nano": found.put_in if found else 0,
+            "charged_nano": found.charged if found else 0,
+            "low": found.low if found else False,
+            "days_left": found.days_left if found else None,
+        }
+        return Response(body)
+
+
+class Grants(MoneyView):
+    """`GET | POST grants`: top-ups and credits of an organization; given by staff."""
+
+    step_up_methods = frozenset({"POST"})
+
+    @operation(list_of=GrantJson)
+    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+        """List grants in any state, newest first."""
+        found = grant_list(actor=self.actor(), organization_id=organization_id, ask=self.page_ask())
+        return self.page(found, grant_json)
+
+    @operation(
+        body=GrantBody,
+        answer=GrantJson,
+        status=CREATED,
+        example={"kind": "topup", "amount_nano": 50_000_000_000, "reason": "transfer 17"},
+    )
+    def post(self, request: Request, organization_id: uuid.UUID) -> Response:
+        """Book a top-up or credit; `pending` if it needs approval."""
+        require(self.actor(), Action.CREDIT_GRANT)
+        wanted = self.body(GrantBody)
+        if wanted.kind not in WALLET_KINDS:
+            raise ValidationError({"kind": f"Must be one of {', '.join(WALLET_KINDS)}."})
+        made = wallet_grant(
+            actor=self.actor(),
+            organization_id=organization_id,
+            gift=Gift(
+                kind=GrantKind(wanted.kind), amount_nano=wanted.amount_nano, reason=wanted.reason
+            ),
+            form=wanted.id or uuid7(),
+            becomes_prepaid=wanted.becomes_prepaid,
+        )
+        return Response(grant_json(made), status=CREATED)

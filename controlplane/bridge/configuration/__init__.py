@@ -1,0 +1,1 @@
+"""The configuration in memory and the Keys port."""

@@ -1,0 +1,1 @@
+"""The Fleet port, sockets of nodes, and the list of live gateways."""

@@ -1,0 +1,100 @@
+"""The heartbeats of this gateway: who else lives, and its share of the limits without Redis.
+
+A share is trusted for less time than its row stays in the table, counted from before it was asked
+for: others divide the whole again only when this gateway has stopped using its part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+import psycopg
+import structlog
+
+from controlplane.bridge.limits.rate_share import NO_SHARE, Division
+from controlplane.bridge.postgres.session import QUERY_S_MAX, Connection, PostgresSession
+from controlplane.kernel.clock import monotonic_s
+from inference.contract.frames import GatewayAddress
+
+HEARTBEAT_S = 1.0
+# The table's own bound, in `fleet/sql/functions/gateways.sql`, is 5 s.
+LEASE_S = 4.0
+LEAVE_S_MAX = 0.5
+_ALIVE = "SELECT gateway, gateway_url, granted FROM fleet_gateway_alive(%s, %s, %s)"
+_LEAVE = "SELECT fleet_gateway_leave(%s)"
+_log = structlog.get_logger(__name__)
+
+Addresses = tuple[GatewayAddress, ...]
+
+
+class GatewayList(PostgresSession):
+    """`changed` is told of every new list, this gateway's own entry included.
+
+    While PostgreSQL is down the last list stays: it says nothing of who lives by then.
+    """
+
+    name = "gateways"
+
+    def __init__(
+        self, conninfo: str, *, instance: str, url: str, changed: Callable[[Addresses], None]
+    ) -> None:
+        super().__init__(conninfo)
+        self._instance = instance
+        self._url = url
+        self._changed = changed
+        self._share = NO_SHARE
+        self._lease_ends_s = 0.0
+        self.current: Addresses = ()
+
+    @property
+    def share(self) -> Division:
+        """How limits are divided now; no share while this gateway may count as dead."""
+        return self._share if monotonic_s() < self._lease_ends_s else NO_SHARE
+
+    def may_live(self, instance: str) -> bool:
+        """Whether another gateway is not known to be gone; one at this one's own address is.
+
+        Without a list that is up to date no one is.
+        """
+        if monotonic_s() >= self._lease_ends_s:
+            return True
+        urls = [each.url for each in self.current if each.instance == instance]
+        return bool(urls) and (not self._url or urls != [self._url])
+
+    async def close(self) -> None:
+        """Stop, and leave the list if that is possible at once."""
+        if self._task is None:
+            return
+        self._share = NO_SHARE
+        await super().close()
+        with suppress(psycopg.Error, OSError, TimeoutError):
+            async with asyncio.timeout(LEAVE_S_MAX):
+                await self._leave()
+
+    async def _leave(self) -> None:
+        # The session's own connection ended with its task, maybe amid a call.
+        connection = await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True)
+        async with connection:
+            await connection.execute(_LEAVE, [self._instance])
+
+    async def _work(self, connection: Connection) -> None:
+        while True:
+            async with asyncio.timeout(QUERY_S_MAX):
+                await self._say(connection)
+            await asyncio.sleep(HEARTBEAT_S)
+
+    async def _say(self, connection: Connection) -> None:
+        asked_s, held = monotonic_s(), self.share
+        cursor = await connection.execute(_ALIVE, [self._instance, self._url, held.gateways])
+        rows = await cursor.fetchall()
+        granted: int = rows[0][2]
+        if granted != held.gateways:
+            self._share = Division(granted, monotonic_s())
+            _log.info("limits are divided again", live=len(rows), share_of=granted)
+        self._lease_ends_s = asked_s + LEASE_S
+        current = tuple(GatewayAddress(instance=row[0], url=row[1]) for row in rows)
+        if current != self.current:
+            self.current = current
+            self._changed(current)

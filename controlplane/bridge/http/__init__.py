@@ -1,0 +1,1 @@
+"""Connections of clients: uvicorn's HTTP protocol with bounds."""

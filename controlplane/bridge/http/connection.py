@@ -1,0 +1,391 @@
+"""One HTTP connection: `uvicorn --http controlplane.bridge.http.connection:SocketProtocol`.
+
+uvicorn's own protocol with bounds: on the bytes, the number and the time of headers, on open
+connections, and on what may wait in one. What it refuses is answered as the gateway answers. It
+also puts the socket into each scope, which tells the round-trip time of clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+from urllib.parse import unquote
+
+import httptools
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from controlplane.bridge.http.doors import REFUSED_MAX, Doors
+from controlplane.bridge.http.ending import Ending
+from controlplane.bridge.http.head import (
+    HEAD_BYTES_MAX,
+    HEAD_S_MAX,
+    PIPELINED_MAX,
+    URL_BYTES_MAX,
+    answer_bytes,
+    check_head,
+    has_body,
+    head_bytes,
+    head_late,
+    headers_too_large,
+    malformed,
+    opens_websocket,
+    too_many_connections,
+    too_many_pipelined,
+    upgrade_refused,
+    url_too_long,
+    without_upgrade,
+)
+from controlplane.gateway.refusal import Refusal, internal_error
+from controlplane.gateway.round_trip import EXTENSION
+
+# How long a client may go on sending after it was answered early: closed at once, its own
+# unread bytes would make the kernel throw the answer away.
+LINGER_S_MAX = 2.0
+# How long a client may take to read what waits for it, or the next `FLUSH_BYTES_MIN` of that.
+# The gateway's own bound on one send is shorter, and tells more.
+FLUSH_S_MAX = 60.0
+FLUSH_BYTES_MIN = 64 * 1024
+# The doors of this process; the entrance sets their bounds.
+DOORS = Doors()
+
+
+class SocketProtocol(HttpToolsProtocol):
+    """Reads requests of one connection, within bounds; see the module."""
+
+    _place: str | None = None
+    _head_timer: asyncio.TimerHandle | None = None
+    _linger_timer: asyncio.TimerHandle | None = None
+    _flush_timer: asyncio.TimerHandle | None = None
+    # The request that is being answered, or was last; those after it are in the pipeline.
+    _running: RequestResponseCycle | None = None
+    # Bytes since the last head or piece of a body was complete.
+    _unread = 0
+    _in_head = True
+    # The head asks for a protocol that is not spoken here, and is read again without that.
+    _plain = False
+    # Nothing more is read: the last answer is known or in progress.
+    _deaf = False
+    # An answer that follows those to earlier requests, after which the connection ends.
+    _last_words: bytes | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.ending = Ending(transport, self.end)
+        self.lingering = Ending(transport, self.linger)
+        address = self.client[0] if self.client else ""
+        self._place = DOORS.enter(address, len(self.connections) - 1)
+        if self._place is None:
+            DOORS.refused += 1
+            if DOORS.refused > REFUSED_MAX:
+                transport.abort()
+                return
+        self._time_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is closed, by whomever."""
+        self._leave()
+        for timer in (self._head_timer, self._linger_timer, self._flush_timer):
+            if timer is not None:
+                timer.cancel()
+        for exchange in (self._running, *(waiting for waiting, _ in self.pipeline)):
+            if exchange is not None and not exchange.response_complete:
+                exchange.disconnected = True
+                exchange.message_event.set()
+        self.pipeline.clear()
+        super().connection_lost(exc)
+
+    def eof_received(self) -> None:
+        """The client sends no more; the loop closes the connection now."""
+        self.end()
+
+    def pause_writing(self) -> None:
+        """The client reads too little of what it is sent."""
+        super().pause_writing()
+        self._time_flush()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._flush_timer is not None and not self.transport.is_closing():
+            self._flush_timer.cancel()
+            self._flush_timer = None
+
+    def shutdown(self) -> None:
+        """The server ends: so does the connection, after the answer in progress."""
+        if self._answering() is None:
+            self.end()
+        else:
+            super().shutdown()
+
+    def timeout_keep_alive_handler(self) -> None:
+        self.end()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have come: at most one read more than the bounds is ever kept."""
+        if self._deaf:
+            return
+        if self._place is None:
+            self._refuse(too_many_connections())
+            return
+        self._unset_keepalive_if_required()
+        self._unread += len(data)
+        rest = None
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as paused:
+            rest = data[paused.args[0] :]
+        except httptools.HttpParserError as error:
+            found = error.__context__
+            self._refuse(found if isinstance(found, Refusal) else malformed(str(error)))
+        else:
+            if self._unread > HEAD_BYTES_MAX:
+                self._refuse(headers_too_large())
+            elif self._in_head and self._head_timer is None and self._unread:
+                self._time_head()
+        if rest is not None:
+            self._upgrade(rest)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head = True
+        self._unread = self._unread or 1
+        connection = self.transport.get_extra_info("socket")
+        self.scope["extensions"] = {EXTENSION: {"socket": connection}}
+
+    def on_url(self, url: bytes) -> None:
+        self.url += url
+        if len(self.url) > URL_BYTES_MAX:
+            raise url_too_long()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header; one that follows the body is left out."""
+        if not self._in_head:
+            return
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """The head is whole: refuse it, or start to answer once the requests before it are."""
+        version = self.parser.get_http_version()
+        check_head(self.headers, version=version)
+        # What was read may have more in it than this head.
+        if self._unread > HEAD_BYTES_MAX and head_bytes(self.headers) > HEAD_BYTES_MAX:
+            raise headers_too_large()
+        upgrade = self.parser.should_upgrade()
+        self._plain = upgrade and not super()._should_upgrade() and b"upgrade" in dict(self.headers)
+        if self._plain:
+            return
+        busy = self._answering() is not None
+        if upgrade and (busy or has_body(self.headers)):
+            raise upgrade_refused()
+        if busy and len(self.pipeline) >= PIPELINED_MAX:
+            raise too_many_pipelined()
+        self._locate(version)
+        self._in_head = False
+        self._unread = 0
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+        if upgrade and self._should_upgrade():
+            return
+        self.cycle = Exchange(
+            self, keep_alive=not upgrade and version == "1.1" and self.parser.should_keep_alive()
+        )
+        if busy:
+            self.pipeline.appendleft((self.cycle, self.app))
+            self._bound_waiting()
+        else:
+            self._start_asgi_task(self.cycle, self.app)
+
+    def on_body(self, body: bytes) -> None:
+        self._unread = 0
+        super().on_body(body)
+        if self.pipeline:
+            self._bound_waiting()
+
+    def on_message_complete(self) -> None:
+        """The request is whole; the next may have begun in the same read."""
+        if self._plain:
+            return
+        self._unread = 0
+        self._in_head = True
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """An answer is out: the next, the last, or a wait for another request."""
+        if self._last_words is None or self.pipeline:
+            super().on_response_complete()
+        elif not self.transport.is_closing():
+            self._say(self._last_words)
+
+    def linger(self) -> None:
+        """All is said. Close once the client has heard it, or `LINGER_S_MAX` later."""
+        self._deaf = True
+        if self.transport.is_closing() or self._linger_timer is not None:
+            return
+        self.flow.resume_reading()
+        self._linger_timer = self.loop.call_later(LINGER_S_MAX, self.end)
+        # TLS knows no half-closed connection.
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+
+    def end(self) -> None:
+        """Close once the client has read what waits for it; cut it off where it reads nothing."""
+        self.transport.close()
+        self._time_flush()
+
+    def hear_no_more(self) -> None:
+        """Drop what still comes: the answer is in progress before the request was whole."""
+        self._deaf = True
+        self._unset_keepalive_if_required()
+
+    def _answering(self) -> RequestResponseCycle | None:
+        """The latest request, where it is not answered yet."""
+        cycle: RequestResponseCycle | None = self.cycle
+        return None if cycle is None or cycle.response_complete else cycle
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def _bound_waiting(self) -> None:
+        """Read on only while little waits: who does not read cannot see the client leave."""
+        kept = 0
+        for each, _ in self.pipeline:
+            kept += head_bytes(list(each.scope["headers"])) + len(each.body)
+        if kept > HIGH_WATER_LIMIT:
+            self.flow.pause_reading()
+
+    def _locate(self, version: str) -> None:
+        """Method and path into the scope; raises httptools' or a decoding error."""
+        url = httptools.parse_url(self.url)
+        raw_path = url.path or b"/"
+        path = raw_path.decode("ascii")
+        self.scope["method"] = self.parser.get_method().decode("ascii")
+        self.scope["http_version"] = version
+        self.scope["path"] = self.root_path + (unquote(path) if "%" in path else path)
+        self.scope["raw_path"] = self.root_path.encode("ascii") + raw_path
+        self.scope["query_string"] = url.query or b""
+
+    def _should_upgrade(self) -> bool:
+        """Only to a WebSocket by a whole handshake; any other request is answered as it is."""
+        return super()._should_upgrade() and opens_websocket(self.parser.get_method(), self.headers)
+
+    def _upgrade(self, rest: bytes) -> None:
+        """The head asked for another protocol: a socket is handed over, others are ignored."""
+        if self._plain:
+            version = self.parser.get_http_version()
+            head = without_upgrade(self.parser.get_method(), self.url, version, self.headers)
+            self.data_received(head + rest)
+        elif self._should_upgrade():
+            self._leave()
+            if self._flush_timer is not None:
+                self._flush_timer.cancel()
+            self.handle_websocket_upgrade()
+        else:
+            self._deaf = True
+
+    def _leave(self) -> None:
+        if self._place is None:
+            DOORS.refused -= 1
+        else:
+            DOORS.leave(self._place)
+        self._place = ""
+
+    def _time_head(self) -> None:
+        self._head_timer = self.loop.call_later(HEAD_S_MAX, self._head_is_late)
+
+    def _head_is_late(self) -> None:
+        self._head_timer = None
+        if self._deaf or self.transport.is_closing():
+            return
+        if self._answering() is not None:
+            # The client reads an answer in the meantime, which is not cut for it.
+            self._time_head()
+        elif self._unread:
+            self._refuse(head_late())
+        else:
+            self.end()
+
+    def _time_flush(self) -> None:
+        # A lost connection has no parser.
+        if self._flush_timer is None and self.parser is not None:
+            left = self.transport.get_write_buffer_size()
+            self._flush_timer = self.loop.call_later(FLUSH_S_MAX, self._flush_is_late, left)
+
+    def _flush_is_late(self, before: int) -> None:
+        """Abort, unless the client has read enough since `before` bytes waited for it."""
+        self._flush_timer = None
+        if before - self.transport.get_write_buffer_size() < FLUSH_BYTES_MIN:
+            self.transport.abort()
+        else:
+            self._time_flush()
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """Answer with a refusal when earlier requests are answered, and end the connection."""
+        self._deaf = True
+        self._last_words = answer_bytes(refusal)
+        cycle = self._answering()
+        if cycle is None:
+            self._say(self._last_words)
+        elif self._in_head:
+            return
+        # The body of the last request is broken.
+        elif self.pipeline:
+            self.pipeline.popleft()
+        else:
+            cycle.disconnected = True
+            cycle.message_event.set()
+            self._say(self._last_words)
+
+    def _say(self, data: bytes) -> None:
+        self.transport.write(data)
+        self.linger()
+
+
+class Exchange(RequestResponseCycle):
+    def __init__(self, protocol: SocketProtocol, *, keep_alive: bool) -> None:
+        old = protocol.scope["http_version"] == "1.0"
+        super().__init__(
+            scope=protocol.scope,
+            transport=protocol.ending,  # type: ignore[arg-type]
+            flow=protocol.flow,
+            logger=protocol.logger,
+            access_logger=protocol.access_logger,
+            access_log=protocol.access_log,
+            default_headers=protocol.server_state.default_headers,
+            message_event=asyncio.Event(),
+            # HTTP/1.0 knows neither of these two.
+            expect_100_continue=protocol.expect_100_continue and not old,
+            keep_alive=keep_alive,
+            on_response=protocol.on_response_complete,
+        )
+        self._protocol = protocol
+        self._unchunked = old
+
+    def send(self, message: Any) -> Awaitable[None]:  # type: ignore[override]
+        if not self.response_started:
+            self._begin()
+        elif self._unchunked:
+            # Closing ends the body, so that no length is owed.
+            self.expected_content_length = len(message.get("body", b""))
+        return super().send(message)
+
+    async def send_500_response(self) -> None:
+        """The application has failed before it answered."""
+        refusal = internal_error("internal_error", "Internal server error.")
+        self.response_started = self.response_complete = True
+        if not self.transport.is_closing():
+            self.transport.write(answer_bytes(refusal))
+            self._protocol.linger()
+
+    def _begin(self) -> None:
+        if self._unchunked:
+            self.chunked_encoding = False
+        if self.more_body:
+            self.keep_alive = False
+            self.transport = self._protocol.lingering  # type: ignore[assignment]
+            self._protocol.hear_no_more()

@@ -1,0 +1,72 @@
+"""How many connections a process may have open, in all and from one address."""
+
+from __future__ import annotations
+
+import resource
+from collections import Counter
+
+from controlplane.kernel.keys.scopes import address_counted, caller_within
+
+OPEN_MAX = 8_192
+PER_ADDRESS_MAX = 1_024
+# Connections beyond the bounds that are being told so; the rest are closed without a word.
+REFUSED_MAX = 64
+# Descriptors for all but clients: databases, nodes' files, logs.
+DESCRIPTORS_KEPT = 256
+
+
+class Doors:
+    """Counts open connections; those of trusted proxies only in all, since all clients are theirs.
+
+    `trusted` are networks of proxies.
+    """
+
+    def __init__(self) -> None:
+        self.open_max = OPEN_MAX
+        self.per_address_max = PER_ADDRESS_MAX
+        self.trusted: tuple[str, ...] = ()
+        # Being told so now, and ever.
+        self.refused = 0
+        self.refused_total = 0
+        self._of: Counter[str] = Counter()
+
+    def set_bounds(self, *, open_max: int, per_address_max: int, trusted: tuple[str, ...]) -> None:
+        """Take the operator's bounds, and the descriptors that they need."""
+        self.open_max = _room_for(open_max)
+        self.per_address_max = per_address_max
+        self.trusted = trusted
+
+    def enter(self, address: str, already_open: int) -> str | None:
+        """Count one more; returns what to `leave` with, or None where there is no room for it.
+
+        `already_open` is how many the process has, those of nodes and pages included.
+        """
+        place = "" if caller_within(self.trusted, address) else address_counted(address)
+        full = bool(place) and self._of[place] >= self.per_address_max
+        if full or already_open >= self.open_max:
+            self.refused_total += 1
+            return None
+        if place:
+            self._of[place] += 1
+        return place
+
+    def leave(self, place: str) -> None:
+        """The connection is closed, or serves another protocol."""
+        if place:
+            self._of[place] -= 1
+            if not self._of[place]:
+                del self._of[place]
+
+
+def _room_for(wanted: int) -> int:
+    """Raise the process' limit of descriptors so that it can have so many connections open.
+
+    Returns how many it can have.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + DESCRIPTORS_KEPT
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(hard, needed)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        return max(1, min(wanted, soft - DESCRIPTORS_KEPT))
+    return wanted

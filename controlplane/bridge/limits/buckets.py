@@ -1,0 +1,124 @@
+"""Which limits a key's requests count in, and what an answer about them tells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from controlplane.bridge.limits.redis_link import bulk
+from controlplane.gateway.ports import Allowance, Dimension, LimitScope, Room
+from controlplane.gateway.snapshot import KeyRecord, Limits, ProjectRecord, Snapshot
+
+MINUTE_S = 60.0
+DAY_S = 86_400.0
+# One hash tag: the script touches several buckets, which a cluster must keep together.
+BUCKET_PREFIX = b"sluice:{rate}:"
+# What is in progress comes back whenever a request ends: no one can say when.
+FLIGHT_RETRY_S = 1.0
+
+
+class LimitBucket(msgspec.Struct, frozen=True):
+    """One limit: its name on the wire, its size, what it counts and whose it is.
+
+    `period_s` is how long it takes to be whole again; 0 where it counts requests in progress.
+    """
+
+    name: bytes
+    wire: bytes
+    limit: int
+    period_s: float = MINUTE_S
+    dimension: Dimension = "requests"
+    scope: LimitScope = "key"
+
+    @property
+    def rate(self) -> float:
+        """Units that leak in a second."""
+        return self.limit / self.period_s
+
+    def cost(self, tokens: int) -> int:
+        """What a request with so many tokens takes."""
+        return tokens if self.dimension == "tokens" else 1
+
+
+class LimitPlan(msgspec.Struct, frozen=True):
+    """The buckets that one key's requests are counted in, and what they were made from."""
+
+    key: KeyRecord
+    project: ProjectRecord | None
+    organization: Limits | None
+    buckets: tuple[LimitBucket, ...]
+    flights: tuple[LimitBucket, ...]
+
+
+def make_plan(key: KeyRecord, snapshot: Snapshot) -> LimitPlan:
+    """The limits of the key, its project and its organization."""
+    project = snapshot.projects.get(key.project)
+    organization = snapshot.organizations.get(key.organization)
+    made = _buckets("key", key.limits_id, key.limits)
+    if project is not None:
+        made += _buckets("project", project.id, project.limits)
+    if organization is not None:
+        made += _buckets("organization", key.organization, organization)
+    flights = tuple(bucket for bucket in made if not bucket.period_s)
+    return LimitPlan(key, project, organization, tuple(made), flights)
+
+
+def _buckets(scope: LimitScope, subject: str, limits: Limits) -> list[LimitBucket]:
+    wanted: tuple[tuple[Dimension, int | None, float], ...] = (
+        ("requests", limits.requests_per_min, MINUTE_S),
+        ("tokens", limits.tokens_per_min, MINUTE_S),
+        ("requests-day", limits.requests_per_day, DAY_S),
+        ("concurrency", limits.concurrency, 0.0),
+    )
+    made = []
+    for dimension, limit, period_s in wanted:
+        if limit is not None:
+            name = BUCKET_PREFIX + f"{scope}:{subject}:{dimension}".encode("ascii")
+            made.append(LimitBucket(name, bulk(name), limit, period_s, dimension, scope))
+    return made
+
+
+def allowance_of(
+    plan: LimitPlan, tokens: int, refused: int, levels: Sequence[float], gateways: int = 1
+) -> Allowance:
+    """The tightest bucket of each kind speaks for it. A cost above the whole limit never fits.
+
+    `refused` is the place of the bucket that refused, from 1; 0: none.
+    """
+    rooms: dict[Dimension, Room] = {}
+    for bucket, level in zip(plan.buckets, levels, strict=True):
+        room = _room(bucket, level, gateways)
+        tightest = rooms.get(bucket.dimension)
+        if tightest is None or room.remaining < tightest.remaining:
+            rooms[bucket.dimension] = room
+    if not refused:
+        flights = tuple([bucket.name for bucket in plan.flights])
+        return Allowance(allowed=True, rooms=tuple(rooms.values()), flights=flights)
+    bucket, level = plan.buckets[refused - 1], levels[refused - 1]
+    wait_s = FLIGHT_RETRY_S
+    if bucket.period_s:
+        share = bucket.limit / gateways
+        wait_s = (level + bucket.cost(tokens) - share) / share * bucket.period_s
+    refusing = _room(bucket, level, gateways)
+    rooms[bucket.dimension] = refusing
+    return Allowance(
+        allowed=False, rooms=tuple(rooms.values()), refused_by=refusing, retry_after_s=wait_s
+    )
+
+
+def rooms_of(plan: LimitPlan, levels: Sequence[float], gateways: int = 1) -> tuple[Room, ...]:
+    rooms = zip(plan.buckets, levels, strict=True)
+    return tuple([_room(bucket, level, gateways) for bucket, level in rooms])
+
+
+def _room(bucket: LimitBucket, level: float, gateways: int) -> Room:
+    # Levels of flights come as if the whole limit were shared, wherever they were counted.
+    share = bucket.limit / gateways if bucket.period_s else bucket.limit
+    return Room(
+        bucket.dimension,
+        bucket.scope,
+        bucket.limit,
+        max(0, int(share - level)),
+        level / share * bucket.period_s,
+    )

@@ -1,0 +1,392 @@
+"""The Limiter port: token buckets and flights in Redis, shared by all gateways, one script call per
+batch.
+
+Whatever arrives while a call is in flight goes together with the next one. Redis down, or slower
+than `redis_link.REPLY_S_MAX`: this gateway's share of each limit, until Redis answers again. Keys
+without limits never get here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import hiredis
+import msgspec
+import structlog
+
+from controlplane.bridge.limits.buckets import (
+    BUCKET_PREFIX,
+    LimitBucket,
+    LimitPlan,
+    allowance_of,
+    make_plan,
+    rooms_of,
+)
+from controlplane.bridge.limits.counting import Gateways, Take
+from controlplane.bridge.limits.flights import Flights
+from controlplane.bridge.limits.rate_share import Adjustment, Division, RateShares
+from controlplane.bridge.limits.redis_link import RedisLink, bulk
+from controlplane.gateway.ports import Allowance, Room
+from controlplane.gateway.snapshot import KeyRecord, Snapshot
+from controlplane.kernel.clock import monotonic_s
+
+BATCH_MAX = 256
+TAKES_WAITING_MAX = 10_000
+ADJUSTMENTS_MAX = 100_000
+PLANS_MAX = 100_000
+# Up to this fill, other gateways will hardly have used the rest since it was last seen.
+ROOMY_SHARE = 0.5
+RECONNECT_S_MIN = 0.1
+RECONNECT_S_MAX = 1.0
+# Well within the time for which the script takes a gateway for present.
+PRESENCE_S = 1.0
+_PRESENCE = bulk(BUCKET_PREFIX + b"gateways")
+MILLI = 1_000
+SCRIPT = (Path(__file__).parent / "limiter.lua").read_bytes()
+UNLIMITED = Allowance(allowed=True)
+CROWDED = Allowance(allowed=False, retry_after_s=1.0)
+
+_encode = msgspec.msgpack.Encoder().encode
+_log = structlog.get_logger(__name__)
+
+
+class RedisLimiter:
+    """One per event loop."""
+
+    def __init__(self, url: str, *, snapshot: Callable[[], Snapshot], gateways: Gateways) -> None:
+        self._url = url
+        self._snapshot = snapshot
+        self._gateways = gateways
+        self._link: RedisLink | None = None
+        self._busy = False
+        self._waiting: list[Take] = []
+        self._adjustments: dict[bytes, Adjustment] = {}
+        self._shares = RateShares()
+        self._flights = Flights()
+        self._presence_due = True
+        self._plans: dict[str, LimitPlan] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._ready = asyncio.Event()
+
+    @property
+    def shared(self) -> bool:
+        """Whether limits are counted in Redis now."""
+        return self._link is not None
+
+    def start(self) -> None:
+        self._shares.begin(monotonic_s())
+        self._task = asyncio.create_task(self._keep_link(), name="limiter")
+
+    async def wait_shared(self, seconds_max: float) -> bool:
+        """Give Redis a moment at the start; False where limits begin divided."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds_max):
+                await self._ready.wait()
+        return self.shared
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    async def take(self, key: KeyRecord, tokens: int) -> Allowance:
+        """Count one request and its tokens in all its buckets, or in none."""
+        plan = self._plan(key)
+        if not plan.buckets:
+            return UNLIMITED
+        return await self._ask(Take(plan, tokens, self._loop.create_future()))
+
+    async def look(self, key: KeyRecord) -> tuple[Room, ...]:
+        """What each of its limits leaves; counts nothing."""
+        plan = self._plan(key)
+        if not plan.buckets:
+            return ()
+        take = Take(plan, 0, self._loop.create_future(), look=True)
+        levels = await self._levels(take) if self._link is not None else None
+        if levels is not None:
+            return rooms_of(plan, [level / MILLI for level in levels[1:]])
+        now_s, division = monotonic_s(), self._gateways.division()
+        if not division.gateways:
+            return rooms_of(plan, [bucket.limit for bucket in plan.buckets])
+        local = [self._level(bucket, division, now_s) for bucket in plan.buckets]
+        return rooms_of(plan, local, division.gateways)
+
+    async def _ask(self, take: Take) -> Allowance:
+        plan = take.plan
+        if self._link is None:
+            return self._take_locally(take)
+        if len(self._waiting) >= TAKES_WAITING_MAX or (plan.flights and self._flights.full):
+            return CROWDED
+        levels = await self._levels(take)
+        if levels is None:
+            return self._take_locally(take)
+        in_units = [level / MILLI for level in levels[1:]]
+        return allowance_of(plan, take.tokens, levels[0], in_units)
+
+    async def _levels(self, take: Take) -> list[int] | None:
+        """What Redis answers, None where it does not."""
+        self._waiting.append(take)
+        if not self._busy:
+            self._flush()
+        try:
+            return await take.answer
+        except asyncio.CancelledError:
+            # It may have been counted in this very turn of the loop.
+            if take.answer.done() and not take.answer.cancelled():
+                self._abandon(take, take.answer.result())
+            raise
+
+    def _abandon(self, take: Take, levels: list[int] | None) -> None:
+        if levels is not None and not levels[0] and not take.look:
+            self._flights.ended([bucket.name for bucket in take.plan.flights])
+
+    def release(self, allowance: Allowance) -> None:
+        """The request is over; Redis learns of it in the next call, which may be made for that."""
+        if allowance.flights:
+            self._flights.ended(allowance.flights)
+            self._nudge()
+
+    def roomy(self, key: KeyRecord, tokens: int) -> bool:
+        """Redis will be asked, and each bucket was last seen far enough from its limit."""
+        buckets = self._plan(key).buckets
+        if self._link is None or not buckets:
+            return False
+        now_s = monotonic_s()
+        for bucket in buckets:
+            level = self._shares.seen(bucket, now_s) if bucket.period_s else self._under_way(bucket)
+            if level is None or level + bucket.cost(tokens) > bucket.limit * ROOMY_SHARE:
+                return False
+        return True
+
+    def _under_way(self, bucket: LimitBucket) -> float:
+        """At least how many are, as far as this gateway can know."""
+        return self._flights.own(bucket) * max(1, self._gateways.living())
+
+    def correct(self, key: KeyRecord, tokens: int) -> None:
+        """Add tokens or give them back; they travel with the next batch.
+
+        A bucket may hold more than its limit then: nothing is admitted until that has leaked.
+        """
+        for bucket in self._plan(key).buckets:
+            if bucket.dimension == "tokens" and tokens:
+                self._adjust(Adjustment(bucket, float(tokens), 0.0))
+
+    def _adjust(self, change: Adjustment) -> None:
+        if self._link is None:
+            division = self._gateways.division()
+            if division.gateways:
+                self._shares.add(change.bucket, change.units, division, monotonic_s())
+            return
+        name = change.bucket.name
+        before = self._adjustments.get(name)
+        if before is not None:
+            least = max(before.level_least, change.level_least)
+            change = Adjustment(change.bucket, before.units + change.units, least)
+        elif len(self._adjustments) >= ADJUSTMENTS_MAX:
+            return
+        self._adjustments[name] = change
+
+    def _plan(self, key: KeyRecord) -> LimitPlan:
+        snapshot, plan = self._snapshot(), self._plans.get(key.id)
+        if (
+            plan is None
+            or plan.key is not key
+            or plan.project is not snapshot.projects.get(key.project)
+            or plan.organization is not snapshot.organizations.get(key.organization)
+        ):
+            if len(self._plans) >= PLANS_MAX:
+                self._plans.clear()
+            plan = self._plans[key.id] = make_plan(key, snapshot)
+        return plan
+
+    def _nudge(self) -> None:
+        """Call now, if nothing is called and nothing waits to be."""
+        if self._link is not None and not self._busy:
+            self._flush()
+
+    def _flush(self) -> None:
+        link = self._link
+        if link is None or not link.open:
+            self._lost([])
+            return
+        # Who was cancelled while it waited must not be counted for a moment even.
+        waiting = [take for take in self._waiting if not take.answer.done()]
+        batch, self._waiting = waiting[:BATCH_MAX], waiting[BATCH_MAX:]
+        changes = self._next_adjustments()
+        wires: list[bytes] = []
+        places: dict[bytes, int] = {}
+
+        def place(bucket: LimitBucket) -> int:
+            found = places.get(bucket.name)
+            if found is None:
+                wires.append(bucket.wire)
+                found = places[bucket.name] = len(wires)
+            return found
+
+        adjusted = [
+            [place(c.bucket), c.bucket.limit, c.bucket.period_s, c.units, c.level_least]
+            for c in changes
+        ]
+        asked = []
+        flying = {bucket.name: bucket for bucket in self._flights.to_state()}
+        for take in batch:
+            request: list[float] = []
+            for bucket in take.plan.buckets:
+                request += (place(bucket), bucket.limit, bucket.period_s, take.cost(bucket))
+            asked.append(request)
+            flying.update((bucket.name, bucket) for bucket in take.plan.flights)
+        stated = list(flying.values())
+        flights: list[object] = []
+        if stated or self._presence_due or self._flights.whole_due:
+            flights, self._presence_due = self._statement(stated, place), False
+            wires.append(_PRESENCE)
+            flights[3] = len(wires)
+        self._busy = True
+        link.call(
+            wires,
+            _encode((adjusted, asked, flights)),
+            lambda reply: self._answered(batch, stated, reply),
+        )
+
+    def _statement(
+        self, stated: list[LimitBucket], place: Callable[[LimitBucket], int]
+    ) -> list[object]:
+        """What the script hears of this gateway; the place of the presence is not known yet."""
+        now_s, division = monotonic_s(), self._gateways.division()
+        rows = [
+            (place(bucket), self._flights.own(bucket), self._flights.cap(bucket, division, now_s))
+            for bucket in stated
+        ]
+        whole = int(self._flights.completes)
+        return [self._gateways.instance, self._gateways.living(), whole, 0, rows]
+
+    def _next_adjustments(self) -> list[Adjustment]:
+        changes = self._adjustments
+        if len(changes) <= BATCH_MAX:
+            self._adjustments = {}
+            return list(changes.values())
+        return [changes.pop(name) for name in list(changes)[:BATCH_MAX]]
+
+    def _answered(
+        self, batch: list[Take], stated: list[LimitBucket], reply: list[int] | None
+    ) -> None:
+        self._busy = False
+        if reply is None:
+            self._lost(batch)
+            return
+        now_s = monotonic_s()
+        start = 0
+        for take in batch:
+            end = start + 1 + len(take.plan.buckets)
+            self._take_answered(take, reply[start:end], now_s)
+            start = end
+        if start < len(reply):
+            self._flights.heard(reply[start], now_s)
+            self._flights.stated(stated)
+        if self._waiting or self._flights.news:
+            self._flush()
+
+    def _take_answered(self, take: Take, levels: list[int], now_s: float) -> None:
+        for bucket, level in zip(take.plan.buckets, levels[1:], strict=True):
+            if bucket.period_s:
+                self._shares.saw(bucket, level / MILLI, now_s)
+        if not levels[0] and not take.look:
+            if take.answer.done():
+                self._flights.counted_wrong(take.plan.flights)
+            else:
+                self._flights.began(take.plan.flights)
+        if not take.answer.done():
+            take.answer.set_result(levels)
+
+    def _lost(self, batch: list[Take]) -> None:
+        self._link = None
+        now_s = monotonic_s()
+        self._shares.begin(now_s)
+        self._flights.lost(now_s)
+        waiting, self._waiting = self._waiting, []
+        for take in (*batch, *waiting):
+            if not take.answer.done():
+                take.answer.set_result(None)
+
+    def _take_locally(self, take: Take) -> Allowance:
+        now_s, division, plan = monotonic_s(), self._gateways.division(), take.plan
+        gateways = division.gateways
+        if not gateways:
+            return CROWDED
+        levels = [self._level(bucket, division, now_s) for bucket in plan.buckets]
+        refused = 0
+        for number, (bucket, level) in enumerate(zip(plan.buckets, levels, strict=True), 1):
+            share = bucket.limit / gateways if bucket.period_s else bucket.limit
+            if level + take.cost(bucket) > share:
+                refused = number
+                break
+        if not refused:
+            self._flights.began(plan.flights)
+            levels = [
+                self._shares.add(bucket, take.cost(bucket), division, now_s)
+                if bucket.period_s
+                else level + 1
+                for bucket, level in zip(plan.buckets, levels, strict=True)
+            ]
+        return allowance_of(plan, take.tokens, refused, levels, gateways)
+
+    def _level(self, bucket: LimitBucket, division: Division, now_s: float) -> float:
+        if bucket.period_s:
+            return self._shares.level(bucket, division, now_s)
+        cap = self._flights.cap(bucket, division, now_s)
+        return bucket.limit - cap + self._flights.own(bucket)
+
+    async def _keep_link(self) -> None:
+        wait_s = RECONNECT_S_MIN
+        while True:
+            try:
+                link = await RedisLink.connect(self._url, SCRIPT)
+                try:
+                    await self._hand_over(link)
+                    wait_s = RECONNECT_S_MIN
+                    while not link.closed.done():
+                        self._presence_due = True
+                        self._nudge()
+                        await asyncio.wait([link.closed], timeout=PRESENCE_S)
+                finally:
+                    link.close()
+            except (OSError, TimeoutError, hiredis.HiredisError) as error:
+                _log.info("redis is away; limits are divided", error=type(error).__name__)
+            self._lost([])
+            await asyncio.sleep(wait_s)
+            wait_s = min(RECONNECT_S_MAX, wait_s * 2)
+
+    async def _hand_over(self, link: RedisLink) -> None:
+        """Tell Redis what was counted here in the meantime; only then is it asked again."""
+        now_s = monotonic_s()
+        while news := self._shares.adjustments(now_s):
+            for first in range(0, len(news), BATCH_MAX):
+                part = news[first : first + BATCH_MAX]
+                await _tell(link, part)
+                self._shares.told(part, now_s)
+            now_s = monotonic_s()
+        self._shares.end()
+        self._link = link
+        self._ready.set()
+        _log.info("limits are shared through redis")
+
+
+async def _tell(link: RedisLink, changes: list[Adjustment]) -> None:
+    heard: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    def answered(reply: list[int] | None) -> None:
+        if not heard.done():
+            heard.set_result(reply is not None)
+
+    rows = [
+        [n, c.bucket.limit, c.bucket.period_s, c.units, c.level_least]
+        for n, c in enumerate(changes, 1)
+    ]
+    link.call([change.bucket.wire for change in changes], _encode((rows, (), ())), answered)
+    if not await heard:
+        raise ConnectionError("lost while handing over")

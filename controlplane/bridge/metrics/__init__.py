@@ -1,0 +1,1 @@
+"""The page that a gateway process shows to Prometheus."""

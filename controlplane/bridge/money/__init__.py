@@ -1,0 +1,1 @@
+"""The Ledger, Claims and Standings ports on PostgreSQL."""

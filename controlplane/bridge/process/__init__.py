@@ -1,0 +1,1 @@
+"""A gateway process: what it is made of, and how it ends."""

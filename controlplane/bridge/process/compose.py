@@ -1,0 +1,289 @@
+"""Puts the gateway together: ports, fleet and ASGI edge of one process, from the settings."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import MutableMapping
+from functools import partial
+from typing import Any
+
+import structlog
+from django.conf import settings
+from django.utils.module_loading import import_string
+
+from controlplane.bridge.configuration.keys import SNAPSHOT_AGE_S_MAX, SnapshotKeys
+from controlplane.bridge.configuration.snapshot import SnapshotSource
+from controlplane.bridge.fleet.gateways import GatewayList
+from controlplane.bridge.fleet.handshakes import Handshakes
+from controlplane.bridge.fleet.links import LinkReporter
+from controlplane.bridge.fleet.store import FleetStore
+from controlplane.bridge.http.connection import DOORS
+from controlplane.bridge.limits.counting import Gateways
+from controlplane.bridge.limits.limiter import RedisLimiter
+from controlplane.bridge.metrics.figures import (
+    Figure,
+    connection_figures,
+    process_figures,
+    readiness_figures,
+    trace_figures,
+)
+from controlplane.bridge.metrics.page import metrics_page
+from controlplane.bridge.metrics.scraped import Scraped
+from controlplane.bridge.money.claims import PostgresClaims
+from controlplane.bridge.money.ledger import PostgresLedger
+from controlplane.bridge.money.standings import PostgresStandings
+from controlplane.bridge.postgres.session import conninfo_from
+from controlplane.bridge.process.drain import DrainFirst
+from controlplane.bridge.record.hygiene import PostgresHygiene
+from controlplane.bridge.record.recorder import PostgresRecorder
+from controlplane.bridge.record.traces import TraceQueue
+from controlplane.bridge.record.waiting import WaitingSampler
+from controlplane.bridge.safety.client import SafetyClient
+from controlplane.gateway.app_state import AppState
+from controlplane.gateway.http.app import GatewayApp, Send
+from controlplane.gateway.nodes.models import Approval
+from controlplane.gateway.nodes.registry import Fleet
+from controlplane.gateway.nodes.tickets import ticket_key
+from controlplane.gateway.places import Places
+from controlplane.gateway.s1_admission.body import Receive
+from controlplane.gateway.snapshot import Snapshot
+from inference.contract.frames import Report
+
+OTLP = "controlplane.bridge.record.otlp.make_export"
+SHARED_S_MAX = 1.0
+# Below what a supervisor waits before it kills.
+DRAIN_S_MAX = 8.0
+LIMITS_ALONE = "Redis cannot be reached: each gateway enforces its share of the limits by itself"
+
+log = structlog.get_logger(__name__)
+
+
+class RunningGateway:
+    """The hot path with everything it reaches; made before the loop runs, opened by `start`."""
+
+    def __init__(self, conninfo: str) -> None:
+        self.instance = instance = uuid.uuid4().hex
+        self.source = SnapshotSource(
+            conninfo, salt_secret=settings.CACHE_SALT_SECRET, changed=self._configured
+        )
+        self.ledger = PostgresLedger(conninfo)
+        self.claims = PostgresClaims(
+            conninfo, open_s=settings.REQUEST_DEADLINE_S + settings.HOLD_GRACE_S
+        )
+        self.traces = _traces(instance)
+        self.recorder = PostgresRecorder(conninfo, self.traces)
+        self.hygiene = PostgresHygiene(conninfo)
+        self.safety = SafetyClient(settings.DATA_DIR / "safety.sock")
+        self.fleet_port = FleetStore(
+            conninfo,
+            pepper=settings.KEY_PEPPER,
+            trust_first_digest=settings.TRUST_FIRST_DIGEST,
+        )
+        self.handshakes = Handshakes(settings.TRUSTED_PROXIES)
+        self.fleet = Fleet(
+            instance,
+            ticket_key=ticket_key(settings.KEY_PEPPER),
+            on_report=self._on_report,
+            port=self.fleet_port,
+        )
+        self.standings = PostgresStandings(conninfo)
+        self._stores = (
+            self.ledger, self.claims, self.standings, self.recorder, self.hygiene,
+            self.fleet_port,
+        )  # fmt: skip
+        # Until the configuration is here nothing counts as approved.
+        self.fleet.approve({})
+        self.gateways = GatewayList(
+            conninfo,
+            instance=instance,
+            url=settings.ADVERTISE_URL,
+            changed=self.fleet.tell_gateways,
+        )
+        self._limiter: RedisLimiter | None = None
+        self._sampler: WaitingSampler | None = None
+        self._reporter: LinkReporter | None = None
+        self._app: GatewayApp | None = None
+        self._scraped = Scraped()
+        self._drain_first = DrainFirst(self._drain)
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """Answer one `/v1` request."""
+        if self._app is None:
+            raise RuntimeError("the gateway has not been started")
+        await self._app(scope, receive, send)
+
+    async def start(self) -> None:
+        """Open all lanes. Returns whether PostgreSQL and Redis are there or not: they may come."""
+        limiter = RedisLimiter(
+            settings.REDIS_URL,
+            snapshot=lambda: self.source.current,
+            gateways=Gateways(
+                self.instance,
+                living=lambda: len(self.gateways.current),
+                division=lambda: self.gateways.share,
+            ),
+        )
+        # The limiter before the list: others must not know of a gateway that Redis does not.
+        for part in (self.source, *self._stores, limiter, self.gateways):
+            part.start()
+        if self.traces is not None:
+            self.traces.start()
+        self._limiter = limiter
+        state = AppState(
+            keys=SnapshotKeys(
+                self.source,
+                pepper=settings.KEY_PEPPER,
+                play_secret=settings.PLAYGROUND_TOKEN_KEY,
+            ),
+            limiter=limiter,
+            ledger=self.ledger,
+            claims=self.claims,
+            standings=self.standings,
+            recorder=self.recorder,
+            safety=self.safety,
+            waste=self.hygiene,
+            fleet=self.fleet,
+            region=settings.REGION,
+            places=Places(
+                header=settings.REGION_HEADER,
+                networks=settings.REGION_NETWORKS,
+                trusted_proxies=settings.TRUSTED_PROXIES,
+            ),
+            trusted_proxies=settings.TRUSTED_PROXIES,
+            pages_origins=frozenset(settings.PAGES_ORIGINS),
+            trace_ratio=settings.TRACES_RATIO if self.traces is not None else None,
+            node_header=settings.NODE_HEADER,
+            request_deadline_s=settings.REQUEST_DEADLINE_S,
+            hold_grace_s=settings.HOLD_GRACE_S,
+        )
+        self._app = GatewayApp(state)
+        self._sampler = WaitingSampler(state, self.recorder)
+        self._sampler.start()
+        self._reporter = LinkReporter(
+            state, self.fleet_port, self.recorder, limits_shared=lambda: limiter.shared
+        )
+        self._reporter.start()
+        self._drain_first.install()
+        await limiter.wait_shared(SHARED_S_MAX)
+
+    async def stop(self) -> None:
+        """Let nodes go, settle what is open, write what was measured, close."""
+        if self._app is None or self._limiter is None or self._sampler is None:
+            return
+        self._drain_first.remove()
+        await self.gateways.close()
+        await self._sampler.close()
+        if self._reporter is not None:
+            await self._reporter.close()
+        await self.fleet.close()
+        await self._app.state.drain()
+        await self.safety.close()
+        for part in (*self._stores, self._limiter, self.source):
+            await part.close()
+        if self.traces is not None:
+            await self.traces.close()
+
+    def readiness(self) -> dict[str, Any]:
+        """Facts about this gateway; `ready` while it has its configuration, not too old to check
+        keys by, and its ledger. `degraded` says what works less well.
+
+        Without a node it is ready all the same: a pool at rest is woken by a request.
+        """
+        models, problems = self.fleet.models(), self._problems()
+        return {
+            "ready": not problems,
+            "configuration_version": self.source.current.version,
+            "ledger": not self.ledger.away,
+            "nodes": sum(link.reachable for link in self.fleet.nodes().values()),
+            "nodes_ejected": self.fleet.ejected,
+            "jobs": sum(link.account.active for link in self.fleet.nodes().values()),
+            "models": sorted(models),
+            "gateways": len(self.gateways.current),
+            "limits_shared": self._limits_shared,
+            "configuration_age_s": round(self.source.age_s, 1) if self.source.loaded else None,
+            "problems": problems,
+            "degraded": [] if self._limits_shared else [LIMITS_ALONE],
+        }
+
+    async def metrics(self, *, late_s: float) -> bytes:
+        """What this process tells Prometheus; empty before it has started."""
+        if self._app is None:
+            return b""
+        return await self._scraped.page(partial(self._metrics, self._app, late_s))
+
+    async def _metrics(self, app: GatewayApp, late_s: float) -> bytes:
+        await self.recorder.fold()
+        own = (
+            *readiness_figures(self.readiness()),
+            Figure("sluice_requests_under_way", "gauge", "Requests here now", app.serving),
+            Figure(
+                "sluice_configuration_age_seconds",
+                "gauge",
+                "Time since the configuration was last known to be the newest",
+                self.source.age_s,
+            ),
+            Figure(
+                "sluice_telemetry_age_seconds",
+                "gauge",
+                "Time since series were last written to PostgreSQL",
+                self.recorder.written_s_ago,
+            ),
+            Figure(
+                "sluice_event_loop_late_seconds",
+                "gauge",
+                "How late the event loop came at worst in the last half minute",
+                late_s,
+            ),
+            *trace_figures(self.traces),
+            *connection_figures(DOORS, self.handshakes),
+            *process_figures(),
+        )
+        return metrics_page(app.state, self.recorder, own).to_bytes()
+
+    @property
+    def _limits_shared(self) -> bool:
+        return self._limiter is not None and self._limiter.shared
+
+    def _problems(self) -> list[str]:
+        found = []
+        if self._app is None or self._app.draining:
+            found.append("the gateway is starting or stopping")
+        if not self.source.current.version:
+            found.append("there is no configuration yet")
+        elif self.source.age_s > SNAPSHOT_AGE_S_MAX:
+            found.append("the configuration is too old to check keys by: it cannot be read")
+        if self.ledger.away:
+            found.append("PostgreSQL cannot be reached")
+        return found
+
+    async def _drain(self) -> None:
+        if self._app is not None and not await self._app.drain(DRAIN_S_MAX):
+            log.warning("requests_cut", seconds_max=DRAIN_S_MAX)
+        # The links are closed next: nodes that learn of their charges by then keep no reports.
+        self.fleet.reports.send_acks()
+
+    def _configured(self, snapshot: Snapshot) -> None:
+        self.fleet.approve(
+            {
+                model.name: Approval(digests=model.digests, context_window=model.context_window)
+                for model in snapshot.models.values()
+            }
+        )
+        self.recorder.objectives.configure(snapshot.objectives)
+        if any(project.safety != "off" for project in snapshot.projects.values()):
+            self.safety.start_process()
+
+    async def _on_report(self, report: Report, gateway: str) -> bool:
+        served = gateway != self.instance and self.gateways.may_live(gateway)
+        return await self.ledger.settle_report(report, served=served)
+
+
+def _traces(instance: str) -> TraceQueue | None:
+    """None where no collector is named: its library is loaded only for one."""
+    if not settings.TRACES_ENDPOINT:
+        return None
+    return TraceQueue(import_string(OTLP)(settings.TRACES_ENDPOINT, instance))
+
+
+def build_gateway() -> RunningGateway:
+    return RunningGateway(conninfo_from(settings.DATABASES["gateway"]))

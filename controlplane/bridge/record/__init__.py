@@ -1,0 +1,1 @@
+"""The Recorder and Hygiene ports: rows, series, counts of objectives, totals and traces."""

@@ -1,0 +1,1 @@
+"""The Safety port and the process of the classifier."""

@@ -1,0 +1,1 @@
+"""What needs several subjects at once: keys, limits, organizations, OpenAI's administration API."""

@@ -1,0 +1,1 @@
+"""Inference keys with their limits and budgets."""

@@ -1,0 +1,264 @@
+"""Inference keys under /api/organizations/<id>/."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime
+from typing import TypedDict
+
+import msgspec
+from django.core.exceptions import ValidationError
+from django.utils import timezone
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.billing.budgets.services import BudgetDraft
+from controlplane.composed.keys.services import KeyOrder, key_make, key_report
+from controlplane.composed.limits.api import KeyView, LimitsBody, limits_of_body
+from controlplane.core.answers import answer_of
+from controlplane.core.api.schema import operation
+from controlplane.core.api.views import ApiView
+from controlplane.core.permissions import Action
+from controlplane.kernel.rules import PRIORITY_NORMAL
+from controlplane.tenants.access import require
+from controlplane.tenants.key_terms import KeyTerms
+from controlplane.tenants.keys import (
+    KEY_LIFETIME_DAYS_DEFAULT,
+    OVERLAP_S_DEFAULT,
+    CreatedKey,
+    apikey_revoke,
+    apikey_rotate,
+)
+from controlplane.tenants.models import ApiKey
+from controlplane.tenants.selectors import apikey_get, apikey_page, project_get
+
+CREATED = 201
+EXAMPLE = {"project": "…", "label": "nightly summaries", "endpoints": ["chat"], "concurrency": 4}
+NO_STORE = {"Cache-Control": "no-store"}
+
+
+class KeyBody(LimitsBody, kw_only=True):
+    """A new key. `within` is a key of the same project that it may not be wider than."""
+
+    project: uuid.UUID
+    label: str
+    models: list[str] | None = None
+    endpoints: list[str] | None = None
+    read_only: bool = False
+    networks: list[str] = []
+    tags: list[str] = []
+    priority: int = PRIORITY_NORMAL
+    lifetime_days: int | None = KEY_LIFETIME_DAYS_DEFAULT
+    within: uuid.UUID | None = None
+    budget_nano: int | None = None
+    budget_period: str = "none"
+    budget_zone: str = "UTC"
+
+
+class RotateBody(msgspec.Struct, forbid_unknown_fields=True):
+    """For how many seconds the old key works on: 0 to 604,800, which is a week."""
+
+    overlap_s: int = OVERLAP_S_DEFAULT
+
+
+class RevokeBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Why, for the audit log."""
+
+    reason: str = ""
+
+
+class KeyJson(TypedDict):
+    """A key without its secret."""
+
+    id: str
+    object: str
+    label: str
+    redacted_value: str
+    project: str
+    state: str
+    models: list[str] | None
+    endpoints: list[str] | None
+    read_only: bool
+    networks: list[str]
+    tags: list[str]
+    priority: int
+    created_at: str
+    expires_at: str | None
+    revoked_at: str | None
+    replaces: str | None
+    replaced_by: str | None
+
+
+class NewKeyJson(KeyJson):
+    """With the secret, which only this answer has."""
+
+    secret: str
+
+
+class RevokedKeyJson(TypedDict):
+    """`changed` is false where it was revoked before."""
+
+    id: str
+    changed: bool
+
+
+class TouchJson(TypedDict):
+    """What was charged for one model."""
+
+    model: str
+    requests: int
+    uncached_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    nano: int
+
+
+class ReportJson(TypedDict):
+    """What a key touched. `last_request_ms` is how long after its revocation one was taken."""
+
+    id: str
+    charged: list[TouchJson]
+    spent_nano: int
+    first_used_at: str | None
+    last_used_at: str | None
+    last_request_ms: int | None
+
+
+class KeysView(ApiView):
+    """`GET | POST keys`: the organization's keys, and a new one, shown in this one answer."""
+
+    step_up_methods = frozenset({"POST"})
+
+    @operation(list_of=KeyJson)
+    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+        """List keys without secrets, newest first."""
+        ask = self.page_ask()
+        found = apikey_page(actor=self.actor(), organization_id=organization_id, ask=ask)
+        return self.page(found, key_json)
+
+    @operation(body=KeyBody, answer=NewKeyJson, status=CREATED, example=EXAMPLE)
+    def post(self, request: Request, organization_id: uuid.UUID) -> Response:
+        """Create a key, within the permissions of its creator."""
+        actor = self.actor()
+        require(actor, Action.KEY_CREATE, organization_id)
+        wanted = self.body(KeyBody)
+        project = project_get(user=actor, project_id=wanted.project)
+        if project.organization_id != organization_id:
+            raise ValidationError({"project": "Project not found."})
+        within = apikey_get(user=actor, apikey_id=wanted.within) if wanted.within else None
+        return _shown(key_make(actor=actor, project=project, order=_order(wanted, within)))
+
+
+class OneKey(KeyView):
+    """`GET keys/<id>`."""
+
+    @operation(answer=KeyJson)
+    def get(
+        self, request: Request, organization_id: uuid.UUID, inference_key: uuid.UUID
+    ) -> Response:
+        """Get a key without its secret."""
+        return Response(key_json(self.found(organization_id, inference_key)))
+
+
+class KeyRotation(KeyView):
+    """`POST keys/<id>/rotate`."""
+
+    step_up_methods = frozenset({"POST"})
+
+    @operation(body=RotateBody, answer=NewKeyJson, status=CREATED)
+    def post(
+        self, request: Request, organization_id: uuid.UUID, inference_key: uuid.UUID
+    ) -> Response:
+        """Rotate a key: same terms, limits and budget; the old key expires after the overlap."""
+        key = self.found(organization_id, inference_key)
+        overlap_s = self.body(RotateBody).overlap_s
+        return _shown(apikey_rotate(actor=self.actor(), key=key, overlap_s=overlap_s))
+
+
+class KeyRevocation(KeyView):
+    """`POST keys/<id>/revoke`."""
+
+    @operation(body=RevokeBody, answer=RevokedKeyJson)
+    def post(
+        self, request: Request, organization_id: uuid.UUID, inference_key: uuid.UUID
+    ) -> Response:
+        """Revoke a key; gateways refuse it within two seconds."""
+        key = self.found(organization_id, inference_key)
+        reason = self.body(RevokeBody).reason
+        changed = apikey_revoke(actor=self.actor(), key=key, reason=reason)
+        return Response({"id": str(key.id), "changed": changed})
+
+
+class KeyTouched(KeyView):
+    """`GET keys/<id>/report`."""
+
+    @operation(answer=ReportJson)
+    def get(
+        self, request: Request, organization_id: uuid.UUID, inference_key: uuid.UUID
+    ) -> Response:
+        """Get the usage report of a key, for example after a leak."""
+        key = self.found(organization_id, inference_key)
+        report = key_report(key=key)
+        told: ReportJson = {
+            "id": str(key.id),
+            "charged": [
+                {
+                    "model": row.model or "",
+                    "requests": row.requests,
+                    "uncached_tokens": row.uncached,
+                    "cached_tokens": row.cached,
+                    "output_tokens": row.output,
+                    "nano": row.nano,
+                }
+                for row in report.charged
+            ],
+            "spent_nano": report.spent_nano,
+            "first_used_at": _time(report.first),
+            "last_used_at": _time(report.last),
+            "last_request_ms": report.took_ms,
+        }
+        return Response(told)
+
+
+def key_json(key: ApiKey) -> KeyJson:
+    return answer_of(
+        KeyJson,
+        key,
+        object="organization.project.api_key",
+        redacted_value=key.redacted,
+        project=key.project_id,
+        state=key.state(timezone.now()),
+        models=key.allowed_models,
+        endpoints=key.allowed_endpoints,
+        replaces=key.replaces_id,
+        replaced_by=key.replaced_by.id if key.replaced else None,
+    )
+
+
+def _shown(made: CreatedKey) -> Response:
+    body: NewKeyJson = {**key_json(made.key), "secret": made.secret}
+    return Response(body, status=CREATED, headers=NO_STORE)
+
+
+def _order(wanted: KeyBody, within: ApiKey | None) -> KeyOrder:
+    budget = None
+    if wanted.budget_nano is not None:
+        budget = BudgetDraft(
+            allowance_nano=wanted.budget_nano,
+            period=wanted.budget_period,
+            zone=wanted.budget_zone,
+        )
+    terms = KeyTerms(
+        models=wanted.models,
+        endpoints=wanted.endpoints,
+        read_only=wanted.read_only,
+        networks=wanted.networks,
+        tags=wanted.tags,
+        priority=wanted.priority,
+        within=within,
+    )
+    return KeyOrder(wanted.label, terms, wanted.lifetime_days, limits_of_body(wanted), budget)
+
+
+def _time(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat()

@@ -1,0 +1,1 @@
+"""Commands of what needs several subjects."""

@@ -1,0 +1,1 @@
+"""Usage, costs, projects, keys and changes in the shapes of OpenAI's API."""

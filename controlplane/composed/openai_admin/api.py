@@ -1,0 +1,379 @@
+"""`/v1/organization/`: usage, costs, projects, keys and changes in the shapes of OpenAI's API.
+
+Read only. The organization is the admin key's own; a signed-in user of several, and the operator,
+name theirs in the header `OpenAI-Organization`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.billing.ledger.hours import sealed_through
+from controlplane.catalog.models import Task
+from controlplane.catalog.selectors import model_list
+from controlplane.composed.openai_admin import shapes
+from controlplane.composed.openai_admin.usage import (
+    COST_GROUPS,
+    COST_LIMITS,
+    GROUPS,
+    LIMITS,
+    UNIX_MAX,
+    ModelsSeen,
+    UsageAsk,
+    UsageTally,
+    Values,
+    usage_ask,
+    usage_buckets,
+)
+from controlplane.core.api.schema import operation
+from controlplane.core.api.views import ApiView
+from controlplane.core.models import AuditEntry
+from controlplane.core.permissions import Action
+from controlplane.kernel.money import NANO_PER_USD
+from controlplane.telemetry.selectors import key_last_used
+from controlplane.tenants import selectors_pages as pages
+from controlplane.tenants.access import require
+from controlplane.tenants.models import ApiKey, Project
+from controlplane.tenants.selectors import organization_ids
+
+HEADER = "OpenAI-Organization"
+SIGNS = ("gt", "gte", "lt", "lte")
+CODES = {
+    401: "invalid_api_key",
+    403: "permission_denied",
+    404: "not_found",
+    429: "rate_limit_exceeded",
+}
+EVERY_MODEL = ModelsSeen(frozenset(), inside=False)
+_WHOSE = OpenApiParameter(
+    HEADER,
+    str,
+    OpenApiParameter.HEADER,
+    description="Required for callers with several organizations.",
+)
+_PARAMS = (
+    _WHOSE,
+    OpenApiParameter("start_time", int, required=True, description="Unix seconds."),
+    OpenApiParameter("end_time", int, description="Unix seconds, exclusive; default: now."),
+    OpenApiParameter("bucket_width", str, enum=["1h", "1d"], description="Default: `1d`."),
+    OpenApiParameter("group_by", str, many=True, enum=list(GROUPS)),
+    OpenApiParameter("project_ids", str, many=True),
+    OpenApiParameter("api_key_ids", str, many=True),
+    OpenApiParameter("models", str, many=True),
+    OpenApiParameter("limit", int, description="Buckets per page."),
+    OpenApiParameter("page", str, description="The `next_page` of the previous page."),
+)
+_COST_PARAMS = tuple(
+    OpenApiParameter("group_by", str, many=True, enum=list(COST_GROUPS))
+    if each.name == "group_by"
+    else OpenApiParameter("bucket_width", str, enum=["1d"])
+    if each.name == "bucket_width"
+    else each
+    for each in _PARAMS
+)
+_TIMES = tuple(OpenApiParameter(f"effective_at[{sign}]", int) for sign in SIGNS)
+
+
+class OrganizationView(ApiView):
+    """What these operations share: whose figures, and errors as OpenAI's clients read them."""
+
+    needs = Action.ORGANIZATION_VIEW
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        self.organization_id = self._organization(request)
+        require(self.actor(), self.needs, self.organization_id)
+
+    def _organization(self, request: Request) -> uuid.UUID:
+        own = organization_ids(user=self.actor())
+        named = request.headers.get(HEADER)
+        if named is None and len(own) == 1:
+            return own[0]
+        if named is None:
+            raise ValidationError({HEADER: "Set this header to the organization's id."})
+        try:
+            return uuid.UUID(named)
+        except ValueError:
+            raise ValidationError({HEADER: "Must be an organization's id."}) from None
+
+    def handle_exception(self, exc: Exception) -> Response:
+        """{"error": {"message", "type", "param", "code"}}."""
+        answer = super().handle_exception(exc)
+        error = answer.data["error"]
+        param = next(iter(error["fields"]), None)
+        told = f"{param}: {' '.join(error['fields'][param])}" if param else error["message"]
+        answer.data = {
+            "error": {
+                "message": told,
+                "type": "invalid_request_error",
+                "param": param,
+                "code": CODES.get(answer.status_code),
+            }
+        }
+        return answer
+
+
+class Completions(OrganizationView):
+    """`GET usage/completions`: tokens and requests of models that generate."""
+
+    needs = Action.REQUEST_VIEW
+    kind = "completions"
+
+    @operation(answer=shapes.UsagePage, params=_PARAMS)
+    def get(self, request: Request) -> Response:
+        """List usage by hour or day, including empty buckets."""
+        ask = usage_ask(request.query_params, groups=GROUPS, limits=LIMITS, now=timezone.now())
+        found = usage_buckets(
+            organization=self.organization_id, ask=ask, groups=GROUPS, models=self.models()
+        )
+        data = [
+            shapes.UsageBucket(
+                object="bucket",
+                start_time=one.start,
+                end_time=one.end,
+                results=[usage_result(self.kind, ask, *group) for group in in_order(one.results)],
+            )
+            for one in found
+        ]
+        return Response(shapes.UsagePage(data=data, **about(ask)))
+
+    def models(self) -> ModelsSeen:
+        """All but those that embed: also models that are gone from the catalog."""
+        return ModelsSeen(embedders(), inside=False)
+
+
+class Embeddings(Completions):
+    """`GET usage/embeddings`: tokens and requests of models that embed."""
+
+    kind = "embeddings"
+
+    def models(self) -> ModelsSeen:
+        return ModelsSeen(embedders(), inside=True)
+
+
+class Costs(OrganizationView):
+    """`GET costs`: what was charged, day by day."""
+
+    needs = Action.LEDGER_VIEW
+
+    @operation(answer=shapes.CostPage, params=_COST_PARAMS)
+    def get(self, request: Request) -> Response:
+        """List costs by day, including empty buckets; sums equal the ledger."""
+        ask = usage_ask(
+            request.query_params, groups=COST_GROUPS, limits=COST_LIMITS, now=timezone.now()
+        )
+        found = usage_buckets(
+            organization=self.organization_id, ask=ask, groups=COST_GROUPS, models=EVERY_MODEL
+        )
+        data = [
+            shapes.CostBucket(
+                object="bucket",
+                start_time=one.start,
+                end_time=one.end,
+                results=[cost_result(ask, *group) for group in in_order(one.results)],
+            )
+            for one in found
+        ]
+        return Response(shapes.CostPage(data=data, **about(ask)))
+
+
+class OpenAIProjects(OrganizationView):
+    """`GET projects`: the organization's projects."""
+
+    @operation(list_of=shapes.OpenAIProjectJson, params=(_WHOSE,))
+    def get(self, request: Request) -> Response:
+        """List projects, newest first."""
+        found = pages.project_page(
+            actor=self.actor(), organization_id=self.organization_id, ask=self.page_ask()
+        )
+        return self.page(found, project_json)
+
+
+class OpenAIProject(OrganizationView):
+    """`GET projects/<id>`: one project."""
+
+    @operation(answer=shapes.OpenAIProjectJson, params=(_WHOSE,))
+    def get(self, request: Request, project_id: uuid.UUID) -> Response:
+        """Get a project."""
+        return Response(project_json(self.project(project_id)))
+
+    def project(self, project_id: uuid.UUID) -> Project:
+        """Raises DoesNotExist."""
+        return pages.project_of(
+            actor=self.actor(), organization_id=self.organization_id, project_id=project_id
+        )
+
+
+class ProjectKeys(OpenAIProject):
+    """`GET projects/<id>/api_keys`: the inference keys of a project."""
+
+    needs = Action.KEY_VIEW
+
+    @operation(list_of=shapes.ProjectKeyJson, params=(_WHOSE,))
+    def get(self, request: Request, project_id: uuid.UUID) -> Response:
+        """List the keys of a project without secrets, newest first."""
+        project, ask = self.project(project_id), self.page_ask()
+        found = pages.apikey_page(actor=self.actor(), project=project, ask=ask)
+        used = key_last_used(self.organization_id)
+        return self.page(found, lambda key: project_key_json(key, used.get(key.id)))
+
+
+class AuditLogs(OrganizationView):
+    """`GET audit_logs`: who changed what in the organization."""
+
+    needs = Action.AUDIT_VIEW
+
+    @operation(
+        list_of=shapes.AuditLogJson,
+        params=(_WHOSE, OpenApiParameter("event_types", str, many=True), *_TIMES),
+    )
+    def get(self, request: Request) -> Response:
+        """List audit entries, newest first."""
+        query = request.query_params
+        times = {sign: self._moment(f"effective_at[{sign}]") for sign in SIGNS}
+        found = pages.audit_page(
+            actor=self.actor(),
+            organization_id=self.organization_id,
+            ask=self.page_ask(),
+            actions=[*query.getlist("event_types"), *query.getlist("event_types[]")],
+            times={sign: moment for sign, moment in times.items() if moment is not None},
+        )
+        return self.page(found, audit_json)
+
+    def _moment(self, name: str) -> datetime | None:
+        text = self.request.query_params.get(name)
+        if text is None:
+            return None
+        if not (text.isascii() and text.isdigit() and len(text) <= len(str(UNIX_MAX))):
+            raise ValidationError({name: "Must be a whole number of Unix seconds."})
+        return datetime.fromtimestamp(int(text), UTC)
+
+
+def embedders() -> frozenset[str]:
+    return frozenset(model.name for model in model_list() if model.task == Task.EMBED)
+
+
+def about(ask: UsageAsk) -> shapes.About:
+    sealed = sealed_through()
+    return {
+        "object": "page",
+        "has_more": ask.next_page is not None,
+        "next_page": ask.next_page,
+        "sealed_through": int(sealed.timestamp()) if sealed else None,
+    }
+
+
+def in_order(results: dict[Values, UsageTally]) -> list[tuple[Values, UsageTally]]:
+    """Groups by their values, so that a question has one answer."""
+    return sorted(results.items(), key=lambda group: tuple(map(str, group[0])))
+
+
+def usage_result(kind: str, ask: UsageAsk, values: Values, tally: UsageTally) -> shapes.UsageResult:
+    """One group's tokens; what was not grouped by is null."""
+    named = dict(zip(ask.group_by, map(str, values), strict=True))
+    return {
+        "object": f"organization.usage.{kind}.result",
+        "input_tokens": tally.uncached + tally.cached,
+        "input_uncached_tokens": tally.uncached,
+        "input_cached_tokens": tally.cached,
+        "input_cache_write_tokens": 0,
+        "input_audio_tokens": 0,
+        "output_tokens": tally.output,
+        "output_audio_tokens": 0,
+        "num_model_requests": tally.requests,
+        "project_id": named.get("project_id"),
+        "user_id": None,
+        "api_key_id": named.get("api_key_id"),
+        "model": named.get("model"),
+        "batch": None,
+        "service_tier": None,
+    }
+
+
+def cost_result(ask: UsageAsk, values: Values, tally: UsageTally) -> shapes.CostResult:
+    """One group's charge; the nearest float of the USD, and the exact amount beside it."""
+    named = dict(zip(ask.group_by, map(str, values), strict=True))
+    return {
+        "object": "organization.costs.result",
+        "amount": {
+            "value": tally.nano / NANO_PER_USD,
+            "currency": "usd",
+            "nano_usd": tally.nano,
+        },
+        "line_item": named.get("line_item"),
+        "project_id": named.get("project_id"),
+        "api_key_id": named.get("api_key_id"),
+    }
+
+
+def project_json(project: Project) -> shapes.OpenAIProjectJson:
+    return {
+        "id": str(project.id),
+        "object": "organization.project",
+        "name": project.name,
+        "created_at": int(project.created_at.timestamp()),
+        "archived_at": None,
+        "status": "active",
+    }
+
+
+def project_key_json(key: ApiKey, used: datetime | None) -> shapes.ProjectKeyJson:
+    """A key for programs, without what it opens."""
+    return {
+        "id": str(key.id),
+        "object": "organization.project.api_key",
+        "name": key.label,
+        "redacted_value": key.redacted,
+        "created_at": int(key.created_at.timestamp()),
+        "last_used_at": int(used.timestamp()) if used else None,
+        "expires_at": int(key.expires_at.timestamp()) if key.expires_at else None,
+        "owner_project_access": "active",
+        "owner": owner_json(key),
+    }
+
+
+def owner_json(key: ApiKey) -> shapes.KeyOwner:
+    """Who made a key; the operator is told as a service account."""
+    maker = key.created_by
+    if maker is None:
+        made = int(key.created_at.timestamp())
+        operator = {"id": "operator", "name": "operator", "created_at": made, "role": "member"}
+        return {"type": "service_account", "service_account": operator}
+    person = {
+        "object": "organization.project.user",
+        "id": str(maker.id),
+        "name": maker.email,
+        "email": maker.email,
+        "created_at": int(maker.created_at.timestamp()),
+        "role": "member",
+    }
+    return {"type": "user", "user": person}
+
+
+def audit_json(entry: AuditEntry) -> shapes.AuditLogJson:
+    return {
+        "id": str(entry.id),
+        "type": entry.action,
+        "effective_at": int(entry.created_at.timestamp()),
+        "actor": {
+            "type": "session",
+            "session": {
+                "user": {
+                    "id": str(entry.actor_id) if entry.actor_id else "operator",
+                    "email": entry.actor_label,
+                },
+                "ip_address": entry.address or None,
+                "user_agent": entry.agent or None,
+            },
+        },
+        "subject": {"type": entry.subject_type, "id": str(entry.subject_id)},
+        "detail": entry.detail,
+    }

@@ -1,0 +1,1 @@
+"""Organizations as staff open and list them."""

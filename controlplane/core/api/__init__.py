@@ -1,0 +1,1 @@
+"""The framework of /api/: views, callers, schema, idempotency, throttles."""

@@ -1,0 +1,248 @@
+"""The API's description of itself in OpenAPI 3.1, and what operations tell it of their bodies.
+
+Answers are typed by `TypedDict`s, bodies by msgspec's structs. What all operations share is written
+here once: errors, the idempotency key, pages of lists, and how callers say who they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import takewhile
+from typing import Any, TypeVar
+
+import msgspec
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.utils import (
+    Direction,
+    OpenApiExample,
+    OpenApiParameter,
+    OpenApiResponse,
+    extend_schema,
+)
+from rest_framework.permissions import SAFE_METHODS
+
+from controlplane.core.api.idempotency import HEADER, KEY_CHARS_MAX
+from controlplane.core.paging import LIMIT_DEFAULT, LIMIT_MAX
+
+JSON = "application/json"
+ACCEPTED, NO_CONTENT = 202, 204
+_WORDS = {ACCEPTED: "Accepted: pending approval, or in progress."}
+REF = "#/components/schemas/{name}"
+ERROR = "Error"
+# What is shaped as OpenAI's API is has its errors, too.
+OPENAI_PATHS, OPENAI_ERROR = "/v1/", "OpenAIError"
+# Every operation may answer these; changes the further ones besides.
+ERRORS = {
+    400: "A value is invalid; `fields` names it.",
+    401: "Not signed in, or the token is invalid.",
+    403: "Permission denied, or the caller must confirm their identity first (`code` is "
+    "`step_up_required`).",
+    404: "Not found, or not visible to this caller.",
+    429: "Too many requests in a minute; `Retry-After` says when to try again.",
+}
+ERRORS_OF_CHANGES = {
+    409: "The resource has changed since the caller read it, or the same request is in progress.",
+    413: "The body is too large.",
+    422: "The idempotency key was used for a different request.",
+}
+_ERROR_SCHEMA = {
+    "type": "object",
+    "description": "The error as a message, and by field.",
+    "properties": {
+        "error": {
+            "type": "object",
+            "properties": {
+                "message": {"type": "string"},
+                "fields": {
+                    "type": "object",
+                    "additionalProperties": {"type": "array", "items": {"type": "string"}},
+                },
+                "code": {"type": "string"},
+            },
+            "required": ["message", "fields"],
+        }
+    },
+    "required": ["error"],
+    "examples": [{"error": {"message": "Some values are invalid.", "fields": {"limit": ["…"]}}}],
+}
+_OPENAI_ERROR_SCHEMA = {
+    "type": "object",
+    "description": "The error in OpenAI's format.",
+    "properties": {
+        "error": {
+            "type": "object",
+            "properties": {
+                "message": {"type": "string"},
+                "type": {"type": "string"},
+                "param": {"type": ["string", "null"]},
+                "code": {"type": ["string", "null"]},
+            },
+            "required": ["message", "type", "param", "code"],
+        }
+    },
+    "required": ["error"],
+}
+_ID = {"type": ["string", "null"]}
+_PAGE = (
+    OpenApiParameter("after", str, description="The last id of the previous page."),
+    OpenApiParameter("limit", int, description=f"1 to {LIMIT_MAX}; {LIMIT_DEFAULT} if left out."),
+)
+_KEY = OpenApiParameter(
+    HEADER,
+    str,
+    OpenApiParameter.HEADER,
+    description=(
+        f"Up to {KEY_CHARS_MAX} characters, unique for each change: a repeat within 24 "
+        "hours does nothing and returns the first response, with `Idempotency-Replayed: true`."
+    ),
+)
+_shapes: dict[str, dict[str, Any]] = {
+    ERROR: _ERROR_SCHEMA,
+    OPENAI_ERROR: _OPENAI_ERROR_SCHEMA,
+}
+View = TypeVar("View", bound=Callable[..., Any])
+
+
+class ApiSchema(AutoSchema):
+    """Adds to each operation what all of them share."""
+
+    def get_operation_id(self) -> str:
+        """The path's words and the method; `one` for each name of a thing that it ends in."""
+        parts = self.path.strip("/").split("/")[1:]
+        words = [word for part in parts if (word := part.rpartition("}")[2].lstrip("."))]
+        one = ["one" for _ in takewhile(lambda part: part.endswith("}"), reversed(parts))]
+        return "_".join([*words, *one, self.method.lower()]).replace("-", "_")
+
+    def get_summary(self) -> str | None:
+        """The first line of the operation's own words."""
+        return super().get_description().partition("\n")[0].strip() or None
+
+    def get_description(self) -> str:  # type: ignore[override]  # As its own base has it.
+        return super().get_description().partition("\n")[2].strip()
+
+    def get_auth(self) -> list[dict[str, list[str]]]:
+        """One of these, not none: what the permission class lets in the services still ask."""
+        return [each for each in super().get_auth() if each] or [{}]
+
+    def get_override_parameters(self) -> list[Any]:
+        return [] if self.method in SAFE_METHODS else [_KEY]
+
+    def _get_response_bodies(self, direction: Direction = "response") -> Any:
+        told = super()._get_response_bodies(direction)
+        errors = ERRORS if self.method in SAFE_METHODS else {**ERRORS, **ERRORS_OF_CHANGES}
+        form = OPENAI_ERROR if self.path.startswith(OPENAI_PATHS) else ERROR
+        for status, words in errors.items():
+            content = {JSON: {"schema": {"$ref": REF.format(name=form)}}}
+            told.setdefault(str(status), {"description": words, "content": content})
+        return told
+
+
+class OperatorScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """How the operator calls."""
+
+    target_class = "controlplane.core.api.callers.OperatorAuthentication"
+    name = "operatorToken"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
+        words = "This installation's operator token, with all permissions."
+        return {"type": "http", "scheme": "bearer", "description": words}
+
+
+class AdminKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """How an organization's programs call."""
+
+    target_class = "controlplane.tenants.adminkeys.auth.AdminKeyAuthentication"
+    name = "adminKey"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
+        words = "An organization's admin key, `admin_sluice_…`; inference keys are not accepted."
+        return {"type": "http", "scheme": "bearer", "description": words}
+
+
+def operation(
+    *,
+    answer: Any = None,
+    list_of: Any = None,
+    body: type[msgspec.Struct] | None = None,
+    status: int = 200,
+    params: Sequence[OpenApiParameter] = (),
+    example: Mapping[str, Any] | None = None,
+) -> Callable[[View], View]:
+    """What an operation takes and answers: `answer` one thing, `list_of` a page of things.
+
+    Without either it answers nothing; a dict of answers is by status. `example` is a body that
+    could be sent.
+    """
+    told: dict[str, Any] | None = None
+    if list_of is not None:
+        told, params = _list_schema(list_of), (*_PAGE, *params)
+    elif answer is not None and not isinstance(answer, dict):
+        told = schema_of(answer)
+    responses = {NO_CONTENT if told is None else status: told}
+    if isinstance(answer, dict):
+        responses = {code: schema_of(shape) for code, shape in answer.items()}
+    examples = [OpenApiExample("Request", example, request_only=True)] if example else None
+    decorate: Callable[[View], View] = extend_schema(
+        request=body_schema(body) if body else None,
+        responses={
+            code: shape and OpenApiResponse(shape, description=_WORDS.get(code, "Done."))
+            for code, shape in responses.items()
+        },
+        parameters=list(params),
+        examples=examples,
+    )
+    return decorate
+
+
+def body_schema(shape: type[msgspec.Struct]) -> dict[str, Any]:
+    return {JSON: schema_of(shape)}
+
+
+def schema_of(shape: Any) -> dict[str, Any]:
+    """A type of msgspec's as a reference to its component, which is named after its app, too."""
+    label = getattr(shape, "__module__", "").split(".")[1].title()
+    (found,), components = msgspec.json.schema_components(
+        [shape], ref_template="#/components/schemas/" + label + "{name}"
+    )
+    _shapes.update({f"{label}{name}": schema for name, schema in components.items()})
+    return dict(found)
+
+
+def components_add(result: dict[str, Any], **_: Any) -> dict[str, Any]:
+    """The last step of the description: the shapes that operations refer to."""
+    schemas = result.setdefault("components", {}).setdefault("schemas", {})
+    wanted = set(_names(result))
+    while wanted:
+        name = wanted.pop()
+        if name not in schemas:
+            schemas[name] = _shapes[name]
+            wanted |= set(_names(_shapes[name]))
+    return result
+
+
+def _names(node: Any) -> Iterator[str]:
+    """Components that a description refers to."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key == "$ref":
+                yield value.rpartition("/")[2]
+            else:
+                yield from _names(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _names(value)
+
+
+def _list_schema(shape: Any) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {
+            "object": {"const": "list"},
+            "data": {"type": "array", "items": schema_of(shape)},
+            "first_id": _ID,
+            "last_id": _ID,
+            "has_more": {"type": "boolean"},
+        },
+        "required": ["object", "data", "first_id", "last_id", "has_more"],
+    }

@@ -1,0 +1,260 @@
+"""What every operation under /api/ shares: who calls, JSON in and out, errors that name a field.
+
+A caller is a signed-in user with the session's CSRF token, an organization's admin key, or whoever
+holds this installation's operator token, who acts as the command line does. Changes may carry an
+`Idempotency-Key`; lists come a page at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from hashlib import sha256
+from typing import IO, Any, TypeVar
+
+import msgspec
+from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
+from django.db import transaction
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from rest_framework import exceptions
+from rest_framework.negotiation import BaseContentNegotiation
+from rest_framework.parsers import BaseParser
+from rest_framework.permissions import SAFE_METHODS, AllowAny
+from rest_framework.renderers import JSONRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from controlplane.core.api.callers import bearer
+from controlplane.core.api.idempotency import (
+    HEADER,
+    REPLAYED,
+    RETRY_AFTER_S,
+    KeptReplay,
+    KeyedAttempt,
+    KeyRefused,
+    attempt_begin,
+    attempt_keep,
+)
+from controlplane.core.api.refusals import KeptAbsence, KeptRefusal
+from controlplane.core.api.shapes import place
+from controlplane.core.api.stepup import (
+    FACTOR_CODE,
+    STEP_UP_CODE,
+    SecondFactorRequired,
+    StepUpRequired,
+    recently_confirmed,
+)
+from controlplane.core.api.throttles import AddressThrottle, CallerThrottle
+from controlplane.core.audit.entries import Actor
+from controlplane.core.errors.conflict import Conflict
+from controlplane.core.paging import Page, PageAsk, Row, page_ask, page_json
+from controlplane.core.rights import rights_json, rights_noted, rights_require
+
+FAILED_FROM = 400
+TOO_MANY_CODE = "rate_limit_exceeded"
+CONFLICT = 409
+Body = TypeVar("Body", bound=msgspec.Struct)
+
+
+class Json(BaseParser):
+    """JSON; `bounded_pages` has bounded it."""
+
+    media_type = "application/json"
+
+    def parse(
+        self,
+        stream: IO[Any],
+        media_type: str | None = None,
+        parser_context: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """The decoded body; raises ParseError."""
+        try:
+            return msgspec.json.decode(stream.read())
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise exceptions.ParseError(f"Invalid JSON: {error}.") from error
+
+
+class JsonOnly(BaseContentNegotiation):
+    """Whatever a client says it accepts, it gets JSON, and it may send nothing else."""
+
+    def select_parser(self, request: Request, parsers: Any) -> Any:
+        """The one parser; None for a body that is said to be something else."""
+        kind = request.content_type.partition(";")[0].strip().lower()
+        return parsers[0] if kind in ("", parsers[0].media_type) else None
+
+    def select_renderer(self, request: Request, renderers: Any, format_suffix: Any = None) -> Any:
+        return renderers[0], renderers[0].media_type
+
+
+class ApiView(APIView):
+    """One operation or two on one resource; rights are the services'.
+
+    With an `Idempotency-Key` a change and its kept answer are one transaction; failures end it.
+    """
+
+    attempt: KeyedAttempt | None = None
+    replay: KeptReplay | None = None
+    refusal: KeptRefusal | KeptAbsence | None = None
+    # Methods for which a session must have been confirmed recently; a token confirms by itself.
+    step_up_methods: frozenset[str] = frozenset()
+    permission_classes = (AllowAny,)
+    throttle_classes = (CallerThrottle,)
+    # Asked before who it is, so that guesses count.
+    address_throttle: type[AddressThrottle] = AddressThrottle
+    parser_classes = (Json,)
+    renderer_classes = (JSONRenderer,)
+    content_negotiation_class = JsonOnly
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        """Answer; twice the same where the key says that it is the same request."""
+        if not self._keyed(request):
+            return super().dispatch(request, *args, **kwargs)
+        with transaction.atomic(), rights_noted() as noted:
+            answer = super().dispatch(request, *args, **kwargs)
+            if answer.status_code >= FAILED_FROM:
+                transaction.set_rollback(True)
+            elif self.attempt is not None:
+                rights = rights_json(noted, getattr(self.request.user, "actor_id", None))
+                body = _bytes(answer)
+                attempt_keep(self.attempt, status=answer.status_code, body=body, rights=rights)
+        if self.refusal is not None:
+            self.refusal.told()
+        return answer if self.replay is None else _replayed(self.replay)
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Before any operation: nothing has a NUL in its name, and the database takes none."""
+        by_address = self.address_throttle()
+        if not by_address.allow_request(request, self):
+            self.throttled(request, by_address.wait())
+        super().initial(request, *args, **kwargs)
+        if any("\0" in value for value in kwargs.values() if isinstance(value, str)):
+            raise Http404
+        if request.method in self.step_up_methods and _must_confirm(request):
+            raise StepUpRequired
+        if self._keyed(request):
+            self.attempt = self._begin(request)
+
+    def _keyed(self, request: HttpRequest | Request) -> bool:
+        return HEADER in request.headers and request.method not in SAFE_METHODS
+
+    def _begin(self, request: Request) -> KeyedAttempt:
+        path = f"{request.method} {request.get_full_path()}"
+        body = msgspec.json.encode(request.data or None, order="deterministic")
+        payload = sha256(path.encode() + b"\0" + body).digest()
+        user = request.user
+        # A stranger has nothing but the request itself, such as a token to redeem, to be known by.
+        caller = payload.hex() if user.is_anonymous else f"{user.actor_id} {user.actor_label}"
+        return attempt_begin(
+            caller=caller,
+            route=f"{request.method} {request.path}",
+            key=request.headers[HEADER],
+            payload=payload,
+            require=lambda rights: rights_require(self.actor(), rights) if rights else None,
+        )
+
+    def actor(self) -> Actor:
+        """Who calls; raises 401 for no one."""
+        user = self.request.user
+        if not user.is_authenticated:
+            raise exceptions.NotAuthenticated
+        found: Actor = user
+        return found
+
+    def body(self, shape: type[Body]) -> Body:
+        """The request's JSON as `shape`; raises 400 that names the field."""
+        try:
+            return msgspec.convert(self.request.data, shape)
+        except msgspec.ValidationError as error:
+            raise ValidationError(_fields(str(error))) from error
+
+    def page_ask(self) -> PageAsk:
+        """Which page of a list the query string asks for; raises 400 that names the parameter."""
+        return page_ask(self.request.query_params)
+
+    def page(self, found: Page[Row], form: Callable[[Row], Mapping[str, Any]]) -> Response:
+        """A page of a list, each row in its form."""
+        return Response(page_json(found, form))
+
+    def listed(self, found: Iterable[Row], form: Callable[[Row], Mapping[str, Any]]) -> Response:
+        """A list that is short by its nature and comes whole, each row in its form."""
+        return Response({"data": [form(row) for row in found]})
+
+    def handle_exception(self, exc: Exception) -> Response:
+        """Errors of services as answers: {"error": {"message", "fields"}}."""
+        if isinstance(exc, KeptRefusal | KeptAbsence):
+            self.refusal = exc
+        if isinstance(exc, KeptReplay):
+            self.replay = exc
+            return Response(status=exc.status)
+        if isinstance(exc, KeyRefused):
+            return _key_refused(exc)
+        if isinstance(exc, Conflict):
+            return failed(409, "The resource has changed since you read it.", exc.message_dict)
+        if isinstance(exc, ValidationError):
+            return failed(400, "Some values are invalid.", exc.message_dict)
+        if isinstance(exc, ObjectDoesNotExist | Http404):
+            return failed(404, "Not found.")
+        if isinstance(exc, StepUpRequired):
+            return step_up_refused()
+        if isinstance(exc, SecondFactorRequired):
+            return _factor_refused()
+        if isinstance(exc, PermissionDenied):
+            return failed(403, "Permission denied.")
+        if isinstance(exc, exceptions.APIException):
+            answer = super().handle_exception(exc)
+            answer.data = failed(answer.status_code, str(exc.detail)).data
+            if isinstance(exc, exceptions.Throttled):
+                answer.data["error"]["code"] = TOO_MANY_CODE
+            return answer
+        raise exc
+
+
+def _fields(message: str) -> dict[str, list[str]]:
+    """What a body's shape lacks, at its field."""
+    path, told, named = place(message)
+    names = [name for name in (path.lstrip("."), named) if name]
+    return {".".join(names) or "body": [f"{told}."]}
+
+
+def _bytes(answer: HttpResponseBase) -> bytes | None:
+    """What is sent; None where it is sent in pieces."""
+    if isinstance(answer, Response):
+        answer.render()
+    return answer.content if isinstance(answer, HttpResponse) else None
+
+
+def _replayed(replay: KeptReplay) -> HttpResponse:
+    headers = {REPLAYED: "true", "Cache-Control": "no-store"}
+    kind = JSONRenderer.media_type
+    return HttpResponse(replay.body, status=replay.status, content_type=kind, headers=headers)
+
+
+def _key_refused(refused: KeyRefused) -> Response:
+    message = f"The {HEADER} cannot be used for this request."
+    answer = failed(refused.status, message, {HEADER: [refused.message]})
+    if refused.status == CONFLICT:
+        answer["Retry-After"] = str(RETRY_AFTER_S)
+    return answer
+
+
+def _must_confirm(request: Request) -> bool:
+    signed_in = bool(request.user.is_authenticated) and bearer(request) is None
+    return signed_in and not recently_confirmed(request.session)
+
+
+def step_up_refused() -> Response:
+    """What a session hears that must confirm itself first, at `/confirm`."""
+    answer = failed(403, "Confirm your identity first: you signed in too long ago for this action.")
+    answer.data["error"]["code"] = STEP_UP_CODE
+    return answer
+
+
+def _factor_refused() -> Response:
+    answer = failed(403, "This organization requires a second factor: add one to your account.")
+    answer.data["error"]["code"] = FACTOR_CODE
+    return answer
+
+
+def failed(status: int, message: str, fields: dict[str, list[str]] | None = None) -> Response:
+    return Response({"error": {"message": message, "fields": fields or {}}}, status=status)

@@ -1,0 +1,1 @@
+"""Errors before and around views, and the conflict that services raise."""

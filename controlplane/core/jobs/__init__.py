@@ -1,0 +1,1 @@
+"""What jobs share: heartbeats, bounded steps, one run at a time."""

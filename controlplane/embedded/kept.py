@@ -1,0 +1,70 @@
+"""Brings a private server back whenever it ends, for ever, with growing waits between tries.
+
+A server that cannot start now, as on a full disk, may start later: nothing else ends because of it.
+"""
+
+import time
+from typing import Protocol
+
+from controlplane.embedded.processes import Say, ServerError
+from controlplane.embedded.supervisor import BACKOFF_SECONDS_MAX, BACKOFF_SECONDS_MIN
+
+
+class EmbeddedServer(Protocol):
+    """What is asked of PostgreSQL and Redis alike."""
+
+    name: str
+
+    @property
+    def alive(self) -> bool:
+        """Whether the server process runs."""
+
+    def start(self) -> None:
+        """Return once it answers; raises ServerError."""
+
+    def start_again(self) -> None:
+        """The same of one that has run here before; makes nothing new and gives up sooner."""
+
+    def stop(self) -> None:
+        """End it. Bounded."""
+
+
+class KeptServer:
+    """One server of a `sluice run`."""
+
+    def __init__(self, server: EmbeddedServer, say: Say) -> None:
+        self._server = server
+        self._say = say
+        self._down = False
+        self._retry_at = 0.0
+        self._backoff_seconds = BACKOFF_SECONDS_MIN
+
+    def start(self) -> None:
+        """For the first time: raises ServerError."""
+        self._server.start()
+        self._say(f"{self._server.name} answers")
+
+    def stop(self) -> None:
+        """End the server. Bounded."""
+        self._server.stop()
+
+    def look(self) -> None:
+        """Start it again where it has ended and the next try is due."""
+        now = time.monotonic()
+        if self._server.alive or now < self._retry_at:
+            return
+        name = self._server.name
+        if not self._down:
+            self._down = True
+            self._say(f"{name} exited unexpectedly; restarting it")
+        try:
+            self._server.start_again()
+        except (ServerError, OSError) as error:
+            self._say(
+                f"{error}\nretrying {name} in {self._backoff_seconds:.1f} s, until it succeeds"
+            )
+            self._retry_at = time.monotonic() + self._backoff_seconds
+            self._backoff_seconds = min(2 * self._backoff_seconds, BACKOFF_SECONDS_MAX)
+            return
+        self._down, self._backoff_seconds = False, BACKOFF_SECONDS_MIN
+        self._say(f"{name} answers again")

@@ -1,0 +1,206 @@
+"""Starter of the private PostgreSQL: the wheel's programs, our own folders, locks and signals.
+
+It trusts a connection and never a pid. Roles and tables are made elsewhere (`bootstrap_db`).
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import psycopg
+
+from controlplane.embedded.binaries import POSTGRES_MAJOR, postgres_folder
+from controlplane.embedded.layout import Layout
+from controlplane.embedded.processes import (
+    Say,
+    ServerError,
+    end,
+    end_left_overs,
+    log_tail,
+    spawn,
+)
+
+SUPERUSER = "postgres"
+# A server that lives may be replaying its log; one that exits is retried only this long.
+START_SECONDS_MAX = 300.0
+RETRY_SECONDS_MAX = 15.0
+AGAIN_SECONDS_MAX = 3.0
+RETRY_PAUSE_SECONDS = 0.1
+STOP_SECONDS_MAX = 30.0
+QUIT_SECONDS_MAX = 5.0
+INITDB_SECONDS_MAX = 120.0
+
+
+class Postgres:
+    """One private PostgreSQL server, reached through a socket in a folder of ours."""
+
+    name = "PostgreSQL"
+
+    def __init__(
+        self, layout: Layout, *, password: str, say: Say, settings: Mapping[str, str] | None = None
+    ) -> None:
+        self._layout = layout
+        self._password = password
+        self._say = say
+        self._settings = settings or {}
+        self._log = layout.data / "log" / "postgres.log"
+        self._programs = postgres_folder(layout) / "bin"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def superuser_dsn(self) -> str:
+        """Connection string of the superuser to the maintenance database."""
+        return psycopg.conninfo.make_conninfo(
+            host=str(self._layout.sockets),
+            user=SUPERUSER,
+            password=self._password,
+            dbname="postgres",
+            connect_timeout=2,
+        )
+
+    @property
+    def alive(self) -> bool:
+        """Whether the server process runs; it may still be recovering."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Make the database folder where it is missing, and return once a connection works."""
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        self._end_predecessor()
+        self._initialize()
+        self._launch_until(RETRY_SECONDS_MAX)
+
+    def start_again(self) -> None:
+        """The same of a server that has run: a folder that is not there now is not made anew."""
+        if not (self._layout.postgres / "PG_VERSION").exists():
+            raise ServerError(f"{self._layout.postgres} contains no database.")
+        self._end_predecessor()
+        self._launch_until(AGAIN_SECONDS_MAX)
+
+    def _launch_until(self, retry_seconds_max: float) -> None:
+        started = time.monotonic()
+        self._launch()
+        while not self._accepts():
+            waited = time.monotonic() - started
+            if self.alive and waited < START_SECONDS_MAX:
+                time.sleep(RETRY_PAUSE_SECONDS)
+            elif waited < retry_seconds_max:
+                # The children of a killed server hold its memory for a moment longer.
+                time.sleep(RETRY_PAUSE_SECONDS)
+                self._launch()
+            else:
+                self.stop()
+                raise ServerError(f"PostgreSQL failed to start:\n{log_tail(self._log)}")
+
+    def stop(self) -> None:
+        """End the server: its connections are cut, its log is flushed. Bounded."""
+        if self._process is None:
+            return
+        fast, at_once = signal.SIGINT, signal.SIGQUIT
+        if not end(self._process, (fast, STOP_SECONDS_MAX), (at_once, QUIT_SECONDS_MAX)):
+            self._say("PostgreSQL did not stop in time and was killed; it will recover.")
+        self._process = None
+
+    def kill(self) -> None:
+        """End the server as a crash would (tests of recovery)."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def _launch(self) -> None:
+        options = {
+            "listen_addresses": "",
+            "unix_socket_directories": str(self._layout.sockets),
+            "unix_socket_permissions": "0700",
+            "cluster_name": "sluice",
+            "password_encryption": "scram-sha-256",
+            **self._settings,
+        }
+        flags = [part for key, value in options.items() for part in ("-c", f"{key}={value}")]
+        self._process = spawn(
+            [str(self._programs / "postgres"), "-D", str(self._layout.postgres), *flags],
+            log=self._log,
+            folder=self._layout.home,
+            account=self._layout.account,
+        )
+
+    def _accepts(self) -> bool:
+        try:
+            psycopg.connect(self.superuser_dsn).close()
+        except psycopg.OperationalError as error:
+            if "authentication failed" in str(error):
+                self.stop()
+                raise ServerError(
+                    f"PostgreSQL in {self._layout.postgres} refuses the password kept in "
+                    f"{self._layout.data / 'secrets'}: they do not match."
+                ) from error
+            return False
+        return True
+
+    def _end_predecessor(self) -> None:
+        folder, sockets = self._layout.postgres, self._layout.sockets
+        if end_left_overs("postgres", folder, polite=signal.SIGINT, seconds=STOP_SECONDS_MAX):
+            self._say("ended a PostgreSQL left over from a killed run")
+        # Nothing runs in the folder any more, so whatever its lock files name is foreign.
+        locks = [folder / "postmaster.pid", *sockets.glob(".s.PGSQL.*")]
+        stale = [file for file in locks if file.exists()]
+        for file in stale:
+            file.unlink()
+        if stale:
+            self._say("removed PostgreSQL's stale lock files")
+
+    def _initialize(self) -> None:
+        folder = self._layout.postgres
+        version = folder / "PG_VERSION"
+        if version.exists():
+            if version.read_text().strip() != POSTGRES_MAJOR:
+                raise ServerError(
+                    f"{folder} was created by PostgreSQL {version.read_text().strip()}, this is "
+                    f"{POSTGRES_MAJOR}: dump it with the old version and restore it."
+                )
+            return
+        self._say("creating the database (first start only)")
+        partial = folder.with_name("postgres.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        self._initdb(partial)
+        partial.rename(folder)
+
+    def _initdb(self, folder: Path) -> None:
+        folder.mkdir(mode=0o700)
+        password = folder.with_name("postgres.password")
+        password.touch(mode=0o600)
+        try:
+            password.write_text(self._password)
+            if self._layout.account is not None:
+                for path in (folder, password):
+                    os.chown(path, self._layout.account.uid, self._layout.account.gid)
+            failed = self._run_initdb(folder, password) != 0
+        except subprocess.TimeoutExpired:
+            failed = True
+        finally:
+            password.unlink()
+        if failed:
+            raise ServerError(f"The database cannot be created:\n{log_tail(self._log)}")
+
+    def _run_initdb(self, folder: Path, password: Path) -> int:
+        hurried = ("--no-sync",) if self._settings.get("fsync") == "off" else ()
+        process = spawn(
+            [
+                str(self._programs / "initdb"),
+                *("-D", str(folder), "-U", SUPERUSER, f"--pwfile={password}"),
+                *("--auth=scram-sha-256", "--encoding=UTF8", "--no-instructions"),
+                *("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"),
+                *hurried,
+            ],
+            log=self._log,
+            folder=self._layout.home,
+            account=self._layout.account,
+        )
+        try:
+            return process.wait(timeout=INITDB_SECONDS_MAX)
+        finally:
+            process.kill()

@@ -1,0 +1,1 @@
+"""Why prompt tokens were not in a cache."""

@@ -1,0 +1,83 @@
+"""Everything outside one request that the stages need, made once per process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from controlplane.gateway.after.hygiene import HygieneWatch
+from controlplane.gateway.after.misses.teller import MissTeller
+from controlplane.gateway.call import REQUEST_DEADLINE_S
+from controlplane.gateway.nodes.measured.retries import RetryBudget
+from controlplane.gateway.nodes.registry import Fleet
+from controlplane.gateway.places import Places
+from controlplane.gateway.ports import (
+    Claims,
+    Hygiene,
+    Keys,
+    Ledger,
+    Limiter,
+    Recorder,
+    Safety,
+    Standings,
+)
+from controlplane.gateway.s1_admission.body import bodies_budget
+from controlplane.gateway.s1_admission.helpers.offload import Offload
+from controlplane.gateway.s1_admission.hold import HOLD_GRACE_S
+from controlplane.gateway.s4_route.choice.memory import RoutingMemory
+from controlplane.gateway.s4_route.queue.unmet import Unmet
+from controlplane.gateway.s4_route.saturation import WaitingRoom
+from controlplane.gateway.tasks.preflight_turns import Preflights
+
+
+@dataclass(kw_only=True)
+class AppState:
+    """The ports, the fleet and the tasks that outlive a request.
+
+    `trace_ratio` of the traces that begin here are recorded; None where traces are off. A request
+    takes `request_deadline_s` at most, and its hold lasts `hold_grace_s` longer. With `node_header`
+    clients are told which node served them.
+    """
+
+    keys: Keys
+    limiter: Limiter
+    ledger: Ledger
+    claims: Claims
+    standings: Standings
+    recorder: Recorder
+    safety: Safety
+    waste: Hygiene
+    fleet: Fleet
+    region: str
+    places: Places = field(default_factory=Places)
+    trusted_proxies: tuple[str, ...] = ()
+    pages_origins: frozenset[str] = frozenset()
+    trace_ratio: float | None = None
+    node_header: bool = False
+    request_deadline_s: int = REQUEST_DEADLINE_S
+    hold_grace_s: int = HOLD_GRACE_S
+
+    def __post_init__(self) -> None:
+        self.retries = RetryBudget()
+        self.waiting = WaitingRoom(self.fleet)
+        self.unmet = Unmet()
+        self.misses = MissTeller()
+        self.preflights = Preflights()
+        self.hygiene = HygieneWatch(self.waste)
+        self.routing = RoutingMemory()
+        self.offload = Offload()
+        self.bodies = bodies_budget()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run work that must end even if the request's own task is cancelled."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def drain(self) -> None:
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.offload.close()

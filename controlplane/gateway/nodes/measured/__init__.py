@@ -1,0 +1,1 @@
+"""What is measured and remembered of each node."""

@@ -1,0 +1,82 @@
+"""What the nodes of one model are like together: the state that routing costs depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp
+
+from controlplane.gateway.nodes.measured.account import NodeAccount
+from controlplane.gateway.nodes.measured.speed import PREFILL_TOKENS_PER_S_UNKNOWN, STEP_S_UNKNOWN
+
+OBSERVE_INTERVAL_S = 0.1
+BACKLOG_S = 5.0
+COPY_WEIGHT_MAX = 10.0
+OLDEST_S_MIN = 0.001
+# A node's cache events come with its steps, so one that works without stepping has told nothing.
+SILENT_S = 1.0
+
+
+class FleetMeans:
+    """Means over the nodes: `prefill_tokens_per_s`, `oldest_s` (age of the oldest cached block) and
+    `backlog`, the share of nodes where prompts wait, over the last seconds. `silent` are those that
+    have had work for a while and have said nothing.
+    """
+
+    __slots__ = ("_observed_s", "backlog", "oldest_s", "prefill_tokens_per_s", "silent")
+
+    def __init__(self) -> None:
+        self.backlog = 0.0
+        self.oldest_s = OLDEST_S_MIN
+        self.prefill_tokens_per_s = PREFILL_TOKENS_PER_S_UNKNOWN
+        self.silent: frozenset[NodeAccount] = frozenset()
+        self._observed_s: float | None = None
+
+    @property
+    def copy_weight(self) -> float:
+        """What an uncached token costs those who come behind, in its own time: rho / (1 - rho).
+
+        When the fleet is idle prefixes may be copied freely; when it is busy, each token that is
+        computed again delays everybody in the same busy period.
+        """
+        idle = 1.0 - self.backlog
+        return min(self.backlog / idle, COPY_WEIGHT_MAX) if idle > 0 else COPY_WEIGHT_MAX
+
+    def observe(self, nodes: Sequence[NodeAccount], now_s: float) -> None:
+        """Take a look, unless the last was a moment ago; nodes that have not shown their speed are
+        given the mean of the others.
+        """
+        if self._observed_s is None:
+            share = 1.0
+        else:
+            since_s = now_s - self._observed_s
+            if since_s < OBSERVE_INTERVAL_S:
+                return
+            share = 1.0 - exp(-since_s / BACKLOG_S)
+        self._observed_s = now_s
+        waiting = sum([node.queued_tokens > 0 for node in nodes])
+        self.backlog += share * (waiting / len(nodes) - self.backlog)
+        ages = [now_s - node.told.oldest_at_s for node in nodes if node.told.caches]
+        self.oldest_s = max(_mean(ages, OLDEST_S_MIN), OLDEST_S_MIN)
+        self.silent = _silent(nodes, now_s)
+        speeds = [node.speed for node in nodes]
+        rates = [each.prefill_tokens_per_s for each in speeds if each.learned_prefill]
+        steps = [each.step_s for each in speeds if each.learned_step]
+        self.prefill_tokens_per_s = _mean(rates, PREFILL_TOKENS_PER_S_UNKNOWN)
+        if len(rates) < len(nodes) or len(steps) < len(nodes):
+            step_s = _mean(steps, STEP_S_UNKNOWN)
+            for node in nodes:
+                node.assume(self.prefill_tokens_per_s, step_s)
+
+
+def _mean(values: list[float], otherwise: float) -> float:
+    return sum(values) / len(values) if values else otherwise
+
+
+def _silent(nodes: Sequence[NodeAccount], now_s: float) -> frozenset[NodeAccount]:
+    found = []
+    for node in nodes:
+        if not node.active:
+            node.idle_s = now_s
+        elif now_s - node.heard_s > SILENT_S and now_s - node.idle_s > SILENT_S:
+            found.append(node)
+    return frozenset(found)

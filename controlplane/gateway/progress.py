@@ -1,0 +1,104 @@
+"""What changes while a request runs, and how far it has come."""
+
+from __future__ import annotations
+
+import asyncio
+
+from controlplane.gateway.answer import Charge
+from controlplane.gateway.app_state import AppState
+from controlplane.gateway.call import Call
+from controlplane.gateway.nodes.link import NodeLink
+from controlplane.gateway.nodes.stream import JobStream
+from controlplane.gateway.plan import PlannedStep
+from controlplane.gateway.refusal import Refusal
+from controlplane.gateway.results import Admitted, Asked, Cluster, Placement, Prompt
+from controlplane.gateway.s1_admission.claim import HeldClaim
+from controlplane.gateway.snapshot import KeyRecord
+from controlplane.gateway.task import Answer
+from controlplane.kernel.receipt import NodeAttempt, PassedStep
+from inference.contract.frames import Usage
+
+NOTHING = Usage(prompt_tokens=0, cached_tokens=0, completion_tokens=0)
+
+
+class Trail:
+    """The results of the stages that have run, for headers and the record; None where one has not.
+
+    The pipeline writes it and hands results on itself: no stage reads them here. Of the plan's
+    steps `passed` could not serve; `cluster`, `prompt` and `placement` are those of `step`.
+    """
+
+    __slots__ = (
+        "admitted", "asked", "attempts", "cluster", "key", "passed", "placement", "prompt", "step",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.key: KeyRecord | None = None
+        self.asked: Asked | None = None
+        self.admitted: Admitted | None = None
+        self.step: PlannedStep | None = None
+        self.cluster: Cluster | None = None
+        self.prompt: Prompt | None = None
+        self.placement: Placement | None = None
+        self.passed: list[PassedStep] = []
+        self.attempts: list[NodeAttempt] = []
+
+    def begin(self, step: PlannedStep) -> None:
+        """Begin a step: nothing that an earlier one has made stands."""
+        self.step = step
+        self.cluster = self.prompt = self.placement = None
+
+
+class Progress:
+    """One request under way: its job, its money, its end.
+
+    `node` is the last that had the job, in whichever step: its report is to be acknowledged.
+    `withheld`: nothing reached the client before the request failed. `cut`: its own task was
+    cancelled, as when the gateway stops.
+    """
+
+    __slots__ = (
+        "answer", "call", "charge", "claim", "cut", "delivered", "node", "refusal", "released",
+        "settled", "stream", "trail", "watcher", "withheld", "state",
+    )  # fmt: skip
+
+    def __init__(self, call: Call, state: AppState, trail: Trail) -> None:
+        self.call = call
+        self.state = state
+        self.trail = trail
+        self.claim: HeldClaim | None = None
+        self.answer: Answer | None = None
+        self.stream: JobStream | None = None
+        self.node: NodeLink | None = None
+        self.watcher: asyncio.Task[None] | None = None
+        self.charge: Charge | None = None
+        self.refusal: Refusal | None = None
+        self.withheld = self.cut = self.delivered = False
+        self.settled = self.released = False
+
+    def fail(self, refusal: Refusal, *, started: bool) -> None:
+        """End with this refusal; a whole answer that fails is not billed."""
+        self.refusal = refusal
+        self.withheld = not started
+
+    @property
+    def usage(self) -> Usage:
+        if self.stream is None or self.answer is None or (self.withheld and not self.call.gone):
+            return NOTHING
+        return self.answer.usage(self.stream)
+
+    def release(self) -> None:
+        """Give the limiter's allowance back, once."""
+        admitted = self.trail.admitted
+        if admitted is not None and not self.released:
+            self.released = True
+            self.state.limiter.release(admitted.allowance)
+
+    def used_tokens(self, usage: Usage) -> int:
+        """What counts against the limit of tokens. A client that left is counted the prompt that a
+        node was given for it, also where that node cannot tell how much of it it has computed.
+        """
+        given, prompt = 0, self.trail.prompt
+        if self.call.gone and self.stream is not None and prompt and not usage.prompt_tokens:
+            given = prompt.size
+        return max(given, usage.prompt_tokens - usage.cached_tokens) + usage.completion_tokens

@@ -1,0 +1,85 @@
+"""What each stage returns: frozen, made from the records before it, in the order of the stages."""
+
+from __future__ import annotations
+
+import msgspec
+
+from controlplane.gateway.ask import Ask
+from controlplane.gateway.nodes.link import NodeLink
+from controlplane.gateway.nodes.models import ServedModel
+from controlplane.gateway.plan import PlannedStep, RoutePlan
+from controlplane.gateway.ports import Allowance, Hold, IdempotencyTicket
+from controlplane.gateway.snapshot import KeyRecord, ProjectRecord, Snapshot
+from controlplane.kernel.receipt import Receipt
+from inference.contract.frames import BYTES_PER_TOKEN
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A checked request of a known caller, not yet counted or paid for.
+
+    `ticket` is there where it came with an `Idempotency-Key`.
+    """
+
+    key: KeyRecord
+    snapshot: Snapshot
+    ask: Ask
+    plan: RoutePlan
+    ticket: IdempotencyTicket | None = None
+
+    @property
+    def project(self) -> ProjectRecord:
+        return self.snapshot.projects[self.key.project]
+
+
+class Admitted(msgspec.Struct, frozen=True, kw_only=True):
+    """Stage 1: a request that may run, counted against its limits, its cost reserved.
+
+    `estimated_tokens` is what the token limit was charged.
+    """
+
+    asked: Asked
+    estimated_tokens: int
+    allowance: Allowance
+    hold: Hold
+
+
+class Cluster(msgspec.Struct, frozen=True):
+    """Stage 2: the nodes of one region that serve the model, and the model's text objects."""
+
+    region: str
+    nodes: tuple[NodeLink, ...]
+    served: ServedModel
+
+
+class Prompt(msgspec.Struct, frozen=True):
+    """Stage 3: token ids, their block hashes by block size, and the output bound that fits.
+
+    `text` is what an engine that takes only text gets instead of tokens.
+    """
+
+    tokens: list[int]
+    chains: dict[int, list[bytes]]
+    output_tokens: int
+    salt: bytes
+    text: bytes = b""
+
+    @property
+    def size(self) -> int:
+        """Its tokens; of a text, about as many."""
+        return len(self.tokens) or len(self.text) // BYTES_PER_TOKEN
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """Stages 2 and 3 of one step of the plan, which stages 4 to 6 take to a node."""
+
+    step: PlannedStep
+    cluster: Cluster
+    prompt: Prompt
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
+    """Stage 4: where the request goes, and why; `cached_tokens` is what the choice believed."""
+
+    link: NodeLink
+    cached_tokens: int
+    receipt: Receipt

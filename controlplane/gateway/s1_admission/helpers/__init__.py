@@ -1,0 +1,1 @@
+"""What the layers of admission use, and is no layer itself."""

@@ -1,0 +1,61 @@
+"""What a node is sought for, and what is believed of the caches."""
+
+from __future__ import annotations
+
+import msgspec
+
+from controlplane.gateway.s4_route.choice.memory import RoutingMemory
+from controlplane.kernel.clock import monotonic_s
+from controlplane.kernel.receipt import IndexState
+
+# How much of a prompt siblings must have in common to meet where no index tells.
+HEAD_TOKENS = 128
+HEAD_BYTES = 512
+
+
+class Sought(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node is sought for: a prompt of `tokens`, with its block hashes by block size.
+
+    `text` is the prompt of engines that take only text: they have neither tokens nor an index.
+    """
+
+    model: str
+    rule: str
+    tokens: int
+    chains: dict[int, list[bytes]]
+    text: bytes = b""
+
+    @property
+    def cacheable(self) -> int:
+        """All tokens but the last, which is always computed for its logits."""
+        return max(0, self.tokens - 1)
+
+    @property
+    def head(self) -> bytes:
+        """What siblings have in common; empty where nothing can be cached at all."""
+        if self.text:
+            return self.text[:HEAD_BYTES]
+        for size, chain in self.chains.items():
+            if chain:
+                return chain[min(len(chain), max(1, HEAD_TOKENS // size)) - 1]
+        return b""
+
+
+class Overlap(msgspec.Struct, frozen=True, kw_only=True):
+    """Reusable tokens of each node, as the choice believes them.
+
+    `available` is the most that any node of the fleet has, whether it takes jobs now or not.
+    """
+
+    cached: list[int]
+    available: int
+    index: IndexState
+
+
+def predicted_tokens(sought: Sought, memory: RoutingMemory, name: str) -> int:
+    """What a node should have soon, since it was sent a prompt with the same beginning."""
+    now_s = monotonic_s()
+    return max(
+        min(memory.predictions(size).blocks(name, chain, now_s) * size, sought.cacheable)
+        for size, chain in sought.chains.items()
+    )

@@ -1,0 +1,1 @@
+"""What dispatching uses, and is no layer itself."""

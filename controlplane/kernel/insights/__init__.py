@@ -1,0 +1,1 @@
+"""What insights reckon with: capacity, and tokens spent for nothing."""

@@ -1,0 +1,1 @@
+"""Keys: their format and scopes, and the Playground's tokens."""

@@ -1,0 +1,1 @@
+"""Objectives: which requests count for them, and how fast their budgets burn."""

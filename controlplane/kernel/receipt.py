@@ -1,0 +1,151 @@
+"""The receipt of a request: why it went where it did, or what refused it.
+
+A gateway writes one with each record, as JSON that leaves out what did not happen; pages, traces
+and dry runs read it back as this type. No text of a prompt is in it, but in `Miss.around` where the
+project lets text be kept.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from controlplane.kernel.limits import ReachedLimit
+from controlplane.kernel.servertiming import Before
+
+SERVED = "served"
+IndexState = Literal["", "exact", "stale", "ring"]
+"""Of the prefix index when a node was chosen: up to date, late for some nodes, or without use."""
+
+
+class PassedStep(msgspec.Struct, frozen=True):
+    """A step of the plan and what came of it: `served`, a refusal's code, or a field's name."""
+
+    step: int
+    model: str
+    pool: str
+    reason: str
+
+
+class NodeAttempt(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A node that had the request and did not finish it, and why."""
+
+    node: str
+    reason: str = ""
+
+
+class Queued(msgspec.Struct, frozen=True):
+    """How long a request waited for room in all, and how its last wait looked when it began.
+
+    `position` is how many were before it; `estimate_ms` None where nothing was measured yet.
+    """
+
+    wait_ms: int
+    position: int
+    estimate_ms: int | None
+
+
+class WeighedNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One node that was weighed. `cost_ms` is the sum of the parts after it.
+
+    Tenants are told neither its load nor what depends on that: None.
+    """
+
+    node: str
+    cached_tokens: int
+    queued_tokens: int | None = None
+    active: int | None = None
+    cost_ms: float | None = None
+    wait_ms: float | None = None
+    prefill_ms: float | None = None
+    active_ms: float | None = None
+    busy_ms: float | None = None
+    evict_ms: float | None = None
+    overflow_ms: float | None = None
+
+
+class PromptChange(msgspec.Struct, frozen=True, kw_only=True):
+    """The text where a prompt left the earlier one, with what stands around it in this one."""
+
+    before: str
+    was: str
+    now: str
+    after: str
+
+
+class Miss(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why tokens were not in the cache. `block` and `token` say where the prompt left the nearest
+    earlier one; `avoidable_tokens` would have been cached but for the cause.
+
+    `elsewhere`: another tenant has sent the same beginning, and tenants share nothing. Only the
+    operator may see that: to a tenant it would tell what others ask.
+    """
+
+    cause: str
+    missed_tokens: int = 0
+    avoidable_tokens: int = 0
+    block: int | None = None
+    token: int | None = None
+    cost_nano: int = 0
+    prefill_ms: float = 0.0
+    around: PromptChange | None = None
+    elsewhere: bool = False
+
+
+class NetworkLine(msgspec.Struct, frozen=True):
+    """The smoothed round-trip time of the connection, of the `client` or of a trusted `proxy`."""
+
+    rtt_us: int
+    of: str
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is known of a request besides the figures of its record.
+
+    `rule` to `candidates` are what routing knew and did, the cheapest candidates first; `steps`
+    those of its rule with what came of each, `attempts` the nodes that did not finish it. `usage`
+    names the source of its token counts where that is not the gateway. `limit` refused it, `lack`
+    is what the fleet lacked. `before` is what its client did before the call, as it says.
+    """
+
+    asked: str = ""
+    rule: str = ""
+    steps: tuple[PassedStep, ...] = ()
+    prompt: str = ""
+    node: str = ""
+    why: str = ""
+    index: IndexState = ""
+    available_tokens: int = 0
+    predicted_cached_tokens: int = 0
+    delivered_cached_tokens: int | None = None
+    candidates: tuple[WeighedNode, ...] = ()
+    attempts: tuple[NodeAttempt, ...] = ()
+    queue: Queued | None = None
+    usage: str = ""
+    reasoning_tokens: int = 0
+    miss: Miss | None = None
+    limit: ReachedLimit | None = None
+    lack: str = ""
+    trace: str = ""
+    line: NetworkLine | None = None
+    before: tuple[Before, ...] = ()
+
+
+NONE = Receipt()
+_DECODER = msgspec.json.Decoder(Receipt)
+
+
+def write_receipt(receipt: Receipt) -> bytes:
+    """As it is kept; empty where it tells nothing."""
+    return b"" if receipt == NONE else msgspec.json.encode(receipt)
+
+
+def read_receipt(data: bytes) -> Receipt:
+    """A kept receipt; one that tells nothing where there is none or it cannot be read."""
+    if not data:
+        return NONE
+    try:
+        return _DECODER.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return NONE

@@ -1,0 +1,230 @@
+"""Messages about alerts: queued with the alert's change, sent afterwards, tried again with bounds.
+
+One message per alert, event and channel or owner, which constraints see to.
+"""
+
+from __future__ import annotations
+
+import uuid
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import structlog
+from django.db import connection, connections
+from django.utils import timezone
+
+from controlplane.core.mail import mail_send
+from controlplane.core.scope import organization_scope
+from controlplane.core.seal import BrokenSeal
+from controlplane.kernel.clock import monotonic_s, wall_s
+from controlplane.kernel.objectives.burn import ABSENT, MILLION
+from controlplane.slos.channels.addresses import EMAIL, address_digest, address_of
+from controlplane.slos.channels.delivery import (
+    DELIVERY_S_MAX,
+    SIGNATURE,
+    SLACK,
+    NotDelivered,
+    post,
+    signature,
+    signing_secret,
+)
+from controlplane.slos.models import ADDRESS_CHARS_MAX, Alert, Channel, Delivery
+from controlplane.slos.runbooks import ABSENT_RUNBOOK, runbook_url
+from controlplane.slos.standings import FIRING
+
+RESEALED = "the address was encrypted with another key: remove the channel and add it again"
+ATTEMPTS_MAX = 8
+RETRY_FIRST = timedelta(seconds=15)
+# 15 s, 30 s … 16 min: about half an hour in all.
+NEVER = timedelta(days=36_500)
+# One run, with all that it has begun; no other job waits longer for it.
+RUN_S_MAX = 20.0
+# At once, and how many of them for one organization: a receiver that hangs keeps out its own alone.
+SENDERS, SHARE = 4, 2
+DUE_MAX = 20
+# Another worker leaves a message alone for as long as one may take to send.
+CLAIM = timedelta(minutes=2)
+PERCENT_PPM = MILLION / 100
+log = structlog.get_logger(__name__)
+
+
+def messages_queue(alert: Alert, event: str, now: datetime) -> None:
+    """Queue one message for each channel and for the owner; part of the alert's transaction."""
+    channels = Channel.objects.filter(organization=alert.organization)
+    wanted: list[tuple[str, str, Channel | None]] = [(one.kind, "", one) for one in channels]
+    owner = alert.objective.email
+    told = {bytes(one.digest) for one in channels}
+    if owner and address_digest(alert.organization, EMAIL, owner) not in told:
+        wanted.append((EMAIL, owner, None))
+    for kind, address, channel in wanted:
+        Delivery.objects.get_or_create(
+            alert=alert,
+            event=event,
+            channel=channel,
+            address=address,
+            defaults={"organization": alert.organization, "kind": kind, "due_at": now},
+        )
+
+
+def messages_send() -> int:
+    """Send what is due, in bounded time; returns how many arrived."""
+    end_s = monotonic_s() + RUN_S_MAX - DELIVERY_S_MAX
+    busy: dict[Future[bool], uuid.UUID] = {}
+    tried: set[uuid.UUID] = set()
+    arrived = 0
+    with ThreadPoolExecutor(SENDERS, "sender") as senders:
+        while monotonic_s() < end_s:
+            for organization, delivery in _due(tried):
+                if len(busy) < SENDERS and list(busy.values()).count(organization) < SHARE:
+                    busy[senders.submit(_send_alone, organization, delivery)] = organization
+                    tried.add(delivery)
+            if not busy:
+                break
+            done, _ = wait(busy, max(0.0, end_s - monotonic_s()), FIRST_COMPLETED)
+            arrived += sum(one.result() for one in done)
+            busy = {one: whose for one, whose in busy.items() if one not in done}
+    return arrived + sum(one.result() for one in busy)
+
+
+def _due(tried: set[uuid.UUID]) -> list[tuple[uuid.UUID, uuid.UUID]]:
+    """Organizations and messages that are due, a few of each organization."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT organization, delivery FROM slo_deliveries_due(%s, %s)", [DUE_MAX, SHARE]
+        )
+        return [row for row in cursor.fetchall() if row[1] not in tried]
+
+
+def _send_alone(organization: uuid.UUID, delivery_id: uuid.UUID) -> bool:
+    """As `_send`, in a thread, which has connections of its own."""
+    try:
+        return _send(organization, delivery_id)
+    finally:
+        connections.close_all()
+
+
+def _send(organization: uuid.UUID, delivery_id: uuid.UUID) -> bool:
+    delivery = _claim(organization, delivery_id)
+    if delivery is None:
+        return False
+    error = ""
+    try:
+        _deliver(delivery)
+    except NotDelivered as failure:
+        error = str(failure)[:ADDRESS_CHARS_MAX]
+        log.warning("alert_not_told", kind=delivery.kind, error=error, attempt=delivery.attempts)
+    now = timezone.now()
+    with organization_scope([organization]):
+        rows = Delivery.objects.filter(id=delivery_id)
+        if not error:
+            rows.update(sent_at=now, error="")
+        elif delivery.attempts >= ATTEMPTS_MAX:
+            rows.update(due_at=now + NEVER, error=error)
+        else:
+            wait = RETRY_FIRST * 2 ** (delivery.attempts - 1)
+            rows.update(due_at=now + wait, error=error)
+    return not error
+
+
+def _claim(organization: uuid.UUID, delivery_id: uuid.UUID) -> Delivery | None:
+    """The message, this run's alone for a while; None where another has it."""
+    now = timezone.now()
+    with organization_scope([organization]):
+        rows = Delivery.objects.filter(id=delivery_id, sent_at=None, due_at__lte=now)
+        found = (
+            rows.select_related("alert__objective", "channel")
+            .select_for_update(of=("self",))
+            .first()
+        )
+        if found is None:
+            return None
+        found.attempts += 1
+        # A worker that dies over the last try must not leave one more.
+        found.due_at = now + (CLAIM if found.attempts < ATTEMPTS_MAX else NEVER)
+        found.save(update_fields=["attempts", "due_at"])
+    return found
+
+
+def _deliver(delivery: Delivery) -> None:
+    alert, event, address = delivery.alert, delivery.event, address_to(delivery)
+    if delivery.kind == EMAIL:
+        if not mail_send(to=[address], subject=subject(alert, event), text=words(alert, event)):
+            raise NotDelivered("no mail server accepted it")
+        return
+    if delivery.kind == SLACK:
+        body = msgspec.json.encode({"text": f"*{subject(alert, event)}*\n{words(alert, event)}"})
+        post(address, body, {})
+        return
+    body = msgspec.json.encode(payload(alert, event, delivery.id))
+    secret = signing_secret(delivery.channel_id or delivery.id)
+    post(address, body, {SIGNATURE: signature(secret, body, int(wall_s()))})
+
+
+def address_to(delivery: Delivery) -> str:
+    """Where it goes; raises NotDelivered where the address cannot be opened."""
+    channel = delivery.channel
+    if channel is None:
+        return delivery.address
+    try:
+        return address_of(channel.id, channel.organization, bytes(channel.sealed))
+    except BrokenSeal:
+        raise NotDelivered(RESEALED) from None
+
+
+def subject(alert: Alert, event: str) -> str:
+    """One line: what happened to which objective."""
+    word = {"page": "at risk", "ticket": "burning its budget", ABSENT: "without data"}
+    told = word[alert.severity] if event == FIRING else "recovered"
+    return f"Objective {alert.objective.name}: {told}"
+
+
+def words(alert: Alert, event: str) -> str:
+    objective = alert.objective
+    lines = [
+        f"{objective.indicator}, target {objective.target_ppm / PERCENT_PPM:g} % over"
+        f" {objective.period_days} days",
+        f"{alert.severity} by {alert.rule} since {alert.created_at:%Y-%m-%d %H:%M:%S} UTC",
+    ]
+    if alert.burn_long is not None and alert.burn_short is not None:
+        lines.append(
+            f"burn rate {alert.burn_long:.3g} in the long window, {alert.burn_short:.3g} in the"
+            " short one, where 1 spends the budget exactly over the period"
+        )
+    if event != FIRING and alert.recovered_at is not None:
+        lines.append(f"recovered {alert.recovered_at:%Y-%m-%d %H:%M:%S} UTC")
+    lines += [f"automatic action: {act}" for act in alert.acts]
+    lines.append(f"owner: {objective.team} {objective.email}".strip())
+    lines.append(f"runbook: {runbook_url(_runbook(alert))}")
+    return "\n".join(lines)
+
+
+def payload(alert: Alert, event: str, delivery_id: uuid.UUID) -> dict[str, Any]:
+    """The message for programs; `id` is the same in every try, so that a repeat can be told."""
+    objective = alert.objective
+    return {
+        "id": str(delivery_id),
+        "event": f"alert.{event}",
+        "alert": str(alert.id),
+        "severity": alert.severity,
+        "rule": alert.rule,
+        "since": alert.created_at,
+        "recovered_at": alert.recovered_at,
+        "burn_rate": {"long": alert.burn_long, "short": alert.burn_short},
+        "acts": alert.acts,
+        "objective": {
+            "id": str(objective.id),
+            "name": objective.name,
+            "indicator": objective.indicator,
+            "target_ppm": objective.target_ppm,
+            "period_days": objective.period_days,
+            "version": objective.version,
+        },
+        "owner": {"team": objective.team, "email": objective.email},
+        "runbook": runbook_url(_runbook(alert)),
+    }
+
+
+def _runbook(alert: Alert) -> str:
+    return ABSENT_RUNBOOK if alert.severity == ABSENT else alert.objective.runbook

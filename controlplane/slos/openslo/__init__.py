@@ -1,0 +1,1 @@
+"""Objectives as OpenSLO documents."""

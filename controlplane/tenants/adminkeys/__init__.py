@@ -1,0 +1,1 @@
+"""Admin keys: an organization's programs on the control API."""

@@ -1,0 +1,124 @@
+"""Admin keys under /api/organizations/<id>/admin-keys: made and ended by people."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any, TypedDict
+
+import msgspec
+from django.utils import timezone
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.core.answers import answer_of
+from controlplane.core.api.schema import operation
+from controlplane.core.api.views import ApiView
+from controlplane.core.permissions import Action
+from controlplane.tenants.access import require
+from controlplane.tenants.adminkeys import services as adminkeys
+from controlplane.tenants.models import AdminKey
+
+CREATED = 201
+EXAMPLE = {"label": "nightly report", "actions": ["ledger.view"], "lifetime_days": 30}
+
+
+class AdminKeyBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A new key; `actions` are names of the permission matrix, null `lifetime_days` never ends."""
+
+    label: str
+    actions: list[str]
+    lifetime_days: int | None = adminkeys.LIFETIME_DAYS_DEFAULT
+
+
+class AdminKeyJson(TypedDict):
+    """A key without its secret; `state` is active, expired or revoked."""
+
+    id: str
+    object: str
+    label: str
+    redacted: str
+    actions: list[str]
+    state: str
+    created_by: str
+    created_at: str
+    expires_at: str | None
+    last_used_at: str | None
+
+
+class NewAdminKeyJson(AdminKeyJson):
+    """A key with its secret, which only this answer has."""
+
+    secret: str
+
+
+class RevokedJson(TypedDict):
+    """`changed` is false where the key was revoked before."""
+
+    id: str
+    changed: bool
+
+
+class AdminKeysView(ApiView):
+    """What operations on admin keys share: rights come before bodies."""
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        require(self.actor(), Action.ADMIN_KEY_MANAGE, kwargs["organization_id"])
+
+
+class AdminKeys(AdminKeysView):
+    """`GET | POST admin-keys`: the keys, and a new one, shown in this one answer."""
+
+    step_up_methods = frozenset({"POST"})
+
+    @operation(list_of=AdminKeyJson)
+    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+        """List admin keys without secrets, newest first."""
+        found = adminkeys.adminkey_list(
+            actor=self.actor(), organization_id=organization_id, ask=self.page_ask()
+        )
+        return self.page(found, adminkey_json)
+
+    @operation(body=AdminKeyBody, answer=NewAdminKeyJson, status=CREATED, example=EXAMPLE)
+    def post(self, request: Request, organization_id: uuid.UUID) -> Response:
+        """Create an admin key, within the permissions of its creator; needs confirmation."""
+        wanted = self.body(AdminKeyBody)
+        made = adminkeys.adminkey_create(
+            actor=self.actor(),
+            organization_id=organization_id,
+            draft=adminkeys.AdminKeyDraft(wanted.label, wanted.actions, wanted.lifetime_days),
+        )
+        body: NewAdminKeyJson = {**adminkey_json(made.key), "secret": made.secret}
+        return Response(body, status=CREATED, headers={"Cache-Control": "no-store"})
+
+
+class OneAdminKey(AdminKeysView):
+    """`GET | DELETE admin-keys/<id>`: one key, and its end."""
+
+    @operation(answer=AdminKeyJson)
+    def get(self, request: Request, organization_id: uuid.UUID, key_id: uuid.UUID) -> Response:
+        """Get an admin key without its secret."""
+        return Response(adminkey_json(self._found(organization_id, key_id)))
+
+    @operation(answer=RevokedJson)
+    def delete(self, request: Request, organization_id: uuid.UUID, key_id: uuid.UUID) -> Response:
+        """Revoke an admin key; it stays in the list."""
+        key = self._found(organization_id, key_id)
+        changed = adminkeys.adminkey_revoke(actor=self.actor(), key=key)
+        return Response({"id": str(key.id), "changed": changed})
+
+    def _found(self, organization_id: uuid.UUID, key_id: uuid.UUID) -> AdminKey:
+        return adminkeys.adminkey_get(
+            actor=self.actor(), organization_id=organization_id, key_id=key_id
+        )
+
+
+def adminkey_json(key: AdminKey) -> AdminKeyJson:
+    """A key for programs, without what it opens."""
+    return answer_of(
+        AdminKeyJson,
+        key,
+        object="admin_key",
+        state=key.state(timezone.now()),
+        created_by=key.created_by.email if key.created_by else "operator",
+    )

@@ -1,0 +1,73 @@
+"""Credentials of programs that administer an organization, apart from those that call models."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+
+from controlplane.core.models import BaseModel
+from controlplane.core.permissions import PLATFORM_ACTIONS, Action
+
+LABEL_CHARS_MAX = 100
+ACTION_CHARS_MAX = 40
+# Made and ended by people only, who prove themselves again first.
+NEVER_OF_A_KEY = frozenset({Action.ADMIN_KEY_MANAGE, Action.SECURITY_SET, Action.MEMBER_RECOVER})
+ONE_KEY_OF_A_FORM = "one_admin_key_of_a_form"
+KEY_ACTIONS = frozenset(Action) - PLATFORM_ACTIONS - NEVER_OF_A_KEY
+
+
+class AdminKey(BaseModel):
+    """Opens /api/ and /v1/organization/ of one organization for `actions`; never inference.
+
+    Only its HMAC is kept. It can no more than who made it can now; `created_by` is null where that
+    was the operator. `form` is the id of the form that asked for it.
+    """
+
+    is_authenticated = True
+    is_anonymous = False
+
+    organization = models.ForeignKey("tenants.Organization", on_delete=models.PROTECT)
+    key_id = models.CharField(max_length=12, unique=True)
+    digest = models.BinaryField(max_length=32)
+    redacted = models.CharField(max_length=40)
+    label = models.CharField(max_length=LABEL_CHARS_MAX)
+    actions = ArrayField(models.CharField(max_length=ACTION_CHARS_MAX))
+    created_by = models.ForeignKey(
+        "tenants.User", on_delete=models.PROTECT, null=True, blank=True, related_name="+"
+    )
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, blank=True)
+    form = models.UUIDField(null=True, blank=True, editable=False)
+
+    class Meta:
+        db_table = "admin_keys"
+        indexes = [models.Index(fields=["organization", "-id"], name="admin_key_newest_first")]
+        constraints = [
+            models.UniqueConstraint(fields=["created_by", "form"], name=ONE_KEY_OF_A_FORM),
+            models.CheckConstraint(
+                condition=models.Q(actions__len__gte=1), name="admin_key_does_something"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.redacted
+
+    @property
+    def actor_id(self) -> uuid.UUID | None:
+        return self.id
+
+    @property
+    def actor_label(self) -> str:
+        """How an audit row names it, also after it is revoked."""
+        return f"{self.label} ({self.redacted})"
+
+    def state(self, now: datetime) -> str:
+        if self.revoked_at is not None:
+            return "revoked"
+        if self.expires_at is not None and self.expires_at <= now:
+            return "expired"
+        return "active"

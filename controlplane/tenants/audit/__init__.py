@@ -1,0 +1,1 @@
+"""Searching the audit log, of an organization and of the installation."""

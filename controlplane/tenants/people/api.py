@@ -1,0 +1,280 @@
+"""Members, invitations and projects under /api/organizations/<id>/."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TypedDict
+
+import msgspec
+from django.core.exceptions import ValidationError
+from django.utils import timezone
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.core.answers import answer_of
+from controlplane.core.api.schema import operation
+from controlplane.core.api.views import ApiView
+from controlplane.core.permissions import Action, Role
+from controlplane.tenants.access import require
+from controlplane.tenants.models import Invitation
+from controlplane.tenants.people.invitations import (
+    invitation_create,
+    invitation_get,
+    invitation_list,
+    invitation_withdraw,
+)
+from controlplane.tenants.people.selectors import (
+    Member,
+    member_get,
+    member_list,
+    organization_of,
+)
+from controlplane.tenants.people.services import membership_end, membership_set
+from controlplane.tenants.sign_in.accounts import SETUP_PATH
+from controlplane.tenants.sign_in.recovery import member_for_link, member_link_create
+from controlplane.tenants.sign_in.security import second_factor_require
+
+CREATED = 201
+INVITATION_PATH = "/invitation/"
+
+
+class RoleBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A role: owner, admin, developer, finance or viewer."""
+
+    role: str
+
+
+class InvitationBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Whom to invite, as what."""
+
+    email: str
+    role: str
+
+
+class SecurityBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Whether every member must have a second factor."""
+
+    second_factor_required: bool
+
+
+class MemberJson(TypedDict):
+    """A member; `last_seen_at` is null where they are signed in nowhere."""
+
+    user_id: str
+    object: str
+    email: str
+    role: str
+    second_factor: bool
+    last_seen_at: str | None
+
+
+class MembersJson(TypedDict):
+    """All members, oldest first."""
+
+    data: list[MemberJson]
+
+
+class SecurityJson(TypedDict):
+    """What an organization requires of its members."""
+
+    object: str
+    second_factor_required: bool
+
+
+class EndedJson(TypedDict):
+    """Keys that the removed member has made and that go on working."""
+
+    user_id: str
+    keys_left: list[str]
+
+
+class InvitationJson(TypedDict):
+    """An invitation; `state` is open or expired."""
+
+    id: str
+    object: str
+    email: str
+    role: str
+    state: str
+    invited_by: str | None
+    expires_at: str
+
+
+class NewInvitationJson(InvitationJson):
+    """With the path of its link, which only this answer has."""
+
+    path: str
+
+
+class InvitationsJson(TypedDict):
+    """Invitations that no one has used, newest first."""
+
+    data: list[InvitationJson]
+
+
+class WithdrawnJson(TypedDict):
+    """`changed` is false where it was used or over before."""
+
+    id: str
+    changed: bool
+
+
+class PasswordLinkJson(TypedDict):
+    """Whose password the link sets, and its path at the address of the pages."""
+
+    user_id: str
+    path: str
+
+
+class Members(ApiView):
+    """`GET members`."""
+
+    @operation(answer=MembersJson)
+    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+        """List members, for those who manage them."""
+        rows = member_list(actor=self.actor(), organization_id=organization_id)
+        return self.listed(rows, member_json)
+
+
+class OneMember(ApiView):
+    """`PUT | DELETE members/<user id>`: another role, and the end of a membership."""
+
+    step_up_methods = frozenset({"PUT", "DELETE"})
+
+    @operation(body=RoleBody, answer=MemberJson)
+    def put(self, request: Request, organization_id: uuid.UUID, user_id: uuid.UUID) -> Response:
+        """Set the role of a member, within the caller's own permissions."""
+        actor = self.actor()
+        found = member_get(actor=actor, organization_id=organization_id, user_id=user_id)
+        role = read_role(self.body(RoleBody).role)
+        membership_set(actor=actor, organization=found.organization, user=found.user, role=role)
+        rows = member_list(actor=actor, organization_id=organization_id)
+        return Response(member_json(next(r for r in rows if r.membership.user_id == user_id)))
+
+    @operation(answer=EndedJson)
+    def delete(self, request: Request, organization_id: uuid.UUID, user_id: uuid.UUID) -> Response:
+        """Remove a member; returns the keys that they created, which stay active."""
+        actor = self.actor()
+        found = member_get(actor=actor, organization_id=organization_id, user_id=user_id)
+        left = membership_end(actor=actor, membership=found)
+        body = {"user_id": str(user_id), "keys_left": [key.redacted for key in left]}
+        return Response(body)
+
+
+class PasswordLink(ApiView):
+    """`POST members/<user id>/password-link`: a way back in for who has lost their password."""
+
+    step_up_methods = frozenset({"POST"})
+
+    @operation(answer=PasswordLinkJson, status=CREATED)
+    def post(self, request: Request, organization_id: uuid.UUID, user_id: uuid.UUID) -> Response:
+        """Create a one-time password link, valid for a day; returned only once."""
+        actor = self.actor()
+        found = member_for_link(actor=actor, organization_id=organization_id, user_id=user_id)
+        token = member_link_create(actor=actor, membership=found)
+        body = {"user_id": str(user_id), "path": f"{SETUP_PATH}{token}"}
+        return Response(body, status=CREATED, headers={"Cache-Control": "no-store"})
+
+
+class Security(ApiView):
+    """`GET | PUT security`: what is required of members; set by owners."""
+
+    step_up_methods = frozenset({"PUT"})
+
+    @operation(answer=SecurityJson)
+    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+        """Get the security settings of an organization."""
+        return self._answer(organization_id)
+
+    @operation(body=SecurityBody, answer=SecurityJson)
+    def put(self, request: Request, organization_id: uuid.UUID) -> Response:
+        """Set whether members need a second factor."""
+        require(self.actor(), Action.SECURITY_SET, organization_id)
+        second_factor_require(
+            actor=self.actor(),
+            organization_id=organization_id,
+            required=self.body(SecurityBody).second_factor_required,
+        )
+        return self._answer(organization_id)
+
+    def _answer(self, organization_id: uuid.UUID) -> Response:
+        found = organization_of(actor=self.actor(), organization_id=organization_id)
+        body: SecurityJson = {
+            "object": "organization.security",
+            "second_factor_required": found.second_factor_required,
+        }
+        return Response(body)
+
+
+class Invitations(ApiView):
+    """`GET | POST invitations`."""
+
+    step_up_methods = frozenset({"POST"})
+
+    @operation(answer=InvitationsJson)
+    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+        """List invitations without their links."""
+        rows = invitation_list(actor=self.actor(), organization_id=organization_id)
+        return self.listed(rows, invitation_json)
+
+    @operation(body=InvitationBody, answer=NewInvitationJson, status=CREATED)
+    def post(self, request: Request, organization_id: uuid.UUID) -> Response:
+        """Invite a person; the link works once, for seven days, and replaces earlier ones."""
+        actor = self.actor()
+        organization = organization_of(actor=actor, organization_id=organization_id)
+        wanted = self.body(InvitationBody)
+        made, token = invitation_create(
+            actor=actor,
+            organization=organization,
+            email=wanted.email,
+            role=read_role(wanted.role),
+        )
+        body = {**invitation_json(made), "path": f"{INVITATION_PATH}{token}"}
+        return Response(body, status=CREATED, headers={"Cache-Control": "no-store"})
+
+
+class OneInvitation(ApiView):
+    """`DELETE invitations/<id>`."""
+
+    @operation(answer=WithdrawnJson)
+    def delete(
+        self, request: Request, organization_id: uuid.UUID, invitation_id: uuid.UUID
+    ) -> Response:
+        """Withdraw an invitation; its link stops working."""
+        actor = self.actor()
+        found = invitation_get(
+            actor=actor, organization_id=organization_id, invitation_id=invitation_id
+        )
+        changed = invitation_withdraw(actor=actor, invitation=found)
+        return Response({"id": str(found.id), "changed": changed})
+
+
+def read_role(text: str) -> Role:
+    """A role by its name; raises ValidationError (`role`)."""
+    try:
+        return Role(text)
+    except ValueError as error:
+        raise ValidationError({"role": f"Must be one of {', '.join(Role)}."}) from error
+
+
+def member_json(row: Member) -> MemberJson:
+    seen = row.last_seen
+    return {
+        "user_id": str(row.membership.user_id),
+        "object": "member",
+        "email": row.membership.user.email,
+        "role": row.membership.role,
+        "second_factor": row.second_factor,
+        "last_seen_at": seen.isoformat() if seen else None,
+    }
+
+
+def invitation_json(row: Invitation) -> InvitationJson:
+    """An invitation for programs, without its link."""
+    return answer_of(
+        InvitationJson,
+        row,
+        object="invitation",
+        state=row.state(timezone.now()),
+        invited_by=row.invited_by and row.invited_by.email,
+    )

@@ -1,0 +1,159 @@
+"""Tables about people beside accounts: invitations, sessions, second factors, outside identities.
+
+`models.py` takes them in; organizations and users are named by text, since they are defined there.
+"""
+
+from datetime import datetime
+
+from django.db import models
+
+from controlplane.core.models import BaseModel
+from controlplane.core.permissions import Role
+
+DIGEST_BYTES = 32
+LABEL_CHARS_MAX = 100
+SESSION_KEY_CHARS = 40
+DEVICE_CHARS_MAX = 200
+ISSUER_CHARS_MAX = 255
+# As OpenID Connect bounds a subject.
+SUBJECT_CHARS_MAX = 255
+
+
+class FactorKind(models.TextChoices):
+    """What a second factor is."""
+
+    TOTP = "totp", "Authenticator app"
+    PASSKEY = "passkey", "Passkey or security key"
+
+
+class Invitation(BaseModel):
+    """A one-time link into an organization for one address and role; only its hash is kept."""
+
+    organization = models.ForeignKey(
+        "tenants.Organization", on_delete=models.PROTECT, related_name="invitations"
+    )
+    email = models.EmailField()
+    role = models.CharField(max_length=9, choices=[(role.value, role.title()) for role in Role])
+    digest = models.BinaryField(max_length=DIGEST_BYTES, unique=True)
+    invited_by = models.ForeignKey(
+        "tenants.User", on_delete=models.PROTECT, null=True, related_name="+"
+    )
+    expires_at = models.DateTimeField()
+    accepted_at = models.DateTimeField(null=True, blank=True)
+    accepted_by = models.ForeignKey(
+        "tenants.User", on_delete=models.PROTECT, null=True, related_name="+"
+    )
+    withdrawn_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        db_table = "invitations"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["organization", "email"],
+                condition=models.Q(accepted_at=None, withdrawn_at=None),
+                name="one_open_invitation_of_an_address",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(role__in=[role.value for role in Role]),
+                name="invitation_role_known",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.email} as {self.role}"
+
+    def state(self, now: datetime) -> str:
+        """One of open, accepted, withdrawn, expired."""
+        if self.accepted_at is not None:
+            return "accepted"
+        if self.withdrawn_at is not None:
+            return "withdrawn"
+        return "open" if self.expires_at > now else "expired"
+
+
+class UserSession(BaseModel):
+    """Where someone is signed in: one row a session, gone when it ends."""
+
+    user = models.ForeignKey(
+        "tenants.User", on_delete=models.PROTECT, related_name="signed_in_sessions"
+    )
+    session_key = models.CharField(max_length=SESSION_KEY_CHARS, unique=True)
+    device = models.CharField(max_length=DEVICE_CHARS_MAX, blank=True)
+    address = models.GenericIPAddressField(null=True)
+    last_seen_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "user_sessions"
+
+    def __str__(self) -> str:
+        return f"session of {self.user_id}"
+
+
+class SecondFactor(BaseModel):
+    """An authenticator app or a passkey of a user.
+
+    `material` is an app's secret, sealed, or a passkey's public credential. `last_step` is the
+    newest 30 s step whose code was used, or a passkey's counter: neither works twice.
+    """
+
+    user = models.ForeignKey(
+        "tenants.User", on_delete=models.PROTECT, related_name="second_factors"
+    )
+    kind = models.CharField(max_length=7, choices=FactorKind.choices)
+    label = models.CharField(max_length=LABEL_CHARS_MAX)
+    material = models.BinaryField()
+    credential_id = models.BinaryField(null=True, unique=True)
+    last_step = models.BigIntegerField(default=0)
+    last_used_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        db_table = "second_factors"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["user"], condition=models.Q(kind="totp"), name="one_authenticator_app"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(kind__in=FactorKind.values), name="second_factor_kind_known"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} of {self.user_id}"
+
+
+class RecoveryCode(BaseModel):
+    """A code that stands in for a lost second factor, once; only its hash is kept."""
+
+    user = models.ForeignKey(
+        "tenants.User", on_delete=models.PROTECT, related_name="recovery_codes"
+    )
+    digest = models.BinaryField(max_length=DIGEST_BYTES)
+    used_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        db_table = "recovery_codes"
+        constraints = [
+            models.UniqueConstraint(fields=["user", "digest"], name="recovery_code_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"recovery code of {self.user_id}"
+
+
+class OutsideIdentity(BaseModel):
+    """Who a user is at an identity provider: its issuer and subject, never an address."""
+
+    user = models.ForeignKey(
+        "tenants.User", on_delete=models.PROTECT, related_name="outside_identities"
+    )
+    issuer = models.CharField(max_length=ISSUER_CHARS_MAX)
+    subject = models.CharField(max_length=SUBJECT_CHARS_MAX)
+
+    class Meta:
+        db_table = "outside_identities"
+        constraints = [
+            models.UniqueConstraint(fields=["issuer", "subject"], name="one_user_of_an_identity")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user_id} at {self.issuer}"

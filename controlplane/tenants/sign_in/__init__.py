@@ -1,0 +1,1 @@
+"""Accounts: passwords, second factors, identities of providers, sessions, recovery."""

@@ -1,0 +1,1 @@
+"""Cache: what prefix reuse delivered, and why the rest was missed."""

@@ -1,0 +1,1 @@
+"""Configuration as code: export, compare, apply."""

@@ -1,0 +1,1 @@
+"""For developers: the playground, prompt templates and the API."""

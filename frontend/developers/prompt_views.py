@@ -1,0 +1,313 @@
+"""Templates: stored prompts, their versions, what a version sends, and how it is put in force."""
+
+from __future__ import annotations
+
+import difflib
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import ValidationError
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_GET, require_POST
+
+from controlplane.catalog import prompts
+from controlplane.catalog.models import PromptVersion
+from controlplane.catalog.selectors_prompts import (
+    PromptDryRun,
+    body_of,
+    prompt_dry_run,
+    prompt_get,
+    prompt_list,
+    prompt_version_get,
+    prompt_versions,
+    sample_values,
+)
+from controlplane.core.permissions import Action
+from controlplane.core.versions.models import NOTE_CHARS_MAX, State
+from controlplane.kernel.prompts import BadValue, PromptBody, Value, find_problems, stable_bytes
+from controlplane.kernel.rules import PERMILLE
+from frontend.shared.access import Viewer, page
+from frontend.shared.formats import percent
+from frontend.shared.forms import cleaned
+from frontend.shared.versions import (
+    SHARE_MAX,
+    SHARE_STEP,
+    WRONG,
+    CanaryForm,
+    DraftForm,
+    RevisionForm,
+    listed,
+    status_of,
+    text_of,
+)
+
+HERE = "prompts"
+TEXT_CHARS_MAX = 200_000
+VALUE_PREFIX = "value-"
+TONES = {"published": "ok", "canary": "warn", "draft": "off", "retired": "off"}
+FIRST = {
+    "messages": [
+        {"role": "system", "content": "Put text that is the same in every request here, first."},
+        {"role": "user", "content": "{{question}}"},
+    ],
+    "variables": [{"name": "question", "chars_max": 2000}],
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a form brought: typed values or text to stand in it again, and how it went."""
+
+    typed: dict[str, str] | None = None
+    tried: PromptDryRun | None = None
+    text: str | None = None
+    error: ValidationError | None = None
+
+    @property
+    def status(self) -> int:
+        return 200 if self.error is None else status_of(self.error)
+
+
+NOTHING = Outcome()
+
+
+class NewForm(forms.Form):
+    """A template's name and whose it is; the service checks both."""
+
+    name = forms.CharField(max_length=64)
+    project = forms.UUIDField(required=False)
+
+
+class BodyForm(DraftForm):
+    """A draft as it was typed."""
+
+    body = forms.CharField(max_length=TEXT_CHARS_MAX, strip=False)
+
+
+@page(Action.TEMPLATE_VIEW)
+@require_GET
+def prompt_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    return _index(request, viewer)
+
+
+@page(Action.TEMPLATE_MANAGE)
+@require_POST
+def prompt_new(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """A template with a first draft to edit."""
+    try:
+        read = cleaned(NewForm(request.POST))
+        made = prompts.prompt_create(
+            actor=viewer.user,
+            organization_id=viewer.organization.id,
+            name=read["name"],
+            project_id=read["project"],
+        )
+        draft = prompts.PromptVersions(viewer.user, made).draft_create(FIRST)
+    except ValidationError as error:
+        return _index(request, viewer, error)
+    return redirect("prompt_version", made.name, draft.version)
+
+
+@page(Action.TEMPLATE_VIEW)
+@require_GET
+def prompt_version(request: HttpRequest, viewer: Viewer, name: str, version: int) -> HttpResponse:
+    """One version: its messages, what caches, and beside which version it differs."""
+    return _version_page(request, viewer, _named(viewer, name, version))
+
+
+@page(Action.TEMPLATE_VIEW)
+@require_POST
+def prompt_try(request: HttpRequest, viewer: Viewer, name: str, version: int) -> HttpResponse:
+    """What the version sends with these variables; posted, so that no address holds a prompt."""
+    found = _named(viewer, name, version)
+    body = body_of(found)
+    typed = {one.name: request.POST.get(VALUE_PREFIX + one.name, "") for one in body.variables}
+    try:
+        tried = prompt_dry_run(body, _values(body, typed))
+    except BadValue as error:
+        wrong = ValidationError({f"variables.{error.name}": str(error)})
+        return _version_page(request, viewer, found, Outcome(typed=typed, error=wrong))
+    return _version_page(request, viewer, found, Outcome(typed=typed, tried=tried))
+
+
+@page(Action.TEMPLATE_MANAGE)
+@require_POST
+def prompt_act(
+    request: HttpRequest, viewer: Viewer, name: str, version: int, action: str
+) -> HttpResponse:
+    """Every button of a version is one service, and says how it went."""
+    act = ACTIONS.get(action)
+    if act is None:
+        raise Http404
+    found = _named(viewer, name, version)
+    try:
+        now, told = act(request, viewer, found)
+    except ValidationError as error:
+        found = _named(viewer, name, version)
+        outcome = Outcome(error=error, text=request.POST.get("body"))
+        return _version_page(request, viewer, found, outcome)
+    messages.success(request, told)
+    return redirect("prompt_version", name, now.version)
+
+
+Done = tuple[PromptVersion, str]
+
+
+def _versions(viewer: Viewer, version: PromptVersion) -> prompts.PromptVersions:
+    return prompts.PromptVersions(viewer.user, version.template)
+
+
+def _save(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
+    read = cleaned(BodyForm(request.POST))
+    version.revision = read["revision"]
+    try:
+        body = msgspec.json.decode(read["body"])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValidationError({"body": f"Invalid JSON: {error}."}) from error
+    now = _versions(viewer, version).draft_update(version, body, read["note"])
+    return now, f"Draft {now.version} is saved."
+
+
+def _publish(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
+    version.revision = cleaned(RevisionForm(request.POST))["revision"]
+    now = _versions(viewer, version).publish(version)
+    return now, f"Version {now.version} is live; gateways apply it within two seconds."
+
+
+def _canary(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
+    read = cleaned(CanaryForm(request.POST))
+    version.revision, share = read["revision"], int(read["share"] * SHARE_STEP)
+    now = _versions(viewer, version).canary_start(version, share_permille=share)
+    return now, f"{read['share']} % of requests that name no version get version {now.version}."
+
+
+def _stop(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
+    now = _versions(viewer, version).canary_stop(version)
+    return now, f"The canary of version {now.version} has ended."
+
+
+def _discard(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
+    now = _versions(viewer, version).draft_discard(version)
+    return now, f"Draft {now.version} is discarded; it can still be read and copied."
+
+
+def _copy(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
+    made = _versions(viewer, version).draft_create(version.body)
+    return made, f"Version {made.version} is a draft and not yet used."
+
+
+def _rollback(request: HttpRequest, viewer: Viewer, version: PromptVersion) -> Done:
+    made = _versions(viewer, version).rollback(to=version)
+    return made, f"Version {version.version} is live again, as version {made.version}."
+
+
+ACTIONS: dict[str, Callable[[HttpRequest, Viewer, PromptVersion], Done]] = {
+    "save": _save,
+    "publish": _publish,
+    "canary": _canary,
+    "stop": _stop,
+    "discard": _discard,
+    "copy": _copy,
+    "rollback": _rollback,
+}
+
+
+def _index(
+    request: HttpRequest, viewer: Viewer, error: ValidationError | None = None
+) -> HttpResponse:
+    context = {
+        "viewer": viewer,
+        "here": HERE,
+        "rows": prompt_list(actor=viewer.user, organization_id=viewer.organization.id),
+        "manages": viewer.may(Action.TEMPLATE_MANAGE),
+        "projects": viewer.projects(),
+        "errors": listed(error),
+        "typed": request.POST.get("name", ""),
+        "room": prompts.TEMPLATES_MAX,
+    }
+    return render(request, "developers/prompts.html", context, status=WRONG if error else 200)
+
+
+def _version_page(
+    request: HttpRequest, viewer: Viewer, version: PromptVersion, outcome: Outcome = NOTHING
+) -> HttpResponse:
+    body, template = body_of(version), version.template
+    versions = prompt_versions(actor=viewer.user, template=template)
+    in_force = next((one for one in versions if one.state == State.PUBLISHED), None)
+    tried = outcome.tried
+    values = outcome.typed or {name: str(value) for name, value in sample_values(body).items()}
+    context: dict[str, Any] = {
+        "viewer": viewer,
+        "here": HERE,
+        "template": template,
+        "version": version,
+        "tone": TONES[version.state],
+        "draft": version.state == State.DRAFT,
+        "on_trial": version.state == State.CANARY,
+        "share": percent(version.share_permille, PERMILLE),
+        "manages": viewer.may(Action.TEMPLATE_MANAGE),
+        "in_force": in_force,
+        "versions": [(one, TONES[one.state]) for one in versions],
+        "messages_shown": tried.messages if tried else body.messages,
+        "stable_bytes": stable_bytes(body),
+        "problems": find_problems(body),
+        "text": text_of(version.body) if outcome.text is None else outcome.text,
+        "variables": [
+            (one, VALUE_PREFIX + one.name, values.get(one.name, "")) for one in body.variables
+        ],
+        "tried": tried,
+        "difference": _difference(in_force, version),
+        "use": _use(template.name, body),
+        "errors": listed(outcome.error),
+        "note_chars_max": NOTE_CHARS_MAX,
+        "share_max": SHARE_MAX,
+    }
+    return render(request, "developers/prompt_version.html", context, status=outcome.status)
+
+
+def _named(viewer: Viewer, name: str, version: int) -> PromptVersion:
+    organization: uuid.UUID = viewer.organization.id
+    template = prompt_get(actor=viewer.user, organization_id=organization, name=name)
+    return prompt_version_get(actor=viewer.user, template=template, version=version)
+
+
+def _values(body: PromptBody, typed: dict[str, str]) -> dict[str, Value]:
+    """Typed texts as values; an integer that is none is refused by its variable."""
+    found: dict[str, Value] = {}
+    for variable in body.variables:
+        text = typed[variable.name]
+        if not text and not (variable.required and variable.default is None):
+            continue
+        whole = text.removeprefix("-")
+        number = variable.type == "integer" and whole.isascii() and whole.isdecimal()
+        found[variable.name] = int(text) if number and len(whole) <= 20 else text
+    return found
+
+
+def _difference(before: PromptVersion | None, after: PromptVersion) -> str:
+    """What changes against the version in force, line by line; empty where nothing does."""
+    if before is None or before.id == after.id:
+        return ""
+    lines = difflib.unified_diff(
+        text_of(before.body).splitlines(),
+        text_of(after.body).splitlines(),
+        f"version {before.version}",
+        f"version {after.version}",
+        lineterm="",
+    )
+    return "\n".join(lines)
+
+
+def _use(name: str, body: PromptBody) -> str:
+    use = {
+        "model": "…",
+        "stream": True,
+        "prompt": {"id": name, "variables": {one.name: "…" for one in body.variables}},
+    }
+    return text_of(use)

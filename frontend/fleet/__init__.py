@@ -1,0 +1,1 @@
+"""The fleet: pools, nodes, digests and enrolment."""

@@ -1,0 +1,335 @@
+"""Fleet: pools with their nodes, enrolment, approvals, drains and removals; for staff."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from datetime import datetime
+
+import msgspec
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import ValidationError
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.utils.cache import patch_vary_headers
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_variables
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from controlplane.catalog.models import PoolRole, SizeClass, Task
+from controlplane.catalog.pools import pool_draft, pool_set
+from controlplane.catalog.selectors import model_list, pool_find, pool_list
+from controlplane.core.jobs.once import AlreadyCreated
+from controlplane.core.permissions import Action
+from controlplane.fleet.digests import digest_decide
+from controlplane.fleet.enrolment import LIFE_HOURS_MAX, TokenDraft, token_create, token_revoke
+from controlplane.fleet.lives import (
+    DRAIN_S_DEFAULT,
+    DRAIN_S_MAX,
+    node_allow,
+    node_approve,
+    node_drain,
+    node_forgive,
+    node_remove,
+    node_undrain,
+)
+from controlplane.fleet.models import DigestState
+from controlplane.fleet.overview import freshness, limits_alone
+from controlplane.fleet.selectors import digest_get, digest_list, node_find, token_get, token_list
+from controlplane.fleet.signals import signals
+from controlplane.kernel.money import micro_from_usd
+from controlplane.telemetry.reading import TooMuchToRead
+from frontend.fleet.nodes import pool_panel, source_row
+from frontend.fleet.reads import FleetTimes, read_fleet_times
+from frontend.shared.access import Viewer, page
+from frontend.shared.addresses import gateway_url, page_url
+from frontend.shared.filters import segment_from
+from frontend.shared.panels import panel_csv
+from frontend.shared.ranges import RELATIVE, TimeRange, range_from
+from frontend.shared.snippets import enrol_command
+from frontend.shared.stepup import stepped_up
+
+S_PER_MIN = 60
+# As often as gateways tell.
+POLL_MS = 2_000
+MINUTES_DIGITS_MAX = 9
+ACTIONS: dict[str, tuple[Callable[..., bool], str]] = {
+    "approve": (node_approve, "may serve now"),
+    "drain": (node_drain, "takes no new jobs from now on"),
+    "undrain": (node_undrain, "takes jobs again"),
+    "forgive": (node_forgive, "may come back now"),
+    "remove": (node_remove, "is removed; its credentials are revoked"),
+}
+DECISIONS = {"approve": True, "refuse": False}
+FORM_ERRORS_STATUS = 422
+SCHEDULE_CHARS_MAX = 20_000
+USD_CHARS_MAX = 20
+
+
+class TokenForm(forms.Form):
+    """A new enrolment token, once for each form; the name only goes into the command to paste."""
+
+    form_id = forms.UUIDField()
+    name = forms.CharField(max_length=100)
+    approved = forms.BooleanField(required=False)
+    life_hours = forms.IntegerField(min_value=1, max_value=LIFE_HOURS_MAX, initial=1)
+
+    def __init__(self, data: dict[str, str] | None = None) -> None:
+        super().__init__(data)
+        pools = [(pool.name, pool.name) for pool in pool_list()]
+        self.fields["pool"] = forms.ChoiceField(choices=pools)
+        self.fields["models"] = forms.MultipleChoiceField(choices=_models(), required=False)
+
+
+class PoolForm(forms.Form):
+    """A pool; the service checks everything again."""
+
+    name = forms.CharField(max_length=50)
+    task = forms.ChoiceField(choices=Task.choices)
+    size_class = forms.ChoiceField(choices=SizeClass.choices)
+    role = forms.ChoiceField(choices=PoolRole.choices)
+    nodes_min = forms.IntegerField(min_value=0)
+    nodes_max = forms.IntegerField(min_value=0)
+    warm_schedule = forms.CharField(max_length=SCHEDULE_CHARS_MAX, required=False)
+    card_hour_micro = forms.CharField(max_length=USD_CHARS_MAX, required=False)
+    cards_per_node = forms.IntegerField(min_value=1, required=False)
+    separate_caches = forms.BooleanField(required=False)
+
+    def clean_card_hour_micro(self) -> int:
+        """Dollars as micro-USD."""
+        try:
+            return micro_from_usd(self.cleaned_data["card_hour_micro"] or "0")
+        except ValueError as error:
+            raise ValidationError(f"Must be dollars, as 2.50: {error}.") from error
+
+    def clean_cards_per_node(self) -> int:
+        return self.cleaned_data["cards_per_node"] or 1
+
+    def clean_warm_schedule(self) -> object:
+        """The schedule as data; the service says what is wrong with it."""
+        try:
+            return msgspec.json.decode(self.cleaned_data["warm_schedule"] or "[]")
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise ValidationError(f"Invalid JSON: {error}.") from error
+
+
+def _models() -> list[tuple[str, str]]:
+    return [(model.name, model.name) for model in model_list()]
+
+
+def _now(viewer: Viewer) -> dict[str, object]:
+    """Pools and nodes at this moment, and how fresh that is: what the page asks for anew."""
+    now = timezone.now()
+    panels = [pool_panel(each) for each in signals(actor=viewer.user, now=now)]
+    return {
+        "viewer": viewer,
+        "now": now,
+        "panels": panels,
+        "nodes_count": sum(len(panel.rows) for panel in panels),
+        "ready_count": sum(panel.signal.load.nodes_ready for panel in panels),
+        "limits_alone": limits_alone(now),
+        "sources": [source_row(one, now) for one in freshness(actor=viewer.user)],
+    }
+
+
+def _times(request: HttpRequest) -> dict[str, object]:
+    now = timezone.now()
+    within, complaint = range_from(request.GET, now)
+    segment, unread = segment_from(request.GET)
+    found = _read_times(within, segment.model, now)
+    return {
+        "within": within,
+        "ranges": RELATIVE,
+        "segment": segment,
+        "complaint": " ".join(filter(None, (complaint, unread))),
+        "found": found,
+        "figures": {one.name: one.as_json() for one in found.figures} if found else {},
+    }
+
+
+def _read_times(within: TimeRange, model: str, now: datetime) -> FleetTimes | None:
+    try:
+        return read_fleet_times(within, model, now)
+    except TooMuchToRead:
+        return None
+
+
+def _index(
+    request: HttpRequest, viewer: Viewer, token: TokenForm, *, command: str = ""
+) -> HttpResponse:
+    waiting = [row for row in digest_list(user=viewer.user) if row.state == DigestState.WAITING]
+    context = _now(viewer) | _times(request)
+    context |= {
+        "here": "fleet",
+        "poll_ms": POLL_MS,
+        "digests": waiting,
+        "token": token,
+        "form_id": uuid.uuid4().hex,
+        "tokens": token_list(user=viewer.user, now=timezone.now()),
+        "command": command,
+        "models": _models(),
+        "tasks": Task.choices,
+        "size_classes": SizeClass.choices,
+        "roles": PoolRole.choices,
+        "life_hours_max": LIFE_HOURS_MAX,
+        "drain_minutes": DRAIN_S_DEFAULT // S_PER_MIN,
+        "drain_minutes_max": DRAIN_S_MAX // S_PER_MIN,
+    }
+    status = FORM_ERRORS_STATUS if token.errors else 200
+    return render(request, "fleet/page.html", context, status=status)
+
+
+@page(Action.FLEET_VIEW)
+@require_GET
+def fleet_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """All pools with their nodes; htmx asks for what moves, again and again."""
+    if "HX-Request" in request.headers:
+        answer = render(request, "fleet/parts/now.html", _now(viewer))
+    else:
+        answer = _index(request, viewer, TokenForm())
+    patch_vary_headers(answer, ["HX-Request"])
+    return answer
+
+
+@page(Action.FLEET_VIEW)
+@require_GET
+def fleet_csv(request: HttpRequest, viewer: Viewer, chart: str) -> HttpResponse:
+    now = timezone.now()
+    within, _ = range_from(request.GET, now)
+    found = _read_times(within, segment_from(request.GET)[0].model, now)
+    if found is None:
+        raise Http404
+    return panel_csv(found.panels, chart)
+
+
+@never_cache
+@page(Action.FLEET_MANAGE)
+@stepped_up
+@sensitive_variables()
+@require_http_methods(["GET", "POST"])
+def token_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """Make a token and show the command that uses it, in this one answer."""
+    if request.method == "GET":
+        return redirect("fleet")
+    form = TokenForm(request.POST)
+    if not form.is_valid():
+        return _index(request, viewer, form)
+    wanted = form.cleaned_data
+    draft = TokenDraft(
+        pool=wanted["pool"],
+        models=wanted["models"] or None,
+        approved=wanted["approved"],
+        life_hours=wanted["life_hours"],
+        form=wanted["form_id"],
+    )
+    try:
+        made = token_create(actor=viewer.user, draft=draft)
+    except AlreadyCreated:
+        messages.info(request, "This token was already created; its command is not shown again.")
+        return redirect("fleet")
+    except ValidationError as error:
+        form.add_error(None, error)
+        return _index(request, viewer, form)
+    command = enrol_command(
+        gateway_url(request),
+        page_url(request),
+        token=made.secret,
+        name=wanted["name"],
+        pool=wanted["pool"],
+    )
+    return _index(request, viewer, TokenForm(), command=command)
+
+
+@page(Action.FLEET_MANAGE)
+@require_POST
+def token_end(request: HttpRequest, viewer: Viewer, token_id: uuid.UUID) -> HttpResponse:
+    row = token_get(user=viewer.user, token_id=token_id)
+    if token_revoke(actor=viewer.user, token=row):
+        messages.success(request, f"Token {row.redacted} can no longer be used.")
+    else:
+        messages.info(request, f"Token {row.redacted} was already used or expired.")
+    return redirect("fleet")
+
+
+@page(Action.FLEET_MANAGE)
+@require_POST
+def pool_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """Make or change a pool; the command of the local driver stays as the operator set it."""
+    form = PoolForm(request.POST)
+    if not form.is_valid():
+        return _failed(request, form.errors.get_json_data())
+    values = form.cleaned_data
+    known = pool_find(name=values["name"])
+    try:
+        pool = pool_set(actor=viewer.user, draft=pool_draft(values["name"], values))
+    except ValidationError as error:
+        return _failed(request, error.message_dict)
+    messages.success(request, f"Pool “{pool.name}” is {'changed' if known else 'made'}.")
+    return redirect("fleet")
+
+
+@page(Action.FLEET_MANAGE)
+@stepped_up
+@require_POST
+def node_act(request: HttpRequest, viewer: Viewer, node_id: uuid.UUID, action: str) -> HttpResponse:
+    if action not in ACTIONS:
+        raise Http404
+    act, words = ACTIONS[action]
+    node, more = node_find(user=viewer.user, node_id=node_id), {}
+    try:
+        if action == "drain":
+            more["deadline_s"] = _minutes(request.POST.get("minutes", "")) * S_PER_MIN
+        changed = act(actor=viewer.user, node=node, **more)
+    except ValidationError as error:
+        return _failed(request, error.message_dict)
+    if changed:
+        messages.success(request, f"Node “{node.name}” {words}. Gateways apply it within 2 s.")
+    else:
+        messages.info(request, f"No change: node “{node.name}” already has this state.")
+    return redirect("fleet")
+
+
+@page(Action.FLEET_MANAGE)
+@stepped_up
+@require_POST
+def node_models(request: HttpRequest, viewer: Viewer, node_id: uuid.UUID) -> HttpResponse:
+    """Replace a node's allow-list; none chosen allows any."""
+    node = node_find(user=viewer.user, node_id=node_id)
+    try:
+        node_allow(actor=viewer.user, node=node, models=request.POST.getlist("models") or None)
+    except ValidationError as error:
+        return _failed(request, error.message_dict)
+    messages.success(request, f"Node “{node.name}” reconnects with its new list.")
+    return redirect("fleet")
+
+
+@page(Action.FLEET_MANAGE)
+@stepped_up
+@require_POST
+def digest_act(
+    request: HttpRequest, viewer: Viewer, digest_id: uuid.UUID, decision: str
+) -> HttpResponse:
+    if decision not in DECISIONS:
+        raise Http404
+    row = digest_get(user=viewer.user, digest_id=digest_id)
+    digest_decide(actor=viewer.user, digest=row, approved=DECISIONS[decision])
+    words = "may be served with this digest" if DECISIONS[decision] else "stays without this digest"
+    messages.success(request, f"Model “{row.model}” {words}.")
+    return redirect("fleet")
+
+
+def _minutes(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= MINUTES_DIGITS_MAX):
+        raise ValidationError({"minutes": "Must be a whole number of minutes."})
+    return int(text)
+
+
+def _failed(request: HttpRequest, fields: object) -> HttpResponse:
+    told = json.loads(json.dumps(fields))
+    for name, errors in told.items():
+        texts = [each["message"] if isinstance(each, dict) else str(each) for each in errors]
+        messages.error(request, f"{name}: {' '.join(texts)}")
+    return redirect("fleet")

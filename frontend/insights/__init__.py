@@ -1,0 +1,1 @@
+"""Insights: findings by key, the stage map, comparison and capacity."""

@@ -1,0 +1,195 @@
+"""The seven-stage map beside public budgets, as page, Markdown, PDF and CSV; and the comparison."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_GET
+
+from controlplane.core.permissions import Action
+from controlplane.insights.compare import WayResult
+from controlplane.insights.comparisons import comparison_list
+from controlplane.insights.sampled import coarse_s
+from controlplane.insights.stage_map import MapRow, stage_map_read
+from controlplane.telemetry.reading import TooMuchToRead
+from controlplane.telemetry.tiers import step_floor
+from frontend.insights.days import DAYS, DaysAsked, change, days_asked
+from frontend.insights.stage_map import HEAD, cells_of, stage_map_markdown
+from frontend.insights.stage_map_pdf import stage_map_pdf
+from frontend.shared import formats
+from frontend.shared.access import Viewer, page
+from frontend.shared.panels import TablePanel, panel_csv
+from frontend.shared.stages import STAGE_NAMES
+
+TITLE = "The seven stages"
+FIGURES_FROM = 3
+COMPARED = ("p50", "p95", "n")
+FORMS = frozenset({"md", "pdf", "csv"})
+# How far answers' lengths may differ for their times to be compared.
+ALIKE_MIN, ALIKE_MAX = 0.9, 1.1
+CSV_BEFORE = ["requests_before", "p50_us_before", "p95_us_before"]
+CSV_HEAD = ["span", "what", "requests", "p50_us", "p95_us", "public_budget_us"]
+
+
+@dataclass(frozen=True)
+class ShownRow:
+    """A row of the table, beside itself in the days before where they are compared."""
+
+    row: MapRow
+    earlier: MapRow | None
+
+    @property
+    def cells(self) -> list[tuple[str, str, str]]:
+        named = list(zip(HEAD, cells_of(self.row), strict=True))[FIGURES_FROM:]
+        before = self._before()
+        return [(name, text, before.get(name, "")) for name, text in named]
+
+    def _before(self) -> dict[str, str]:
+        row, earlier = self.row, self.earlier
+        if earlier is None:
+            return {}
+        figures = zip(HEAD, cells_of(earlier), strict=True)
+        words = {name: text for name, text in figures if name in COMPARED}
+        for name, now, was in (
+            ("p50", row.p50_us, earlier.p50_us),
+            ("p95", row.p95_us, earlier.p95_us),
+            ("n", row.count, earlier.count),
+        ):
+            words[name] = f"before: {words[name]}{change(now or 0, was or 0) if now else ''}"
+        return words
+
+    @property
+    def number(self) -> str:
+        stage = self.row.stage
+        return f"{STAGE_NAMES.index(stage) + 1} " if stage in STAGE_NAMES else ""
+
+    @property
+    def over(self) -> bool:
+        """Whether p95 is above the public budget, with enough requests to say so."""
+        budget_us, p95_us = self.row.budget_us, self.row.p95_us
+        if budget_us is None or p95_us is None or formats.few(95, self.row.count):
+            return False
+        return p95_us > budget_us
+
+
+@page(Action.ORGANIZATION_VIEW, shared=True)
+@require_GET
+def stage_map(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    asked = days_asked(request.GET, timezone.now())
+    pairs = _read_pairs(asked)
+    context = {
+        "viewer": viewer,
+        "here": "insights",
+        "tab": "stage_map",
+        "asked": asked,
+        "days": asked.days,
+        "day_choices": DAYS,
+        "complaint": asked.complaint,
+        "head": HEAD,
+        "rows": None if pairs is None else [ShownRow(*pair) for pair in pairs],
+        "count": max((row.count for row, _ in pairs or []), default=0),
+        "now": timezone.now(),
+    }
+    return render(request, "insights/stage_map.html", context)
+
+
+@page(Action.ORGANIZATION_VIEW, shared=True)
+@require_GET
+def stage_map_file(request: HttpRequest, viewer: Viewer, form: str) -> HttpResponse:
+    """The same as `md`, `pdf` or `csv`."""
+    if form not in FORMS:
+        raise Http404
+    now = timezone.now()
+    asked = days_asked(request.GET, now)
+    pairs = _read_pairs(asked)
+    if pairs is None:
+        told = "The query timed out."
+        return HttpResponse(told, status=503, content_type="text/plain; charset=utf-8")
+    if form == "csv":
+        head = CSV_HEAD + CSV_BEFORE if asked.compare else CSV_HEAD
+        body = [_figures(*pair, compare=asked.compare) for pair in pairs]
+        return panel_csv([TablePanel("stages", TITLE, head, body)], "stages")
+    rows, note = [row for row, _ in pairs], _note(asked.days, now)
+    if form == "pdf":
+        data: bytes | str = stage_map_pdf(rows, title=TITLE, note=note, at=now)
+        response = HttpResponse(data, content_type="application/pdf")
+    else:
+        data = stage_map_markdown(rows, title=TITLE, note=note)
+        response = HttpResponse(data, content_type="text/markdown; charset=utf-8")
+    response["Content-Disposition"] = f'attachment; filename="sluice-stages.{form}"'
+    return response
+
+
+@dataclass(frozen=True)
+class ShownWay:
+    """One way of a comparison beside the first."""
+
+    way: WayResult
+    first: WayResult
+
+    @property
+    def faster(self) -> str:
+        """Its latency beside the first way's, where their answers are about as long."""
+        length = self.way.tokens_each / self.first.tokens_each if self.first.output_tokens else 0.0
+        if not ALIKE_MIN <= length <= ALIKE_MAX:
+            return "other length"
+        times = self.first.latency_p50_us / self.way.latency_p50_us
+        return f"{formats.significant(times, 2)}× as fast"
+
+    @property
+    def sooner(self) -> str:
+        """The same of the first token."""
+        times = self.first.ttft_p50_us / self.way.ttft_p50_us
+        return f"{formats.significant(times, 2)}× as fast to first token"
+
+    @property
+    def cached(self) -> str:
+        """Part of the prompt tokens that the cache had."""
+        return formats.percent(self.way.cached_tokens, self.way.prompt_tokens)
+
+
+@page(Action.ORGANIZATION_VIEW, shared=True)
+@require_GET
+def comparison(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """The newest of the four-way comparisons, and those before."""
+    kept = comparison_list()
+    shown = [(one, [ShownWay(way, one.ways[0]) for way in one.ways]) for one in kept]
+    context = {"viewer": viewer, "here": "insights", "tab": "comparison", "kept": shown}
+    return render(request, "insights/comparison.html", context)
+
+
+def _read_pairs(asked: DaysAsked) -> list[tuple[MapRow, MapRow | None]] | None:
+    """Each row of the days and, if asked, of the days before; None where they are too many."""
+    try:
+        rows = stage_map_read(start=asked.start, end=asked.end)
+        if not asked.compare:
+            return [(row, None) for row in rows]
+        # The days begin on a whole step, so those before end there: no request is in both.
+        cut = step_floor(asked.start, coarse_s(asked.end - asked.start))
+        earlier = stage_map_read(start=cut - (asked.end - asked.start), end=cut)
+    except TooMuchToRead:
+        return None
+    return list(zip(rows, earlier, strict=True))
+
+
+def _note(days: int, now: datetime) -> str:
+    return (
+        f"Measured on this deployment over the last {days} days up to {now:%Y-%m-%d %H:%M} UTC,"
+        " requests of all tenants; in brackets: low sample. Budgets are from published reports of "
+        "production systems."
+    )
+
+
+def _figures(row: MapRow, earlier: MapRow | None, *, compare: bool) -> list[str]:
+    line = [row.name, row.what, str(row.count), *_us(row.p50_us, row.p95_us, row.budget_us)]
+    if compare and earlier is not None:
+        line += [str(earlier.count), *_us(earlier.p50_us, earlier.p95_us)]
+    return line
+
+
+def _us(*figures: float | None) -> list[str]:
+    return ["" if figure is None else f"{figure:.0f}" for figure in figures]

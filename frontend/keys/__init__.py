@@ -1,0 +1,1 @@
+"""API keys, admin keys and the limits that bind them."""

@@ -1,0 +1,1 @@
+"""Latency: where time goes, as ladders, groups and heat maps."""

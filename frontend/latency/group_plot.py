@@ -1,0 +1,72 @@
+"""Percentiles side by side by group: a column of dots each, on a logarithmic axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from frontend.shared.plots.axes import Axis, value_axis
+from frontend.shared.plots.config import plot_config
+from frontend.shared.plots.figure import Line, plain_layout
+
+SYMBOLS = ("circle", "diamond", "square")
+
+
+@dataclass(frozen=True)
+class GroupFigure:
+    """One chart with a column for each of `groups`; `counts` are the values behind a column."""
+
+    name: str
+    title: str
+    finding: str
+    groups: Sequence[str]
+    counts: Sequence[int]
+    lines: Sequence[Line]
+    axis: Axis
+    what: str
+
+    @property
+    def empty(self) -> bool:
+        return not any(self.counts)
+
+    @property
+    def head(self) -> list[str]:
+        return [self.what, "n", *(f"{line.name}, {self.axis.title}" for line in self.lines)]
+
+    def rows(self) -> list[list[str]]:
+        """The same figures as text; a group of which nothing is known has empty cells."""
+        made = []
+        for place, group in enumerate(self.groups):
+            values = [line.values[place] for line in self.lines]
+            cells = ["" if value is None else f"{value:.6g}" for value in values]
+            made.append([group, str(self.counts[place]), *cells])
+        return made
+
+    def as_json(self) -> dict[str, Any]:
+        level = {
+            "type": "category",
+            "gridcolor": "--line",
+            "title": {"text": self.what, "standoff": 8},
+            "automargin": True,
+        }
+        values = (value for line in self.lines for value in line.values)
+        upright = value_axis(self.axis, values)
+        layout = plain_layout(self.name, level=level, upright=upright)
+        layout["showlegend"] = True
+        return {"data": self._traces(), "layout": layout, "config": plot_config()}
+
+    def _traces(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "marker": {"size": 9, "symbol": symbol},
+                "name": line.name,
+                "x": list(self.groups),
+                "y": list(line.values),
+                "line": {"color": line.color, "width": 1, "dash": line.dash},
+                "hovertemplate": "%{y:.3s}",
+            }
+            for line, symbol in zip(self.lines, SYMBOLS, strict=False)
+        ]

@@ -1,0 +1,1 @@
+"""Spend, budgets, ledger, margin, prices and exports."""

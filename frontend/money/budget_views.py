@@ -1,0 +1,121 @@
+"""Budgets: what the organization, its projects and keys may spend in a day, a week or a month."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+from zoneinfo import available_timezones
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import ValidationError
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_GET, require_POST
+
+from controlplane.billing.budgets.api import subject_of
+from controlplane.billing.budgets.models import BudgetPeriod
+from controlplane.billing.budgets.selectors import budget_list
+from controlplane.billing.budgets.services import BudgetDraft, budget_end, budget_plan
+from controlplane.core.permissions import Action
+from controlplane.tenants.selectors import apikey_list
+from frontend.shared.access import Viewer, page
+from frontend.shared.forms import nano_of, say_wrong
+from frontend.shared.stepup import stepped_up
+
+PERIOD_WORDS = (
+    (BudgetPeriod.MONTH.value, "a month"),
+    (BudgetPeriod.WEEK.value, "a week, from Monday"),
+    (BudgetPeriod.DAY.value, "a day"),
+    (BudgetPeriod.NONE.value, "in all"),
+)
+ALERTS_USUAL = "50, 80, 100"
+
+
+class BudgetForm(forms.Form):
+    """A budget; the service checks everything again."""
+
+    subject = forms.UUIDField()
+    amount = forms.CharField(max_length=32)
+    period = forms.ChoiceField(choices=PERIOD_WORDS)
+    zone = forms.CharField(max_length=64)
+    rollover = forms.BooleanField(required=False)
+    alerts = forms.CharField(max_length=64, required=False)
+
+
+@page(Action.LEDGER_VIEW)
+@require_GET
+def budget_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    names = _names(viewer)
+    rows = budget_list(actor=viewer.user, organization=viewer.organization.id)
+    context = {
+        "viewer": viewer,
+        "here": "budgets",
+        "rows": [(row, names.get(row.id, row.id.hex)) for row in rows],
+        "subjects": [(str(key), name) for key, name in names.items()],
+        "periods": PERIOD_WORDS,
+        "zones": sorted(available_timezones()),
+        "alerts_usual": ALERTS_USUAL,
+        "sets": viewer.may(Action.BUDGET_SET),
+    }
+    return render(request, "money/budgets.html", context)
+
+
+@page(Action.BUDGET_SET)
+@stepped_up
+@require_POST
+def budget_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """Set a budget; what is spent in its period already counts."""
+    try:
+        wanted = _wanted(request.POST)
+        budget_plan(
+            actor=viewer.user,
+            subject=subject_of(viewer.organization.id, wanted["subject"]),
+            draft=BudgetDraft(
+                allowance_nano=nano_of(wanted["amount"], "amount"),
+                period=wanted["period"],
+                zone=wanted["zone"],
+                rollover=wanted["rollover"],
+                alerts=_percentages(wanted["alerts"]),
+            ),
+        )
+    except ValidationError as error:
+        say_wrong(request, error)
+    else:
+        messages.success(request, "The budget is saved; gateways apply it within two seconds.")
+    return redirect("budgets")
+
+
+@page(Action.BUDGET_SET)
+@stepped_up
+@require_POST
+def budget_stop(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    try:
+        subject = uuid.UUID(request.POST.get("subject", ""))
+    except ValueError as error:
+        raise Http404 from error
+    budget_end(actor=viewer.user, subject=subject_of(viewer.organization.id, subject))
+    messages.success(request, "The budget is removed.")
+    return redirect("budgets")
+
+
+def _names(viewer: Viewer) -> dict[uuid.UUID, str]:
+    organization = viewer.organization
+    names = {organization.id: f"{organization.name} as a whole"}
+    names |= {one.id: f"Project {one.name}" for one in viewer.projects()}
+    keys = apikey_list(user=viewer.user, organization_id=organization.id)
+    return names | {one.limits_id: f"Key {one.label}" for one in reversed(keys)}
+
+
+def _wanted(posted: QueryDict) -> dict[str, Any]:
+    form = BudgetForm(posted)
+    if not form.is_valid():
+        raise ValidationError({name: errors.as_data() for name, errors in form.errors.items()})
+    return dict(form.cleaned_data)
+
+
+def _percentages(text: str) -> tuple[int, ...]:
+    words = text.replace(",", " ").replace("%", " ").split()
+    if not all(word.isascii() and word.isdigit() for word in words):
+        raise ValidationError({"alerts": "Must be percentages such as 50, 80, 100."})
+    return tuple(int(word) for word in words)

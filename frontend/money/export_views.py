@@ -1,0 +1,197 @@
+"""Exports: ask for a file, watch it grow, take it away with its manifest."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_http_methods
+
+from controlplane.billing.exports.answers import file_answer, manifest_name
+from controlplane.billing.exports.models import Export, ExportGrain, ExportKind, ExportState
+from controlplane.billing.exports.selectors import export_get, export_page
+from controlplane.billing.exports.services import AT_WORK, KEEP_FOR, export_create
+from controlplane.billing.exports.spec import ExportSpec, days_of_period, spec_of
+from controlplane.billing.exports.tasks import export_enqueue
+from controlplane.core.paging import PageAsk
+from controlplane.core.permissions import Action
+from frontend.shared.access import Viewer, page
+
+ROWS = 50
+MONTHS = 13
+KINDS = (
+    (ExportKind.USAGE, "Usage"),
+    (ExportKind.DETAIL, "Every request"),
+    (ExportKind.FOCUS, "FOCUS"),
+    (ExportKind.JOURNAL, "Journal"),
+)
+WORDS = dict(KINDS)
+GRAINS = (
+    ("", "default"),
+    (ExportGrain.DAY, "a day"),
+    (ExportGrain.HOUR, "an hour"),
+    (ExportGrain.ENTRY, "each line"),
+)
+TONES = {
+    ExportState.DONE: "ok",
+    ExportState.FAILED: "bad",
+    ExportState.GONE: "off",
+    ExportState.WAITING: "off",
+    ExportState.RUNNING: "warn",
+}
+
+
+@dataclass(frozen=True)
+class ExportRow:
+    """One line of the list."""
+
+    export: Export
+
+    @property
+    def what(self) -> str:
+        return WORDS[ExportKind(self.export.kind)]
+
+    @property
+    def last(self) -> str:
+        return (self.export.end - timedelta(days=1)).date().isoformat()
+
+    @property
+    def state(self) -> tuple[str, str]:
+        """Tone and word; a file that ends before its range is not simply done."""
+        state = ExportState(self.export.state)
+        return ("warn", "Incomplete") if self.partial else (TONES[state], state.label)
+
+    @property
+    def partial(self) -> bool:
+        """Whether there is a file, and the ledger was not sealed to the end of its range."""
+        return self.done and not self.export.complete
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing of the range was sealed when the file was written."""
+        return self.partial and self.export.through == self.export.start
+
+    @property
+    def done(self) -> bool:
+        return self.export.state == ExportState.DONE
+
+    @property
+    def working(self) -> bool:
+        return self.export.state in AT_WORK
+
+
+class ExportForm(forms.Form):
+    """What to export; days, where they are given, go before the month."""
+
+    kind = forms.ChoiceField(choices=KINDS)
+    start = forms.DateField(required=False)
+    end = forms.DateField(required=False)
+    grain = forms.ChoiceField(choices=GRAINS, required=False)
+    raw = forms.BooleanField(required=False)
+    period = forms.CharField(max_length=7, required=False)
+
+    def spec(self, organization: uuid.UUID) -> ExportSpec:
+        """The checked wish; raises ValidationError by field."""
+        given = self.cleaned_data
+        first, last = given["start"], given["end"]
+        if first and last:
+            # The very last day there is has no next one; the range is too long then anyway.
+            start, end = first, min(last, date.max - timedelta(days=1)) + timedelta(days=1)
+        else:
+            start, end = days_of_period(given["period"])
+        return spec_of(
+            organization,
+            kind=given["kind"],
+            start=start,
+            end=end,
+            grain=given["grain"],
+            raw=given["raw"],
+        )
+
+
+def _months() -> list[str]:
+    """Names of the last months, the present one first."""
+    day, found = timezone.now().date().replace(day=1), []
+    for _ in range(MONTHS):
+        found.append(f"{day:%Y-%m}")
+        day = (day - timedelta(days=1)).replace(day=1)
+    return found
+
+
+def _rows(viewer: Viewer) -> dict[str, object]:
+    found = export_page(
+        actor=viewer.user, organization_id=viewer.organization.id, ask=PageAsk(limit=ROWS)
+    )
+    rows = [ExportRow(one) for one in found.rows]
+    return {"rows": rows, "working": any(row.working for row in rows), "more": found.has_more}
+
+
+def _index(request: HttpRequest, viewer: Viewer, form: ExportForm) -> HttpResponse:
+    months = _months()
+    context = {
+        "viewer": viewer,
+        "here": "exports",
+        "form": form,
+        "kinds": KINDS,
+        "grains": GRAINS,
+        "months": months,
+        "period": form.data.get("period") or months[1],
+        "keep_days": KEEP_FOR.days,
+        **_rows(viewer),
+    }
+    return render(request, "money/exports.html", context, status=422 if form.errors else 200)
+
+
+@page(Action.EXPORT_MAKE)
+@require_http_methods(["GET", "POST"])
+def export_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    if request.method == "GET":
+        return _index(request, viewer, ExportForm())
+    form = ExportForm(request.POST)
+    if not form.is_valid():
+        return _index(request, viewer, form)
+    try:
+        spec = form.spec(viewer.organization.id)
+        export_create(actor=viewer.user, spec=spec, enqueue=export_enqueue)
+    except ValidationError as error:
+        form.add_error(None, error)
+        return _index(request, viewer, form)
+    return redirect("exports")
+
+
+@page(Action.EXPORT_MAKE)
+@require_GET
+def export_rows(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """The list alone, asked for while something is being written."""
+    return render(request, "money/parts/export_rows.html", {"viewer": viewer, **_rows(viewer)})
+
+
+@page(Action.EXPORT_MAKE)
+@require_GET
+def export_file(
+    request: HttpRequest, viewer: Viewer, export_id: uuid.UUID
+) -> StreamingHttpResponse:
+    return file_answer(request, _get(viewer, export_id))
+
+
+@page(Action.EXPORT_MAKE)
+@require_GET
+def export_manifest(request: HttpRequest, viewer: Viewer, export_id: uuid.UUID) -> HttpResponse:
+    export = _get(viewer, export_id)
+    if export.manifest is None:
+        raise Http404
+    name = manifest_name(export)
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return JsonResponse(export.manifest, headers=headers, json_dumps_params={"indent": 2})
+
+
+def _get(viewer: Viewer, export_id: uuid.UUID) -> Export:
+    return export_get(
+        actor=viewer.user, organization_id=viewer.organization.id, export_id=export_id
+    )

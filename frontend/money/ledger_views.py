@@ -1,0 +1,93 @@
+"""Ledger: the accounts, what was booked besides requests, months to close, differences."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.core.exceptions import ValidationError
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_GET, require_POST
+
+from controlplane.billing.ledger.hours import sealed_through
+from controlplane.billing.ledger.selectors import account_list, entry_list, reconciliation_list
+from controlplane.billing.months.jobs import period_close_ask
+from controlplane.billing.months.models import PeriodCloseJob
+from controlplane.billing.months.periods import Period, PeriodState
+from controlplane.billing.months.selectors import Month, month_list
+from controlplane.billing.months.tasks import period_close_enqueue
+from controlplane.core.paging import page_ask
+from controlplane.core.permissions import Action
+from controlplane.telemetry.reading import TooMuchToRead
+from frontend.shared.access import Viewer, page
+from frontend.shared.forms import say_wrong
+from frontend.shared.stepup import stepped_up
+
+
+@page(Action.LEDGER_VIEW)
+@require_GET
+def ledger(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    actor, organization = viewer.user, viewer.organization.id
+    try:
+        ask = page_ask(request.GET.dict())
+    except ValidationError as error:
+        raise Http404 from error
+    entries = entry_list(actor=actor, organization=organization, ask=ask)
+    months = month_list(actor=actor, organization=organization)
+    try:
+        accounts = account_list(actor=actor, organization=organization)
+    except TooMuchToRead:
+        accounts = None
+    context = {
+        "viewer": viewer,
+        "here": "ledger",
+        "accounts": accounts,
+        "sealed": sealed_through(),
+        "entries": entries.rows,
+        "next": entries.rows[-1].id if entries.has_more else None,
+        "months": months,
+        **_closing(months),
+        "closes": viewer.may(Action.PERIOD_CLOSE),
+        "reconciliations": reconciliation_list(actor=actor, organization=organization),
+    }
+    return render(request, "money/ledger.html", context)
+
+
+@page(Action.LEDGER_VIEW)
+@require_GET
+def ledger_months(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """The months alone, while one of them is being closed."""
+    months = month_list(actor=viewer.user, organization=viewer.organization.id)
+    context = {"viewer": viewer, "months": months, **_closing(months)}
+    return render(request, "money/parts/ledger_month_rows.html", context)
+
+
+@page(Action.PERIOD_CLOSE)
+@stepped_up
+@require_POST
+def ledger_close(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    try:
+        closed = period_close_ask(
+            actor=viewer.user,
+            organization=viewer.organization.id,
+            period=Period(request.POST.get("period", "")),
+            enqueue=period_close_enqueue,
+        )
+    except ValidationError as error:
+        say_wrong(request, error)
+        return redirect("ledger")
+    if isinstance(closed, PeriodCloseJob):
+        messages.info(
+            request, f"{closed.period} is large; a worker is closing it. See the list of months."
+        )
+    else:
+        messages.success(request, f"{closed.period} is closed and accepts no more entries.")
+    return redirect("ledger")
+
+
+def _closing(months: list[Month]) -> dict[str, object]:
+    """Which is closed next, the oldest that is over; and whether one is being closed just now."""
+    over = [one for one in months if one.state == PeriodState.CLOSING]
+    return {
+        "closable": [one for one in over[-1:] if one.job is None or not one.job.at_work],
+        "closing": any(one.job is not None and one.job.at_work for one in over),
+    }

@@ -1,0 +1,85 @@
+"""Prices: the versions of every model's prices, and a new one; for staff."""
+
+from __future__ import annotations
+
+import re
+import uuid
+
+from django.contrib import messages
+from django.core.exceptions import ValidationError
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_GET, require_POST
+
+from controlplane.catalog.selectors import model_find, model_list, price_list_all
+from controlplane.catalog.services import PriceDraft, price_publish
+from controlplane.core.permissions import Action
+from controlplane.tenants.models import Project
+from controlplane.tenants.selectors_staff import project_shares
+from frontend.shared.access import Viewer, page
+from frontend.shared.forms import say_wrong
+from frontend.shared.stepup import stepped_up
+
+VERSIONS_SHOWN = 20
+_RATE = re.compile(r"[0-9]{1,16}", re.ASCII)
+_FIELDS = tuple(PriceDraft.__annotations__)
+
+
+@page(Action.CATALOG_MANAGE)
+@require_GET
+def price_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """Newest versions first, model by model."""
+    projects = project_shares(actor=viewer.user)
+    context = {
+        "viewer": viewer,
+        "here": "prices",
+        "models": [
+            (model, price_list_all(actor=viewer.user, model=model)[:VERSIONS_SHOWN])
+            for model in model_list()
+        ],
+        "projects": projects,
+    }
+    return render(request, "money/prices.html", context)
+
+
+@page(Action.CATALOG_MANAGE)
+@stepped_up
+@require_POST
+def price_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    model = model_find(name=request.POST.get("model", ""))
+    if model is None:
+        messages.error(request, "Model: not found.")
+        return redirect("prices")
+    try:
+        made = price_publish(
+            actor=viewer.user,
+            model=model,
+            draft=PriceDraft(
+                **{name: _whole(request.POST.get(name, ""), name) for name in _FIELDS}
+            ),
+            project=_project(viewer, request.POST.get("project", "")),
+        )
+    except ValidationError as error:
+        say_wrong(request, error)
+    else:
+        messages.success(request, f"Version {made.version} of {model.name} applies from now on.")
+    return redirect("prices")
+
+
+def _project(viewer: Viewer, text: str) -> Project | None:
+    if not text:
+        return None
+    try:
+        wanted = uuid.UUID(text)
+    except ValueError as error:
+        raise Http404 from error
+    for one in project_shares(actor=viewer.user):
+        if one.id == wanted:
+            return one
+    raise Http404
+
+
+def _whole(text: str, field: str) -> int:
+    if _RATE.fullmatch(text.strip()) is None:
+        raise ValidationError({field: "Must be a whole number."})
+    return int(text)

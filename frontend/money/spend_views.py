@@ -1,0 +1,256 @@
+"""Spend: today, the month and where it leads, by whom and on what; budgets; the ledger's health."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from operator import attrgetter
+from urllib.parse import urlencode
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_GET
+
+from controlplane.billing.budgets.selectors import budget_list
+from controlplane.billing.cells import NANO_PLACES, Cell, Column, Value, decimal_text
+from controlplane.billing.ledger.health import TIMELY_S, LedgerHealth, ledger_health
+from controlplane.billing.ledger.spend import (
+    RATE_DAYS,
+    Spend,
+    forecast_nano,
+    hour_after,
+    spend_rates,
+    spend_read,
+)
+from controlplane.billing.months.periods import Period, period_of
+from controlplane.core.permissions import Action
+from controlplane.telemetry.reading import TooMuchToRead
+from controlplane.tenants.models import ApiKey
+from controlplane.tenants.selectors import apikey_list, project_list
+from frontend.money.months import month_from
+from frontend.money.spend_figures import (
+    BudgetUse,
+    SpendRow,
+    budget_uses,
+    change_words,
+    day_bars,
+    shown_rows,
+    spend_rows,
+    token_rows,
+)
+from frontend.shared.access import Viewer, page
+from frontend.shared.panels import columns_csv
+
+DAY = timedelta(days=1)
+PANELS = {"project": "Projects", "key": "Keys", "model": "Models"}
+ID_CHARS_SHOWN = 8
+ROW_COLUMNS = (
+    Column("name", Cell.FREE, "Project, key or model."),
+    Column("requests", Cell.NUMBER, "Requests charged."),
+    Column("uncached_tokens", Cell.NUMBER, "Input computed."),
+    Column("cached_tokens", Cell.NUMBER, "Input read from the cache."),
+    Column("output_tokens", Cell.NUMBER, "Output."),
+    Column("usd", Cell.NUMBER, "Charged."),
+    Column("nano_usd", Cell.NUMBER, "The same in nano-USD."),
+    Column("before_usd", Cell.NUMBER, "Of the month before, up to the same time."),
+)
+DAY_COLUMNS = (
+    Column("day", Cell.TIME, "Day of UTC."),
+    Column("usd", Cell.NUMBER, "Charged."),
+    Column("nano_usd", Cell.NUMBER, "The same in nano-USD."),
+)
+TOKEN_COLUMNS = (
+    Column("kind", Cell.TEXT, "Token type."),
+    Column("tokens", Cell.NUMBER, "How many."),
+    Column("usd", Cell.NUMBER, "Before each line's rounding."),
+    Column("nano_usd", Cell.NUMBER, "The same in nano-USD."),
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A month, what was spent in it so far, and in the month before up to the same time."""
+
+    period: Period
+    month: Spend
+    before: Spend
+    as_of: datetime
+
+    @property
+    def present(self) -> bool:
+        return self.as_of < self.period.end
+
+    @property
+    def today_nano(self) -> int:
+        """Charged since midnight UTC."""
+        return self.month.days.get(self.as_of.date(), 0)
+
+    @property
+    def change(self) -> str:
+        return change_words(self.month.nano, self.before.nano)
+
+
+@page(Action.LEDGER_VIEW)
+@require_GET
+def spend_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    now = timezone.now().astimezone(UTC)
+    period, complaint = month_from(request.GET, now)
+    context: dict[str, object] = {"viewer": viewer, "here": "spend", "period": period}
+    try:
+        asked = _read(viewer, period, now)
+        context |= _month_context(viewer, asked)
+        if asked.present:
+            context |= {"forecast": _forecast(viewer, asked)}
+    except TooMuchToRead:
+        complaint = "The query for this month timed out. Reload the page in a moment."
+    latest = period_of(now)
+    context |= {
+        "complaint": complaint,
+        "before": period.before,
+        "after": period_of(period.end) if period < latest else None,
+        "budgets": _budgets(viewer, now),
+        "health": _health(viewer, now),
+        "timely_s": TIMELY_S,
+        "rate_days": RATE_DAYS,
+        "now": now,
+    }
+    return render(request, "money/spend.html", context)
+
+
+@page(Action.LEDGER_VIEW)
+@require_GET
+def spend_csv(request: HttpRequest, viewer: Viewer, panel: str) -> HttpResponse:
+    if panel not in (*PANELS, "days", "tokens"):
+        raise Http404
+    period, complaint = month_from(request.GET, timezone.now().astimezone(UTC))
+    try:
+        asked = _read(viewer, period, timezone.now().astimezone(UTC))
+    except TooMuchToRead:
+        complaint = "The query for this month timed out."
+    if complaint:
+        return HttpResponse(complaint, status=400, content_type="text/plain; charset=utf-8")
+    columns, rows = _cells(viewer, asked, panel)
+    return columns_csv(columns, rows, f"sluice-spend-{panel}-{period}")
+
+
+def _read(viewer: Viewer, period: Period, now: datetime) -> Asked:
+    end = min(period.end, hour_after(now))
+    before = period.before
+    same = min(before.end, before.start + (end - period.start))
+    actor, organization = viewer.user, viewer.organization.id
+    return Asked(
+        period,
+        spend_read(actor=actor, organization=organization, start=period.start, end=end),
+        spend_read(actor=actor, organization=organization, start=before.start, end=same),
+        now,
+    )
+
+
+def _month_context(viewer: Viewer, asked: Asked) -> dict[str, object]:
+    panels = [
+        (panel, words, shown_rows(_rows(viewer, asked, panel))) for panel, words in PANELS.items()
+    ]
+    return {
+        "asked": asked,
+        "panels": panels,
+        "tokens": token_rows(asked.month.lines),
+        "bars": day_bars(asked.month.days),
+        "requests": sum(line.requests for line in asked.month.lines),
+    }
+
+
+def _forecast(viewer: Viewer, asked: Asked) -> int | None:
+    today = asked.as_of.date()
+    midnight = asked.as_of.replace(hour=0, minute=0, second=0, microsecond=0)
+    week = spend_read(
+        actor=viewer.user,
+        organization=viewer.organization.id,
+        start=midnight - RATE_DAYS * DAY,
+        end=midnight,
+    )
+    return forecast_nano(
+        {**week.days, **asked.month.days},
+        start=asked.period.start.date(),
+        today=today,
+        until=asked.period.end.date(),
+    )
+
+
+def _rows(viewer: Viewer, asked: Asked, panel: str) -> list[SpendRow]:
+    """Rows of a panel; the link of each leads to its requests of the month."""
+    names = _names(viewer, panel)
+    range_query = {
+        "from": asked.month.start.strftime("%Y-%m-%dT%H:%M:%S"),
+        "to": asked.month.end.strftime("%Y-%m-%dT%H:%M:%S"),
+    }
+
+    def name(of: object) -> str:
+        return str(of) if panel == "model" else names.get(of, _unknown(of, panel))
+
+    def query(of: object) -> str:
+        text = of.hex if isinstance(of, uuid.UUID) else str(of)
+        return urlencode({**range_query, panel: text})
+
+    return spend_rows(asked.month, asked.before, attrgetter(panel), name, query)
+
+
+def _names(viewer: Viewer, panel: str) -> dict[object, str]:
+    if panel == "project":
+        return {one.id: one.name for one in project_list(user=viewer.user)}
+    return {one.id: one.label for one in _keys(viewer)} if panel == "key" else {}
+
+
+def _keys(viewer: Viewer) -> list[ApiKey]:
+    organization = viewer.organization.id
+    return apikey_list(user=viewer.user, organization_id=organization)
+
+
+def _unknown(of: object, panel: str) -> str:
+    """What has no name any more; a Playground token has its user's id where a key's would be."""
+    text = of.hex[:ID_CHARS_SHOWN] if isinstance(of, uuid.UUID) else str(of)
+    return f"Playground or deleted, {text}" if panel == "key" else text
+
+
+def _budgets(viewer: Viewer, now: datetime) -> list[BudgetUse]:
+    actor, organization = viewer.user, viewer.organization
+    keys = _keys(viewer)
+    names = {organization.id: f"{organization.name} as a whole"}
+    names |= {one.id: f"Project {one.name}" for one in viewer.projects()}
+    names |= {one.limits_id: f"Key {one.label}" for one in reversed(keys)}
+    rates = spend_rates(actor=actor, organization=organization.id, now=now)
+    # A rotated key spends from the first one's budget.
+    for key in keys:
+        if key.limits_id != key.id and key.id in rates:
+            rates[key.limits_id] = rates.get(key.limits_id, 0) + rates[key.id]
+    rows = budget_list(actor=actor, organization=organization.id)
+    return budget_uses(rows, names=names, rates=rates, now=now)
+
+
+def _health(viewer: Viewer, now: datetime) -> LedgerHealth | None:
+    try:
+        return ledger_health(actor=viewer.user, organization=viewer.organization.id, now=now)
+    except TooMuchToRead:
+        return None
+
+
+def _cells(
+    viewer: Viewer, asked: Asked, panel: str
+) -> tuple[tuple[Column, ...], list[list[Value]]]:
+    if panel == "days":
+        days = sorted(asked.month.days.items())
+        return DAY_COLUMNS, [[str(day), _usd(nano), nano] for day, nano in days]
+    if panel == "tokens":
+        kinds = token_rows(asked.month.lines)
+        return TOKEN_COLUMNS, [[one.name, one.tokens, _usd(one.nano), one.nano] for one in kinds]
+    return ROW_COLUMNS, [_row_cells(row) for row in _rows(viewer, asked, panel)]
+
+
+def _row_cells(row: SpendRow) -> list[Value]:
+    tokens = (row.uncached, row.cached, row.output)
+    return [row.name, row.requests, *tokens, _usd(row.nano), row.nano, _usd(row.before_nano)]
+
+
+def _usd(nano: int) -> str:
+    return decimal_text(nano, NANO_PLACES)

@@ -1,0 +1,1 @@
+"""The Overview: headline figures, stages and charts, also live."""

@@ -1,0 +1,1 @@
+"""Invoices, the wallet and top-ups."""

@@ -1,0 +1,1 @@
+"""Signing in, accounts, members, projects, organizations and the audit."""

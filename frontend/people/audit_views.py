@@ -1,0 +1,190 @@
+"""Audit: who changed what, searched and paged, and the same as CSV."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from urllib.parse import urlencode
+
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import render
+from django.views.decorators.http import require_GET
+
+from controlplane.billing.cells import Cell, Column, head_line, instant_text, line_writer
+from controlplane.core.audit.chain import chain_head
+from controlplane.core.models import AuditEntry
+from controlplane.core.paging import Page, PageAsk
+from controlplane.core.permissions import Action
+from controlplane.core.streaming import csv_answer
+from controlplane.telemetry.reading import TooMuchToRead
+from controlplane.tenants.audit.selectors import (
+    EVERYTHING,
+    FIELDS,
+    AuditFilter,
+    audit_filter,
+    audit_pages,
+    audit_search,
+)
+from frontend.shared.access import Viewer, page
+
+ROWS = 50
+COLUMNS = (
+    Column("created_at", Cell.TIME, "When, by the database's clock."),
+    Column("actor", Cell.FREE, "Who, as named then."),
+    Column("actor_id", Cell.TEXT, "The account; empty for the operator."),
+    Column("action", Cell.TEXT, "What was done."),
+    Column("subject_type", Cell.TEXT, "The kind of thing."),
+    Column("subject_id", Cell.TEXT, "The thing."),
+    Column("detail", Cell.FREE, "Facts, as JSON."),
+    Column("before", Cell.FREE, "Values that changed, as they were, as JSON."),
+    Column("after", Cell.FREE, "The same as they are since, as JSON."),
+    Column("channel", Cell.TEXT, "page, api, command or job."),
+    Column("address", Cell.TEXT, "From which address."),
+    Column("agent", Cell.FREE, "What the client calls itself, or the command."),
+    Column("credential", Cell.FREE, "Which session or key."),
+    Column("id", Cell.TEXT, "The row."),
+)
+
+
+@dataclass(frozen=True)
+class Change:
+    """One value of a row's change; a missing one is None."""
+
+    name: str
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True)
+class AuditRow:
+    """One line of the list."""
+
+    entry: AuditEntry
+
+    @property
+    def changes(self) -> list[Change]:
+        before, after = self.entry.before or {}, self.entry.after or {}
+        return [
+            Change(name, _word(before, name), _word(after, name)) for name in {**before, **after}
+        ]
+
+    @property
+    def facts(self) -> list[tuple[str, str]]:
+        detail = self.entry.detail
+        return [(name, word) for name in detail if (word := _word(detail, name)) not in (None, "")]
+
+
+def _word(facts: dict[str, object], name: str) -> str | None:
+    value = facts.get(name)
+    if value is None:
+        return None
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+@page(Action.AUDIT_VIEW)
+@require_GET
+def audit_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """The organization's newest rows that match."""
+    return _index(request, viewer, viewer.organization.id)
+
+
+@page(Action.INSTALLATION_AUDIT)
+@require_GET
+def audit_installation(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """Those that are no organization's: accounts, catalog, fleet, routing."""
+    return _index(request, viewer, None)
+
+
+@page(Action.AUDIT_VIEW)
+@require_GET
+def audit_csv(request: HttpRequest, viewer: Viewer) -> HttpResponseBase:
+    """All of the organization's rows that match, streamed."""
+    return _csv(request, viewer, viewer.organization.id)
+
+
+@page(Action.INSTALLATION_AUDIT)
+@require_GET
+def audit_installation_csv(request: HttpRequest, viewer: Viewer) -> HttpResponseBase:
+    return _csv(request, viewer, None)
+
+
+def _index(request: HttpRequest, viewer: Viewer, organization: uuid.UUID | None) -> HttpResponse:
+    wanted, ask, complaint = _asked(request)
+    try:
+        found = audit_search(
+            actor=viewer.user, organization_id=organization, wanted=wanted, ask=ask
+        )
+    except TooMuchToRead:
+        found, complaint = Page([], False), "The search timed out. Select a shorter period."
+    given = {name: request.GET[name] for name in FIELDS if request.GET.get(name)}
+    kept = urlencode(given)
+    context = {
+        "viewer": viewer,
+        "here": "audit" if organization else "audit_installation",
+        "csv": "audit_csv" if organization else "audit_installation_csv",
+        "of_installation": organization is None,
+        "rows": [AuditRow(row) for row in found.rows],
+        "given": given,
+        "kept": kept,
+        "complaint": complaint,
+        "later_page": ask.after is not None,
+        "older": urlencode({**given, "after": found.rows[-1].id.hex}) if found.has_more else "",
+        "head": chain_head(),
+    }
+    return render(request, "people/audit.html", context)
+
+
+def _csv(request: HttpRequest, viewer: Viewer, organization: uuid.UUID | None) -> HttpResponseBase:
+    wanted, _, complaint = _asked(request)
+    if complaint:
+        return HttpResponse(complaint, status=400, content_type="text/plain; charset=utf-8")
+    pages = audit_pages(actor=viewer.user, organization_id=organization, wanted=wanted)
+    lines = chain([head_line(COLUMNS)], _lines(pages))
+    return csv_answer(request, "sluice-audit.csv", (text.encode() for text in lines))
+
+
+def _asked(request: HttpRequest) -> tuple[AuditFilter, PageAsk, str]:
+    """Filter, page, and a sentence where they could not be read."""
+    after = request.GET.get("after")
+    try:
+        place = uuid.UUID(after) if after else None
+    except ValueError:
+        return EVERYTHING, PageAsk(limit=ROWS), "That page does not exist; showing the newest."
+    try:
+        return audit_filter(request.GET), PageAsk(after=place, limit=ROWS), ""
+    except ValidationError as error:
+        told = "; ".join(f"{name}: {' '.join(texts)}" for name, texts in error.message_dict.items())
+        return EVERYTHING, PageAsk(limit=ROWS), told
+
+
+def _lines(pages: Iterator[list[AuditEntry]]) -> Iterator[str]:
+    write = line_writer(COLUMNS, raw=False)
+    for rows in pages:
+        yield "".join(write(_values(row)) for row in rows)
+
+
+def _values(row: AuditEntry) -> list[str | int | None]:
+    return [
+        instant_text(row.created_at),
+        row.actor_label,
+        str(row.actor_id) if row.actor_id else None,
+        row.action,
+        row.subject_type,
+        str(row.subject_id),
+        _json(row.detail),
+        _json(row.before),
+        _json(row.after),
+        row.channel,
+        row.address,
+        row.agent,
+        row.credential,
+        str(row.id),
+    ]
+
+
+def _json(facts: object) -> str | None:
+    return None if facts is None else json.dumps(facts, ensure_ascii=False)

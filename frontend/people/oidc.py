@@ -1,0 +1,192 @@
+"""OpenID Connect: where the provider is asked, and what its identity token proves.
+
+Authlib speaks the protocol: discovery, state, nonce, PKCE, the trade of the code, the token's
+signature and claims. A person is known by issuer and subject, never by what may change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from io import BytesIO
+from time import monotonic
+from typing import Any
+from urllib.parse import urlsplit
+
+from authlib.common.errors import AuthlibBaseError
+from authlib.integrations.django_client import DjangoOAuth2App
+from authlib.integrations.requests_client import OAuth2Session
+from django.conf import settings
+from joserfc.errors import JoseError
+from requests import PreparedRequest, RequestException, Response
+from requests.adapters import HTTPAdapter
+
+from controlplane.core.mail import is_email
+from controlplane.kernel.clock import wall_s
+from controlplane.tenants.people.models import SUBJECT_CHARS_MAX
+
+TIMEOUT_S = 10
+ANSWER_BYTES_MAX = 1 << 20
+# How long discovery and keys are kept; a key that is not among them is looked for at once.
+KEPT_S = 600
+# How long a provider that did not answer is not asked again, so that no queue forms for it.
+AWAY_S = 5
+# Only with keys of the provider's own: none of these can be made with what a client knows.
+ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512")
+LEEWAY_S = 60
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+IN_BODY = "client_secret_post"
+
+
+class OidcRefused(Exception):
+    """The provider's answer proves nothing; the reason is for the log, not for whoever asks."""
+
+
+class NotShownAnew(OidcRefused):
+    """The person was to show the provider anew who they are, and it does not say that they did."""
+
+
+class OidcAway(Exception):
+    """The provider does not answer, or answers nothing that can be read."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One sign-in under way, as the browser's signed cookie keeps it."""
+
+    state: str
+    nonce: str
+    verifier: str
+    next: str
+    # A session that is to be confirmed: the person must show the provider anew who they are.
+    confirms: bool
+    at_s: float
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who the provider says it is; `email` only where it may be believed, else empty."""
+
+    issuer: str
+    subject: str
+    email: str
+    # When they last showed the provider who they are, in Unix seconds; 0 where it does not say.
+    shown_at_s: float
+
+
+def ask_begin(next_path: str, *, redirect: str, confirms: bool) -> tuple[Ask, str]:
+    """A new sign-in, and where to send the browser; raises OidcRefused, OidcAway."""
+    # Asked of those who confirm alone: others are let in by the session they have there.
+    fresh = {"max_age": 0} if confirms else {}
+    made = _provider().app.create_authorization_url(redirect, **fresh)
+    ask = Ask(made["state"], made["nonce"], made["code_verifier"], next_path, confirms, wall_s())
+    return ask, made["url"]
+
+
+def identity_of(ask: Ask, *, code: str, redirect: str) -> Identity:
+    """Trade the code for a token and check it; raises OidcRefused, OidcAway."""
+    provider = _provider()
+    try:
+        token = provider.app.fetch_access_token(redirect, code=code, code_verifier=ask.verifier)
+        claims = provider.app.parse_id_token(token, ask.nonce, provider.wanted(), leeway=LEEWAY_S)
+    except RequestException as error:
+        raise OidcAway(str(error)) from error
+    except (AuthlibBaseError, JoseError, KeyError, TypeError, ValueError) as error:
+        raise OidcRefused(str(error)) from error
+    if claims is None:
+        raise OidcRefused("no identity token")
+    subject = str(claims["sub"])
+    if not 0 < len(subject) <= SUBJECT_CHARS_MAX:
+        raise OidcRefused("sub")
+    shown_at_s = float(claims.get("auth_time") or 0)
+    if ask.confirms and shown_at_s < ask.at_s - LEEWAY_S:
+        raise NotShownAnew(f"auth_time {shown_at_s:.0f}, asked at {ask.at_s:.0f}")
+    return Identity(settings.OIDC_ISSUER, subject, _email(claims), shown_at_s)
+
+
+def _email(claims: dict[str, Any]) -> str:
+    email = str(claims.get(settings.OIDC_EMAIL_CLAIM, "")).strip().lower()
+    believed = settings.OIDC_EMAIL_TRUSTED or claims.get("email_verified") is True
+    return email if believed and is_email(email) else ""
+
+
+class _Bounded(HTTPAdapter):
+    """The wire to the provider: bounded in time and size, and never leading elsewhere."""
+
+    def send(self, request: PreparedRequest, *_: Any, **options: Any) -> Response:
+        """The whole answer; raises OidcRefused, RequestException."""
+        _require_safe(str(request.url))
+        answer = super().send(request, **{**options, "stream": True, "timeout": TIMEOUT_S})
+        content = answer.raw.read(ANSWER_BYTES_MAX + 1, decode_content=True)
+        answer.close()
+        if len(content) > ANSWER_BYTES_MAX or answer.is_redirect:
+            raise OidcRefused(f"{request.url}: {answer.status_code}, {len(content):,} bytes")
+        answer.raw = BytesIO(content)
+        return answer
+
+
+def _session(**options: Any) -> OAuth2Session:
+    made = OAuth2Session(**options)
+    made.mount("https://", _Bounded())
+    made.mount("http://", _Bounded())
+    return made
+
+
+class _Provider:
+    """The provider, with what it says of itself."""
+
+    def __init__(self, issuer: str, client_id: str, client_secret: str) -> None:
+        self.issuer = issuer
+        self.app = DjangoOAuth2App(
+            None,
+            client_id=client_id,
+            client_secret=client_secret,
+            server_metadata_url=f"{issuer}/.well-known/openid-configuration",
+            client_kwargs={"scope": "openid email profile", "code_challenge_method": "S256"},
+        )
+        self.app.client_cls = _session
+        self._away_until_s = 0.0
+
+    def wanted(self) -> dict[str, dict[str, Any]]:
+        """What an identity token must say, as Authlib has it."""
+        return {
+            "iss": {"essential": True, "value": self.app.server_metadata["issuer"]},
+            "aud": {"essential": True, "value": self.app.client_id},
+        }
+
+    def discover(self) -> None:
+        """Know where to ask; raises OidcRefused, OidcAway."""
+        if monotonic() < self._away_until_s:
+            raise OidcAway("asked a moment ago")
+        try:
+            known = self.app.load_server_metadata()
+        except (RequestException, ValueError) as error:
+            self._away_until_s = monotonic() + AWAY_S
+            raise OidcAway(str(error)) from error
+        # As the provider spells it, which may be with a slash at its end.
+        if str(known.get("issuer", "")).rstrip("/") != self.issuer:
+            raise OidcRefused(f"it calls itself {str(known.get('issuer'))[:200]}")
+        for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
+            _require_safe(str(known.get(name, "")))
+        known["id_token_signing_alg_values_supported"] = list(ALGORITHMS)
+        # The header's form leaves open how a secret with special characters is written.
+        if IN_BODY in known.get("token_endpoint_auth_methods_supported", ()):
+            self.app.client_kwargs["token_endpoint_auth_method"] = IN_BODY
+
+
+def _provider() -> _Provider:
+    credentials = (settings.OIDC_CLIENT_ID, settings.OIDC_CLIENT_SECRET)
+    found = _kept(settings.OIDC_ISSUER, *credentials, int(monotonic() // KEPT_S))
+    found.discover()
+    return found
+
+
+@lru_cache(maxsize=1)
+def _kept(issuer: str, client_id: str, client_secret: str, _period: int) -> _Provider:
+    return _Provider(issuer, client_id, client_secret)
+
+
+def _require_safe(address: str) -> None:
+    parts = urlsplit(address)
+    if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in LOOPBACK):
+        raise OidcRefused(f"not over HTTPS: {address[:200]}")

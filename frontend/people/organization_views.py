@@ -1,0 +1,104 @@
+"""Organizations: all of them for staff, a new one, and a way in for an owner."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_variables
+from django.views.decorators.http import require_GET, require_POST
+
+from controlplane.composed.organizations.selectors import PaymentState, organization_rows
+from controlplane.composed.organizations.services import FIRST_BUDGET_NANO, organization_open
+from controlplane.core.mail import mail_send
+from controlplane.core.paging import page_ask
+from controlplane.core.permissions import Action
+from controlplane.kernel.money import NANO_PER_USD
+from controlplane.tenants.models import NAME_CHARS_MAX
+from controlplane.tenants.sign_in.recovery import member_for_link, member_link_create
+from frontend.shared.access import Viewer, page
+from frontend.shared.addresses import page_url
+from frontend.shared.forms import nano_of, say_wrong
+from frontend.shared.stepup import stepped_up
+
+HERE = "organizations"
+STATE_WORDS = {
+    PaymentState.ACTIVE: ("ok", "active"),
+    PaymentState.WALLET_EMPTY: ("bad", "no balance left"),
+    PaymentState.BUDGET_SPENT: ("bad", "budget used up"),
+}
+
+
+def _index(request: HttpRequest, viewer: Viewer, **shown_once: object) -> HttpResponse:
+    asked = page_ask({"after": request.GET["after"]} if "after" in request.GET else {})
+    found = organization_rows(actor=viewer.user, now=timezone.now(), ask=asked)
+    context = {
+        "viewer": viewer,
+        "here": HERE,
+        "rows": [(row, *STATE_WORDS[row.state]) for row in found.rows],
+        "next": found.rows[-1].organization.id if found.has_more else None,
+        "name_chars_max": NAME_CHARS_MAX,
+        "budget_usd": FIRST_BUDGET_NANO // NANO_PER_USD,
+        **shown_once,
+    }
+    return render(request, "people/organizations.html", context)
+
+
+@page(Action.ORGANIZATION_CREATE)
+@require_GET
+def organization_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    try:
+        return _index(request, viewer)
+    except ValidationError:
+        return redirect(HERE)
+
+
+@never_cache
+@page(Action.ORGANIZATION_CREATE)
+@stepped_up
+@sensitive_variables()
+@require_POST
+def organization_new(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """Make one; a link for an owner without a password is in this one answer."""
+    try:
+        made = organization_open(
+            actor=viewer.user,
+            name=request.POST.get("name", ""),
+            owner=request.POST.get("owner", ""),
+            budget_nano=nano_of(request.POST.get("budget", ""), "budget"),
+        )
+    except ValidationError as error:
+        say_wrong(request, error)
+        return redirect(HERE)
+    name, email = made.organization.name, made.owner.email
+    if made.token is None:
+        return _index(request, viewer, made=name, owner=email)
+    return _linked(request, viewer, email, made.token, made=name)
+
+
+@never_cache
+@page(Action.USER_CREATE)
+@stepped_up
+@sensitive_variables()
+@require_POST
+def organization_link(
+    request: HttpRequest, viewer: Viewer, organization_id: uuid.UUID, user_id: uuid.UUID
+) -> HttpResponse:
+    """Make a link that sets an owner's password, and show it in this one answer."""
+    found = member_for_link(actor=viewer.user, organization_id=organization_id, user_id=user_id)
+    token = member_link_create(actor=viewer.user, membership=found)
+    return _linked(request, viewer, found.user.email, token)
+
+
+def _linked(
+    request: HttpRequest, viewer: Viewer, email: str, token: str, made: str = ""
+) -> HttpResponse:
+    link = f"{page_url(request)}{reverse('setup', args=[token])}"
+    text = f"Set your password for Sluice:\n\n{link}\n\nThe link works once, within a day.\n"
+    mailed = mail_send(to=[email], subject="Your account on Sluice", text=text)
+    return _index(request, viewer, made=made, owner=email, link=link, mailed=mailed)

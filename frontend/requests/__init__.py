@@ -1,0 +1,1 @@
+"""Requests: the list, and everything recorded about one of them."""

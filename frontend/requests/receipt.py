@@ -1,0 +1,116 @@
+"""The route receipt, as a sentence and rows for a page. Data, never markup."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from controlplane.kernel.receipt import NONE, Receipt
+
+INDEX_STATES = {
+    "exact": "exact",
+    "stale": "late for some nodes, whose recent prompts are assumed cached",
+    "ring": "none; node chosen by the beginning of the prompt",
+}
+COLUMNS = {
+    "active": "Requests there",
+    "active_ms": "Running requests, ms",
+    "busy_ms": "Requests behind it, ms",
+    "cached_tokens": "Cached tokens",
+    "cost_ms": "Total cost, ms",
+    "dur_ms": "Duration, ms",
+    "evict_ms": "Evicted cache, ms",
+    "overflow_ms": "Wait for capacity, ms",
+    "prefill_ms": "This prompt, ms",
+    "queued_tokens": "Tokens waiting",
+    "wait_ms": "Waiting, ms",
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under one heading; the first cell of a row names it."""
+
+    caption: str
+    head: list[str]
+    rows: list[list[str]]
+
+
+@dataclass(frozen=True)
+class ReceiptRows:
+    """Why in one sentence, then plain facts, then steps, attempts and the nodes weighed."""
+
+    why: str = ""
+    facts: list[tuple[str, str]] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+
+
+def receipt_rows(receipt: Receipt) -> ReceiptRows | None:
+    """None where routing left none, as for a refusal."""
+    # Told in their own parts of the page.
+    rest = msgspec.structs.replace(receipt, miss=None, limit=None, lack="", line=None)
+    if rest == NONE:
+        return None
+    tables = (
+        ("Reported by the client", rest.before),
+        ("Steps of the rule, in order", rest.steps),
+        ("Attempts, in order", rest.attempts),
+        ("Candidate nodes, lowest cost first", _marked(rest)),
+    )
+    return ReceiptRows(
+        why=rest.why,
+        facts=[(name, _text(value)) for name, value in _facts(rest) if value not in (None, "")],
+        tables=[_table(caption, rows) for caption, rows in tables if rows],
+    )
+
+
+def _facts(receipt: Receipt) -> list[tuple[str, object]]:
+    queue, routed = receipt.queue, bool(receipt.node)
+    return [
+        ("Model asked for", receipt.asked),
+        ("Rule", receipt.rule),
+        ("Prompt", receipt.prompt),
+        ("Node", receipt.node),
+        ("Prefix index", INDEX_STATES.get(receipt.index)),
+        ("Cached tokens at the best node", receipt.available_tokens if routed else None),
+        ("Predicted cached tokens", receipt.predicted_cached_tokens if routed else None),
+        ("Delivered cached tokens", receipt.delivered_cached_tokens),
+        ("Usage", receipt.usage),
+        ("Reasoning tokens", receipt.reasoning_tokens or None),
+        ("Queue wait, ms", queue and queue.wait_ms),
+        ("Queue position", queue and queue.position),
+        ("Estimated wait, ms", queue and queue.estimate_ms),
+        ("Trace", receipt.trace),
+    ]
+
+
+def _marked(receipt: Receipt) -> tuple[msgspec.Struct, ...]:
+    return tuple(
+        msgspec.structs.replace(each, node=f"{each.node} (chosen)")
+        if each.node == receipt.node
+        else each
+        for each in receipt.candidates
+    )
+
+
+def _table(caption: str, rows: Iterable[msgspec.Struct]) -> Table:
+    """Columns are those of which the first row has something."""
+    cells = [msgspec.structs.asdict(row) for row in rows]
+    head = [name for name, value in cells[0].items() if value is not None]
+    return Table(
+        caption,
+        [COLUMNS.get(name) or name.replace("_", " ").capitalize() for name in head],
+        [[_text(row[name]) for name in head] for row in cells],
+    )
+
+
+def _text(value: object) -> str:
+    if value is None or value == "":
+        return "–"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.3f}"
+    return str(value)

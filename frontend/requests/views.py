@@ -1,0 +1,281 @@
+"""Requests: the filtered list with its volume, and one request with its waterfall."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.utils.cache import patch_vary_headers
+from django.views.decorators.http import require_GET
+
+from controlplane.billing.ledger.models import POSTING_KINDS, JournalEntry, Transfer
+from controlplane.billing.ledger.selectors import request_lines, request_reversals
+from controlplane.catalog.models import PriceVersion
+from controlplane.catalog.selectors import model_list, pool_list, price_find
+from controlplane.core.permissions import Action
+from controlplane.fleet.selectors import node_hardware
+from controlplane.kernel.receipt import NONE, Receipt, read_receipt
+from controlplane.kernel.spans import unpack_spans
+from controlplane.telemetry.models import RequestRecord
+from controlplane.telemetry.reading import TooMuchToRead
+from controlplane.telemetry.selectors_requests import (
+    FINISHES,
+    LIST_ROWS_MAX,
+    RequestFilter,
+    RequestPage,
+    request_get,
+    request_neighbours,
+    request_page,
+    request_receipts,
+    request_top,
+    request_volume,
+)
+from controlplane.telemetry.selectors_tallies import request_groups
+from controlplane.tenants.selectors import apikey_list, organization_ids, project_list
+from frontend.requests.ledger_lines import account_names, ledger_lines
+from frontend.requests.line import read_line
+from frontend.requests.receipt import receipt_rows
+from frontend.requests.refused import LIMITED, Refused, budget_words, find_refused
+from frontend.requests.shares import Share, make_shares
+from frontend.requests.statuses import status_of
+from frontend.requests.volume import VolumeBars, volume_bars
+from frontend.requests.waterfall import make_waterfall
+from frontend.requests.why import Evidence, reasons
+from frontend.shared.access import Viewer, page
+from frontend.shared.filters import (
+    RANKED,
+    SORTS,
+    STATUSES,
+    STREAMS,
+    Filters,
+    choices,
+    filters_from,
+    place_from,
+    request_filter,
+)
+from frontend.shared.miss import read_miss
+from frontend.shared.ranges import RELATIVE, TimeRange, range_from
+
+
+@dataclass(frozen=True)
+class RequestRow:
+    """One line of the list."""
+
+    record: RequestRecord
+    key_label: str
+    refused: Refused | None = None
+
+    @property
+    def status(self) -> tuple[str, str]:
+        return status_of(self.record)
+
+    @property
+    def ttft_us(self) -> int | None:
+        """Time to the first token, where there was one."""
+        return self.record.ttft_us if self.record.ttft_us >= 0 else None
+
+
+def key_labels(viewer: Viewer, organization_id: uuid.UUID) -> dict[uuid.UUID, str]:
+    """Names of the organization's keys that the viewer may see."""
+    keys = apikey_list(user=viewer.user, organization_id=organization_id)
+    return {key.id: key.label for key in keys}
+
+
+def payer_names(viewer: Viewer, record: RequestRecord) -> dict[str, str]:
+    """Organization and project of a request by name, in the words of `ledger_lines`."""
+    organizations = {one.id: one.name for one in viewer.organizations}
+    projects = {one.id: one.name for one in project_list(user=viewer.user)}
+    return {
+        "organization": organizations.get(record.organization, ""),
+        "project": projects.get(record.project, ""),
+    }
+
+
+def key_label(labels: dict[uuid.UUID, str], key: uuid.UUID) -> str:
+    # A Playground token is made of its user, whose id therefore stands where a key's would.
+    return labels.get(key, "Playground" if labels else key.hex[:8])
+
+
+def _read(wanted: RequestFilter, place: dict[str, uuid.UUID], sort: str) -> RequestPage | None:
+    """A page of the list; None where the range holds too much to read in time."""
+    try:
+        if sort:
+            return request_top(wanted, RANKED[sort])
+        return request_page(wanted, **place)
+    except TooMuchToRead:
+        return None
+
+
+def limit_receipts(
+    organization: uuid.UUID, rows: Iterable[RequestRecord]
+) -> dict[uuid.UUID, Receipt]:
+    """Receipts of those rows that a limit may have refused."""
+    return request_receipts(organization, [one.request for one in rows if one.status == LIMITED])
+
+
+def _rows(viewer: Viewer, labels: dict[uuid.UUID, str], found: RequestPage) -> list[RequestRow]:
+    try:
+        receipts = limit_receipts(viewer.organization.id, found.rows)
+    except TooMuchToRead:
+        # The list does without the limits' words.
+        receipts = {}
+    return [
+        RequestRow(
+            row,
+            key_label(labels, row.key),
+            find_refused(viewer, row, receipts.get(row.request, NONE)),
+        )
+        for row in found.rows
+    ]
+
+
+def _volume(wanted: RequestFilter, within: TimeRange) -> VolumeBars | None:
+    try:
+        return volume_bars(request_volume(wanted, within.step_s), within)
+    except TooMuchToRead:
+        return None
+
+
+def _shares(
+    wanted: RequestFilter, filters: Filters, within: TimeRange, *, nodes: bool
+) -> list[Share]:
+    try:
+        return make_shares(request_groups(wanted, nodes=nodes), filters, within)
+    except TooMuchToRead:
+        return []
+
+
+@page(Action.REQUEST_VIEW)
+@require_GET
+def request_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """The list; htmx asks for its results only."""
+    within, *complaints = range_from(request.GET, timezone.now())
+    filters, unread = filters_from(request.GET)
+    place, lost = place_from(request.GET)
+    wanted = request_filter(filters, viewer.organization.id, within)
+    found = _read(wanted, place, filters.sort)
+    shares = (
+        _shares(wanted, filters, within, nodes=viewer.sees_fleet) if found and found.rows else []
+    )
+    labels = key_labels(viewer, viewer.organization.id)
+    keys = choices([(one.hex, label) for one, label in labels.items()], filters.key)
+    projects = [(one.id.hex, one.name) for one in viewer.projects()]
+    context = {
+        "viewer": viewer,
+        "here": "requests",
+        "within": within,
+        "ranges": RELATIVE,
+        "complaint": " ".join(filter(None, (*complaints, unread, lost))),
+        "filters": filters,
+        "filter_query": filters.query(within),
+        "found": found,
+        "rows": _rows(viewer, labels, found) if found else [],
+        "volume": _volume(wanted, within) if found and found.rows else None,
+        "shares": shares,
+        "list_rows_max": LIST_ROWS_MAX,
+        "keys": keys if labels else [],
+        "models": choices([(one.name, one.name) for one in model_list()], filters.model),
+        "projects": choices(projects, filters.project),
+        "statuses": STATUSES,
+        "streams": STREAMS,
+        "finishes": FINISHES,
+        "sorts": SORTS,
+        "pools": choices([(one.name, one.name) for one in pool_list()], filters.pool),
+    }
+    # Going back asks for the whole page again, through htmx or from the browser's own cache.
+    asked = request.headers
+    part = "HX-Request" in asked and "HX-History-Restore-Request" not in asked
+    name = "requests/parts/results.html" if part else "requests/list.html"
+    answer = render(request, name, context)
+    patch_vary_headers(answer, ["HX-Request", "HX-History-Restore-Request"])
+    return answer
+
+
+def _price(transfers: Iterable[Transfer]) -> PriceVersion | None:
+    """The version that the charge names; None where nothing was charged."""
+    charge = next((line for line in transfers if line.kind in POSTING_KINDS), None)
+    if charge is None:
+        return None
+    return price_find(
+        model=charge.model, version=charge.price_version, organization_id=charge.organization
+    )
+
+
+def _elsewhere(viewer: Viewer, record: RequestRecord) -> str:
+    """The organization of a request that is not the one shown; empty where it is."""
+    if viewer.chosen is not None and viewer.chosen.id == record.organization:
+        return ""
+    return next((one.name for one in viewer.organizations if one.id == record.organization), "")
+
+
+def _reversals(viewer: Viewer, record: RequestRecord) -> list[JournalEntry]:
+    """What was given back; who did it and why is for those who may read the ledger."""
+    found = request_reversals(organization=record.organization, request=record.request)
+    if record.organization not in organization_ids(user=viewer.user, action=Action.LEDGER_VIEW):
+        for entry in found:
+            entry.actor_label = entry.reason = ""
+    return found
+
+
+@page(Action.REQUEST_VIEW)
+@require_GET
+def request_detail(request: HttpRequest, viewer: Viewer, request_id: uuid.UUID) -> HttpResponse:
+    """Everything kept of one request of any organization the user may look into."""
+    seen = organization_ids(user=viewer.user, action=Action.REQUEST_VIEW)
+    record = request_get(seen, request_id, nodes=viewer.sees_fleet)
+    within, _ = range_from(request.GET, timezone.now())
+    filters, _ = filters_from(request.GET)
+    newer, older = request_neighbours(
+        request_filter(filters, record.organization, within), request_id
+    )
+    labels = key_labels(viewer, record.organization)
+    transfers = request_lines(organizations=seen, request=request_id)
+    reversals = _reversals(viewer, record)
+    names = payer_names(viewer, record)
+    lines = ledger_lines(transfers, **names)
+    label = key_label(labels, record.key)
+    receipt = read_receipt(bytes(record.receipt))
+    line = read_line(receipt.line)
+    times = unpack_spans(bytes(record.spans))
+    waterfall = make_waterfall(times, record.total_us, record.ttft_us, line.rtt_us)
+    context = {
+        "viewer": viewer,
+        "here": "requests",
+        "row": RequestRow(record, label),
+        "record": record,
+        "elsewhere": _elsewhere(viewer, record),
+        "waterfall": waterfall,
+        "line": line,
+        "queue_us": waterfall.find("s5_infer.queue"),
+        "prefill_us": waterfall.find("s5_infer.prefill"),
+        "decode_us": waterfall.find("s5_infer.decode"),
+        "network_us": waterfall.find("s5_infer.network"),
+        "uncached_tokens": record.prompt_tokens - record.cached_tokens,
+        "receipt": receipt_rows(receipt),
+        "miss": read_miss(receipt.miss, staff=viewer.user.is_staff),
+        "reasons": reasons(
+            Evidence(
+                record=record,
+                key_label=label,
+                project=names["project"],
+                lines=transfers,
+                reversals=reversals,
+                price=_price(transfers),
+                receipt=receipt,
+                refused=find_refused(viewer, record, receipt),
+                budget=budget_words(viewer, record, receipt),
+            )
+        ),
+        "hardware": node_hardware(user=viewer.user, name=record.node) if record.node else {},
+        "lines": lines,
+        "reversals": reversals,
+        "accounts": account_names(lines),
+        "filter_query": filters.query(within),
+        "newer": newer,
+        "older": older,
+    }
+    return render(request, "requests/detail.html", context)

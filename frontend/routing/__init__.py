@@ -1,0 +1,1 @@
+"""Routing: rules in their versions, dry runs and canaries."""

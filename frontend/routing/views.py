@@ -1,0 +1,183 @@
+"""Routing: the rules in force, the canary beside them, every version, and what one would change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_GET
+
+from controlplane.catalog.selectors import model_list, pool_list
+from controlplane.core.permissions import Action
+from controlplane.core.versions.models import NOTE_CHARS_MAX, State
+from controlplane.core.versions.selectors import before
+from controlplane.kernel.rules import PERMILLE, RouteRule
+from controlplane.routing.models import RuleSet
+from controlplane.routing.rulesjson import read_rules
+from controlplane.routing.selectors import (
+    VERSIONS_SHOWN_MAX,
+    hex_ids,
+    rule_problems,
+    ruleset_get,
+    ruleset_in_force,
+    ruleset_list,
+    ruleset_on_trial,
+)
+from controlplane.routing.selectors_canary import CanaryReport, canary_report
+from controlplane.routing.selectors_dryrun import HOURS_DEFAULT, HOURS_MAX, ruleset_dry_run
+from controlplane.telemetry.reading import TooMuchToRead
+from controlplane.tenants.selectors_staff import organization_names, project_names
+from frontend.routing.rows import (
+    figure_rows,
+    group_rows,
+    move_rows,
+    state_tone,
+    total_row,
+    verdict_words,
+)
+from frontend.routing.rule_words import RuleRow, rule_rows, tenant_ids
+from frontend.shared.access import Viewer, page
+from frontend.shared.formats import percent
+from frontend.shared.versions import SHARE_MAX, WRONG, listed, text_of
+
+HERE = "routing"
+HOURS_OFFERED = ((1, "1 hour"), (6, "6 hours"), (24, "24 hours"), (168, "7 days"))
+EXAMPLE = """[
+  {
+    "name": "long-prompts",
+    "match": {"aliases": ["chat"], "tasks": ["generate"], "prompt_tokens_min": 8000},
+    "steps": [
+      {"targets": [{"model": "large"}], "queue_s": 10},
+      {"targets": [{"model": "small", "pool": "default"}]}
+    ]
+  }
+]"""
+
+
+@page(Action.ROUTING_MANAGE)
+@require_GET
+def routing(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    versions = ruleset_list(actor=viewer.user)
+    current, canary = ruleset_in_force(), ruleset_on_trial()
+    report, late = _report(viewer) if canary else (None, False)
+    context = {
+        "viewer": viewer,
+        "here": HERE,
+        "current": current,
+        "rows": words(viewer, read_rules(current.rules)) if current else [],
+        "before": before(RuleSet.objects.all(), current) if current else None,
+        "canary": canary,
+        "share": percent(canary.share_permille, PERMILLE) if canary else "",
+        "report": report,
+        "late": late,
+        "figures": figure_rows(report.comparison) if report else [],
+        "verdict": verdict_words(report.comparison.verdict) if report else None,
+        "versions": [(each, state_tone(each.state)) for each in versions],
+        "cut_off": len(versions) == VERSIONS_SHOWN_MAX,
+    }
+    return render(request, "routing/page.html", context)
+
+
+@page(Action.ROUTING_MANAGE)
+@require_GET
+def routing_version(request: HttpRequest, viewer: Viewer, version: int) -> HttpResponse:
+    """One version: its rules in words; a draft's also as text, with what is wrong with them."""
+    return version_page(request, viewer, ruleset_get(actor=viewer.user, version=version))
+
+
+@page(Action.ROUTING_MANAGE)
+@require_GET
+def routing_dry_run(request: HttpRequest, viewer: Viewer, version: int) -> HttpResponse:
+    rule_set = ruleset_get(actor=viewer.user, version=version)
+    hours, complaint = _hours(request.GET.get("hours", str(HOURS_DEFAULT)))
+    try:
+        found = ruleset_dry_run(actor=viewer.user, rule_set=rule_set, hours=hours)
+    except TooMuchToRead:
+        found = None
+    except ValidationError as error:
+        return version_page(request, viewer, rule_set, error=error, status=WRONG)
+    context = {
+        "viewer": viewer,
+        "here": HERE,
+        "rule_set": rule_set,
+        "hours": hours,
+        "offered": HOURS_OFFERED,
+        "complaint": complaint,
+        "found": found,
+    }
+    if found is not None:
+        context |= {
+            "total": total_row(found),
+            "tables": [
+                ("From and to", "Move", move_rows(found)),
+                ("Organizations", "Organization", group_rows(found.organizations)),
+                ("Projects", "Project", group_rows(found.projects)),
+                ("Regions", "Region", group_rows(found.regions)),
+            ],
+        }
+    return render(request, "routing/dry_run.html", context)
+
+
+def version_page(
+    request: HttpRequest,
+    viewer: Viewer,
+    rule_set: RuleSet,
+    *,
+    typed: tuple[str, str] | None = None,
+    error: ValidationError | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    """The page of a version; `typed` rules and note stand in the form instead of the saved ones."""
+    rules = read_rules(rule_set.rules)
+    current = ruleset_in_force()
+    draft = rule_set.state == State.DRAFT
+    context: dict[str, Any] = {
+        "viewer": viewer,
+        "here": HERE,
+        "rule_set": rule_set,
+        "tone": state_tone(rule_set.state),
+        "draft": draft,
+        "rows": words(viewer, rules),
+        "problems": rule_problems(actor=viewer.user, rules=rules) if draft else [],
+        "current": current,
+        "outdated": draft and rule_set.based_on_id != (current.id if current else None),
+        "on_trial": ruleset_on_trial(),
+        "errors": listed(error),
+        "text": typed[0] if typed else text_of(rule_set.rules),
+        "note": typed[1] if typed else rule_set.note,
+        "note_chars_max": NOTE_CHARS_MAX,
+        "share_max": SHARE_MAX,
+        "example": EXAMPLE,
+        "models": [model.name for model in model_list(enabled_only=True)],
+        "pools": [pool.name for pool in pool_list()],
+    }
+    return render(request, "routing/version.html", context, status=status)
+
+
+def words(viewer: Viewer, rules: tuple[RouteRule, ...]) -> list[RuleRow]:
+    """The rules as a table, tenants by name."""
+    named, projects = tenant_ids(rules)
+    if not named and not projects:
+        return rule_rows(rules, {})
+    known = {
+        **organization_names(actor=viewer.user, ids=hex_ids(named)),
+        **project_names(actor=viewer.user, ids=hex_ids(projects)),
+    }
+    return rule_rows(rules, {one.hex: name for one, name in known.items()})
+
+
+def _report(viewer: Viewer) -> tuple[CanaryReport | None, bool]:
+    try:
+        return canary_report(actor=viewer.user), False
+    except TooMuchToRead:
+        return None, True
+
+
+def _hours(text: str) -> tuple[int, str]:
+    short = len(text) <= 3 and text.isascii() and text.isdecimal()
+    if short and 1 <= int(text) <= HOURS_MAX:
+        return int(text), ""
+    told = f"“{text[:20]}” is not a number of hours from 1 to {HOURS_MAX}; showing {HOURS_DEFAULT}."
+    return HOURS_DEFAULT, told

@@ -1,0 +1,1 @@
+"""What several groups of pages use; it imports none of them."""

@@ -1,0 +1,209 @@
+"""Who looks at a page: the user, the organization shown, and what the role there allows.
+
+The one door of every page: views never check rights by hand.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Concatenate, ParamSpec
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.views.decorators.cache import cache_control
+
+from controlplane.core.permissions import MATRIX, PLATFORM_ACTIONS, Action
+from controlplane.tenants.access import sees_shared_figures
+from controlplane.tenants.models import Organization, Project, User
+from controlplane.tenants.selectors import organization_list, organization_role, project_list
+from frontend.shared.navigation import NAVIGATION, NavigationEntry, NavigationSection
+
+SESSION_KEY = "organization"
+# What a form of a page says of the organization it was shown for; `pages.js` adds it.
+SHOWN_FIELD = "organization_shown"
+SHOWN_HEADER = "X-Organization-Shown"
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+LEFT = "You are no longer a member of the selected organization."
+
+
+class NoOrganization(Exception):
+    """The user is in no organization, and this page shows one."""
+
+    # Templates that merely ask whether there is one get nothing.
+    silent_variable_failure = True
+
+
+@dataclass(frozen=True)
+class Viewer:
+    """A signed-in user, in one organization if they are in any; staff need be in none."""
+
+    user: User
+    chosen: Organization | None
+    organizations: list[Organization] = field(repr=False)
+    actions: frozenset[Action]
+    # Whether the organization shown asks for a second factor that they have not.
+    lacks_factor: bool = False
+
+    @property
+    def organization(self) -> Organization:
+        """The organization shown; raises NoOrganization, for which `page` has an answer."""
+        if self.chosen is None:
+            raise NoOrganization
+        return self.chosen
+
+    def may(self, action: Action) -> bool:
+        return action in self.actions
+
+    @property
+    def sees_shared(self) -> bool:
+        """Whether figures of all tenants are shown to them."""
+        return sees_shared_figures(self.user)
+
+    @property
+    def navigation(self) -> list[NavigationSection]:
+        """Links that lead somewhere for this role; a section of none is left out."""
+        allowed = (
+            NavigationSection(title, tuple(one for one in entries if self._opens(one)))
+            for title, entries in NAVIGATION
+        )
+        return [section for section in allowed if section.entries]
+
+    def _opens(self, entry: NavigationEntry) -> bool:
+        return self.may(entry.action) and (self.sees_shared or not entry.shared)
+
+    def projects(self) -> list[Project]:
+        rows = project_list(user=self.user)
+        return [one for one in rows if one.organization_id == self.organization.id]
+
+    @property
+    def sees_money(self) -> bool:
+        """Whether ledger lines are shown; a developer sees a request's cost, not the books."""
+        return self.may(Action.LEDGER_VIEW)
+
+    @property
+    def sees_fleet(self) -> bool:
+        """Whether nodes are told to them; tenants see pools alone."""
+        return self.may(Action.FLEET_VIEW)
+
+    @property
+    def makes_keys(self) -> bool:
+        """Whether the page offers to create keys."""
+        return self.may(Action.KEY_CREATE)
+
+    @property
+    def revokes_keys(self) -> bool:
+        """Whether the page offers to revoke keys."""
+        return self.may(Action.KEY_REVOKE)
+
+    @property
+    def plays(self) -> bool:
+        return self.may(Action.PLAYGROUND_USE)
+
+
+P = ParamSpec("P")
+View = Callable[Concatenate[HttpRequest, Viewer, P], HttpResponseBase]
+
+
+def find_viewer(user: User, wanted: str | None) -> Viewer:
+    """The viewer in the wanted organization, else in the first, else in none."""
+    organizations = organization_list(user=user)
+    first = organizations[0] if organizations else None
+    chosen = next((one for one in organizations if str(one.id) == wanted), first)
+    role = organization_role(user=user, organization_id=chosen.id) if chosen else None
+    actions = MATRIX[role] if role else frozenset()
+    if user.is_staff:
+        actions |= PLATFORM_ACTIONS
+    lacks_factor = chosen is not None and chosen.second_factor_required and role is None
+    return Viewer(user, chosen, organizations, actions, lacks_factor)
+
+
+def page(
+    action: Action | None, *, shared: bool = False
+) -> Callable[[View[P]], Callable[..., HttpResponseBase]]:
+    """A page for signed-in members whose role allows `action`; to strangers it does not exist.
+
+    None is for what everybody may do about themselves. `shared`: it shows figures of all tenants.
+    """
+
+    def wrap(view: View[P]) -> Callable[..., HttpResponseBase]:
+        @login_required
+        @cache_control(private=True, no_cache=True)
+        @wraps(view)
+        def door(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
+            user = request.user
+            if not isinstance(user, User):
+                raise PermissionDenied
+            viewer = find_viewer(user, request.session.get(SESSION_KEY))
+            moved = _stay(request, viewer)
+            if moved is not None:
+                return moved
+            try:
+                if action is None or (viewer.may(action) and (viewer.sees_shared or not shared)):
+                    return view(request, viewer, *args, **kwargs)
+            except NoOrganization:
+                return _no_organization(request, viewer)
+            except ObjectDoesNotExist as error:
+                raise Http404 from error
+            if viewer.chosen is None:
+                return _no_organization(request, viewer)
+            if viewer.lacks_factor:
+                return redirect("account")
+            raise PermissionDenied(action)
+
+        return door
+
+    return wrap
+
+
+def _stay(request: HttpRequest, viewer: Viewer) -> HttpResponse | None:
+    """Keep the session in its organization; the answer where a form was meant for another.
+
+    The first page of a session decides, so that a new membership never changes what is shown. A
+    form is refused when its page showed an organization that another tab has left since.
+    """
+    now = str(viewer.chosen.id) if viewer.chosen else ""
+    before = request.session.get(SESSION_KEY, "")
+    if now != before:
+        request.session[SESSION_KEY] = now
+    reads = request.method in SAFE_METHODS
+    if before and now != before and reads:
+        messages.warning(request, f"{LEFT} {_showing(viewer)}")
+    shown = request.headers.get(SHOWN_HEADER) or request.POST.get(SHOWN_FIELD) or before
+    if reads or not shown or shown == now:
+        return None
+    context = {
+        "title": "Nothing was changed",
+        "text": f"That page showed another organization. {_showing(viewer)}",
+        "link": "/",
+        "link_text": "Continue",
+    }
+    return render(request, "shared/notice.html", context, status=409)
+
+
+def _showing(viewer: Viewer) -> str:
+    return (
+        f"You are now in {viewer.chosen.name}." if viewer.chosen else "No organization is selected."
+    )
+
+
+def _no_organization(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    if request.path == "/" and viewer.navigation:
+        return redirect(viewer.navigation[0].entries[0].name)
+    return render(request, "shared/no_organization.html", {"viewer": viewer}, status=403)
+
+
+def choose_organization(request: HttpRequest, user: User, text: str) -> None:
+    """Remember which organization to show; raises Http404 for one the user is not in."""
+    try:
+        wanted = uuid.UUID(text)
+    except ValueError as error:
+        raise Http404 from error
+    if wanted not in {one.id for one in organization_list(user=user)}:
+        raise Http404
+    request.session[SESSION_KEY] = str(wanted)

@@ -1,0 +1,28 @@
+"""The page that whoever changes too much within a minute sees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from controlplane.core.audit.changes import MESSAGE, RETRY_AFTER_S, TooManyChanges
+
+
+class TooManyChangesPage:
+    """Middleware: a change beyond the bound, from whichever view, is a 429."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return self._get_response(request)
+
+    def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
+        """The page for this one error; others are none of ours."""
+        if not isinstance(error, TooManyChanges):
+            return None
+        answer = render(request, "429.html", {"message": MESSAGE}, status=429)
+        answer["Retry-After"] = str(RETRY_AFTER_S)
+        return answer

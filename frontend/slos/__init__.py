@@ -1,0 +1,1 @@
+"""Service level objectives, their alerts and burn-down."""

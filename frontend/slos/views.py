@@ -1,0 +1,319 @@
+"""Objectives: how each stands, one with its burn-down, changes of them, and who is told."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.contrib import messages
+from django.core.exceptions import ObjectDoesNotExist, ValidationError
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from controlplane.core.permissions import Action
+from controlplane.slos import selectors, services
+from controlplane.slos.access import changing
+from controlplane.slos.channels.delivery import signing_secret
+from controlplane.slos.checks import chosen_rules
+from controlplane.slos.models import EVERYONE
+from controlplane.slos.openslo.documents import openslo_export, openslo_import
+from controlplane.slos.runbooks import runbook_path
+from controlplane.slos.selectors import BurnDown
+from controlplane.slos.standings import SHOWN_MIN
+from frontend.shared.access import Viewer, page
+from frontend.shared.forms import say_wrong
+from frontend.shared.panels import TablePanel, panel_csv
+from frontend.shared.stepup import stepped_up
+from frontend.slos.objectives import (
+    PPM_PER_PERCENT,
+    draft_from,
+    form_choices,
+    lasted,
+    month_row,
+    objective_row,
+    threshold_text,
+    window_words,
+)
+from frontend.slos.plots import burn_down_figure
+
+INSTALLATION = "installation"
+HEAD = [
+    "Objective",
+    "Of",
+    "Promise",
+    "Target",
+    "Attained",
+    "Good",
+    "Counted",
+    "Budget left, %",
+    *(f"Burn rate {window_words(minutes)}" for minutes in SHOWN_MIN),
+    "Budget lasts, s",
+    "State",
+    "Owner",
+]
+
+
+@page(Action.SLO_VIEW)
+@require_GET
+def slo_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """Objectives of the organization and, for staff, of the installation."""
+    groups = [
+        (
+            _name(viewer, organization),
+            organization == EVERYONE,
+            [
+                objective_row(one)
+                for one in selectors.objective_standings(
+                    actor=viewer.user, organization=organization
+                )
+            ],
+        )
+        for organization in _seen(viewer)
+    ]
+    changes = [(name, everyone) for name, everyone, _ in groups if _changes(viewer, everyone)]
+    context = {
+        "viewer": viewer,
+        "here": "slos",
+        "groups": groups,
+        "any": any(rows for _, _, rows in groups),
+        "windows": [window_words(minutes) for minutes in SHOWN_MIN],
+        "alerts": _alerts(viewer),
+        "channels": _channels(viewer),
+        "changes": changes,
+        "may_act": viewer.may(Action.SLO_INSTALLATION),
+        "now": timezone.now(),
+        **form_choices(viewer, installation=False),
+    }
+    return render(request, "slos/list.html", context)
+
+
+@page(Action.SLO_VIEW)
+@require_GET
+def slo_csv(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    body = []
+    for organization in _seen(viewer):
+        for one in selectors.objective_standings(actor=viewer.user, organization=organization):
+            row, left = objective_row(one), one.left
+            exact = one.exhausted_in_s
+            body.append(
+                [
+                    row.objective.name,
+                    _name(viewer, organization),
+                    f"{row.promise}; {row.scope}",
+                    row.target,
+                    "" if one.attained is None else f"{one.attained:.6f}",
+                    str(one.period.good),
+                    str(one.period.total),
+                    "" if left is None else f"{100 * left:.3f}",
+                    *(
+                        "" if (rate := one.burn(minutes)) is None else f"{rate:.6g}"
+                        for minutes in SHOWN_MIN
+                    ),
+                    "" if exact is None else f"{exact:.0f}",
+                    row.state,
+                    row.objective.team,
+                ]
+            )
+    return panel_csv([TablePanel("slos", "Objectives", HEAD, body)], "slos")
+
+
+@page(Action.SLO_VIEW)
+@require_GET
+def slo_detail(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) -> HttpResponse:
+    """One objective: its promise, where its budget went, its alerts."""
+    organization, found = _find(viewer, objective_id)
+    objective, now = found.standing.objective, timezone.now()
+    figure = burn_down_figure(found, now)
+    context = {
+        "viewer": viewer,
+        "here": "slos",
+        "row": objective_row(found.standing),
+        "objective": objective,
+        "of": _name(viewer, organization),
+        "everyone": organization == EVERYONE,
+        "figure": figure,
+        "figures": {figure.name: figure.as_json()},
+        "csv": "slo_burn_csv",
+        "marks": found.marks,
+        "months": [month_row(one, objective.target_ppm) for one in found.months],
+        "alerts": [(one, lasted(one)) for one in found.alerts],
+        "factors": [
+            (rule, f"{rule.factor(objective.period_days):.4g}", window_words(rule.long_min),
+             window_words(rule.short_min))
+            for rule in chosen_rules(objective)
+        ],
+        "runbook": runbook_path(objective.runbook),
+        "may_change": _changes(viewer, organization == EVERYONE),
+        "threshold": threshold_text(objective),
+        "target": f"{objective.target_ppm / PPM_PER_PERCENT:g}",
+        "bucket": str(objective.prompt_bucket),
+        "shed": "" if objective.shed_priority is None else str(objective.shed_priority),
+        "may_act": organization == EVERYONE,
+        "now": now,
+        **form_choices(viewer, installation=organization == EVERYONE),
+    }  # fmt: skip
+    return render(request, "slos/detail.html", context)
+
+
+@page(Action.SLO_VIEW)
+@require_GET
+def slo_burn_csv(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) -> HttpResponse:
+    _, found = _find(viewer, objective_id)
+    figure = burn_down_figure(found, timezone.now())
+    return panel_csv([figure], figure.name)
+
+
+@page(Action.SLO_VIEW)
+@require_POST
+def slo_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    organization = _asked(request, viewer)
+    _may_change(viewer, organization)
+    try:
+        made = services.objective_create(
+            actor=viewer.user,
+            organization=organization,
+            draft=draft_from(request.POST.dict(), request.POST.getlist("rules") or None),
+        )
+    except ValidationError as error:
+        say_wrong(request, error)
+        return redirect("slos")
+    messages.success(request, "Gateways count for it within two seconds.")
+    return redirect("slo", made.id)
+
+
+@page(Action.SLO_VIEW)
+@require_POST
+def slo_change(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) -> HttpResponse:
+    organization, found = _find(viewer, objective_id)
+    objective = found.standing.objective
+    _may_change(viewer, organization)
+    if request.POST.get("end") == "1":
+        services.objective_end(actor=viewer.user, objective=objective)
+        messages.success(request, f"{objective.name} has ended.")
+        return redirect("slos")
+    try:
+        draft = draft_from(
+            {**request.POST.dict(), "indicator": objective.indicator},
+            request.POST.getlist("rules") or None,
+        )
+        now = services.objective_update(actor=viewer.user, objective=objective, draft=draft)
+    except ValidationError as error:
+        say_wrong(request, error)
+    else:
+        fresh = now.version != objective.version
+        told = f"Version {now.version} starts with new counts." if fresh else "Changes saved."
+        messages.success(request, told)
+    return redirect("slo", objective_id)
+
+
+@page(Action.SLO_VIEW)
+@stepped_up
+@require_POST
+def slo_channel_add(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """Tell one more address; a webhook's secret is shown on the next page, and only there."""
+    organization = _asked(request, viewer)
+    _may_change(viewer, organization)
+    kind = request.POST.get("kind", "")
+    try:
+        made = services.channel_add(
+            actor=viewer.user,
+            organization=organization,
+            kind=kind,
+            address=request.POST.get("address", "").strip(),
+        )
+    except ValidationError as error:
+        say_wrong(request, error)
+        return redirect("slos")
+    if kind != "webhook":
+        messages.success(request, "The channel receives every alert from now on.")
+        return redirect("slos")
+    context = {"viewer": viewer, "here": "slos", "secret": signing_secret(made.id)}
+    answer = render(request, "slos/secret.html", {**context, "channel": made})
+    answer["Cache-Control"] = "no-store"
+    return answer
+
+
+@page(Action.SLO_VIEW)
+@require_POST
+def slo_channel_remove(request: HttpRequest, viewer: Viewer, channel_id: uuid.UUID) -> HttpResponse:
+    organization = _asked(request, viewer)
+    services.channel_remove(actor=viewer.user, organization=organization, channel_id=channel_id)
+    messages.success(request, "The channel no longer receives alerts.")
+    return redirect("slos")
+
+
+@page(Action.SLO_VIEW)
+@require_http_methods(["GET", "POST"])
+def slo_openslo(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    if request.method == "GET":
+        organization = EVERYONE if request.GET.get("of") == INSTALLATION else viewer.organization.id
+        text = openslo_export(actor=viewer.user, organization=organization)
+        answer = HttpResponse(text, content_type="application/yaml; charset=utf-8")
+        answer["Content-Disposition"] = 'attachment; filename="sluice-slos.yaml"'
+        return answer
+    organization = _asked(request, viewer)
+    _may_change(viewer, organization)
+    try:
+        done = openslo_import(
+            actor=viewer.user, organization=organization, text=request.POST.get("yaml", "")
+        )
+    except ValidationError as error:
+        say_wrong(request, error)
+    else:
+        messages.success(request, f"{done.made} made, {done.updated} changed.")
+    return redirect("slos")
+
+
+def _seen(viewer: Viewer) -> list[uuid.UUID]:
+    """Organizations whose objectives are shown; the zero id is the installation's."""
+    everyone = [EVERYONE] if viewer.may(Action.SLO_INSTALLATION) else []
+    return [viewer.organization.id, *everyone]
+
+
+def _name(viewer: Viewer, organization: uuid.UUID) -> str:
+    return "Installation" if organization == EVERYONE else viewer.organization.name
+
+
+def _changes(viewer: Viewer, everyone: bool) -> bool:
+    return viewer.may(Action.SLO_INSTALLATION if everyone else Action.SLO_MANAGE)
+
+
+def _may_change(viewer: Viewer, organization: uuid.UUID) -> None:
+    """Say no before a form is read; raises PermissionDenied."""
+    with changing(viewer.user, organization):
+        return
+
+
+def _asked(request: HttpRequest, viewer: Viewer) -> uuid.UUID:
+    return EVERYONE if request.POST.get("of") == INSTALLATION else viewer.organization.id
+
+
+def _find(viewer: Viewer, objective_id: uuid.UUID) -> tuple[uuid.UUID, BurnDown]:
+    for organization in _seen(viewer):
+        try:
+            return organization, selectors.burn_down(
+                actor=viewer.user, organization=organization, objective_id=objective_id
+            )
+        except ObjectDoesNotExist:
+            continue
+    raise Http404
+
+
+def _alerts(viewer: Viewer) -> list[tuple[object, str]]:
+    found = [
+        alert
+        for organization in _seen(viewer)
+        for alert in selectors.alert_list(actor=viewer.user, organization=organization)
+    ]
+    found.sort(key=lambda alert: alert.created_at, reverse=True)
+    return [(alert, lasted(alert)) for alert in found]
+
+
+def _channels(viewer: Viewer) -> list[tuple[object, str, bool]]:
+    return [
+        (channel, _name(viewer, organization), organization == EVERYONE)
+        for organization in _seen(viewer)
+        if _changes(viewer, organization == EVERYONE)
+        for channel in selectors.channel_list(actor=viewer.user, organization=organization)
+    ]

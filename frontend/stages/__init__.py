@@ -1,0 +1,1 @@
+"""Owners and budgets of the seven stages, and runbooks."""

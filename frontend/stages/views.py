@@ -1,0 +1,157 @@
+"""Stages: who owns each of the seven, its budget beside what it takes, and the runbooks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.contrib import messages
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_POST
+
+from controlplane.core.permissions import Action
+from controlplane.kernel.histogram import Histogram
+from controlplane.kernel.objectives.counting import STAGE
+from controlplane.slos import selectors, services
+from controlplane.slos.models import EVERYONE, Alert, StageOwner
+from controlplane.slos.runbooks import runbook_path, runbook_slugs, runbook_text
+from controlplane.telemetry.selectors import SeriesQuery, series_whole
+from frontend.shared import formats
+from frontend.shared.access import Viewer, page
+from frontend.shared.forms import say_wrong
+from frontend.shared.stages import LABELS, STAGE_NAMES
+from frontend.stages.markdown import title_of, to_html
+
+SHOWN = timedelta(hours=1)
+STEP_S = 300
+MS_MAX = 3_600_000
+P95 = 95
+
+
+@dataclass(frozen=True)
+class OwnedStage:
+    """One row: the stage, its owner, and its 95th percentile of the last hour."""
+
+    number: int
+    name: str
+    label: str
+    owner: StageOwner
+    owned: bool
+    budget_ms: str
+    p95: str
+    few: bool
+    count: int
+    over: bool | None
+    runbook: str
+    alerts: list[Alert]
+
+
+@page(Action.SLO_VIEW, shared=True)
+@require_GET
+def stage_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """All seven, in the order in which a request passes them."""
+    context = {
+        "viewer": viewer,
+        "here": "stages",
+        "rows": _rows(viewer),
+        "sets": viewer.may(Action.SLO_INSTALLATION),
+        "runbooks": runbook_slugs(),
+        "now": timezone.now(),
+    }
+    return render(request, "stages/list.html", context)
+
+
+@page(Action.SLO_INSTALLATION)
+@require_POST
+def stage_save(request: HttpRequest, viewer: Viewer, stage: str) -> HttpResponse:
+    posted = request.POST
+    try:
+        services.stage_owner_set(
+            actor=viewer.user,
+            stage=stage,
+            team=posted.get("team", "").strip(),
+            email=posted.get("email", "").strip(),
+            budget_us=_microseconds(posted.get("budget_ms", "")),
+            runbook=posted.get("runbook", "").strip(),
+        )
+    except ValidationError as error:
+        say_wrong(request, error)
+    else:
+        messages.success(request, f"The owner of {LABELS[stage]} is saved.")
+    return redirect("stages")
+
+
+@page(Action.SLO_VIEW)
+@require_GET
+def runbook_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    found = [(slug, title_of(runbook_text(slug))) for slug in runbook_slugs()]
+    context = {"viewer": viewer, "here": "stages", "found": found}
+    return render(request, "stages/runbooks.html", context)
+
+
+@page(Action.SLO_VIEW)
+@require_GET
+def runbook(request: HttpRequest, viewer: Viewer, slug: str) -> HttpResponse:
+    text = runbook_text(slug)
+    context = {"viewer": viewer, "here": "stages", "title": title_of(text), "text": to_html(text)}
+    return render(request, "stages/runbook.html", context)
+
+
+def _rows(viewer: Viewer) -> list[OwnedStage]:
+    owners = selectors.stage_owners()
+    times = _times(viewer)
+    alerts = selectors.stage_alerts(
+        actor=viewer.user, organizations=[viewer.organization.id, EVERYONE]
+    )
+    return [
+        _row(number, name, owners[name], times.get(name), alerts.get(f"{STAGE}{name}", []))
+        for number, name in enumerate(STAGE_NAMES, start=1)
+    ]
+
+
+def _row(
+    number: int, name: str, owner: StageOwner, found: Histogram | None, alerts: list[Alert]
+) -> OwnedStage:
+    slow = found.percentile(P95 / 100) if found else None
+    few = found is None or formats.few(P95, found.count)
+    return OwnedStage(
+        number=number,
+        name=name,
+        label=LABELS[name],
+        owner=owner,
+        owned=owner.team != selectors.NOBODY,
+        budget_ms=f"{owner.budget_us / formats.US_PER_MS:g}",
+        p95=formats.milliseconds(slow),
+        few=few,
+        count=found.count if found else 0,
+        over=None if few or slow is None else slow > owner.budget_us,
+        runbook=runbook_path(owner.runbook),
+        alerts=alerts,
+    )
+
+
+def _times(viewer: Viewer) -> dict[str, Histogram]:
+    now = timezone.now()
+    query = SeriesQuery(
+        organization=viewer.organization.id,
+        start=now - SHOWN,
+        end=now,
+        step_s=STEP_S,
+        everyone=STAGE_NAMES,
+        own=(),
+        gauges=(),
+    )
+    return series_whole(query)
+
+
+def _microseconds(text: str) -> int:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= MS_MAX:
+        raise ValidationError({"budget_ms": f"Milliseconds, above 0 and up to {MS_MAX:,}."})
+    return max(1, round(value * formats.US_PER_MS))

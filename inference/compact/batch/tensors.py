@@ -1,0 +1,92 @@
+"""The tensors of one step: rows of all its chunks back to back, and which attends to what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DecodeGroup:
+    """Rows `start` to `stop`, one of each sequence.
+
+    `lengths` counts each row's keys from the first block in its table, its own included; the row
+    sees the last `window` of them. `mask` says the same and is added to the scores; None for
+    kernels that need no mask.
+    """
+
+    start: int
+    stop: int
+    window: int | None
+    table: Tensor
+    lengths: Tensor
+    mask: Tensor | None
+
+    @property
+    def added(self) -> Tensor:
+        """The mask, for a kernel that needs one."""
+        if self.mask is None:
+            raise ValueError("mask: these rows were planned for a kernel without masks")
+        return self.mask
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PrefillSpan:
+    """Rows `start` to `stop`, of one sequence; `length` counts its keys from the first block in
+    the table up to the last row, `lengths` is the same on the device. A row sees the last `window`
+    keys up to its own.
+
+    `mask` is added to the scores; None where all keys are the span's own, and for kernels that need
+    no mask, as those of CPUs, which work block by block.
+    """
+
+    start: int
+    stop: int
+    length: int
+    window: int | None
+    table: Tensor
+    lengths: Tensor
+    mask: Tensor | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttentionPlan:
+    """Which rows attend to which keys, in all layers of one window."""
+
+    decodes: list[DecodeGroup]
+    prefills: list[PrefillSpan]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Batch:
+    """One step. `slots` is where each row's key and value go, `sampled` the sampled rows,
+    `plans` has one entry for each window that any layer has, None being all tokens.
+
+    Rows and sampled rows are padded to a grid: extra rows store to a spare slot, extra samples
+    repeat one.
+    """
+
+    tokens: Tensor
+    positions: Tensor
+    slots: Tensor
+    sampled: Tensor
+    plans: dict[int | None, AttentionPlan]
+
+
+class Uploader:
+    """Integers from Python to the device; page-locked and asynchronous where that helps."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.pinned = device != "cpu"
+
+    def integers(self, values: list[int] | list[list[int]]) -> Tensor:
+        """A 64-bit tensor."""
+        host = torch.tensor(values, dtype=torch.int64, pin_memory=self.pinned)
+        return host.to(self.device, non_blocking=True) if self.pinned else host
+
+    def floats(self, values: list[float] | list[list[float]], dtype: torch.dtype) -> Tensor:
+        host = torch.tensor(values, dtype=dtype, pin_memory=self.pinned)
+        return host.to(self.device, non_blocking=True) if self.pinned else host

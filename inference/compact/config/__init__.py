@@ -1,0 +1,1 @@
+"""What a checkpoint folder says about its model; no weights, no torch."""

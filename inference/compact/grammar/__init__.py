@@ -1,0 +1,1 @@
+"""Output held to a schema, a regular expression or a grammar."""

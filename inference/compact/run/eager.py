@@ -1,0 +1,70 @@
+"""A model whose steps are torch operators: works on any device, and is what others are held to."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from inference.compact.batch.decode import plan_decodes
+from inference.compact.batch.padding import round_up_rows
+from inference.compact.batch.prefill import plan_prefills
+from inference.compact.batch.tensors import AttentionPlan, Batch, Uploader
+from inference.compact.layers.decoder import Decoder
+from inference.compact.schedule.scheduler import Chunk
+
+
+class EagerModel:
+    """Lays chunks out as tensors for the decoder."""
+
+    def __init__(self, decoder: Decoder, upload: Uploader) -> None:
+        self.decoder = decoder
+        self.upload = upload
+
+    def forward(self, chunks: list[Chunk]) -> Tensor:
+        """Logits `[sampled rows, vocabulary]`, float32, in the order of the chunks."""
+        rows = sum(chunk.sampled_rows for chunk in chunks)
+        return self.decoder.forward(self._batch(chunks))[:rows]
+
+    def _batch(self, chunks: list[Chunk]) -> Batch:
+        cache = self.decoder.cache
+        size = cache.block_size
+        decodes = sorted((c for c in chunks if c.count == 1), key=lambda chunk: chunk.start)
+        prefills = [chunk for chunk in chunks if chunk.count > 1]
+        tokens: list[int] = []
+        positions: list[int] = []
+        slots: list[int] = []
+        end_row: dict[int, int] = {}
+        for chunk in decodes + prefills:
+            span = range(chunk.start, chunk.start + chunk.count)
+            blocks = chunk.sequence.blocks
+            tokens += chunk.tokens
+            positions += span
+            slots += [blocks[place // size] * size + place % size for place in span]
+            end_row[id(chunk)] = len(tokens)
+        sampled: list[int] = []
+        for chunk in chunks:
+            end = end_row[id(chunk)]
+            sampled += range(end - chunk.sampled_rows, end)
+        spare_rows = round_up_rows(len(tokens)) - len(tokens)
+        spare_draws = round_up_rows(len(sampled)) - len(sampled)
+        return Batch(
+            tokens=self.upload.integers(tokens + [0] * spare_rows),
+            positions=self.upload.integers(positions + [0] * spare_rows),
+            slots=self.upload.integers(slots + [cache.spare_slot] * spare_rows),
+            sampled=self.upload.integers(sampled + sampled[:1] * spare_draws),
+            plans={
+                window: self._plan(decodes, prefills, window)
+                for window in set(self.decoder.shape.windows)
+            },
+        )
+
+    def _plan(
+        self, decodes: list[Chunk], prefills: list[Chunk], window: int | None
+    ) -> AttentionPlan:
+        cache, kernels = self.decoder.cache, self.decoder.kernels
+        decode_masks = cache.blocks.dtype if kernels.decode_masks else None
+        prefill_masks = cache.blocks.dtype if kernels.prefill_masks else None
+        size, first = cache.block_size, len(decodes)
+        return AttentionPlan(
+            decodes=plan_decodes(decodes, size, self.upload, decode_masks, window),
+            prefills=plan_prefills(prefills, first, size, self.upload, prefill_masks, window),
+        )

@@ -1,0 +1,1 @@
+"""What each step computes and for whom. Policy only: token counts and blocks, no torch."""

@@ -1,0 +1,276 @@
+"""Any OpenAI-compatible server as an engine: messages out, text back, its own counts.
+
+It holds no model and no tokenizer. A job is one streamed request; cancelling it closes that
+request's connection, which is how such servers are stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+import httpx2
+import msgspec
+
+from inference.contract.capabilities import Capability
+from inference.contract.frames import Job, KvEvents, Output, Processing, Step
+from inference.engines.admission import check_text_job
+from inference.engines.base import EngineEvents, EngineFacts
+from inference.engines.remote.errors import UNAUTHORIZED, ServerRefused, error_in_stream
+from inference.engines.remote.events import DONE, UpstreamBroken, read_chunk
+from inference.engines.remote.job import RemoteJob, request_of, trace_headers
+from inference.engines.remote.options import KEY_VARIABLE, RemoteOptions
+from inference.engines.remote.server import Listed, Server
+from inference.errors import JobRefused, ModelError
+
+CAPABILITIES = (
+    Capability.TEXT, Capability.STREAM, Capability.N, Capability.GRAMMAR,
+    Capability.TEMPERATURE, Capability.TOP_P, Capability.TOP_K, Capability.MIN_P,
+    Capability.FREQUENCY_PENALTY, Capability.PRESENCE_PENALTY, Capability.LOGIT_BIAS,
+    Capability.SEED, Capability.CANCEL, Capability.DEADLINE, Capability.PREFIX_CACHE,
+)  # fmt: skip
+# While jobs run, gateways get a report this often, whatever the server does.
+HEARTBEAT_S = 0.5
+# A frame holds far more; outputs beyond this go into a step of their own.
+STEP_CHARS_MAX = 512 * 1024
+MILLISECONDS_PER_S = 1000
+
+log = logging.getLogger(__name__)
+
+
+class RemoteEngine:
+    """One model of one server. Raises `ModelError` at `start` when the server does not serve it."""
+
+    def __init__(self, options: RemoteOptions) -> None:
+        self._options = options
+        self._facts = EngineFacts(
+            engine="remote",
+            device="remote",
+            dtype="remote",
+            model=options.name,
+            context_window=options.context_window or 1,
+            vocab_size=0,
+            block_size=1,
+            kv_blocks=0,
+            credits=options.credits,
+            capabilities=CAPABILITIES,
+            silence_s=max(options.first_byte_timeout_s, options.idle_timeout_s),
+        )
+        self._listed = Listed()
+        self._server: Server | None = None
+        self._events: EngineEvents | None = None
+        self._running: dict[bytes, RemoteJob] = {}
+        self._tasks: dict[bytes, asyncio.Task[None]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._outputs: list[Output] = []
+
+    @property
+    def facts(self) -> EngineFacts:
+        """Known from construction on, except for the window and salts, which the server reports."""
+        return self._facts
+
+    async def start(self, events: EngineEvents) -> None:
+        """Ask the server what it serves; raises `ModelError`."""
+        self._events = events
+        self._server = Server(self._options)
+        self._listed = await self._server.find_model()
+        window = self._options.context_window or self._listed.context_window
+        if window is None:
+            raise ModelError("--context-window: the server does not report it, so it is required")
+        salted = (Capability.SALT,) if self._listed.is_vllm else ()
+        if not salted:
+            log.warning("url=%s is not vLLM: tenants share its prefix cache", self._options.url)
+        self._facts = msgspec.structs.replace(
+            self._facts, context_window=window, capabilities=(*CAPABILITIES, *salted)
+        )
+        self._spawn(self._beat())
+
+    def submit(self, job: Job) -> None:
+        check_text_job(job, self._facts)
+        if job.request in self._running:
+            raise JobRefused("bad_job", "request: this id is already being served")
+        if len(self._running) >= self._facts.credits:
+            raise JobRefused("full", f"all {self._facts.credits} credits are in use")
+        path, body = request_of(job, self._options, is_vllm=self._listed.is_vllm)
+        running = RemoteJob(job, _clock_us(), counts_choices=self._listed.is_vllm)
+        self._running[job.request] = running
+        self._tasks[job.request] = self._spawn(self._serve(running, path, body))
+
+    def cancel(self, request: bytes) -> None:
+        """Idempotent; unknown requests are ignored. The connection closes with the task."""
+        running = self._running.get(request)
+        if running is not None:
+            self._cut(running, "cancelled")
+
+    def kv_snapshot(self) -> KvEvents:
+        """The server's cache cannot be seen from here."""
+        return KvEvents(seq=0, stored=b"", removed=b"", snapshot=True)
+
+    def computing(self) -> None:
+        """The server computes; `_beat` reports for it."""
+
+    async def close(self) -> None:
+        """End what runs as cancelled and close all connections."""
+        for request in list(self._running):
+            self.cancel(request)
+        for task in self._ending:
+            task.cancel()
+        await asyncio.gather(*self._ending, return_exceptions=True)
+        self._flush()
+        if self._server is not None:
+            await self._server.close()
+
+    async def _serve(self, running: RemoteJob, path: str, body: bytes) -> None:
+        """One job from request to end; it ends exactly once in any case."""
+        assert self._server is not None
+        now = asyncio.get_running_loop().time
+        end_s = now() + running.job.deadline_ms / MILLISECONDS_PER_S
+        try:
+            await self._server.stream(
+                path,
+                body,
+                heard=lambda: running.hear(_clock_us()),
+                take=lambda event: self._take(running, event),
+                end_s=end_s,
+                headers=trace_headers(running.job),
+            )
+            self._break(running, "the server ended the stream too soon")
+        except JobRefused as refused:
+            self._refuse(running, refused)
+        except TimeoutError:
+            if now() >= end_s:
+                self._end(running, "cancelled")
+            else:
+                self._break(running, "the server was silent for too long")
+        except (httpx2.HTTPError, httpx2.StreamError, UpstreamBroken, OSError) as error:
+            self._break(running, f"{type(error).__name__}: {error}")
+
+    def _take(self, running: RemoteJob, event: bytes) -> bool:
+        """One event of a job; False when it has ended. Raises `JobRefused`, `UpstreamBroken`."""
+        if event == DONE:
+            if not running.all_ended:
+                raise UpstreamBroken("the end mark came before the end of every choice")
+            self._end(running, "stop")
+            return False
+        chunk = read_chunk(event)
+        if chunk.error is not None:
+            raise error_in_stream(chunk.error, key=self._options.key)
+        self._emit(running.take(chunk, _clock_us()))
+        if running.overlong:
+            log.warning("cut off: the server ignores %s", self._options.output_field)
+            self._cut(running, "length")
+            return False
+        return True
+
+    def _cut(self, running: RemoteJob, reason: str) -> None:
+        """End a job immediately; closing its connection cancels it on the server."""
+        task = self._tasks[running.job.request]
+        self._end(running, reason)
+        task.cancel()
+
+    def _break(self, running: RemoteJob, reason: str) -> None:
+        """The server disconnected: an answer without only its count is complete."""
+        if running.all_ended:
+            self._end(running, "stop")
+        else:
+            self._refuse(running, JobRefused("full", reason))
+
+    def _refuse(self, running: RemoteJob, refused: JobRefused) -> None:
+        """Return a job, or end it with what it has if part of it was sent."""
+        if self._running.get(running.job.request) is not running:
+            return
+        self._log(refused)
+        if running.delivered:
+            self._end(running, "error")
+            return
+        self._forget(running)
+        if self._events is not None:
+            self._events.on_refused(running.job.request, refused)
+
+    def _log(self, refused: JobRefused) -> None:
+        said = f"HTTP {refused.status}" if isinstance(refused, ServerRefused) else str(refused)
+        level = logging.WARNING
+        if isinstance(refused, ServerRefused) and refused.status in UNAUTHORIZED:
+            level, said = logging.ERROR, f"{said}: check {KEY_VARIABLE}"
+        log.log(level, "upstream url=%s code=%s: %s", self._options.url, refused.code, said)
+
+    def _end(self, running: RemoteJob, reason: str) -> None:
+        """The last outputs of a job, once; `reason` for choices that the server did not end."""
+        if self._running.get(running.job.request) is not running:
+            return
+        self._forget(running)
+        self._emit(running.end(reason, _clock_us()))
+
+    def _forget(self, running: RemoteJob) -> None:
+        del self._running[running.job.request], self._tasks[running.job.request]
+
+    def _emit(self, outputs: list[Output]) -> None:
+        """Put outputs into the next step, which is made once per turn of the event loop."""
+        if outputs and not self._outputs:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._outputs += outputs
+
+    def _flush(self) -> None:
+        while self._outputs:
+            chars, count = 0, 0
+            for output in self._outputs:
+                chars += _chars(output)
+                if count and chars > STEP_CHARS_MAX:
+                    break
+                count += 1
+            outputs, self._outputs = self._outputs[:count], self._outputs[count:]
+            self._step(outputs)
+
+    def _step(self, outputs: list[Output], processing: list[Processing] | None = None) -> None:
+        if self._events is None:
+            return
+        waiting = sum(not running.delivered for running in self._running.values())
+        self._events.on_step(
+            Step(
+                outputs=outputs,
+                running=len(self._running) - waiting,
+                waiting=waiting,
+                waiting_tokens=0,
+                kv_free_blocks=0,
+                oldest_block_s=0.0,
+                step_us=0,
+                preemptions=0,
+                processing=processing or [],
+            )
+        )
+
+    async def _beat(self) -> None:
+        """A server may think for long: running jobs are reported, so that they do not look stuck.
+
+        Each job ends by its own bounds, so what is here is within them.
+        """
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            if self._running:
+                now_us = _clock_us()
+                self._step([], [running.processing(now_us) for running in self._running.values()])
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._ending.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._ending.discard(task)
+        if not task.cancelled() and (error := task.exception()) and self._events is not None:
+            # A defect: its job would hang, and so would the next that meets it.
+            self._events.on_death(error)
+
+
+def _chars(output: Output) -> int:
+    calls = output.tool_calls or ()
+    texts = len(output.text or "") + len(output.reasoning or "")
+    return texts + sum(len(call.arguments) for call in calls)
+
+
+def _clock_us() -> int:
+    return time.monotonic_ns() // 1000

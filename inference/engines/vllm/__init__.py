@@ -1,0 +1,1 @@
+"""vLLM as an engine: its process, its cache events and its load."""

@@ -1,0 +1,113 @@
+"""Served requests are looked at after their answer: what is told, what is sampled, what is not."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from controlplane.gateway.after import hygiene
+from controlplane.gateway.after.hygiene import CHECKS_AT_ONCE, THINNED, HygieneWatch
+from controlplane.gateway.openai.chat import parse
+from controlplane.gateway.ports import Inspected
+from controlplane.kernel.insights.hygiene import DEAD_JSON, RETRY, RETRY_S, UNBOUNDED
+from tests.support.fleet import MODEL
+from tests.support.ports import KEY_ID, MemoryHygiene
+from tests.support.serving import Serving
+
+DEAD = json.dumps({"name": "Harbour", "note": None, "tags": [], "rooms": [1, 2]}, indent=8)
+
+
+def body(text: str, **more: Any) -> dict[str, Any]:
+    """A chat of one message."""
+    return {"model": MODEL, "messages": [{"role": "user", "content": text}], **more}
+
+
+async def told(serving: Serving, asked: dict[str, Any], status: int = 200) -> list[Inspected]:
+    """What has been told once it was answered."""
+    answer = await serving.client.post("/v1/chat/completions", json=asked)
+    assert answer.status_code == status, answer.text
+    await serving.under_test.at_rest()
+    return serving.under_test.waste.seen
+
+
+async def test_findings_are_told_with_what_they_cost_and_no_text(serving: Serving) -> None:
+    seen = await told(serving, body(f"{DEAD} A pool?", max_tokens=4))
+    (one,) = seen
+    assert (one.key, one.model, one.looked) == (KEY_ID, MODEL, True)
+    (dead,) = one.findings
+    assert dead.kind == DEAD_JSON and 0 < dead.tokens < one.tokens and 0 < dead.nano < one.nano
+    assert "Harbour" not in msgspec.json.encode(one).decode()
+    await told(serving, body(f"{DEAD} A pool?", max_tokens=4))
+    assert [each.kind for each in seen[1].findings] == [DEAD_JSON, RETRY]
+
+
+async def test_a_refused_request_is_not_counted(serving: Serving) -> None:
+    assert await told(serving, body("x" * 40_000), status=400) == []
+
+
+async def test_streams_are_looked_at_too(serving: Serving) -> None:
+    seen = await told(serving, body("Hello there", max_tokens=3, stream=True))
+    assert [(each.looked, each.findings) for each in seen] == [(True, ())]
+    assert UNBOUNDED not in {each.kind for each in seen[0].findings}
+
+
+class Clock:
+    """Seconds that a test moves on."""
+
+    now_s = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(hygiene, "monotonic_s", made)
+    return made
+
+
+def test_beyond_the_rate_nothing_is_looked_at(clock: Clock) -> None:
+    watch = HygieneWatch(MemoryHygiene())
+    asks = [parse(json.dumps(body("x" * place)).encode()) for place in range(1_000)]
+    taken = [ask for ask in asks if watch.takes(KEY_ID, ask)]
+    assert CHECKS_AT_ONCE / 2 <= len(taken) <= CHECKS_AT_ONCE
+    clock.now_s += 1.0
+    again = sum(watch.takes(KEY_ID, ask) for ask in asks)
+    assert 0 < again <= hygiene.CHECKS_PER_S + 1
+
+
+def test_near_the_rate_a_request_and_its_repetition_share_their_fate(clock: Clock) -> None:
+    watch = HygieneWatch(MemoryHygiene())
+    asks = [parse(json.dumps(body("x" * place)).encode()) for place in range(THINNED * 10)]
+    for _ in range(int(CHECKS_AT_ONCE * (1 - hygiene.ROOM_LOW)) + 1):
+        assert watch.takes(KEY_ID, asks[0])
+    first = [watch.takes(KEY_ID, ask) for ask in asks]
+    second = [watch.takes(KEY_ID, ask) for ask in asks]
+    assert first == second and 0 < sum(first) < len(asks)
+
+
+def test_the_same_again_is_seen_for_a_minute_and_by_the_same_key(clock: Clock) -> None:
+    watch = HygieneWatch(MemoryHygiene())
+    spelled = [json.dumps(body("Hello"), indent=indent).encode() for indent in (None, 2)]
+    ask, same = (parse(each) for each in spelled)
+    assert not watch.came_before(KEY_ID, ask)
+    assert not watch.came_before("f" * 32, ask)
+    clock.now_s += RETRY_S - 1
+    # Its length is part of the request, so that the sample is the same; its spelling is not.
+    assert watch.came_before(KEY_ID, msgspec.structs.replace(same, bytes=ask.bytes))
+    clock.now_s += RETRY_S + 1
+    assert not watch.came_before(KEY_ID, ask)
+
+
+def test_a_large_integer_in_a_tool_is_looked_at_too() -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 10**30}}}
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    watch = HygieneWatch(MemoryHygiene())
+    ask = parse(json.dumps(body("hi", tools=[tool])).encode())
+    assert not watch.has_come(KEY_ID, ask)
+    assert not watch.came_before(KEY_ID, ask)
+    assert watch.has_come(KEY_ID, ask)

@@ -1,0 +1,160 @@
+"""Building the native code: once per machine, in a private folder, with a reason where it fails."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from inference.compact.native import build
+from inference.compact.native.build import NativeUnavailable
+
+make = build.native_library.__wrapped__
+TARGET = 'while [ "$1" != -o ]; do [ $# = 0 ] && exit; shift; done;'
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The code, really built."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        make()
+        (built,) = Path(os.environ["XDG_CACHE_HOME"], "sluice").iterdir()
+    return built
+
+
+@pytest.fixture
+def folder(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where builds go in this test; its compiler takes no time, for it copies what was built."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    _compiler_that(tmp_path, monkeypatch, f'{TARGET} cp {library} "$2"')
+    return tmp_path / "sluice"
+
+
+def _compiler_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Put a compiler of ours, and nothing else that could be one, before the real ones."""
+    tools = tmp_path / "tools"
+    tools.mkdir(exist_ok=True)
+    compiler = tools / "cc"
+    compiler.write_text(f"#!/bin/sh\n{script}\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
+
+
+def test_it_is_built_once(folder: Path) -> None:
+    make()
+    (built,) = folder.iterdir()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert built.stat().st_mode & 0o777 == 0o700
+    before = built.stat()
+    make()
+    (again,) = folder.iterdir()
+    assert (again.stat().st_ino, again.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+def test_another_compiler_makes_another_build(
+    folder: Path, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make()
+    script = f'[ "$1" = --version ] && echo newer; {TARGET} cp {library} "$2"'
+    _compiler_that(tmp_path, monkeypatch, script)
+    make()
+    assert len(list(folder.glob("*.so"))) == 2
+
+
+def test_only_a_few_old_builds_are_kept(folder: Path) -> None:
+    folder.mkdir(mode=0o700)
+    for age in range(build.BUILDS_MAX + 3):
+        old = folder / f"{age}.so"
+        old.touch()
+        os.utime(old, (1000 - age, 1000 - age))
+    make()
+    kept = {path.name for path in folder.glob("*.so") if path.stat().st_size == 0}
+    assert kept == {f"{age}.so" for age in range(build.BUILDS_MAX)}
+    assert len(list(folder.iterdir())) == build.BUILDS_MAX + 1
+
+
+def test_an_old_build_that_another_node_removes_hinders_nobody(folder: Path) -> None:
+    folder.mkdir(mode=0o700)
+    (folder / "gone.so").symlink_to(folder / "nothing")
+    make()
+
+
+def test_a_folder_that_cannot_be_made(folder: Path, tmp_path: Path) -> None:
+    folder.write_text("in the way")
+    with pytest.raises(NativeUnavailable, match=str(folder)):
+        make()
+
+
+def test_a_build_that_cannot_be_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that is too long stands for a disk that may only be read: root may write anywhere."""
+    monkeypatch.setattr(tempfile, "template", "x" * 300)
+    with pytest.raises(NativeUnavailable, match="too long"):
+        make()
+
+
+def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 2)
+    with pytest.raises(NativeUnavailable, match="no folder for builds"):
+        make()
+
+
+def test_a_folder_that_others_can_write_to_is_refused(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(NativeUnavailable, match="can be written by others"):
+        make()
+    assert list(folder.iterdir()) == []
+
+
+def test_a_build_that_others_can_write_to_is_refused(folder: Path) -> None:
+    make()
+    (built,) = folder.iterdir()
+    built.chmod(0o777)
+    with pytest.raises(NativeUnavailable, match="can be written by others"):
+        make()
+
+
+def test_a_build_behind_a_link_is_refused(folder: Path, tmp_path: Path) -> None:
+    make()
+    (built,) = folder.iterdir()
+    elsewhere = built.rename(tmp_path / "elsewhere.so")
+    built.symlink_to(elsewhere)
+    with pytest.raises(NativeUnavailable, match="can be written by others"):
+        make()
+
+
+def test_a_build_that_is_no_library_is_named_and_not_kept(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _compiler_that(tmp_path, monkeypatch, f'{TARGET} echo nonsense > "$2"')
+    with pytest.raises(NativeUnavailable, match="cannot be loaded"):
+        make()
+    assert list(folder.iterdir()) == []
+
+
+def test_no_compiler(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NativeUnavailable, match="no C compiler found"):
+        make()
+
+
+def test_a_failing_compiler(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = '[ "$1" = --version ] || { echo "step.c:1: error: bad luck" >&2; exit 1; }'
+    _compiler_that(tmp_path, monkeypatch, script)
+    with pytest.raises(NativeUnavailable, match=r"failed: step\.c:1: error: bad luck"):
+        make()
+    assert list(folder.iterdir()) == []
+
+
+def test_a_compiler_that_hangs(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "BUILD_SECONDS_MAX", 0.2)
+    _compiler_that(tmp_path, monkeypatch, "exec sleep 60")
+    with pytest.raises(NativeUnavailable, match="timed out"):
+        make()

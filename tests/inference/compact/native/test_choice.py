@@ -1,0 +1,100 @@
+"""When steps are computed by native code, and what is said where they are not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inference.compact.config.shape import ModelShape, read_shape
+from inference.compact.load.placement import Placement, choose_placement
+from inference.compact.native.build import native_library
+from inference.compact.native.probe import reason_against
+from inference.compact.options import CompactOptions
+from inference.errors import ModelError
+from tests.inference.compact.shapes import SHAPES
+from tests.inference.compact.test_oracle import SHIPPED
+from tests.inference.compact.tiny import save_model
+
+BLOCK = 32
+
+
+def _choose(shape: ModelShape, **options: Any) -> Placement:
+    return choose_placement(shape, CompactOptions(device="cpu", **options))
+
+
+def test_auto_takes_it_and_bfloat16_with_it() -> None:
+    placement = _choose(read_shape(SHIPPED))
+    assert (placement.kernels, placement.dtype) == ("native", "bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"dtype": "float32"}, "float32 was asked for"),
+        ({"block_size": 16}, "block_size is 16, not 32"),
+    ],
+)
+def test_options_that_it_does_not_fit(
+    options: dict[str, Any], reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    shape = read_shape(SHIPPED)
+    with caplog.at_level("INFO", logger="inference.compact"):
+        assert _choose(shape, **options).kernels == "torch"
+    (record,) = [each for each in caplog.records if each.name == "inference.compact"]
+    line = record.getMessage()
+    assert record.levelname == "WARNING"
+    assert line.startswith("steps are computed by torch, not by native code: ")
+    assert reason in line
+    with pytest.raises(ModelError, match=f"^kernels: native code cannot be used: .*{reason}"):
+        _choose(shape, kernels="native", **options)
+
+
+def test_torch_can_be_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+    assert _choose(read_shape(SHIPPED), kernels="torch").kernels == "torch"
+    assert "not by native code: torch was asked for" in caplog.text
+    with pytest.raises(ValueError, match=r"^kernels: 'fast' is not one of auto, native, torch"):
+        CompactOptions(kernels="fast")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"head_dim": 24}, "head_dim is not a multiple of 16"),
+        ({"head_dim": 512}, "head_dim is above 256"),
+        ({"hidden_size": 48}, "hidden_size is not a multiple of 32"),
+        ({"intermediate_size": 100}, "intermediate_size is not a multiple of 16"),
+        ({"heads": 130, "kv_heads": 2}, "more than 64 query heads share a key head"),
+    ],
+)
+def test_shapes_that_it_does_not_fit(changes: dict[str, Any], reason: str) -> None:
+    assert reason_against(replace(read_shape(SHIPPED), **changes), BLOCK) == reason
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_shapes_of_checkpoints(name: str, tmp_path: Path) -> None:
+    kind, overrides = SHAPES[name]
+    save_model(tmp_path, kind, **overrides)
+    shape = read_shape(tmp_path)
+    reason = None
+    if shape.experts is not None:
+        reason = "the model has experts"
+    elif shape.head_dim == 24:
+        reason = "head_dim is not a multiple of 16"
+    assert reason_against(shape, BLOCK) == reason
+
+
+def test_without_a_compiler_torch_steps_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    native_library.cache_clear()
+    try:
+        with caplog.at_level("INFO", logger="inference.compact"):
+            assert _choose(read_shape(SHIPPED)).kernels == "torch"
+    finally:
+        native_library.cache_clear()
+    assert "no C compiler found" in caplog.text
