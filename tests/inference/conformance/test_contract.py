@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from inference.contract.capabilities import Capability
-from inference.contract.frames import Job
+from inference.contract.frames import Job, Output
 from inference.errors import JobRefused
 from tests.inference.conformance.served import Served
 from tests.inference.conformance.subjects import CREDITS, all_subjects
