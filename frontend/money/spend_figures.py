@@ -212,7 +212,7 @@ def _ahead(row: BudgetRow, rate_nano: int, now: datetime) -> tuple[str, str]:
         return "no recent spend", "off"
     days = row.room / rate_nano
     if row.turns_at is not None and now + min(days, DAYS_TOLD_MAX) * DAY >= row.turns_at:
-        return "Not before reset", "ok"
+        return "not before reset", "ok"
     if days > DAYS_TOLD_MAX:
         return "in over a year", "ok"
     if days < 1:

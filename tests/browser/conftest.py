@@ -60,7 +60,7 @@ def site(servers: Servers, request: pytest.FixtureRequest) -> Iterator[Site]:
     yield from _site(servers, with_history=getattr(request.module, "HISTORY", True))
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Debian's Chromium; the driver's own event loop ends with it, before any other tests."""
     # Django's ORM is used from this thread too, while the driver keeps a loop of its own in it.

@@ -34,14 +34,14 @@ def test_a_document_is_compared_and_a_slip_is_told(
     page.goto("/configuration")
     assert serious_findings(page) == []
     page.get_by_role("link", name="rate-limits").click()
-    expect(page.get_by_label("YAML")).to_contain_text("requests_per_day")
-    page.get_by_label("YAML").fill(TEXT)
+    expect(page.get_by_role("textbox", name="YAML")).to_contain_text("requests_per_day")
+    page.get_by_role("textbox", name="YAML").fill(TEXT)
     page.get_by_role("button", name="Compare").click()
     expect(page.locator("#changes-title")).to_contain_text("values would change")
     expect(page.get_by_role("button", name="Apply these changes")).to_be_visible()
     assert serious_findings(page) == []
     assert wider_than_screen(page) <= 0
-    page.get_by_label("YAML").fill(TEXT.replace("concurrency", "at_once"))
+    page.get_by_role("textbox", name="YAML").fill(TEXT.replace("concurrency", "at_once"))
     page.get_by_role("button", name="Compare").click()
     expect(page.get_by_role("alert")).to_contain_text("(line 4)")
     assert serious_findings(page) == []

@@ -151,7 +151,7 @@ def test_the_keyboard_opens_a_stage_and_takes_a_picture_of_the_heat_map(
     assert "stage=s5_infer" in page.url and "compare=previous" in page.url
     _drawn(page, "/latency")
     with page.expect_download() as picture:
-        page.get_by_role("button", name="PNG of Time to first token, how often").press("Enter")
+        page.get_by_role("button", name="PNG of Time to first token distribution").press("Enter")
     assert picture.value.suggested_filename == "sluice-heat.png"
     with page.expect_download() as table:
         page.get_by_role("link", name="CSV of the stage waterfall").press("Enter")

@@ -17,7 +17,7 @@ from controlplane.embedded.redis_server import RedisServer
 from controlplane.kernel.keys.format import new_credential
 from controlplane.quotas.services import rate_limit_set
 from controlplane.tenants.models import ApiKey
-from tests.product.books import check_books, open_holds
+from tests.product.books import all_charged, check_books, open_holds
 from tests.product.traffic import Answer, Load, ask, make_body, open_client
 from tests.support.money import rows
 from tests.support.orm import orm
@@ -88,7 +88,7 @@ async def test_postgresql_goes_and_comes_back_under_load(
     for answer in answers:
         assert not answer.broken
         assert answer.whole or answer.error["code"] == "ledger_unavailable", answer
-    await until(lambda: open_holds() == 0)
+    await all_charged(answers)
     await check_books(answers)
 
 
@@ -116,7 +116,7 @@ async def test_streams_that_outlast_the_bound_end_without_done_and_are_charged_l
             # A retry would be charged a second time.
             assert answer.headers["x-should-retry"] == "false"
     await asyncio.to_thread(servers.postgres.start)
-    await until(lambda: open_holds() == 0)
+    await all_charged(answers)
     await check_books(answers)
 
 
@@ -160,7 +160,7 @@ async def test_a_frozen_postgresql_connection_is_left_and_charges_nothing_twice(
     assert refused
     assert all(answer.ended_s - answer.began_s < REFUSED_S_MAX for answer in refused)
     assert all(answer.whole or answer in refused for answer in load.answers)
-    await until(lambda: open_holds() == 0)
+    await all_charged(load.answers)
     await check_books(load.answers)
 
 

@@ -6,11 +6,10 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator
-from typing import Any
 
 import httpx2
-import msgspec
 
+from controlplane.kernel.receipt import Receipt, read_receipt
 from inference.compact.options import CompactOptions
 from inference.engines.compact import CompactEngine
 from inference.node.assets import ModelAssets
@@ -70,8 +69,8 @@ def cached(answer: httpx2.Response) -> int:
     return int(answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"])
 
 
-def receipts(bare: Serving) -> list[dict[str, Any]]:
-    return [msgspec.json.decode(record.receipt) for record in bare.under_test.recorder.records]
+def receipts(bare: Serving) -> list[Receipt]:
+    return [read_receipt(record.receipt) for record in bare.under_test.recorder.records]
 
 
 async def test_siblings_find_their_prefix(bare: Serving) -> None:
@@ -84,10 +83,10 @@ async def test_siblings_find_their_prefix(bare: Serving) -> None:
                 assert answer.headers["x-sluice-node"] == home
                 assert cached(answer) == (PREFIX if sibling else 0)
         for told in receipts(bare)[GROUPS:]:
-            assert told["index"] == "exact"
-            assert told["available_tokens"] == told["predicted_cached_tokens"] == PREFIX
-            assert told["delivered_cached_tokens"] == PREFIX
-            assert {each["node"] for each in told["candidates"]} == {"ada", "bob"}
+            assert told.index == "exact"
+            assert told.available_tokens == told.predicted_cached_tokens == PREFIX
+            assert told.delivered_cached_tokens == PREFIX
+            assert {each.node for each in told.candidates} == {"ada", "bob"}
             assert told["why"].startswith(f"{told['node']} had 512 of 515 prompt tokens cached")
 
 
@@ -111,7 +110,7 @@ async def test_a_lost_cache_is_no_longer_counted_on(bare: Serving) -> None:
         answer = await ask(bare, prompt)
         assert (answer.headers["x-sluice-node"], cached(answer)) == (other, 0)
         last = receipts(bare)[-1]
-        assert (last["available_tokens"], last["predicted_cached_tokens"]) == (0, 0)
+        assert (last.available_tokens, last.predicted_cached_tokens) == (0, 0)
         await bare.under_test.at_rest()
 
 
@@ -136,5 +135,5 @@ async def test_where_no_cache_is_known_siblings_still_meet(bare: Serving) -> Non
             task.cancel()
         assert all(len(nodes) == 1 for nodes in homes.values())
         assert set.union(*homes.values()) == {"ada", "bob"}
-        assert {told["index"] for told in receipts(bare)} == {"ring"}
+        assert {told.index for told in receipts(bare)} == {"ring"}
         await bare.under_test.at_rest()

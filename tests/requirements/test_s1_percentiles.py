@@ -76,7 +76,7 @@ def test_every_stage_and_the_clients_times_have_three_percentiles(product: Produ
     page = client.get(f"/requests/{answers[0].request}").content.decode()
     for words in ("Network to the node and back", "Node: queue", "Node: prefill", "Node: decode"):
         assert re.search(rf"<dt>{words}</dt>\s*<dd>[\d.,]+ (ms|s)", page), words
-    assert re.search(r"<dt>Client&#x27;s line, round trip</dt>\s*<dd>[\d.]+ ms", page)
+    assert re.search(r"<dt>Client network, round trip</dt>\s*<dd>[\d.]+ ms", page)
     # Each connection's own round trip, which is no time of the request, beside the total.
     page = client.get("/latency?range=15m").content.decode()
     line = page[page.index('data-cell="client_rtt.p50"') :]

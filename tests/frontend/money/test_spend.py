@@ -177,7 +177,7 @@ def _budget(room: int, *, turns_at: datetime | None = None) -> BudgetRow:
     [
         (50, 10, None, "in 5.0 days"),
         (50, 100, None, "within a day"),
-        (50, 10, 4, "Not before reset"),
+        (50, 10, 4, "not before reset"),
         (50, 10, 6, "in 5.0 days"),
         (50, 0, 6, "no recent spend"),
         (0, 10, 6, "exhausted: requests are refused"),
