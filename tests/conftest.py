@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 import django
 import pytest
 from django.conf import settings
+from django.core import mail
 from django.test import Client
 from django.test.utils import setup_test_environment, teardown_test_environment
 from hypothesis import HealthCheck
@@ -84,8 +85,9 @@ def servers() -> Iterator[Servers]:
 
 @pytest.fixture
 def database(servers: Servers) -> Iterator[str]:
-    """A fresh migrated database, reached as the app's role; the value is its name."""
+    """A fresh migrated database, reached as the app's role, and no mail; the value is its name."""
     make_database(servers.postgres)
+    mail.outbox.clear()
     yield str(settings.DATABASES["default"]["NAME"])
     drop_database(servers.postgres)
 

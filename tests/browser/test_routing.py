@@ -115,4 +115,4 @@ def test_a_canary_is_beside_what_is_in_force(site: Site, watch: Watch) -> None:
     page.get_by_role("button", name="Stop canary").click()
     page.get_by_label("Reason").fill("only a test")
     page.get_by_role("dialog").get_by_role("button", name="Stop canary").click()
-    expect(page.get_by_role("status")).to_contain_text("is over")
+    expect(page.get_by_role("status")).to_contain_text("has ended")

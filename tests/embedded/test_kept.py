@@ -47,7 +47,7 @@ def test_it_comes_back_with_its_data_once_what_was_away_is_there_again(
             connection.execute("CREATE TABLE kept AS SELECT 1 AS n")
         postgres.kill()
         missing.rename(aside)
-        tried = "PostgreSQL is tried again"
+        tried = "retrying PostgreSQL"
         look_until(lambda: sum(tried in line for line in said) >= 3, server)
         assert not postgres.alive
         assert away or not missing.exists(), "an empty database must not take its place"

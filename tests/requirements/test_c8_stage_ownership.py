@@ -30,7 +30,7 @@ def test_staff_give_a_stage_its_owner_and_everybody_sees_it(database: str) -> No
     form = {"team": "edge", "email": "edge@example.org", "budget_ms": "2.5",
             "runbook": "https://wiki.example.org/edge"}  # fmt: skip
     told = alice.post("/stages/s1_admission", form, follow=True).content.decode()
-    assert "Gateway has its owner" in told
+    assert "The owner of Gateway is saved." in told
     after = bob.get("/stages").content.decode()
     assert "edge@example.org" in after and "https://wiki.example.org/edge" in after
     assert bob.post("/stages/s1_admission", form).status_code == 403

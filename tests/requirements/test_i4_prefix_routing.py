@@ -87,7 +87,7 @@ async def test_siblings_find_their_prefix(bare: Serving) -> None:
             assert told.available_tokens == told.predicted_cached_tokens == PREFIX
             assert told.delivered_cached_tokens == PREFIX
             assert {each.node for each in told.candidates} == {"ada", "bob"}
-            assert told["why"].startswith(f"{told['node']} had 512 of 515 prompt tokens cached")
+            assert told.why.startswith(f"{told.node} had 512 of 515 prompt tokens cached")
 
 
 async def test_cold_prefixes_spread(bare: Serving) -> None:

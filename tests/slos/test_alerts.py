@@ -38,8 +38,6 @@ A_MINUTE = timedelta(minutes=1)
 
 @pytest.fixture
 def objective(database: str) -> Objective:
-    # Mail of earlier tests in this process.
-    mail.outbox.clear()
     return services.objective_create(
         actor=OPERATOR, organization=EVERYONE, draft=draft(shed_priority=0, rules=("page_quick",))
     )

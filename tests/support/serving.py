@@ -59,9 +59,9 @@ async def steady(model: Path) -> AsyncIterator[Serving]:
 
 
 @pytest.fixture
-async def serving(bare: Serving) -> AsyncIterator[Serving]:
-    """The same with an echo node that makes a token each 2 ms; nothing may stay open."""
-    async with echo_node(bare.under_test.fleet_url, bare.model, tokens_per_s=500.0):
-        await bare.under_test.served()
-        yield bare
-        await bare.under_test.at_rest()
+async def serving(steady: Serving) -> AsyncIterator[Serving]:
+    """With an echo node that makes a token each 2 ms; nothing may stay open."""
+    async with echo_node(steady.under_test.fleet_url, steady.model, tokens_per_s=500.0):
+        await steady.under_test.served()
+        yield steady
+        await steady.under_test.at_rest()

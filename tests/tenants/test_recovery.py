@@ -38,7 +38,6 @@ NEW = "another-horse-battery-8"
 @pytest.fixture
 def cast(database: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cast]:
     monkeypatch.setattr(settings, "EMAIL_HOST", "mail.internal")
-    mail.outbox = []
     made = make_cast()
     for user in (made.bob, made.stella):
         user.set_password("correct-horse-battery-9")

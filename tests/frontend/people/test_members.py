@@ -44,25 +44,18 @@ def test_a_stranger_joins_by_the_link(cast: Cast) -> None:
 
 
 def test_the_link_is_shown_once_and_mailed_where_mail_is_set_up(
-    cast: Cast, settings_changed: pytest.MonkeyPatch
+    cast: Cast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alice = signed_in(cast.alice)
     path = invite(alice, "dora@example.org")
     assert mail.outbox == []
     page = alice.get("/members").content.decode()
     assert "dora@example.org" in page and path not in page
-    settings_changed.setattr("django.conf.settings.EMAIL_HOST", "mail.internal")
+    monkeypatch.setattr("django.conf.settings.EMAIL_HOST", "mail.internal")
     invite(alice, "erin@example.org")
     (sent,) = mail.outbox
     assert sent.recipients() == ["erin@example.org"]
     assert "http://testserver/invitation/" in sent.body
-
-
-@pytest.fixture
-def settings_changed(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """With an empty outbox."""
-    mail.outbox = []
-    return monkeypatch
 
 
 def test_an_account_joins_only_as_itself(cast: Cast) -> None:
