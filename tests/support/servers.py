@@ -1,6 +1,6 @@
-"""Real PostgreSQL and Redis for tests: one pair a run, a fresh copy of the database a test.
+"""Real PostgreSQL and Redis for tests: one pair a run, a database like a fresh one a test.
 
-The database is migrated once and kept as a template; a copy takes some tens of milliseconds.
+The database is migrated once and kept as a template, of which tests use copies.
 """
 
 import io
@@ -20,14 +20,18 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import connections
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 from redis import Redis
 
 from controlplane.core.database_roles import OWNER_ROLE
 from controlplane.embedded.layout import Layout, embedded_layout, prepare
 from controlplane.embedded.postgres import Postgres
 from controlplane.embedded.redis_server import RedisServer
+from tests.support.reuse import KeptDatabase
 
 TEMPLATE = "sluice_template"
+# The one that tests of this process use now, if any.
+_kept: list[KeptDatabase] = []
 # A test's data need not survive a power cut.
 FAST = {
     "fsync": "off",
@@ -123,8 +127,14 @@ def start_servers(server_settings: Mapping[str, str] = FAST) -> Servers:
 
 
 def make_database(postgres: Postgres) -> None:
-    """Give the name that the settings use to a fresh copy of the template."""
-    _maintain(postgres, "CREATE DATABASE {} TEMPLATE {} OWNER {}", _name(), TEMPLATE, OWNER_ROLE)
+    """Give the name that the settings use to a database that is as the template: a kept one, or a
+    fresh copy."""
+    if not (_kept and _kept[-1].emptied()):
+        _forget(postgres)
+        _maintain(
+            postgres, "CREATE DATABASE {} TEMPLATE {} OWNER {}", _name(), TEMPLATE, OWNER_ROLE
+        )
+        _kept.append(KeptDatabase(make_conninfo(postgres.superuser_dsn, dbname=_name())))
     if _today() > _first_day():
         # The run began before midnight: what a worker does every hour.
         call_command("make_partitions", stdout=io.StringIO())
@@ -132,8 +142,19 @@ def make_database(postgres: Postgres) -> None:
 
 
 def drop_database(postgres: Postgres) -> None:
-    """Remove the copy, cutting whatever is still connected to it."""
+    """Cut whatever is still connected; the next test finds the database emptied."""
     connections.close_all()
+    try:
+        gone = bool(_kept) and _kept[-1].cut()
+    except psycopg.OperationalError:
+        gone = False
+    if not gone:
+        _forget(postgres)
+
+
+def _forget(postgres: Postgres) -> None:
+    while _kept:
+        _kept.pop().close()
     _maintain(postgres, "DROP DATABASE IF EXISTS {} WITH (FORCE)", _name())
 
 
