@@ -25,6 +25,7 @@ from django.utils.module_loading import import_string
 from controlplane.bounded_pages import BoundedPages
 from controlplane.bridge.http.connection import DOORS
 from controlplane.core.scrape import CONTENT_TYPE, OWN_METRICS, REFUSED, may_scrape
+from controlplane.kernel.errors import error_body
 from controlplane.probes import PATHS as PROBES
 from controlplane.probes import Probes
 from controlplane.security_headers import SecurityHeaders
@@ -142,9 +143,7 @@ def means_models(path: str) -> bool:
 async def not_found(scope: Scope, receive: Receive, send: Send) -> None:
     """A prefix that this process' role does not serve."""
     message = f"This process does not serve {scope['path']}."
-    error = {"message": message, "type": "invalid_request_error", "param": None}
-    error["code"] = "unknown_url"
-    await answer(send, 404, {"error": error})
+    await answer(send, 404, error_body(message, code="unknown_url"))
 
 
 async def refuse_websocket(scope: Scope, receive: Receive, send: Send) -> None:

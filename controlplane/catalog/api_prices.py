@@ -15,7 +15,7 @@ from controlplane.catalog.models import Model, PriceVersion
 from controlplane.catalog.selectors import price_list_all
 from controlplane.catalog.services import PriceDraft, price_override_end, price_publish
 from controlplane.core.answers import answer_of
-from controlplane.core.api.schema import operation
+from controlplane.core.api.schema import Whole, operation
 from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
 from controlplane.kernel.price import PERMILLE
@@ -70,14 +70,8 @@ class PriceJson(TypedDict):
     output_pico: int
     batch_permille: int
     priority_permille: int
-    effective_from: str
-    effective_until: str | None
-
-
-class PricesJson(TypedDict):
-    """Newest first."""
-
-    data: list[PriceJson]
+    effective_from: datetime
+    effective_until: datetime | None
 
 
 class PriceView(ApiView):
@@ -93,12 +87,11 @@ class Prices(PriceView):
 
     step_up_methods = frozenset({"POST"})
 
-    @operation(answer=PricesJson)
+    @operation(list_of=Whole(PriceJson))
     def get(self, request: Request, model: str) -> Response:
         """List price versions, including those of single projects."""
         found = price_list_all(actor=self.actor(), model=Model.objects.get(name=model))
-        body: PricesJson = {"data": [price_json(row, model) for row in found]}
-        return Response(body)
+        return self.listed(found, lambda row: price_json(row, model))
 
     @operation(body=PriceBody, answer=PriceJson, status=CREATED, example=EXAMPLE)
     def post(self, request: Request, model: str) -> Response:

@@ -24,7 +24,7 @@ from controlplane.catalog.selectors_prompts import (
     prompt_versions,
 )
 from controlplane.core.answers import answer_of
-from controlplane.core.api.schema import operation
+from controlplane.core.api.schema import Whole, operation
 from controlplane.core.api.views import ApiView
 from controlplane.kernel.prompts import BadValue, Value, find_problems
 
@@ -88,12 +88,6 @@ class ListedJson(TypedDict):
     newest: int | None
 
 
-class TemplatesJson(TypedDict):
-    """The organization's templates, by name."""
-
-    templates: list[ListedJson]
-
-
 class CreatedJson(TypedDict):
     """A template without versions."""
 
@@ -152,11 +146,11 @@ class PromptView(ApiView):
 class Prompts(PromptView):
     """`GET | POST templates/<organization>`: the templates, and a new one."""
 
-    @operation(answer=TemplatesJson)
+    @operation(list_of=Whole(ListedJson))
     def get(self, request: Request, organization: uuid.UUID) -> Response:
         """List templates by name, with their live and canary versions."""
         found = prompt_list(actor=self.actor(), organization_id=organization)
-        return Response({"templates": [listed_json(one) for one in found]})
+        return self.listed(found, listed_json, "name")
 
     @operation(body=NewBody, answer=CreatedJson, status=CREATED)
     def post(self, request: Request, organization: uuid.UUID) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any, TypedDict
 
 import msgspec
@@ -11,7 +12,7 @@ from rest_framework.response import Response
 from controlplane.catalog.models import Model, PurchasePrice
 from controlplane.catalog.purchases import PurchaseDraft, purchase_list, purchase_set
 from controlplane.core.answers import answer_of
-from controlplane.core.api.schema import operation
+from controlplane.core.api.schema import Whole, operation
 from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
 from controlplane.tenants.access import require
@@ -34,16 +35,10 @@ class PurchaseJson(TypedDict):
     id: str
     object: str
     model: str
-    from_day: str
+    from_day: date
     input_pico: int
     cached_pico: int
     output_pico: int
-
-
-class PurchasesJson(TypedDict):
-    """Newest first."""
-
-    data: list[PurchaseJson]
 
 
 class PurchasesView(ApiView):
@@ -55,12 +50,11 @@ class PurchasesView(ApiView):
         super().initial(request, *args, **kwargs)
         require(self.actor(), Action.CATALOG_MANAGE)
 
-    @operation(answer=PurchasesJson)
+    @operation(list_of=Whole(PurchaseJson))
     def get(self, request: Request, model: str) -> Response:
         """List the purchase prices of a model."""
         found = purchase_list(model=Model.objects.get(name=model))
-        body: PurchasesJson = {"data": [purchase_json(row, model) for row in found]}
-        return Response(body)
+        return self.listed(found, lambda row: purchase_json(row, model))
 
     @operation(body=PurchaseBody, answer=PurchaseJson, status=CREATED, example=EXAMPLE)
     def post(self, request: Request, model: str) -> Response:

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from controlplane.catalog.models import PERMILLE_MAX, Model, PriceVersion, Task
 from controlplane.catalog.pools import serving_pool
+from controlplane.core.answers import moment_text
 from controlplane.core.audit.entries import Actor, audit_record
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
@@ -151,8 +152,8 @@ def _price_add(
                 "model": model.name,
                 "version": made.version,
                 "project": str(project.id) if project else None,
-                "effective_from": span.start.isoformat(),
-                "effective_until": span.until.isoformat() if span.until else None,
+                "effective_from": moment_text(span.start),
+                "effective_until": moment_text(span.until) if span.until else None,
                 **vars(draft),
             },
         )

@@ -1,4 +1,4 @@
-"""Lists a page at a time, by key: `after` is the last id that was seen, `limit` how many more.
+"""Lists, whole or a page at a time: `after` is the last id that was seen, `limit` how many more.
 
 No offsets: a row that is added or gone in the meantime moves no other row to another page.
 """
@@ -6,7 +6,7 @@ No offsets: a row that is added or gone in the meantime moves no other row to an
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -63,15 +63,17 @@ def page_read(
     return Page(found[: ask.limit], len(found) > ask.limit)
 
 
-def page_json(page: Page[Row], form: Callable[[Row], Mapping[str, Any]]) -> dict[str, Any]:
-    """The list as every client sees it; each row's form has an `id`."""
-    data = [form(row) for row in page.rows]
+def list_json(
+    data: Sequence[Mapping[str, Any]], named: str = "id", *, has_more: bool = False
+) -> dict[str, Any]:
+    """The list as every client sees it; `named` is the field that names its rows in URLs."""
+    first, last = (data[0].get(named), data[-1].get(named)) if data else (None, None)
     return {
         "object": "list",
         "data": data,
-        "first_id": data[0]["id"] if data else None,
-        "last_id": data[-1]["id"] if data else None,
-        "has_more": page.has_more,
+        "first_id": None if first is None else str(first),
+        "last_id": None if last is None else str(last),
+        "has_more": has_more,
     }
 
 

@@ -13,13 +13,13 @@ from rest_framework.response import Response
 from controlplane.catalog.pools import pool_draft, pool_set
 from controlplane.catalog.selectors import pool_find
 from controlplane.core.api.callers import bearer
-from controlplane.core.api.schema import operation
+from controlplane.core.api.schema import Whole, operation
 from controlplane.core.api.throttles import DoorThrottle
 from controlplane.core.api.views import ApiView, failed
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.scrape import may_scrape
 from controlplane.fleet import bodies
-from controlplane.fleet.bodies import digest_json, node_json, signal_json, token_json
+from controlplane.fleet.bodies import digest_json, pool_json, signal_json, token_json
 from controlplane.fleet.digests import digest_decide
 from controlplane.fleet.enrolment import (
     LIFE_HOURS_DEFAULT,
@@ -101,23 +101,11 @@ class PoolBody(msgspec.Struct, forbid_unknown_fields=True):
 class Pools(ApiView):
     """`GET pools`: every pool with its load, its signal and its nodes."""
 
-    @operation(answer=bodies.PoolsJson)
+    @operation(list_of=Whole(bodies.PoolJson))
     def get(self, request: Request) -> Response:
         """List pools. Staff only."""
-        now, actor = timezone.now(), self.actor()
-        return Response(
-            {
-                "pools": [
-                    {
-                        **signal_json(signal),
-                        "separate_caches": signal.pool.separate_caches,
-                        "models": signal.view.models,
-                        "nodes": [node_json(node) for node in signal.view.nodes],
-                    }
-                    for signal in signals(actor=actor, now=now)
-                ]
-            }
-        )
+        found = signals(actor=self.actor(), now=timezone.now())
+        return self.listed(found, pool_json, "pool")
 
 
 class OnePool(ApiView):
@@ -182,10 +170,10 @@ class NodeModels(ApiView):
 class Digests(ApiView):
     """`GET digests`: all that nodes have offered, those that wait first."""
 
-    @operation(answer=bodies.DigestsJson)
+    @operation(list_of=Whole(bodies.DigestJson))
     def get(self, request: Request) -> Response:
         """List tokenizer digests that nodes offer. Staff only."""
-        return Response({"digests": [digest_json(row) for row in digest_list(user=self.actor())]})
+        return self.listed(digest_list(user=self.actor()), digest_json)
 
 
 class DigestDecision(ApiView):
@@ -206,11 +194,11 @@ class Tokens(ApiView):
 
     step_up_methods = frozenset({"POST"})
 
-    @operation(answer=bodies.TokensJson)
+    @operation(list_of=Whole(bodies.TokenJson))
     def get(self, request: Request) -> Response:
         """List enrolment tokens without secrets. Staff only."""
         rows = token_list(user=self.actor(), now=timezone.now())
-        return Response({"tokens": [token_json(row) for row in rows]})
+        return self.listed(rows, token_json)
 
     @operation(body=TokenBody, answer=bodies.NewTokenJson, status=201)
     def post(self, request: Request) -> Response:

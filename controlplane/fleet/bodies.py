@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, TypedDict
 
 from controlplane.core.answers import answer_of
@@ -48,7 +49,7 @@ class NodeJson(TypedDict):
     breaker: Any
     cold_start_ms: Any
     gateways: list[str]
-    last_seen_at: str | None
+    last_seen_at: datetime | None
 
 
 class PoolJson(SignalJson):
@@ -57,12 +58,6 @@ class PoolJson(SignalJson):
     separate_caches: bool
     models: list[str]
     nodes: list[NodeJson]
-
-
-class PoolsJson(TypedDict):
-    """Every pool."""
-
-    pools: list[PoolJson]
 
 
 class PoolNamed(TypedDict):
@@ -95,12 +90,6 @@ class DigestJson(TypedDict):
     offered_by: str
 
 
-class DigestsJson(TypedDict):
-    """All digests, those that wait first."""
-
-    digests: list[DigestJson]
-
-
 class Changed(TypedDict):
     """`changed` is false where there was nothing to change."""
 
@@ -116,19 +105,13 @@ class TokenJson(TypedDict):
     pool: str
     models: list[str] | None
     approved: bool
-    expires_at: str
+    expires_at: datetime
 
 
 class NewTokenJson(TokenJson):
     """A token with its secret, which only this answer has."""
 
     token: str
-
-
-class TokensJson(TypedDict):
-    """Tokens that are open."""
-
-    tokens: list[TokenJson]
 
 
 class EnrolledJson(TypedDict):
@@ -173,6 +156,15 @@ def node_json(view: NodeView) -> NodeJson:
         gateways=sorted(view.links),
         last_seen_at=view.seen_at,
     )
+
+
+def pool_json(signal: Signal) -> PoolJson:
+    return {
+        **signal_json(signal),
+        "separate_caches": signal.pool.separate_caches,
+        "models": signal.view.models,
+        "nodes": [node_json(node) for node in signal.view.nodes],
+    }
 
 
 def token_json(row: EnrolmentToken) -> TokenJson:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from controlplane.kernel.errors import AWAY, DENIED, INVALID_REQUEST, SERVER_ERROR, error_body
 from controlplane.kernel.limits import ReachedLimit
 
 NO_RETRY = (("x-should-retry", "false"),)
 NODE_RETRY_S = 5
 BAD_REQUEST = 400
 UNAVAILABLE = 503
-DENIED = "permission_error"
 
 
 class Refusal(Exception):
@@ -26,7 +26,7 @@ class Refusal(Exception):
         code: str | None,
         message: str,
         *,
-        kind: str = "invalid_request_error",
+        kind: str = INVALID_REQUEST,
         param: str | None = None,
         headers: tuple[tuple[str, str], ...] = (),
     ) -> None:
@@ -43,15 +43,8 @@ class Refusal(Exception):
     @property
     def body(self) -> dict[str, dict[str, object]]:
         """The JSON body: always all four keys; `degraded` besides, where the service is."""
-        error: dict[str, object] = {
-            "message": self.message,
-            "type": self.kind,
-            "param": self.param,
-            "code": self.code,
-        }
-        if self.degraded is not None:
-            error["degraded"] = self.degraded
-        return {"error": error}
+        more = {} if self.degraded is None else {"degraded": self.degraded}
+        return error_body(self.message, kind=self.kind, param=self.param, code=self.code, **more)
 
 
 def bad_field(param: str | None, message: str, code: str | None = None) -> Refusal:
@@ -105,8 +98,7 @@ def over_budget(message: str) -> Refusal:
 def unavailable(code: str, message: str, *, retry_after_s: int) -> Refusal:
     """503 with an honest time to come back."""
     headers = (("retry-after", str(retry_after_s)),)
-    kind = "service_unavailable_error"
-    return Refusal(UNAVAILABLE, code, message, kind=kind, headers=headers)
+    return Refusal(UNAVAILABLE, code, message, kind=AWAY, headers=headers)
 
 
 def over_share(what: str, *, retry_after_s: int) -> Refusal:
@@ -128,7 +120,7 @@ def timed_out(deadline_s: int) -> Refusal:
         f"The request did not finish within {deadline_s} s. The output that was delivered "
         "is charged."
     )
-    return Refusal(504, "deadline_exceeded", message, kind="server_error", headers=NO_RETRY)
+    return Refusal(504, "deadline_exceeded", message, kind=SERVER_ERROR, headers=NO_RETRY)
 
 
 def node_rejected(code: str, reason: str, *, grammar_field: str) -> Refusal:
@@ -145,7 +137,7 @@ def node_rejected(code: str, reason: str, *, grammar_field: str) -> Refusal:
 
 def internal_error(code: str, message: str) -> Refusal:
     """A failure of ours after work began; charged for what was delivered, so not to be retried."""
-    return Refusal(500, code, message, kind="server_error", headers=NO_RETRY)
+    return Refusal(500, code, message, kind=SERVER_ERROR, headers=NO_RETRY)
 
 
 def grammar_failed(field: str) -> Refusal:

@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.core.answers import answer_of
-from controlplane.core.api.schema import operation
+from controlplane.core.api.schema import Whole, operation
 from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
 from controlplane.insights.capacity import capacity_read
@@ -66,8 +66,8 @@ class KeyHygieneJson(TypedDict):
 class HygieneJson(TypedDict):
     """Of whole hours."""
 
-    start: str
-    end: str
+    start: datetime
+    end: datetime
     whole: KeyHygieneJson
     keys: list[KeyHygieneJson]
 
@@ -85,8 +85,8 @@ class HygieneView(ApiView):
         found = hygiene_read(actor=self.actor(), organization=organization_id, start=start, end=end)
         return Response(
             {
-                "start": start.isoformat(),
-                "end": end.isoformat(),
+                "start": start,
+                "end": end,
                 "whole": _key_json(found.whole),
                 "keys": [_key_json(one) for one in found.keys],
             }
@@ -108,15 +108,14 @@ class StageFiguresJson(TypedDict):
 class StageMapJson(TypedDict):
     """Of all tenants, in the order of the pipeline."""
 
-    start: str
-    end: str
-    rows: list[StageFiguresJson]
+    start: datetime
+    end: datetime
 
 
 class StageMapView(ApiView):
     """`GET organizations/<id>/stage-map`."""
 
-    @operation(answer=StageMapJson, params=[DAYS])
+    @operation(list_of=Whole(StageFiguresJson, StageMapJson), params=[DAYS])
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """Get the percentiles of stages and layers, with public budgets.
 
@@ -127,28 +126,21 @@ class StageMapView(ApiView):
             raise PermissionDenied("Only staff can read figures of the whole installation.")
         start, end = days_of(request)
         rows = stage_map_read(start=start, end=end)
-        told = [_stage_json(row) for row in rows]
-        return Response({"start": start.isoformat(), "end": end.isoformat(), "rows": told})
+        return self.listed(rows, _stage_json, start=start, end=end)
 
 
 class ComparisonJson(TypedDict):
     """One run of the four ways."""
 
-    at: str
+    at: datetime
     setup: Setup
     ways: list[WayResult]
-
-
-class ComparisonsJson(TypedDict):
-    """The newest first."""
-
-    data: list[ComparisonJson]
 
 
 class ComparisonsView(ApiView):
     """`GET organizations/<id>/comparisons`."""
 
-    @operation(answer=ComparisonsJson)
+    @operation(list_of=Whole(ComparisonJson))
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List the results of `manage.py sluice compare`."""
         require(self.actor(), Action.ORGANIZATION_VIEW, organization_id)
@@ -170,16 +162,10 @@ class CapacityJson(TypedDict):
     sheet: CapacitySheet | None
 
 
-class CapacitiesJson(TypedDict):
-    """All pools that generate."""
-
-    pools: list[CapacityJson]
-
-
 class CapacityView(ApiView):
     """`GET capacity`."""
 
-    @operation(answer=CapacitiesJson, params=[DAYS, *WHAT_IF])
+    @operation(list_of=Whole(CapacityJson), params=[DAYS, *WHAT_IF])
     def get(self, request: Request) -> Response:
         """Get the capacity, peak utilization and bottleneck of each pool. Staff only.
 
@@ -193,7 +179,7 @@ class CapacityView(ApiView):
             raise ValidationError(
                 {name: ["Must be a number within its bounds."] for name in unread}
             )
-        return Response({"pools": [_capacity_json(sheet) for sheet in sheets]})
+        return self.listed(sheets, _capacity_json, "pool")
 
 
 def days_of(request: Request) -> tuple[datetime, datetime]:
@@ -211,7 +197,7 @@ def _stage_json(row: MapRow) -> StageFiguresJson:
 
 def _comparison_json(one: KeptComparison) -> dict[str, object]:
     return {
-        "at": one.at.isoformat(),
+        "at": one.at,
         "setup": msgspec.to_builtins(one.setup),
         "ways": msgspec.to_builtins(one.ways),
     }

@@ -9,7 +9,7 @@ import msgspec
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.core.api.schema import operation
+from controlplane.core.api.schema import Whole, operation
 from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
 from controlplane.routing import shapes
@@ -97,11 +97,11 @@ class RulesView(ApiView):
 class RuleSets(RulesView):
     """`GET versions` and `POST versions`: the newest versions, and a new draft."""
 
-    @operation(answer=shapes.VersionsJson)
+    @operation(list_of=Whole(shapes.SummaryJson))
     def get(self, request: Request) -> Response:
         """List versions without their rules, newest first."""
         found = ruleset_list(actor=self.actor())
-        return Response({"versions": [summary_json(one) for one in found]})
+        return self.listed(found, summary_json, "version")
 
     @operation(body=DraftBody, answer=shapes.RuleSetJson, status=CREATED)
     def post(self, request: Request) -> Response:

@@ -30,12 +30,6 @@ class RuleSetJson(SummaryJson):
     rules: Any
 
 
-class VersionsJson(TypedDict):
-    """The newest versions, newest first."""
-
-    versions: list[SummaryJson]
-
-
 class ProblemsJson(TypedDict):
     """What is wrong with rules: `field`, `message`, and whether it is a mere `warning`."""
 

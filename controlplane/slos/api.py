@@ -7,7 +7,7 @@ import uuid
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.core.api.schema import operation
+from controlplane.core.api.schema import Whole, operation
 from controlplane.core.api.views import ApiView
 from controlplane.slos import selectors, services, shapes
 from controlplane.slos.access import changing, seeing
@@ -20,7 +20,7 @@ CREATED, NO_CONTENT = 201, 204
 class Objectives(ApiView):
     """`GET | POST organizations/<id>/objectives`."""
 
-    @operation(answer=shapes.ObjectivesJson)
+    @operation(list_of=Whole(shapes.ObjectiveJson))
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List objectives with attainment, error budget, burn rates and alerts."""
         found = selectors.objective_standings(actor=self.actor(), organization=organization_id)
@@ -89,7 +89,7 @@ class OneObjective(ApiView):
 class Alerts(ApiView):
     """`GET organizations/<id>/alerts`."""
 
-    @operation(answer=shapes.AlertsJson)
+    @operation(list_of=Whole(shapes.AlertJson))
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List firing and recovered alerts, newest first."""
         found = selectors.alert_list(actor=self.actor(), organization=organization_id)
@@ -101,7 +101,7 @@ class Channels(ApiView):
 
     step_up_methods = frozenset({"POST"})
 
-    @operation(answer=shapes.ChannelsJson)
+    @operation(list_of=Whole(shapes.ChannelJson))
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List notification channels."""
         with changing(self.actor(), organization_id):
@@ -157,12 +157,12 @@ class OpenSlo(ApiView):
 class Stages(ApiView):
     """`GET organizations/<id>/stages`: of the installation, for every member to see."""
 
-    @operation(answer=shapes.StagesJson)
+    @operation(list_of=Whole(shapes.StageJson))
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List the owners of the seven stages."""
         with seeing(self.actor(), organization_id):
             found = selectors.stage_owners()
-        return self.listed(found.values(), shapes.stage_json)
+        return self.listed(found.values(), shapes.stage_json, "stage")
 
 
 class OneStage(ApiView):

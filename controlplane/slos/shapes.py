@@ -98,12 +98,6 @@ class AlertJson(TypedDict):
     acts: list[str]
 
 
-class AlertsJson(TypedDict):
-    """The newest, newest first."""
-
-    data: list[AlertJson]
-
-
 class PromiseJson(TypedDict):
     """What an objective says."""
 
@@ -152,12 +146,6 @@ class ObjectiveJson(PromiseJson):
     alerts: list[AlertJson]
 
 
-class ObjectivesJson(TypedDict):
-    """Every living objective, by name."""
-
-    data: list[ObjectiveJson]
-
-
 class ChannelJson(TypedDict):
     """Where alerts are told; of an address only host and end, and `secret` signs what it gets."""
 
@@ -166,12 +154,6 @@ class ChannelJson(TypedDict):
     kind: str
     address: str
     secret: str | None
-
-
-class ChannelsJson(TypedDict):
-    """All of them, oldest first; without secrets."""
-
-    data: list[ChannelJson]
 
 
 class OpenSloJson(TypedDict):
@@ -196,12 +178,6 @@ class StageJson(TypedDict):
     email: str
     budget_us: int
     runbook: str
-
-
-class StagesJson(TypedDict):
-    """All seven, in their order."""
-
-    data: list[StageJson]
 
 
 def objective_json(standing: ObjectiveStatus) -> ObjectiveJson:

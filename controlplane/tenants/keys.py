@@ -11,6 +11,7 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 
+from controlplane.core.answers import moment_text
 from controlplane.core.audit.entries import Actor, Facts, audit_record
 from controlplane.core.errors.conflict import Conflict
 from controlplane.core.jobs.once import once
@@ -118,7 +119,7 @@ def apikey_rotate(*, actor: Actor, key: ApiKey, overlap_s: int = OVERLAP_S_DEFAU
             subject=new,
             organization_id=key.organization_id,
             detail=_facts(new)
-            | {"replaces": old.redacted, "old_ends_at": old.expires_at.isoformat()},
+            | {"replaces": old.redacted, "old_ends_at": moment_text(old.expires_at)},
         )
     key.expires_at = old.expires_at
     return CreatedKey(new, secret)
@@ -185,7 +186,7 @@ def _facts(key: ApiKey) -> Facts:
         "endpoints": key.allowed_endpoints,
         "read_only": key.read_only,
         "networks": key.networks,
-        "expires_at": key.expires_at.isoformat() if key.expires_at else None,
+        "expires_at": moment_text(key.expires_at) if key.expires_at else None,
         "tags": key.tags,
         "priority": key.priority,
     }

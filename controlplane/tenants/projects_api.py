@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.core.answers import answer_of
-from controlplane.core.api.schema import operation
+from controlplane.core.api.schema import Whole, operation
 from controlplane.core.api.views import ApiView
 from controlplane.tenants.models import Project
 from controlplane.tenants.people.selectors import organization_of, project_of, projects_of
@@ -58,16 +58,10 @@ class ProjectJson(TypedDict):
     weight: int
 
 
-class ProjectsJson(TypedDict):
-    """All projects, by name."""
-
-    data: list[ProjectJson]
-
-
 class Projects(ApiView):
     """`GET | POST projects`."""
 
-    @operation(answer=ProjectsJson)
+    @operation(list_of=Whole(ProjectJson))
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List projects."""
         rows = projects_of(actor=self.actor(), organization_id=organization_id)

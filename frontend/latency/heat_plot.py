@@ -13,7 +13,7 @@ from controlplane.kernel.histogram import BUCKETS_PER_OCTAVE, Histogram
 from frontend.shared import formats
 from frontend.shared.plots.axes import Axis, time_axis, value_axis
 from frontend.shared.plots.config import plot_config
-from frontend.shared.plots.figure import plain_layout
+from frontend.shared.plots.figure import TIME_HEAD, plain_layout
 
 # Four rows to an octave: 19 % apart, as fine as a row of a few pixels can show.
 ROWS_PER_OCTAVE = 4
@@ -95,14 +95,14 @@ class HeatMap:
 
     @property
     def head(self) -> list[str]:
-        return ["Time, UTC", f"from, {self.axis.title}", f"to, {self.axis.title}", "count"]
+        return [TIME_HEAD, f"from, {self.axis.title}", f"to, {self.axis.title}", "count"]
 
     def rows(self) -> list[list[str]]:
         """One line for each cell that has any values, oldest first."""
         texts = {row: f"{self._edge(row):.6g}" for row in (*self.bands, self.bands.stop)}
         made = []
         for at in sorted(self.counts):
-            rows, time = self.counts[at], at.strftime("%Y-%m-%d %H:%M:%S")
+            rows, time = self.counts[at], formats.moment(at)
             made += [
                 [time, texts[row], texts[row + 1], str(rows[row])]
                 for row in sorted(rows.keys() & texts.keys())

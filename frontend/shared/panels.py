@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from django.http import Http404, HttpResponse
 
 from controlplane.billing.cells import Column, Value, guarded, head_line, line_writer
-from frontend.shared.plots.figure import Panel
+from frontend.shared.plots.figure import TIME_HEAD, Panel
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,10 @@ def panel_csv(panels: Iterable[Panel], name: str) -> HttpResponse:
     response["Content-Disposition"] = f'attachment; filename="sluice-{name}.csv"'
     writer = csv.writer(response)
     writer.writerow(found.head)
-    writer.writerows([_safe(text) for text in row] for row in found.rows())
+    rows = found.rows()
+    if found.head[0] == TIME_HEAD:
+        rows = [[f"{first.replace(' ', 'T')}Z", *rest] for first, *rest in rows]
+    writer.writerows([_safe(text) for text in row] for row in rows)
     return response
 
 

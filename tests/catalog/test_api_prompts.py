@@ -60,7 +60,7 @@ def test_from_draft_to_publication_and_back(api: Api) -> None:
     path = "/support/versions/2"
     trial = {"revision": 1, "share_permille": 50}
     assert api.ask("POST", f"{path}/canary", trial)[1]["share_permille"] == 50
-    listed = api.ask("GET")[1]["templates"]
+    listed = api.ask("GET")[1]["data"]
     assert listed == [
         {"name": "support", "project": None, "published": 1, "canary": 2, "newest": 2}
     ]

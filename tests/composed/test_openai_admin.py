@@ -155,7 +155,7 @@ def test_a_bad_parameter_is_named(program: Client, params: Any, name: str) -> No
     answer = program.get("/v1/organization/costs", params)
     assert answer.status_code == 400
     error = answer.json()["error"]
-    assert list(error) == ["message", "type", "param", "code"]
+    assert list(error) == ["message", "type", "param", "code", "fields"]
     assert error["param"] == name and error["message"].startswith(f"{name}: ")
 
 

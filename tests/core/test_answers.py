@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import uuid
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta, timezone
 from enum import StrEnum
 from types import SimpleNamespace
 from typing import TypedDict
 
 import pytest
 
-from controlplane.core.answers import answer_of
+from controlplane.core.answers import answer_of, moment_text
+from controlplane.core.api.views import JsonOut
 
 ID = uuid.UUID(int=7)
+MADE, DUE = datetime(2026, 1, 1, tzinfo=UTC), date(2026, 11, 2)
 
 
 class Colour(StrEnum):
@@ -26,8 +28,8 @@ class ThingJson(TypedDict):
 
     id: str
     colour: str
-    made_at: str | None
-    due_on: str
+    made_at: datetime | None
+    due_on: date
 
 
 class WholeThingJson(ThingJson):
@@ -36,22 +38,14 @@ class WholeThingJson(ThingJson):
     parts: list[int]
 
 
-class SeenJson(TypedDict):
-    """When it was seen."""
-
-    at: datetime | None
-
-
 def test_fields_are_attributes_as_text_in_the_order_of_the_shape() -> None:
-    thing = SimpleNamespace(
-        due_on=date(2026, 11, 2), id=ID, colour=Colour.RED, made_at=datetime(2026, 1, 1, tzinfo=UTC)
-    )
+    thing = SimpleNamespace(due_on=DUE, id=ID, colour=Colour.RED, made_at=MADE)
     made = answer_of(WholeThingJson, thing, parts=[1, 2])
     assert list(made.items()) == [
         ("id", str(ID)),
         ("colour", "red"),
-        ("made_at", "2026-01-01T00:00:00+00:00"),
-        ("due_on", "2026-11-02"),
+        ("made_at", MADE),
+        ("due_on", DUE),
         ("parts", [1, 2]),
     ]
     assert type(made["colour"]) is str
@@ -62,9 +56,21 @@ def test_what_is_given_comes_before_the_attribute() -> None:
     assert answer_of(ThingJson, thing, id=ID)["id"] == str(ID)
 
 
-def test_a_moment_that_is_declared_as_one_stays_one() -> None:
-    at = datetime(2026, 1, 1, tzinfo=UTC)
-    assert answer_of(SeenJson, SimpleNamespace(at=at)) == {"at": at}
+@pytest.mark.parametrize(
+    ("moment", "text"),
+    [
+        (MADE, "2026-01-01T00:00:00Z"),
+        (datetime(2026, 1, 1, 2, tzinfo=timezone(timedelta(hours=2))), "2026-01-01T00:00:00Z"),
+        (MADE.replace(microsecond=250), "2026-01-01T00:00:00.000250Z"),
+    ],
+)
+def test_moments_are_written_in_one_form_wherever_they_come_from(
+    moment: datetime, text: str
+) -> None:
+    assert moment_text(moment) == text
+    assert JsonOut().render({"at": moment, "on": DUE}) == b'{"at":"%s","on":"2026-11-02"}' % (
+        text.encode()
+    )
 
 
 def test_a_name_that_the_shape_has_not_is_a_mistake() -> None:

@@ -12,7 +12,7 @@ from django.http.response import HttpResponseBase
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
-from controlplane.core.api.stepup import STEP_UP_CODE
+from controlplane.core.api.stepup import StepUpRequired
 from controlplane.core.permissions import PLATFORM_ACTIONS
 from controlplane.tenants.adminkeys.models import KEY_ACTIONS
 from tests.core.callers import (
@@ -200,4 +200,5 @@ def asks_to_confirm(answer: HttpResponseBase) -> bool:
     """Whether it sends to the page that confirms, or names that code."""
     if answer.status_code == 302:
         return answer["Location"].startswith("/confirm?next=")
-    return answer.status_code == 403 and STEP_UP_CODE.encode() in getattr(answer, "content", b"")
+    content = getattr(answer, "content", b"")
+    return answer.status_code == 403 and StepUpRequired.code.encode() in content

@@ -91,12 +91,12 @@ def test_a_token_lets_one_node_in_once() -> None:
 def test_a_token_can_be_ended_before_it_is_used() -> None:
     call, node = Caller(), {"name": "gpu-1", "pool": "default"}
     _, made = call("POST", "tokens", {"pool": "default"})
-    (listed,) = call("GET", "tokens")[1]["tokens"]
+    (listed,) = call("GET", "tokens")[1]["data"]
     assert listed["id"] == made["id"] and "token" not in listed
     assert call("DELETE", f"tokens/{made['id']}")[1]["changed"] is True
     assert call("DELETE", f"tokens/{made['id']}")[1]["changed"] is False
     assert Caller("")("POST", "enrol", {**node, "token": made["token"]})[0] == 403
-    assert call("GET", "tokens")[1]["tokens"] == []
+    assert call("GET", "tokens")[1]["data"] == []
     assert audited()[-1] == "enrolment.revoke"
 
 
@@ -151,12 +151,12 @@ def test_pools_by_api_leave_the_command_alone() -> None:
     assert call("PUT", "pools/gold", {"nodes_min": 2, "separate_caches": True})[0] == 200
     node_credential_create(actor=OPERATOR, name="n1", pool="gold")
     Node.objects.update(facts={"separates_tenants": False})
-    first, gold = call("GET", "pools")[1]["pools"]
+    first, gold = call("GET", "pools")[1]["data"]
     assert (first["separate_caches"], gold["separate_caches"]) == (False, True)
     assert gold["nodes"][0]["separates_tenants"] is False
     assert call("PUT", "pools/gold", {"nodes_min": 9})[1]["error"]["fields"]["nodes_max"]
     assert call("PUT", "pools/gold", {"start_command": "x"})[0] == 400
-    gold = next(pool for pool in call("GET", "pools")[1]["pools"] if pool["pool"] == "gold")
+    gold = next(pool for pool in call("GET", "pools")[1]["data"] if pool["pool"] == "gold")
     assert (gold["nodes_min"], gold["nodes_max"], gold["desired"]) == (2, 4, 2)
 
 
@@ -169,7 +169,7 @@ def test_nothing_has_a_nul_in_its_name() -> None:
 def test_a_digest_is_decided() -> None:
     row = ModelDigest.objects.create(model="m", digest="a" * 64, offered_by="n1")
     call = Caller()
-    assert call("GET", "digests")[1]["digests"][0]["state"] == "waiting"
+    assert call("GET", "digests")[1]["data"][0]["state"] == "waiting"
     assert call("POST", f"digests/{row.id}/approve")[1]["changed"] is True
     assert call("POST", f"digests/{row.id}/approve")[1]["changed"] is False
     assert call("POST", f"digests/{row.id}/refuse")[1]["changed"] is True

@@ -48,7 +48,7 @@ def ask(cast: Cast, **query: Any) -> dict[str, Any]:
     """The worksheet of the pool that had traffic."""
     answer = signed_in(cast.stella).get(CAPACITY, {"days": 1, **query})
     assert answer.status_code == 200, answer.content
-    (pool,) = (one for one in answer.json()["pools"] if one["pool"] == POOL)
+    (pool,) = (one for one in answer.json()["data"] if one["pool"] == POOL)
     return dict(pool)
 
 

@@ -97,7 +97,7 @@ def test_a_draft_is_made_read_changed_and_given_up(stella: Client) -> None:
     stale = ask(stella, "put", f"/versions/{version}", change)
     assert (stale["status"], list(stale["body"]["error"]["fields"])) == (409, ["revision"])
     assert ask(stella, "delete", f"/versions/{version}")["status"] == 204
-    (listed,) = ask(stella, "get", "/versions")["body"]["versions"]
+    (listed,) = ask(stella, "get", "/versions")["body"]["data"]
     assert listed["state"] == "retired" and "rules" not in listed
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TypedDict
 
 from controlplane.billing.approvals.models import WalletGrant
@@ -25,8 +26,8 @@ class GrantJson(TypedDict):
     state: str
     asked_by: str
     decided_by: str | None
-    created_at: str
-    decided_at: str | None
+    created_at: datetime
+    decided_at: datetime | None
 
 
 def grant_json(grant: WalletGrant) -> GrantJson:

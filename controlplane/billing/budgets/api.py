@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from datetime import datetime
 from typing import TypedDict
 
 import msgspec
@@ -20,7 +21,7 @@ from controlplane.billing.budgets.services import (
     budget_plan,
 )
 from controlplane.core.answers import answer_of
-from controlplane.core.api.schema import operation
+from controlplane.core.api.schema import Whole, operation
 from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
@@ -64,22 +65,16 @@ class BudgetJson(TypedDict):
     period: str
     zone: str
     rollover: bool
-    began_at: str | None
-    turns_at: str | None
+    began_at: datetime | None
+    turns_at: datetime | None
     alerts: list[int]
     raised: list[int]
-
-
-class BudgetsJson(TypedDict):
-    """Every limit in force, the organization's first."""
-
-    data: list[BudgetJson]
 
 
 class Budgets(MoneyView):
     """`GET budgets`: every limit of the organization."""
 
-    @operation(answer=BudgetsJson)
+    @operation(list_of=Whole(BudgetJson))
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List budgets, with the amount spent in the current period."""
         found = budget_list(actor=self.actor(), organization=organization_id)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from typing import TypedDict
 
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -14,7 +13,7 @@ from controlplane.billing.approvals.models import WalletGrant
 from controlplane.billing.approvals.selectors import grant_get, grants_pending
 from controlplane.billing.approvals.shapes import GrantJson, grant_json
 from controlplane.billing.decisions.services import grant_approve, grant_refuse
-from controlplane.core.api.schema import operation
+from controlplane.core.api.schema import Whole, operation
 from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
 from controlplane.tenants.access import require
@@ -23,12 +22,6 @@ DECISIONS: dict[str, Callable[..., WalletGrant]] = {
     "approve": grant_approve,
     "refuse": grant_refuse,
 }
-
-
-class PendingJson(TypedDict):
-    """Grants of all organizations that wait for a second person."""
-
-    data: list[GrantJson]
 
 
 class GrantDecision(MoneyView):
@@ -49,7 +42,7 @@ class GrantDecision(MoneyView):
 class PendingGrants(ApiView):
     """`GET grants`: what waits for a second person, in all organizations; for staff."""
 
-    @operation(answer=PendingJson)
+    @operation(list_of=Whole(GrantJson))
     def get(self, request: Request) -> Response:
         """List pending grants, oldest first."""
         return self.listed(grants_pending(actor=self.actor()), grant_json)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from datetime import date
+from datetime import date, datetime
 from typing import Any, TypedDict
 
 import msgspec
@@ -46,14 +46,14 @@ class ExportJson(TypedDict):
 
     id: str
     object: str
-    created_at: str
+    created_at: datetime
     created_by: str
     kind: str
     grain: str
-    start: str
-    end: str
+    start: date
+    end: date
     raw: bool
-    through: str | None
+    through: datetime | None
     complete: bool
     state: str
     done_permille: int
@@ -63,7 +63,7 @@ class ExportJson(TypedDict):
     amount_usd: str
     sha256: str | None
     error: str | None
-    finished_at: str | None
+    finished_at: datetime | None
 
 
 class OneExportJson(ExportJson):

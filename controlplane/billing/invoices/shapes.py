@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from datetime import date
 from typing import TypedDict
 
 from controlplane.billing.documents.lines import Line, lines_read
@@ -23,8 +24,8 @@ class InvoiceJson(TypedDict):
     kind: str
     number: str
     period: str
-    issued_on: str
-    due_on: str
+    issued_on: date
+    due_on: date
     currency: str
     subtotal_nano: int
     prepaid_nano: int

@@ -11,36 +11,25 @@ from controlplane.billing.api import MoneyView
 from controlplane.billing.ledger.hours import sealed_through
 from controlplane.billing.ledger.selectors import account_list, entry_list, reconciliation_list
 from controlplane.billing.ledger.shapes import (
+    AccountJson,
     AccountsJson,
     EntryJson,
-    ReconciliationsJson,
+    ReconciliationJson,
+    account_json,
     entry_json,
     reconciliation_json,
 )
-from controlplane.core.api.schema import operation
+from controlplane.core.api.schema import Whole, operation
 
 
 class Accounts(MoneyView):
     """`GET accounts`: the balances of the organization's books."""
 
-    @operation(answer=AccountsJson)
+    @operation(list_of=Whole(AccountJson, AccountsJson))
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List accounts, by name."""
         found = account_list(actor=self.actor(), organization=organization_id)
-        sealed = sealed_through()
-        body: AccountsJson = {
-            "data": [
-                {
-                    "account": one.name,
-                    "debited_nano": one.debited,
-                    "credited_nano": one.credited,
-                    "balance_nano": one.balance,
-                }
-                for one in found
-            ],
-            "sealed_through": sealed.isoformat() if sealed else None,
-        }
-        return Response(body)
+        return self.listed(found, account_json, sealed_through=sealed_through())
 
 
 class Entries(MoneyView):
@@ -56,7 +45,7 @@ class Entries(MoneyView):
 class Reconciliations(MoneyView):
     """`GET reconciliations`: requests, ledger, hours and roll-ups held together."""
 
-    @operation(answer=ReconciliationsJson)
+    @operation(list_of=Whole(ReconciliationJson))
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List reconciliations, newest first."""
         found = reconciliation_list(actor=self.actor(), organization=organization_id)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, TypedDict
 
 from controlplane.billing.ledger.models import JournalEntry, Reconciliation
+from controlplane.billing.ledger.selectors import Account
 from controlplane.core.answers import answer_of
 
 
@@ -20,8 +22,7 @@ class AccountJson(TypedDict):
 class AccountsJson(TypedDict):
     """All accounts; lines booked before `sealed_through` can change no more."""
 
-    data: list[AccountJson]
-    sealed_through: str | None
+    sealed_through: datetime | None
 
 
 class EntryJson(TypedDict):
@@ -38,16 +39,16 @@ class EntryJson(TypedDict):
     reverses: str | None
     actor: str
     approved_by: str
-    booked_at: str
+    booked_at: datetime
 
 
 class ReconciliationJson(TypedDict):
     """One comparison; both figures are zero where requests, ledger, hours and roll-ups agree."""
 
     id: str
-    begins: str
-    ends: str
-    made_at: str
+    begins: datetime
+    ends: datetime
+    made_at: datetime
     requests: int
     findings: int
     unaccounted_tokens: int
@@ -55,10 +56,13 @@ class ReconciliationJson(TypedDict):
     examples: list[dict[str, Any]]
 
 
-class ReconciliationsJson(TypedDict):
-    """The latest, newest first."""
-
-    data: list[ReconciliationJson]
+def account_json(one: Account) -> AccountJson:
+    return {
+        "account": one.name,
+        "debited_nano": one.debited,
+        "credited_nano": one.credited,
+        "balance_nano": one.balance,
+    }
 
 
 def entry_json(entry: JournalEntry) -> EntryJson:

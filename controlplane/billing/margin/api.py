@@ -51,9 +51,9 @@ class MarginLineJson(TypedDict):
 class MarginJson(TypedDict):
     """A month; charges are in it up to `sealed_through`."""
 
-    start: str
-    end: str
-    sealed_through: str | None
+    start: datetime
+    end: datetime
+    sealed_through: datetime | None
     total: MarginLineJson
     pools: list[MarginLineJson]
     models: list[MarginLineJson]
@@ -71,12 +71,11 @@ class MarginView(ApiView):
         named = request.query_params.get("month")
         start, end = month_bounds(Period(named) if named else period_of(now), now)
         found = margin_read(actor=self.actor(), start=start, end=end)
-        sealed = sealed_through()
         return Response(
             {
-                "start": found.start.isoformat(),
-                "end": found.end.isoformat(),
-                "sealed_through": sealed.isoformat() if sealed else None,
+                "start": found.start,
+                "end": found.end,
+                "sealed_through": sealed_through(),
                 "total": line_json(found.total),
                 "pools": [line_json(line) for line in found.pools],
                 "models": [line_json(line) for line in found.models],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from datetime import datetime
 from typing import TypedDict
 
 from rest_framework.request import Request
@@ -16,7 +17,7 @@ from controlplane.billing.months.periods import Period
 from controlplane.billing.months.selectors import Month, month_get, month_list
 from controlplane.billing.months.tasks import period_close_enqueue
 from controlplane.core.answers import answer_of
-from controlplane.core.api.schema import operation
+from controlplane.core.api.schema import Whole, operation
 from controlplane.core.permissions import Action
 from controlplane.tenants.access import require
 
@@ -27,7 +28,7 @@ class CloseJobJson(TypedDict):
     """A close by a worker: waiting, running, done or failed, and up to where it has read."""
 
     state: str
-    reached_at: str | None
+    reached_at: datetime | None
     asked_by: str
     error: str
 
@@ -38,7 +39,7 @@ class MonthJson(TypedDict):
     period: str
     state: str
     closed_by: str | None
-    closed_at: str | None
+    closed_at: datetime | None
     transfers: int | None
     entries: int | None
     totals: dict[str, list[int]] | None
@@ -46,20 +47,14 @@ class MonthJson(TypedDict):
     job: CloseJobJson | None
 
 
-class MonthsJson(TypedDict):
-    """The last months, newest first."""
-
-    data: list[MonthJson]
-
-
 class Months(MoneyView):
     """`GET periods`: which months are closed."""
 
-    @operation(answer=MonthsJson)
+    @operation(list_of=Whole(MonthJson))
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List the last thirteen months."""
         found = month_list(actor=self.actor(), organization=organization_id)
-        return self.listed(found, month_json)
+        return self.listed(found, month_json, "period")
 
 
 class MonthClose(MoneyView):
@@ -90,7 +85,7 @@ def month_json(month: Month) -> MonthJson:
         "period": month.period.name,
         "state": month.state.value,
         "closed_by": close.closed_by if close else None,
-        "closed_at": close.closed_at.isoformat() if close else None,
+        "closed_at": close.closed_at if close else None,
         "transfers": close.transfers if close else None,
         "entries": close.entries if close else None,
         "totals": close.totals if close else None,

@@ -41,6 +41,7 @@ from controlplane.billing.payments.stripe import (
 )
 from controlplane.core.answers import answer_of
 from controlplane.core.api.schema import operation
+from controlplane.core.errors.body import failure
 from controlplane.core.permissions import Action
 from controlplane.kernel.clock import wall_s
 from controlplane.tenants.access import require
@@ -186,4 +187,4 @@ def _bounded(request: HttpRequest) -> bytes | None:
 
 
 def _told(status: int, message: str) -> JsonResponse:
-    return JsonResponse({"error": {"message": message, "fields": {}}}, status=status)
+    return JsonResponse(failure(status, message), status=status)

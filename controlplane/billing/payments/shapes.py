@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TypedDict
 
 from controlplane.billing.payments.models import Payment
@@ -17,7 +18,7 @@ class PaymentJson(TypedDict):
     reference: str
     amount_cents: int
     invoice: str | None
-    booked_at: str
+    booked_at: datetime
 
 
 def payment_json(payment: Payment) -> PaymentJson:

@@ -82,9 +82,9 @@ class KeyJson(TypedDict):
     networks: list[str]
     tags: list[str]
     priority: int
-    created_at: str
-    expires_at: str | None
-    revoked_at: str | None
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
     replaces: str | None
     replaced_by: str | None
 
@@ -119,8 +119,8 @@ class ReportJson(TypedDict):
     id: str
     charged: list[TouchJson]
     spent_nano: int
-    first_used_at: str | None
-    last_used_at: str | None
+    first_used_at: datetime | None
+    last_used_at: datetime | None
     last_request_ms: int | None
 
 
@@ -213,8 +213,8 @@ class KeyTouched(KeyView):
                 for row in report.charged
             ],
             "spent_nano": report.spent_nano,
-            "first_used_at": _time(report.first),
-            "last_used_at": _time(report.last),
+            "first_used_at": report.first,
+            "last_used_at": report.last,
             "last_request_ms": report.took_ms,
         }
         return Response(told)
@@ -258,7 +258,3 @@ def _order(wanted: KeyBody, within: ApiKey | None) -> KeyOrder:
         within=within,
     )
     return KeyOrder(wanted.label, terms, wanted.lifetime_days, limits_of_body(wanted), budget)
-
-
-def _time(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat()

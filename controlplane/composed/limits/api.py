@@ -11,7 +11,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.composed.limits.selectors import effective_limits
-from controlplane.core.api.schema import operation
+from controlplane.core.answers import answer_of
+from controlplane.core.api.schema import Whole, operation
 from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
 from controlplane.quotas.selectors import limit_list
@@ -41,12 +42,6 @@ class LimitsJson(TypedDict):
     concurrency: int | None
 
 
-class AllLimitsJson(TypedDict):
-    """Everything in the organization that is limited."""
-
-    data: list[LimitsJson]
-
-
 class EffectiveJson(TypedDict):
     """One dimension: the limit of each level, null for none, and which binds."""
 
@@ -62,7 +57,6 @@ class EffectiveLimitsJson(TypedDict):
     key: str
     model: str
     refusal: str
-    data: list[EffectiveJson]
 
 
 class KeyView(ApiView):
@@ -93,7 +87,7 @@ class KeyLimits(KeyView):
 class AllLimits(ApiView):
     """`GET | PUT limits`: all there are, and those of the organization."""
 
-    @operation(answer=AllLimitsJson)
+    @operation(list_of=Whole(LimitsJson))
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List the limits of the organization, its projects and keys."""
         rows = limit_list(actor=self.actor(), organization_id=organization_id)
@@ -129,7 +123,7 @@ class EffectiveLimits(KeyView):
     """`GET keys/<id>/effective?model=…`."""
 
     @operation(
-        answer=EffectiveLimitsJson,
+        list_of=Whole(EffectiveJson, EffectiveLimitsJson),
         params=[OpenApiParameter("model", str, required=True, description="A model's name.")],
     )
     def get(
@@ -139,12 +133,13 @@ class EffectiveLimits(KeyView):
         key = self.found(organization_id, inference_key)
         model = request.query_params.get("model", "")
         view = effective_limits(key=key, model=model)
-        data = [
-            {"dimension": r.dimension, "levels": r.levels, "binds": r.binds, "limit": r.limit}
-            for r in view.rows
-        ]
-        told = {"key": str(key.id), "model": model, "refusal": view.refusal, "data": data}
-        return Response(told)
+        return self.listed(
+            view.rows,
+            lambda row: answer_of(EffectiveJson, row),
+            key=str(key.id),
+            model=model,
+            refusal=view.refusal,
+        )
 
 
 def limits_of_body(body: LimitsBody) -> LimitSet:

@@ -46,12 +46,6 @@ from controlplane.tenants.selectors import organization_ids
 
 HEADER = "OpenAI-Organization"
 SIGNS = ("gt", "gte", "lt", "lte")
-CODES = {
-    401: "invalid_api_key",
-    403: "permission_denied",
-    404: "not_found",
-    429: "rate_limit_exceeded",
-}
 EVERY_MODEL = ModelsSeen(frozenset(), inside=False)
 _WHOSE = OpenApiParameter(
     HEADER,
@@ -83,7 +77,7 @@ _TIMES = tuple(OpenApiParameter(f"effective_at[{sign}]", int) for sign in SIGNS)
 
 
 class OrganizationView(ApiView):
-    """What these operations share: whose figures, and errors as OpenAI's clients read them."""
+    """What these operations share: whose figures they tell."""
 
     needs = Action.ORGANIZATION_VIEW
 
@@ -103,22 +97,6 @@ class OrganizationView(ApiView):
             return uuid.UUID(named)
         except ValueError:
             raise ValidationError({HEADER: "Must be an organization's id."}) from None
-
-    def handle_exception(self, exc: Exception) -> Response:
-        """{"error": {"message", "type", "param", "code"}}."""
-        answer = super().handle_exception(exc)
-        error = answer.data["error"]
-        param = next(iter(error["fields"]), None)
-        told = f"{param}: {' '.join(error['fields'][param])}" if param else error["message"]
-        answer.data = {
-            "error": {
-                "message": told,
-                "type": "invalid_request_error",
-                "param": param,
-                "code": CODES.get(answer.status_code),
-            }
-        }
-        return answer
 
 
 class Completions(OrganizationView):

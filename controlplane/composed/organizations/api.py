@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TypedDict
 
 import msgspec
@@ -41,7 +42,7 @@ class OrganizationJson(TypedDict):
     spent_nano: int
     budget_left_nano: int | None
     state: str
-    created_at: str
+    created_at: datetime
 
 
 class NewOrganizationJson(TypedDict):

@@ -38,10 +38,11 @@ _KEY = re.compile(rf"[\x21-\x7e]{{1,{KEY_CHARS_MAX}}}")
 class KeyRefused(Exception):
     """The request is not carried out because of its key; the database is as it was."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, code: str | None = None) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
+        self.code = code
 
 
 class KeptReplay(Exception):
@@ -80,7 +81,7 @@ def attempt_begin(
         uuid.UUID(bytes=place[:16]), payload, hmac.digest(root, b"seal\0" + scope, sha256)
     )
     if not _claim(int.from_bytes(place[16:24], signed=True), attempt.id):
-        raise KeyRefused(409, "A request with this key is in progress.")
+        raise KeyRefused(409, "A request with this key is in progress.", "idempotency_in_progress")
     kept = KeptAnswer.objects.filter(id=attempt.id).first()
     if kept is not None and kept.created_at > timezone.now() - KEPT_FOR:
         require(kept.rights)
@@ -126,10 +127,14 @@ def _claim(lock: int, attempt: uuid.UUID) -> bool:
 def _replay(attempt: KeyedAttempt, kept: KeptAnswer) -> None:
     if not hmac.compare_digest(bytes(kept.payload), attempt.payload):
         raise KeyRefused(
-            422, "This key was used for a different request; use a new key for each request."
+            422,
+            "This key was used for a different request; use a new key for each request.",
+            "idempotency_mismatch",
         )
     if kept.body is None:
         raise KeyRefused(
-            409, "This request was completed earlier, and its response was too large to keep."
+            409,
+            "This request was completed earlier, and its response was too large to keep.",
+            "idempotency_completed",
         )
     raise KeptReplay(kept.status, unsealed(attempt.seal, bytes(kept.body), attempt.id.bytes))

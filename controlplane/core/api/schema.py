@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import takewhile
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
@@ -23,6 +23,7 @@ from drf_spectacular.utils import (
 from rest_framework.permissions import SAFE_METHODS
 
 from controlplane.core.api.idempotency import HEADER, KEY_CHARS_MAX
+from controlplane.core.errors.body import failure
 from controlplane.core.paging import LIMIT_DEFAULT, LIMIT_MAX
 
 JSON = "application/json"
@@ -30,8 +31,6 @@ ACCEPTED, NO_CONTENT = 202, 204
 _WORDS = {ACCEPTED: "Accepted: pending approval, or in progress."}
 REF = "#/components/schemas/{name}"
 ERROR = "Error"
-# What is shaped as OpenAI's API is has its errors, too.
-OPENAI_PATHS, OPENAI_ERROR = "/v1/", "OpenAIError"
 # Every operation may answer these; changes the further ones besides.
 ERRORS = {
     400: "A value is invalid; `fields` names it.",
@@ -48,27 +47,7 @@ ERRORS_OF_CHANGES = {
 }
 _ERROR_SCHEMA = {
     "type": "object",
-    "description": "The error as a message, and by field.",
-    "properties": {
-        "error": {
-            "type": "object",
-            "properties": {
-                "message": {"type": "string"},
-                "fields": {
-                    "type": "object",
-                    "additionalProperties": {"type": "array", "items": {"type": "string"}},
-                },
-                "code": {"type": "string"},
-            },
-            "required": ["message", "fields"],
-        }
-    },
-    "required": ["error"],
-    "examples": [{"error": {"message": "Some values are invalid.", "fields": {"limit": ["…"]}}}],
-}
-_OPENAI_ERROR_SCHEMA = {
-    "type": "object",
-    "description": "The error in OpenAI's format.",
+    "description": "The error: `param` and `code` for programs, `fields` for forms.",
     "properties": {
         "error": {
             "type": "object",
@@ -77,13 +56,17 @@ _OPENAI_ERROR_SCHEMA = {
                 "type": {"type": "string"},
                 "param": {"type": ["string", "null"]},
                 "code": {"type": ["string", "null"]},
+                "fields": {
+                    "type": "object",
+                    "additionalProperties": {"type": "array", "items": {"type": "string"}},
+                },
             },
-            "required": ["message", "type", "param", "code"],
+            "required": ["message", "type", "param", "code", "fields"],
         }
     },
     "required": ["error"],
+    "examples": [failure(400, fields={"limit": ["Must be 1 to 100."]})],
 }
-_ID = {"type": ["string", "null"]}
 _PAGE = (
     OpenApiParameter("after", str, description="The last id of the previous page."),
     OpenApiParameter("limit", int, description=f"1 to {LIMIT_MAX}; {LIMIT_DEFAULT} if left out."),
@@ -97,10 +80,7 @@ _KEY = OpenApiParameter(
         "hours does nothing and returns the first response, with `Idempotency-Replayed: true`."
     ),
 )
-_shapes: dict[str, dict[str, Any]] = {
-    ERROR: _ERROR_SCHEMA,
-    OPENAI_ERROR: _OPENAI_ERROR_SCHEMA,
-}
+_shapes: dict[str, dict[str, Any]] = {ERROR: _ERROR_SCHEMA}
 View = TypeVar("View", bound=Callable[..., Any])
 
 
@@ -131,11 +111,17 @@ class ApiSchema(AutoSchema):
     def _get_response_bodies(self, direction: Direction = "response") -> Any:
         told = super()._get_response_bodies(direction)
         errors = ERRORS if self.method in SAFE_METHODS else {**ERRORS, **ERRORS_OF_CHANGES}
-        form = OPENAI_ERROR if self.path.startswith(OPENAI_PATHS) else ERROR
         for status, words in errors.items():
-            content = {JSON: {"schema": {"$ref": REF.format(name=form)}}}
+            content = {JSON: {"schema": {"$ref": REF.format(name=ERROR)}}}
             told.setdefault(str(status), {"description": words, "content": content})
         return told
+
+
+class Whole(NamedTuple):
+    """A list that comes whole: its rows, and what it says besides."""
+
+    row: Any
+    beside: Any = None
 
 
 class OperatorScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
@@ -169,14 +155,16 @@ def operation(
     params: Sequence[OpenApiParameter] = (),
     example: Mapping[str, Any] | None = None,
 ) -> Callable[[View], View]:
-    """What an operation takes and answers: `answer` one thing, `list_of` a page of things.
+    """What an operation takes and answers: `answer` one thing, `list_of` a list of things.
 
-    Without either it answers nothing; a dict of answers is by status. `example` is a body that
-    could be sent.
+    A list comes a page at a time unless it is `Whole`. Without either it answers nothing; a dict of
+    answers is by status. `example` is a body that could be sent.
     """
     told: dict[str, Any] | None = None
     if list_of is not None:
-        told, params = _list_schema(list_of), (*_PAGE, *params)
+        whole = isinstance(list_of, Whole)
+        told = _list_schema(*list_of) if whole else _list_schema(list_of)
+        params = params if whole else (*_PAGE, *params)
     elif answer is not None and not isinstance(answer, dict):
         told = schema_of(answer)
     responses = {NO_CONTENT if told is None else status: told}
@@ -226,7 +214,7 @@ def _names(node: Any) -> Iterator[str]:
     if isinstance(node, dict):
         for key, value in node.items():
             if key == "$ref":
-                yield value.rpartition("/")[2]
+                yield _name(node)
             else:
                 yield from _names(value)
     elif isinstance(node, list):
@@ -234,15 +222,25 @@ def _names(node: Any) -> Iterator[str]:
             yield from _names(value)
 
 
-def _list_schema(shape: Any) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": {
-            "object": {"const": "list"},
-            "data": {"type": "array", "items": schema_of(shape)},
-            "first_id": _ID,
-            "last_id": _ID,
-            "has_more": {"type": "boolean"},
-        },
-        "required": ["object", "data", "first_id", "last_id", "has_more"],
+def _list_schema(row: Any, beside: Any = None) -> dict[str, Any]:
+    """The one shape of lists, as a component of its own; with the fields of `beside` in it."""
+    own = {
+        "object": {"type": "string", "const": "list"},
+        "data": {"type": "array", "items": schema_of(row)},
+        "first_id": {"type": ["string", "null"], "description": "What names the first row."},
+        "last_id": {"type": ["string", "null"], "description": "What names the last row."},
+        "has_more": {"type": "boolean"},
     }
+    told = _shapes[_name(schema_of(beside))] if beside else {"properties": {}, "required": []}
+    name = _name(schema_of(beside or row)) + "List"
+    _shapes[name] = {
+        "title": name,
+        "type": "object",
+        "properties": {**own, **told["properties"]},
+        "required": [*own, *told["required"]],
+    }
+    return {"$ref": REF.format(name=name)}
+
+
+def _name(ref: dict[str, Any]) -> str:
+    return str(ref["$ref"]).rpartition("/")[2]

@@ -11,19 +11,23 @@ from django.core.exceptions import PermissionDenied
 from controlplane.kernel.clock import wall_s
 
 CONFIRMED_S_MAX = 15 * 60
-STEP_UP_CODE = "step_up_required"
 _CONFIRMED = "confirmed_at_s"
 _BEGUN = "begun_at_s"
-FACTOR_CODE = "second_factor_required"
 Session = MutableMapping[str, Any]
 
 
 class StepUpRequired(PermissionDenied):
-    """The caller may do this, once they have confirmed that it is them."""
+    """The caller may do this, once they have confirmed that it is them, at `/confirm`."""
+
+    code = "step_up_required"
+    message = "Confirm your identity first: you signed in too long ago for this action."
 
 
 class SecondFactorRequired(PermissionDenied):
     """The caller may do this, once they have a second factor: their organization requires one."""
+
+    code = "second_factor_required"
+    message = "This organization requires a second factor: add one to your account."
 
 
 def session_confirm(session: Session, at_s: float | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What every operation under /api/ shares: who calls, JSON in and out, errors that name a field.
+"""What every operation under /api/ shares: who calls, JSON in and out, lists, and errors.
 
 A caller is a signed-in user with the session's CSRF token, an organization's admin key, or whoever
 holds this installation's operator token, who acts as the command line does. Changes may carry an
@@ -8,6 +8,7 @@ holds this installation's operator token, who acts as the command line does. Cha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from hashlib import sha256
 from typing import IO, Any, TypeVar
 
@@ -23,8 +24,10 @@ from rest_framework.permissions import SAFE_METHODS, AllowAny
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.utils.encoders import JSONEncoder
 from rest_framework.views import APIView
 
+from controlplane.core.answers import moment_text
 from controlplane.core.api.callers import bearer
 from controlplane.core.api.idempotency import (
     HEADER,
@@ -39,22 +42,33 @@ from controlplane.core.api.idempotency import (
 from controlplane.core.api.refusals import KeptAbsence, KeptRefusal
 from controlplane.core.api.shapes import place
 from controlplane.core.api.stepup import (
-    FACTOR_CODE,
-    STEP_UP_CODE,
     SecondFactorRequired,
     StepUpRequired,
     recently_confirmed,
 )
 from controlplane.core.api.throttles import AddressThrottle, CallerThrottle
 from controlplane.core.audit.entries import Actor
+from controlplane.core.errors.body import Fields, failure
 from controlplane.core.errors.conflict import Conflict
-from controlplane.core.paging import Page, PageAsk, Row, page_ask, page_json
+from controlplane.core.paging import Page, PageAsk, Row, list_json, page_ask
 from controlplane.core.rights import rights_json, rights_noted, rights_require
 
 FAILED_FROM = 400
-TOO_MANY_CODE = "rate_limit_exceeded"
 CONFLICT = 409
 Body = TypeVar("Body", bound=msgspec.Struct)
+
+
+class MomentEncoder(JSONEncoder):
+    """Moments in the one form that answers have; all else as DRF writes it."""
+
+    def default(self, obj: Any) -> Any:
+        return moment_text(obj) if isinstance(obj, datetime) else super().default(obj)
+
+
+class JsonOut(JSONRenderer):
+    """Answers as JSON; nothing shows them in another way."""
+
+    encoder_class = MomentEncoder
 
 
 class Json(BaseParser):
@@ -103,7 +117,7 @@ class ApiView(APIView):
     # Asked before who it is, so that guesses count.
     address_throttle: type[AddressThrottle] = AddressThrottle
     parser_classes = (Json,)
-    renderer_classes = (JSONRenderer,)
+    renderer_classes = (JsonOut,)
     content_negotiation_class = JsonOnly
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -174,14 +188,20 @@ class ApiView(APIView):
 
     def page(self, found: Page[Row], form: Callable[[Row], Mapping[str, Any]]) -> Response:
         """A page of a list, each row in its form."""
-        return Response(page_json(found, form))
+        return Response(list_json([form(row) for row in found.rows], has_more=found.has_more))
 
-    def listed(self, found: Iterable[Row], form: Callable[[Row], Mapping[str, Any]]) -> Response:
-        """A list that is short by its nature and comes whole, each row in its form."""
-        return Response({"data": [form(row) for row in found]})
+    def listed(
+        self,
+        found: Iterable[Row],
+        form: Callable[[Row], Mapping[str, Any]],
+        named: str = "id",
+        **more: object,
+    ) -> Response:
+        """A list that is short and comes whole; `named` is the field that names rows in URLs."""
+        return Response({**list_json([form(row) for row in found], named), **more})
 
     def handle_exception(self, exc: Exception) -> Response:
-        """Errors of services as answers: {"error": {"message", "fields"}}."""
+        """Errors of services as answers."""
         if isinstance(exc, KeptRefusal | KeptAbsence):
             self.refusal = exc
         if isinstance(exc, KeptReplay):
@@ -190,23 +210,20 @@ class ApiView(APIView):
         if isinstance(exc, KeyRefused):
             return _key_refused(exc)
         if isinstance(exc, Conflict):
-            return failed(409, "The resource has changed since you read it.", exc.message_dict)
+            message = "The resource has changed since you read it."
+            return failed(CONFLICT, message, fields=exc.message_dict)
         if isinstance(exc, ValidationError):
-            return failed(400, "Some values are invalid.", exc.message_dict)
-        if isinstance(exc, ObjectDoesNotExist | Http404):
-            return failed(404, "Not found.")
-        if isinstance(exc, StepUpRequired):
-            return step_up_refused()
-        if isinstance(exc, SecondFactorRequired):
-            return _factor_refused()
-        if isinstance(exc, PermissionDenied):
-            return failed(403, "Permission denied.")
+            return failed(400, fields=exc.message_dict)
         if isinstance(exc, exceptions.APIException):
             answer = super().handle_exception(exc)
-            answer.data = failed(answer.status_code, str(exc.detail)).data
-            if isinstance(exc, exceptions.Throttled):
-                answer.data["error"]["code"] = TOO_MANY_CODE
+            answer.data = failure(answer.status_code, str(exc.detail))
             return answer
+        if isinstance(exc, StepUpRequired | SecondFactorRequired):
+            return failed(403, exc.message, code=exc.code)
+        if isinstance(exc, PermissionDenied):
+            return failed(403, "Permission denied.")
+        if isinstance(exc, ObjectDoesNotExist | Http404):
+            return failed(404, "Not found.")
         raise exc
 
 
@@ -231,8 +248,7 @@ def _replayed(replay: KeptReplay) -> HttpResponse:
 
 
 def _key_refused(refused: KeyRefused) -> Response:
-    message = f"The {HEADER} cannot be used for this request."
-    answer = failed(refused.status, message, {HEADER: [refused.message]})
+    answer = failed(refused.status, fields={HEADER: [refused.message]}, code=refused.code)
     if refused.status == CONFLICT:
         answer["Retry-After"] = str(RETRY_AFTER_S)
     return answer
@@ -243,18 +259,7 @@ def _must_confirm(request: Request) -> bool:
     return signed_in and not recently_confirmed(request.session)
 
 
-def step_up_refused() -> Response:
-    """What a session hears that must confirm itself first, at `/confirm`."""
-    answer = failed(403, "Confirm your identity first: you signed in too long ago for this action.")
-    answer.data["error"]["code"] = STEP_UP_CODE
-    return answer
-
-
-def _factor_refused() -> Response:
-    answer = failed(403, "This organization requires a second factor: add one to your account.")
-    answer.data["error"]["code"] = FACTOR_CODE
-    return answer
-
-
-def failed(status: int, message: str, fields: dict[str, list[str]] | None = None) -> Response:
-    return Response({"error": {"message": message, "fields": fields or {}}}, status=status)
+def failed(
+    status: int, message: str = "", *, fields: Fields | None = None, code: str | None = None
+) -> Response:
+    return Response(failure(status, message, fields=fields, code=code), status=status)

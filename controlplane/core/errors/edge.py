@@ -6,16 +6,15 @@ One error is JSON for programs and a page for people; the page needs no database
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 from django.template.loader import render_to_string
 
 from controlplane.core.audit.origin import API_PREFIXES
+from controlplane.core.errors.body import failure
 
 TEMPLATE = "edge.html"
 RETRY_S = 2
-UNAVAILABLE = "service_unavailable_error"
 
 
 @dataclass(eq=False)
@@ -26,26 +25,15 @@ class EdgeError(Exception):
     code: str
     title: str
     message: str
-    kind: str = "invalid_request_error"
     retry_s: int | None = None
 
     def body(self, path: str) -> tuple[bytes, str]:
         """What is sent to whoever asked for `path`, and its content type."""
         if for_programs(path):
-            return self._json(path), "application/json"
+            error = failure(self.status, self.message, code=self.code)
+            return msgspec.json.encode(error), "application/json"
         page = render_to_string(TEMPLATE, {"title": self.title, "message": self.message})
         return page.encode(), "text/html; charset=utf-8"
-
-    def _json(self, path: str) -> bytes:
-        error: dict[str, Any] = {
-            "message": self.message,
-            "type": self.kind,
-            "param": None,
-            "code": self.code,
-        }
-        if path.startswith("/api/"):
-            error["fields"] = {}
-        return msgspec.json.encode({"error": error})
 
     @property
     def headers(self) -> dict[str, str]:
@@ -68,7 +56,6 @@ def busy() -> EdgeError:
         "server_is_overloaded",
         "Service busy",
         "Too many requests for pages and the control API are in progress. Try again shortly.",
-        UNAVAILABLE,
         RETRY_S,
     )
 
@@ -80,7 +67,6 @@ def database_away() -> EdgeError:
         "database_unavailable",
         "Database unavailable",
         "Nothing was changed. Try again shortly.",
-        UNAVAILABLE,
         RETRY_S,
     )
 
@@ -111,4 +97,4 @@ def bad_request() -> EdgeError:
 def failed() -> EdgeError:
     """500: a defect of ours."""
     message = "Internal server error; see the server's log for details."
-    return EdgeError(500, "internal_error", "Internal server error", message, "server_error")
+    return EdgeError(500, "internal_error", "Internal server error", message)

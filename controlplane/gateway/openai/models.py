@@ -14,7 +14,7 @@ def list_models(snapshot: Snapshot, key: KeyRecord) -> bytes:
     names = sorted(snapshot.models.keys() | snapshot.aliases)
     found = [(name, _named(snapshot, key, name)) for name in names]
     data = [_model(name, model) for name, model in found if model is not None]
-    return msgspec.json.encode({"object": "list", "data": data})
+    return msgspec.json.encode({"object": "list", "data": data, "has_more": False})
 
 
 def show_model(snapshot: Snapshot, key: KeyRecord, name: str) -> bytes:

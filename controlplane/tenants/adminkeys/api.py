@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from datetime import datetime
 from typing import Any, TypedDict
 
 import msgspec
@@ -40,9 +41,9 @@ class AdminKeyJson(TypedDict):
     actions: list[str]
     state: str
     created_by: str
-    created_at: str
-    expires_at: str | None
-    last_used_at: str | None
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
 
 
 class NewAdminKeyJson(AdminKeyJson):

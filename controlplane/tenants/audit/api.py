@@ -6,6 +6,7 @@ Searched by query string; the chain's head lets a program hold what it has read 
 from __future__ import annotations
 
 import uuid
+from datetime import datetime
 from typing import Any, TypedDict
 
 from drf_spectacular.utils import OpenApiParameter
@@ -35,7 +36,7 @@ class AuditJson(TypedDict):
 
     id: str
     object: str
-    created_at: str
+    created_at: datetime
     actor: str
     actor_id: str | None
     action: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from datetime import datetime
 from typing import TypedDict
 
 import msgspec
@@ -12,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.core.answers import answer_of
-from controlplane.core.api.schema import operation
+from controlplane.core.api.schema import Whole, operation
 from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action, Role
 from controlplane.tenants.access import require
@@ -65,13 +66,7 @@ class MemberJson(TypedDict):
     email: str
     role: str
     second_factor: bool
-    last_seen_at: str | None
-
-
-class MembersJson(TypedDict):
-    """All members, oldest first."""
-
-    data: list[MemberJson]
+    last_seen_at: datetime | None
 
 
 class SecurityJson(TypedDict):
@@ -97,19 +92,13 @@ class InvitationJson(TypedDict):
     role: str
     state: str
     invited_by: str | None
-    expires_at: str
+    expires_at: datetime
 
 
 class NewInvitationJson(InvitationJson):
     """With the path of its link, which only this answer has."""
 
     path: str
-
-
-class InvitationsJson(TypedDict):
-    """Invitations that no one has used, newest first."""
-
-    data: list[InvitationJson]
 
 
 class WithdrawnJson(TypedDict):
@@ -129,11 +118,11 @@ class PasswordLinkJson(TypedDict):
 class Members(ApiView):
     """`GET members`."""
 
-    @operation(answer=MembersJson)
+    @operation(list_of=Whole(MemberJson))
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List members, for those who manage them."""
         rows = member_list(actor=self.actor(), organization_id=organization_id)
-        return self.listed(rows, member_json)
+        return self.listed(rows, member_json, "user_id")
 
 
 class OneMember(ApiView):
@@ -211,7 +200,7 @@ class Invitations(ApiView):
 
     step_up_methods = frozenset({"POST"})
 
-    @operation(answer=InvitationsJson)
+    @operation(list_of=Whole(InvitationJson))
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List invitations without their links."""
         rows = invitation_list(actor=self.actor(), organization_id=organization_id)
@@ -258,14 +247,13 @@ def read_role(text: str) -> Role:
 
 
 def member_json(row: Member) -> MemberJson:
-    seen = row.last_seen
     return {
         "user_id": str(row.membership.user_id),
         "object": "member",
         "email": row.membership.user.email,
         "role": row.membership.role,
         "second_factor": row.second_factor,
-        "last_seen_at": seen.isoformat() if seen else None,
+        "last_seen_at": row.last_seen,
     }
 
 

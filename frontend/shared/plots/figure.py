@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol, runtime_checkable
 
+from frontend.shared import formats
 from frontend.shared.plots.axes import Axis, time_axis, value_axis
 from frontend.shared.plots.config import plot_config
 
+# The head of a first column that holds moments, which pages show without their zone.
+TIME_HEAD = "Time, UTC"
 MARGIN = {"l": 56, "r": 12, "t": 8, "b": 40}
 
 
@@ -105,7 +108,7 @@ class Figure:
 
     @property
     def head(self) -> list[str]:
-        return ["Time, UTC", *(f"{line.name}, {self.axis.title}" for line in self.lines)]
+        return [TIME_HEAD, *(f"{line.name}, {self.axis.title}" for line in self.lines)]
 
     def rows(self) -> list[list[str]]:
         """The same figures as text, oldest first; a gap is an empty cell."""
@@ -114,7 +117,7 @@ class Figure:
             values = [line.values[place] for line in self.lines]
             if any(value is not None for value in values):
                 cells = ["" if value is None else f"{value:.6g}" for value in values]
-                made.append([moment.strftime("%Y-%m-%d %H:%M:%S"), *cells])
+                made.append([formats.moment(moment), *cells])
         return made
 
     def as_json(self) -> dict[str, Any]:
