@@ -6,7 +6,7 @@ Nothing is answered here but probes and, where there are no pages, `/metrics`.
 
 import gc
 import os
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from functools import partial
 from posixpath import normpath
@@ -151,7 +151,7 @@ async def refuse_websocket(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "websocket.close", "code": WEBSOCKET_REFUSED})
 
 
-async def answer(send: Send, status: int, body: dict[str, Any]) -> None:
+async def answer(send: Send, status: int, body: Mapping[str, Any]) -> None:
     await answer_bytes(send, status, msgspec.json.encode(body), b"application/json")
 
 

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from controlplane.kernel.errors import AWAY, DENIED, INVALID_REQUEST, SERVER_ERROR, error_body
+from controlplane.kernel.errors import (
+    AWAY,
+    DENIED,
+    INVALID_REQUEST,
+    SERVER_ERROR,
+    Error,
+    error_body,
+)
 from controlplane.kernel.limits import ReachedLimit
 
 NO_RETRY = (("x-should-retry", "false"),)
@@ -41,7 +48,7 @@ class Refusal(Exception):
         self.limit: ReachedLimit | None = None
 
     @property
-    def body(self) -> dict[str, dict[str, object]]:
+    def body(self) -> Error:
         """The JSON body: always all four keys; `degraded` besides, where the service is."""
         more = {} if self.degraded is None else {"degraded": self.degraded}
         return error_body(self.message, kind=self.kind, param=self.param, code=self.code, **more)

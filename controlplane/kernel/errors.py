@@ -2,10 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Any, NotRequired, TypedDict, cast
+
 INVALID_REQUEST = "invalid_request_error"
 DENIED = "permission_error"
 AWAY = "service_unavailable_error"
 SERVER_ERROR = "server_error"
+
+
+class ErrorFacts(TypedDict):
+    """`message` is for people, `code` for programs; `param` names the field at fault.
+
+    `fields` has all fields at fault, each with its messages; the control plane always sends it.
+    `degraded` is why the installation cannot serve a model as it should.
+    """
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+    fields: NotRequired[dict[str, list[str]]]
+    degraded: NotRequired[dict[str, Any]]
+
+
+class Error(TypedDict):
+    """Why something was not done."""
+
+    error: ErrorFacts
 
 
 def error_body(
@@ -15,6 +38,6 @@ def error_body(
     param: str | None = None,
     code: str | None = None,
     **more: object,
-) -> dict[str, dict[str, object]]:
-    """`message` is for people, `code` for programs; `param` names the field at fault."""
-    return {"error": {"message": message, "type": kind, "param": param, "code": code, **more}}
+) -> Error:
+    facts = {"message": message, "type": kind, "param": param, "code": code, **more}
+    return cast(Error, {"error": facts})

@@ -78,7 +78,7 @@ def test_a_change_needs_the_csrf_token(cast: Cast) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(cast.stella, backend="django.contrib.auth.backends.ModelBackend")
     assert ask(client, "post", "/versions", {"rules": []})["status"] == 403
-    assert ask(client, "get", "/versions")["body"] == {"versions": []}
+    assert ask(client, "get", "/versions")["body"]["data"] == []
 
 
 def test_a_draft_is_made_read_changed_and_given_up(stella: Client) -> None:

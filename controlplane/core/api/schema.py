@@ -23,14 +23,13 @@ from drf_spectacular.utils import (
 from rest_framework.permissions import SAFE_METHODS
 
 from controlplane.core.api.idempotency import HEADER, KEY_CHARS_MAX
-from controlplane.core.errors.body import failure
 from controlplane.core.paging import LIMIT_DEFAULT, LIMIT_MAX
+from controlplane.kernel.errors import Error
+from controlplane.kernel.openapi import REF, components_of
 
 JSON = "application/json"
 ACCEPTED, NO_CONTENT = 202, 204
 _WORDS = {ACCEPTED: "Accepted: pending approval, or in progress."}
-REF = "#/components/schemas/{name}"
-ERROR = "Error"
 # Every operation may answer these; changes the further ones besides.
 ERRORS = {
     400: "A value is invalid; `fields` names it.",
@@ -45,28 +44,6 @@ ERRORS_OF_CHANGES = {
     413: "The body is too large.",
     422: "The idempotency key was used for a different request.",
 }
-_ERROR_SCHEMA = {
-    "type": "object",
-    "description": "The error: `param` and `code` for programs, `fields` for forms.",
-    "properties": {
-        "error": {
-            "type": "object",
-            "properties": {
-                "message": {"type": "string"},
-                "type": {"type": "string"},
-                "param": {"type": ["string", "null"]},
-                "code": {"type": ["string", "null"]},
-                "fields": {
-                    "type": "object",
-                    "additionalProperties": {"type": "array", "items": {"type": "string"}},
-                },
-            },
-            "required": ["message", "type", "param", "code", "fields"],
-        }
-    },
-    "required": ["error"],
-    "examples": [failure(400, fields={"limit": ["Must be 1 to 100."]})],
-}
 _PAGE = (
     OpenApiParameter("after", str, description="The last id of the previous page."),
     OpenApiParameter("limit", int, description=f"1 to {LIMIT_MAX}; {LIMIT_DEFAULT} if left out."),
@@ -80,7 +57,7 @@ _KEY = OpenApiParameter(
         "hours does nothing and returns the first response, with `Idempotency-Replayed: true`."
     ),
 )
-_shapes: dict[str, dict[str, Any]] = {ERROR: _ERROR_SCHEMA}
+(_ERROR,), _shapes = components_of([Error])
 View = TypeVar("View", bound=Callable[..., Any])
 
 
@@ -112,8 +89,9 @@ class ApiSchema(AutoSchema):
         told = super()._get_response_bodies(direction)
         errors = ERRORS if self.method in SAFE_METHODS else {**ERRORS, **ERRORS_OF_CHANGES}
         for status, words in errors.items():
-            content = {JSON: {"schema": {"$ref": REF.format(name=ERROR)}}}
-            told.setdefault(str(status), {"description": words, "content": content})
+            told.setdefault(
+                str(status), {"description": words, "content": {JSON: {"schema": _ERROR}}}
+            )
         return told
 
 
@@ -190,11 +168,9 @@ def body_schema(shape: type[msgspec.Struct]) -> dict[str, Any]:
 def schema_of(shape: Any) -> dict[str, Any]:
     """A type of msgspec's as a reference to its component, which is named after its app, too."""
     label = getattr(shape, "__module__", "").split(".")[1].title()
-    (found,), components = msgspec.json.schema_components(
-        [shape], ref_template="#/components/schemas/" + label + "{name}"
-    )
-    _shapes.update({f"{label}{name}": schema for name, schema in components.items()})
-    return dict(found)
+    (found,), components = components_of([shape], label)
+    _shapes.update(components)
+    return found
 
 
 def components_add(result: dict[str, Any], **_: Any) -> dict[str, Any]:
@@ -232,7 +208,7 @@ def _list_schema(row: Any, beside: Any = None) -> dict[str, Any]:
         "has_more": {"type": "boolean"},
     }
     told = _shapes[_name(schema_of(beside))] if beside else {"properties": {}, "required": []}
-    name = _name(schema_of(beside or row)) + "List"
+    name = _name(schema_of(beside or row)).removesuffix("Json") + "List"
     _shapes[name] = {
         "title": name,
         "type": "object",

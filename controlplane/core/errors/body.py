@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from controlplane.kernel.errors import AWAY, DENIED, INVALID_REQUEST, SERVER_ERROR, error_body
+from controlplane.kernel.errors import (
+    AWAY,
+    DENIED,
+    INVALID_REQUEST,
+    SERVER_ERROR,
+    Error,
+    error_body,
+)
 
 BROKEN_FROM = 500
 RATE_KIND = "requests"
@@ -24,7 +31,7 @@ Fields = Mapping[str, list[str]]
 
 def failure(
     status: int, message: str = "", *, fields: Fields | None = None, code: str | None = None
-) -> dict[str, dict[str, object]]:
+) -> Error:
     """Without a message of its own an error says that of the first field; `param` names it."""
     fields = fields or {}
     param = next(iter(fields), None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from controlplane.gateway.refusal import unknown_model
@@ -9,12 +11,31 @@ from controlplane.gateway.snapshot import KeyRecord, ModelRecord, Snapshot
 from controlplane.kernel.rules import Facts, RouteRule, mismatch
 
 
+class ModelFacts(msgspec.Struct):
+    """A model that the key may use; sizes in tokens."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+    context_window: int
+    max_output_tokens: int
+
+
+class ModelList(msgspec.Struct):
+    """All of them, at once."""
+
+    object: Literal["list"]
+    data: list[ModelFacts]
+    has_more: bool
+
+
 def list_models(snapshot: Snapshot, key: KeyRecord) -> bytes:
     """All that the key may name, in order: models, and aliases that a rule in force leads on."""
     names = sorted(snapshot.models.keys() | snapshot.aliases)
     found = [(name, _named(snapshot, key, name)) for name in names]
     data = [_model(name, model) for name, model in found if model is not None]
-    return msgspec.json.encode({"object": "list", "data": data, "has_more": False})
+    return msgspec.json.encode(ModelList("list", data, has_more=False))
 
 
 def show_model(snapshot: Snapshot, key: KeyRecord, name: str) -> bytes:
@@ -53,12 +74,6 @@ def _leads(rule: RouteRule, key: KeyRecord, name: str) -> bool:
     return name in rule.match.aliases and mismatch(match, facts) is None
 
 
-def _model(name: str, model: ModelRecord) -> dict[str, object]:
-    return {
-        "id": name,
-        "object": "model",
-        "created": model.created_s,
-        "owned_by": model.owner,
-        "context_window": model.context_window,
-        "max_output_tokens": model.output_tokens_max,
-    }
+def _model(name: str, model: ModelRecord) -> ModelFacts:
+    window, output = model.context_window, model.output_tokens_max
+    return ModelFacts(name, "model", model.created_s, model.owner, window, output)

@@ -6,6 +6,7 @@ import msgspec
 
 from controlplane.gateway.answer import Charge, Piece, TokenText
 from controlplane.gateway.ask import Ask
+from controlplane.kernel.errors import Error
 from controlplane.kernel.ids import id_time_ms
 from controlplane.kernel.money import usd_text
 from inference.contract.frames import Usage
@@ -17,7 +18,7 @@ LOGPROB_MIN = -9999.0
 _encode = msgspec.json.encode
 
 
-def error_event(body: dict[str, dict[str, object]]) -> bytes:
+def error_event(body: Error) -> bytes:
     """What ends a stream that failed: an error, and no end mark after it."""
     return b"data: " + _encode(body) + b"\n\n"
 
