@@ -25,7 +25,7 @@ from django.utils.module_loading import import_string
 from controlplane.bounded_pages import BoundedPages
 from controlplane.bridge.http.connection import DOORS
 from controlplane.core.scrape import CONTENT_TYPE, OWN_METRICS, REFUSED, may_scrape
-from controlplane.kernel.errors import error_body
+from controlplane.kernel.apis import error_body
 from controlplane.probes import PATHS as PROBES
 from controlplane.probes import Probes
 from controlplane.security_headers import SecurityHeaders

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from controlplane.kernel.errors import (
+from controlplane.kernel.apis import (
     AWAY,
     DENIED,
     INVALID_REQUEST,

@@ -24,8 +24,7 @@ from rest_framework.permissions import SAFE_METHODS
 
 from controlplane.core.api.idempotency import HEADER, KEY_CHARS_MAX
 from controlplane.core.paging import LIMIT_DEFAULT, LIMIT_MAX
-from controlplane.kernel.errors import Error
-from controlplane.kernel.openapi import REF, components_of
+from controlplane.kernel.apis import REF, Error, components_of
 
 JSON = "application/json"
 ACCEPTED, NO_CONTENT = 202, 204

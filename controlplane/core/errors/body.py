@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from controlplane.kernel.errors import (
+from controlplane.kernel.apis import (
     AWAY,
     DENIED,
     INVALID_REQUEST,

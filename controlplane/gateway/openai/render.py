@@ -6,7 +6,7 @@ import msgspec
 
 from controlplane.gateway.answer import Charge, Piece, TokenText
 from controlplane.gateway.ask import Ask
-from controlplane.kernel.errors import Error
+from controlplane.kernel.apis import Error
 from controlplane.kernel.ids import id_time_ms
 from controlplane.kernel.money import usd_text
 from inference.contract.frames import Usage

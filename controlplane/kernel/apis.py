@@ -1,13 +1,19 @@
-"""The body of every error, over both APIs: OpenAI's four keys, always, and what is told besides."""
+"""What both APIs share: the body of every error, and how their types are described."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NotRequired, TypedDict, cast
+
+import msgspec
 
 INVALID_REQUEST = "invalid_request_error"
 DENIED = "permission_error"
 AWAY = "service_unavailable_error"
 SERVER_ERROR = "server_error"
+
+
+REF = "#/components/schemas/{name}"
 
 
 class ErrorFacts(TypedDict):
@@ -41,3 +47,20 @@ def error_body(
 ) -> Error:
     facts = {"message": message, "type": kind, "param": param, "code": code, **more}
     return cast(Error, {"error": facts})
+
+
+def components_of(
+    types: Sequence[Any], prefix: str = ""
+) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
+    """A reference to each type, and the components by name, which begins with `prefix`.
+
+    A default of null is left out: it says nothing, and generators take such a field for required.
+    """
+    refs, components = msgspec.json.schema_components(
+        types, ref_template=REF.format(name=prefix + "{name}")
+    )
+    for shape in components.values():
+        for field in shape.get("properties", {}).values():
+            if field.get("default", "") is None:
+                del field["default"]
+    return list(refs), {prefix + name: shape for name, shape in components.items()}
