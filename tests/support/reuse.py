@@ -148,4 +148,4 @@ class KeptDatabase:
 
 def _named(table: str) -> sql.SQL:
     # As `regclass` writes it: quoted where it has to be.
-    return sql.SQL(table)  # type: ignore[arg-type]
+    return sql.SQL(table)
