@@ -4,7 +4,5 @@ from django.apps import AppConfig
 
 
 class BillingConfig(AppConfig):
-    """Budgets, holds, transfers, seals."""
-
     name = "controlplane.billing"
     label = "billing"

@@ -4,7 +4,5 @@ from django.apps import AppConfig
 
 
 class BlueprintConfig(AppConfig):
-    """Named `blueprint` in migrations and tables."""
-
     name = "controlplane.blueprint"
     label = "blueprint"

@@ -4,7 +4,5 @@ from django.apps import AppConfig
 
 
 class CatalogConfig(AppConfig):
-    """Named `catalog` in migrations and tables."""
-
     name = "controlplane.catalog"
     label = "catalog"

@@ -27,15 +27,11 @@ PROMPT_NAME = RegexValidator(
 
 
 class Task(models.TextChoices):
-    """What a model does."""
-
     GENERATE = "generate"
     EMBED = "embed"
 
 
 class SizeClass(models.TextChoices):
-    """How much hardware a pool's models need."""
-
     SMALL = "small"
     MEDIUM = "medium"
     LARGE = "large"

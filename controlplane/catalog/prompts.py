@@ -59,8 +59,6 @@ def prompt_create(
 
 
 class PromptVersions(Versions[PromptVersion]):
-    """The versions of one template."""
-
     kind, content, versions_max = "prompt", "body", VERSIONS_MAX
 
     def __init__(self, actor: Actor, template: PromptTemplate) -> None:

@@ -61,8 +61,6 @@ def purchase_now(*, model: Model) -> PurchasePrice | None:
 
 
 class Purchases:
-    """The purchase prices of all models, by day."""
-
     def __init__(self) -> None:
         self._by_model: dict[str, list[PurchasePrice]] = defaultdict(list)
         rows = PurchasePrice.objects.select_related("model").order_by("-from_day", "-id")

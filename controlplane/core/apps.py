@@ -4,7 +4,5 @@ from django.apps import AppConfig
 
 
 class CoreConfig(AppConfig):
-    """Named `core` in migrations and tables."""
-
     name = "controlplane.core"
     label = "core"

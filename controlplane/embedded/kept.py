@@ -30,8 +30,6 @@ class EmbeddedServer(Protocol):
 
 
 class KeptServer:
-    """One server of a `sluice run`."""
-
     def __init__(self, server: EmbeddedServer, say: Say) -> None:
         self._server = server
         self._say = say

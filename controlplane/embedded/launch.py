@@ -35,8 +35,6 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line may choose."""
-
     host: str
     port: int | None
     gateways: int

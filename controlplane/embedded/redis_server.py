@@ -32,8 +32,6 @@ RULES = (Path(__file__).parent / "redis_rules.txt").read_text(encoding="ascii").
 
 
 class RedisServer:
-    """One private Redis server."""
-
     name = "Redis"
 
     def __init__(self, layout: Layout, *, password: str, say: Say) -> None:

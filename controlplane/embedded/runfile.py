@@ -30,8 +30,6 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """The supervisor, where it serves, and its children."""
-
     url: str
     supervisor: Entry
     children: list[Entry]

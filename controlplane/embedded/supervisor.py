@@ -47,8 +47,6 @@ class _Running:
 
 
 class Supervisor:
-    """The children of one `sluice run`."""
-
     def __init__(self, *, folder: Path, logs: Path, say: Say) -> None:
         self._folder = folder
         self._logs = logs
@@ -57,7 +55,6 @@ class Supervisor:
 
     @property
     def entries(self) -> list[Entry]:
-        """The living children, for the run file."""
         return [slot.known for slot in self._running if slot.known is not None]
 
     def add(self, child: Child) -> None:

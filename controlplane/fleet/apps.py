@@ -4,7 +4,5 @@ from django.apps import AppConfig
 
 
 class FleetConfig(AppConfig):
-    """Named `fleet` in migrations and tables."""
-
     name = "controlplane.fleet"
     label = "fleet"

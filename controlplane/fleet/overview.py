@@ -90,8 +90,6 @@ class NodeView:
 
 @dataclass(frozen=True)
 class PoolView:
-    """A pool with its nodes, by name, and its load."""
-
     pool: Pool
     nodes: list[NodeView]
     models: list[str]

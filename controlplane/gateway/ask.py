@@ -52,7 +52,6 @@ class Assembly(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """Name and version, as answers say them."""
         return f"{self.name}:{self.version}"
 
 

@@ -54,7 +54,6 @@ async def settle(run: Progress, hold: Hold, charge: Charge, step: PlannedStep) -
 
 
 async def end_refused(run: Progress, refusal: Refusal, out: Out) -> None:
-    """Answer with the refusal, and resolve what is held."""
     run.fail(refusal, started=out.started)
     if run.trail.admitted is None and run.claim is not None:
         await run.claim.end(charged=False)

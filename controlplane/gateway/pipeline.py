@@ -260,7 +260,6 @@ async def _pause(run: Progress, failures: int) -> None:
 async def _route(
     run: Progress, admitted: Admitted, prepared: Prepared, tried: set[str]
 ) -> Placement:
-    """Stage 4: which rule, which node, and is there room."""
     call, state = run.call, run.state
     began = call.spans.clock()
     try:

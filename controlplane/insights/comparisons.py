@@ -24,8 +24,6 @@ S_PER_HOUR = 3_600
 
 @dataclass(frozen=True)
 class KeptComparison:
-    """One comparison."""
-
     at: datetime
     setup: Setup
     ways: list[WayResult]

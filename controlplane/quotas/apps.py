@@ -4,7 +4,5 @@ from django.apps import AppConfig
 
 
 class QuotasConfig(AppConfig):
-    """Named `quotas` in migrations and tables."""
-
     name = "controlplane.quotas"
     label = "quotas"

@@ -17,8 +17,6 @@ LIMITS_MAX = {
 
 
 class LimitScope(models.TextChoices):
-    """What a limit applies to."""
-
     KEY = "key"
     PROJECT = "project"
     ORGANIZATION = "organization"

@@ -4,7 +4,5 @@ from django.apps import AppConfig
 
 
 class RoutingConfig(AppConfig):
-    """Named `routing` in migrations and tables."""
-
     name = "controlplane.routing"
     label = "routing"

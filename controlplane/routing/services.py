@@ -21,8 +21,6 @@ from controlplane.tenants.access import require
 
 
 class RuleVersions(Versions[RuleSet]):
-    """The versions of the installation's rules."""
-
     kind, content = "ruleset", "rules"
     nothing: ClassVar[object] = []
 

@@ -19,7 +19,6 @@ def text(name: str, default: str = "") -> str:
 
 
 def boolean(name: str, default: bool) -> bool:
-    """A yes or a no in the usual spellings."""
     word = text(name).lower()
     if not word:
         return default

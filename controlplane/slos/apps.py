@@ -4,7 +4,5 @@ from django.apps import AppConfig
 
 
 class SlosConfig(AppConfig):
-    """Named `slos` in migrations and tables."""
-
     name = "controlplane.slos"
     label = "slos"

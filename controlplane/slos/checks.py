@@ -113,7 +113,6 @@ def draft_check(organization: uuid.UUID, draft: ObjectiveDraft) -> None:
 
 
 def rules_of(draft: ObjectiveDraft) -> list[str]:
-    """Names of the rules that it is to have."""
     if draft.rules is not None:
         return [name for name in RULE_NAMES if name in draft.rules]
     return [

@@ -83,7 +83,6 @@ class ObjectiveStatus:
 
     @property
     def shedding(self) -> Shed | None:
-        """The shed that is in force, as gateways take it."""
         shed, objective = self.shed, self.objective
         if shed is None or objective.shed_priority is None or not objective.enabled:
             return None

@@ -4,7 +4,5 @@ from django.apps import AppConfig
 
 
 class TelemetryConfig(AppConfig):
-    """Request rows, histograms, usage."""
-
     name = "controlplane.telemetry"
     label = "telemetry"

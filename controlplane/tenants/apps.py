@@ -4,7 +4,5 @@ from django.apps import AppConfig
 
 
 class TenantsConfig(AppConfig):
-    """Named `tenants` in migrations and tables."""
-
     name = "controlplane.tenants"
     label = "tenants"

@@ -45,7 +45,6 @@ class UserManager(BaseUserManager["User"]):
     """Users are found by e-mail address, in lower case."""
 
     def get_by_natural_key(self, username: str | None) -> "User":
-        """The user who signs in with this address."""
         return self.get(email=(username or "").lower())
 
 
@@ -139,8 +138,6 @@ class Project(BaseModel):
 
 
 class Membership(BaseModel):
-    """A user's role in an organization."""
-
     organization = models.ForeignKey(
         Organization, on_delete=models.PROTECT, related_name="memberships"
     )

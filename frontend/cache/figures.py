@@ -30,7 +30,6 @@ Usages = Mapping[str, UsageSum]
 
 
 def by_choices(words: Mapping[str, str]) -> tuple[Choice, ...]:
-    """The page's own parameter: what to divide by."""
     return (Choice("by", "way to divide the cache", tuple(words)),)
 
 
@@ -49,8 +48,6 @@ class Read:
 
 @dataclass(frozen=True)
 class Cache:
-    """Everything the page shows."""
-
     empty: bool
     tiles: list[Tile]
     figures: list[Plot]

@@ -99,7 +99,6 @@ class PoolForm(forms.Form):
     separate_caches = forms.BooleanField(required=False)
 
     def clean_card_hour_micro(self) -> int:
-        """Dollars as micro-USD."""
         try:
             return micro_from_usd(self.cleaned_data["card_hour_micro"] or "0")
         except ValueError as error:

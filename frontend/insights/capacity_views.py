@@ -27,8 +27,6 @@ CSV_HEAD = ["pool", "quantity", "value"]
 
 @dataclass(frozen=True)
 class FieldRow:
-    """One what-if field as the form shows it."""
-
     field: Field
 
     @property

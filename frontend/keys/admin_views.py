@@ -84,7 +84,6 @@ def _index(
 @page(Action.ADMIN_KEY_MANAGE)
 @require_GET
 def admin_key_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """All admin keys of the organization, newest first."""
     return _index(request, viewer, AdminKeyForm(viewer))
 
 

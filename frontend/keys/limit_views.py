@@ -24,8 +24,6 @@ from frontend.shared.forms import cleaned
 
 @dataclass(frozen=True)
 class LimitRow:
-    """One thing that can be limited, and its limits if it has any."""
-
     scope: str
     id: uuid.UUID
     name: str

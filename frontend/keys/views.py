@@ -93,8 +93,6 @@ OVERLAPS = (
 
 @dataclass(frozen=True)
 class KeyRow:
-    """One line of the list."""
-
     key: ApiKey
     state: str
     last_used: datetime | None
@@ -236,7 +234,6 @@ def _index(
 @page(Action.KEY_VIEW)
 @require_GET
 def key_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """All keys of the organization, newest first."""
     return _index(request, viewer, KeyForm(viewer))
 
 

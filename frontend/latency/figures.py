@@ -104,8 +104,6 @@ class Read:
 
 @dataclass(frozen=True)
 class Latency:
-    """Everything the page shows."""
-
     rungs: list[Rung]
     figures: list[Plot]
     groups: TablePanel

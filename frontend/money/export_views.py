@@ -49,8 +49,6 @@ TONES = {
 
 @dataclass(frozen=True)
 class ExportRow:
-    """One line of the list."""
-
     export: Export
 
     @property

@@ -45,8 +45,6 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class MarginRow:
-    """One line of a table."""
-
     line: MarginLine
     price: Price | None = None
 

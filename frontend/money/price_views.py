@@ -28,7 +28,6 @@ _FIELDS = tuple(PriceDraft.__annotations__)
 @page(Action.CATALOG_MANAGE)
 @require_GET
 def price_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """Newest versions first, model by model."""
     projects = project_shares(actor=viewer.user)
     context = {
         "viewer": viewer,

@@ -46,8 +46,6 @@ class Beside:
 
 @dataclass(frozen=True)
 class Overview:
-    """Everything the page shows."""
-
     empty: bool
     tiles: list[Tile]
     stages: list[StageRow]

@@ -50,7 +50,6 @@ class StageRow:
 
 
 def stage_rows(everyone: Merged, before: Merged, owners: Mapping[str, Owner]) -> list[StageRow]:
-    """The seven in their order, then the rest."""
     rows = [
         _stage(number, owners[name], everyone, before)
         for number, (name, _, _) in enumerate(STAGES, start=1)

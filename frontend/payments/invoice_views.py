@@ -55,7 +55,6 @@ class ProfileForm(forms.Form):
 @page(Action.LEDGER_VIEW)
 @require_GET
 def invoice_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """All documents, newest first, a page at a time."""
     organization = viewer.organization.id
     try:
         ask = page_ask(request.GET.dict())
@@ -101,7 +100,6 @@ def invoice_preview(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @page(Action.LEDGER_VIEW)
 @require_GET
 def invoice_detail(request: HttpRequest, viewer: Viewer, invoice_id: uuid.UUID) -> HttpResponse:
-    """One document with its lines, payments and credit notes."""
     found = invoice_found(
         actor=viewer.user, organization_id=viewer.organization.id, invoice_id=invoice_id
     )

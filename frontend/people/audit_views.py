@@ -52,8 +52,6 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Change:
-    """One value of a row's change; a missing one is None."""
-
     name: str
     before: str | None
     after: str | None
@@ -61,8 +59,6 @@ class Change:
 
 @dataclass(frozen=True)
 class AuditRow:
-    """One line of the list."""
-
     entry: AuditEntry
 
     @property
@@ -88,7 +84,6 @@ def _word(facts: dict[str, object], name: str) -> str | None:
 @page(Action.AUDIT_VIEW)
 @require_GET
 def audit_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """The organization's newest rows that match."""
     return _index(request, viewer, viewer.organization.id)
 
 
@@ -102,7 +97,6 @@ def audit_installation(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @page(Action.AUDIT_VIEW)
 @require_GET
 def audit_csv(request: HttpRequest, viewer: Viewer) -> HttpResponseBase:
-    """All of the organization's rows that match, streamed."""
     return _csv(request, viewer, viewer.organization.id)
 
 

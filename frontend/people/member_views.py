@@ -91,7 +91,6 @@ def _index(
 @page(Action.MEMBER_VIEW)
 @require_GET
 def member_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """Everybody in the organization, and who is invited."""
     return _index(request, viewer)
 
 

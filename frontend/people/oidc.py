@@ -133,8 +133,6 @@ def _session(**options: Any) -> OAuth2Session:
 
 
 class _Provider:
-    """The provider, with what it says of itself."""
-
     def __init__(self, issuer: str, client_id: str, client_secret: str) -> None:
         self.issuer = issuer
         self.app = DjangoOAuth2App(

@@ -23,8 +23,6 @@ ASKS_WINDOW_S = 3_600
 
 
 class ForgotForm(forms.Form):
-    """Whose password."""
-
     email = forms.EmailField(max_length=EMAIL_CHARS_MAX)
 
 

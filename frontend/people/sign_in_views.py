@@ -64,8 +64,6 @@ sign_out = SignOut.as_view()
 
 
 class PasswordForm(forms.Form):
-    """A new password, typed twice."""
-
     password = forms.CharField(
         label="New password",
         max_length=PASSWORD_CHARS_MAX,
@@ -92,7 +90,6 @@ class PasswordForm(forms.Form):
 @sensitive_variables()
 @require_http_methods(["GET", "POST"])
 def second_factor(request: HttpRequest) -> HttpResponse:
-    """The second step of a sign-in: a code, or a passkey."""
     pending = pending_user(request)
     if pending is None:
         messages.info(request, "The sign-in timed out. Start over.")

@@ -63,8 +63,6 @@ from frontend.shared.ranges import RELATIVE, TimeRange, range_from
 
 @dataclass(frozen=True)
 class RequestRow:
-    """One line of the list."""
-
     record: RequestRecord
     key_label: str
     refused: Refused | None = None

@@ -27,8 +27,6 @@ class VolumeBar:
 
 @dataclass(frozen=True)
 class VolumeBars:
-    """All bars and their sums."""
-
     bars: list[VolumeBar]
     requests: int
     failed: int

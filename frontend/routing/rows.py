@@ -31,8 +31,6 @@ FIGURES: dict[str, tuple[str, Callable[[float], str]]] = {
 
 
 class FigureRow(NamedTuple):
-    """One figure of both arms."""
-
     label: str
     control: str
     trial: str

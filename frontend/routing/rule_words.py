@@ -40,7 +40,6 @@ def rule_rows(rules: Sequence[RouteRule], names: Mapping[str, str]) -> list[Rule
 
 
 def tenant_ids(rules: Iterable[RouteRule]) -> tuple[set[str], set[str]]:
-    """Organizations and projects that rules name, as hex."""
     organizations, projects = set[str](), set[str]()
     for rule in rules:
         organizations |= rule.match.organizations

@@ -157,7 +157,6 @@ def version_page(
 
 
 def words(viewer: Viewer, rules: tuple[RouteRule, ...]) -> list[RuleRow]:
-    """The rules as a table, tenants by name."""
     named, projects = tenant_ids(rules)
     if not named and not projects:
         return rule_rows(rules, {})

@@ -93,12 +93,10 @@ class Viewer:
 
     @property
     def makes_keys(self) -> bool:
-        """Whether the page offers to create keys."""
         return self.may(Action.KEY_CREATE)
 
     @property
     def revokes_keys(self) -> bool:
-        """Whether the page offers to revoke keys."""
         return self.may(Action.KEY_REVOKE)
 
     @property

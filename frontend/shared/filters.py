@@ -71,8 +71,6 @@ class Segment:
 
 @dataclass(frozen=True)
 class Filters(Segment):
-    """The Requests page's filters."""
-
     key: str = ""
     status: str = ""
     finish: str = ""

@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 
 class Snippet(NamedTuple):
-    """One language."""
-
     name: str
     label: str
     text: str

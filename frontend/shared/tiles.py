@@ -67,7 +67,6 @@ class Sums:
 
     @property
     def prompt(self) -> int:
-        """Prompt tokens, cached or not."""
         return self.usage.uncached + self.usage.cached
 
 

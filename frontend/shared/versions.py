@@ -17,8 +17,6 @@ WRONG, LATE = 422, 409
 
 
 class RevisionForm(forms.Form):
-    """Which revision was on the screen."""
-
     revision = forms.IntegerField(min_value=1)
 
 

@@ -66,8 +66,6 @@ _WHOLE = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 @dataclass(frozen=True)
 class ObjectiveRow:
-    """One line of the table, all as text."""
-
     objective: Objective
     promise: str
     scope: str
@@ -188,7 +186,6 @@ def month_row(month: ObjectiveMonth, target_ppm: int) -> tuple[str, str, str, st
 
 
 def lasted(alert: Alert) -> str:
-    """How long an alert fired, if it is over."""
     if alert.recovered_at is None:
         return "still firing"
     return formats.duration((alert.recovered_at - alert.created_at) / timedelta(microseconds=1))

@@ -52,7 +52,6 @@ class OwnedStage:
 @page(Action.SLO_VIEW, shared=True)
 @require_GET
 def stage_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """All seven, in the order in which a request passes them."""
     context = {
         "viewer": viewer,
         "here": "stages",

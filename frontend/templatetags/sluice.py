@@ -45,7 +45,6 @@ register.filter("line_words", line_words)
 
 @register.filter
 def stage_tone(stage: Stage) -> str:
-    """The colour of where an invoice stands."""
     if stage in (Stage.SETTLED, Stage.CURRENT):
         return "ok" if stage == Stage.SETTLED else "off"
     return "warn" if stage == Stage.DUE else "bad"

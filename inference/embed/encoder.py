@@ -21,8 +21,6 @@ PROBE_REPEATS = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Affine:
-    """Weight and bias of a projection or a normalization."""
-
     weight: Tensor
     bias: Tensor
 

@@ -21,8 +21,6 @@ log = logging.getLogger(__name__)
 
 
 class Drainable(Protocol):
-    """What draining needs of a node."""
-
     draining: bool
     jobs: JobTable
 

@@ -72,8 +72,6 @@ class HeldReport:
 
 
 class Held:
-    """What one gateway has in the engine."""
-
     __slots__ = ("jobs", "queued_tokens")
 
     def __init__(self) -> None:

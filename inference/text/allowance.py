@@ -26,8 +26,6 @@ class OverAllowance(TemplateRuntimeError):
 
 
 class Allowance:
-    """Counters of one rendering."""
-
     __slots__ = ("_end_s", "_steps", "_units")
 
     def __init__(self) -> None:

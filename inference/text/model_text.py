@@ -17,8 +17,6 @@ _BYTE_LEVEL_SHIFT = 0x100
 
 
 class ModelText:
-    """Encode, decode and render for one model."""
-
     def __init__(self, tokenizer: Tokenizer, templates: ChatTemplates) -> None:
         self.templates = templates
         self._tokenizer = tokenizer

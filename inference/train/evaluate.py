@@ -56,7 +56,6 @@ class Sampling:
 
 
 def load_model(folder: Path) -> tuple[Llama, Tokenizer]:
-    """An exported folder as a float32 model and its tokenizer."""
     raw = json.loads((folder / "config.json").read_text())
     config = ModelConfig(
         vocab_size=raw["vocab_size"],
@@ -79,7 +78,6 @@ def load_model(folder: Path) -> tuple[Llama, Tokenizer]:
 def answers(
     model: Llama, encoder: Encoder, prompts: Sequence[list[int]], sampling: Sampling
 ) -> list[str]:
-    """The answers to a batch of prompts, made together."""
     generator = torch.Generator().manual_seed(sampling.seed)
     made: list[list[int]] = [[] for _ in prompts]
     live = list(range(len(prompts)))

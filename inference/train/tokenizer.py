@@ -47,7 +47,6 @@ CHAT_TEMPLATE = (
 
 
 def texts(seed: int, count: int) -> Iterator[str]:
-    """The text of `count` dialogues, turn by turn."""
     for dialogue in islice(training_stream(seed, long_share=LONG_SHARE), count):
         for turn in dialogue.turns:
             yield turn.text

@@ -11,8 +11,6 @@ UNLIMITED_NANO = 4_000_000_000_000_000_000
 
 
 class BudgetScope(models.TextChoices):
-    """What a budget limits."""
-
     KEY = "key"
     PROJECT = "project"
     ORGANIZATION = "organization"

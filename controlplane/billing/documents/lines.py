@@ -18,8 +18,6 @@ BASIS_POINTS = 10_000
 
 
 class LineKind(StrEnum):
-    """What a line is for."""
-
     USAGE = "usage"
     CORRECTION = "correction"
     ROUNDING = "rounding"
@@ -48,8 +46,6 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Totals(NamedTuple):
-    """What a document comes to."""
-
     subtotal_nano: int
     prepaid_nano: int
     net_cents: int

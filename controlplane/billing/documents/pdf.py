@@ -63,7 +63,6 @@ DUE = Pen(size=13, style="B", ink=ACCENT)
 
 
 def invoice_pdf(document: Invoice) -> bytes:
-    """The file of a document, or of a draft of one."""
     lines = lines_read(document.lines)
     sheet = _Sheet(document)
     sheet.add_page()

@@ -65,7 +65,6 @@ def percent_text(basis_points: int) -> str:
 
 
 def tax_words(document: Invoice) -> str:
-    """Which tax, and at what rate."""
     return f"Tax {document.tax_jurisdiction}, {percent_text(document.tax_basis_points)}"
 
 

@@ -23,7 +23,6 @@ def file_answer(request: HttpRequest, export: Export) -> StreamingHttpResponse:
 
 
 def stream_answer(request: HttpRequest, spec: ExportSpec) -> StreamingHttpResponse:
-    """The file as it is read from the ledger."""
     through = through_of(spec)
     lines = (text.encode() for text in stream_lines(spec, through))
     return csv_answer(request, spec.file_name(through), lines)
@@ -35,5 +34,4 @@ def export_file_name(export: Export) -> str:
 
 
 def manifest_name(export: Export) -> str:
-    """What a manifest is called beside its file."""
     return export_file_name(export).removesuffix(".csv") + ".manifest.json"

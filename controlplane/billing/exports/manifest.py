@@ -31,7 +31,6 @@ class Figures(NamedTuple):
 def manifest_of(
     spec: ExportSpec, through: datetime, columns: Iterable[Column], figures: Figures
 ) -> dict[str, Any]:
-    """The manifest of a file, ready for JSON."""
     return {
         "format": FORMAT,
         **({"focus_version": FOCUS_VERSION} if spec.kind is ExportKind.FOCUS else {}),

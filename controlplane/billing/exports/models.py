@@ -15,8 +15,6 @@ DIGEST_CHARS = 64
 
 
 class ExportKind(models.TextChoices):
-    """Which file."""
-
     USAGE = "usage", "Usage"
     DETAIL = "detail", "Requests"
     FOCUS = "focus", "FOCUS"
@@ -24,8 +22,6 @@ class ExportKind(models.TextChoices):
 
 
 class ExportGrain(models.TextChoices):
-    """What one row sums: an hour, a day, or nothing."""
-
     HOUR = "hour", "Hour"
     DAY = "day", "Day"
     ENTRY = "entry", "Each line"

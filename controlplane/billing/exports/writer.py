@@ -84,8 +84,6 @@ def spec_from(export: Export) -> ExportSpec:
 
 
 class _Stretch:
-    """One task's work on one file."""
-
     def __init__(self, export: Export, file: ExportFile) -> None:
         self._export = export
         self._file = file

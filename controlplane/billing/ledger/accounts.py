@@ -51,7 +51,6 @@ def receivable(organization: UUID) -> str:
 
 
 def wallet(organization: UUID) -> str:
-    """What a prepaid organization has left with us."""
     return f"{AccountKind.WALLET}:{organization}"
 
 
@@ -76,7 +75,6 @@ def cogs(pool: str) -> str:
 
 
 def cash(provider: str) -> str:
-    """Money received through a payment provider."""
     return f"{AccountKind.CASH}:{provider}"
 
 

@@ -101,7 +101,6 @@ def entry_list(
 
 
 def reconciliation_list(*, actor: Actor, organization: uuid.UUID) -> list[Reconciliation]:
-    """The latest comparisons, newest first."""
     require(actor, Action.LEDGER_VIEW, organization)
     with organization_scope([organization]):
         found = Reconciliation.objects.filter(organization=organization)

@@ -78,7 +78,6 @@ class MarginLine:
 
     @property
     def revenue_per_million_nano(self) -> int | None:
-        """What a million tokens were sold for."""
         return self.revenue_nano * TOKENS_PER_PRICE // self.tokens if self.tokens else None
 
     def take(self, charged: PoolCharge) -> None:

@@ -12,8 +12,6 @@ ERROR_CHARS_MAX = 500
 
 
 class CloseState(models.TextChoices):
-    """A close that waits for a worker, is read by one, or is over."""
-
     WAITING = "waiting"
     RUNNING = "running"
     DONE = "done"

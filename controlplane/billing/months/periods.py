@@ -90,7 +90,6 @@ def oldest_open(organization: uuid.UUID) -> Period:
 
 
 def close_of(organization: uuid.UUID, period: Period) -> PeriodClose | None:
-    """How the month was closed; None where it was not."""
     with organization_scope([organization]):
         return PeriodClose.objects.filter(organization=organization, period=period.name).first()
 

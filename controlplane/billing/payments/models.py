@@ -13,8 +13,6 @@ REFERENCE_CHARS_MAX = 200
 
 
 class Provider(models.TextChoices):
-    """Through whom money comes in."""
-
     STRIPE = "stripe"
     BANK = "bank"
 

@@ -54,7 +54,6 @@ class Wallet:
 
 
 def has_wallet(organization_id: uuid.UUID) -> bool:
-    """Whether it is prepaid; inside its scope."""
     return _row(organization_id) is not None
 
 

@@ -46,7 +46,6 @@ class SnapshotKeys:
         self._play_secret = play_secret
 
     def snapshot(self) -> Snapshot:
-        """The configuration in force."""
         return self._source.current
 
     def check(self, presented: str) -> KeyRecord:

@@ -108,8 +108,6 @@ _budgets = msgspec.json.Decoder(list[_Row[bool]])
 
 
 class SnapshotSource(PostgresSession):
-    """Follows the configuration."""
-
     name = "snapshot"
 
     def __init__(

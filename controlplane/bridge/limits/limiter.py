@@ -74,7 +74,6 @@ class RedisLimiter:
 
     @property
     def shared(self) -> bool:
-        """Whether limits are counted in Redis now."""
         return self._link is not None
 
     def start(self) -> None:

@@ -87,7 +87,6 @@ class RateShares:
         self._told: set[bytes] = set()
 
     def saw(self, bucket: LimitBucket, level: float, now_s: float) -> None:
-        """Remember how full a shared bucket is."""
         self._seen[bucket.name] = (bucket, _Level(level, now_s))
         if len(self._seen) > BUCKETS_SEEN_MAX:
             for _ in range(_FORGET_AT_ONCE):

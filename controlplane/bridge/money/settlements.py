@@ -101,7 +101,6 @@ class Settlements:
         return answer
 
     def has(self, request: bytes) -> bool:
-        """Whether a settlement of this request is on its way."""
         return request in self._requests
 
     async def drained(self) -> None:

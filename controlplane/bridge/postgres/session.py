@@ -32,7 +32,6 @@ _log = structlog.get_logger(__name__)
 
 
 def conninfo_from(database: Mapping[str, Any]) -> str:
-    """The connection string of one entry of Django's DATABASES."""
     return make_conninfo(
         host=database["HOST"],
         port=database["PORT"] or None,

@@ -132,8 +132,6 @@ class Sums:
 
 
 class RunningTotals:
-    """The book that a recorder keeps for `/metrics`."""
-
     def __init__(self) -> None:
         self.models = BoundedNames(MODELS_MAX)
         self.routes = BoundedNames(ROUTES_MAX)

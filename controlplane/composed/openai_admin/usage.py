@@ -39,8 +39,6 @@ Values = tuple[object, ...]
 
 @dataclass(frozen=True)
 class UsageAsk:
-    """Which buckets, grouped by what, of what alone."""
-
     start: int
     end: int
     width_s: int

@@ -80,7 +80,6 @@ def audit_chain() -> int:
 
 
 def chain_head() -> ChainHead | None:
-    """The last link; None before any."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT number, encode(digest, 'hex') FROM audit_links ORDER BY number DESC LIMIT 1"

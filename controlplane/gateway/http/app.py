@@ -166,7 +166,6 @@ class HttpOut:
         await self._put(data, more=True)
 
     async def end(self, data: bytes, trail: Trail) -> None:
-        """Send the last bytes."""
         if self.started:
             await self._put(data, more=False)
         elif trail.admitted is not None and trail.admitted.asked.ask.stream:

@@ -32,8 +32,6 @@ class BadClaim(ValueError):
 
 
 class LinkHost(Protocol):
-    """What a link needs of the fleet that holds it."""
-
     gateway: str
     gateways: tuple[GatewayAddress, ...]
 

@@ -42,8 +42,6 @@ class NodeBlocks:
 
 
 class PrefixIndex:
-    """Block hash to nodes, for one block size."""
-
     def __init__(self) -> None:
         self._bitmaps: dict[bytes, int] = {}
         self._nodes: dict[str, NodeBlocks] = {}

@@ -104,8 +104,6 @@ class OpenJob:
 
 
 class LinkJobs:
-    """All open jobs of one link."""
-
     def __init__(
         self,
         account: NodeAccount,

@@ -59,8 +59,6 @@ NOTHING = Approval(digests=frozenset())
 
 
 class Fleet:
-    """The nodes of one gateway process."""
-
     def __init__(
         self,
         gateway: str,
@@ -139,7 +137,6 @@ class Fleet:
         return sum(link.breaker.state is opened for link in self._links.values())
 
     def index(self, block_size: int) -> PrefixIndex:
-        """The prefix index of all nodes with this block size."""
         return self._indexes.setdefault(block_size, PrefixIndex())
 
     def dispatch(self, link: NodeLink, job: Job, *, cached_tokens: int = 0) -> JobStream:

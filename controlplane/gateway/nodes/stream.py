@@ -131,7 +131,6 @@ class JobStream:
         self._end(NodeLost(reason))
 
     def reject(self, code: str, message: str) -> None:
-        """End with `JobRejected`."""
         self._end(JobRejected(code, message))
 
     def _overrun(self) -> None:

@@ -57,8 +57,6 @@ class HeldLogprobs:
 
 
 class Choice:
-    """One choice between its first token and its finish reason."""
-
     __slots__ = (
         "calls", "decoder", "finish", "logprobs", "safety", "speller", "stop", "thinks", "thoughts",
         "tokens",
@@ -139,12 +137,10 @@ class Finisher:
 
     @property
     def finish_reason(self) -> str:
-        """The reason of the first choice, for the record."""
         return self.choices[0].finish or ""
 
     @property
     def verdict(self) -> str:
-        """What the safety layer found, in any choice."""
         found = (screen.verdict for choice in self.choices for screen in choice.screens)
         return next(filter(None, found), "")
 

@@ -44,7 +44,6 @@ def _signature(payload: str, secret: bytes) -> str:
 
 
 def sign_grant(grant: PlayGrant, secret: bytes) -> str:
-    """The token as text."""
     payload = urlsafe_b64encode(_encoder.encode(grant)).decode("ascii").rstrip("=")
     return f"{PLAY_PREFIX}{payload}.{_signature(payload, secret)}"
 

@@ -156,8 +156,6 @@ class _Checked(http.client.HTTPConnection):
 
 
 class _CheckedHttps(_Checked):
-    """The same under TLS, with a certificate for the name."""
-
     def connect(self) -> None:
         """Connect, and let the other side prove its name."""
         super().connect()

@@ -34,8 +34,6 @@ class Query(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class MetricSource(OpenSloShape):
-    """Where a figure comes from."""
-
     type: str
     spec: Query
 
@@ -85,8 +83,6 @@ class Policy(OpenSloShape):
 
 
 class Spec(OpenSloShape):
-    """What an SLO says."""
-
     indicator: Indicator
     time_window: list[TimeWindow]
     objectives: list[OpenSloTarget]
@@ -95,8 +91,6 @@ class Spec(OpenSloShape):
 
 
 class Slo(OpenSloShape):
-    """One document."""
-
     api_version: str
     kind: str
     metadata: Metadata

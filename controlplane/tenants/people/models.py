@@ -20,8 +20,6 @@ SUBJECT_CHARS_MAX = 255
 
 
 class FactorKind(models.TextChoices):
-    """What a second factor is."""
-
     TOTP = "totp", "Authenticator app"
     PASSKEY = "passkey", "Passkey or security key"
 

@@ -83,7 +83,6 @@ class Uploader:
         self.pinned = device != "cpu"
 
     def integers(self, values: list[int] | list[list[int]]) -> Tensor:
-        """A 64-bit tensor."""
         host = torch.tensor(values, dtype=torch.int64, pin_memory=self.pinned)
         return host.to(self.device, non_blocking=True) if self.pinned else host
 

@@ -8,8 +8,6 @@ from pathlib import Path
 
 
 class Linear(Structure):
-    """`struct linear`."""
-
     _fields_ = (
         ("weights", c_void_p),
         ("bias", c_void_p),
@@ -20,8 +18,6 @@ class Linear(Structure):
 
 
 class Layer(Structure):
-    """`struct layer`."""
-
     _fields_ = (
         ("input_norm", c_void_p),
         ("mlp_norm", c_void_p),
@@ -37,8 +33,6 @@ class Layer(Structure):
 
 
 class Model(Structure):
-    """`struct model`."""
-
     _fields_ = (
         ("embedding", c_void_p),
         ("norm", c_void_p),
@@ -57,8 +51,6 @@ class Model(Structure):
 
 
 class Step(Structure):
-    """`struct step`."""
-
     _fields_ = (
         ("tokens", c_void_p),
         ("tables", c_void_p),

@@ -18,8 +18,6 @@ CALM_STEPS = 256
 
 
 class Width:
-    """Chooses between one thread and all."""
-
     def __init__(self, threads: int) -> None:
         self._threads = threads
         self._pause = NARROW_STEPS_MIN

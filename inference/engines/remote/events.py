@@ -51,8 +51,6 @@ class Function(msgspec.Struct):
 
 
 class ToolCall(msgspec.Struct):
-    """One tool call in a delta."""
-
     index: int = 0
     id: str | None = None
     function: Function = msgspec.field(default_factory=Function)
@@ -116,8 +114,6 @@ class CompletionDetails(msgspec.Struct):
 
 
 class ReportedUsage(msgspec.Struct):
-    """The server's own count."""
-
     prompt_tokens: int = 0
     completion_tokens: int = 0
     prompt_tokens_details: PromptDetails | None = None

@@ -130,7 +130,6 @@ _JSON = {"content-type": "application/json", "accept": EVENT_STREAM}
 
 
 async def _bounded(response: httpx2.Response, bytes_max: int) -> bytes:
-    """The body, cut at a bound."""
     body = b""
     async for data in response.aiter_raw():
         body += data

@@ -179,7 +179,6 @@ class VllmEngine:
         self._publish(load)
 
     def _publish(self, load: Step) -> None:
-        """Publish the new outputs of every request, with this load."""
         if self._events is None:
             return
         outputs: list[Output] = []

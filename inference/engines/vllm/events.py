@@ -34,8 +34,6 @@ class BlockStored(msgspec.Struct, tag="BlockStored"):
 
 
 class BlockRemoved(msgspec.Struct, tag="BlockRemoved"):
-    """Evicted blocks."""
-
     block_hashes: list[VllmHash]
     medium: str | None = None
 

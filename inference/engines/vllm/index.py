@@ -158,7 +158,6 @@ class _Changes:
         self._blocks: dict[bytes, tuple[bool, bool]] = {}
 
     def note(self, blocks: list[bytes], *, stored: bool) -> None:
-        """Note blocks that were cached or evicted."""
         for block in blocks:
             first, _ = self._blocks.get(block, (stored, stored))
             self._blocks[block] = (first, stored)

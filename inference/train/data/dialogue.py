@@ -38,8 +38,6 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Turn:
-    """One message of a dialogue."""
-
     role: str
     text: str
 
@@ -86,7 +84,6 @@ def casual(rng: Random, question: str) -> str:
 
 
 def upper_first(text: str) -> str:
-    """The text with a capital first letter."""
     return text[:1].upper() + text[1:]
 
 

@@ -20,8 +20,6 @@ SECOND = ("Hotel", "Inn", "View", "House", "Lodge", "Resort", "Rooms", "Suites")
 
 @dataclass(frozen=True)
 class Hotel:
-    """One line of the list."""
-
     name: str
     price: int
     stars: int
@@ -78,7 +76,6 @@ def first_name(rng: Random) -> str:
 
 
 def make_hotels(rng: Random, count: int) -> list[Hotel]:
-    """A list of hotels with different prices."""
     firsts = [first_name(rng) for _ in range(count)]
     prices = rng.sample(range(40, 300, 5), count)
     return [

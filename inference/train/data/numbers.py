@@ -179,7 +179,6 @@ def order(rng: Random) -> Exchange:
 
 
 def units(rng: Random) -> Exchange:
-    """How many small units are in some large ones."""
     large, small, factor = rng.choice(UNITS)
     count = rng.randint(2, 9)
     text = rng.choice(

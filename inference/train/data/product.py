@@ -154,7 +154,6 @@ def some_facts(rng: Random) -> Exchange:
 
 
 def fact_list(rng: Random, *, in_order: bool) -> Exchange:
-    """The question for a list of facts, and the list."""
     count = rng.randint(3, 6)
     word = ("three", "four", "five", "six")[count - 3]
     text = rng.choice(

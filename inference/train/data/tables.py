@@ -103,7 +103,6 @@ def capital(rng: Random) -> Exchange:
 
 
 def calendar(rng: Random) -> Exchange:
-    """Days of the week, months, and how many days they have."""
     kind = rng.randrange(6)
     day, month = rng.randrange(7), rng.randrange(12)
     if kind == 0:

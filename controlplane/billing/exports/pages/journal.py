@@ -154,8 +154,6 @@ class JournalPages:
 
 
 class _Sums:
-    """Debits and credits of a day, by account."""
-
     def __init__(self) -> None:
         self._debits: Counter[str] = Counter()
         self._credits: Counter[str] = Counter()

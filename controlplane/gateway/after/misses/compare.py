@@ -33,7 +33,6 @@ class Parting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pack(tokens: Sequence[int]) -> bytes:
-    """Token ids as bytes."""
     return array("I", tokens).tobytes()
 
 

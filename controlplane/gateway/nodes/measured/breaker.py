@@ -152,8 +152,6 @@ class Breaker:
 
 
 class Guarded(Protocol):
-    """Something with a breaker: a link."""
-
     @property
     def breaker(self) -> Breaker:
         """Its own."""

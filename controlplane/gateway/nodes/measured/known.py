@@ -22,7 +22,6 @@ class KnownNode:
         self._times: dict[str, Times] = {}
 
     def times(self, model: str) -> Times:
-        """What it has shown of a model that it serves."""
         return self._times.setdefault(model, Times())
 
 

@@ -84,8 +84,6 @@ class FirstToken(msgspec.Struct, frozen=True):
 
 
 class Times:
-    """What one node has shown of one model."""
-
     __slots__ = ("first", "longest_gap", "recent")
 
     def __init__(self) -> None:
