@@ -4,9 +4,12 @@ import json
 from datetime import UTC, datetime
 
 from django import template
+from django.template import Context
+from django.template.loader import render_to_string
 from django.templatetags.static import static
+from django.urls import reverse
 from django.utils import timezone
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from controlplane.billing.documents.text import cents_text, line_words, pico_text, unit_text
@@ -82,6 +85,32 @@ def clock_short(value: datetime) -> SafeString:
 @register.filter
 def as_json(value: object) -> str:
     return json.dumps(value)
+
+
+@register.simple_tag
+def columns(names: str) -> SafeString:
+    """Heads of columns, as `Model | #Requests | (Actions)`: # of numbers, () only read aloud."""
+    return format_html_join("", "{}", ((_head(name),) for name in names.split(" | ")))
+
+
+def _head(name: str) -> SafeString:
+    if name.startswith("("):
+        return format_html('<th scope="col"><span class="sr">{}</span></th>', name[1:-1])
+    if name.startswith("#"):
+        return format_html('<th scope="col" class="number">{}</th>', name[1:])
+    return format_html('<th scope="col">{}</th>', name)
+
+
+@register.simple_block_tag(takes_context=True)
+def dialog(context: Context, content: str, name: str, *action: object, **look: object) -> str:
+    """A dialog with a form: its id, name and arguments of the form's URL, texts of its buttons.
+
+    Without a URL the button that opens it says where the form goes.
+    """
+    found = {"name": name, "content": content, "csrf_token": context.get("csrf_token"), **look}
+    if action:
+        found["url"] = reverse(str(action[0]), args=action[1:])
+    return render_to_string("shared/dialog.html", found)
 
 
 @register.simple_tag
