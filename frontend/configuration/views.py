@@ -9,7 +9,7 @@ import msgspec
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.blueprint.configuration import (
@@ -19,7 +19,7 @@ from controlplane.blueprint.configuration import (
 )
 from controlplane.blueprint.ready import READY, ready_names
 from controlplane.core.permissions import Action
-from frontend.shared.access import Viewer, page
+from frontend.shared.access import Viewer, page, show
 from frontend.shared.stepup import stepped_up
 
 HERE = "configuration"
@@ -95,15 +95,13 @@ def _page(
 ) -> HttpResponse:
     told = error.message_dict.items() if error else ()
     context: dict[str, Any] = {
-        "viewer": viewer,
-        "here": HERE,
         "text": text,
         "compared": _digest(text) if changes is not None else "",
         "changes": [_row(change) for change in changes or ()],
         "errors": [(path, " ".join(each)) for path, each in told],
         "ready": ready_names(),
     }
-    return render(request, "configuration/page.html", context, status=WRONG if error else 200)
+    return show(request, viewer, HERE, "configuration/page.html", context, error)
 
 
 def _text(request: HttpRequest) -> str:

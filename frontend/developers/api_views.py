@@ -13,7 +13,7 @@ from controlplane.catalog.models import Task
 from controlplane.catalog.selectors import model_list
 from controlplane.core.permissions import Action
 from controlplane.tenants.selectors import apikey_list
-from frontend.shared.access import Viewer, page
+from frontend.shared.access import Viewer, page, show
 from frontend.shared.addresses import gateway_url, page_url
 from frontend.shared.snippets import SNIPPETS, Snippet
 
@@ -61,8 +61,6 @@ def api_page(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         if key.created_by_id == viewer.user.id and key.state(now) == "active"
     ]
     context = {
-        "viewer": viewer,
-        "here": "api_page",
         "base": base,
         "pages": page_url(request),
         "models": models,
@@ -71,7 +69,7 @@ def api_page(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "snippets": [filled(one, base=base, model=model) for one in SNIPPETS],
         "addresses": ADDRESSES,
     }
-    return render(request, "developers/api.html", context)
+    return show(request, viewer, "api_page", "developers/api.html", context)
 
 
 @page(Action.ORGANIZATION_VIEW)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import uuid
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.shortcuts import render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
@@ -20,7 +19,7 @@ from controlplane.kernel.keys.playtoken import LIFETIME_S
 from controlplane.kernel.money import usd_short, usd_text
 from controlplane.tenants.selectors import project_get
 from controlplane.tenants.services import playground_token_create
-from frontend.shared.access import Viewer, page
+from frontend.shared.access import Viewer, page, show
 from frontend.shared.addresses import gateway_url
 from frontend.shared.snippets import SNIPPETS
 
@@ -32,15 +31,13 @@ PROMPT = "Which seven stages does a request take in Sluice?"
 def playground(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     models = [one for one in model_list(enabled_only=True) if one.task == Task.GENERATE]
     context = {
-        "viewer": viewer,
-        "here": "playground",
         "models": models,
         "projects": viewer.projects(),
         "gateway": gateway_url(request),
         "snippets": SNIPPETS,
         "prompt": PROMPT,
     }
-    return render(request, "developers/playground.html", context)
+    return show(request, viewer, "playground", "developers/playground.html", context)
 
 
 @never_cache

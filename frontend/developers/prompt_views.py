@@ -13,7 +13,7 @@ from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.catalog import prompts
@@ -32,13 +32,12 @@ from controlplane.core.permissions import Action
 from controlplane.core.versions.models import NOTE_CHARS_MAX, State
 from controlplane.kernel.prompts import BadValue, PromptBody, Value, find_problems, stable_bytes
 from controlplane.kernel.rules import PERMILLE
-from frontend.shared.access import Viewer, page
+from frontend.shared.access import Viewer, page, show
 from frontend.shared.formats import percent
 from frontend.shared.forms import cleaned
 from frontend.shared.versions import (
     SHARE_MAX,
     SHARE_STEP,
-    WRONG,
     CanaryForm,
     DraftForm,
     RevisionForm,
@@ -222,8 +221,6 @@ def _index(
     request: HttpRequest, viewer: Viewer, error: ValidationError | None = None
 ) -> HttpResponse:
     context = {
-        "viewer": viewer,
-        "here": HERE,
         "rows": prompt_list(actor=viewer.user, organization_id=viewer.organization.id),
         "manages": viewer.may(Action.TEMPLATE_MANAGE),
         "projects": viewer.projects(),
@@ -231,7 +228,7 @@ def _index(
         "typed": request.POST.get("name", ""),
         "room": prompts.TEMPLATES_MAX,
     }
-    return render(request, "developers/prompts.html", context, status=WRONG if error else 200)
+    return show(request, viewer, HERE, "developers/prompts.html", context, error)
 
 
 def _version_page(
@@ -243,8 +240,6 @@ def _version_page(
     tried = outcome.tried
     values = outcome.typed or {name: str(value) for name, value in sample_values(body).items()}
     context: dict[str, Any] = {
-        "viewer": viewer,
-        "here": HERE,
         "template": template,
         "version": version,
         "tone": TONES[version.state],
@@ -268,7 +263,9 @@ def _version_page(
         "note_chars_max": NOTE_CHARS_MAX,
         "share_max": SHARE_MAX,
     }
-    return render(request, "developers/prompt_version.html", context, status=outcome.status)
+    answer = show(request, viewer, HERE, "developers/prompt_version.html", context)
+    answer.status_code = outcome.status
+    return answer
 
 
 def _named(viewer: Viewer, name: str, version: int) -> PromptVersion:

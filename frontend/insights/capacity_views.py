@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from math import ceil, isfinite
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
@@ -17,7 +16,7 @@ from controlplane.kernel.insights.capacity import RESOURCES, CapacitySheet, Use
 from controlplane.telemetry.reading import TooMuchToRead
 from frontend.insights.days import DAYS, days_from
 from frontend.shared import formats
-from frontend.shared.access import Viewer, page
+from frontend.shared.access import Viewer, page, show
 from frontend.shared.panels import TablePanel, panel_csv
 
 NANO_PER_MICRO = 1_000
@@ -101,8 +100,6 @@ def capacity(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     pools, chosen = _read(viewer, days, request.GET.get("pool", ""))
     made = fill_in(chosen, request.GET.dict()) if chosen else None
     context = {
-        "viewer": viewer,
-        "here": "insights",
         "tab": "capacity",
         "days": days,
         "day_choices": DAYS,
@@ -114,7 +111,7 @@ def capacity(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "now": timezone.now(),
         **(_rows(made) if made else {}),
     }
-    return render(request, "insights/capacity.html", context)
+    return show(request, viewer, "insights", "insights/capacity.html", context)
 
 
 @page(Action.FLEET_VIEW)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
@@ -21,7 +20,7 @@ from frontend.insights.days import DAYS, DaysAsked, change, days_asked
 from frontend.insights.stage_map import HEAD, cells_of, stage_map_markdown
 from frontend.insights.stage_map_pdf import stage_map_pdf
 from frontend.shared import formats
-from frontend.shared.access import Viewer, page
+from frontend.shared.access import Viewer, page, show
 from frontend.shared.panels import TablePanel, panel_csv
 from frontend.shared.stages import STAGE_NAMES
 
@@ -82,8 +81,6 @@ def stage_map(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     asked = days_asked(request.GET, timezone.now())
     pairs = _read_pairs(asked)
     context = {
-        "viewer": viewer,
-        "here": "insights",
         "tab": "stage_map",
         "asked": asked,
         "days": asked.days,
@@ -94,7 +91,7 @@ def stage_map(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "count": max((row.count for row, _ in pairs or []), default=0),
         "now": timezone.now(),
     }
-    return render(request, "insights/stage_map.html", context)
+    return show(request, viewer, "insights", "insights/stage_map.html", context)
 
 
 @page(Action.ORGANIZATION_VIEW, shared=True)
@@ -158,8 +155,8 @@ def comparison(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """The newest of the four-way comparisons, and those before."""
     kept = comparison_list()
     shown = [(one, [ShownWay(way, one.ways[0]) for way in one.ways]) for one in kept]
-    context = {"viewer": viewer, "here": "insights", "tab": "comparison", "kept": shown}
-    return render(request, "insights/comparison.html", context)
+    context = {"tab": "comparison", "kept": shown}
+    return show(request, viewer, "insights", "insights/comparison.html", context)
 
 
 def _read_pairs(asked: DaysAsked) -> list[tuple[MapRow, MapRow | None]] | None:

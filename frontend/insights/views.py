@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
@@ -16,7 +15,7 @@ from controlplane.kernel.money import usd_text
 from controlplane.telemetry.reading import TooMuchToRead
 from frontend.insights.days import DAYS, DaysAsked, days_asked
 from frontend.insights.waste_rows import KeyRows, WasteRow, key_rows
-from frontend.shared.access import Viewer, page
+from frontend.shared.access import Viewer, page, show
 from frontend.shared.panels import TablePanel, panel_csv
 
 HEAD = [
@@ -33,8 +32,6 @@ def insight_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     asked = days_asked(request.GET, timezone.now())
     rows = _read(viewer, asked)
     context = {
-        "viewer": viewer,
-        "here": "insights",
         "tab": "insights",
         "asked": asked,
         "days": asked.days,
@@ -45,7 +42,7 @@ def insight_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "kinds": KINDS.items(),
         "now": timezone.now(),
     }
-    return render(request, "insights/page.html", context)
+    return show(request, viewer, "insights", "insights/page.html", context)
 
 
 @page(Action.REQUEST_VIEW)

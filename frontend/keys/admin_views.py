@@ -8,7 +8,7 @@ from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_variables
@@ -27,7 +27,7 @@ from controlplane.tenants.adminkeys.services import (
     adminkey_list,
     adminkey_revoke,
 )
-from frontend.shared.access import Viewer, page
+from frontend.shared.access import Viewer, page, show
 from frontend.shared.addresses import page_url
 from frontend.shared.stepup import stepped_up
 
@@ -68,8 +68,6 @@ def _index(
     )
     states = [(key, key.state(now)) for key in found.rows]
     context = {
-        "viewer": viewer,
-        "here": HERE,
         "rows": [(key, state, TONES.get(state, "off")) for key, state in states],
         "cut_off": found.has_more,
         "rows_max": LIMIT_MAX,
@@ -78,7 +76,7 @@ def _index(
         "secret": secret,
         "base": page_url(request),
     }
-    return render(request, "keys/admin.html", context, status=422 if form.errors else 200)
+    return show(request, viewer, HERE, "keys/admin.html", context, form.errors)
 
 
 @page(Action.ADMIN_KEY_MANAGE)

@@ -9,7 +9,7 @@ from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.core.permissions import Action
@@ -18,7 +18,7 @@ from controlplane.quotas.selectors import rate_limit_map
 from controlplane.quotas.services import LimitSet, Subject, rate_limit_set
 from controlplane.tenants.selectors import apikey_get, apikey_list, project_get
 from frontend.keys.limit_words import LIMIT_WORDS
-from frontend.shared.access import Viewer, page
+from frontend.shared.access import Viewer, page, show
 from frontend.shared.forms import cleaned
 
 
@@ -53,14 +53,12 @@ class LimitForm(forms.Form):
 def limit_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     rows = _rows(viewer)
     context = {
-        "viewer": viewer,
-        "here": "limits",
         "rows": rows,
         "limited": any(row.limit for row in rows),
         "words": LIMIT_WORDS.values(),
         "sets": viewer.may(Action.LIMIT_SET),
     }
-    return render(request, "keys/limits.html", context)
+    return show(request, viewer, "limits", "keys/limits.html", context)
 
 
 @page(Action.LIMIT_SET)

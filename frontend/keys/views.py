@@ -10,7 +10,7 @@ from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, QueryDict
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_variables
@@ -56,7 +56,7 @@ from controlplane.tenants.selectors import (
 )
 from controlplane.tenants.services import REASON_CHARS_MAX
 from frontend.keys.limit_words import LIMIT_WORDS, effective_rows
-from frontend.shared.access import Viewer, page
+from frontend.shared.access import Viewer, page, show
 from frontend.shared.stepup import stepped_up
 
 NEVER = ""
@@ -216,8 +216,6 @@ def _index(
 ) -> HttpResponse:
     rows = _rows(viewer)
     context = {
-        "viewer": viewer,
-        "here": "keys",
         "rows": rows,
         "cut_off": len(rows) == PAGE_ROWS_MAX,
         "rows_max": PAGE_ROWS_MAX,
@@ -227,8 +225,7 @@ def _index(
         "reason_chars_max": REASON_CHARS_MAX,
         "overlaps": OVERLAPS,
     }
-    status = 422 if form.errors else 200
-    return render(request, "keys/list.html", context, status=status)
+    return show(request, viewer, "keys", "keys/list.html", context, form.errors)
 
 
 @page(Action.KEY_VIEW)
@@ -305,8 +302,6 @@ def key_detail(request: HttpRequest, viewer: Viewer, apikey_id: uuid.UUID) -> Ht
     model = request.GET.get("model") or (names[0] if names else "")
     effective = effective_limits(key=key, model=model) if model else None
     context = {
-        "viewer": viewer,
-        "here": "keys",
         "row": KeyRow(key, key.state(timezone.now()), None, None, None),
         "key": key,
         "endpoints": ", ".join(sorted(endpoints_of(terms_of(key)), key=ENDPOINTS.index)),
@@ -318,4 +313,4 @@ def key_detail(request: HttpRequest, viewer: Viewer, apikey_id: uuid.UUID) -> Ht
         "reason_chars_max": REASON_CHARS_MAX,
         "overlaps": OVERLAPS,
     }
-    return render(request, "keys/detail.html", context)
+    return show(request, viewer, "keys", "keys/detail.html", context)

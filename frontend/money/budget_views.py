@@ -10,7 +10,7 @@ from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse, QueryDict
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.billing.budgets.api import subject_of
@@ -19,7 +19,7 @@ from controlplane.billing.budgets.selectors import budget_list
 from controlplane.billing.budgets.services import BudgetDraft, budget_end, budget_plan
 from controlplane.core.permissions import Action
 from controlplane.tenants.selectors import apikey_list
-from frontend.shared.access import Viewer, page
+from frontend.shared.access import Viewer, page, show
 from frontend.shared.forms import nano_of, say_wrong
 from frontend.shared.stepup import stepped_up
 
@@ -49,8 +49,6 @@ def budget_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     names = _names(viewer)
     rows = budget_list(actor=viewer.user, organization=viewer.organization.id)
     context = {
-        "viewer": viewer,
-        "here": "budgets",
         "rows": [(row, names.get(row.id, row.id.hex)) for row in rows],
         "subjects": [(str(key), name) for key, name in names.items()],
         "periods": PERIOD_WORDS,
@@ -58,7 +56,7 @@ def budget_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "alerts_usual": ALERTS_USUAL,
         "sets": viewer.may(Action.BUDGET_SET),
     }
-    return render(request, "money/budgets.html", context)
+    return show(request, viewer, "budgets", "money/budgets.html", context)
 
 
 @page(Action.BUDGET_SET)

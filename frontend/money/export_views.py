@@ -21,7 +21,7 @@ from controlplane.billing.exports.spec import ExportSpec, days_of_period, spec_o
 from controlplane.billing.exports.tasks import export_enqueue
 from controlplane.core.paging import PageAsk
 from controlplane.core.permissions import Action
-from frontend.shared.access import Viewer, page
+from frontend.shared.access import Viewer, page, show
 
 ROWS = 50
 MONTHS = 13
@@ -133,8 +133,6 @@ def _rows(viewer: Viewer) -> dict[str, object]:
 def _index(request: HttpRequest, viewer: Viewer, form: ExportForm) -> HttpResponse:
     months = _months()
     context = {
-        "viewer": viewer,
-        "here": "exports",
         "form": form,
         "kinds": KINDS,
         "grains": GRAINS,
@@ -143,7 +141,7 @@ def _index(request: HttpRequest, viewer: Viewer, form: ExportForm) -> HttpRespon
         "keep_days": KEEP_FOR.days,
         **_rows(viewer),
     }
-    return render(request, "money/exports.html", context, status=422 if form.errors else 200)
+    return show(request, viewer, "exports", "money/exports.html", context, form.errors)
 
 
 @page(Action.EXPORT_MAKE)

@@ -18,7 +18,7 @@ from controlplane.billing.months.tasks import period_close_enqueue
 from controlplane.core.paging import page_ask
 from controlplane.core.permissions import Action
 from controlplane.telemetry.reading import TooMuchToRead
-from frontend.shared.access import Viewer, page
+from frontend.shared.access import Viewer, page, show
 from frontend.shared.forms import say_wrong
 from frontend.shared.stepup import stepped_up
 
@@ -38,8 +38,6 @@ def ledger(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     except TooMuchToRead:
         accounts = None
     context = {
-        "viewer": viewer,
-        "here": "ledger",
         "accounts": accounts,
         "sealed": sealed_through(),
         "entries": entries.rows,
@@ -49,7 +47,7 @@ def ledger(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "closes": viewer.may(Action.PERIOD_CLOSE),
         "reconciliations": reconciliation_list(actor=actor, organization=organization),
     }
-    return render(request, "money/ledger.html", context)
+    return show(request, viewer, "ledger", "money/ledger.html", context)
 
 
 @page(Action.LEDGER_VIEW)

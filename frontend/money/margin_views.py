@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from controlplane.billing.cells import NANO_PLACES, Cell, Column, decimal_text
@@ -20,7 +19,7 @@ from controlplane.kernel.price import Price
 from controlplane.telemetry.reading import TooMuchToRead
 from frontend.money.months import month_from
 from frontend.shared import formats
-from frontend.shared.access import Viewer, page
+from frontend.shared.access import Viewer, page, show
 from frontend.shared.panels import columns_csv
 
 MS_PER_HOUR = 3_600_000
@@ -84,8 +83,6 @@ def margin_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     prices = {model.name: price_in_force(model=model, at=now) for model in model_list()}
     latest = period_of(now)
     context = {
-        "viewer": viewer,
-        "here": "margin",
         "period": period,
         "before": period_of(period.start - timedelta(days=1)),
         "after": period_of(period.end) if period < latest else None,
@@ -99,7 +96,7 @@ def margin_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "guessed": [line.name for line in found.pools if _guessed(found, line)] if found else [],
         "sealed": sealed_through(),
     }
-    return render(request, "money/margin.html", context)
+    return show(request, viewer, "margin", "money/margin.html", context)
 
 
 @page(Action.MARGIN_VIEW)

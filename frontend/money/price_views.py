@@ -8,7 +8,7 @@ import uuid
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.catalog.selectors import model_find, model_list, price_list_all
@@ -16,7 +16,7 @@ from controlplane.catalog.services import PriceDraft, price_publish
 from controlplane.core.permissions import Action
 from controlplane.tenants.models import Project
 from controlplane.tenants.selectors_staff import project_shares
-from frontend.shared.access import Viewer, page
+from frontend.shared.access import Viewer, page, show
 from frontend.shared.forms import say_wrong
 from frontend.shared.stepup import stepped_up
 
@@ -30,15 +30,13 @@ _FIELDS = tuple(PriceDraft.__annotations__)
 def price_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     projects = project_shares(actor=viewer.user)
     context = {
-        "viewer": viewer,
-        "here": "prices",
         "models": [
             (model, price_list_all(actor=viewer.user, model=model)[:VERSIONS_SHOWN])
             for model in model_list()
         ],
         "projects": projects,
     }
-    return render(request, "money/prices.html", context)
+    return show(request, viewer, "prices", "money/prices.html", context)
 
 
 @page(Action.CATALOG_MANAGE)

@@ -9,7 +9,6 @@ from operator import attrgetter
 from urllib.parse import urlencode
 
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
@@ -40,7 +39,7 @@ from frontend.money.spend_figures import (
     spend_rows,
     token_rows,
 )
-from frontend.shared.access import Viewer, page
+from frontend.shared.access import Viewer, page, show
 from frontend.shared.panels import columns_csv
 
 DAY = timedelta(days=1)
@@ -97,7 +96,7 @@ class Asked:
 def spend_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     now = timezone.now().astimezone(UTC)
     period, complaint = month_from(request.GET, now)
-    context: dict[str, object] = {"viewer": viewer, "here": "spend", "period": period}
+    context: dict[str, object] = {"period": period}
     try:
         asked = _read(viewer, period, now)
         context |= _month_context(viewer, asked)
@@ -116,7 +115,7 @@ def spend_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "rate_days": RATE_DAYS,
         "now": now,
     }
-    return render(request, "money/spend.html", context)
+    return show(request, viewer, "spend", "money/spend.html", context)
 
 
 @page(Action.LEDGER_VIEW)

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.billing.approvals.models import GrantState, WalletGrant
@@ -32,7 +32,7 @@ from controlplane.core.models import uuid7
 from controlplane.core.paging import page_ask
 from controlplane.core.permissions import Action
 from frontend.payments.forms import NO_LINK, cents_of, id_of, pay_page
-from frontend.shared.access import Viewer, page
+from frontend.shared.access import Viewer, page, show
 from frontend.shared.forms import cleaned, nano_of, say_wrong
 from frontend.shared.stepup import stepped_up
 
@@ -65,8 +65,6 @@ def invoice_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     months = _ended_months(organization)
     issued = {one.invoice.period for one in found.rows}
     context = {
-        "viewer": viewer,
-        "here": "invoices",
         "standings": found.rows,
         "next": found.rows[-1].invoice.id if found.has_more else None,
         "stage": worst(still_open),
@@ -80,7 +78,7 @@ def invoice_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "issues": viewer.may(Action.INVOICE_ISSUE),
         "grants": viewer.may(Action.CREDIT_GRANT),
     }
-    return render(request, "payments/invoices.html", context)
+    return show(request, viewer, "invoices", "payments/invoices.html", context)
 
 
 @page(Action.LEDGER_VIEW)
@@ -239,8 +237,6 @@ def _document(
     document = standing.invoice
     lines = lines_read(document.lines)
     context = {
-        "viewer": viewer,
-        "here": "invoices",
         "standing": standing,
         "document": document,
         "title": TITLES[DocumentKind(document.kind)],
@@ -254,7 +250,7 @@ def _document(
         "pays": bool(settings.STRIPE_LINK) and viewer.may(Action.INVOICE_ISSUE),
         **more,
     }
-    return render(request, "payments/invoice.html", context)
+    return show(request, viewer, "invoices", "payments/invoice.html", context)
 
 
 def _ended_months(organization: uuid.UUID) -> list[str]:

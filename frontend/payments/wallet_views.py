@@ -9,7 +9,7 @@ from django.conf import settings
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.billing.approvals.models import (
@@ -31,7 +31,7 @@ from controlplane.core.permissions import Action
 from controlplane.kernel.money import usd_text
 from controlplane.tenants.selectors_staff import organization_names
 from frontend.payments.forms import NO_LINK, cents_of, id_of, pay_page
-from frontend.shared.access import Viewer, page
+from frontend.shared.access import Viewer, page, show
 from frontend.shared.forms import nano_of, say_wrong
 from frontend.shared.stepup import stepped_up
 
@@ -53,8 +53,6 @@ def wallet(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     entries = wallet_entries(actor=viewer.user, organization_id=organization, ask=ask)
     recent = grant_list(actor=viewer.user, organization_id=organization).rows
     context = {
-        "viewer": viewer,
-        "here": "wallet",
         "wallet": wallet_get(actor=viewer.user, organization_id=organization),
         "account": accounts.wallet(organization),
         "entries": entries.rows,
@@ -63,7 +61,7 @@ def wallet(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "pays": bool(settings.STRIPE_LINK) and viewer.may(Action.INVOICE_ISSUE),
         "grants": viewer.may(Action.CREDIT_GRANT),
     }
-    return render(request, "payments/wallet.html", context)
+    return show(request, viewer, "wallet", "payments/wallet.html", context)
 
 
 @page(Action.INVOICE_ISSUE)
@@ -96,8 +94,6 @@ def _grants(request: HttpRequest, viewer: Viewer, wrong: dict[str, list[str]]) -
     names = organization_names(actor=viewer.user)
     pending = grants_pending(actor=viewer.user)
     context = {
-        "viewer": viewer,
-        "here": "grants",
         "pending": [
             (grant, names.get(grant.organization, ""), grant.asked_by == viewer.user.id)
             for grant in pending
@@ -112,7 +108,7 @@ def _grants(request: HttpRequest, viewer: Viewer, wrong: dict[str, list[str]]) -
         "alone_usd": settings.GRANT_ALONE_USD,
         "reason_chars_max": REASON_CHARS_MAX,
     }
-    return render(request, "payments/grants.html", context, status=422 if wrong else 200)
+    return show(request, viewer, "grants", "payments/grants.html", context, wrong)
 
 
 @page(Action.CREDIT_GRANT)

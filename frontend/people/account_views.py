@@ -40,7 +40,7 @@ from frontend.people.passkeys import (
 )
 from frontend.people.sign_in_views import PASSWORD_CHARS_MAX, PasswordForm
 from frontend.people.signing import LISTED, password_shown, pending_user, safe_path
-from frontend.shared.access import Viewer, page
+from frontend.shared.access import Viewer, page, show
 from frontend.shared.stepup import confirm_note, form_take, stepped_up, stepped_up_or_first
 
 HERE = "account"
@@ -66,8 +66,6 @@ def _account(
     factors = factor_list(user=viewer.user)
     form = form or ChangeForm()
     context = {
-        "viewer": viewer,
-        "here": HERE,
         "form": form,
         "factors": [(factor, FactorKind(factor.kind).label) for factor in factors],
         "has_app": any(factor.kind == FactorKind.TOTP for factor in factors),
@@ -80,7 +78,7 @@ def _account(
         "has_password": viewer.user.has_usable_password(),
         **more,
     }
-    return render(request, "people/account.html", context, status=422 if form.errors else 200)
+    return show(request, viewer, HERE, "people/account.html", context, form.errors)
 
 
 @never_cache
@@ -164,14 +162,12 @@ def app_setup(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         scale=4, svgclass="code-picture", lineclass=None, dark="#000", light="#fff"
     )
     context = {
-        "viewer": viewer,
-        "here": HERE,
         # Drawn by segno from what it escapes itself.
         "picture": mark_safe(picture),
         "secret": secret,
         "complaint": complaint,
     }
-    return render(request, "people/app_setup.html", context, status=422 if complaint else 200)
+    return show(request, viewer, HERE, "people/app_setup.html", context, complaint)
 
 
 @page(None)

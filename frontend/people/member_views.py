@@ -37,7 +37,7 @@ from controlplane.tenants.sign_in.recovery import member_link_create
 from controlplane.tenants.sign_in.security import second_factor_require
 from frontend.people.sign_in_views import PasswordForm
 from frontend.people.signing import first_shown
-from frontend.shared.access import SESSION_KEY, Viewer, page
+from frontend.shared.access import SESSION_KEY, Viewer, page, show
 from frontend.shared.addresses import page_url
 from frontend.shared.stepup import stepped_up
 
@@ -75,8 +75,6 @@ def _index(
     form = form or InviteForm(roles)
     invitations = invitation_list(actor=viewer.user, organization_id=organization)
     context = {
-        "viewer": viewer,
-        "here": HERE,
         "members": member_list(actor=viewer.user, organization_id=organization),
         "invitations": [(row, row.state(now)) for row in invitations],
         "roles": roles,
@@ -85,7 +83,7 @@ def _index(
         "form": form,
         **shown_once,
     }
-    return render(request, "people/members.html", context, status=422 if form.errors else 200)
+    return show(request, viewer, HERE, "people/members.html", context, form.errors)
 
 
 @page(Action.MEMBER_VIEW)

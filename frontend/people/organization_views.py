@@ -6,7 +6,7 @@ import uuid
 
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
@@ -21,7 +21,7 @@ from controlplane.core.permissions import Action
 from controlplane.kernel.money import NANO_PER_USD
 from controlplane.tenants.models import NAME_CHARS_MAX
 from controlplane.tenants.sign_in.recovery import member_for_link, member_link_create
-from frontend.shared.access import Viewer, page
+from frontend.shared.access import Viewer, page, show
 from frontend.shared.addresses import page_url
 from frontend.shared.forms import nano_of, say_wrong
 from frontend.shared.stepup import stepped_up
@@ -38,15 +38,13 @@ def _index(request: HttpRequest, viewer: Viewer, **shown_once: object) -> HttpRe
     asked = page_ask({"after": request.GET["after"]} if "after" in request.GET else {})
     found = organization_rows(actor=viewer.user, now=timezone.now(), ask=asked)
     context = {
-        "viewer": viewer,
-        "here": HERE,
         "rows": [(row, *STATE_WORDS[row.state]) for row in found.rows],
         "next": found.rows[-1].organization.id if found.has_more else None,
         "name_chars_max": NAME_CHARS_MAX,
         "budget_usd": FIRST_BUDGET_NANO // NANO_PER_USD,
         **shown_once,
     }
-    return render(request, "people/organizations.html", context)
+    return show(request, viewer, HERE, "people/organizations.html", context)
 
 
 @page(Action.ORGANIZATION_CREATE)

@@ -7,7 +7,7 @@ import uuid
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.core.permissions import Action
@@ -24,7 +24,7 @@ from controlplane.tenants.services import (
     project_update,
     project_weigh,
 )
-from frontend.shared.access import Viewer, page
+from frontend.shared.access import Viewer, page, show
 from frontend.shared.stepup import stepped_up
 
 HERE = "projects"
@@ -40,15 +40,13 @@ WEIGHT_DIGITS_MAX = 3
 @require_GET
 def project_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     context = {
-        "viewer": viewer,
-        "here": HERE,
         "projects": projects_of(actor=viewer.user, organization_id=viewer.organization.id),
         "safety": SAFETY_WORDS,
         "name_chars_max": NAME_CHARS_MAX,
         "creates": viewer.may(Action.PROJECT_CREATE),
         "updates": viewer.may(Action.PROJECT_UPDATE),
     }
-    return render(request, "people/projects.html", context)
+    return show(request, viewer, HERE, "people/projects.html", context)
 
 
 @page(Action.PROJECT_CREATE)
@@ -95,14 +93,12 @@ def project_save(request: HttpRequest, viewer: Viewer, project_id: uuid.UUID) ->
 def share_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     found = project_shares(actor=viewer.user)
     context = {
-        "viewer": viewer,
-        "here": "shares",
         "projects": found,
         "cut_off": len(found) == PROJECTS_SHOWN_MAX,
         "weight_min": WEIGHT_MIN,
         "weight_max": WEIGHT_MAX,
     }
-    return render(request, "people/shares.html", context)
+    return show(request, viewer, "shares", "people/shares.html", context)
 
 
 @page(Action.ROUTING_MANAGE)

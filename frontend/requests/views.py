@@ -45,7 +45,7 @@ from frontend.requests.statuses import status_of
 from frontend.requests.volume import VolumeBars, volume_bars
 from frontend.requests.waterfall import make_waterfall
 from frontend.requests.why import Evidence, reasons
-from frontend.shared.access import Viewer, page
+from frontend.shared.access import Viewer, page, show
 from frontend.shared.filters import (
     RANKED,
     SORTS,
@@ -241,8 +241,6 @@ def request_detail(request: HttpRequest, viewer: Viewer, request_id: uuid.UUID) 
     times = unpack_spans(bytes(record.spans))
     waterfall = make_waterfall(times, record.total_us, record.ttft_us, line.rtt_us)
     context = {
-        "viewer": viewer,
-        "here": "requests",
         "row": RequestRow(record, label),
         "record": record,
         "elsewhere": _elsewhere(viewer, record),
@@ -276,4 +274,4 @@ def request_detail(request: HttpRequest, viewer: Viewer, request_id: uuid.UUID) 
         "newer": newer,
         "older": older,
     }
-    return render(request, "requests/detail.html", context)
+    return show(request, viewer, "requests", "requests/detail.html", context)

@@ -6,7 +6,6 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from controlplane.catalog.selectors import model_list, pool_list
@@ -38,7 +37,7 @@ from frontend.routing.rows import (
     verdict_words,
 )
 from frontend.routing.rule_words import RuleRow, rule_rows, tenant_ids
-from frontend.shared.access import Viewer, page
+from frontend.shared.access import Viewer, page, show
 from frontend.shared.formats import percent
 from frontend.shared.versions import SHARE_MAX, WRONG, listed, text_of
 
@@ -63,8 +62,6 @@ def routing(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     current, canary = ruleset_in_force(), ruleset_on_trial()
     report, late = _report(viewer) if canary else (None, False)
     context = {
-        "viewer": viewer,
-        "here": HERE,
         "current": current,
         "rows": words(viewer, read_rules(current.rules)) if current else [],
         "before": before(RuleSet.objects.all(), current) if current else None,
@@ -77,7 +74,7 @@ def routing(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "versions": [(each, state_tone(each.state)) for each in versions],
         "cut_off": len(versions) == VERSIONS_SHOWN_MAX,
     }
-    return render(request, "routing/page.html", context)
+    return show(request, viewer, HERE, "routing/page.html", context)
 
 
 @page(Action.ROUTING_MANAGE)
@@ -99,8 +96,6 @@ def routing_dry_run(request: HttpRequest, viewer: Viewer, version: int) -> HttpR
     except ValidationError as error:
         return version_page(request, viewer, rule_set, error=error, status=WRONG)
     context = {
-        "viewer": viewer,
-        "here": HERE,
         "rule_set": rule_set,
         "hours": hours,
         "offered": HOURS_OFFERED,
@@ -117,7 +112,7 @@ def routing_dry_run(request: HttpRequest, viewer: Viewer, version: int) -> HttpR
                 ("Regions", "Region", group_rows(found.regions)),
             ],
         }
-    return render(request, "routing/dry_run.html", context)
+    return show(request, viewer, HERE, "routing/dry_run.html", context)
 
 
 def version_page(
@@ -134,8 +129,6 @@ def version_page(
     current = ruleset_in_force()
     draft = rule_set.state == State.DRAFT
     context: dict[str, Any] = {
-        "viewer": viewer,
-        "here": HERE,
         "rule_set": rule_set,
         "tone": state_tone(rule_set.state),
         "draft": draft,
@@ -153,7 +146,9 @@ def version_page(
         "models": [model.name for model in model_list(enabled_only=True)],
         "pools": [pool.name for pool in pool_list()],
     }
-    return render(request, "routing/version.html", context, status=status)
+    answer = show(request, viewer, HERE, "routing/version.html", context)
+    answer.status_code = status
+    return answer
 
 
 def words(viewer: Viewer, rules: tuple[RouteRule, ...]) -> list[RuleRow]:

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -157,6 +157,19 @@ def page(
         return door
 
     return wrap
+
+
+def show(
+    request: HttpRequest,
+    viewer: Viewer,
+    here: str,
+    template: str,
+    context: dict[str, Any],
+    wrong: object = None,
+) -> HttpResponse:
+    """The page below its entry `here` of the navigation; 422 where something typed is `wrong`."""
+    whole = {"viewer": viewer, "here": here, **context}
+    return render(request, template, whole, status=422 if wrong else 200)
 
 
 def _stay(request: HttpRequest, viewer: Viewer) -> HttpResponse | None:

@@ -21,7 +21,7 @@ from controlplane.slos.openslo.documents import openslo_export, openslo_import
 from controlplane.slos.runbooks import runbook_path
 from controlplane.slos.selectors import BurnDown
 from controlplane.slos.standings import SHOWN_MIN
-from frontend.shared.access import Viewer, page
+from frontend.shared.access import Viewer, page, show
 from frontend.shared.forms import say_wrong
 from frontend.shared.panels import TablePanel, panel_csv
 from frontend.shared.stepup import stepped_up
@@ -73,8 +73,6 @@ def slo_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     ]
     changes = [(name, everyone) for name, everyone, _ in groups if _changes(viewer, everyone)]
     context = {
-        "viewer": viewer,
-        "here": "slos",
         "groups": groups,
         "any": any(rows for _, _, rows in groups),
         "windows": [window_words(minutes) for minutes in SHOWN_MIN],
@@ -85,7 +83,7 @@ def slo_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "now": timezone.now(),
         **form_choices(viewer, installation=False),
     }
-    return render(request, "slos/list.html", context)
+    return show(request, viewer, "slos", "slos/list.html", context)
 
 
 @page(Action.SLO_VIEW)
@@ -126,8 +124,6 @@ def slo_detail(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) ->
     objective, now = found.standing.objective, timezone.now()
     figure = burn_down_figure(found, now)
     context = {
-        "viewer": viewer,
-        "here": "slos",
         "row": objective_row(found.standing),
         "objective": objective,
         "of": _name(viewer, organization),
@@ -153,7 +149,7 @@ def slo_detail(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) ->
         "now": now,
         **form_choices(viewer, installation=organization == EVERYONE),
     }  # fmt: skip
-    return render(request, "slos/detail.html", context)
+    return show(request, viewer, "slos", "slos/detail.html", context)
 
 
 @page(Action.SLO_VIEW)

@@ -8,7 +8,7 @@ from datetime import timedelta
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
@@ -20,7 +20,7 @@ from controlplane.slos.models import EVERYONE, Alert, StageOwner
 from controlplane.slos.runbooks import runbook_path, runbook_slugs, runbook_text
 from controlplane.telemetry.selectors import SeriesQuery, series_whole
 from frontend.shared import formats
-from frontend.shared.access import Viewer, page
+from frontend.shared.access import Viewer, page, show
 from frontend.shared.forms import say_wrong
 from frontend.shared.stages import LABELS, STAGE_NAMES
 from frontend.stages.markdown import title_of, to_html
@@ -53,14 +53,12 @@ class OwnedStage:
 @require_GET
 def stage_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     context = {
-        "viewer": viewer,
-        "here": "stages",
         "rows": _rows(viewer),
         "sets": viewer.may(Action.SLO_INSTALLATION),
         "runbooks": runbook_slugs(),
         "now": timezone.now(),
     }
-    return render(request, "stages/list.html", context)
+    return show(request, viewer, "stages", "stages/list.html", context)
 
 
 @page(Action.SLO_INSTALLATION)
@@ -87,16 +85,16 @@ def stage_save(request: HttpRequest, viewer: Viewer, stage: str) -> HttpResponse
 @require_GET
 def runbook_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     found = [(slug, title_of(runbook_text(slug))) for slug in runbook_slugs()]
-    context = {"viewer": viewer, "here": "stages", "found": found}
-    return render(request, "stages/runbooks.html", context)
+    context = {"found": found}
+    return show(request, viewer, "stages", "stages/runbooks.html", context)
 
 
 @page(Action.SLO_VIEW)
 @require_GET
 def runbook(request: HttpRequest, viewer: Viewer, slug: str) -> HttpResponse:
     text = runbook_text(slug)
-    context = {"viewer": viewer, "here": "stages", "title": title_of(text), "text": to_html(text)}
-    return render(request, "stages/runbook.html", context)
+    context = {"title": title_of(text), "text": to_html(text)}
+    return show(request, viewer, "stages", "stages/runbook.html", context)
 
 
 def _rows(viewer: Viewer) -> list[OwnedStage]:
