@@ -20,7 +20,7 @@ from controlplane.billing.budgets.services import BudgetDraft, budget_end, budge
 from controlplane.core.permissions import Action
 from controlplane.tenants.selectors import apikey_list
 from frontend.shared.access import Viewer, page, show
-from frontend.shared.forms import nano_of, say_wrong
+from frontend.shared.forms import nano_of, says_wrong
 from frontend.shared.stepup import stepped_up
 
 PERIOD_WORDS = (
@@ -62,25 +62,22 @@ def budget_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @page(Action.BUDGET_SET)
 @stepped_up
 @require_POST
+@says_wrong("budgets")
 def budget_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Set a budget; what is spent in its period already counts."""
-    try:
-        wanted = _wanted(request.POST)
-        budget_plan(
-            actor=viewer.user,
-            subject=subject_of(viewer.organization.id, wanted["subject"]),
-            draft=BudgetDraft(
-                allowance_nano=nano_of(wanted["amount"], "amount"),
-                period=wanted["period"],
-                zone=wanted["zone"],
-                rollover=wanted["rollover"],
-                alerts=_percentages(wanted["alerts"]),
-            ),
-        )
-    except ValidationError as error:
-        say_wrong(request, error)
-    else:
-        messages.success(request, "The budget is saved; gateways apply it within two seconds.")
+    wanted = _wanted(request.POST)
+    budget_plan(
+        actor=viewer.user,
+        subject=subject_of(viewer.organization.id, wanted["subject"]),
+        draft=BudgetDraft(
+            allowance_nano=nano_of(wanted["amount"], "amount"),
+            period=wanted["period"],
+            zone=wanted["zone"],
+            rollover=wanted["rollover"],
+            alerts=_percentages(wanted["alerts"]),
+        ),
+    )
+    messages.success(request, "The budget is saved; gateways apply it within two seconds.")
     return redirect("budgets")
 
 

@@ -19,7 +19,7 @@ from controlplane.core.paging import page_ask
 from controlplane.core.permissions import Action
 from controlplane.telemetry.reading import TooMuchToRead
 from frontend.shared.access import Viewer, page, show
-from frontend.shared.forms import say_wrong
+from frontend.shared.forms import says_wrong
 from frontend.shared.stepup import stepped_up
 
 
@@ -62,17 +62,14 @@ def ledger_months(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @page(Action.PERIOD_CLOSE)
 @stepped_up
 @require_POST
+@says_wrong("ledger")
 def ledger_close(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    try:
-        closed = period_close_ask(
-            actor=viewer.user,
-            organization=viewer.organization.id,
-            period=Period(request.POST.get("period", "")),
-            enqueue=period_close_enqueue,
-        )
-    except ValidationError as error:
-        say_wrong(request, error)
-        return redirect("ledger")
+    closed = period_close_ask(
+        actor=viewer.user,
+        organization=viewer.organization.id,
+        period=Period(request.POST.get("period", "")),
+        enqueue=period_close_enqueue,
+    )
     if isinstance(closed, PeriodCloseJob):
         messages.info(
             request, f"{closed.period} is large; a worker is closing it. See the list of months."

@@ -17,7 +17,7 @@ from controlplane.core.permissions import Action
 from controlplane.tenants.models import Project
 from controlplane.tenants.selectors_staff import project_shares
 from frontend.shared.access import Viewer, page, show
-from frontend.shared.forms import say_wrong
+from frontend.shared.forms import says_wrong
 from frontend.shared.stepup import stepped_up
 
 VERSIONS_SHOWN = 20
@@ -42,24 +42,19 @@ def price_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @page(Action.CATALOG_MANAGE)
 @stepped_up
 @require_POST
+@says_wrong("prices")
 def price_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     model = model_find(name=request.POST.get("model", ""))
     if model is None:
         messages.error(request, "Model: not found.")
         return redirect("prices")
-    try:
-        made = price_publish(
-            actor=viewer.user,
-            model=model,
-            draft=PriceDraft(
-                **{name: _whole(request.POST.get(name, ""), name) for name in _FIELDS}
-            ),
-            project=_project(viewer, request.POST.get("project", "")),
-        )
-    except ValidationError as error:
-        say_wrong(request, error)
-    else:
-        messages.success(request, f"Version {made.version} of {model.name} applies from now on.")
+    made = price_publish(
+        actor=viewer.user,
+        model=model,
+        draft=PriceDraft(**{name: _whole(request.POST.get(name, ""), name) for name in _FIELDS}),
+        project=_project(viewer, request.POST.get("project", "")),
+    )
+    messages.success(request, f"Version {made.version} of {model.name} applies from now on.")
     return redirect("prices")
 
 

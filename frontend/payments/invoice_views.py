@@ -33,7 +33,7 @@ from controlplane.core.paging import page_ask
 from controlplane.core.permissions import Action
 from frontend.payments.forms import NO_LINK, cents_of, id_of, pay_page
 from frontend.shared.access import Viewer, page, show
-from frontend.shared.forms import cleaned, nano_of, say_wrong
+from frontend.shared.forms import cleaned, nano_of, says_wrong
 from frontend.shared.stepup import stepped_up
 
 MONTHS_SHOWN = 12
@@ -118,16 +118,13 @@ def invoice_file(
 @page(Action.INVOICE_ISSUE)
 @stepped_up
 @require_POST
+@says_wrong("invoices")
 def invoice_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    try:
-        made = invoice_issue(
-            actor=viewer.user,
-            organization_id=viewer.organization.id,
-            period=Period(request.POST.get("period", "")),
-        )
-    except ValidationError as error:
-        say_wrong(request, error)
-        return redirect("invoices")
+    made = invoice_issue(
+        actor=viewer.user,
+        organization_id=viewer.organization.id,
+        period=Period(request.POST.get("period", "")),
+    )
     messages.success(request, f"{made.title} is issued for {made.period}.")
     return redirect("invoice", invoice_id=made.id)
 
@@ -135,24 +132,21 @@ def invoice_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @page(Action.CREDIT_GRANT)
 @stepped_up
 @require_POST
+@says_wrong("invoice", "invoice_id")
 def invoice_credit(request: HttpRequest, viewer: Viewer, invoice_id: uuid.UUID) -> HttpResponse:
     """Give back an invoice, whole or one line of it."""
     invoice = _mine(viewer, invoice_id)
-    try:
-        amounts = None
-        if request.POST.get("line"):
-            position = int(request.POST["line"]) if request.POST["line"].isdecimal() else 0
-            amounts = {position: nano_of(request.POST.get("amount", ""), "amount")}
-        made = credit_note_issue(
-            actor=viewer.user,
-            invoice=invoice,
-            reason=request.POST.get("reason", ""),
-            amounts_nano=amounts,
-            form=id_of(request.POST.get("form_id", ""), "form"),
-        )
-    except ValidationError as error:
-        say_wrong(request, error)
-        return redirect("invoice", invoice_id=invoice.id)
+    amounts = None
+    if request.POST.get("line"):
+        position = int(request.POST["line"]) if request.POST["line"].isdecimal() else 0
+        amounts = {position: nano_of(request.POST.get("amount", ""), "amount")}
+    made = credit_note_issue(
+        actor=viewer.user,
+        invoice=invoice,
+        reason=request.POST.get("reason", ""),
+        amounts_nano=amounts,
+        form=id_of(request.POST.get("form_id", ""), "form"),
+    )
     if isinstance(made, WalletGrant):
         waits = made.state == GrantState.PENDING
         messages.info(
@@ -166,18 +160,15 @@ def invoice_credit(request: HttpRequest, viewer: Viewer, invoice_id: uuid.UUID) 
 @page(Action.CREDIT_GRANT)
 @stepped_up
 @require_POST
+@says_wrong("invoice", "invoice_id")
 def invoice_paid(request: HttpRequest, viewer: Viewer, invoice_id: uuid.UUID) -> HttpResponse:
     invoice = _mine(viewer, invoice_id)
-    try:
-        made = payment_record(
-            actor=viewer.user,
-            invoice=invoice,
-            amount_cents=cents_of(request.POST.get("amount", ""), "amount"),
-            reference=request.POST.get("reference", ""),
-        )
-    except ValidationError as error:
-        say_wrong(request, error)
-        return redirect("invoice", invoice_id=invoice.id)
+    made = payment_record(
+        actor=viewer.user,
+        invoice=invoice,
+        amount_cents=cents_of(request.POST.get("amount", ""), "amount"),
+        reference=request.POST.get("reference", ""),
+    )
     if isinstance(made, WalletGrant):
         messages.info(request, WAITS)
     else:
@@ -187,41 +178,35 @@ def invoice_paid(request: HttpRequest, viewer: Viewer, invoice_id: uuid.UUID) ->
 
 @page(Action.INVOICE_ISSUE)
 @require_POST
+@says_wrong("invoice", "invoice_id")
 def invoice_pay(request: HttpRequest, viewer: Viewer, invoice_id: uuid.UUID) -> HttpResponse:
     """Go where the open amount can be paid."""
     invoice = _mine(viewer, invoice_id)
-    try:
-        if not settings.STRIPE_LINK:
-            raise ValidationError({"payment": NO_LINK})
-        order = payment_order_create(
-            actor=viewer.user, organization_id=viewer.organization.id, invoice=invoice
-        )
-    except ValidationError as error:
-        say_wrong(request, error)
-        return redirect("invoice", invoice_id=invoice.id)
+    if not settings.STRIPE_LINK:
+        raise ValidationError({"payment": NO_LINK})
+    order = payment_order_create(
+        actor=viewer.user, organization_id=viewer.organization.id, invoice=invoice
+    )
     return pay_page(request, order)
 
 
 @page(Action.INVOICE_ISSUE)
 @stepped_up
 @require_POST
+@says_wrong("invoices")
 def invoice_profile(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Set to whom documents go; terms and tax stay as they are unless staff send them."""
     organization = viewer.organization.id
     known = billing_profile(actor=viewer.user, organization_id=organization)
-    try:
-        values = cleaned(ProfileForm(request.POST))
-        if not viewer.may(Action.CREDIT_GRANT):
-            for field in ("terms_days", "tax_basis_points", "tax_jurisdiction"):
-                values[field] = getattr(known, field)
-        values["tax_basis_points"] = values["tax_basis_points"] or 0
-        billing_profile_set(
-            actor=viewer.user, organization_id=organization, draft=ProfileDraft(**values)
-        )
-    except ValidationError as error:
-        say_wrong(request, error)
-    else:
-        messages.success(request, "Documents issued from now on go to this address.")
+    values = cleaned(ProfileForm(request.POST))
+    if not viewer.may(Action.CREDIT_GRANT):
+        for field in ("terms_days", "tax_basis_points", "tax_jurisdiction"):
+            values[field] = getattr(known, field)
+    values["tax_basis_points"] = values["tax_basis_points"] or 0
+    billing_profile_set(
+        actor=viewer.user, organization_id=organization, draft=ProfileDraft(**values)
+    )
+    messages.success(request, "Documents issued from now on go to this address.")
     return redirect("invoices")
 
 

@@ -32,7 +32,7 @@ from controlplane.kernel.money import usd_text
 from controlplane.tenants.selectors_staff import organization_names
 from frontend.payments.forms import NO_LINK, cents_of, id_of, pay_page
 from frontend.shared.access import Viewer, page, show
-from frontend.shared.forms import nano_of, say_wrong
+from frontend.shared.forms import nano_of, says_wrong
 from frontend.shared.stepup import stepped_up
 
 DECISIONS: dict[str, Callable[..., WalletGrant]] = {
@@ -66,19 +66,16 @@ def wallet(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 
 @page(Action.INVOICE_ISSUE)
 @require_POST
+@says_wrong("wallet")
 def wallet_pay(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    try:
-        if not settings.STRIPE_LINK:
-            raise ValidationError({"payment": NO_LINK})
-        order = payment_order_create(
-            actor=viewer.user,
-            organization_id=viewer.organization.id,
-            amount_cents=cents_of(request.POST.get("amount", ""), "amount"),
-            becomes_prepaid="becomes_prepaid" in request.POST,
-        )
-    except ValidationError as error:
-        say_wrong(request, error)
-        return redirect("wallet")
+    if not settings.STRIPE_LINK:
+        raise ValidationError({"payment": NO_LINK})
+    order = payment_order_create(
+        actor=viewer.user,
+        organization_id=viewer.organization.id,
+        amount_cents=cents_of(request.POST.get("amount", ""), "amount"),
+        becomes_prepaid="becomes_prepaid" in request.POST,
+    )
     return pay_page(request, order)
 
 
@@ -143,6 +140,7 @@ def grant_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @page(Action.CREDIT_GRANT)
 @stepped_up
 @require_POST
+@says_wrong("grants")
 def grant_decide(
     request: HttpRequest,
     viewer: Viewer,
@@ -153,11 +151,7 @@ def grant_decide(
     if decision not in DECISIONS:
         raise Http404
     grant = grant_get(actor=viewer.user, organization_id=organization_id, grant_id=grant_id)
-    try:
-        made = DECISIONS[decision](actor=viewer.user, grant=grant)
-    except ValidationError as error:
-        say_wrong(request, error)
-        return redirect("grants")
+    made = DECISIONS[decision](actor=viewer.user, grant=grant)
     words = "booked" if made.state == GrantState.BOOKED else "refused; no funds were added"
     messages.success(request, f"It is {words}.")
     return redirect("grants")

@@ -23,7 +23,7 @@ from controlplane.tenants.models import NAME_CHARS_MAX
 from controlplane.tenants.sign_in.recovery import member_for_link, member_link_create
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.addresses import page_url
-from frontend.shared.forms import nano_of, say_wrong
+from frontend.shared.forms import nano_of, says_wrong
 from frontend.shared.stepup import stepped_up
 
 HERE = "organizations"
@@ -61,18 +61,15 @@ def organization_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @stepped_up
 @sensitive_variables()
 @require_POST
+@says_wrong(HERE)
 def organization_new(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Make one; a link for an owner without a password is in this one answer."""
-    try:
-        made = organization_open(
-            actor=viewer.user,
-            name=request.POST.get("name", ""),
-            owner=request.POST.get("owner", ""),
-            budget_nano=nano_of(request.POST.get("budget", ""), "budget"),
-        )
-    except ValidationError as error:
-        say_wrong(request, error)
-        return redirect(HERE)
+    made = organization_open(
+        actor=viewer.user,
+        name=request.POST.get("name", ""),
+        owner=request.POST.get("owner", ""),
+        budget_nano=nano_of(request.POST.get("budget", ""), "budget"),
+    )
     name, email = made.organization.name, made.owner.email
     if made.token is None:
         return _index(request, viewer, made=name, owner=email)

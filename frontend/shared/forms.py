@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
 
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 
 from controlplane.billing.documents.text import usd_read
+from frontend.shared.access import Viewer
+
+P = ParamSpec("P")
+View = Callable[Concatenate[HttpRequest, Viewer, P], HttpResponse]
 
 
 def nano_of(text: str, field: str) -> int:
@@ -28,6 +35,22 @@ def cleaned(form: forms.Form) -> dict[str, Any]:
     return form.cleaned_data
 
 
-def say_wrong(request: HttpRequest, error: ValidationError) -> None:
-    for field, told in error.message_dict.items():
-        messages.error(request, f"{field.replace('_', ' ').capitalize()}: {' '.join(told)}")
+def says_wrong(to: str, *names: str) -> Callable[[View[P]], View[P]]:
+    """What the view finds wrong is told on the page `to`, which takes these of its arguments."""
+
+    def wrap(view: View[P]) -> View[P]:
+        @wraps(view)
+        def told(
+            request: HttpRequest, viewer: Viewer, /, *args: P.args, **kwargs: P.kwargs
+        ) -> HttpResponse:
+            try:
+                return view(request, viewer, *args, **kwargs)
+            except ValidationError as error:
+                for field, words in error.message_dict.items():
+                    name = field.replace("_", " ").capitalize()
+                    messages.error(request, f"{name}: {' '.join(words)}")
+                return redirect(to, **{name: kwargs[name] for name in names})
+
+        return told
+
+    return wrap

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 
 from django.contrib import messages
-from django.core.exceptions import ObjectDoesNotExist, ValidationError
+from django.core.exceptions import ObjectDoesNotExist
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
@@ -22,7 +22,7 @@ from controlplane.slos.runbooks import runbook_path
 from controlplane.slos.selectors import BurnDown
 from controlplane.slos.standings import SHOWN_MIN
 from frontend.shared.access import Viewer, page, show
-from frontend.shared.forms import say_wrong
+from frontend.shared.forms import says_wrong
 from frontend.shared.panels import TablePanel, panel_csv
 from frontend.shared.stepup import stepped_up
 from frontend.slos.objectives import (
@@ -162,24 +162,22 @@ def slo_burn_csv(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) 
 
 @page(Action.SLO_VIEW)
 @require_POST
+@says_wrong("slos")
 def slo_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     organization = _asked(request, viewer)
     _may_change(viewer, organization)
-    try:
-        made = services.objective_create(
-            actor=viewer.user,
-            organization=organization,
-            draft=draft_from(request.POST.dict(), request.POST.getlist("rules") or None),
-        )
-    except ValidationError as error:
-        say_wrong(request, error)
-        return redirect("slos")
+    made = services.objective_create(
+        actor=viewer.user,
+        organization=organization,
+        draft=draft_from(request.POST.dict(), request.POST.getlist("rules") or None),
+    )
     messages.success(request, "Gateways count for it within two seconds.")
     return redirect("slo", made.id)
 
 
 @page(Action.SLO_VIEW)
 @require_POST
+@says_wrong("slo", "objective_id")
 def slo_change(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) -> HttpResponse:
     organization, found = _find(viewer, objective_id)
     objective = found.standing.objective
@@ -188,39 +186,32 @@ def slo_change(request: HttpRequest, viewer: Viewer, objective_id: uuid.UUID) ->
         services.objective_end(actor=viewer.user, objective=objective)
         messages.success(request, f"{objective.name} has ended.")
         return redirect("slos")
-    try:
-        draft = draft_from(
-            {**request.POST.dict(), "indicator": objective.indicator},
-            request.POST.getlist("rules") or None,
-        )
-        now = services.objective_update(actor=viewer.user, objective=objective, draft=draft)
-    except ValidationError as error:
-        say_wrong(request, error)
-    else:
-        fresh = now.version != objective.version
-        told = f"Version {now.version} starts with new counts." if fresh else "Changes saved."
-        messages.success(request, told)
+    draft = draft_from(
+        {**request.POST.dict(), "indicator": objective.indicator},
+        request.POST.getlist("rules") or None,
+    )
+    now = services.objective_update(actor=viewer.user, objective=objective, draft=draft)
+    fresh = now.version != objective.version
+    told = f"Version {now.version} starts with new counts." if fresh else "Changes saved."
+    messages.success(request, told)
     return redirect("slo", objective_id)
 
 
 @page(Action.SLO_VIEW)
 @stepped_up
 @require_POST
+@says_wrong("slos")
 def slo_channel_add(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Tell one more address; a webhook's secret is shown on the next page, and only there."""
     organization = _asked(request, viewer)
     _may_change(viewer, organization)
     kind = request.POST.get("kind", "")
-    try:
-        made = services.channel_add(
-            actor=viewer.user,
-            organization=organization,
-            kind=kind,
-            address=request.POST.get("address", "").strip(),
-        )
-    except ValidationError as error:
-        say_wrong(request, error)
-        return redirect("slos")
+    made = services.channel_add(
+        actor=viewer.user,
+        organization=organization,
+        kind=kind,
+        address=request.POST.get("address", "").strip(),
+    )
     if kind != "webhook":
         messages.success(request, "The channel receives every alert from now on.")
         return redirect("slos")
@@ -241,6 +232,7 @@ def slo_channel_remove(request: HttpRequest, viewer: Viewer, channel_id: uuid.UU
 
 @page(Action.SLO_VIEW)
 @require_http_methods(["GET", "POST"])
+@says_wrong("slos")
 def slo_openslo(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     if request.method == "GET":
         organization = EVERYONE if request.GET.get("of") == INSTALLATION else viewer.organization.id
@@ -250,14 +242,10 @@ def slo_openslo(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         return answer
     organization = _asked(request, viewer)
     _may_change(viewer, organization)
-    try:
-        done = openslo_import(
-            actor=viewer.user, organization=organization, text=request.POST.get("yaml", "")
-        )
-    except ValidationError as error:
-        say_wrong(request, error)
-    else:
-        messages.success(request, f"{done.made} made, {done.updated} changed.")
+    done = openslo_import(
+        actor=viewer.user, organization=organization, text=request.POST.get("yaml", "")
+    )
+    messages.success(request, f"{done.made} made, {done.updated} changed.")
     return redirect("slos")
 
 

@@ -21,7 +21,7 @@ from controlplane.slos.runbooks import runbook_path, runbook_slugs, runbook_text
 from controlplane.telemetry.selectors import SeriesQuery, series_whole
 from frontend.shared import formats
 from frontend.shared.access import Viewer, page, show
-from frontend.shared.forms import say_wrong
+from frontend.shared.forms import says_wrong
 from frontend.shared.stages import LABELS, STAGE_NAMES
 from frontend.stages.markdown import title_of, to_html
 
@@ -63,21 +63,18 @@ def stage_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 
 @page(Action.SLO_INSTALLATION)
 @require_POST
+@says_wrong("stages")
 def stage_save(request: HttpRequest, viewer: Viewer, stage: str) -> HttpResponse:
     posted = request.POST
-    try:
-        services.stage_owner_set(
-            actor=viewer.user,
-            stage=stage,
-            team=posted.get("team", "").strip(),
-            email=posted.get("email", "").strip(),
-            budget_us=_microseconds(posted.get("budget_ms", "")),
-            runbook=posted.get("runbook", "").strip(),
-        )
-    except ValidationError as error:
-        say_wrong(request, error)
-    else:
-        messages.success(request, f"The owner of {LABELS[stage]} is saved.")
+    services.stage_owner_set(
+        actor=viewer.user,
+        stage=stage,
+        team=posted.get("team", "").strip(),
+        email=posted.get("email", "").strip(),
+        budget_us=_microseconds(posted.get("budget_ms", "")),
+        runbook=posted.get("runbook", "").strip(),
+    )
+    messages.success(request, f"The owner of {LABELS[stage]} is saved.")
     return redirect("stages")
 
 
