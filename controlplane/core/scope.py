@@ -7,39 +7,38 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from django.db import connections, transaction
+from django.db import connection, transaction
 
-DEFAULT = "default"
 ORGANIZATIONS, PERSON = "app.orgs", "app.person"
 _READ = "SELECT coalesce(current_setting(%s, true), '')"
 _WRITE = "SELECT set_config(%s, %s, true)"
 
 
 @contextmanager
-def organization_scope(ids: Iterable[uuid.UUID], using: str = DEFAULT) -> Iterator[None]:
+def organization_scope(ids: Iterable[uuid.UUID]) -> Iterator[None]:
     """A transaction that sees and writes rows of these organizations and of no other.
 
     Scopes nest: the inner one replaces the outer until it ends.
     """
-    with _set(ORGANIZATIONS, "{" + ",".join(str(one) for one in ids) + "}", using):
+    with _set(ORGANIZATIONS, "{" + ",".join(str(one) for one in ids) + "}"):
         yield
 
 
 @contextmanager
-def person_scope(user_id: uuid.UUID, using: str = DEFAULT) -> Iterator[None]:
+def person_scope(user_id: uuid.UUID) -> Iterator[None]:
     """A transaction that also sees in which organizations this user is a member."""
-    with _set(PERSON, str(user_id), using):
+    with _set(PERSON, str(user_id)):
         yield
 
 
 @contextmanager
-def _set(name: str, value: str, using: str) -> Iterator[None]:
-    with transaction.atomic(using=using):
-        with connections[using].cursor() as cursor:
+def _set(name: str, value: str) -> Iterator[None]:
+    with transaction.atomic():
+        with connection.cursor() as cursor:
             cursor.execute(_READ, [name])
             outer = cursor.fetchone()[0]
             cursor.execute(_WRITE, [name, value])
         yield
         # An exception rolls back to the savepoint, which restores the outer scope by itself.
-        with connections[using].cursor() as cursor:
+        with connection.cursor() as cursor:
             cursor.execute(_WRITE, [name, outer])

@@ -59,9 +59,9 @@ def bad_field(param: str | None, message: str, code: str | None = None) -> Refus
     return Refusal(BAD_REQUEST, code, message, param=param, headers=NO_RETRY)
 
 
-def bad_key(message: str, code: str = "invalid_api_key") -> Refusal:
+def bad_key(message: str) -> Refusal:
     """401: no key, or one that opens nothing."""
-    return Refusal(401, code, message, headers=NO_RETRY)
+    return Refusal(401, "invalid_api_key", message, headers=NO_RETRY)
 
 
 def unknown_model(name: str) -> Refusal:

@@ -40,7 +40,7 @@ class MapRow:
         return f"{self.stage}.{self.layer}" if self.layer else self.stage
 
 
-def stage_map_read(*, start: datetime, end: datetime, model: str = "") -> list[MapRow]:
+def stage_map_read(*, start: datetime, end: datetime) -> list[MapRow]:
     """All rows in the order of the pipeline, wholes last; raises TooMuchToRead."""
     measures = {span.name: PHASES.get(span.name, span.name) for span in SPANS}
     query = SeriesQuery(
@@ -49,7 +49,6 @@ def stage_map_read(*, start: datetime, end: datetime, model: str = "") -> list[M
         end=end,
         step_s=coarse_s(end - start),
         everyone=(*measures.values(), *WHOLES),
-        model=model,
     )
     found = series_whole(query)
     rows = [_of_span(span, found.get(measures[span.name])) for span in SPANS]

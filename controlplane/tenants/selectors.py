@@ -72,22 +72,14 @@ def project_get(*, user: Actor, project_id: uuid.UUID) -> Project:
         return Project.objects.select_related("organization").get(id=project_id)
 
 
-def apikey_list(
-    *,
-    user: Actor,
-    project_id: uuid.UUID | None = None,
-    organization_id: uuid.UUID | None = None,
-) -> list[ApiKey]:
-    """Keys, newest first, of a project, an organization, or all of the user's organizations."""
+def apikey_list(*, user: Actor, organization_id: uuid.UUID | None = None) -> list[ApiKey]:
+    """Keys, newest first, of an organization, or of all the user's organizations."""
     seen = organization_ids(user=user, action=Action.KEY_VIEW)
     if organization_id is not None:
         seen = [one for one in seen if one == organization_id]
     with organization_scope(seen):
         rows = ApiKey.objects.select_related("project", "created_by", "replaces", "replaced_by")
-        rows = rows.order_by("-id")
-        if project_id is not None:
-            rows = rows.filter(project_id=project_id)
-        return list(rows[:PAGE_ROWS_MAX])
+        return list(rows.order_by("-id")[:PAGE_ROWS_MAX])
 
 
 def apikey_get(*, user: Actor, apikey_id: uuid.UUID) -> ApiKey:

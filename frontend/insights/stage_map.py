@@ -9,7 +9,6 @@ from frontend.shared import formats
 from frontend.shared.stages import LABELS, STAGE_NAMES
 
 HEAD = ("Stage", "Layer", "What", "p50", "p95", "n", "Public budget", "p95 of budget")
-SHARE_DECIMALS = 1
 
 
 def cells_of(row: MapRow) -> tuple[str, ...]:

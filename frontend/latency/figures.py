@@ -107,7 +107,6 @@ class Latency:
     rungs: list[Rung]
     figures: list[Plot]
     groups: TablePanel
-    heat_of: str
     as_of: datetime
 
     @property
@@ -138,7 +137,6 @@ def make_latency(read: Read, asked: Asked, now: datetime) -> Latency:
         ),
         figures=_figures(read, asked),
         groups=_groups_panel(read.by, asked.chosen["by"]),
-        heat_of=asked.chosen["measure"],
         as_of=now,
     )
 

@@ -35,10 +35,11 @@ def test_migrating_again_changes_no_function() -> None:
 def test_another_body_and_other_rights_become_those_of_the_file() -> None:
     before = rows(FUNCTIONS)
     rows(
-        "CREATE OR REPLACE FUNCTION ledger_open_totals(OUT holds bigint, OUT nano numeric,"
-        " OUT overdue bigint) LANGUAGE sql AS 'SELECT 1, 1, 1'"
+        "CREATE OR REPLACE FUNCTION ledger_held_differences() RETURNS TABLE (budget uuid,"
+        " scope text, counted bigint, summed bigint)"
+        " LANGUAGE sql AS 'SELECT null::uuid, null, 1::bigint, 1::bigint'"
     )
-    rows("REVOKE ALL ON FUNCTION ledger_open_totals FROM sluice_app")
+    rows("REVOKE ALL ON FUNCTION ledger_held_differences FROM sluice_app")
     rows("DROP FUNCTION ledger_journal")
     assert rows(FUNCTIONS) != before
     _migrate()

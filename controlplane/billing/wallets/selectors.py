@@ -57,12 +57,10 @@ def has_wallet(organization_id: uuid.UUID) -> bool:
     return _row(organization_id) is not None
 
 
-def wallet_get(
-    *, actor: Actor, organization_id: uuid.UUID, now: datetime | None = None
-) -> Wallet | None:
+def wallet_get(*, actor: Actor, organization_id: uuid.UUID) -> Wallet | None:
     """An organization's wallet; None for one that pays by invoice."""
     may_see_money(actor, organization_id)
-    hour = (now or datetime.now(UTC)).replace(minute=0, second=0, microsecond=0)
+    hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     end = hour + timedelta(hours=1)
     with organization_scope([organization_id]):
         row = _row(organization_id)

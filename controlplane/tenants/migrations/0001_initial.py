@@ -468,15 +468,6 @@ class Migration(migrations.Migration):
                 ("accepted_at", models.DateTimeField(blank=True, null=True)),
                 ("withdrawn_at", models.DateTimeField(blank=True, null=True)),
                 (
-                    "accepted_by",
-                    models.ForeignKey(
-                        null=True,
-                        on_delete=django.db.models.deletion.PROTECT,
-                        related_name="+",
-                        to=settings.AUTH_USER_MODEL,
-                    ),
-                ),
-                (
                     "invited_by",
                     models.ForeignKey(
                         null=True,

@@ -138,7 +138,7 @@ def invitation_accept(*, token: str, user: User) -> Organization:
         # The condition decides between two who use the link at once.
         used = Invitation.objects.filter(
             id=invitation.id, accepted_at=None, withdrawn_at=None, expires_at__gt=now
-        ).update(accepted_at=now, accepted_by=user)
+        ).update(accepted_at=now)
         if not used:
             raise BadInvitation
         Membership.objects.get_or_create(

@@ -38,9 +38,6 @@ class Invitation(BaseModel):
     )
     expires_at = models.DateTimeField()
     accepted_at = models.DateTimeField(null=True, blank=True)
-    accepted_by = models.ForeignKey(
-        "tenants.User", on_delete=models.PROTECT, null=True, related_name="+"
-    )
     withdrawn_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:

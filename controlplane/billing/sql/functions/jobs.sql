@@ -108,12 +108,4 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
     WHERE b.held <> coalesce(s.total, 0)
 $$;
 
-CREATE OR REPLACE FUNCTION ledger_open_totals(OUT holds bigint, OUT nano numeric, OUT overdue bigint)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
-    SELECT count(*), coalesce(sum(amount), 0),
-           count(*) FILTER (WHERE expires_at < clock_timestamp())
-    FROM open_holds
-$$;
-
-GRANT EXECUTE ON FUNCTION
-    ledger_expire, ledger_seal, ledger_held_differences, ledger_open_totals TO sluice_app;
+GRANT EXECUTE ON FUNCTION ledger_expire, ledger_seal, ledger_held_differences TO sluice_app;
