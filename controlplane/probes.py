@@ -5,8 +5,6 @@ Alive: the event loop turns. Ready: requests that came now would be served. Star
 able to serve once; until then a supervisor should be patient.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

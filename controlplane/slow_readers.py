@@ -1,7 +1,5 @@
 """Answers to clients that read slowly: how long they may take, and what is kept for them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any

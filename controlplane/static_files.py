@@ -1,7 +1,5 @@
 """Static files, before the pages: they take no thread of Django's and no place among requests."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any

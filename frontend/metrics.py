@@ -5,8 +5,6 @@ Read by whoever sends the metrics token (`SLUICE_METRICS_TOKEN`, or the file `me
 the installation's secrets) or the operator's as a bearer token, or is signed in as staff.
 """
 
-from __future__ import annotations
-
 from asgiref.sync import async_to_sync
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET

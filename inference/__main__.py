@@ -4,8 +4,6 @@ Engines are imported only when chosen, because some need torch, and only after t
 that torch reads at its import is set.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import importlib

@@ -1,7 +1,5 @@
 """Logs of a node on standard error: plain lines for people, or one JSON object a line."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

@@ -1,7 +1,5 @@
 """Who may see an organization's money."""
 
-from __future__ import annotations
-
 import uuid
 
 from controlplane.core.audit.entries import Actor

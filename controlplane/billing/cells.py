@@ -3,8 +3,6 @@
 So a null is never mistaken for an empty text, and no reader takes an id for a number.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime

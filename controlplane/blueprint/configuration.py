@@ -3,8 +3,6 @@
 A dry run applies everything and rolls it back, so that it finds what applying would.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The configuration as it is now, as things; secrets and keys are no part of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -3,8 +3,6 @@
 Money is in USD; exports quote it so that no float touches it. Keys and secrets are no part of it.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 import msgspec

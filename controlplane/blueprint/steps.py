@@ -1,7 +1,5 @@
 """How each kind of thing is made what the document says, by the services that pages use, too."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -4,8 +4,6 @@ Two values are equal exactly when they mean the same: prices as `0.15`, never `0
 bodies without what is default.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple

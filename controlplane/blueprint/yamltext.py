@@ -3,8 +3,6 @@
 `true` and `false` are the only booleans, so that a mode called `off` stays a word; dates are texts.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Changing a model's bounds and pool; its name and task never change."""
 
-from __future__ import annotations
-
 from django.core.exceptions import ValidationError
 from django.db import transaction
 

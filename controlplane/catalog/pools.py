@@ -1,7 +1,5 @@
 """Making and changing pools. What the local driver runs is the operator's alone to say."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields

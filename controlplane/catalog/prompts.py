@@ -3,8 +3,6 @@
 All steps of one organization take one lock, so that its bounds hold.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager

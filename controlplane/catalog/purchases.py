@@ -4,8 +4,6 @@ A price counts for the UTC day on which it is set and the days after it; days th
 theirs.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import UTC, date, datetime

@@ -1,7 +1,5 @@
 """Reads of prompt templates, in the scope of one organization."""
 
-from __future__ import annotations
-
 import uuid
 
 import msgspec

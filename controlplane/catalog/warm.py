@@ -1,7 +1,5 @@
 """How many nodes of a pool are kept warm, by the clock: windows of the week in their own zone."""
 
-from __future__ import annotations
-
 from datetime import datetime, time, timedelta
 from typing import Annotated, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError

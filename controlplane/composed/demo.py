@@ -3,8 +3,6 @@
 Each part is made only where it is missing, so it may run at every start.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from controlplane.billing.budgets.models import BudgetScope

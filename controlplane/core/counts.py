@@ -3,8 +3,6 @@
 Shared by all processes over Redis. While that is away each process counts what it sees itself.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from threading import Lock
 from time import monotonic

@@ -3,8 +3,6 @@
 A finding with a right checksum is a real credential, or was one; a wrong one is a typo or made up.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

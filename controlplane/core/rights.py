@@ -2,8 +2,6 @@
 them still. `tenants.access` notes each that it finds, and looks again when it is asked to.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager

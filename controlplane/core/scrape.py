@@ -2,8 +2,6 @@
 gateway processes ask it, too.
 """
 
-from __future__ import annotations
-
 import hmac
 
 from django.conf import settings

@@ -1,7 +1,5 @@
 """Answers that are sent while they are made; by ASGI only an async body is streamed."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator
 
 from asgiref.sync import sync_to_async

@@ -1,7 +1,5 @@
 """Celery's door to the upkeep of what all apps share: each task is named after its service."""
 
-from __future__ import annotations
-
 import structlog
 from celery import shared_task
 from django.contrib.sessions.backends.db import SessionStore

@@ -1,7 +1,5 @@
 """Which tokenizers and chat templates gateways may fetch from nodes and use: staff's decision."""
 
-from __future__ import annotations
-
 from django.db import transaction
 from django.utils import timezone
 

@@ -4,8 +4,6 @@ Only pools with a start command are driven. What other hosts run counts: the dri
 missing, and takes away only what it has started itself.
 """
 
-from __future__ import annotations
-
 import shlex
 import sys
 from collections import defaultdict

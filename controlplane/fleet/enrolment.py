@@ -3,8 +3,6 @@
 The token travels to whoever starts the node; the credential only to the node itself.
 """
 
-from __future__ import annotations
-
 import hmac
 import uuid
 from collections.abc import Iterable

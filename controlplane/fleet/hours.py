@@ -1,7 +1,5 @@
 """What nodes cost: the hours that gateways saw them, at the price their pool had then."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime

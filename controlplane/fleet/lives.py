@@ -3,8 +3,6 @@
 A decision is a row; every gateway reads it within two seconds and acts on it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import timedelta
 

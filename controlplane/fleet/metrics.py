@@ -1,7 +1,5 @@
 """Pools for Prometheus. Queue depth and utilization are figures apart."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 

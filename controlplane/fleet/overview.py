@@ -4,8 +4,6 @@ Put together from what staff decided, what nodes said of themselves, and what ga
 the last seconds.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace

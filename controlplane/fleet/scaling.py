@@ -5,8 +5,6 @@ lower for a while, and then no fewer than its highest point in that time asked f
 that is stopped costs a cold start and its cache.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import ceil
 

@@ -3,8 +3,6 @@
 Any number of readers on any number of hosts see one signal, which moves by `scaling.scale_next`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import UTC, datetime
 

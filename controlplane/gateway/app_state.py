@@ -1,7 +1,5 @@
 """Everything outside one request that the stages need, made once per process."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass, field

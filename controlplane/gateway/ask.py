@@ -1,7 +1,5 @@
 """What a client asks for, whatever API shape it spoke: the edge turns requests into an `Ask`."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import msgspec

@@ -1,7 +1,5 @@
 """One request on its way: its identity, its clock and the time each layer took."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from controlplane.gateway.round_trip import RoundTrip

@@ -1,7 +1,5 @@
 """The answer while the service is degraded: what is wrong, what was tried, when to come back."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from math import ceil

@@ -4,8 +4,6 @@ Whatever happened, `resolve` settles or releases what is held; it outlives the r
 it must.
 """
 
-from __future__ import annotations
-
 import logging
 
 from controlplane.gateway.after.misses.find import find_miss

@@ -1,7 +1,5 @@
 """Where an answer goes: the ASGI side of one request."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 from controlplane.gateway.ports import ReplayedAnswer

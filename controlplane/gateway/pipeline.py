@@ -8,8 +8,6 @@ with a typed error and without its end mark, unless its route lets another node 
 How a request ends, whatever happens to it, is `ending.py`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from functools import partial

@@ -1,7 +1,5 @@
 """Where clients are: the region that a trusted proxy names, or that of the client's network."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import lru_cache
 

@@ -4,8 +4,6 @@ Stage 1 makes the plan, the pipeline walks its steps. A request that no rule mat
 the model that it names.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from controlplane.gateway.ask import Ask

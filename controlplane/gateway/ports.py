@@ -3,8 +3,6 @@
 Ids of requests are 16 bytes; ids of organizations, projects, keys and budgets 32 hex characters.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Literal, Protocol
 

@@ -1,7 +1,5 @@
 """What changes while a request runs, and how far it has come."""
 
-from __future__ import annotations
-
 import asyncio
 
 from controlplane.gateway.answer import Charge

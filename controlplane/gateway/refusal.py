@@ -4,8 +4,6 @@ Status, type and code follow the OpenAI API where it has a case for it; those of
 ours, as are `safety_blocked` and `output_truncated`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from controlplane.kernel.apis import (

@@ -1,7 +1,5 @@
 """What each stage returns: frozen, made from the records before it, in the order of the stages."""
 
-from __future__ import annotations
-
 import msgspec
 
 from controlplane.gateway.ask import Ask

@@ -4,8 +4,6 @@ Linux smooths it over the life of a connection and tells it in `TCP_INFO`. Other
 sockets tell none, and behind a proxy it is the proxy's.
 """
 
-from __future__ import annotations
-
 import socket
 import struct
 from collections.abc import Mapping

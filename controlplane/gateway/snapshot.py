@@ -1,7 +1,5 @@
 """The configuration that the hot path reads: immutable, replaced when its version changes."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import Literal
 

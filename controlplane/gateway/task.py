@@ -1,7 +1,5 @@
 """What the pipeline does differently for each task of a model: generating text, or embedding it."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 from controlplane.gateway.answer import Charge

@@ -7,8 +7,6 @@
 The grammar that holds a model to it and the parser that reads it back agree here.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Which trace a request belongs to: its caller's, or one that begins here and has its id."""
 
-from __future__ import annotations
-
 import os
 
 from controlplane.gateway.call import Call

@@ -1,7 +1,5 @@
 """What pools were asked for and what their nodes did, measured, for the capacity worksheet."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 

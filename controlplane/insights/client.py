@@ -1,7 +1,5 @@
 """A small client of the gateway's own API, for commands: one request at a time on a connection."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Each way is bounded in requests and in seconds. A first request of each is not c
 way pays for another's cold start; the last way's first one fills the cache that it is about.
 """
 
-from __future__ import annotations
-
 import itertools
 import threading
 import uuid

@@ -1,7 +1,5 @@
 """Comparisons that were run: kept whole, read newest first; what models to compare by default."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import UTC, datetime
 

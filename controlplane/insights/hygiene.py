@@ -1,7 +1,5 @@
 """What each key spends for nothing, as gateways counted it; of an organization, by days."""
 
-from __future__ import annotations
-
 import uuid
 from collections import defaultdict
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Counts of waste by key and hour, and comparisons that were run on this fleet."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from django.db import models

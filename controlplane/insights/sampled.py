@@ -1,7 +1,5 @@
 """Sums over all tenants from series: by pool or region, the busiest step, batching."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta

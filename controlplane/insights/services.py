@@ -1,7 +1,5 @@
 """Upkeep of hygiene's counts."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 from django.db import connection

@@ -1,7 +1,5 @@
 """The seven-stage map: what every stage and layer took here, beside what is public of others."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 

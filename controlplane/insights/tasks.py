@@ -1,7 +1,5 @@
 """Celery's door to insights' upkeep."""
 
-from __future__ import annotations
-
 from celery import shared_task
 
 from controlplane.insights import services

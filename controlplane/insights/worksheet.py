@@ -1,7 +1,5 @@
 """One pool's worksheet from what was measured, with what a query asks instead."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

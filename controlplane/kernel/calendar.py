@@ -4,8 +4,6 @@ A period begins at the first moment of its first local day: of a midnight that c
 first, and where the clock jumps over midnight the moment after the jump.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 
 PERIODS = ("none", "day", "week", "month")

@@ -1,7 +1,5 @@
 """Clocks: monotonic for durations, wall for records; money uses the database's clock."""
 
-from __future__ import annotations
-
 import time
 
 MICROSECOND_NS = 1_000

@@ -1,7 +1,5 @@
 """How far a thing holds that, once it fails, never holds again: by doubling, then halving."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 

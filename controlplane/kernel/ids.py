@@ -1,7 +1,5 @@
 """Request ids: UUIDv7 (RFC 9562), so that ids sort by time and partitions can be cut by id."""
 
-from __future__ import annotations
-
 import os
 import time
 

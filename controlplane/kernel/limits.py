@@ -1,7 +1,5 @@
 """The limit that refused a request, as its record keeps it: written by gateways, read by pages."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

@@ -4,8 +4,6 @@ A layer's measure is its span's name; the four parts of inference go by their sh
 microseconds, `tokens_per_s` is in thousandths, and an event's histogram counts it, nothing else.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 
 from controlplane.kernel.gauges import SAMPLES

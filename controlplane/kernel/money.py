@@ -3,8 +3,6 @@
 A price in micro-USD per million tokens is the same number as pico-USD per token.
 """
 
-from __future__ import annotations
-
 from decimal import ROUND_HALF_EVEN, Decimal
 
 NANO_PER_USD = 1_000_000_000

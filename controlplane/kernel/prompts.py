@@ -5,8 +5,6 @@ and read no further, so that nothing in them is a placeholder, and each stays in
 that has its place: roles and special tokens are the chat template's to make, not a message's.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal, NamedTuple

@@ -5,8 +5,6 @@ and dry runs read it back as this type. No text of a prompt is in it, but in `Mi
 project lets text be kept.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

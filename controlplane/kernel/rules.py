@@ -4,8 +4,6 @@ Pure, so that a dry run and the hot path cannot disagree. The first rule that ma
 request that none matches goes to the model it names, in that model's own pool.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterator, Sequence
 
 import msgspec

@@ -3,8 +3,6 @@
 Only names and durations are read. A description is free text, so it is left where it is.
 """
 
-from __future__ import annotations
-
 import re
 
 import msgspec

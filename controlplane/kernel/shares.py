@@ -1,7 +1,5 @@
 """How much of what all share one of them may hold, so that the others are served beside it."""
 
-from __future__ import annotations
-
 # As many can hold all of it together.
 OWNERS_MIN = 4
 # One owner may have more than its share as long as no more than this part of the whole is taken.

@@ -5,8 +5,6 @@ measured elsewhere (proxy, network, node) and listed in `s5_infer/remote_spans.p
 `s1_admission/arrival.py`. A test holds folders, this table and the README's table equal.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Sequence
 

@@ -3,8 +3,6 @@
 Pure: nothing is sent or kept here. A header that is no valid `traceparent` counts as none.
 """
 
-from __future__ import annotations
-
 import re
 from hashlib import blake2b
 

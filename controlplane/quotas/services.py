@@ -1,7 +1,5 @@
 """Setting the limits of a key, a project or an organization."""
 
-from __future__ import annotations
-
 import uuid
 from typing import NamedTuple
 

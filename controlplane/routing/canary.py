@@ -4,8 +4,6 @@ Pure. A figure is called better or worse only beyond three standard deviations, 
 at again and again, and only where the difference is large enough to matter.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum

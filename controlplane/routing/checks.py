@@ -3,8 +3,6 @@
 Pure: the names that rules may use are passed in, so the same checks serve pages, API and tests.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ Pure. Both sets are evaluated by the kernel's own functions with each request's 
 a request meets the target that it would have met.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field

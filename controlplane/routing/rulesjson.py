@@ -1,7 +1,5 @@
 """Rules as JSON: read strictly, with every error at its field; written without what is default."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Reads of routing rules: the versions, what is in force, and what is wrong with rules."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterable, Sequence
 

@@ -1,7 +1,5 @@
 """How the canary does: recorded requests since its start, parted by the lot that decided theirs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

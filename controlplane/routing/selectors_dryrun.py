@@ -1,7 +1,5 @@
 """The dry run of a version: recorded requests judged by the published rules and by its own."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What is special about versions of the rules: what they are begun from, and a watched canary."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """The watch over a canary: ends one whose errors are clearly worse, if it was started so."""
 
-from __future__ import annotations
-
 from controlplane.core.audit.entries import Operator
 from controlplane.core.errors.conflict import Conflict
 from controlplane.routing.canary import CanaryVerdict

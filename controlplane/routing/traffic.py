@@ -4,8 +4,6 @@ The records keep no body and no tags: the size is told by prompt tokens, tags an
 those that the key has now, and the alias is known from the receipt.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Who may see and change objectives: members their organization's, staff the installation's."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Changes of objectives in words, as they stand beside a burn-down."""
 
-from __future__ import annotations
-
 from controlplane.kernel.objectives.burn import MILLION
 from controlplane.kernel.objectives.counting import CACHE_HIT
 from controlplane.slos.models import Objective

@@ -1,7 +1,5 @@
 """What an objective may say: every complaint at its field. No database is asked."""
 
-from __future__ import annotations
-
 import uuid
 from dataclasses import dataclass
 from urllib.parse import urlsplit

@@ -4,8 +4,6 @@ May run any number of times: an alert that fires is one row, which a constraint 
 message about it another.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Sequence
 from datetime import datetime, timedelta

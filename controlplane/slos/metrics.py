@@ -1,7 +1,5 @@
 """Objectives of the installation and owners of stages, for Prometheus; tenants keep theirs."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from controlplane.core.audit.entries import OPERATOR

@@ -3,8 +3,6 @@
 Rows of an organization are seen in its scope; the installation's have the zero UUID, for staff.
 """
 
-from __future__ import annotations
-
 import uuid
 from datetime import datetime
 

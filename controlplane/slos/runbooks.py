@@ -1,7 +1,5 @@
 """The runbooks that ship with the product: what to do about each alert, as Markdown files."""
 
-from __future__ import annotations
-
 from functools import cache
 
 from django.conf import settings

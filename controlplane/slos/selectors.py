@@ -1,7 +1,5 @@
 """Reads of objectives: how they stand, when their budget went, who was told, who owns a stage."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Changes of objectives and of who learns of them, each audited and marked on the burn-down."""
 
-from __future__ import annotations
-
 import uuid
 from dataclasses import asdict
 

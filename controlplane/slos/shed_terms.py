@@ -6,8 +6,6 @@ end with its alert. It ends once what is left of the traffic, or its absence, ha
 `WELL`, and not before its least time; begun again soon after its end, that time is doubled.
 """
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from typing import NamedTuple
 

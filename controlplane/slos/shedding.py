@@ -3,8 +3,6 @@
 Gateways read the row that was not released, for as long as its lease goes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Set
 from datetime import datetime, timedelta
 from uuid import UUID

@@ -4,8 +4,6 @@ One statement reads all windows of all objectives: minutes of the last two hours
 of five minutes, and hours before three days.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass

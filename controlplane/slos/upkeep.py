@@ -1,7 +1,5 @@
 """Counts summed into longer steps, and old ones dropped; each statement is short."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Whether roll-ups keep up, for Prometheus: what is not rolled up is lost with its minutes."""
 
-from __future__ import annotations
-
 from controlplane.telemetry.exposition import Exposition
 from controlplane.telemetry.rollups import rollups_behind
 

@@ -3,8 +3,6 @@
 Partitions, policies and triggers are in `sql/`, so the models are unmanaged.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from django.db import models

@@ -1,7 +1,5 @@
 """How pages read telemetry: in the scope of organizations, and never for longer than a bound."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ One bad window never stops the next: it is told, tried again with growing waits 
 kept, and counted as lost after that. Every statement is its own short transaction.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """From a percentile to a request that took about as long."""
 
-from __future__ import annotations
-
 import uuid
 
 from django.db.models import F

@@ -1,7 +1,5 @@
 """What keys were used for, from the recorded requests of the days that are kept."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass

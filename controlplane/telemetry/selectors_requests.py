@@ -4,8 +4,6 @@ All reads are cut by request id, which is time, so that only the days asked for 
 are as their tenant sees them; `nodes` names nodes, too, for those who may view the fleet.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A bounded sample of requests, with what each row alone knows: its receipt and its spans."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from controlplane.telemetry.reading import bounded_read

@@ -1,7 +1,5 @@
 """What a list of requests is made of: by outcome, ending, rule, pool and node, read at once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import attrgetter

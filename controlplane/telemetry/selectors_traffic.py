@@ -1,7 +1,5 @@
 """Recorded traffic of all organizations, a page at a time, for what is judged row by row."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterable
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Usage of all tenants together, for whoever runs the installation."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterable, Iterator
 from datetime import datetime

@@ -1,7 +1,5 @@
 """How long models worked, summed over all requests of all tenants, from the series of phases."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from datetime import datetime
 from typing import NamedTuple

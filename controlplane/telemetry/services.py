@@ -1,7 +1,5 @@
 """Partitions ahead, retention behind; every statement is its own short transaction."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Celery's door to telemetry's upkeep: each task is named after the service it calls."""
 
-from __future__ import annotations
-
 from celery import shared_task
 
 from controlplane.telemetry import rollups, services

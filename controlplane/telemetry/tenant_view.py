@@ -5,8 +5,6 @@ nodes that were weighed a tenant learns how many there were, how much of its own
 cached, and which was chosen.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from controlplane.kernel.receipt import (

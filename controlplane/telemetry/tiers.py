@@ -1,7 +1,5 @@
 """Which stored step answers a question: the coarsest that fits, and finer ones at the edges."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple

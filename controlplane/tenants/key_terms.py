@@ -1,7 +1,5 @@
 """What a key may be used for, checked, and whether it is within what another may."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass

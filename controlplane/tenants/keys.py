@@ -1,7 +1,5 @@
 """Making, rotating and revoking API keys; each with its audit row."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Whether an organization has room for one more of something: counted under its row's lock."""
 
-from __future__ import annotations
-
 import uuid
 
 from django.conf import settings

@@ -1,7 +1,5 @@
 """Organizations and projects for who configures the installation, whose right callers check."""
 
-from __future__ import annotations
-
 from controlplane.core.scope import organization_scope
 from controlplane.tenants.models import Organization, Project
 

@@ -1,7 +1,5 @@
 """Names by id, for files and pages of one organization; whoever asks has been let in already."""
 
-from __future__ import annotations
-
 import uuid
 
 from controlplane.core.scope import organization_scope

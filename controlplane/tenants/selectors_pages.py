@@ -1,7 +1,5 @@
 """Lists of an organization by cursor, for programs: projects, a project's keys, its changes."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterable, Mapping
 

@@ -1,7 +1,5 @@
 """What staff see across organizations to run the installation: names, and what rules look at."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple

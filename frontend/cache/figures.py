@@ -1,7 +1,5 @@
 """The Cache page's figures: what reuse delivered, what it saved, and what was missed and why."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime

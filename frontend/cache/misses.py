@@ -1,7 +1,5 @@
 """Why prompt tokens were missed, added up over a sample of requests; and what prefill takes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

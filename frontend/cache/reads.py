@@ -1,7 +1,5 @@
 """Reads what the Cache page needs: the organization's own usage, and a sample of its requests."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Mapping
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Cache: how much of the prompts was reused, by what, what that saved, and why the rest was not."""
 
-from __future__ import annotations
-
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone

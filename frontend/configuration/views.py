@@ -1,7 +1,5 @@
 """Configuration: what is configured as YAML, and a document compared with it and applied."""
 
-from __future__ import annotations
-
 from hashlib import sha256
 from typing import Any, NamedTuple
 

@@ -3,8 +3,6 @@
 The browser talks to the gateway itself; nothing of a prompt passes through these views.
 """
 
-from __future__ import annotations
-
 import uuid
 
 from django.http import HttpRequest, HttpResponse, JsonResponse

@@ -1,7 +1,5 @@
 """Templates: stored prompts, their versions, what a version sends, and how it is put in force."""
 
-from __future__ import annotations
-
 import difflib
 import uuid
 from collections.abc import Callable

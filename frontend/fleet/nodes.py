@@ -1,7 +1,5 @@
 """Nodes and pools as the Fleet page tells them: tone and words of each state, figures, actions."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 from math import ceil

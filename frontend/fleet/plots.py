@@ -1,7 +1,5 @@
 """The fleet over time: sequences under way, batches, KV memory, and what happened how often."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
 

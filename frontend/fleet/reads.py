@@ -1,7 +1,5 @@
 """What the Fleet page shows over time: charts, and what became of requests by pool and by rule."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime

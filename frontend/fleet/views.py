@@ -1,7 +1,5 @@
 """Fleet: pools with their nodes, enrolment, approvals, drains and removals; for staff."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The capacity worksheet: measured load and nodes of a pool, what-if fields in the URL; staff."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import ceil, isfinite
 

@@ -1,7 +1,5 @@
 """What the pages of Insights are asked for by their URL: whole days, and the days just before."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """The stage map as Markdown: the same rows as the page, for wherever teams keep what they agree."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from controlplane.insights.stage_map import MapRow

@@ -1,7 +1,5 @@
 """The stage map as a PDF file: A4 across, one table, the same cells as page and Markdown."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path

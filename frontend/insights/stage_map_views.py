@@ -1,7 +1,5 @@
 """The seven-stage map beside public budgets, as page, Markdown, PDF and CSV; and the comparison."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 

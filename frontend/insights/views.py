@@ -1,7 +1,5 @@
 """Insights: what each key spends for nothing and how to end it, and the same as CSV."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 from django.http import HttpRequest, HttpResponse

@@ -1,7 +1,5 @@
 """Findings of each key for page and CSV, each beside the same of the days before."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from controlplane.insights.hygiene import KeyHygiene, Waste, WasteTotals

@@ -1,7 +1,5 @@
 """Admin keys: for programs that administer the organization; made after confirming, shown once."""
 
-from __future__ import annotations
-
 import uuid
 
 from django import forms

@@ -1,7 +1,5 @@
 """Limits: those of the organization, its projects and its keys; set by who may, seen by all."""
 
-from __future__ import annotations
-
 import uuid
 from dataclasses import dataclass
 

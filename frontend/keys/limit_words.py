@@ -1,7 +1,5 @@
 """Limits as pages name them: a word for each dimension, and rows of what binds a key."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

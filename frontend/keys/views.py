@@ -1,7 +1,5 @@
 """Keys: the list, a new key whose secret is shown once, rotation, revocation, and the report."""
 
-from __future__ import annotations
-
 import uuid
 from dataclasses import dataclass
 from datetime import datetime

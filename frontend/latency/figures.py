@@ -3,8 +3,6 @@
 Percentiles of stages do not add up, and the page says so wherever they stand on one another.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Percentiles side by side by group: a column of dots each, on a logarithmic axis."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Where a cell of the Latency page's heat map leads: to one's own requests of that time so long."""
 
-from __future__ import annotations
-
 from functools import partial
 from math import floor, sqrt
 from urllib.parse import urlencode

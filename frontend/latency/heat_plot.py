@@ -1,7 +1,5 @@
 """A heat map over time from histograms: how many values fell between which two durations."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta

@@ -3,8 +3,6 @@
 Percentiles of stages do not add up: the drawing shows who owns the time and who owns the tail.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

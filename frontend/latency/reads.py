@@ -1,7 +1,5 @@
 """Reads what the Latency page needs, all of it series of the whole installation."""
 
-from __future__ import annotations
-
 import uuid
 from datetime import datetime
 

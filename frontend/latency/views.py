@@ -1,7 +1,5 @@
 """Latency: the stage waterfall of percentiles, its heat map, and latency by whatever divides it."""
 
-from __future__ import annotations
-
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone

@@ -1,7 +1,5 @@
 """Budgets: what the organization, its projects and keys may spend in a day, a week or a month."""
 
-from __future__ import annotations
-
 import uuid
 from typing import Any
 from zoneinfo import available_timezones

@@ -1,7 +1,5 @@
 """Exports: ask for a file, watch it grow, take it away with its manifest."""
 
-from __future__ import annotations
-
 import uuid
 from dataclasses import dataclass
 from datetime import date, timedelta

@@ -1,7 +1,5 @@
 """Ledger: the accounts, what was booked besides requests, months to close, differences."""
 
-from __future__ import annotations
-
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse

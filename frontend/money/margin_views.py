@@ -1,7 +1,5 @@
 """Margin: a month's revenue and cost by pool, model and tenant, and the same as CSV; staff."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 

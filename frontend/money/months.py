@@ -1,7 +1,5 @@
 """The month in a page's URL, `month=2026-11`, and what is told where it cannot be shown."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
 

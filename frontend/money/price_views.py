@@ -1,7 +1,5 @@
 """Prices: the versions of every model's prices, and a new one; for staff."""
 
-from __future__ import annotations
-
 import re
 import uuid
 

@@ -1,7 +1,5 @@
 """The Spend page's rows and tiles from what the ledger says. Pure arithmetic."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Spend: today, the month and where it leads, by whom and on what; budgets; the ledger's health."""
 
-from __future__ import annotations
-
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

@@ -3,8 +3,6 @@
 Pure arithmetic over points that the selectors have read; percentiles come from merged histograms.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime

@@ -5,8 +5,6 @@ at here, first and then every few seconds, so that nobody goes on watching who s
 removed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

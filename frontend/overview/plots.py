@@ -1,7 +1,5 @@
 """The Overview's charts over time, from the points of a range. Pure arithmetic."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 

@@ -1,7 +1,5 @@
 """Reads what the Overview needs and makes it: one path for page, CSV and live stream."""
 
-from __future__ import annotations
-
 import uuid
 from datetime import datetime, timedelta
 

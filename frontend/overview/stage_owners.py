@@ -1,7 +1,5 @@
 """Owners and budgets of the seven stages as pages show them."""
 
-from __future__ import annotations
-
 from controlplane.slos.runbooks import runbook_path
 from controlplane.slos.selectors import stage_owners
 from frontend.overview.stage_rows import Owner

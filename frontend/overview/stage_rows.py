@@ -1,7 +1,5 @@
 """Rows of the stage table: percentiles beside budgets, and what no stage accounts for."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The Overview: tiles, stage percentiles and charts, and each panel's figures as CSV."""
 
-from __future__ import annotations
-
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone

@@ -1,7 +1,5 @@
 """What people type about payments, and the way to the page that takes them."""
 
-from __future__ import annotations
-
 import uuid
 
 from django.core.exceptions import ValidationError

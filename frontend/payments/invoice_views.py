@@ -1,7 +1,5 @@
 """Invoices: the documents of an organization, one of them, its files, and what is done to it."""
 
-from __future__ import annotations
-
 import uuid
 from datetime import UTC, datetime
 

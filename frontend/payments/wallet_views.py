@@ -1,7 +1,5 @@
 """Wallet: what a prepaid organization has left; and grants, which staff give, large ones by two."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Your account: password, second factors, sessions; and the page that confirms it is you."""
 
-from __future__ import annotations
-
 import uuid
 from typing import Any
 

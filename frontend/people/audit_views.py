@@ -1,7 +1,5 @@
 """Audit: who changed what, searched and paged, and the same as CSV."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Iterator

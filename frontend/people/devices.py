@@ -3,8 +3,6 @@
 Only words of ours are kept: what a client calls itself may be anything, a secret sent amiss too.
 """
 
-from __future__ import annotations
-
 # The first that fits: later browsers carry the names of earlier ones.
 BROWSERS = (
     ("Edg/", "Edge"),

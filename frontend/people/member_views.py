@@ -1,7 +1,5 @@
 """Members: who is in the organization and as what, invitations, and the page that accepts one."""
 
-from __future__ import annotations
-
 import uuid
 
 from django import forms

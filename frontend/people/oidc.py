@@ -4,8 +4,6 @@ Authlib speaks the protocol: discovery, state, nonce, PKCE, the trade of the cod
 signature and claims. A person is known by issuer and subject, never by what may change.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO

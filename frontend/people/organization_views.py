@@ -1,7 +1,5 @@
 """Organizations: all of them for staff, a new one, and a way in for an owner."""
 
-from __future__ import annotations
-
 import uuid
 
 from django.core.exceptions import ValidationError

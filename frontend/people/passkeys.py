@@ -4,8 +4,6 @@ fido2 does the checking. The question waits in the session, is good for one answ
 the address at which the pages were opened.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Projects of the organization shown; and, for staff, every project's share of full nodes."""
 
-from __future__ import annotations
-
 import uuid
 
 from django.contrib import messages

@@ -1,7 +1,5 @@
 """Sign-in through the identity provider: there, and back with what it says."""
 
-from __future__ import annotations
-
 import secrets
 from dataclasses import asdict
 

@@ -1,7 +1,5 @@
 """Forgot your password: a link by mail, for whoever asks; all of them are shown the same."""
 
-from __future__ import annotations
-
 from django import forms
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse

@@ -1,7 +1,5 @@
 """Sign-in in one step or two, sign-out, the one-time link, the choice of organization."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django import forms

@@ -4,8 +4,6 @@ Password, one-time link, invitation and identity provider all come to `first_sho
 passes by a second factor that the account has.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """A request's ledger lines in words that finance reads; the accounts' own names stay at hand."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

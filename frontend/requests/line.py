@@ -1,7 +1,5 @@
 """The client's line as a request's page tells it: its round-trip time, and whose line it is."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from controlplane.kernel.receipt import NetworkLine

@@ -1,7 +1,5 @@
 """What leads into the list of requests and out of it: its CSV, and a percentile's own request."""
 
-from __future__ import annotations
-
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase

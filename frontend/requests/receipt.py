@@ -1,7 +1,5 @@
 """The route receipt, as a sentence and rows for a page. Data, never markup."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Why a request was refused or broken off: a sentence for each error code, and for each lack."""
 
-from __future__ import annotations
-
 REFUSALS = {
     "bad_request": "A field was invalid, or the body was not JSON.",
     "unknown_parameter": "It had an unknown field.",

@@ -1,7 +1,5 @@
 """Which limit refused a request: in words, and where it is set, for those who may set it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 from zoneinfo import ZoneInfo

@@ -1,7 +1,5 @@
 """What the list of requests is made of: by outcome, ending, rule, pool and node, as links."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any

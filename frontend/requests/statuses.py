@@ -1,7 +1,5 @@
 """How a request's outcome is told: a tone for its mark, and words."""
 
-from __future__ import annotations
-
 from controlplane.kernel.statuses import CLIENT_LEFT
 from controlplane.telemetry.models import RequestRecord
 

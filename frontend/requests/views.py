@@ -1,7 +1,5 @@
 """Requests: the filtered list with its volume, and one request with its waterfall."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Bars of the request volume above the list, placed by the server in per cent. Pure arithmetic."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

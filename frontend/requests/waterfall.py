@@ -3,8 +3,6 @@
 A layer that ran once per token adds up: its bar starts at the first run and is as long as all runs.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from controlplane.kernel.spans import ABSENT, SPANS, STAGES

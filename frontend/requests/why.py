@@ -3,8 +3,6 @@
 Sentences made of what was recorded; nothing is asked of the gateway and nothing is guessed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What the Routing pages change; every button is one step of a version, and says how it went."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import wraps
 

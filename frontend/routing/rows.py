@@ -1,7 +1,5 @@
 """Figures of a canary and of a dry run, ready to be read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Routing rules in words: when a rule applies, where it leads, and what else it decides."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 

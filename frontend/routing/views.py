@@ -1,7 +1,5 @@
 """Routing: the rules in force, the canary beside them, every version, and what one would change."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.exceptions import ValidationError

@@ -3,8 +3,6 @@
 The one door of every page: views never check rights by hand.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field

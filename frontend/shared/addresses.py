@@ -1,7 +1,5 @@
 """Where clients reach the gateway, and browsers these pages."""
 
-from __future__ import annotations
-
 from django.conf import settings
 from django.http import HttpRequest
 

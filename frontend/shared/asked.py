@@ -1,7 +1,5 @@
 """What a page of figures is asked for by its URL: range, part of the traffic, comparison."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime

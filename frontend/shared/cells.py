@@ -1,7 +1,5 @@
 """Figures ready to be read: text, the exact value behind it, and how it is to look."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Filters in a page's URL: read, checked and written back. What cannot be read is told."""
 
-from __future__ import annotations
-
 import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """Numbers, durations, sizes and times as the pages print them; money is `kernel.money`'s."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from math import floor, log10
 

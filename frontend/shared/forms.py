@@ -1,7 +1,5 @@
 """Amounts of money as people type them, and what is wrong with a form, told on the next page."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec

@@ -1,7 +1,5 @@
 """Why prompt tokens were not in the cache, as a request's page tells it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from controlplane.kernel.money import usd_short

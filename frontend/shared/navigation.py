@@ -1,7 +1,5 @@
 """The side bar: its sections and links, in their order on the page."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from controlplane.core.permissions import Action

@@ -1,7 +1,5 @@
 """Panels that are tables, and any panel as CSV: the figures on screen, of the same question."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

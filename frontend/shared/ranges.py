@@ -1,7 +1,5 @@
 """The time range in a page's URL: relative (`range=1h`) or absolute (`from=…&to=…`), in UTC."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

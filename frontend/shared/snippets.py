@@ -4,8 +4,6 @@
 text is meant; JSON strings are valid in all three languages.
 """
 
-from __future__ import annotations
-
 import shlex
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The seven stages in the words of the pages; their spans' names stay those of the modules."""
 
-from __future__ import annotations
-
 from controlplane.kernel.spans import STAGES
 
 STAGE_NAMES = tuple(name for name, _, _ in STAGES)

@@ -5,8 +5,6 @@ session, sealed, and sent again once its owner has confirmed. An operation of th
 methods that need confirming in `ApiView.step_up_methods`.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Key figures of a range, and the same a period earlier. Pure arithmetic."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime

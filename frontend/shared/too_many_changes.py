@@ -1,7 +1,5 @@
 """The page that whoever changes too much within a minute sees."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from django.http import HttpRequest, HttpResponse

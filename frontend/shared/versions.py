@@ -1,7 +1,5 @@
 """What pages of versions share: fields of forms, and how content and refusals are shown."""
 
-from __future__ import annotations
-
 import msgspec
 from django import forms
 from django.core.exceptions import ValidationError

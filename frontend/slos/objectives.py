@@ -1,7 +1,5 @@
 """Objectives in the words of the pages: rows of the table, forms in their units, choices."""
 
-from __future__ import annotations
-
 import re
 import uuid
 from collections.abc import Mapping

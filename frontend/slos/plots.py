@@ -1,7 +1,5 @@
 """An objective's error budget over its period, with what happened meanwhile marked on it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Objectives: how each stands, one with its burn-down, changes of them, and who is told."""
 
-from __future__ import annotations
-
 import uuid
 
 from django.contrib import messages

@@ -1,7 +1,5 @@
 """The Markdown of runbooks as HTML: headings, paragraphs, lists, `code`, *stress*, and no more."""
 
-from __future__ import annotations
-
 import re
 
 from django.utils.html import escape

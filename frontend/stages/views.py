@@ -1,7 +1,5 @@
 """Stages: who owns each of the seven, its budget beside what it takes, and the runbooks."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import timedelta
 

@@ -1,7 +1,5 @@
 """Code that may or may not be installed, run and be right on a device: tried before it is used."""
 
-from __future__ import annotations
-
 import importlib
 import logging
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The files behind a model's digest, and the digest itself, computed alike by node and gateway."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from hashlib import sha256
 

@@ -5,8 +5,6 @@ hashes mean equal prefixes. The salt separates tenants: without it a cache hit w
 tenant what another has asked (vLLM's `cache_salt` serves the same end; NDSS 2025, PROMPTPEEK).
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Sequence
 from hashlib import sha256

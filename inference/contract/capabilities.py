@@ -1,7 +1,5 @@
 """What an engine may declare that it can do. A job that asks for more is refused by name."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 

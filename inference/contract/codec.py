@@ -1,7 +1,5 @@
 """Frames to bytes and back. Anything that does not decode to the expected type is refused whole."""
 
-from __future__ import annotations
-
 import msgspec
 
 from inference.contract.frames import FRAME_BYTES_MAX, FromGateway, FromNode

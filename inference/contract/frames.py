@@ -5,8 +5,6 @@ Durations are microseconds measured by one clock; no timestamp crosses the wire,
 two machines' clocks says nothing.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from inference.contract.grammar import Grammar

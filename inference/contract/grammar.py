@@ -1,7 +1,5 @@
 """What an output may be held to."""
 
-from __future__ import annotations
-
 import msgspec
 
 GRAMMAR_BYTES_MAX = 64 * 1024

@@ -1,7 +1,5 @@
 """What an output can hold besides token ids and text."""
 
-from __future__ import annotations
-
 import msgspec
 
 

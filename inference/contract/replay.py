@@ -4,8 +4,6 @@ and the two frames by which a node asks for that and is answered.
 Frames have no numbers on the wire: both ends count them from the welcome on, in their order.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from itertools import islice
 

@@ -1,7 +1,5 @@
 """What a node's device can do at most, and how near its engine came to it."""
 
-from __future__ import annotations
-
 import msgspec
 
 # Over one where a ceiling was measured on a busy machine.

@@ -1,7 +1,5 @@
 """A BERT encoder in torch: padded runs of token ids to unit vectors, on CPU and CUDA alike."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from pathlib import Path

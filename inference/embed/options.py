@@ -1,7 +1,5 @@
 """Settings of the embed engine, with bounds checked where they are made. Imports no torch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 DEVICES = ("auto", "cpu", "cuda")

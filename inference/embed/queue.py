@@ -4,8 +4,6 @@ A step takes one input of each request in turn, so that one of 2,048 inputs dela
 has taken is cut into runs of like length, since shorter inputs are padded to the longest of a run.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass, field
 

@@ -3,8 +3,6 @@
 Reads no weights and imports no torch. What the encoder could not compute exactly is refused here.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal

@@ -1,7 +1,5 @@
 """Checks of a job that every engine makes before it takes it; raises `JobRefused`."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

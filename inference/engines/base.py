@@ -1,7 +1,5 @@
 """The one Protocol that every engine implements."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 import msgspec

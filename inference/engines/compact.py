@@ -5,8 +5,6 @@ come back in one callback. A request past its `deadline_ms` ends with finish `ca
 has a grammar reaches the thread once that is compiled; no other request waits for it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import threading

@@ -1,7 +1,5 @@
 """A step in progress, and whether it computes: a thread or process that hangs uses no CPU time."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Callable, Iterator

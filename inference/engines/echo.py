@@ -4,8 +4,6 @@ Choice c of a request gets the prompt's tokens in a circle, `max_tokens` of them
 cancel and deadline are as in a real engine; sampling, stop tokens and the KV cache are not there.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ All bookkeeping is on the event loop; only the arithmetic of a step runs in a th
 is cancelled or past its `deadline_ms` ends after the step in progress, as `cancelled`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import importlib.util
 import threading

@@ -1,7 +1,5 @@
 """The table of engines and of their command-line options. Imports none of them: some need torch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """How long this process has run, by the kernel's account: a cold start begins before Python."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

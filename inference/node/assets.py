@@ -3,8 +3,6 @@
 An engine that takes only text has `NoAssets`.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`--check`: load a model, make one token, say what it is. It contacts no gateway."""
 
-from __future__ import annotations
-
 import time
 
 from inference.contract.frames import KvEvents, Step

@@ -5,8 +5,6 @@ confirmed it, and until its jobs beyond it have ended. So all gateways together 
 have more than the total. It knows neither links nor frames; time comes in as an argument.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 # How long a gateway's peak is remembered: one to two of these.

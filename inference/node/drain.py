@@ -4,8 +4,6 @@ At the deadline a job of which nothing was delivered goes back, so that its gate
 another node; the others end with what they have, which is charged.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

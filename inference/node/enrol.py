@@ -3,8 +3,6 @@
 A token is redeemed by one HTTP request to the control plane, before any link is dialled.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

@@ -3,8 +3,6 @@
 Every link receives the list of all live gateways. It is evaluated here; the links do the dialling.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from urllib.parse import urlsplit

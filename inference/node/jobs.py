@@ -5,8 +5,6 @@ id: only that process may still try the same request elsewhere, so no other may 
 it lives. It knows neither sockets nor the engine; time comes in as an argument.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import msgspec

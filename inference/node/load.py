@@ -1,7 +1,5 @@
 """The load that a gateway is sent: the engine's last step, and the jobs of other gateways."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import msgspec

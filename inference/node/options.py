@@ -1,7 +1,5 @@
 """The options of a node, and the named bounds of its end of the link."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from math import inf
 from urllib.parse import urlsplit, urlunsplit

@@ -3,8 +3,6 @@
 An engine that embeds makes one vector instead.
 """
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 import time

@@ -3,8 +3,6 @@
 Without reports an engine in a long step looks like one that hangs, and would lose its links.
 """
 
-from __future__ import annotations
-
 from inference.contract.frames import Processing
 from inference.engines.base import Engine
 

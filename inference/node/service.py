@@ -3,8 +3,6 @@
 Starting and stopping the process is `inference/__main__.py`'s.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import secrets

@@ -1,7 +1,5 @@
 """What a link keeps beyond its connection, to resume with its gateway after a break."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

@@ -3,8 +3,6 @@
 Everything that a template does takes from the allowance of its rendering; none is refilled.
 """
 
-from __future__ import annotations
-
 import time
 from contextvars import ContextVar
 from typing import Any

@@ -7,8 +7,6 @@ Besides plain Jinja it offers what published templates use: `raise_exception`, b
 no HTML.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, TypedDict
 

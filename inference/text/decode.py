@@ -1,7 +1,5 @@
 """Token ids to text, one token at a time and UTF-8 safe."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tokenizers import Tokenizer

@@ -6,8 +6,6 @@ is encoded in parts between the marks: no part has a whole name, and joined they
 for the blank that tokenizers of SentencePiece's kind put before each part.
 """
 
-from __future__ import annotations
-
 import re
 import secrets
 from collections.abc import Iterable

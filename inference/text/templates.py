@@ -4,8 +4,6 @@ A model has one, or several by name, of which `default` and, with tools, `tool_u
 Template files win over what the tokenizer's configuration holds.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """`python -m inference.train`: make the text, train the tokenizer and the model, export both."""
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import replace
 from pathlib import Path

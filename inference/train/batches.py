@@ -3,8 +3,6 @@
 So a resumed run sees what an uninterrupted one would see, without saving any state of the data.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice

@@ -3,8 +3,6 @@
 Generation here runs the whole sequence again for every token: simple, and enough for a report.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections import defaultdict

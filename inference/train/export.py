@@ -3,8 +3,6 @@
 The files follow Hugging Face's layout for `LlamaForCausalLM`, which vLLM reads too.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

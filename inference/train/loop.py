@@ -1,7 +1,5 @@
 """The training loop: bf16 arithmetic, float32 master weights, checkpoints that resume exactly."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

@@ -5,8 +5,6 @@ Its state dict is the checkpoint: names and the rotate-half RoPE convention are 
 `LlamaForCausalLM`, so no tensor is renamed or permuted on export.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

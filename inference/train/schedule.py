@@ -1,7 +1,5 @@
 """The plan of a training run: how long the rows are and how fast it learns, step by step."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

@@ -4,8 +4,6 @@ Digits stand alone, which is what lets a small model learn sums. The chat templa
 and written into `tokenizer_config.json`, where every public engine looks for it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice

@@ -1,7 +1,5 @@
 """What people give or book by hand, and who decided on it."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from django.db import models

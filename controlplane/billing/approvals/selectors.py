@@ -1,7 +1,5 @@
 """Grants, for those who may see the money."""
 
-from __future__ import annotations
-
 import uuid
 
 from controlplane.billing.access import may_see_money

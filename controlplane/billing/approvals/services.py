@@ -5,8 +5,6 @@ books each of them, once it may be, is named in `decisions`. This lock of an org
 before a month's (`reversals`), and both before those of the ledger's functions.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Shares of a budget that were reached: noted once in each period, and sent by mail."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Budgets as Django sees them; only SQL functions write them, in `billing/sql/`."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from django.contrib.postgres.fields import ArrayField

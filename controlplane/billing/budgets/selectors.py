@@ -1,7 +1,5 @@
 """Budgets as pages, jobs and programs read them. Changes nothing."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass

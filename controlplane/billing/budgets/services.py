@@ -3,8 +3,6 @@
 Enforcement stays one comparison on the budget's row; a turn only moves its limit.
 """
 
-from __future__ import annotations
-
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime

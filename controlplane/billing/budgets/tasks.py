@@ -1,7 +1,5 @@
 """Celery's door to the jobs of budgets."""
 
-from __future__ import annotations
-
 from celery import shared_task
 
 from controlplane.billing.budgets import alerts, services

@@ -1,7 +1,5 @@
 """The second person's word on what someone wants to give: approved, it is booked."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from django.utils import timezone

@@ -4,8 +4,6 @@ Amounts add up: the rows before the total come to it exactly. Where credit is ca
 follow: that, and what is due.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from controlplane.billing.cells import (

@@ -3,8 +3,6 @@
 Pure functions over integers; where lines come from is not known here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ Documents are never changed (triggers in `billing/sql/invoices.sql`); what becam
 derived from the rows that refer to it.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from django.db import models

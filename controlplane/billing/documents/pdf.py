@@ -3,8 +3,6 @@
 Names in Latin, Greek and Cyrillic letters are shown; of other scripts each letter is a mark.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, time
 from itertools import groupby
 from pathlib import Path

@@ -1,7 +1,5 @@
 """To whom an organization's documents go, on what terms and with which tax."""
 
-from __future__ import annotations
-
 import uuid
 from dataclasses import dataclass
 from typing import Any

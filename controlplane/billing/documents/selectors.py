@@ -1,7 +1,5 @@
 """Documents of an organization, for those who may see its money."""
 
-from __future__ import annotations
-
 import uuid
 
 from controlplane.billing.access import may_see_money

@@ -3,8 +3,6 @@
 A document, its number and its bookings are one transaction; the number's row is locked in it.
 """
 
-from __future__ import annotations
-
 import uuid
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256

@@ -1,7 +1,5 @@
 """How documents say things, the same in the PDF file, in the CSV file and on the page."""
 
-from __future__ import annotations
-
 import re
 from decimal import Decimal
 

@@ -1,7 +1,5 @@
 """Files as answers: streamed in pieces under ASGI too, so that none is ever whole in memory."""
 
-from __future__ import annotations
-
 from django.http import Http404, HttpRequest, StreamingHttpResponse
 
 from controlplane.billing.exports.files import export_size, read_export

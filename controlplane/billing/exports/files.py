@@ -1,7 +1,5 @@
 """Exported files on disk: one per export, named by its id, for this account's eyes only."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """Which pages make which kind of file, and how far and how large a file will be."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 from controlplane.billing.documents.models import DocumentKind, Invoice

@@ -3,8 +3,6 @@
 Nothing in it tells when or by whom, so a closed period's manifest is the same every time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, NamedTuple

@@ -3,8 +3,6 @@
 The file itself lies in the exports' folder under the row's id.
 """
 
-from __future__ import annotations
-
 from django.db import models
 
 from controlplane.core.models import BaseModel

@@ -1,7 +1,5 @@
 """Exports as members see them; the right to make them is the right to see them."""
 
-from __future__ import annotations
-
 import uuid
 
 from django.core.exceptions import ValidationError

@@ -5,8 +5,6 @@ whoever comes next cuts the file to what is counted and goes on at the cursor. S
 not there, and the same whoever wrote it.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """What is to be exported: checked once, then carried to whoever writes it."""
 
-from __future__ import annotations
-
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta

@@ -1,7 +1,5 @@
 """Celery's door to exports."""
 
-from __future__ import annotations
-
 import uuid
 
 import structlog

@@ -3,8 +3,6 @@
 Memory holds one page, whatever the file grows to.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from datetime import datetime

@@ -3,8 +3,6 @@
 A draft is a document that is not saved; issuing saves exactly what the draft of an ended month is.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Documents of an organization with where they stand, for those who may see its money."""
 
-from __future__ import annotations
-
 import uuid
 from typing import NamedTuple
 

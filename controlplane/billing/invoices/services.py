@@ -1,7 +1,5 @@
 """Issuing the document of a month that has ended."""
 
-from __future__ import annotations
-
 import uuid
 
 from django.core.exceptions import ValidationError

@@ -4,8 +4,6 @@ A debit raises what is owed to us (receivable), what we have (cash) and what we 
 raises what we owe (a wallet, tax, a payable) and what we earn.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from uuid import UUID
 

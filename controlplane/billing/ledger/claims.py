@@ -1,7 +1,5 @@
 """Claims on idempotency keys end after a day; gateways make them (`bridge/money/claims.py`)."""
 
-from __future__ import annotations
-
 from django.db import connection
 
 KEPT_S = 86_400

@@ -1,7 +1,5 @@
 """The cost of GPUs on the books: one journal entry for each pool and day that has ended."""
 
-from __future__ import annotations
-
 import uuid
 from datetime import UTC, datetime, timedelta
 

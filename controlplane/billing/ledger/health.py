@@ -3,8 +3,6 @@
 Figures of the last day, from its newest lines where there are very many; `lines` tells how many.
 """
 
-from __future__ import annotations
-
 import uuid
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta

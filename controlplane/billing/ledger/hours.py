@@ -3,8 +3,6 @@
 Covers what is sealed; `sealed_through` says how far that is.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Who may book what is decided by the services that call this; each booking is audited here.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The ledger's health for Prometheus, of the whole installation and of no tenant in particular."""
 
-from __future__ import annotations
-
 from django.db import connection
 
 from controlplane.core.audit.entries import OPERATOR

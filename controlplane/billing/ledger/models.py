@@ -4,8 +4,6 @@ Only SQL functions write them. Checks, partitions, triggers and policies are in 
 the models are unmanaged.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from django.contrib.postgres.fields import ArrayField

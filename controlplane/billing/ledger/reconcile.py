@@ -5,8 +5,6 @@ of which no report ever came, and a charge whose record was lost with a gateway,
 but explain themselves: the first by its expired hold, the second by the node's own count.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Written apart from the SQL that makes them, so that one mistake cannot hide in both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import timedelta
 from hashlib import sha256

@@ -1,7 +1,5 @@
 """The books of one organization as pages and programs read them. Changes nothing."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass

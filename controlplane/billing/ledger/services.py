@@ -4,8 +4,6 @@ Each call is one short transaction or a bounded number of them. Holds and settle
 gateways call the SQL functions themselves.
 """
 
-from __future__ import annotations
-
 import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ Sealed hours and the lines since the last seal, so that nothing waits for a seal
 of requests alone: credits, payments and tax are on the ledger's own pages.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Celery's door to the ledger's jobs: each task is named after the service it calls."""
 
-from __future__ import annotations
-
 import structlog
 from celery import shared_task
 

@@ -1,7 +1,5 @@
 """Cuts a range of time into windows of bounded work by what an organization did in each hour."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from datetime import datetime, timedelta

@@ -3,8 +3,6 @@
 Telemetry says in which proportion, never how much: over pools there is exactly what was booked.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass

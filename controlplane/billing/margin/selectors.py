@@ -7,8 +7,6 @@ line of its own and no one's. Tokens of hosted models cost their purchase price.
 cost is in exactly one place.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping

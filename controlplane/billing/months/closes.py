@@ -3,8 +3,6 @@
 Read window by window in pages, so that no transaction is long and no month too big.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ A worker that is killed leaves a claim that runs out; whoever comes next begins 
 closes once whoever closes it.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """The months that are closed, and those that a worker is closing."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from django.db import models

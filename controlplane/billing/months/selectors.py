@@ -1,7 +1,5 @@
 """The months of an organization with their states, as pages and programs read them."""
 
-from __future__ import annotations
-
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime

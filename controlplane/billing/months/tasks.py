@@ -1,7 +1,5 @@
 """Celery's door to closing months."""
 
-from __future__ import annotations
-
 import uuid
 
 import structlog

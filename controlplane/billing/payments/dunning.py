@@ -3,8 +3,6 @@
 Nothing follows from it by itself: whom to stop serving is decided by people, by lowering a budget.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date

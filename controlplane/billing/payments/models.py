@@ -1,7 +1,5 @@
 """Money that comes in: orders that we expect to be paid, and payments, which are never changed."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from django.db import models

@@ -1,7 +1,5 @@
 """What came in of an organization, and what is still owed, for those who may see its money."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterable
 from datetime import UTC, datetime

@@ -4,8 +4,6 @@ A payment counts only if it matches an order of ours in organization, amount, cu
 anything else changes nothing. No data of cards is ever kept.
 """
 
-from __future__ import annotations
-
 import uuid
 
 from django.core.exceptions import ValidationError

@@ -4,8 +4,6 @@ Nothing here touches the database. Cards and their holders are in the events too
 read, kept or logged.
 """
 
-from __future__ import annotations
-
 import hmac
 from collections.abc import Sequence
 from hashlib import sha256

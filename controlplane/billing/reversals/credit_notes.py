@@ -4,8 +4,6 @@ Each line goes back to the account that it came from; tax and rounding follow in
 last note of an invoice takes exactly what is left of them. What was reversed is not given again.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections import Counter
 from collections.abc import Mapping

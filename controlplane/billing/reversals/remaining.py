@@ -5,8 +5,6 @@ A request has no line of its own on an invoice: what is weighed is the usage of 
 project and month. Both ways take the month's lock first, so that each sees what the other booked.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Giving a request's charge back, whole or in part; never more than was charged in all."""
 
-from __future__ import annotations
-
 import uuid
 
 from django.core.exceptions import ObjectDoesNotExist, ValidationError

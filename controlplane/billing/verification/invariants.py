@@ -4,8 +4,6 @@ Reads slice by slice of request ids, so that no transaction is long; safe beside
 each comparison is either one statement's view or bounded by counters read before and after.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

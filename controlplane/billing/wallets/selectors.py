@@ -1,7 +1,5 @@
 """What there is to see of a wallet: its balance, how long it lasts, its history."""
 
-from __future__ import annotations
-
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

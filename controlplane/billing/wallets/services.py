@@ -3,8 +3,6 @@
 The wallet itself is a budget row that the journal moves; here is who may move it.
 """
 
-from __future__ import annotations
-
 import uuid
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Configuration documents to begin with, one for each purpose."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 READY = Path(__file__).resolve().parent

@@ -1,7 +1,5 @@
 """The Keys port: credentials checked against the snapshot, without any call to a store."""
 
-from __future__ import annotations
-
 import hmac
 from typing import Protocol
 from uuid import UUID

@@ -7,8 +7,6 @@ snapshot stays in force; how long it may be trusted is decided by who reads `age
 begins with everything: after a failover or a restore marks that were read may mean other changes.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hmac
 from collections.abc import Callable

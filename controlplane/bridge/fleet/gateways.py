@@ -4,8 +4,6 @@ A share is trusted for less time than its row stays in the table, counted from b
 for: others divide the whole again only when this gateway has stopped using its part.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress

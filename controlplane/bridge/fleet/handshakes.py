@@ -4,8 +4,6 @@ PostgreSQL few questions at a time and keeps no one out, not even nodes of the s
 A credential that opened a link here before is asked for at once.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable

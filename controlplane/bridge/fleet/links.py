@@ -1,7 +1,5 @@
 """Every other second: what this gateway sees of its nodes, and how fresh what it writes is."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

@@ -3,8 +3,6 @@
 `NodeConsumer.as_asgi(gateway=...)` takes a callable that returns the running gateway.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections import deque

@@ -1,7 +1,5 @@
 """The Fleet port: credentials of nodes are asked for, their states written in the background."""
 
-from __future__ import annotations
-
 import asyncio
 import hmac
 from collections.abc import Collection, Mapping, Sequence

@@ -5,8 +5,6 @@ connections, and on what may wait in one. What it refuses is answered as the gat
 also puts the socket into each scope, which tells the round-trip time of clients.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable
 from typing import Any

@@ -1,7 +1,5 @@
 """How many connections a process may have open, in all and from one address."""
 
-from __future__ import annotations
-
 import resource
 from collections import Counter
 

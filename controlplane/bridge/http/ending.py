@@ -1,7 +1,5 @@
 """The transport of a connection as one answer sees it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

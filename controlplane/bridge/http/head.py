@@ -4,8 +4,6 @@ The parser refuses what is no HTTP at all; here is what HTTP leaves open and two
 may read in two ways: which host, whose credential, where the body ends.
 """
 
-from __future__ import annotations
-
 import re
 from base64 import b64decode
 from http import HTTPStatus

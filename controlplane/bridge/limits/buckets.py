@@ -1,7 +1,5 @@
 """Which limits a key's requests count in, and what an answer about them tells."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import msgspec

@@ -1,7 +1,5 @@
 """Who counts requests against limits, and one request that waits to be counted."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

@@ -5,8 +5,6 @@ there to state. Apart from the others, a gateway keeps to its part of the limit,
 was in progress before must be over, also to what it had then: together they never pass the limit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import islice
 from math import inf

@@ -7,8 +7,6 @@ division changes. So all together never pass the limit, as long as their shares 
 more than the whole; that is the care of `fleet_gateway_alive`.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import NamedTuple

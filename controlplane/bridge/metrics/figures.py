@@ -2,8 +2,6 @@
 system knows of it.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator, Mapping

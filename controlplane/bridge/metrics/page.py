@@ -5,8 +5,6 @@ it has seen itself, so Prometheus sums over gateways. At most `SERIES_MAX` lines
 the names that become labels.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from statistics import fmean

@@ -1,7 +1,5 @@
 """What one gateway process answers to scrapes: figures are added up for one scrape at a time."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Callable, Coroutine

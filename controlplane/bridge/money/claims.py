@@ -4,8 +4,6 @@ Only requests with an `Idempotency-Key` come here. The key that seals is derived
 secret, of which the database has no more than a keyed digest: who steals the rows reads nothing.
 """
 
-from __future__ import annotations
-
 import os
 from hashlib import sha256
 from typing import Any

@@ -4,8 +4,6 @@ After every reconnect the open ones are replayed before new ones are admitted: t
 wait for the disk, so a crash of the server may have lost them.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence

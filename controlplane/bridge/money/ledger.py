@@ -1,7 +1,5 @@
 """The Ledger port on PostgreSQL: one lane for holds, one for settlements. No Django here."""
 
-from __future__ import annotations
-
 import asyncio
 
 import msgspec

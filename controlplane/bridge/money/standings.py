@@ -3,8 +3,6 @@
 One question is asked at a time, so that keys that ask often cost others nothing.
 """
 
-from __future__ import annotations
-
 import asyncio
 import uuid
 

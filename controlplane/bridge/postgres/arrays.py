@@ -1,7 +1,5 @@
 """PostgreSQL array literals as bytes, the cheapest way to hand a batch to a SQL function."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

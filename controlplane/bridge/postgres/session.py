@@ -3,8 +3,6 @@
 For the ports that ask little; what is written in batches has lanes.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Mapping, Sequence

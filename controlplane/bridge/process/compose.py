@@ -1,7 +1,5 @@
 """Puts the gateway together: ports, fleet and ASGI edge of one process, from the settings."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import MutableMapping
 from functools import partial

@@ -4,8 +4,6 @@ uvicorn closes every socket as soon as it is told to stop, the nodes' links amon
 in progress would lose their nodes. They are let finish first; a second signal does not wait.
 """
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import threading

@@ -1,7 +1,5 @@
 """Requests that stand for others that took about as long: the first of a minute in its octave."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

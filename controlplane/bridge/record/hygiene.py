@@ -3,8 +3,6 @@
 It has a lane of its own and may lose its last seconds in a crash: these are estimates, not money.
 """
 
-from __future__ import annotations
-
 import asyncio
 import uuid
 from collections.abc import Iterator

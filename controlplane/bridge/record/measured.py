@@ -3,8 +3,6 @@
 A code is a measure's place times `STRIDE`, plus 1 and the bucket, or plus 0 for a value of zero.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import chain

@@ -2,8 +2,6 @@
 engines that have started since.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 

@@ -4,8 +4,6 @@ Two integers per objective and minute, so a burn rate over any window is exact a
 series, a flush repeats the whole minute under the gateway's own writer id.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import partial
 

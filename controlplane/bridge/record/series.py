@@ -4,8 +4,6 @@ Every flush writes a minute's whole state so far under the gateway's own writer 
 change nothing. Not a store: what is flushed and over is forgotten.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ All are measured in the gateway: from a request's arrival until the last byte wa
 client's socket.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Sequence
 

@@ -4,8 +4,6 @@ On a request's way there is one append. What becomes of it, spans, protobuf and 
 another thread; a collector that is away or slow costs traces, which are counted, and nothing else.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ nodes for a first token; how busy nodes are, and what they have counted in the m
 It counts, it does not estimate: every request is either in the waiting room or a job of a link.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 `start_process` is called when a project turns the layer on, so that it is warm when asked.
 """
 
-from __future__ import annotations
-
 import asyncio
 import struct
 import subprocess

@@ -5,8 +5,6 @@ takes seconds and over 100 MB, so gateways do not load it themselves. A second p
 socket leaves immediately; one that no one asked for `IDLE_S_MAX` leaves too.
 """
 
-from __future__ import annotations
-
 import fcntl
 import socketserver
 import sys

@@ -1,7 +1,5 @@
 """Keys with all that belongs to them: limits and budget at their making, and what they touched."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Which limit binds: those of a key, its project and its organization beside each other."""
 
-from __future__ import annotations
-
 import uuid
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """All organizations as staff see them: who owns them, how they pay, and whether they can go on."""
 
-from __future__ import annotations
-
 import uuid
 from dataclasses import dataclass
 from datetime import datetime

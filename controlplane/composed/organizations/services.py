@@ -1,7 +1,5 @@
 """Organizations as staff open them: with an owner, a first project and a budget, all or nothing."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from django.core.exceptions import ValidationError

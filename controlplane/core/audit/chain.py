@@ -5,8 +5,6 @@ cannot hide in both. Whoever can rewrite the whole database can rewrite the chai
 elsewhere, such as the log that the job writes, and hold the chain against that.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from hashlib import sha256

@@ -1,7 +1,5 @@
 """How many changes one person or key may make in an organization within a minute."""
 
-from __future__ import annotations
-
 import uuid
 from datetime import timedelta
 

@@ -3,8 +3,6 @@
 Set once at each door and kept in a context variable, so that no service passes it on.
 """
 
-from __future__ import annotations
-
 import getpass
 import re
 import socket

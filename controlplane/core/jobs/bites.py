@@ -1,7 +1,5 @@
 """Old rows dropped bite by bite: each a short transaction, so many in a run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 

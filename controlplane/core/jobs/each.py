@@ -1,7 +1,5 @@
 """Work that periodic jobs do on many things: one that fails never keeps the others back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 

@@ -6,8 +6,6 @@ broker is there; beat with each job that it has handed out, some of which are du
 Neither is a thread that would go on while the process stands still.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

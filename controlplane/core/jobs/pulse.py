@@ -2,8 +2,6 @@
 was blocked says for how long.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 

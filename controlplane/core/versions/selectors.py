@@ -1,7 +1,5 @@
 """Which of a thing's versions are in use; `rows` are all versions of one thing."""
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 from django.db.models import QuerySet

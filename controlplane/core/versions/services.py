@@ -4,8 +4,6 @@ All steps of one thing take one lock, so that its versions count up without gaps
 force. History only grows: a rollback publishes a copy of an earlier version under a new number.
 """
 
-from __future__ import annotations
-
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ All are while there is room; near the bound a fixed part, chosen by key and leng
 request and its repetition are both in it or both left out. What other gateways served is not known.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from hashlib import blake2b
 

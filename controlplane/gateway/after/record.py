@@ -1,7 +1,5 @@
 """The one compact row that telemetry keeps of a request, made once it has ended."""
 
-from __future__ import annotations
-
 import msgspec
 
 from controlplane.gateway.degraded import reason_of

@@ -1,7 +1,5 @@
 """What a served request spent for nothing, told to the Hygiene port after its answer has left."""
 
-from __future__ import annotations
-
 from controlplane.gateway.ask import Ask
 from controlplane.gateway.ports import Inspected
 from controlplane.gateway.progress import Progress

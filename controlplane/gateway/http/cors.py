@@ -3,8 +3,6 @@
 The Playground sends its short-lived token itself, so no cookie and no credential mode is allowed.
 """
 
-from __future__ import annotations
-
 from controlplane.gateway.call import Call
 
 PREFLIGHT_S = b"600"

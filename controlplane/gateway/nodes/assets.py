@@ -3,8 +3,6 @@
 A node's bytes are believed only if they hash to the digest; parsing runs off the event loop.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import OrderedDict

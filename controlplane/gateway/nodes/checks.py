@@ -1,7 +1,5 @@
 """What a node may claim: pure checks of its frames, each returning the reason it is impossible."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

@@ -2,8 +2,6 @@
 tokens guessed, those of them that were right, and sequences that had to give up their blocks.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

@@ -1,7 +1,5 @@
 """Which start of each node is in force; those that a newer one has replaced never come back."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 
 from controlplane.gateway.nodes.limits import FENCED_EPOCHS_MAX, NODES_MAX

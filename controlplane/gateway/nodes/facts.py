@@ -1,7 +1,5 @@
 """What others read of one connected node, whatever became of its socket."""
 
-from __future__ import annotations
-
 from enum import Enum
 
 from controlplane.gateway.nodes.measured.account import NodeAccount

@@ -4,8 +4,6 @@ Figures of an `Output`, which come with every token, are checked in `checks` tog
 of it; a test sends each figure of each frame beyond its range and wants a strike that names it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import msgspec

@@ -1,7 +1,5 @@
 """Whether a hello is let in at all, by itself and by the credential that it came with."""
 
-from __future__ import annotations
-
 from controlplane.gateway.nodes.checks import hello_problem
 from controlplane.gateway.nodes.host import LinkRefused
 from controlplane.gateway.nodes.limits import CLOSE_FORBIDDEN, CLOSE_POLICY, CLOSE_VERSION

@@ -4,8 +4,6 @@ One index per block size. A node's blocks are prefix-closed (a block is findable
 parents), so along a chain the bitmap only shrinks and each change can be galloped to.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 from itertools import compress
 from typing import NamedTuple

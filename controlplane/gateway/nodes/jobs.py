@@ -3,8 +3,6 @@
 A job stays here until the node has ended it, so a cancelled one keeps its credit until confirmed.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable
 from math import inf

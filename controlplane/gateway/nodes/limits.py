@@ -1,7 +1,5 @@
 """Named bounds of the fleet link and the close codes that a node sees."""
 
-from __future__ import annotations
-
 import msgspec
 
 from controlplane.gateway.nodes.measured.times import Bound

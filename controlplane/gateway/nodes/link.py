@@ -3,8 +3,6 @@
 It owns no socket and no task. `Fleet` admits it and ticks it; `bridge/fleet/socket.py` feeds it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

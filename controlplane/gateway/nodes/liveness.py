@@ -1,7 +1,5 @@
 """When one node was last heard and last moved its jobs, and what follows from its silence."""
 
-from __future__ import annotations
-
 from enum import Enum
 
 from controlplane.gateway.nodes.limits import LinkLimits

@@ -1,7 +1,5 @@
 """Which models the connected nodes serve together; nodes that disagree on one are left out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 import msgspec

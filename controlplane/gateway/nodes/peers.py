@@ -4,8 +4,6 @@ Alike are nodes of one pool with the same engine on the same kind of device: a p
 accelerator.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

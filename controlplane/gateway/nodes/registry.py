@@ -3,8 +3,6 @@
 Health in the database, routing costs and retries are others' business.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable, Mapping

@@ -3,8 +3,6 @@
 A node repeats a report until it is acknowledged, so nothing here needs a retry of its own.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable

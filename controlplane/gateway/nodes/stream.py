@@ -3,8 +3,6 @@
 It neither decides on retries nor counts money; it says what the node delivered.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Callable

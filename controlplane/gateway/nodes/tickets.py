@@ -4,8 +4,6 @@ All gateways of an installation share the key, and no node has it. A ticket is g
 request, one model and one life of one node.
 """
 
-from __future__ import annotations
-
 import hmac
 from hashlib import sha256
 

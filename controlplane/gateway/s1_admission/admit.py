@@ -1,7 +1,5 @@
 """The order of stage 1's layers."""
 
-from __future__ import annotations
-
 import asyncio
 from functools import partial
 from typing import Protocol

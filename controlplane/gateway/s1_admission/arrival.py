@@ -4,8 +4,6 @@ The header holds a Unix time, as nginx (`t=1700000000.123`) and Heroku (millisec
 It is another machine's clock: a value in the future, or older than `WAIT_S_MAX`, is left out.
 """
 
-from __future__ import annotations
-
 from controlplane.gateway.call import Call
 from controlplane.kernel.keys.scopes import caller_within
 from controlplane.kernel.spans import INDEX

@@ -3,8 +3,6 @@
 Its scopes are held against the call here, too, but for its models: those a body names.
 """
 
-from __future__ import annotations
-
 from controlplane.gateway.call import Call
 from controlplane.gateway.places import Places
 from controlplane.gateway.ports import Keys

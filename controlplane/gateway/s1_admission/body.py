@@ -1,7 +1,5 @@
 """Read the request body within its bounds of size and time."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 What is answered under a claim is kept for retries, up to a bound.
 """
 
-from __future__ import annotations
-
 from hashlib import sha256
 
 import msgspec

@@ -5,8 +5,6 @@ is longer than the context window. Only if that does not fit are the tokens coun
 Where a plan has several models, the dearest of them is held for.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """All limits but money: counted here, shared by all gateways through the Limiter port."""
 
-from __future__ import annotations
-
 from math import ceil
 
 from controlplane.gateway.call import Call

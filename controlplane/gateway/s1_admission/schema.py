@@ -1,7 +1,5 @@
 """Parse the body in the client's shape, and plan where the request goes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from controlplane.gateway.ask import Ask

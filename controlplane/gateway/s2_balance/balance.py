@@ -1,7 +1,5 @@
 """The order of stage 2's layers."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 from controlplane.gateway.ask import Ask

@@ -1,7 +1,5 @@
 """The nodes that can serve a model in a pool now."""
 
-from __future__ import annotations
-
 from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.link import NodeLink
 from controlplane.gateway.nodes.models import ServedModel

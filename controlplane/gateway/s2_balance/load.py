@@ -1,7 +1,5 @@
 """Among regions in order of nearness, the first with room; if none has room, the least loaded."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import inf
 

@@ -1,7 +1,5 @@
 """Regions in order of nearness: the client's, then the gateway's, then the rest by name."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from controlplane.gateway.call import Call

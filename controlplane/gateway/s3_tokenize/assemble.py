@@ -1,7 +1,5 @@
 """A stored template and its variables to messages, put before those that the client sent."""
 
-from __future__ import annotations
-
 import msgspec
 
 from controlplane.gateway.ask import Ask, Turn

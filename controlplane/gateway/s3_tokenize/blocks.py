@@ -1,7 +1,5 @@
 """The salted chain of block hashes of a prompt, at each block size that the cluster uses."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from controlplane.gateway.call import Call

@@ -1,7 +1,5 @@
 """Prompt text to token ids; prompts given as ids are checked against the vocabulary."""
 
-from __future__ import annotations
-
 import asyncio
 
 from controlplane.gateway.ask import Ask, Inputs

@@ -1,7 +1,5 @@
 """Messages to one prompt text, by the model's chat template."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from controlplane.gateway.ask import Ask, ToolUse, Turn

@@ -1,7 +1,5 @@
 """The order of stage 3's layers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from controlplane.gateway.ask import Ask, Inputs

@@ -1,7 +1,5 @@
 """Prompt and output must fit the context window: a hard refusal before any node hears of it."""
 
-from __future__ import annotations
-
 import msgspec
 
 from controlplane.gateway.ask import Ask, Inputs

@@ -1,7 +1,5 @@
 """Which node takes the request: the one of the lowest cost; by the ring where no cache is known."""
 
-from __future__ import annotations
-
 import random
 
 from controlplane.gateway.call import Call

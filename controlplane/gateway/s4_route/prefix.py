@@ -1,7 +1,5 @@
 """How many prompt tokens each node has in its prefix cache: by the exact index, while fresh."""
 
-from __future__ import annotations
-
 from itertools import repeat
 
 from controlplane.gateway.call import Call

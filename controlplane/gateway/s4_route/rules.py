@@ -1,7 +1,5 @@
 """What the plan's step asks for of stage 4: where the request waits, and with what claim."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from controlplane.gateway.ask import Ask

@@ -5,8 +5,6 @@ back is promised to one request, which alone may take it; who takes another node
 to the next.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Callable

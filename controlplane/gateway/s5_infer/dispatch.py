@@ -1,7 +1,5 @@
 """Make the job of a request and hand it to the chosen node."""
 
-from __future__ import annotations
-
 import msgspec
 
 from controlplane.gateway.call import Call

@@ -3,8 +3,6 @@
 Only durations come from the node; they are laid end to end from the moment of dispatch.
 """
 
-from __future__ import annotations
-
 from controlplane.gateway.call import Call
 from controlplane.gateway.nodes.stream import JobStream
 from controlplane.kernel.spans import INDEX

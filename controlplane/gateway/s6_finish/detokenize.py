@@ -1,7 +1,5 @@
 """Token ids of a batch of outputs to text, per choice; some engines send the text themselves."""
 
-from __future__ import annotations
-
 from controlplane.gateway.call import Call
 from controlplane.kernel.spans import INDEX
 from inference.contract.frames import Output

@@ -6,8 +6,6 @@ it marks the record. The classifier reads passages; when it does not answer in t
 on, marked `unchecked`, since an outage of the classifier is not the client's fault.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Pieces to the bytes of the client's API shape."""
 
-from __future__ import annotations
-
 from controlplane.gateway.answer import Charge, Piece, VectorWriter, Writer
 from controlplane.gateway.call import Call
 from controlplane.kernel.spans import INDEX

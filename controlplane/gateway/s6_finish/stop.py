@@ -1,7 +1,5 @@
 """Find stop strings in a stream of text, also when one spans several tokens."""
 
-from __future__ import annotations
-
 
 class StopFinder:
     """Lets text through as soon as no stop string can begin in it; the match itself is cut."""

@@ -4,8 +4,6 @@ The grammar holds the model to the form (`toolform.py`). A call that the output'
 leaves as far as it came.
 """
 
-from __future__ import annotations
-
 import re
 
 from controlplane.gateway.toolform import CLOSE, HEAD, MIDDLE, OPEN, TAIL

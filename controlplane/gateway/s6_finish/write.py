@@ -1,7 +1,5 @@
 """Bytes to the client's socket: a layer of its own, so that a slow reader is not taken for us."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable
 
 from controlplane.gateway.call import Call

@@ -1,7 +1,5 @@
 """Usage to nano-USD, at the price that was in force when the request was admitted."""
 
-from __future__ import annotations
-
 from controlplane.gateway.answer import Charge
 from controlplane.gateway.call import Call
 from controlplane.kernel.price import Price, TokenCounts, charge_nano

@@ -1,7 +1,5 @@
 """Put the charge on the ledger and give back what was held beyond it."""
 
-from __future__ import annotations
-
 from controlplane.gateway.answer import Charge
 from controlplane.gateway.call import Call
 from controlplane.gateway.ports import CountSource, Hold, Ledger, Settlement

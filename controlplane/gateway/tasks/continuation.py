@@ -4,8 +4,6 @@ Only where nothing else of the lost node's state matters: one choice, no grammar
 token ids that are known here. With sampling the text after the seam is another draw, a seed or not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import msgspec

@@ -4,8 +4,6 @@ It takes the steps of stages 1 to 4 that decide and leaves out those that do: no
 held, remembered or sent to a node. Encoding costs the gateway time, so each key has a bound.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from controlplane.gateway.after.misses.find import Reuse, inquiry_of

@@ -1,7 +1,5 @@
 """How often a key may ask what a request would meet: encoding for it costs the gateway time."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager

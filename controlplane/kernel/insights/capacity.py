@@ -3,8 +3,6 @@
 By Little's law the requests in progress are their rate times how long each takes. Pure arithmetic.
 """
 
-from __future__ import annotations
-
 from math import ceil, inf
 
 import msgspec

@@ -3,8 +3,6 @@
 Findings are kinds and counts. No text of a prompt is in them, and none is kept.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable

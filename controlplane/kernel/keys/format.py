@@ -4,8 +4,6 @@ The checksum is CRC-32 in base62, as GitHub's tokens carry it: a mistyped or inv
 query. Only an HMAC of the whole text is stored, so a stolen table opens nothing.
 """
 
-from __future__ import annotations
-
 import hmac
 import secrets
 import string

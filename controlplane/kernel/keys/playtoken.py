@@ -3,8 +3,6 @@
 It lives ten minutes; all of a user's can be ended sooner. It names what they may spend from.
 """
 
-from __future__ import annotations
-
 import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from hashlib import sha256

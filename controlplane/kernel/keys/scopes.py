@@ -3,8 +3,6 @@
 Pure, so that the page that takes a network and the gateway that holds a caller against it agree.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network

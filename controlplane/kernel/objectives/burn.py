@@ -4,8 +4,6 @@ A burn rate of 1 spends the whole budget in the objective's period. An alert nee
 that it means something, and a twelfth of it, so that it ends soon after its cause.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 

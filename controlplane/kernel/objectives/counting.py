@@ -3,8 +3,6 @@
 `docs/slos.md` has the same rules in words. What an alert makes of the counts is in `burn.py`.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Callable, Mapping
 from typing import Protocol

@@ -4,8 +4,6 @@ The database holds what only this installation's key opens, a digest that tells 
 apart, and the few characters that people know them again by.
 """
 
-from __future__ import annotations
-
 import hmac
 import uuid
 from hashlib import sha256

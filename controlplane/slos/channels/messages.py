@@ -3,8 +3,6 @@
 One message per alert, event and channel or owner, which constraints see to.
 """
 
-from __future__ import annotations
-
 import uuid
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from datetime import datetime, timedelta

@@ -5,8 +5,6 @@ condition there knows one window only, and an objective no owner. What is import
 indicator that gateways count: a query of another system cannot be counted here.
 """
 
-from __future__ import annotations
-
 import re
 import uuid
 from collections.abc import Iterator

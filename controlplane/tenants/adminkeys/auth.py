@@ -1,7 +1,5 @@
 """`Authorization: Bearer` with an organization's admin key, for everything under /api/."""
 
-from __future__ import annotations
-
 from rest_framework import exceptions
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request

@@ -1,7 +1,5 @@
 """Credentials of programs that administer an organization, apart from those that call models."""
 
-from __future__ import annotations
-
 import uuid
 from datetime import datetime
 

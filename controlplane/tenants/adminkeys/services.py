@@ -1,7 +1,5 @@
 """Services of admin keys: made by a person who may do all that the key may, shown once, ended."""
 
-from __future__ import annotations
-
 import hmac
 import uuid
 from collections.abc import Iterable

@@ -3,8 +3,6 @@
 `organization_id` None stands for the installation's own rows, which are no organization's.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

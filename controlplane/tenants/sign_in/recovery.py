@@ -4,8 +4,6 @@ Either sets a password once and ends all sessions of the account; a second facto
 ever. Who asks learns nothing of whether there is such an account.
 """
 
-from __future__ import annotations
-
 import uuid
 from datetime import timedelta
 from threading import BoundedSemaphore, Thread

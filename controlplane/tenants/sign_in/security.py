@@ -1,7 +1,5 @@
 """What an organization requires of its members beyond their role: a second factor."""
 
-from __future__ import annotations
-
 import uuid
 
 from django.core.exceptions import ValidationError

@@ -3,8 +3,6 @@
 Plotly puts no label at all on a logarithmic axis that holds no power of ten.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """The chart of the cache hit rate over time."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 

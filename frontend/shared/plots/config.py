@@ -1,7 +1,5 @@
 """The one configuration that every Plotly chart gets: nothing is ever sent to a vendor's cloud."""
 
-from __future__ import annotations
-
 CONFIG: dict[str, object] = {
     # Plotly's own toolbar can upload a chart; the toolbar also costs ten tab stops a chart.
     "showSendToCloud": False,

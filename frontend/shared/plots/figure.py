@@ -1,7 +1,5 @@
 """Charts with caption, table and CSV: lines over time; their colours are names of CSS tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime

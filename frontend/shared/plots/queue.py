@@ -1,7 +1,5 @@
 """Requests that wait, over time: sampled counts, averaged over the time a step has lasted."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The seven stages over time, and what none of them accounts for."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 

@@ -1,7 +1,5 @@
 """A chart's figures as a table, put together here: a template takes ten times as long over it."""
 
-from __future__ import annotations
-
 from html import escape
 
 from django.utils.safestring import SafeString, mark_safe

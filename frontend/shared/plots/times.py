@@ -1,7 +1,5 @@
 """Lines over time from histograms by step: percentiles, and those of the period before."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 

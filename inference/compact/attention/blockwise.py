@@ -6,8 +6,6 @@ sequences of 1,088: 0.4 against 0.8 ms; one core), in float32 the same. Scores a
 dtype before the softmax, as in `transformers`' eager attention.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 import torch

@@ -1,7 +1,5 @@
 """The tensors behind the block pool: keys and values of all layers, in blocks of tokens."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Which attention runs on a device: the fastest that is installed and agrees with torch's own."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass

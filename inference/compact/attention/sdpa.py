@@ -1,7 +1,5 @@
 """Attention by torch's fused kernels over gathered blocks: the fallback on any device but a CPU."""
 
-from __future__ import annotations
-
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 

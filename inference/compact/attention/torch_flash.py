@@ -5,8 +5,6 @@ Twice as fast on a long prompt as our own paged kernel (8,192 tokens, 32 heads o
 fewer rows than keys nor a window without building masks.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

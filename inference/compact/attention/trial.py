@@ -3,8 +3,6 @@
 Installed kernels depend on driver, compiler and chip; a wrong one would go unnoticed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Lays out the decoding rows of a step: sequences of like length attend together."""
 
-from __future__ import annotations
-
 import torch
 
 from inference.compact.batch.padding import KEYS_STEP, round_up

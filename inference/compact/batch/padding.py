@@ -3,8 +3,6 @@
 Libraries and GPUs keep compiled code per shape: 1,100 shapes cost 300 MB after a few minutes.
 """
 
-from __future__ import annotations
-
 # (up to this many rows, in steps of); more rows come in the last step.
 ROW_GRID = ((8, 1), (64, 8), (256, 32))
 ROW_STEP_ABOVE = 64

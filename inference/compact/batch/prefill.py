@@ -1,7 +1,5 @@
 """Lays out the prompt chunks of a step: each attends to its own past and, causally, to itself."""
 
-from __future__ import annotations
-
 import torch
 
 from inference.compact.batch.decode import first_block

@@ -1,7 +1,5 @@
 """The tensors of one step: rows of all its chunks back to back, and which attends to what."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -3,8 +3,6 @@
 Fields that an architecture does not use are ignored, as its reference implementation ignores them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 

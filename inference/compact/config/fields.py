@@ -1,7 +1,5 @@
 """Typed access to a JSON object on disk; every complaint names the file and the field."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What differs from layer to layer: the attention window, turning by position, experts."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from inference.compact.config.architectures import Architecture, ExpertNames, Windows

@@ -4,8 +4,6 @@ Reads no weights and imports no torch. Whatever the decoder could not compute ex
 here by field name, rather than served wrongly.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

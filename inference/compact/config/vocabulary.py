@@ -1,7 +1,5 @@
 """Do tokenizer and weights belong together? A token id beyond the embedding must not get far."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Protocol

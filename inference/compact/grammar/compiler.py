@@ -4,8 +4,6 @@ llguidance does the work. It compiles lazily, so that even large schemas are rea
 and everything it does is limited: what a client sends must end in a refusal, never in a hang.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Collection
 from pathlib import Path

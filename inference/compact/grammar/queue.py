@@ -2,8 +2,6 @@
 done. A grammar whose requests were all cancelled is not compiled.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """One decoder for all supported shapes: rows of a whole step in, logits of the sampled rows out."""
 
-from __future__ import annotations
-
 from torch import Tensor
 from torch.nn.functional import embedding, linear
 

@@ -1,7 +1,5 @@
 """A mixture of experts: rows sorted by expert, then one grouped product over all experts."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn.functional import grouped_mm, linear, silu

@@ -1,7 +1,5 @@
 """The feed-forward part of a decoder layer: gated, dense or a mixture of experts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Rotary position embedding in the rotate-half convention of Hugging Face checkpoints."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -3,8 +3,6 @@
 Every complaint is a `ModelError` that names the file or the tensor.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Where and in what precision a model runs: device, kernels, dtype, size of the KV pool."""
 
-from __future__ import annotations
-
 import logging
 import time
 from dataclasses import dataclass

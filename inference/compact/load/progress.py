@@ -1,7 +1,5 @@
 """How far the weights are read, as log lines at bounded intervals: large models take minutes."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Every complaint is a `ModelError` that names the file or the tensor.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 A build is named after its sources, flags, CPU and compiler, so it is made once on each machine.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import hashlib

@@ -1,7 +1,5 @@
 """The C library as Python calls it; the structures are those of model.h and gemm.h."""
 
-from __future__ import annotations
-
 import ctypes
 from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
 from pathlib import Path

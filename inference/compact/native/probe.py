@@ -1,7 +1,5 @@
 """Can this machine run the native step for this model? Imports no torch."""
 
-from __future__ import annotations
-
 import platform
 import sys
 

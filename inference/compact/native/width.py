@@ -4,8 +4,6 @@ A thread that the system puts aside makes the others wait. Where that takes much
 run on the caller's thread alone for a while, then all threads are tried again.
 """
 
-from __future__ import annotations
-
 # Share of the time of recent steps that may be lost. On an idle machine it is under a tenth.
 LOST_SHARE_MAX = 0.25
 # What counts as recent: a step's weight falls by this factor with each step that follows.

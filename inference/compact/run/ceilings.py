@@ -5,8 +5,6 @@ Takes well under a second and, for that long, as much memory as the model's weig
 too low.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from functools import cache

@@ -1,7 +1,5 @@
 """A model whose steps are torch operators: works on any device, and is what others are held to."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from inference.compact.batch.decode import plan_decodes

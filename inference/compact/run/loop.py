@@ -1,7 +1,5 @@
 """The engine step: schedule, run, sample, publish. Single-threaded; its owner calls it."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable
 from typing import Protocol

@@ -4,8 +4,6 @@ Counts what a step needs at least: all weights and the keys and values of its se
 decode, the products of its tokens for a prefill. No torch.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence

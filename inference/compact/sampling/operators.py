@@ -4,8 +4,6 @@ Everything is by inversion of one uniform number per attempt: noise for a whole 
 (Gumbel) would cost more than the model of a small step. Nothing sorts a whole vocabulary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

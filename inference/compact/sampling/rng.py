@@ -5,8 +5,6 @@ The generator is SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), which passes B
 n-th number can be computed at once, for all rows of a batch together.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -4,8 +4,6 @@ A block is in use (referenced), evictable (cached, but without a reference), or 
 This file decides who owns which block; the tensors behind the blocks are elsewhere.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from dataclasses import dataclass
 

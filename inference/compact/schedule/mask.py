@@ -4,8 +4,6 @@ The sampler fills one row of bits per sampled row, before anything else changes 
 tokens are accepted when they are appended. Drafts are tried and rolled back.
 """
 
-from __future__ import annotations
-
 from typing import Protocol
 
 WORD_BITS = 32

@@ -1,7 +1,5 @@
 """When a choice ends, and the outputs of a step. No torch, no clock."""
 
-from __future__ import annotations
-
 import msgspec
 
 from inference.compact.schedule.request import Request, Sequence

@@ -1,7 +1,5 @@
 """Sequences waiting for admission: highest priority first, then oldest first. No torch."""
 
-from __future__ import annotations
-
 from heapq import heapify, heappop, heappush
 
 from inference.compact.schedule.request import Request, Sequence

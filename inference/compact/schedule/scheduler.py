@@ -5,8 +5,6 @@ left to compute; each step has a budget of tokens, first for running sequences, 
 ones.
 """
 
-from __future__ import annotations
-
 from bisect import insort
 from typing import NamedTuple
 

@@ -6,8 +6,6 @@ rejection sampling with a point-mass proposal (Leviathan et al., 2023) in which 
 sample is the replacement, so the text is the same as without drafts. No torch, no clock.
 """
 
-from __future__ import annotations
-
 from inference.compact.schedule.request import TOKEN_BYTES, Sequence
 
 # Lengths of the endings that are looked up, longest first, and how far back, in tokens.

@@ -4,8 +4,6 @@ It holds no model and no tokenizer. A job is one streamed request; cancelling it
 request's connection, which is how such servers are stopped.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

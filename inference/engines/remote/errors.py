@@ -1,7 +1,5 @@
 """What a server answered instead of a completion, in our terms: `JobRefused`, its text cleaned."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Server-sent events to typed chunks, within bounds; fields that a server omits stay empty."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """One job on its way through a remote server: its request body, its counts and its outputs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """The options of the remote engine, and the bounds of its connection to the server."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass, field
 from math import inf

@@ -4,8 +4,6 @@ Bounds: connect, first byte, silence between bytes, and the job's own end. The k
 else and into no log.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any

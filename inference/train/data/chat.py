@@ -1,7 +1,5 @@
 """Greetings, small talk, who the model is, everyday knowledge, and what it does not know."""
 
-from __future__ import annotations
-
 from random import Random
 
 from inference.train.data.chat_topics import KNOWLEDGE, TALK, UNKNOWN_ASKS, UNKNOWN_THINGS

@@ -1,7 +1,5 @@
 """The tables behind small talk, everyday knowledge and unknown topics. Data and nothing else."""
 
-from __future__ import annotations
-
 HELLO = ("Hello! How can I help you?", "Hi! What can I do for you?", "Hello! Ask me about Sluice.")
 ME = (
     "I am Sluice 5M, a small demo model with five million parameters. I ship with Sluice.",

@@ -3,8 +3,6 @@
 Everything is drawn from one `random.Random`, so a seed names the whole endless stream.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from random import Random
 

@@ -3,8 +3,6 @@
 The helpers that vary the wording live here too; what is said lives in the family files.
 """
 
-from __future__ import annotations
-
 import re
 import zlib
 from collections.abc import Callable, Sequence

@@ -3,8 +3,6 @@
 The answer goes through the list one by one before it picks, which a model this small can follow.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from random import Random

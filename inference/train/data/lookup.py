@@ -3,8 +3,6 @@
 This teaches the model to copy from its context, which is what retrieval needs.
 """
 
-from __future__ import annotations
-
 import json
 from random import Random
 

@@ -1,7 +1,5 @@
 """Small arithmetic and counting: sums, word problems, comparisons, sequences."""
 
-from __future__ import annotations
-
 from random import Random
 
 from inference.train.data.dialogue import Exchange, listed

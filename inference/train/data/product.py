@@ -1,7 +1,5 @@
 """What Sluice is and how its parts work: topics with answers, each asked in many phrasings."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from random import Random
 

@@ -4,8 +4,6 @@ A row of TOPICS is: the names people use, a short answer, what a long answer add
 piece that a right answer contains.
 """
 
-from __future__ import annotations
-
 STAGES = (
     ("gateway", "it checks the key and the limits, places the hold and starts the billing clock."),
     ("load balancer", "it picks a healthy cluster that is near and has little load."),

@@ -1,7 +1,5 @@
 """Short stories and poems by template, and small pieces on everyday things: the longer answers."""
 
-from __future__ import annotations
-
 from random import Random
 
 from inference.train.data.dialogue import Exchange, with_articles

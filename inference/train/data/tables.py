@@ -1,7 +1,5 @@
 """Small tables of general facts: capitals, calendar, colours, opposites, animals, short answers."""
 
-from __future__ import annotations
-
 from random import Random
 
 from inference.train.data.dialogue import Exchange, listed, upper_first

@@ -1,7 +1,5 @@
 """Plain word lists that several families draw from: names, places, things, colours."""
 
-from __future__ import annotations
-
 from random import Random
 
 NAMES = (

@@ -1,7 +1,5 @@
 """`manage.py wallet …`: top-ups and credits at the command line. Doors to services, no rules."""
 
-from __future__ import annotations
-
 import uuid
 from typing import Any
 

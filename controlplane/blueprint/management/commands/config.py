@@ -1,7 +1,5 @@
 """`manage.py sluice config`: configuration as code, as the operator."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

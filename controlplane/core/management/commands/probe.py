@@ -1,7 +1,5 @@
 """`manage.py sluice probe worker | beat`: whether the process lives, as an exit status."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import redis

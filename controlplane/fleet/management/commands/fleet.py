@@ -1,7 +1,5 @@
 """`manage.py fleet …`: the life of nodes at the command line. Doors to services, no rules."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import threading

@@ -10,8 +10,6 @@ earlier one had; `timestamp`, `identifier`, `number`, `text` such a thing change
 it is as before.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from controlplane.gateway.after.misses.compare import Parting, kind_of, part

@@ -1,7 +1,5 @@
 """Why tokens of a prompt were missed: what the teller needs, taken from the stages' results."""
 
-from __future__ import annotations
-
 import msgspec
 
 from controlplane.gateway.after.misses.explain import Offered

@@ -1,7 +1,5 @@
 """The last prompts of each tenant and tokenizer at this gateway; bounded, and never on disk."""
 
-from __future__ import annotations
-
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from hashlib import blake2b

@@ -1,7 +1,5 @@
 """Tells of a finished request why tokens were missed, and remembers its prompt for the next."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import msgspec

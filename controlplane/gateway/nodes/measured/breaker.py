@@ -5,8 +5,6 @@ then it is open for a time that grows with every ejection, and half open until a
 that the node works again. What it cannot do is to leave a model without a node.
 """
 
-from __future__ import annotations
-
 import logging
 import random
 from collections import deque

@@ -1,7 +1,5 @@
 """What is known of each node by its name, for longer than one of its links lasts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from controlplane.gateway.nodes.limits import NODES_MAX

@@ -1,7 +1,5 @@
 """What the nodes of one model are like together: the state that routing costs depend on."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import exp
 

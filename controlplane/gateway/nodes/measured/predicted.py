@@ -5,8 +5,6 @@ first one's prediction makes them queue on one node. These entries say in the re
 expected, and stand in for a node whose own events have stopped coming.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import inf
 

@@ -1,7 +1,5 @@
 """How many requests may be tried again: a share of all, so that retries cannot become the load."""
 
-from __future__ import annotations
-
 import random
 
 from controlplane.kernel.clock import monotonic_s

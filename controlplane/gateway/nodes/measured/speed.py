@@ -3,8 +3,6 @@
 A node that has not shown it yet is taken to be like its peers.
 """
 
-from __future__ import annotations
-
 EWMA_WEIGHT = 0.1
 PREFILL_TOKENS_PER_S_UNKNOWN = 10_000.0
 STEP_S_UNKNOWN = 0.01

@@ -5,8 +5,6 @@ silence of the whole node while it has work. Each bound has a floor, for a node 
 quick may pause once, and a cap, which also holds while little is known.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from statistics import median
 

@@ -2,8 +2,6 @@
 piece after the other, so that it never takes more than its share from everybody's streams.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Callable

@@ -4,8 +4,6 @@ Nothing is put together here: stage 3 does that. What it will add counts in the 
 that limits and the hold know of it.
 """
 
-from __future__ import annotations
-
 from hashlib import sha256
 
 import msgspec

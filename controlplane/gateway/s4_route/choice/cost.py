@@ -7,8 +7,6 @@ evicted tokens (E) have to be computed again by somebody: the sooner, the younge
 These two are divided by the fleet's rate, or everything would be drawn to the fastest nodes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import inf
 

@@ -1,7 +1,5 @@
 """What stage 4 remembers between requests: means, predictions, rings, and who the nodes are."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar

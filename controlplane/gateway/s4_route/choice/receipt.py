@@ -1,7 +1,5 @@
 """The receipt's part on routing: which nodes were weighed, what each would cost, why this one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import inf
 

@@ -5,8 +5,6 @@ that has more than its share of the load; then to the next on the ring, which is
 siblings. A node that comes or goes moves only the keys next to its points.
 """
 
-from __future__ import annotations
-
 import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """What a node is sought for, and what is believed of the caches."""
 
-from __future__ import annotations
-
 import msgspec
 
 from controlplane.gateway.s4_route.choice.memory import RoutingMemory

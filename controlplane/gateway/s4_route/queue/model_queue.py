@@ -1,7 +1,5 @@
 """All that waits for one model in one pool and region: its lanes, its tenants' shares, its pace."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from controlplane.gateway.s4_route.queue.release_rate import ReleaseRate

@@ -6,8 +6,6 @@ measured, would be longer than is of use is refused at once, unless routes that 
 make way for it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from itertools import count

@@ -1,7 +1,5 @@
 """How fast credits come back while requests wait for them, and so how long a wait will be."""
 
-from __future__ import annotations
-
 RETURN_WEIGHT = 1 / 32
 RETURNS_MIN = 8
 RETURNS_AGE_S_MAX = 300.0

@@ -1,7 +1,5 @@
 """What a request that may have to wait says of itself, and how it is told that it cannot."""
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 import msgspec

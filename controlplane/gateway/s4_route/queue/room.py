@@ -1,7 +1,5 @@
 """Room for a request: where it waits, with what claim, and for which nodes."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Protocol
 

@@ -7,8 +7,6 @@ each. Tags are given when a request is at its tenant's head, as in Sheng et al.'
 Counter (OSDI 2024), so that requests which leave unserved cost their tenant nothing.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, heapreplace

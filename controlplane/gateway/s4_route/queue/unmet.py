@@ -3,8 +3,6 @@
 Such a request is refused at once and waits nowhere, so the queue's depth does not tell of it.
 """
 
-from __future__ import annotations
-
 # Scaling looks every few seconds, and a client that was refused comes back within a minute.
 UNMET_S = 60.0
 POOLS_MAX = 1024

@@ -1,7 +1,5 @@
 """How many requests may wait in one gateway, and which of them make room for another."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Iterator
 

@@ -4,8 +4,6 @@ Within a long step a node confirms nothing. Neither the client nor the limiter w
 charge does, for the last usage, but the hold never expires meanwhile.
 """
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 

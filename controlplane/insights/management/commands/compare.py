@@ -1,7 +1,5 @@
 """`manage.py sluice compare`: the four-way comparison on this deployment, kept and printed."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`manage.py sluice preflight FILE`: what a chat completion would meet, before it is sent."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
