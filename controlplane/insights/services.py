@@ -12,9 +12,9 @@ ROWS_DELETED_MAX = 5_000
 BITES_MAX = 200
 
 
-def hygiene_forget() -> int:
+def hygiene_forget(now: datetime | None = None) -> int:
     """Remove counts older than 90 days, bite by bite; returns how many."""
-    keep_from = datetime.now(UTC) - KEPT
+    keep_from = (now or datetime.now(UTC)) - KEPT
 
     def bite(rows_max: int) -> int:
         with connection.cursor() as cursor:

@@ -7,8 +7,8 @@ from typing import Any, Concatenate, ParamSpec
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
 
 from controlplane.billing.documents.text import usd_read
 from frontend.shared.access import Viewer
@@ -47,7 +47,8 @@ def says_wrong(to: str, *names: str) -> Callable[[View[P]], View[P]]:
                 for field, words in error.message_dict.items():
                     name = field.replace("_", " ").capitalize()
                     messages.error(request, f"{name}: {' '.join(words)}")
-                return redirect(to, **{name: kwargs[name] for name in names})
+                kept = {name: kwargs[name] for name in names}
+                return HttpResponseRedirect(reverse(to, kwargs=kept))
 
         return told
 
