@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Any, TypeVar, cast
+from typing import Any, TypedDict, TypeVar, cast
 from uuid import UUID
 
 Answer = TypeVar("Answer")
+
+
+class Changed(TypedDict):
+    """`changed` is false where there was nothing to change."""
+
+    id: str
+    changed: bool
 
 
 def answer_of(shape: type[Answer], source: object, **given: object) -> Answer:

@@ -12,6 +12,7 @@ from rest_framework.response import Response
 
 from controlplane.catalog.pools import pool_draft, pool_set
 from controlplane.catalog.selectors import pool_find
+from controlplane.core.answers import Changed
 from controlplane.core.api.callers import bearer
 from controlplane.core.api.schema import Whole, operation
 from controlplane.core.api.throttles import DoorThrottle
@@ -181,7 +182,7 @@ class DigestDecision(ApiView):
 
     step_up_methods = frozenset({"POST"})
 
-    @operation(answer=bodies.Changed)
+    @operation(answer=Changed)
     def post(self, request: Request, digest_id: Any, decision: str) -> Response:
         """Approve or refuse a digest. Staff only."""
         row = digest_get(user=self.actor(), digest_id=digest_id)
@@ -212,7 +213,7 @@ class Tokens(ApiView):
 class OneToken(ApiView):
     """`DELETE tokens/<id>`: end a token before it is used."""
 
-    @operation(answer=bodies.Changed)
+    @operation(answer=Changed)
     def delete(self, request: Request, token_id: Any) -> Response:
         """Revoke an enrolment token. Staff only."""
         row = token_get(user=self.actor(), token_id=token_id)

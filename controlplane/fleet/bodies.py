@@ -90,13 +90,6 @@ class DigestJson(TypedDict):
     offered_by: str
 
 
-class Changed(TypedDict):
-    """`changed` is false where there was nothing to change."""
-
-    id: str
-    changed: bool
-
-
 class TokenJson(TypedDict):
     """A token, without what it opens."""
 

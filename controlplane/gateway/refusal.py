@@ -6,14 +6,7 @@ ours, as are `safety_blocked` and `output_truncated`.
 
 from collections.abc import Iterable
 
-from controlplane.kernel.apis import (
-    AWAY,
-    DENIED,
-    INVALID_REQUEST,
-    SERVER_ERROR,
-    Error,
-    error_body,
-)
+from controlplane.kernel.apis import AWAY, DENIED, INVALID, SERVER_ERROR, Error, error_body
 from controlplane.kernel.limits import ReachedLimit
 
 NO_RETRY = (("x-should-retry", "false"),)
@@ -31,7 +24,7 @@ class Refusal(Exception):
         code: str | None,
         message: str,
         *,
-        kind: str = INVALID_REQUEST,
+        kind: str = INVALID,
         param: str | None = None,
         headers: tuple[tuple[str, str], ...] = (),
     ) -> None:

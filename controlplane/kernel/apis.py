@@ -7,7 +7,7 @@ from typing import Any, NotRequired, TypedDict, cast
 
 import msgspec
 
-INVALID_REQUEST = "invalid_request_error"
+INVALID = "invalid_request_error"
 DENIED = "permission_error"
 AWAY = "service_unavailable_error"
 SERVER_ERROR = "server_error"
@@ -40,7 +40,7 @@ class Error(TypedDict):
 def error_body(
     message: str,
     *,
-    kind: str = INVALID_REQUEST,
+    kind: str = INVALID,
     param: str | None = None,
     code: str | None = None,
     **more: object,

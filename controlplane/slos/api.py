@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
+from uuid import UUID
 
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -21,7 +21,7 @@ class Objectives(ApiView):
     """`GET | POST organizations/<id>/objectives`."""
 
     @operation(list_of=Whole(shapes.ObjectiveJson))
-    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def get(self, request: Request, organization_id: UUID) -> Response:
         """List objectives with attainment, error budget, burn rates and alerts."""
         found = selectors.objective_standings(actor=self.actor(), organization=organization_id)
         return self.listed(found, shapes.objective_json)
@@ -32,7 +32,7 @@ class Objectives(ApiView):
         status=CREATED,
         example=shapes.EXAMPLE,
     )
-    def post(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def post(self, request: Request, organization_id: UUID) -> Response:
         """Create an objective; rules that can never fire are refused."""
         with changing(self.actor(), organization_id):
             body = self.body(shapes.ObjectiveBody)
@@ -46,16 +46,12 @@ class OneObjective(ApiView):
     """`GET | PUT | DELETE organizations/<id>/objectives/<id>`."""
 
     @operation(answer=shapes.ObjectiveJson)
-    def get(
-        self, request: Request, organization_id: uuid.UUID, objective_id: uuid.UUID
-    ) -> Response:
+    def get(self, request: Request, organization_id: UUID, objective_id: UUID) -> Response:
         """Get the current state of an objective."""
         return self._told(organization_id, objective_id)
 
     @operation(body=shapes.ObjectiveBody, answer=shapes.ObjectiveJson, example=shapes.EXAMPLE)
-    def put(
-        self, request: Request, organization_id: uuid.UUID, objective_id: uuid.UUID
-    ) -> Response:
+    def put(self, request: Request, organization_id: UUID, objective_id: UUID) -> Response:
         """Change an objective; a new threshold or scope starts a new version with new counts."""
         actor = self.actor()
         with changing(actor, organization_id):
@@ -67,9 +63,7 @@ class OneObjective(ApiView):
         return self._told(organization_id, objective_id)
 
     @operation()
-    def delete(
-        self, request: Request, organization_id: uuid.UUID, objective_id: uuid.UUID
-    ) -> Response:
+    def delete(self, request: Request, organization_id: UUID, objective_id: UUID) -> Response:
         """End an objective; its alerts recover."""
         actor = self.actor()
         with changing(actor, organization_id):
@@ -79,7 +73,7 @@ class OneObjective(ApiView):
         services.objective_end(actor=actor, objective=found)
         return Response(status=NO_CONTENT)
 
-    def _told(self, organization: uuid.UUID, objective: uuid.UUID) -> Response:
+    def _told(self, organization: UUID, objective: UUID) -> Response:
         standing = selectors.objective_standing(
             actor=self.actor(), organization=organization, objective_id=objective
         )
@@ -90,7 +84,7 @@ class Alerts(ApiView):
     """`GET organizations/<id>/alerts`."""
 
     @operation(list_of=Whole(shapes.AlertJson))
-    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def get(self, request: Request, organization_id: UUID) -> Response:
         """List firing and recovered alerts, newest first."""
         found = selectors.alert_list(actor=self.actor(), organization=organization_id)
         return self.listed(found, shapes.alert_json)
@@ -102,14 +96,14 @@ class Channels(ApiView):
     step_up_methods = frozenset({"POST"})
 
     @operation(list_of=Whole(shapes.ChannelJson))
-    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def get(self, request: Request, organization_id: UUID) -> Response:
         """List notification channels."""
         with changing(self.actor(), organization_id):
             found = selectors.channel_list(actor=self.actor(), organization=organization_id)
         return self.listed(found, shapes.channel_json)
 
     @operation(body=shapes.ChannelBody, answer=shapes.ChannelJson, status=CREATED)
-    def post(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def post(self, request: Request, organization_id: UUID) -> Response:
         """Add a channel; returns the signing secret of a webhook once."""
         with changing(self.actor(), organization_id):
             body = self.body(shapes.ChannelBody)
@@ -126,9 +120,7 @@ class OneChannel(ApiView):
     """`DELETE organizations/<id>/channels/<id>`."""
 
     @operation()
-    def delete(
-        self, request: Request, organization_id: uuid.UUID, channel_id: uuid.UUID
-    ) -> Response:
+    def delete(self, request: Request, organization_id: UUID, channel_id: UUID) -> Response:
         """Remove a channel."""
         services.channel_remove(
             actor=self.actor(), organization=organization_id, channel_id=channel_id
@@ -140,13 +132,13 @@ class OpenSlo(ApiView):
     """`GET | POST organizations/<id>/openslo`."""
 
     @operation(answer=shapes.OpenSloJson)
-    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def get(self, request: Request, organization_id: UUID) -> Response:
         """Export all objectives as OpenSLO v1, without loss."""
         text = openslo_export(actor=self.actor(), organization=organization_id)
         return Response({"yaml": text})
 
     @operation(body=shapes.OpenSloBody, answer=shapes.ImportedJson)
-    def post(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def post(self, request: Request, organization_id: UUID) -> Response:
         """Import OpenSLO: update objectives of the same name, create others; all or none."""
         with changing(self.actor(), organization_id):
             text = self.body(shapes.OpenSloBody).yaml
@@ -158,7 +150,7 @@ class Stages(ApiView):
     """`GET organizations/<id>/stages`: of the installation, for every member to see."""
 
     @operation(list_of=Whole(shapes.StageJson))
-    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def get(self, request: Request, organization_id: UUID) -> Response:
         """List the owners of the seven stages."""
         with seeing(self.actor(), organization_id):
             found = selectors.stage_owners()

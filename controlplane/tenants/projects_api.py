@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import TypedDict, TypeVar
+from uuid import UUID
 
 import msgspec
 from django.db import transaction
@@ -62,13 +62,13 @@ class Projects(ApiView):
     """`GET | POST projects`."""
 
     @operation(list_of=Whole(ProjectJson))
-    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def get(self, request: Request, organization_id: UUID) -> Response:
         """List projects."""
         rows = projects_of(actor=self.actor(), organization_id=organization_id)
         return self.listed(rows, project_json)
 
     @operation(body=ProjectBody, answer=ProjectJson, status=CREATED)
-    def post(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def post(self, request: Request, organization_id: UUID) -> Response:
         """Create a project, with safety layer and content logging off."""
         actor = self.actor()
         organization = organization_of(actor=actor, organization_id=organization_id)
@@ -83,14 +83,12 @@ class OneProject(ApiView):
     step_up_methods = frozenset({"PATCH"})
 
     @operation(answer=ProjectJson)
-    def get(self, request: Request, organization_id: uuid.UUID, project_id: uuid.UUID) -> Response:
+    def get(self, request: Request, organization_id: UUID, project_id: UUID) -> Response:
         """Get a project."""
         return Response(project_json(self._found(organization_id, project_id)))
 
     @operation(body=ProjectChange, answer=ProjectJson)
-    def patch(
-        self, request: Request, organization_id: uuid.UUID, project_id: uuid.UUID
-    ) -> Response:
+    def patch(self, request: Request, organization_id: UUID, project_id: UUID) -> Response:
         """Change a project; gateways apply it within two seconds."""
         actor, project = self.actor(), self._found(organization_id, project_id)
         change = self.body(ProjectChange)
@@ -106,7 +104,7 @@ class OneProject(ApiView):
                 project_rename(actor=actor, project=project, name=change.name)
         return Response(project_json(project))
 
-    def _found(self, organization_id: uuid.UUID, project_id: uuid.UUID) -> Project:
+    def _found(self, organization_id: UUID, project_id: UUID) -> Project:
         return project_of(
             actor=self.actor(), organization_id=organization_id, project_id=project_id
         )
@@ -116,7 +114,7 @@ class Weight(ApiView):
     """`PUT projects/<id>/weight`: for staff, of any organization."""
 
     @operation(body=WeightBody, answer=ProjectJson)
-    def put(self, request: Request, organization_id: uuid.UUID, project_id: uuid.UUID) -> Response:
+    def put(self, request: Request, organization_id: UUID, project_id: UUID) -> Response:
         """Set the scheduling weight of a project."""
         actor = self.actor()
         project = project_share(actor=actor, organization_id=organization_id, project_id=project_id)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import uuid
 from datetime import datetime
 from typing import TypedDict
+from uuid import UUID
 
 import msgspec
 from django.core.exceptions import ObjectDoesNotExist
@@ -75,7 +75,7 @@ class Budgets(MoneyView):
     """`GET budgets`: every limit of the organization."""
 
     @operation(list_of=Whole(BudgetJson))
-    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def get(self, request: Request, organization_id: UUID) -> Response:
         """List budgets, with the amount spent in the current period."""
         found = budget_list(actor=self.actor(), organization=organization_id)
         return self.listed(found, budget_json)
@@ -87,33 +87,25 @@ class OneBudget(MoneyView):
     step_up_methods = frozenset({"PUT", "DELETE"})
 
     @operation(body=BudgetBody, answer=BudgetJson, example=EXAMPLE)
-    def put(self, request: Request, organization_id: uuid.UUID, subject_id: uuid.UUID) -> Response:
+    def put(self, request: Request, organization_id: UUID, subject_id: UUID) -> Response:
         """Set a budget; spend of the current period counts."""
         actor = self.actor()
         require(actor, Action.BUDGET_SET, organization_id)
         wanted = self.body(BudgetBody)
         subject = subject_of(organization_id, subject_id)
-        draft = BudgetDraft(
-            allowance_nano=wanted.allowance_nano,
-            period=wanted.period,
-            zone=wanted.zone,
-            rollover=wanted.rollover,
-            alerts=tuple(wanted.alerts),
-        )
+        draft = BudgetDraft(**msgspec.structs.asdict(wanted) | {"alerts": tuple(wanted.alerts)})
         budget_plan(actor=actor, subject=subject, draft=draft)
         return Response(budget_json(_one(actor, organization_id, budget_id(subject))))
 
     @operation()
-    def delete(
-        self, request: Request, organization_id: uuid.UUID, subject_id: uuid.UUID
-    ) -> Response:
+    def delete(self, request: Request, organization_id: UUID, subject_id: UUID) -> Response:
         """Remove a budget; spend stays on record."""
         require(self.actor(), Action.BUDGET_SET, organization_id)
         budget_end(actor=self.actor(), subject=subject_of(organization_id, subject_id))
         return Response(status=204)
 
 
-def subject_of(organization: uuid.UUID, subject: uuid.UUID) -> Subject:
+def subject_of(organization: UUID, subject: UUID) -> Subject:
     """The organization, project or key of that id; raises ObjectDoesNotExist for strangers'."""
     with organization_scope([organization]):
         if subject == organization:
@@ -135,7 +127,7 @@ def budget_json(row: BudgetRow) -> BudgetJson:
     )
 
 
-def _one(actor: Actor, organization: uuid.UUID, budget: uuid.UUID) -> BudgetRow:
+def _one(actor: Actor, organization: UUID, budget: UUID) -> BudgetRow:
     for row in budget_list(actor=actor, organization=organization):
         if row.id == budget:
             return row

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
+from uuid import UUID
 
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -31,7 +31,7 @@ class GrantDecision(MoneyView):
 
     @operation(answer=GrantJson)
     def post(
-        self, request: Request, organization_id: uuid.UUID, grant_id: uuid.UUID, decision: str
+        self, request: Request, organization_id: UUID, grant_id: UUID, decision: str
     ) -> Response:
         """Approve or refuse a pending grant; 403 for the person who requested it."""
         require(self.actor(), Action.CREDIT_GRANT)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import uuid
 from datetime import date, datetime
 from typing import Any, TypedDict
+from uuid import UUID
 
 import msgspec
 from django.core.exceptions import ValidationError
@@ -76,7 +76,7 @@ class Exports(ApiView):
     """The exports of an organization."""
 
     @operation(list_of=ExportJson)
-    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def get(self, request: Request, organization_id: UUID) -> Response:
         """List exports, newest first."""
         found = selectors.export_page(
             actor=self.actor(), organization_id=organization_id, ask=self.page_ask()
@@ -84,7 +84,7 @@ class Exports(ApiView):
         return self.page(found, export_json)
 
     @operation(body=ExportBody, answer=ExportJson, status=CREATED)
-    def post(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def post(self, request: Request, organization_id: UUID) -> Response:
         """Create an export; a worker writes the file."""
         actor, body = self.actor(), self.body(ExportBody)
         made = services.export_create(
@@ -97,7 +97,7 @@ class OneExport(ApiView):
     """One export: how far it is, and its manifest once it is done."""
 
     @operation(answer=OneExportJson)
-    def get(self, request: Request, organization_id: uuid.UUID, export_id: uuid.UUID) -> Response:
+    def get(self, request: Request, organization_id: UUID, export_id: UUID) -> Response:
         """Get an export."""
         found = selectors.export_get(
             actor=self.actor(), organization_id=organization_id, export_id=export_id
@@ -110,7 +110,7 @@ class ExportDownload(ApiView):
 
     @extend_schema(responses={(200, "text/csv"): OpenApiTypes.BINARY})
     def get(
-        self, request: Request, organization_id: uuid.UUID, export_id: uuid.UUID
+        self, request: Request, organization_id: UUID, export_id: UUID
     ) -> StreamingHttpResponse:
         found = selectors.export_get(
             actor=self.actor(), organization_id=organization_id, export_id=export_id
@@ -122,7 +122,7 @@ class ExportStream(ApiView):
     """A file of few lines, streamed as it is read."""
 
     @extend_schema(responses={(200, "text/csv"): OpenApiTypes.BINARY})
-    def get(self, request: Request, organization_id: uuid.UUID) -> StreamingHttpResponse:
+    def get(self, request: Request, organization_id: UUID) -> StreamingHttpResponse:
         actor, given = self.actor(), request.query_params.dict()
         try:
             body = msgspec.convert(given, ExportBody, strict=False)
@@ -148,7 +148,7 @@ def export_json(export: Export) -> ExportJson:
     )
 
 
-def _spec(organization_id: uuid.UUID, body: ExportBody) -> ExportSpec:
+def _spec(organization_id: UUID, body: ExportBody) -> ExportSpec:
     if body.period:
         start, end = days_of_period(body.period)
     elif body.start and body.end:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
+from uuid import UUID
 
 import msgspec
 from django.http import HttpResponse
@@ -66,7 +66,7 @@ class Invoices(MoneyView):
     step_up_methods = frozenset({"POST"})
 
     @operation(list_of=InvoiceJson)
-    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def get(self, request: Request, organization_id: UUID) -> Response:
         """List invoices, statements and credit notes."""
         found = invoice_list(
             actor=self.actor(), organization_id=organization_id, ask=self.page_ask()
@@ -76,7 +76,7 @@ class Invoices(MoneyView):
     @operation(
         body=PeriodBody, answer=WholeInvoiceJson, status=CREATED, example={"period": "2026-10"}
     )
-    def post(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def post(self, request: Request, organization_id: UUID) -> Response:
         """Issue the invoice of a month; 409 if it was already issued."""
         require(self.actor(), Action.INVOICE_ISSUE, organization_id)
         period = Period(self.body(PeriodBody).period)
@@ -88,7 +88,7 @@ class Preview(MoneyView):
     """`GET invoices/preview?period=2026-11`: what a month would be invoiced for as it stands."""
 
     @operation(answer=WholeInvoiceJson)
-    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def get(self, request: Request, organization_id: UUID) -> Response:
         """Preview the invoice of a month; not saved, without a number."""
         period = Period(request.query_params.get("period", ""))
         draft = invoice_draft(actor=self.actor(), organization_id=organization_id, period=period)
@@ -99,7 +99,7 @@ class OneInvoice(MoneyView):
     """`GET invoices/<id>`: one document with its lines."""
 
     @operation(answer=WholeInvoiceJson)
-    def get(self, request: Request, organization_id: uuid.UUID, invoice_id: uuid.UUID) -> Response:
+    def get(self, request: Request, organization_id: UUID, invoice_id: UUID) -> Response:
         """Get a document as issued; `paid` and `open` are as of today."""
         return Response(_whole(self, organization_id, invoice_id))
 
@@ -111,7 +111,7 @@ class InvoiceFile(MoneyView):
         responses={(200, kind): OpenApiTypes.BINARY for kind in ("application/pdf", "text/csv")}
     )
     def get(
-        self, request: Request, organization_id: uuid.UUID, invoice_id: uuid.UUID, form: str
+        self, request: Request, organization_id: UUID, invoice_id: UUID, form: str
     ) -> HttpResponse:
         """`raw=1` leaves the guard against formulas out of a CSV file."""
         document = invoice_get(
@@ -124,7 +124,7 @@ class OrganizationStanding(MoneyView):
     """`GET standing`: what is owed, and how late it is."""
 
     @operation(answer=StandingJson)
-    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def get(self, request: Request, organization_id: UUID) -> Response:
         """Get what is due and overdue; nothing is suspended automatically."""
         found = open_invoices(actor=self.actor(), organization_id=organization_id)
         body: StandingJson = {
@@ -142,13 +142,13 @@ class Profile(MoneyView):
     step_up_methods = frozenset({"PUT"})
 
     @operation(answer=ProfileJson)
-    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def get(self, request: Request, organization_id: UUID) -> Response:
         """Get the billing address for future documents."""
         found = billing_profile(actor=self.actor(), organization_id=organization_id)
         return Response(profile_json(found))
 
     @operation(body=ProfileBody, answer=ProfileJson)
-    def put(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def put(self, request: Request, organization_id: UUID) -> Response:
         """Replace the billing address; only staff can change terms and tax."""
         wanted = ProfileDraft(**msgspec.structs.asdict(self.body(ProfileBody)))
         made = billing_profile_set(
@@ -167,5 +167,5 @@ def file_answer(document: Invoice, form: str, *, raw: bool = False) -> HttpRespo
     return HttpResponse(body, content_type=FILES[form], headers=headers)
 
 
-def _whole(view: ApiView, organization_id: uuid.UUID, invoice_id: uuid.UUID) -> WholeInvoiceJson:
+def _whole(view: ApiView, organization_id: UUID, invoice_id: UUID) -> WholeInvoiceJson:
     return whole_json(actor=view.actor(), organization_id=organization_id, invoice_id=invoice_id)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import uuid
 from datetime import datetime
 from typing import TypedDict
+from uuid import UUID
 
 import msgspec
 from django.core.exceptions import ValidationError
@@ -15,7 +15,7 @@ from rest_framework.response import Response
 from controlplane.billing.budgets.services import BudgetDraft
 from controlplane.composed.keys.services import KeyOrder, key_make, key_report
 from controlplane.composed.limits.api import KeyView, LimitsBody, limits_of_body
-from controlplane.core.answers import answer_of
+from controlplane.core.answers import Changed, answer_of
 from controlplane.core.api.schema import operation
 from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
@@ -40,7 +40,7 @@ NO_STORE = {"Cache-Control": "no-store"}
 class KeyBody(LimitsBody, kw_only=True):
     """A new key. `within` is a key of the same project that it may not be wider than."""
 
-    project: uuid.UUID
+    project: UUID
     label: str
     models: list[str] | None = None
     endpoints: list[str] | None = None
@@ -49,7 +49,7 @@ class KeyBody(LimitsBody, kw_only=True):
     tags: list[str] = []
     priority: int = PRIORITY_NORMAL
     lifetime_days: int | None = KEY_LIFETIME_DAYS_DEFAULT
-    within: uuid.UUID | None = None
+    within: UUID | None = None
     budget_nano: int | None = None
     budget_period: str = "none"
     budget_zone: str = "UTC"
@@ -95,13 +95,6 @@ class NewKeyJson(KeyJson):
     secret: str
 
 
-class RevokedKeyJson(TypedDict):
-    """`changed` is false where it was revoked before."""
-
-    id: str
-    changed: bool
-
-
 class TouchJson(TypedDict):
     """What was charged for one model."""
 
@@ -130,14 +123,14 @@ class KeysView(ApiView):
     step_up_methods = frozenset({"POST"})
 
     @operation(list_of=KeyJson)
-    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def get(self, request: Request, organization_id: UUID) -> Response:
         """List keys without secrets, newest first."""
         ask = self.page_ask()
         found = apikey_page(actor=self.actor(), organization_id=organization_id, ask=ask)
         return self.page(found, key_json)
 
     @operation(body=KeyBody, answer=NewKeyJson, status=CREATED, example=EXAMPLE)
-    def post(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def post(self, request: Request, organization_id: UUID) -> Response:
         """Create a key, within the permissions of its creator."""
         actor = self.actor()
         require(actor, Action.KEY_CREATE, organization_id)
@@ -153,9 +146,7 @@ class OneKey(KeyView):
     """`GET keys/<id>`."""
 
     @operation(answer=KeyJson)
-    def get(
-        self, request: Request, organization_id: uuid.UUID, inference_key: uuid.UUID
-    ) -> Response:
+    def get(self, request: Request, organization_id: UUID, inference_key: UUID) -> Response:
         """Get a key without its secret."""
         return Response(key_json(self.found(organization_id, inference_key)))
 
@@ -166,9 +157,7 @@ class KeyRotation(KeyView):
     step_up_methods = frozenset({"POST"})
 
     @operation(body=RotateBody, answer=NewKeyJson, status=CREATED)
-    def post(
-        self, request: Request, organization_id: uuid.UUID, inference_key: uuid.UUID
-    ) -> Response:
+    def post(self, request: Request, organization_id: UUID, inference_key: UUID) -> Response:
         """Rotate a key: same terms, limits and budget; the old key expires after the overlap."""
         key = self.found(organization_id, inference_key)
         overlap_s = self.body(RotateBody).overlap_s
@@ -178,10 +167,8 @@ class KeyRotation(KeyView):
 class KeyRevocation(KeyView):
     """`POST keys/<id>/revoke`."""
 
-    @operation(body=RevokeBody, answer=RevokedKeyJson)
-    def post(
-        self, request: Request, organization_id: uuid.UUID, inference_key: uuid.UUID
-    ) -> Response:
+    @operation(body=RevokeBody, answer=Changed)
+    def post(self, request: Request, organization_id: UUID, inference_key: UUID) -> Response:
         """Revoke a key; gateways refuse it within two seconds."""
         key = self.found(organization_id, inference_key)
         reason = self.body(RevokeBody).reason
@@ -193,9 +180,7 @@ class KeyTouched(KeyView):
     """`GET keys/<id>/report`."""
 
     @operation(answer=ReportJson)
-    def get(
-        self, request: Request, organization_id: uuid.UUID, inference_key: uuid.UUID
-    ) -> Response:
+    def get(self, request: Request, organization_id: UUID, inference_key: UUID) -> Response:
         """Get the usage report of a key, for example after a leak."""
         key = self.found(organization_id, inference_key)
         report = key_report(key=key)

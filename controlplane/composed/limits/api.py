@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import uuid
+from types import SimpleNamespace
 from typing import Any, TypedDict
+from uuid import UUID
 
 import msgspec
 from drf_spectacular.utils import OpenApiParameter
@@ -62,7 +63,7 @@ class EffectiveLimitsJson(TypedDict):
 class KeyView(ApiView):
     """What operations on one key share."""
 
-    def found(self, organization_id: uuid.UUID, inference_key: uuid.UUID) -> ApiKey:
+    def found(self, organization_id: UUID, inference_key: UUID) -> ApiKey:
         """The key, in this organization; raises DoesNotExist."""
         require(self.actor(), Action.KEY_VIEW, organization_id)
         key = apikey_get(user=self.actor(), apikey_id=inference_key)
@@ -75,9 +76,7 @@ class KeyLimits(KeyView):
     """`PUT keys/<id>/limits`."""
 
     @operation(body=LimitsBody, answer=LimitsJson)
-    def put(
-        self, request: Request, organization_id: uuid.UUID, inference_key: uuid.UUID
-    ) -> Response:
+    def put(self, request: Request, organization_id: UUID, inference_key: UUID) -> Response:
         """Set all limits of a key and of the keys in its rotation."""
         key, wanted = self.found(organization_id, inference_key), self.body(LimitsBody)
         rate_limit_set(actor=self.actor(), subject=key, **limits_of_body(wanted)._asdict())
@@ -88,13 +87,13 @@ class AllLimits(ApiView):
     """`GET | PUT limits`: all there are, and those of the organization."""
 
     @operation(list_of=Whole(LimitsJson))
-    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def get(self, request: Request, organization_id: UUID) -> Response:
         """List the limits of the organization, its projects and keys."""
         rows = limit_list(actor=self.actor(), organization_id=organization_id)
         return self.listed(rows, lambda r: _limits_json(r.subject_id, r.scope, vars(r)))
 
     @operation(body=LimitsBody, answer=LimitsJson)
-    def put(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def put(self, request: Request, organization_id: UUID) -> Response:
         """Set all limits of the organization."""
         actor = self.actor()
         organization = organization_get(user=actor, organization_id=organization_id)
@@ -107,7 +106,7 @@ class ProjectLimits(ApiView):
     """`PUT projects/<id>/limits`."""
 
     @operation(body=LimitsBody, answer=LimitsJson)
-    def put(self, request: Request, organization_id: uuid.UUID, project_id: uuid.UUID) -> Response:
+    def put(self, request: Request, organization_id: UUID, project_id: UUID) -> Response:
         """Set all limits of a project."""
         actor = self.actor()
         require(actor, Action.ORGANIZATION_VIEW, organization_id)
@@ -126,9 +125,7 @@ class EffectiveLimits(KeyView):
         list_of=Whole(EffectiveJson, EffectiveLimitsJson),
         params=[OpenApiParameter("model", str, required=True, description="A model's name.")],
     )
-    def get(
-        self, request: Request, organization_id: uuid.UUID, inference_key: uuid.UUID
-    ) -> Response:
+    def get(self, request: Request, organization_id: UUID, inference_key: UUID) -> Response:
         """Get the limits of every level for a key, and the one that binds."""
         key = self.found(organization_id, inference_key)
         model = request.query_params.get("model", "")
@@ -148,12 +145,5 @@ def limits_of_body(body: LimitsBody) -> LimitSet:
     )
 
 
-def _limits_json(subject: uuid.UUID, scope: str, limits: dict[str, Any]) -> LimitsJson:
-    return {
-        "id": str(subject),
-        "scope": scope,
-        "requests_per_min": limits["requests_per_min"],
-        "tokens_per_min": limits["tokens_per_min"],
-        "requests_per_day": limits["requests_per_day"],
-        "concurrency": limits["concurrency"],
-    }
+def _limits_json(subject: UUID, scope: str, limits: dict[str, Any]) -> LimitsJson:
+    return answer_of(LimitsJson, SimpleNamespace(**limits), id=subject, scope=scope)

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from controlplane.kernel.apis import (
-    AWAY,
-    DENIED,
-    INVALID_REQUEST,
-    SERVER_ERROR,
-    Error,
-    error_body,
-)
+from controlplane.kernel.apis import AWAY, DENIED, INVALID, SERVER_ERROR, Error, error_body
 
 BROKEN_FROM = 500
 RATE_KIND = "requests"
@@ -37,7 +30,7 @@ def failure(
     param = next(iter(fields), None)
     return error_body(
         message or f"{param}: {' '.join(fields[param or ''])}",
-        kind=KINDS.get(status, SERVER_ERROR if status >= BROKEN_FROM else INVALID_REQUEST),
+        kind=KINDS.get(status, SERVER_ERROR if status >= BROKEN_FROM else INVALID),
         param=param,
         code=code or CODES.get(status),
         fields=fields,

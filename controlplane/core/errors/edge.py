@@ -51,24 +51,14 @@ def for_programs(path: str) -> bool:
 
 def busy() -> EdgeError:
     """503: more requests than are answered at once."""
-    return EdgeError(
-        503,
-        "server_is_overloaded",
-        "Service busy",
-        "Too many requests for pages and the control API are in progress. Try again shortly.",
-        RETRY_S,
-    )
+    message = "Too many requests for pages and the control API are in progress. Try again shortly."
+    return EdgeError(503, "server_is_overloaded", "Service busy", message, RETRY_S)
 
 
 def database_away() -> EdgeError:
     """503: PostgreSQL does not answer, or not in time."""
-    return EdgeError(
-        503,
-        "database_unavailable",
-        "Database unavailable",
-        "Nothing was changed. Try again shortly.",
-        RETRY_S,
-    )
+    message = "Nothing was changed. Try again shortly."
+    return EdgeError(503, "database_unavailable", "Database unavailable", message, RETRY_S)
 
 
 def body_too_large(bytes_max: int) -> EdgeError:

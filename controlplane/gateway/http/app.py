@@ -13,6 +13,7 @@ from controlplane.gateway.app_state import AppState
 from controlplane.gateway.bounds import within
 from controlplane.gateway.call import Call, ClientGone
 from controlplane.gateway.http.cors import cors_headers, preflight_headers
+from controlplane.gateway.openai.description import description
 from controlplane.gateway.openai.key import show_key
 from controlplane.gateway.openai.models import list_models, show_model
 from controlplane.gateway.openai.preflight import show_preflight
@@ -38,6 +39,7 @@ MODELS_PATH = "/v1/models"
 KEY_PATH = "/v1/key"
 CHAT_PATH = "/v1/chat/completions"
 PREFLIGHT_PATH = "/v1/preflight"
+DESCRIPTION_PATH = "/v1/openapi.json"
 OPENAI_VERSION = b"2020-10-01"
 OK = 200
 JSON = b"application/json"
@@ -119,6 +121,9 @@ class GatewayApp:
             _check_method(method, "POST")
             found = await preflight(call, receive, SHAPES[CHAT_PATH], self.state)
             await out.send_whole(OK, show_preflight(found), [(b"cache-control", b"no-store")])
+        elif path == DESCRIPTION_PATH:
+            _check_method(method, "GET")
+            await out.send_whole(OK, description(), [(b"cache-control", b"public, max-age=3600")])
         else:
             message = f"Unknown request URL: {method} {path}."
             raise Refusal(404, "unknown_url", message, headers=NO_RETRY)

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from controlplane.gateway.answer import Charge, Piece, TokenText
 from controlplane.gateway.ask import Ask
+from controlplane.gateway.openai.bodies import (
+    Charged,
+    ChatChoice,
+    ChatLogprobs,
+    ChatMessage,
+    CompletionUsage,
+    TextChoice,
+    TextLogprobs,
+    TokenChance,
+)  # fmt: skip
+from controlplane.gateway.openai.tools import CalledFunction, ToolCall
 from controlplane.kernel.apis import Error
 from controlplane.kernel.ids import id_time_ms
 from controlplane.kernel.money import usd_text
@@ -15,6 +28,8 @@ from inference.contract.parts import TokenLogprob, ToolCallDelta
 DONE = b"data: [DONE]\n\n"
 # JSON has no infinity; the OpenAI API writes this for what has no chance at all.
 LOGPROB_MIN = -9999.0
+# Of these no engine writes any.
+NEVER_WRITTEN = ("audio_tokens", "accepted_prediction_tokens", "rejected_prediction_tokens")
 _encode = msgspec.json.encode
 
 
@@ -23,20 +38,12 @@ def error_event(body: Error) -> bytes:
     return b"data: " + _encode(body) + b"\n\n"
 
 
-def usage_json(usage: Usage) -> dict[str, object]:
-    """The `usage` object; cached tokens lie inside prompt tokens."""
-    return {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens, "audio_tokens": 0},
-        "completion_tokens_details": {
-            "reasoning_tokens": usage.reasoning_tokens,
-            "audio_tokens": 0,
-            "accepted_prediction_tokens": 0,
-            "rejected_prediction_tokens": 0,
-        },
-    }
+def usage_json(usage: Usage) -> CompletionUsage:
+    """The `usage` object."""
+    read, written = usage.prompt_tokens, usage.completion_tokens
+    details = {"reasoning_tokens": usage.reasoning_tokens, **dict.fromkeys(NEVER_WRITTEN, 0)}
+    of_prompt = {"cached_tokens": usage.cached_tokens, "audio_tokens": 0}
+    return CompletionUsage(read, written, read + written, of_prompt, details)
 
 
 class ChatWriter:
@@ -145,35 +152,31 @@ class ChatWriter:
             _encode(piece.finish),
         )
 
-    def _choice(self, piece: Piece) -> dict[str, object]:
-        message: dict[str, object] = {"role": "assistant", "content": piece.text, "refusal": None}
+    def _choice(self, piece: Piece) -> ChatChoice | TextChoice:
+        message = ChatMessage("assistant", piece.text)
         if piece.reasoning:
-            message["reasoning_content"] = piece.reasoning
+            message.reasoning_content = piece.reasoning
         if piece.calls:
-            message["content"] = piece.text or None
-            message["tool_calls"] = _whole_calls(piece.calls)
-        return {
-            "index": piece.choice,
-            "message": message,
-            "logprobs": self._logprobs(piece),
-            "finish_reason": piece.finish,
-        }
+            message.content = piece.text or None
+            message.tool_calls = _whole_calls(piece.calls)
+        return ChatChoice(piece.choice, message, self._logprobs(piece), piece.finish)
 
     def _logprobs_bytes(self, piece: Piece) -> bytes:
         return _encode(self._logprobs(piece)) if self._wants_logprobs else b"null"
 
-    def _logprobs(self, piece: Piece) -> dict[str, object] | None:
+    def _logprobs(self, piece: Piece) -> Any:
         if not self._wants_logprobs:
             return None
-        return {"content": [self._entry(entry) for entry in piece.logprobs], "refusal": None}
+        return ChatLogprobs([self._entry(entry) for entry in piece.logprobs])
 
-    def _entry(self, entry: TokenLogprob) -> dict[str, object]:
-        top = [self._token(token, logprob) for token, logprob in entry.top]
-        return {**self._token(entry.token, entry.logprob), "top_logprobs": top}
+    def _entry(self, entry: TokenLogprob) -> TokenChance:
+        made = self._token(entry.token, entry.logprob)
+        made.top_logprobs = [self._token(token, logprob) for token, logprob in entry.top]
+        return made
 
-    def _token(self, token: int, logprob: float) -> dict[str, object]:
+    def _token(self, token: int, logprob: float) -> TokenChance:
         text, data = self._token_text(token)
-        return {"token": text, "logprob": _finite(logprob), "bytes": list(data)}
+        return TokenChance(text, _finite(logprob), list(data))
 
 
 class CompletionWriter(ChatWriter):
@@ -210,15 +213,10 @@ class CompletionWriter(ChatWriter):
             _encode(piece.finish),
         )
 
-    def _choice(self, piece: Piece) -> dict[str, object]:
-        return {
-            "index": piece.choice,
-            "text": piece.text,
-            "logprobs": self._logprobs(piece),
-            "finish_reason": piece.finish,
-        }
+    def _choice(self, piece: Piece) -> TextChoice:
+        return TextChoice(piece.choice, piece.text, self._logprobs(piece), piece.finish)
 
-    def _logprobs(self, piece: Piece) -> dict[str, object] | None:
+    def _logprobs(self, piece: Piece) -> TextLogprobs | None:
         if not self._wants_logprobs:
             return None
         texts = [self._token_text(entry.token)[0] for entry in piece.logprobs]
@@ -231,31 +229,27 @@ class CompletionWriter(ChatWriter):
             {self._token_text(token)[0]: _finite(logprob) for token, logprob in entry.top}
             for entry in piece.logprobs
         ]
-        return {
-            "tokens": texts,
-            "token_logprobs": [_finite(entry.logprob) for entry in piece.logprobs],
-            "top_logprobs": tops,
-            "text_offset": offsets,
-        }
+        chosen = [_finite(entry.logprob) for entry in piece.logprobs]
+        return TextLogprobs(texts, chosen, tops, offsets)
 
 
 def _call_delta(call: ToolCallDelta) -> dict[str, object]:
     """The first of a call names it; the others carry on its arguments."""
     if call.id is None:
         return {"index": call.index, "function": {"arguments": call.arguments}}
-    return {"index": call.index, **_call(call, call.arguments)}
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"index": call.index, "id": call.id, "type": "function", "function": function}
 
 
-def _whole_calls(deltas: list[ToolCallDelta]) -> list[dict[str, object]]:
+def _whole_calls(deltas: list[ToolCallDelta]) -> list[ToolCall]:
     arguments: dict[int, str] = {}
     for delta in deltas:
         arguments[delta.index] = arguments.get(delta.index, "") + delta.arguments
-    return [_call(delta, arguments[delta.index]) for delta in deltas if delta.id is not None]
-
-
-def _call(call: ToolCallDelta, arguments: str) -> dict[str, object]:
-    function = {"name": call.name, "arguments": arguments}
-    return {"id": call.id, "type": "function", "function": function}
+    return [
+        ToolCall(delta.id, "function", CalledFunction(delta.name or "", arguments[delta.index]))
+        for delta in deltas
+        if delta.id is not None
+    ]
 
 
 def _finite(logprob: float) -> float:
@@ -263,6 +257,6 @@ def _finite(logprob: float) -> float:
     return logprob if logprob > LOGPROB_MIN else LOGPROB_MIN
 
 
-def charge_json(charge: Charge) -> dict[str, object]:
+def charge_json(charge: Charge) -> dict[str, Charged]:
     """Our own addition beside `usage`: the exact charge, as a decimal text."""
     return {"sluice": {"cost_usd": usd_text(charge.amount_nano)}}

@@ -11,7 +11,7 @@ from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.core.answers import answer_of
+from controlplane.core.answers import Changed, answer_of
 from controlplane.core.api.schema import operation
 from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
@@ -50,13 +50,6 @@ class NewAdminKeyJson(AdminKeyJson):
     """A key with its secret, which only this answer has."""
 
     secret: str
-
-
-class RevokedJson(TypedDict):
-    """`changed` is false where the key was revoked before."""
-
-    id: str
-    changed: bool
 
 
 class AdminKeysView(ApiView):
@@ -101,7 +94,7 @@ class OneAdminKey(AdminKeysView):
         """Get an admin key without its secret."""
         return Response(adminkey_json(self._found(organization_id, key_id)))
 
-    @operation(answer=RevokedJson)
+    @operation(answer=Changed)
     def delete(self, request: Request, organization_id: uuid.UUID, key_id: uuid.UUID) -> Response:
         """Revoke an admin key; it stays in the list."""
         key = self._found(organization_id, key_id)

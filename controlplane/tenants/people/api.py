@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import uuid
 from datetime import datetime
 from typing import TypedDict
+from uuid import UUID
 
 import msgspec
 from django.core.exceptions import ValidationError
@@ -12,7 +12,7 @@ from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.core.answers import answer_of
+from controlplane.core.answers import Changed, answer_of
 from controlplane.core.api.schema import Whole, operation
 from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action, Role
@@ -101,13 +101,6 @@ class NewInvitationJson(InvitationJson):
     path: str
 
 
-class WithdrawnJson(TypedDict):
-    """`changed` is false where it was used or over before."""
-
-    id: str
-    changed: bool
-
-
 class PasswordLinkJson(TypedDict):
     """Whose password the link sets, and its path at the address of the pages."""
 
@@ -119,7 +112,7 @@ class Members(ApiView):
     """`GET members`."""
 
     @operation(list_of=Whole(MemberJson))
-    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def get(self, request: Request, organization_id: UUID) -> Response:
         """List members, for those who manage them."""
         rows = member_list(actor=self.actor(), organization_id=organization_id)
         return self.listed(rows, member_json, "user_id")
@@ -131,7 +124,7 @@ class OneMember(ApiView):
     step_up_methods = frozenset({"PUT", "DELETE"})
 
     @operation(body=RoleBody, answer=MemberJson)
-    def put(self, request: Request, organization_id: uuid.UUID, user_id: uuid.UUID) -> Response:
+    def put(self, request: Request, organization_id: UUID, user_id: UUID) -> Response:
         """Set the role of a member, within the caller's own permissions."""
         actor = self.actor()
         found = member_get(actor=actor, organization_id=organization_id, user_id=user_id)
@@ -141,7 +134,7 @@ class OneMember(ApiView):
         return Response(member_json(next(r for r in rows if r.membership.user_id == user_id)))
 
     @operation(answer=EndedJson)
-    def delete(self, request: Request, organization_id: uuid.UUID, user_id: uuid.UUID) -> Response:
+    def delete(self, request: Request, organization_id: UUID, user_id: UUID) -> Response:
         """Remove a member; returns the keys that they created, which stay active."""
         actor = self.actor()
         found = member_get(actor=actor, organization_id=organization_id, user_id=user_id)
@@ -156,7 +149,7 @@ class PasswordLink(ApiView):
     step_up_methods = frozenset({"POST"})
 
     @operation(answer=PasswordLinkJson, status=CREATED)
-    def post(self, request: Request, organization_id: uuid.UUID, user_id: uuid.UUID) -> Response:
+    def post(self, request: Request, organization_id: UUID, user_id: UUID) -> Response:
         """Create a one-time password link, valid for a day; returned only once."""
         actor = self.actor()
         found = member_for_link(actor=actor, organization_id=organization_id, user_id=user_id)
@@ -171,12 +164,12 @@ class Security(ApiView):
     step_up_methods = frozenset({"PUT"})
 
     @operation(answer=SecurityJson)
-    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def get(self, request: Request, organization_id: UUID) -> Response:
         """Get the security settings of an organization."""
         return self._answer(organization_id)
 
     @operation(body=SecurityBody, answer=SecurityJson)
-    def put(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def put(self, request: Request, organization_id: UUID) -> Response:
         """Set whether members need a second factor."""
         require(self.actor(), Action.SECURITY_SET, organization_id)
         second_factor_require(
@@ -186,7 +179,7 @@ class Security(ApiView):
         )
         return self._answer(organization_id)
 
-    def _answer(self, organization_id: uuid.UUID) -> Response:
+    def _answer(self, organization_id: UUID) -> Response:
         found = organization_of(actor=self.actor(), organization_id=organization_id)
         body: SecurityJson = {
             "object": "organization.security",
@@ -201,13 +194,13 @@ class Invitations(ApiView):
     step_up_methods = frozenset({"POST"})
 
     @operation(list_of=Whole(InvitationJson))
-    def get(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def get(self, request: Request, organization_id: UUID) -> Response:
         """List invitations without their links."""
         rows = invitation_list(actor=self.actor(), organization_id=organization_id)
         return self.listed(rows, invitation_json)
 
     @operation(body=InvitationBody, answer=NewInvitationJson, status=CREATED)
-    def post(self, request: Request, organization_id: uuid.UUID) -> Response:
+    def post(self, request: Request, organization_id: UUID) -> Response:
         """Invite a person; the link works once, for seven days, and replaces earlier ones."""
         actor = self.actor()
         organization = organization_of(actor=actor, organization_id=organization_id)
@@ -225,10 +218,8 @@ class Invitations(ApiView):
 class OneInvitation(ApiView):
     """`DELETE invitations/<id>`."""
 
-    @operation(answer=WithdrawnJson)
-    def delete(
-        self, request: Request, organization_id: uuid.UUID, invitation_id: uuid.UUID
-    ) -> Response:
+    @operation(answer=Changed)
+    def delete(self, request: Request, organization_id: UUID, invitation_id: UUID) -> Response:
         """Withdraw an invitation; its link stops working."""
         actor = self.actor()
         found = invitation_get(

@@ -16,6 +16,7 @@ from controlplane.kernel.price import TokenCounts, charge_nano
 from controlplane.kernel.spans import ABSENT, SPANS, STAGES, unpack_spans
 from inference.embed.encoder import Encoder
 from inference.embed.shape import read_shape
+from tests.support.described import answer_shape, check_described
 from tests.support.encoders import (
     CONTEXT,
     ENCODER,
@@ -65,6 +66,7 @@ def expected(folder: Path, texts: list[str]) -> list[list[float]]:
 def vectors(answer: httpx2.Response) -> list[Any]:
     assert answer.status_code == 200, answer.text
     body = answer.json()
+    check_described(body, answer_shape("/v1/embeddings"))
     assert body["object"] == "list" and body["model"] == ENCODER
     assert [each["index"] for each in body["data"]] == list(range(len(body["data"])))
     assert {each["object"] for each in body["data"]} == {"embedding"}
