@@ -392,6 +392,8 @@ GATEWAY: tuple[tuple[str, str], ...] = (
     ("GET", "/v1/key"),
     ("POST", "/v1/preflight"),
 )
+# And what it tells everybody.
+GATEWAY_PUBLIC = frozenset({"/v1/openapi.json"})
 # Sockets: figures for members, and the nodes' own.
 SOCKETS = frozenset({"/live", "/fleet"})
 # What the entrance itself tells apart, prefixes included; the two checks are public.

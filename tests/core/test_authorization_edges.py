@@ -21,7 +21,7 @@ from controlplane.bridge.fleet.socket import NodeConsumer
 from controlplane.probes import PATHS as PROBES
 from frontend.overview.live import NOT_ALLOWED, websocket_urlpatterns
 from tests.core.callers import ALL, ANONYMOUS, SESSIONS, TOKENS
-from tests.core.routes import EDGES, GATEWAY, SOCKETS
+from tests.core.routes import EDGES, GATEWAY, GATEWAY_PUBLIC, SOCKETS
 from tests.core.samples import Things, make_things
 from tests.support.fleet import CREDENTIAL
 from tests.support.gateway import GatewayUnderTest
@@ -64,8 +64,8 @@ def literals(path: Path, pattern: str) -> set[str]:
 
 def test_every_path_outside_django_is_declared() -> None:
     gateway = (FOLDER / "gateway").rglob("*.py")
-    served = set().union(*(literals(path, r"/v1/[\w/-]+") for path in gateway))
-    assert served and served <= {path for _, path in GATEWAY}
+    served = set().union(*(literals(path, r"/v1/[\w/.-]+") for path in gateway))
+    assert served and served <= {path for _, path in GATEWAY} | GATEWAY_PUBLIC
     assert literals(FOLDER / "asgi.py", r"/[\w/-]+") | PROBES == EDGES
     assert {f"/{entry.pattern}" for entry in websocket_urlpatterns} == SOCKETS - {"/fleet"}
 
@@ -105,6 +105,8 @@ async def test_only_an_inference_key_opens_the_gateway(things: Things) -> None:
         # An empty body is no request, which only who is let in hears.
         assert found.pop("inference key") in {200, 400}, path
         assert found == dict.fromkeys(found, 401), path
+    for path in GATEWAY_PUBLIC:
+        assert await status_of(gateway, "GET", path, []) == 200
 
 
 async def closed_with(things: Things, caller: str) -> int | None:

@@ -7,6 +7,7 @@ import json
 import sys
 from asyncio.subprocess import PIPE, STDOUT
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import httpx2
@@ -15,7 +16,13 @@ from django.conf import settings
 from django.test import Client
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
+from controlplane.gateway.answer import Charge, Piece
+from controlplane.gateway.openai import chat, completions
 from controlplane.gateway.openai.description import OPERATIONS, description
+from controlplane.gateway.openai.render import ChatWriter, CompletionWriter
+from controlplane.kernel.price import TokenCounts
+from inference.contract.frames import Usage
+from inference.contract.parts import TokenLogprob, ToolCallDelta
 from tests.support.described import answer_shape, check_described
 from tests.support.fleet import MODEL
 from tests.support.node_client import FOLDER
@@ -25,8 +32,8 @@ PATH = "/v1/openapi.json"
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "abcd"}], "max_tokens": 3}
 TEXT = {"model": MODEL, "prompt": "abcd", "max_tokens": 3}
 ASKED: dict[str, list[dict[str, Any]]] = {
-    "/v1/chat/completions": [CHAT, {**CHAT, "logprobs": True, "top_logprobs": 2, "n": 2}],
-    "/v1/completions": [TEXT, {**TEXT, "logprobs": 2}],
+    "/v1/chat/completions": [CHAT, {**CHAT, "n": 2}],
+    "/v1/completions": [TEXT],
     "/v1/preflight": [CHAT, {**CHAT, "messages": [{"role": "user", "content": "x" * 5_000}]}],
     "/v1/models": [{}],
     "/v1/models/{model}": [{}],
@@ -83,8 +90,7 @@ async def test_types_for_typescript_are_made_of_both(documents: Path) -> None:
     (documents / "described.ts").write_bytes((FOLDER / "described.ts").read_bytes())
     compiler = str(FOLDER / "node_modules/typescript/bin/tsc")
     options = ("--noEmit", "--strict", "--target", "es2022", "--moduleResolution", "bundler")
-    more = ("--module", "preserve", "--types", "")
-    await run("node", compiler, *options, *more, "described.ts", folder=documents)
+    await run("node", compiler, *options, "--module", "preserve", "described.ts", folder=documents)
 
 
 async def test_models_for_python_are_made_of_both(documents: Path) -> None:
@@ -113,6 +119,27 @@ async def test_answers_are_as_described(serving: Serving) -> None:
             answer = await serving.client.request(method, url, json=body or None)
             assert answer.status_code == 200, answer.text
             check_described(answer.json(), answer_shape(path))
+
+
+@pytest.mark.parametrize(
+    ("writer", "parsed"), [(ChatWriter, chat), (CompletionWriter, completions)]
+)
+def test_thoughts_calls_and_chances_are_as_described(
+    writer: type[ChatWriter], parsed: ModuleType
+) -> None:
+    body = CHAT | {"logprobs": True} if writer is ChatWriter else TEXT | {"logprobs": 1}
+    ask = parsed.parse(json.dumps(body).encode())
+    made = writer(b"r" * 16, ask, fingerprint="f", token_text=lambda token: ("a", b"a"))
+    chance = TokenLogprob(token=1, logprob=-0.5, top=[(1, -0.5), (2, float("-inf"))])
+    call = ToolCallDelta(index=0, id="call_1", name="find", arguments="{}")
+    piece = Piece(
+        choice=0, text="a", logprobs=[chance], finish="stop", calls=[call], reasoning="So."
+    )
+    usage = Usage(prompt_tokens=4, completion_tokens=1, cached_tokens=2)
+    charge = Charge(usage, TokenCounts(uncached=2, cached=2, output=1), 5)
+    told = json.loads(made.body([piece], charge))
+    check_described(told, "ChatCompletion" if writer is ChatWriter else "TextCompletion")
+    assert told["choices"][0]["logprobs"]
 
 
 @pytest.mark.parametrize("body", [{}, {**CHAT, "n": 0}, {**CHAT, "model": "none"}])
