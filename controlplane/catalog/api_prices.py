@@ -100,13 +100,7 @@ class Prices(PriceView):
         made = price_publish(
             actor=self.actor(),
             model=Model.objects.get(name=model),
-            draft=PriceDraft(
-                input_pico=wanted.input_pico,
-                cached_pico=wanted.cached_pico,
-                output_pico=wanted.output_pico,
-                batch_permille=wanted.batch_permille,
-                priority_permille=wanted.priority_permille,
-            ),
+            draft=msgspec.convert(wanted, PriceDraft, from_attributes=True),
             effective_from=wanted.effective_from,
             project=self._project(wanted),
         )

@@ -196,11 +196,8 @@ def _stage_json(row: MapRow) -> StageFiguresJson:
 
 
 def _comparison_json(one: KeptComparison) -> dict[str, object]:
-    return {
-        "at": one.at,
-        "setup": msgspec.to_builtins(one.setup),
-        "ways": msgspec.to_builtins(one.ways),
-    }
+    setup, ways = msgspec.to_builtins([one.setup, one.ways])
+    return {"at": one.at, "setup": setup, "ways": ways}
 
 
 def _capacity_json(made: Worksheet) -> dict[str, object]:

@@ -149,7 +149,7 @@ def operation(
         responses = {code: schema_of(shape) for code, shape in answer.items()}
     examples = [OpenApiExample("Request", example, request_only=True)] if example else None
     decorate: Callable[[View], View] = extend_schema(
-        request=body_schema(body) if body else None,
+        request={JSON: schema_of(body)} if body else None,
         responses={
             code: shape and OpenApiResponse(shape, description=_WORDS.get(code, "Done."))
             for code, shape in responses.items()
@@ -158,10 +158,6 @@ def operation(
         examples=examples,
     )
     return decorate
-
-
-def body_schema(shape: type[msgspec.Struct]) -> dict[str, Any]:
-    return {JSON: schema_of(shape)}
 
 
 def schema_of(shape: Any) -> dict[str, Any]:

@@ -41,11 +41,7 @@ from controlplane.core.api.idempotency import (
 )
 from controlplane.core.api.refusals import KeptAbsence, KeptRefusal
 from controlplane.core.api.shapes import place
-from controlplane.core.api.stepup import (
-    SecondFactorRequired,
-    StepUpRequired,
-    recently_confirmed,
-)
+from controlplane.core.api.stepup import SecondFactorRequired, StepUpRequired, recently_confirmed
 from controlplane.core.api.throttles import AddressThrottle, CallerThrottle
 from controlplane.core.audit.entries import Actor
 from controlplane.core.errors.body import Fields, failure

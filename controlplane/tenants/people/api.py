@@ -139,8 +139,7 @@ class OneMember(ApiView):
         actor = self.actor()
         found = member_get(actor=actor, organization_id=organization_id, user_id=user_id)
         left = membership_end(actor=actor, membership=found)
-        body = {"user_id": str(user_id), "keys_left": [key.redacted for key in left]}
-        return Response(body)
+        return Response({"user_id": str(user_id), "keys_left": [key.redacted for key in left]})
 
 
 class PasswordLink(ApiView):
