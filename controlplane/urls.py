@@ -1,12 +1,12 @@
 """URLs that Django serves; `/v1/*` and `/fleet` never reach it (see `asgi.py`)."""
 
-from django.urls import include, path, register_converter
+from django.urls import include, path
 
 from controlplane.core.api.description import Description
-from controlplane.core.converters import HexId
+from controlplane.core.converters import converters_register
 from frontend.metrics import metrics
 
-register_converter(HexId, "hexid")
+converters_register()
 
 handler400 = "controlplane.core.errors.views.bad_request"
 handler404 = "controlplane.core.errors.views.not_found"
@@ -20,10 +20,10 @@ urlpatterns = [
     path("api/", include("controlplane.composed.urls")),
     path("api/catalog/", include("controlplane.catalog.urls")),
     path(
-        "api/organizations/<hexid:organization_id>/",
+        "api/organizations/<org:organization_id>/",
         include("controlplane.tenants.adminkeys.urls"),
     ),
-    path("api/organizations/<hexid:organization_id>/", include("controlplane.tenants.people.urls")),
+    path("api/organizations/<org:organization_id>/", include("controlplane.tenants.people.urls")),
     path("api/", include("controlplane.tenants.audit.urls")),
     path("api/fleet/", include("controlplane.fleet.urls")),
     path("v1/organization/", include("controlplane.composed.openai_admin.urls")),

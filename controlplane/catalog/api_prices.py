@@ -18,6 +18,7 @@ from controlplane.core.answers import answer_of
 from controlplane.core.api.schema import Whole, operation
 from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
+from controlplane.kernel.ids import PriceVersionId, ProjectId, kind
 from controlplane.kernel.price import PERMILLE
 from controlplane.tenants.access import require
 from controlplane.tenants.models import Project
@@ -46,25 +47,25 @@ class PriceBody(msgspec.Struct, forbid_unknown_fields=True):
     batch_permille: int = PERMILLE
     priority_permille: int = PERMILLE
     effective_from: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
-    organization: uuid.UUID | None = None
-    project: uuid.UUID | None = None
+    organization: Annotated[uuid.UUID, kind("org")] | None = None
+    project: Annotated[uuid.UUID, kind("proj")] | None = None
 
 
 class EndBody(msgspec.Struct, forbid_unknown_fields=True):
     """Whose override ends."""
 
-    organization: uuid.UUID
-    project: uuid.UUID
+    organization: Annotated[uuid.UUID, kind("org")]
+    project: Annotated[uuid.UUID, kind("proj")]
 
 
 class PriceJson(TypedDict):
     """One version; it never changes. With `effective_until` an override that ends."""
 
-    id: str
+    id: PriceVersionId
     object: str
     model: str
     version: int
-    project: str | None
+    project: ProjectId | None
     input_pico: int
     cached_pico: int
     output_pico: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import datetime
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import msgspec
 from django.core.exceptions import ValidationError
@@ -26,6 +26,7 @@ from controlplane.catalog.selectors_prompts import (
 from controlplane.core.answers import answer_of
 from controlplane.core.api.schema import Whole, operation
 from controlplane.core.api.views import ApiView
+from controlplane.kernel.ids import ProjectId, kind, public_id
 from controlplane.kernel.prompts import BadValue, Value, find_problems
 
 CREATED, NO_CONTENT = 201, 204
@@ -35,7 +36,7 @@ class NewBody(msgspec.Struct, forbid_unknown_fields=True):
     """A template; with a project only its keys may name it."""
 
     name: str
-    project: uuid.UUID | None = None
+    project: Annotated[uuid.UUID, kind("proj")] | None = None
 
 
 class PromptDraftBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -82,7 +83,7 @@ class ListedJson(TypedDict):
     """A template with the numbers of what is in force, in canary and newest."""
 
     name: str
-    project: str | None
+    project: ProjectId | None
     published: int | None
     canary: int | None
     newest: int | None
@@ -115,7 +116,7 @@ class TemplateJson(TypedDict):
     """A template with its versions, newest first."""
 
     name: str
-    project: str | None
+    project: ProjectId | None
     versions: list[VersionJson]
 
 
@@ -177,7 +178,7 @@ class OnePrompt(PromptView):
         return Response(
             {
                 "name": template.name,
-                "project": str(project) if project else None,
+                "project": public_id("proj", project) if project else None,
                 "versions": [version_json(one) for one in found],
             }
         )

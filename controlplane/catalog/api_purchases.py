@@ -15,6 +15,7 @@ from controlplane.core.answers import answer_of
 from controlplane.core.api.schema import Whole, operation
 from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
+from controlplane.kernel.ids import PurchasePriceId
 from controlplane.tenants.access import require
 
 CREATED = 201
@@ -32,7 +33,7 @@ class PurchaseBody(msgspec.Struct, forbid_unknown_fields=True):
 class PurchaseJson(TypedDict):
     """A price and the UTC day from which it counts."""
 
-    id: str
+    id: PurchasePriceId
     object: str
     model: str
     from_day: date

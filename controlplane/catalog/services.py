@@ -14,6 +14,7 @@ from controlplane.core.answers import moment_text
 from controlplane.core.audit.entries import Actor, audit_record
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
+from controlplane.kernel.ids import public_id
 from controlplane.kernel.price import PERMILLE, RATE_PICO_MAX
 from controlplane.tenants.access import require
 from controlplane.tenants.models import Project, User
@@ -151,7 +152,7 @@ def _price_add(
             detail={
                 "model": model.name,
                 "version": made.version,
-                "project": str(project.id) if project else None,
+                "project": public_id("proj", project.id) if project else None,
                 "effective_from": moment_text(span.start),
                 "effective_until": moment_text(span.until) if span.until else None,
                 **vars(draft),

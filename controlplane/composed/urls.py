@@ -6,5 +6,5 @@ from controlplane.composed.organizations import api
 
 urlpatterns = [
     path("organizations", api.Organizations.as_view()),
-    path("organizations/<hexid:organization_id>/", include("controlplane.composed.keys.urls")),
+    path("organizations/<org:organization_id>/", include("controlplane.composed.keys.urls")),
 ]

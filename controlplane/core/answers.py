@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Any, TypedDict, TypeVar, cast
+from functools import cache
+from typing import Any, TypedDict, TypeVar, cast, get_type_hints
 from uuid import UUID
+
+from controlplane.kernel.ids import AnyId, prefix_of, public_id
 
 Answer = TypeVar("Answer")
 
@@ -13,7 +16,7 @@ Answer = TypeVar("Answer")
 class Changed(TypedDict):
     """`changed` is false where there was nothing to change."""
 
-    id: str
+    id: AnyId
     changed: bool
 
 
@@ -21,14 +24,20 @@ def answer_of(shape: type[Answer], source: object, **given: object) -> Answer:
     """A `TypedDict` in its own order: what is given, else the source's attribute of that name.
 
     Ids become text, members of an enumeration their values; moments and days are the renderer's.
-    Raises TypeError on a given name that the shape has not, AttributeError where the source lacks
-    one.
+    Raises TypeError on a given name that the shape has not, and for a UUID in a field that declares
+    no kind of id; AttributeError where the source lacks one.
     """
-    names = shape.__annotations__
+    names = hints(cast(Any, shape))
     if unknown := given.keys() - names.keys():
         raise TypeError(f"{shape.__name__} has no {', '.join(sorted(unknown))}")
     made = {name: given[name] if name in given else getattr(source, name) for name in names}
-    return cast(Answer, {name: _plain(value) for name, value in made.items()})
+    return cast(Answer, {name: _plain(value, names[name]) for name, value in made.items()})
+
+
+@cache
+def hints(shape: Any) -> dict[str, Any]:
+    """The types of a shape's fields, with the kinds of ids."""
+    return get_type_hints(shape, include_extras=True)
 
 
 def moment_text(moment: datetime) -> str:
@@ -36,7 +45,9 @@ def moment_text(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, declared: Any) -> Any:
     if isinstance(value, UUID):
-        return str(value)
+        if not (prefix := prefix_of(declared)):
+            raise TypeError(f"{declared} is no kind of id")
+        return public_id(prefix, value)
     return value.value if isinstance(value, Enum) else value

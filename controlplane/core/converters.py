@@ -1,18 +1,27 @@
-"""Path converter for ids in every form that clients see them in."""
+"""Path converters for ids, one for each kind: they read every form and write the public one."""
 
-import uuid
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.urls import register_converter
+
+from controlplane.kernel.ids import DIGITS, PREFIXES, public_id, uuid_of
 
 
-class HexId:
-    """Reads 32 hex digits, with or without a UUID's hyphens; writes them without.
+def converters_register() -> None:
+    """`<org:…>` and so on, which an id of another kind does not match; `<id:…>` takes any."""
+    for prefix in ("", *PREFIXES.values()):
+        members = {"prefix": prefix, "regex": f"(?:[a-z]{{1,14}}[-_])?{DIGITS}"}
+        register_converter(type("IdOfKind", (_Id,), members), prefix or "id")
 
-    A request's id may have the prefix that answers give it, such as `chatcmpl-`.
-    """
 
-    regex = "(?:[a-z]{1,12}[-_])?[0-9a-fA-F]{8}(?:-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}"
+class _Id:
+    prefix: str
+    regex: str
 
-    def to_python(self, value: str) -> uuid.UUID:
-        return uuid.UUID(value.replace("-", "")[-32:])
+    def to_python(self, value: str) -> UUID:
+        return uuid_of(value, self.prefix)
 
-    def to_url(self, value: uuid.UUID | str) -> str:
-        return value.hex if isinstance(value, uuid.UUID) else value
+    def to_url(self, value: UUID | str) -> str:
+        return public_id(self.prefix, value) if isinstance(value, UUID) else value

@@ -5,7 +5,8 @@ import uuid
 from django.db import models
 from django.utils import timezone
 
-from controlplane.kernel.ids import new_request_id
+from controlplane.kernel.ids import id_of_type, new_request_id, public_id
+from controlplane.kernel.keys.format import ADMIN_PREFIX
 
 
 def uuid7() -> uuid.UUID:
@@ -53,6 +54,16 @@ class AuditEntry(BaseModel):
 
     def __str__(self) -> str:
         return f"{self.action} by {self.actor_label}"
+
+    @property
+    def actor_public(self) -> str | None:
+        """The account's or the admin key's id; None for the operator."""
+        prefix = "adminkey" if f"({ADMIN_PREFIX}" in self.actor_label else "user"
+        return public_id(prefix, self.actor_id) if self.actor_id else None
+
+    @property
+    def subject_public(self) -> str:
+        return id_of_type(self.subject_type, self.subject_id)
 
 
 class AuditLink(models.Model):

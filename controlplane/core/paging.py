@@ -13,9 +13,12 @@ from typing import Any, Generic, TypeVar
 from django.core.exceptions import ValidationError
 from django.db.models import Model, QuerySet
 
+from controlplane.kernel.ids import uuid_asked
+
 LIMIT_DEFAULT = 20
 LIMIT_MAX = 100
 _LIMIT_CHARS_MAX = 4
+NO_ITEM = {"after": "Must be the id of an item in this list."}
 
 Row = TypeVar("Row")
 AnyModel = TypeVar("AnyModel", bound=Model)
@@ -40,11 +43,11 @@ class Page(Generic[Row]):
     has_more: bool
 
 
-def page_ask(params: Mapping[str, str]) -> PageAsk:
+def page_ask(params: Mapping[str, str], prefix: str = "") -> PageAsk:
     """What a query string asks for; raises ValidationError that names `after` or `limit`."""
     after, limit = params.get("after"), params.get("limit")
     return PageAsk(
-        after=None if after is None else _id(after),
+        after=None if after is None else uuid_asked(after, prefix, ValidationError(NO_ITEM)),
         limit=LIMIT_DEFAULT if limit is None else _limit(limit),
     )
 
@@ -75,13 +78,6 @@ def list_json(
         "last_id": None if last is None else str(last),
         "has_more": has_more,
     }
-
-
-def _id(text: str) -> uuid.UUID:
-    try:
-        return uuid.UUID(text)
-    except ValueError:
-        raise ValidationError({"after": "Must be the id of an item in this list."}) from None
 
 
 def _limit(text: str) -> int:

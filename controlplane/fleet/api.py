@@ -41,6 +41,7 @@ from controlplane.fleet.lives import (
 )
 from controlplane.fleet.selectors import digest_get, digest_list, node_get, token_get, token_list
 from controlplane.fleet.signals import signals
+from controlplane.kernel.ids import public_id
 
 ACTIONS: dict[str, Callable[..., bool]] = {
     "approve": node_approve,
@@ -187,7 +188,7 @@ class DigestDecision(ApiView):
         """Approve or refuse a digest. Staff only."""
         row = digest_get(user=self.actor(), digest_id=digest_id)
         changed = digest_decide(actor=self.actor(), digest=row, approved=DECISIONS[decision])
-        return Response({"id": str(row.id), "changed": changed})
+        return Response({"id": public_id("digest", row.id), "changed": changed})
 
 
 class Tokens(ApiView):
@@ -217,7 +218,8 @@ class OneToken(ApiView):
     def delete(self, request: Request, token_id: Any) -> Response:
         """Revoke an enrolment token. Staff only."""
         row = token_get(user=self.actor(), token_id=token_id)
-        return Response({"id": str(row.id), "changed": token_revoke(actor=self.actor(), token=row)})
+        changed = token_revoke(actor=self.actor(), token=row)
+        return Response({"id": public_id("token", row.id), "changed": changed})
 
 
 class Enrol(ApiView):

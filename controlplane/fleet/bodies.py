@@ -9,6 +9,7 @@ from controlplane.core.answers import answer_of
 from controlplane.fleet.models import EnrolmentToken, ModelDigest
 from controlplane.fleet.overview import NodeView
 from controlplane.fleet.signals import Signal
+from controlplane.kernel.ids import EnrolmentTokenId, ModelDigestId
 
 
 class SignalJson(TypedDict):
@@ -83,7 +84,7 @@ class NodeModelsJson(TypedDict):
 class DigestJson(TypedDict):
     """A tokenizer and template that a node has offered for a model."""
 
-    id: str
+    id: ModelDigestId
     model: str
     digest: str
     state: str
@@ -93,7 +94,7 @@ class DigestJson(TypedDict):
 class TokenJson(TypedDict):
     """A token, without what it opens."""
 
-    id: str
+    id: EnrolmentTokenId
     redacted: str
     pool: str
     models: list[str] | None

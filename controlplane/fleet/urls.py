@@ -9,11 +9,11 @@ urlpatterns = [
     path("pools/<str:name>", api.OnePool.as_view()),
     path("pools/<str:name>/desired", api.Desired.as_view()),
     path("tokens", api.Tokens.as_view()),
-    path("tokens/<hexid:token_id>", api.OneToken.as_view()),
+    path("tokens/<token:token_id>", api.OneToken.as_view()),
     path("enrol", api.Enrol.as_view()),
     path("digests", api.Digests.as_view()),
     *(
-        path(f"digests/<hexid:digest_id>/{word}", api.DigestDecision.as_view(), {"decision": word})
+        path(f"digests/<digest:digest_id>/{word}", api.DigestDecision.as_view(), {"decision": word})
         for word in api.DECISIONS
     ),
     path("nodes/<path:name>/models", api.NodeModels.as_view()),

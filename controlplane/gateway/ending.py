@@ -18,6 +18,7 @@ from controlplane.gateway.refusal import Refusal
 from controlplane.gateway.s5_infer.helpers.confirmation import confirmed
 from controlplane.gateway.s7_bill.price import price_usage
 from controlplane.gateway.s7_bill.settle import charge_delayed, settle_charge
+from controlplane.kernel.ids import public_request
 from controlplane.kernel.spans import INDEX
 
 S7 = INDEX["s7_bill"]
@@ -72,7 +73,7 @@ async def resolve(run: Progress) -> None:
     try:
         await settle(run, admitted.hold, price(run, step), step)
     except Refusal as refusal:
-        log.error("request %s is settled later: %s", run.call.request.hex(), refusal.code)
+        log.error("request %s is settled later: %s", public_request(run.call.request), refusal.code)
 
 
 def leave(run: Progress, *, started: bool) -> None:

@@ -22,6 +22,7 @@ from controlplane.insights.comparisons import KeptComparison, comparison_list
 from controlplane.insights.hygiene import DAYS_DEFAULT, DAYS_MAX, KeyHygiene, Waste, hygiene_read
 from controlplane.insights.stage_map import MapRow, stage_map_read
 from controlplane.insights.worksheet import Worksheet, fill_in
+from controlplane.kernel.ids import ApiKeyId
 from controlplane.kernel.insights.capacity import CapacitySheet, Use
 from controlplane.tenants.access import require, sees_shared_figures
 
@@ -54,7 +55,7 @@ class WasteJson(TypedDict):
 class KeyHygieneJson(TypedDict):
     """One key, or all of them together; `key` is null for those."""
 
-    key: str | None
+    key: ApiKeyId | None
     label: str
     requests: int
     looked_at: int

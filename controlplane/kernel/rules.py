@@ -8,6 +8,8 @@ from collections.abc import Container, Iterator, Sequence
 
 import msgspec
 
+from controlplane.kernel.ids import uuid_of
+
 DIRECT = "direct"
 PRIORITY_LOW, PRIORITY_NORMAL, PRIORITY_HIGH = 0, 1, 2
 PRIORITIES = (PRIORITY_LOW, PRIORITY_NORMAL, PRIORITY_HIGH)
@@ -18,6 +20,8 @@ WEIGHT_MAX = 1_000
 PERMILLE = 1_000
 DRAW_BYTES = 4
 MATCH_VALUES_MAX = 64
+# Conditions that name tenants: the prefix of their ids.
+TENANTS = {"organizations": "org", "projects": "proj"}
 QUEUE_S_DEFAULT = 30.0
 QUEUE_S_MAX = 600.0
 
@@ -42,7 +46,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 class Match(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a rule applies to: all of its conditions, each of them any of its values.
 
-    An empty condition is met by everything. `prompt_tokens_max` is the last that matches.
+    An empty condition is met by everything. `prompt_tokens_max` is the last that matches. Ids are
+    read in every form.
     """
 
     aliases: frozenset[str] = frozenset()
@@ -53,6 +58,11 @@ class Match(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     priorities: frozenset[int] = frozenset()
     prompt_tokens_min: int = 0
     prompt_tokens_max: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, prefix in TENANTS.items():
+            digits = frozenset(_digits(prefix, text) for text in getattr(self, name))
+            msgspec.structs.force_setattr(self, name, digits)
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -194,3 +204,11 @@ def pick_target(targets: Sequence[Target], draw: float) -> Target:
         if left < 0:
             return target
     return targets[-1]
+
+
+def _digits(prefix: str, text: str) -> str:
+    """An id as 32 hex digits; what is none stays, for the checks to name."""
+    try:
+        return uuid_of(text, prefix).hex
+    except ValueError:
+        return text

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from controlplane.core.answers import answer_of
+from controlplane.kernel.ids import public_id
 from controlplane.routing.dryrun import Move, MoveTally
 from controlplane.routing.models import RuleSet
 from controlplane.routing.selectors_canary import CanaryReport
@@ -45,8 +46,8 @@ def dry_run_json(found: DryRun) -> DryRunJson:
         "total": asdict(outcome.total),
         "leave_region": outcome.leave_region,
         "out_of_service": outcome.out_of_service,
-        "organizations": [_group(one) for one in found.organizations],
-        "projects": [_group(one) for one in found.projects],
+        "organizations": [_group(one, "org") for one in found.organizations],
+        "projects": [_group(one, "proj") for one in found.projects],
         "regions": [_group(one) for one in found.regions],
         "moves": [_move(move, tally) for move, tally in found.moves],
         "rules": [use._asdict() for use in found.rules],
@@ -69,8 +70,9 @@ def canary_json(report: CanaryReport) -> CanaryJson:
     )
 
 
-def _group(group: MovedGroup) -> dict[str, Any]:
-    return {"id": group.id, "name": group.name, **asdict(group.tally)}
+def _group(group: MovedGroup, prefix: str = "") -> dict[str, Any]:
+    shown = public_id(prefix, group.id) if prefix else group.id
+    return {"id": shown, "name": group.name, **asdict(group.tally)}
 
 
 def _move(move: Move, tally: MoveTally) -> dict[str, Any]:

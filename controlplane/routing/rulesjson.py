@@ -7,7 +7,9 @@ import msgspec
 from django.core.exceptions import ValidationError
 
 from controlplane.core.api.shapes import NUL, complaint
-from controlplane.kernel.rules import RULES_MAX, RouteRule
+from controlplane.kernel.ids import public_id
+from controlplane.kernel.rules import RULES_MAX, TENANTS, RouteRule
+from controlplane.routing.checks import ID_HEX
 
 FIELD = "rules"
 
@@ -61,10 +63,19 @@ def _plain(value: Any) -> Any:
     if isinstance(value, msgspec.Struct):
         fields = msgspec.structs.fields(value)
         pairs = ((field, getattr(value, field.name)) for field in fields)
-        plain = {field.name: _plain(each) for field, each in pairs if each != field.default}
+        plain = {
+            field.name: _tenants(field.name, each) if field.name in TENANTS else _plain(each)
+            for field, each in pairs
+            if each != field.default
+        }
         return {name: each for name, each in plain.items() if each != {}}
     if isinstance(value, frozenset):
         return sorted(value)
     if isinstance(value, tuple):
         return [_plain(each) for each in value]
     return value
+
+
+def _tenants(name: str, ids: Iterable[str]) -> list[str]:
+    shown = (public_id(TENANTS[name], one) if ID_HEX.fullmatch(one) else one for one in ids)
+    return sorted(shown)

@@ -1,5 +1,6 @@
 """What Django is made of here: applications, middleware, templates, static files."""
 
+from controlplane.kernel.ids import PREFIXES, kind
 from controlplane.settings import env
 from controlplane.settings.paths import BASE_DIR
 
@@ -95,7 +96,10 @@ SPECTACULAR_SETTINGS = {
     "OAS_VERSION": "3.1.1",
     "SERVE_INCLUDE_SCHEMA": False,
     "SCHEMA_PATH_PREFIX": "/(api|v1)/",
-    "PATH_CONVERTER_OVERRIDES": {"hexid": {"type": "string", "format": "uuid"}},
+    "PATH_CONVERTER_OVERRIDES": {
+        prefix: {"type": "string", **(kind(prefix).extra_json_schema or {})}
+        for prefix in PREFIXES.values()
+    },
     # A test asks of every operation what it would only print.
     "DISABLE_ERRORS_AND_WARNINGS": True,
     "POSTPROCESSING_HOOKS": ["controlplane.core.api.schema.components_add"],

@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from controlplane.core.audit.entries import Operator, audit_record
 from controlplane.core.scope import organization_scope
+from controlplane.kernel.ids import public_id
 from controlplane.kernel.objectives.burn import ABSENT, DAY_MIN, PAGE, TICKET, Firing, firing
 from controlplane.routing.models import RuleSet
 from controlplane.routing.selectors import ruleset_in_force, ruleset_on_trial
@@ -61,7 +62,7 @@ def objectives_evaluate(now: datetime | None = None) -> int:
             changed += _evaluate(organization, moment)
         except (DatabaseError, ValidationError):
             # The others' alerts must not wait for it; its own are looked at again next time.
-            log.exception("objectives_not_evaluated", organization=str(organization))
+            log.exception("objectives_not_evaluated", organization=public_id("org", organization))
     return changed
 
 

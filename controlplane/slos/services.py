@@ -2,6 +2,7 @@
 
 import uuid
 from dataclasses import asdict
+from typing import Any
 
 from django.core.exceptions import ObjectDoesNotExist, ValidationError
 from django.db import IntegrityError, transaction
@@ -10,6 +11,7 @@ from django.utils import timezone
 from controlplane.core.audit.entries import Actor, Facts, audit_record
 from controlplane.core.mail import NOT_EMAIL, is_email
 from controlplane.core.permissions import Action
+from controlplane.kernel.ids import public_id
 from controlplane.kernel.spans import STAGES
 from controlplane.slos.access import changing
 from controlplane.slos.changes import change_words
@@ -194,10 +196,8 @@ def _facts(objective: Objective) -> Facts:
     return {name: _fact(getattr(objective, name)) for name in names}
 
 
-def _fact(value: object) -> str | int | bool | list[str] | None:
-    if isinstance(value, str | int | list) or value is None:
-        return value
-    return str(value)
+def _fact(value: Any) -> str | int | bool | list[str] | None:
+    return public_id("proj", value) if isinstance(value, uuid.UUID) else value
 
 
 def _tenant(organization: uuid.UUID) -> uuid.UUID | None:

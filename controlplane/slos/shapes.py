@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import uuid
 from datetime import datetime
-from typing import TypedDict
+from typing import Annotated, TypedDict
 
 import msgspec
 
 from controlplane.core.answers import answer_of
+from controlplane.kernel.ids import AlertId, ChannelId, ObjectiveId, ProjectId, kind
 from controlplane.kernel.objectives.burn import Count
 from controlplane.kernel.objectives.counting import ALL_BUCKETS
 from controlplane.slos.channels.delivery import signing_secret
@@ -42,7 +43,7 @@ class ObjectiveBody(msgspec.Struct, forbid_unknown_fields=True):
     period_days: int = 30
     route: str = ""
     model: str = ""
-    project: uuid.UUID | None = None
+    project: Annotated[uuid.UUID, kind("proj")] | None = None
     prompt_bucket: int = ALL_BUCKETS
     rules: list[str] | None = None
     absent_after_min: int = 60
@@ -85,9 +86,9 @@ class StageBody(msgspec.Struct, forbid_unknown_fields=True):
 class AlertJson(TypedDict):
     """A time in which an objective was in danger; burn rates are those at its beginning."""
 
-    id: str
+    id: AlertId
     object: str
-    objective: str
+    objective: ObjectiveId
     severity: str
     rule: str
     state: str
@@ -109,7 +110,7 @@ class PromiseJson(TypedDict):
     period_days: int
     route: str
     model: str
-    project: str | None
+    project: ProjectId | None
     prompt_bucket: int
     rules: list[str]
     absent_after_min: int
@@ -119,7 +120,7 @@ class PromiseJson(TypedDict):
     shed_priority: int | None
     stop_canary: bool
     shift_version: int | None
-    id: str
+    id: ObjectiveId
     object: str
     version: int
 
@@ -149,7 +150,7 @@ class ObjectiveJson(PromiseJson):
 class ChannelJson(TypedDict):
     """Where alerts are told; of an address only host and end, and `secret` signs what it gets."""
 
-    id: str
+    id: ChannelId
     object: str
     kind: str
     address: str

@@ -15,6 +15,7 @@ from controlplane.core.errors.conflict import Conflict
 from controlplane.core.jobs.once import once
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
+from controlplane.kernel.ids import public_id
 from controlplane.kernel.keys.format import digest, new_credential, redacted
 from controlplane.kernel.rules import PRIORITY_NORMAL
 from controlplane.tenants.access import require
@@ -179,7 +180,7 @@ def _facts(key: ApiKey) -> Facts:
     return {
         "key": key.redacted,
         "label": key.label,
-        "project": str(key.project_id),
+        "project": public_id("proj", key.project_id),
         "models": key.allowed_models,
         "endpoints": key.allowed_endpoints,
         "read_only": key.read_only,

@@ -13,6 +13,7 @@ from rest_framework.response import Response
 from controlplane.core.answers import answer_of
 from controlplane.core.api.schema import Whole, operation
 from controlplane.core.api.views import ApiView
+from controlplane.kernel.ids import ProjectId
 from controlplane.tenants.models import Project
 from controlplane.tenants.people.selectors import organization_of, project_of, projects_of
 from controlplane.tenants.selectors_staff import project_share
@@ -50,7 +51,7 @@ class WeightBody(msgspec.Struct, forbid_unknown_fields=True):
 class ProjectJson(TypedDict):
     """A project."""
 
-    id: str
+    id: ProjectId
     object: str
     name: str
     safety_mode: str

@@ -6,6 +6,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from controlplane.core.permissions import Action
+from controlplane.kernel.ids import public_id
 from controlplane.telemetry.reading import TooMuchToRead
 from frontend.cache.figures import BY_WORDS, BY_WORDS_STAFF, Cache, by_choices, make_cache
 from frontend.cache.reads import read_cache
@@ -36,7 +37,7 @@ def _read(viewer: Viewer, asked: Asked) -> Cache | None:
 def cache(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     asked = _asked(request, viewer)
     found = _read(viewer, asked)
-    projects = [(one.id.hex, one.name) for one in viewer.projects()]
+    projects = [(public_id("proj", one.id), one.name) for one in viewer.projects()]
     context = {
         **asked_context(viewer, asked, "cache"),
         "projects": choices(projects, asked.segment.project),

@@ -7,7 +7,7 @@ from frontend.developers import api_views, playground_views, prompt_views
 urlpatterns = [
     path("playground", playground_views.playground, name="playground"),
     path("playground/token", playground_views.token, name="playground_token"),
-    path("playground/cost/<hexid:request_id>", playground_views.cost, name="playground_cost"),
+    path("playground/cost/<req:request_id>", playground_views.cost, name="playground_cost"),
     path("templates", prompt_views.prompt_index, name="prompts"),
     path("templates/new", prompt_views.prompt_new, name="prompt_new"),
     path("templates/<str:name>/<int:version>", prompt_views.prompt_version, name="prompt_version"),

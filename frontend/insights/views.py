@@ -8,6 +8,7 @@ from django.views.decorators.http import require_GET
 
 from controlplane.core.permissions import Action
 from controlplane.insights.hygiene import DAYS_MAX, WasteTotals, hygiene_read
+from controlplane.kernel.ids import public_id
 from controlplane.kernel.insights.hygiene import KINDS
 from controlplane.kernel.money import usd_text
 from controlplane.telemetry.reading import TooMuchToRead
@@ -61,7 +62,7 @@ def _line(one: KeyRows, row: WasteRow, compare: bool) -> list[str]:
     waste = row.now
     line = [
         one.key.label,
-        str(one.key.key),
+        public_id("key", one.key.key) if one.key.key else "",
         str(one.key.requests),
         str(one.key.looked),
         waste.kind,

@@ -16,6 +16,7 @@ from controlplane.billing.budgets.models import BudgetPeriod
 from controlplane.billing.budgets.selectors import budget_list
 from controlplane.billing.budgets.services import BudgetDraft, budget_end, budget_plan
 from controlplane.core.permissions import Action
+from controlplane.kernel.ids import uuid_asked
 from controlplane.tenants.selectors import apikey_list
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.forms import nano_of, says_wrong
@@ -83,10 +84,7 @@ def budget_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 @stepped_up
 @require_POST
 def budget_stop(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    try:
-        subject = uuid.UUID(request.POST.get("subject", ""))
-    except ValueError as error:
-        raise Http404 from error
+    subject = uuid_asked(request.POST.get("subject", ""), "", Http404())
     budget_end(actor=viewer.user, subject=subject_of(viewer.organization.id, subject))
     messages.success(request, "The budget is removed.")
     return redirect("budgets")

@@ -15,6 +15,7 @@ from controlplane.billing.months.selectors import Month, month_list
 from controlplane.billing.months.tasks import period_close_enqueue
 from controlplane.core.paging import page_ask
 from controlplane.core.permissions import Action
+from controlplane.kernel.ids import public_id
 from controlplane.telemetry.reading import TooMuchToRead
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.forms import says_wrong
@@ -26,7 +27,7 @@ from frontend.shared.stepup import stepped_up
 def ledger(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     actor, organization = viewer.user, viewer.organization.id
     try:
-        ask = page_ask(request.GET.dict())
+        ask = page_ask(request.GET.dict(), "entry")
     except ValidationError as error:
         raise Http404 from error
     entries = entry_list(actor=actor, organization=organization, ask=ask)
@@ -39,7 +40,7 @@ def ledger(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "accounts": accounts,
         "sealed": sealed_through(),
         "entries": entries.rows,
-        "next": entries.rows[-1].id if entries.has_more else None,
+        "next": public_id("entry", entries.rows[-1].id) if entries.has_more else None,
         "months": months,
         **_closing(months),
         "closes": viewer.may(Action.PERIOD_CLOSE),

@@ -1,7 +1,6 @@
 """Prices: the versions of every model's prices, and a new one; for staff."""
 
 import re
-import uuid
 
 from django.contrib import messages
 from django.core.exceptions import ValidationError
@@ -12,6 +11,7 @@ from django.views.decorators.http import require_GET, require_POST
 from controlplane.catalog.selectors import model_find, model_list, price_list_all
 from controlplane.catalog.services import PriceDraft, price_publish
 from controlplane.core.permissions import Action
+from controlplane.kernel.ids import uuid_asked
 from controlplane.tenants.models import Project
 from controlplane.tenants.selectors_staff import project_shares
 from frontend.shared.access import Viewer, page, show
@@ -59,10 +59,7 @@ def price_make(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 def _project(viewer: Viewer, text: str) -> Project | None:
     if not text:
         return None
-    try:
-        wanted = uuid.UUID(text)
-    except ValueError as error:
-        raise Http404 from error
+    wanted = uuid_asked(text, "proj", Http404())
     for one in project_shares(actor=viewer.user):
         if one.id == wanted:
             return one

@@ -23,6 +23,7 @@ from controlplane.billing.ledger.spend import (
 )
 from controlplane.billing.months.periods import Period, period_of
 from controlplane.core.permissions import Action
+from controlplane.kernel.ids import id_of_type
 from controlplane.telemetry.reading import TooMuchToRead
 from controlplane.tenants.models import ApiKey
 from controlplane.tenants.selectors import apikey_list, project_list
@@ -42,7 +43,7 @@ from frontend.shared.panels import columns_csv
 
 DAY = timedelta(days=1)
 PANELS = {"project": "Projects", "key": "Keys", "model": "Models"}
-ID_CHARS_SHOWN = 8
+ID_CHARS_SHOWN = 13
 ROW_COLUMNS = (
     Column("name", Cell.FREE, "Project, key or model."),
     Column("requests", Cell.NUMBER, "Requests charged."),
@@ -187,7 +188,7 @@ def _rows(viewer: Viewer, asked: Asked, panel: str) -> list[SpendRow]:
         return str(of) if panel == "model" else names.get(of, _unknown(of, panel))
 
     def query(of: object) -> str:
-        text = of.hex if isinstance(of, uuid.UUID) else str(of)
+        text = id_of_type(panel, of) if isinstance(of, uuid.UUID) else str(of)
         return urlencode({**range_query, panel: text})
 
     return spend_rows(asked.month, asked.before, attrgetter(panel), name, query)
@@ -206,7 +207,7 @@ def _keys(viewer: Viewer) -> list[ApiKey]:
 
 def _unknown(of: object, panel: str) -> str:
     """What has no name any more; a Playground token has its user's id where a key's would be."""
-    text = of.hex[:ID_CHARS_SHOWN] if isinstance(of, uuid.UUID) else str(of)
+    text = id_of_type(panel, of)[:ID_CHARS_SHOWN] if isinstance(of, uuid.UUID) else str(of)
     return f"Playground or deleted, {text}" if panel == "key" else text
 
 

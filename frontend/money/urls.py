@@ -24,9 +24,9 @@ urlpatterns = [
     path("ledger/close", ledger_views.ledger_close, name="ledger_close"),
     path("exports", export_views.export_index, name="exports"),
     path("exports/rows", export_views.export_rows, name="export_rows"),
-    path("exports/<hexid:export_id>/file", export_views.export_file, name="export_file"),
+    path("exports/<export:export_id>/file", export_views.export_file, name="export_file"),
     path(
-        "exports/<hexid:export_id>/manifest", export_views.export_manifest, name="export_manifest"
+        "exports/<export:export_id>/manifest", export_views.export_manifest, name="export_manifest"
     ),
     path("margin", margin_views.margin_index, name="margin"),
     path("margin.csv", margin_views.margin_csv, name="margin_csv"),

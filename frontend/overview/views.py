@@ -8,6 +8,7 @@ from django.views.decorators.http import require_GET
 from controlplane.catalog.selectors import model_list
 from controlplane.core.permissions import Action
 from controlplane.fleet.overview import limits_alone
+from controlplane.kernel.ids import public_id
 from controlplane.telemetry.reading import TooMuchToRead
 from frontend.overview.figures import Overview
 from frontend.overview.reads import read_overview
@@ -36,7 +37,7 @@ def overview(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     asked = asked_from(request.GET, timezone.now())
     found = _read(viewer, asked)
     served = next((one.name for one in model_list(enabled_only=True)), MODEL_UNKNOWN)
-    projects = [(one.id.hex, one.name) for one in viewer.projects()]
+    projects = [(public_id("proj", one.id), one.name) for one in viewer.projects()]
     context = {
         **asked_context(viewer, asked, "overview"),
         "projects": choices(projects, asked.segment.project),

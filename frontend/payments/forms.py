@@ -9,6 +9,7 @@ from django.shortcuts import render
 from controlplane.billing.documents.text import cents_text
 from controlplane.billing.payments.api import pay_url
 from controlplane.billing.payments.models import PaymentOrder
+from controlplane.kernel.ids import uuid_asked
 from controlplane.kernel.money import NANO_PER_USD
 from frontend.shared.forms import nano_of
 
@@ -38,7 +39,5 @@ def pay_page(request: HttpRequest, order: PaymentOrder) -> HttpResponse:
 
 def id_of(text: str, field: str) -> uuid.UUID:
     """An id that a form has carried; raises ValidationError for the field."""
-    try:
-        return uuid.UUID(text)
-    except ValueError:
-        raise ValidationError({field: "This form has expired; submit it again."}) from None
+    wrong = ValidationError({field: "This form has expired; submit it again."})
+    return uuid_asked(text, "", wrong)

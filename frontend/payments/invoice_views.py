@@ -29,6 +29,7 @@ from controlplane.billing.reversals.credit_notes import credit_note_issue
 from controlplane.core.models import uuid7
 from controlplane.core.paging import page_ask
 from controlplane.core.permissions import Action
+from controlplane.kernel.ids import public_id
 from frontend.payments.forms import NO_LINK, cents_of, id_of, pay_page
 from frontend.shared.access import Viewer, page, show
 from frontend.shared.forms import cleaned, nano_of, says_wrong
@@ -55,7 +56,7 @@ class ProfileForm(forms.Form):
 def invoice_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     organization = viewer.organization.id
     try:
-        ask = page_ask(request.GET.dict())
+        ask = page_ask(request.GET.dict(), "inv")
     except ValidationError as error:
         raise Http404 from error
     found = invoice_list(actor=viewer.user, organization_id=organization, ask=ask)
@@ -64,7 +65,7 @@ def invoice_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     issued = {one.invoice.period for one in found.rows}
     context = {
         "standings": found.rows,
-        "next": found.rows[-1].invoice.id if found.has_more else None,
+        "next": public_id("inv", found.rows[-1].invoice.id) if found.has_more else None,
         "stage": worst(still_open),
         "open_nano": sum(one.open_cents for one in still_open) * NANO_PER_CENT,
         "open_count": len(still_open),

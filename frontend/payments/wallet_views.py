@@ -26,6 +26,7 @@ from controlplane.billing.wallets.services import Gift, wallet_grant
 from controlplane.core.models import uuid7
 from controlplane.core.paging import page_ask
 from controlplane.core.permissions import Action
+from controlplane.kernel.ids import public_id
 from controlplane.kernel.money import usd_text
 from controlplane.tenants.selectors_staff import organization_names
 from frontend.payments.forms import NO_LINK, cents_of, id_of, pay_page
@@ -45,7 +46,7 @@ def wallet(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Balance, what moved it other than requests, and what waits for approval."""
     organization = viewer.organization.id
     try:
-        ask = page_ask(request.GET.dict())
+        ask = page_ask(request.GET.dict(), "entry")
     except ValidationError as error:
         raise Http404 from error
     entries = wallet_entries(actor=viewer.user, organization_id=organization, ask=ask)
@@ -54,7 +55,7 @@ def wallet(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         "wallet": wallet_get(actor=viewer.user, organization_id=organization),
         "account": accounts.wallet(organization),
         "entries": entries.rows,
-        "next": entries.rows[-1].id if entries.has_more else None,
+        "next": public_id("entry", entries.rows[-1].id) if entries.has_more else None,
         "pending": [grant for grant in recent if grant.state == GrantState.PENDING],
         "pays": bool(settings.STRIPE_LINK) and viewer.may(Action.INVOICE_ISSUE),
         "grants": viewer.may(Action.CREDIT_GRANT),

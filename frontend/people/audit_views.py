@@ -18,6 +18,7 @@ from controlplane.core.models import AuditEntry
 from controlplane.core.paging import Page, PageAsk
 from controlplane.core.permissions import Action
 from controlplane.core.streaming import csv_answer
+from controlplane.kernel.ids import public_id, uuid_of
 from controlplane.telemetry.reading import TooMuchToRead
 from controlplane.tenants.audit.selectors import (
     EVERYTHING,
@@ -124,7 +125,9 @@ def _index(request: HttpRequest, viewer: Viewer, organization: uuid.UUID | None)
         "kept": kept,
         "complaint": complaint,
         "later_page": ask.after is not None,
-        "older": urlencode({**given, "after": found.rows[-1].id.hex}) if found.has_more else "",
+        "older": urlencode({**given, "after": public_id("audit", found.rows[-1].id)})
+        if found.has_more
+        else "",
         "head": chain_head(),
     }
     return render(request, "people/audit.html", context)
@@ -143,7 +146,7 @@ def _asked(request: HttpRequest) -> tuple[AuditFilter, PageAsk, str]:
     """Filter, page, and a sentence where they could not be read."""
     after = request.GET.get("after")
     try:
-        place = uuid.UUID(after) if after else None
+        place = uuid_of(after, "audit") if after else None
     except ValueError:
         return EVERYTHING, PageAsk(limit=ROWS), "That page does not exist; showing the newest."
     try:
@@ -163,10 +166,10 @@ def _values(row: AuditEntry) -> list[str | int | None]:
     return [
         instant_text(row.created_at),
         row.actor_label,
-        str(row.actor_id) if row.actor_id else None,
+        row.actor_public,
         row.action,
         row.subject_type,
-        str(row.subject_id),
+        row.subject_public,
         _json(row.detail),
         _json(row.before),
         _json(row.after),
@@ -174,7 +177,7 @@ def _values(row: AuditEntry) -> list[str | int | None]:
         row.address,
         row.agent,
         row.credential,
-        str(row.id),
+        public_id("audit", row.id),
     ]
 
 

@@ -16,6 +16,7 @@ from controlplane.composed.organizations.services import FIRST_BUDGET_NANO, orga
 from controlplane.core.mail import mail_send
 from controlplane.core.paging import page_ask
 from controlplane.core.permissions import Action
+from controlplane.kernel.ids import public_id
 from controlplane.kernel.money import NANO_PER_USD
 from controlplane.tenants.models import NAME_CHARS_MAX
 from controlplane.tenants.sign_in.recovery import member_for_link, member_link_create
@@ -33,11 +34,11 @@ STATE_WORDS = {
 
 
 def _index(request: HttpRequest, viewer: Viewer, **shown_once: object) -> HttpResponse:
-    asked = page_ask({"after": request.GET["after"]} if "after" in request.GET else {})
+    asked = page_ask({"after": request.GET["after"]} if "after" in request.GET else {}, "org")
     found = organization_rows(actor=viewer.user, now=timezone.now(), ask=asked)
     context = {
         "rows": [(row, *STATE_WORDS[row.state]) for row in found.rows],
-        "next": found.rows[-1].organization.id if found.has_more else None,
+        "next": public_id("org", found.rows[-1].organization.id) if found.has_more else None,
         "name_chars_max": NAME_CHARS_MAX,
         "budget_usd": FIRST_BUDGET_NANO // NANO_PER_USD,
         **shown_once,

@@ -3,10 +3,11 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from controlplane.billing.ledger.accounts import account_text
 from controlplane.billing.ledger.models import Transfer
 
 RECEIVABLE = "receivable"
-ID_CHARS_SHOWN = 8
+ID_CHARS_SHOWN = 12
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ def account_names(lines: Iterable[LedgerLine]) -> list[Account]:
 
 
 def _account(name: str, payer: str) -> Account:
+    name = account_text(name)
     kind, _, of = name.partition(":")
     whose = (payer or of[:ID_CHARS_SHOWN]) if kind == RECEIVABLE else of
     return Account(f"{kind.capitalize()} · {whose}", name)

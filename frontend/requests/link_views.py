@@ -10,6 +10,7 @@ from django.views.decorators.http import require_GET
 
 from controlplane.billing.cells import NANO_PLACES, Cell, Column, Value, decimal_text, instant_text
 from controlplane.core.permissions import Action
+from controlplane.kernel.ids import public_id
 from controlplane.kernel.limits import ReachedLimit
 from controlplane.kernel.measures import STAGE_NAMES
 from controlplane.kernel.receipt import NONE
@@ -135,12 +136,12 @@ def _refused(told: str) -> HttpResponse:
 
 def _cells(row: RequestRecord, label: str) -> list[Value]:
     return [
-        row.request.hex,
+        public_id("req", row.request),
         instant_text(row.started_at),
         row.status,
         row.error_code,
         *(row.model, row.route, row.pool, row.region, row.node),
-        row.project.hex,
+        public_id("proj", row.project),
         label,
         row.operation,
         int(row.stream),

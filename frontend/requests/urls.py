@@ -8,5 +8,5 @@ urlpatterns = [
     path("requests", views.request_index, name="requests"),
     path("requests.csv", link_views.request_csv, name="requests_csv"),
     path("requests/exemplar", link_views.request_exemplar, name="request_exemplar"),
-    path("requests/<hexid:request_id>", views.request_detail, name="request"),
+    path("requests/<req:request_id>", views.request_detail, name="request"),
 ]

@@ -16,6 +16,7 @@ from controlplane.catalog.models import PriceVersion
 from controlplane.catalog.selectors import model_list, pool_list, price_find
 from controlplane.core.permissions import Action
 from controlplane.fleet.selectors import node_hardware
+from controlplane.kernel.ids import public_id
 from controlplane.kernel.receipt import NONE, Receipt, read_receipt
 from controlplane.kernel.spans import unpack_spans
 from controlplane.telemetry.models import RequestRecord
@@ -93,7 +94,7 @@ def payer_names(viewer: Viewer, record: RequestRecord) -> dict[str, str]:
 
 def key_label(labels: dict[uuid.UUID, str], key: uuid.UUID) -> str:
     # A Playground token is made of its user, whose id therefore stands where a key's would.
-    return labels.get(key, "Playground" if labels else key.hex[:8])
+    return labels.get(key, "Playground" if labels else public_id("key", key)[:12])
 
 
 def _read(wanted: RequestFilter, place: dict[str, uuid.UUID], sort: str) -> RequestPage | None:
@@ -158,8 +159,8 @@ def request_index(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         _shares(wanted, filters, within, nodes=viewer.sees_fleet) if found and found.rows else []
     )
     labels = key_labels(viewer, viewer.organization.id)
-    keys = choices([(one.hex, label) for one, label in labels.items()], filters.key)
-    projects = [(one.id.hex, one.name) for one in viewer.projects()]
+    keys = choices([(public_id("key", one), label) for one, label in labels.items()], filters.key)
+    projects = [(public_id("proj", one.id), one.name) for one in viewer.projects()]
     context = {
         "viewer": viewer,
         "here": "requests",

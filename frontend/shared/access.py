@@ -3,7 +3,6 @@
 The one door of every page: views never check rights by hand.
 """
 
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import wraps
@@ -17,6 +16,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.cache import cache_control
 
 from controlplane.core.permissions import MATRIX, PLATFORM_ACTIONS, Action
+from controlplane.kernel.ids import uuid_asked
 from controlplane.tenants.access import sees_shared_figures
 from controlplane.tenants.models import Organization, Project, User
 from controlplane.tenants.selectors import organization_list, organization_role, project_list
@@ -209,10 +209,7 @@ def _no_organization(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 
 def choose_organization(request: HttpRequest, user: User, text: str) -> None:
     """Remember which organization to show; raises Http404 for one the user is not in."""
-    try:
-        wanted = uuid.UUID(text)
-    except ValueError as error:
-        raise Http404 from error
+    wanted = uuid_asked(text, "org", Http404())
     if wanted not in {one.id for one in organization_list(user=user)}:
         raise Http404
     request.session[SESSION_KEY] = str(wanted)

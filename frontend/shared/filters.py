@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from urllib.parse import urlencode
 
+from controlplane.kernel.ids import public_id, uuid_of
 from controlplane.kernel.money import nano_from_usd
 from controlplane.telemetry.selectors_requests import FINISHES, Ranked, RequestFilter
 from frontend.shared.formats import US_PER_MS
@@ -56,7 +57,7 @@ class Segment:
 
     @property
     def project_id(self) -> uuid.UUID | None:
-        return uuid.UUID(self.project) if self.project else None
+        return uuid_of(self.project, "proj") if self.project else None
 
     @property
     def rest(self) -> str:
@@ -110,9 +111,9 @@ def filters_from(query: Mapping[str, str]) -> tuple[Filters, str]:
 def place_from(query: Mapping[str, str]) -> tuple[dict[str, uuid.UUID], str]:
     """Where a page of the list begins (`before` or `after` a request), and the same sentence."""
     given = {name: query[name] for name in ("before", "after") if query.get(name)}
-    read = {name: _hex_id(text) for name, text in given.items()}
+    read = {name: _id("req")(text) for name, text in given.items()}
     unread = [f"{name} “{given[name][:TOLD_CHARS_MAX]}”" for name in read if not read[name]]
-    return {name: uuid.UUID(text) for name, text in read.items() if text}, _complaint(unread)
+    return {name: uuid_of(text, "req") for name, text in read.items() if text}, _complaint(unread)
 
 
 def request_filter(filters: Filters, organization: uuid.UUID, within: TimeRange) -> RequestFilter:
@@ -122,7 +123,7 @@ def request_filter(filters: Filters, organization: uuid.UUID, within: TimeRange)
         end=within.end,
         model=filters.model,
         project=filters.project_id,
-        key=uuid.UUID(filters.key) if filters.key else None,
+        key=uuid_of(filters.key, "key") if filters.key else None,
         status=filters.status,
         finish=filters.finish,
         stream={"yes": True, "no": False}.get(filters.stream),
@@ -171,11 +172,16 @@ def _name(text: str) -> str:
     return text if len(text) <= MODEL_CHARS_MAX and text.isprintable() else ""
 
 
-def _hex_id(text: str) -> str:
-    try:
-        return uuid.UUID(text).hex
-    except ValueError:
-        return ""
+def _id(prefix: str) -> Callable[[str], str]:
+    """A reader of ids in any form, which gives the public one."""
+
+    def read(text: str) -> str:
+        try:
+            return public_id(prefix, uuid_of(text, prefix))
+        except ValueError:
+            return ""
+
+    return read
 
 
 def _milliseconds(text: str) -> str:
@@ -198,8 +204,8 @@ def _one_of(known: Iterable[str]) -> Callable[[str], str]:
 
 _READERS: dict[str, tuple[str, Callable[[str], str]]] = {
     "model": ("model", _name),
-    "project": ("project", _hex_id),
-    "key": ("key", _hex_id),
+    "project": ("project", _id("proj")),
+    "key": ("key", _id("key")),
     "status": ("status", _one_of(value for value, _ in STATUSES)),
     "finish": ("finish", _one_of(FINISHES)),
     "stream": ("stream", _one_of(value for value, _ in STREAMS)),

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from django.core.exceptions import ValidationError
 
+from controlplane.kernel.ids import public_id, uuid_asked
 from controlplane.kernel.measures import PROMPT_BUCKETS
 from controlplane.kernel.objectives.burn import DAY_MIN, MILLION, RULES, SEVERITIES
 from controlplane.kernel.objectives.counting import (
@@ -130,7 +131,7 @@ def scope(objective: Objective) -> str:
     parts = [
         f"model {objective.model}" if objective.model else "",
         f"route {objective.route}" if objective.route else "",
-        f"project {objective.project.hex[:8]}" if objective.project else "",
+        f"project {public_id('proj', objective.project)[:13]}" if objective.project else "",
         "" if objective.prompt_bucket == ALL_BUCKETS
         else f"prompts of {bucket_words()[objective.prompt_bucket + 1][1]}",
     ]  # fmt: skip
@@ -286,10 +287,8 @@ def _optional(posted: Mapping[str, str], field: str) -> int | None:
 
 
 def _project(text: str) -> uuid.UUID | None:
-    try:
-        return uuid.UUID(text) if text else None
-    except ValueError:
-        raise ValidationError({"project": "Project not found."}) from None
+    wrong = ValidationError({"project": "Project not found."})
+    return uuid_asked(text, "proj", wrong) if text else None
 
 
 def _bucket(text: str) -> int:

@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime
+from uuid import UUID
 
 from django import template
 from django.template import Context
@@ -13,7 +14,9 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from controlplane.billing.documents.text import cents_text, line_words, pico_text, unit_text
+from controlplane.billing.ledger.accounts import account_text
 from controlplane.billing.payments.dunning import Stage
+from controlplane.kernel.ids import public_id
 from controlplane.kernel.money import usd_from_micro, usd_short, usd_text
 from frontend.finders import PLOTLY_PATH
 from frontend.shared import formats
@@ -40,6 +43,13 @@ def usd_exact(nano: int) -> str:
     return usd_text(nano)
 
 
+@register.filter("id")
+def shown_id(of: UUID, prefix: str) -> str:
+    """An id as it is seen."""
+    return public_id(prefix, of)
+
+
+register.filter("account", account_text)
 register.filter("cents", cents_text)
 register.filter("usd_pico", pico_text)
 register.filter("usd_unit", unit_text)

@@ -184,7 +184,7 @@ def test_a_percentile_leads_to_a_request_that_took_so_long(site: Site, watch: Wa
     page = watch.sign_in(site)
     page.goto(f"/?{RANGE}")
     page.locator("a.exemplar", has=page.locator("[data-cell='ttft.p95']")).press("Enter")
-    page.wait_for_url(re.compile(r"/requests(/[0-9a-f]{32})?\?"))
+    page.wait_for_url(re.compile(r"/requests(/req_[0-9a-f]{32})?\?"))
     expect(page.locator("main")).to_contain_text("tiny")
 
 
@@ -218,15 +218,15 @@ def test_the_overview_keeps_its_part_of_the_traffic_from_page_to_page(
     page = watch.sign_in(site)
     page.goto(f"/?{RANGE}")
     page.get_by_label("Project").select_option(label="web")
-    page.wait_for_url(re.compile(f"project={site.cast.project.id.hex}"))
+    page.wait_for_url(re.compile(f"project=proj_{site.cast.project.id.hex}"))
     page.get_by_label("Model").select_option("tiny")
     page.wait_for_url(re.compile("model=tiny"))
-    expect(page.get_by_label("Project")).to_have_value(site.cast.project.id.hex)
+    expect(page.get_by_label("Project")).to_have_value(f"proj_{site.cast.project.id.hex}")
     page.get_by_role("link", name="Last 24 hours").click()
     expect(page.get_by_label("Model")).to_have_value("tiny")
     page.get_by_role("link", name="Cancelled by client").click()
     expect(page.get_by_label("Status")).to_have_value("499")
-    expect(page.get_by_label("Project")).to_have_value(site.cast.project.id.hex)
+    expect(page.get_by_label("Project")).to_have_value(f"proj_{site.cast.project.id.hex}")
 
 
 def _ask(page: Page, site: Site, key: str) -> None:
@@ -249,7 +249,7 @@ def test_the_keyboard_goes_from_request_to_request_and_back(site: Site, watch: W
     page.goto(f"/requests?{RANGE}&status=failed")
     page.locator("table.cards tbody a").first.focus()
     page.keyboard.press("Enter")
-    page.wait_for_url(re.compile(r"/requests/[0-9a-f]{32}"))
+    page.wait_for_url(re.compile(r"/requests/req_[0-9a-f]{32}"))
     first = page.url
     page.keyboard.press("j")
     page.wait_for_url(lambda url: url != first)
@@ -273,7 +273,7 @@ def test_filters_change_the_list_and_the_address(site: Site, watch: Watch) -> No
     page.get_by_label("Status").select_option("ok")
     page.wait_for_url(re.compile("status=ok"))
     page.locator("table.cards tbody a").first.click()
-    page.wait_for_url(re.compile(r"/requests/[0-9a-f]{32}"))
+    page.wait_for_url(re.compile(r"/requests/req_[0-9a-f]{32}"))
     page.go_back()
     expect(page.get_by_role("heading", name="Requests", exact=True)).to_be_visible()
     page.go_back()

@@ -58,7 +58,7 @@ def test_spend_leads_from_a_sum_to_its_requests_by_keyboard(site: Site, watch: W
     )
     page.get_by_role("link", name="support bot").first.focus()
     page.keyboard.press("Enter")
-    page.wait_for_url(re.compile(r"/requests\?.*key=[0-9a-f]{32}"))
+    page.wait_for_url(re.compile(r"/requests\?.*key=key_[0-9a-f]{32}"))
     expect(page.get_by_label("Key")).not_to_have_value("")
     page.go_back()
     with page.expect_download() as table:

@@ -9,6 +9,7 @@ import pytest
 from django.conf import settings
 from django.test import Client
 
+from controlplane.kernel.ids import public_id
 from controlplane.tenants.adminkeys.services import AdminKeyDraft, adminkey_create
 from controlplane.tenants.keys import apikey_create
 from tests.support.money import rows
@@ -79,7 +80,7 @@ def test_costs_are_what_the_ledger_charged(month: Month, program: Client) -> Non
     by_key = Counter[str]()
     for one in results(program, "costs", **WHOLE, **{"group_by[]": ["api_key_id", "project_id"]}):
         by_key[one["api_key_id"]] += one["amount"]["nano_usd"]
-    assert by_key == {str(k): v for k, v in month.sums(acme, lambda line: line.key).items()}
+    assert by_key == month.sums(acme, lambda line: public_id("key", line.key))
 
 
 def test_days_and_pages(month: Month, program: Client) -> None:
@@ -162,13 +163,13 @@ def test_a_bad_parameter_is_named(program: Client, params: Any, name: str) -> No
 def test_projects_keys_and_changes(cast: Cast, program: Client) -> None:
     key = apikey_create(actor=cast.bob, project=cast.project, label="night").key
     (project,) = ask(program, "projects")["data"]
-    assert (project["id"], project["name"]) == (str(cast.project.id), "web")
+    assert (project["id"], project["name"]) == (public_id("proj", cast.project.id), "web")
     assert ask(program, f"projects/{cast.project.id}") == project
     (told,) = ask(program, f"projects/{cast.project.id}/api_keys")["data"]
-    assert (told["id"], told["redacted_value"]) == (str(key.id), key.redacted)
+    assert (told["id"], told["redacted_value"]) == (public_id("key", key.id), key.redacted)
     assert told["owner"]["user"]["email"] == "bob@example.org" and told["last_used_at"] is None
     logs = ask(program, "audit_logs", limit=1, event_types="apikey.create")
-    assert [one["subject"]["id"] for one in logs["data"]] == [str(key.id)]
+    assert [one["subject"]["id"] for one in logs["data"]] == [public_id("key", key.id)]
     assert ask(program, "audit_logs", **{"effective_at[lt]": 1})["data"] == []
     theirs = program.get(f"/v1/organization/projects/{cast.other_project.id}/api_keys")
     assert theirs.status_code == 404

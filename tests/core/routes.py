@@ -5,7 +5,7 @@ each operation as each caller of `callers.py`. A route, a method or a parameter 
 here fails it, and so does a line that fits no route. To add yours:
 
 1. a line `R(method, path, needs)`. `path` is as in the URL conf, includes joined
-   (`api/fleet/tokens/<hexid:token_id>`). `needs` is the `Action` it requires, or one of `PUBLIC`,
+   (`api/fleet/tokens/<token:token_id>`). `needs` is the `Action` it requires, or one of `PUBLIC`,
    `SIGNED_IN`, `METRICS`, or a set of callers' names;
 2. each parameter's name in `tests/core/samples.py`, with a value that exists in the organization
    under test. Values of a tenant are marked so: another tenant's owner must get 404 for them.
@@ -37,28 +37,28 @@ from tests.core.route import METRICS, PUBLIC, SIGNED_IN, Route
 from tests.core.routes_slos import ROUTES as SLO_ROUTES
 
 R = Route
-BILLING = "api/billing/organizations/<hexid:organization_id>"
+BILLING = "api/billing/organizations/<org:organization_id>"
 SEES = {STAFF: 200}
 NOT_STAFF = {OTHER_OWNER: 403}
-GRANT_PAGE = "grants/<hexid:organization_id>/<hexid:grant_id>/<slug:decision>"
-INSIGHTS = "api/insights/organizations/<hexid:organization_id>"
+GRANT_PAGE = "grants/<org:organization_id>/<grant:grant_id>/<slug:decision>"
+INSIGHTS = "api/insights/organizations/<org:organization_id>"
 RULES = {"rules": [], "note": ""}
-OF_ORGANIZATION = "api/organizations/<hexid:organization_id>"
+OF_ORGANIZATION = "api/organizations/<org:organization_id>"
 ADMIN_KEYS = f"{OF_ORGANIZATION}/admin-keys"
 KEYS = f"{OF_ORGANIZATION}/keys"
-ONE_KEY = f"{KEYS}/<hexid:inference_key>"
-OWN_PROJECT = "v1/organization/projects/<hexid:project_id>"
-ONE_MEMBER = f"{OF_ORGANIZATION}/members/<hexid:user_id>"
-ONE_INVITATION = f"{OF_ORGANIZATION}/invitations/<hexid:invitation_id>"
-ONE_PROJECT = f"{OF_ORGANIZATION}/projects/<hexid:project_id>"
+ONE_KEY = f"{KEYS}/<key:inference_key>"
+OWN_PROJECT = "v1/organization/projects/<proj:project_id>"
+ONE_MEMBER = f"{OF_ORGANIZATION}/members/<user:user_id>"
+ONE_INVITATION = f"{OF_ORGANIZATION}/invitations/<invite:invitation_id>"
+ONE_PROJECT = f"{OF_ORGANIZATION}/projects/<proj:project_id>"
 INVITATION = {"email": "new@example.org", "role": "viewer"}
 NEW_ORGANIZATION = {"name": "made", "owner": "new@example.org"}
-OWNER_LINK = "organizations/<hexid:organization_id>/links/<hexid:user_id>"
+OWNER_LINK = "organizations/<org:organization_id>/links/<user:user_id>"
 NOTHING_OWN = dict.fromkeys(SESSIONS, 404)
 UNKNOWN = dict.fromkeys((*TOKENS, ANONYMOUS), 404)
 NO_PROVIDER = dict.fromkeys(ALL, 404)
-SHARE_PAGE = "shares/<hexid:organization_id>/<hexid:project_id>"
-PROMPT = "api/catalog/templates/<hexid:organization>/<str:name>"
+SHARE_PAGE = "shares/<org:organization_id>/<proj:project_id>"
+PROMPT = "api/catalog/templates/<org:organization>/<str:name>"
 PROMPT_VERSION = f"{PROMPT}/versions/<int:version>"
 PROMPT_ACT = "templates/<str:name>/<int:version>/<slug:action>"
 PROMPT_BODY = {"messages": [{"role": "user", "content": "x"}]}
@@ -89,14 +89,14 @@ ROUTES: tuple[Route, ...] = (
     R("GET", "account", SIGNED_IN),
     R("POST", "account/password", SIGNED_IN),
     R("POST", "account/sessions/others", SIGNED_IN),
-    R("POST", "account/sessions/<hexid:session_id>", SIGNED_IN, but=NOTHING_OWN),
+    R("POST", "account/sessions/<session:session_id>", SIGNED_IN, but=NOTHING_OWN),
     R("GET", "account/app", SIGNED_IN),
     R("POST", "account/app", SIGNED_IN),
     R("POST", "account/passkeys/new", SIGNED_IN),
     R("POST", "account/passkeys", SIGNED_IN),
     # Nobody here has a second factor, of which these are.
     R("POST", "account/codes", SIGNED_IN, but=NOTHING_OWN),
-    R("POST", "account/factors/<hexid:factor_id>", SIGNED_IN, but=NOTHING_OWN),
+    R("POST", "account/factors/<factor:factor_id>", SIGNED_IN, but=NOTHING_OWN),
     R("GET", "organizations", Action.ORGANIZATION_CREATE),
     R("POST", "organizations/new", Action.ORGANIZATION_CREATE),
     R("POST", OWNER_LINK, Action.USER_CREATE, but=NOT_STAFF),
@@ -106,15 +106,15 @@ ROUTES: tuple[Route, ...] = (
     R("POST", "members/second-factor", Action.SECURITY_SET),
     R("GET", "members/invite", Action.MEMBER_MANAGE),
     R("POST", "members/invite", Action.MEMBER_MANAGE),
-    R("POST", "members/<hexid:user_id>/role", Action.MEMBER_MANAGE, {"role": "viewer"}),
-    R("POST", "members/<hexid:user_id>/remove", Action.MEMBER_MANAGE),
-    R("POST", "members/<hexid:user_id>/link", Action.MEMBER_RECOVER),
+    R("POST", "members/<user:user_id>/role", Action.MEMBER_MANAGE, {"role": "viewer"}),
+    R("POST", "members/<user:user_id>/remove", Action.MEMBER_MANAGE),
+    R("POST", "members/<user:user_id>/link", Action.MEMBER_RECOVER),
     # Staff of the installation make one for everybody.
     R("POST", f"{ONE_MEMBER}/password-link", Action.MEMBER_RECOVER, but={STAFF: 201}),
-    R("POST", "invitations/<hexid:invitation_id>", Action.MEMBER_MANAGE),
+    R("POST", "invitations/<invite:invitation_id>", Action.MEMBER_MANAGE),
     R("GET", "projects", Action.ORGANIZATION_VIEW),
     R("POST", "projects/add", Action.PROJECT_CREATE),
-    R("POST", "projects/<hexid:project_id>", Action.PROJECT_UPDATE),
+    R("POST", "projects/<proj:project_id>", Action.PROJECT_UPDATE),
     R("GET", "shares", Action.ROUTING_MANAGE),
     R("POST", SHARE_PAGE, Action.ROUTING_MANAGE, {"weight": "2"}, but=NOT_STAFF),
     R("GET", f"{OF_ORGANIZATION}/members", Action.MEMBER_VIEW),
@@ -141,18 +141,18 @@ ROUTES: tuple[Route, ...] = (
     R("GET", "requests", Action.REQUEST_VIEW),
     R("GET", "requests.csv", Action.REQUEST_VIEW),
     R("GET", "requests/exemplar", Action.REQUEST_VIEW, query="measure=total&value=20000"),
-    R("GET", "requests/<hexid:request_id>", Action.REQUEST_VIEW),
+    R("GET", "requests/<req:request_id>", Action.REQUEST_VIEW),
     R("GET", "playground", Action.PLAYGROUND_USE),
     R("POST", "playground/token", Action.PLAYGROUND_USE, {"project": "{project}"}),
     # Asked for until the cost is known: of a request that is not theirs strangers never learn it.
-    R("GET", "playground/cost/<hexid:request_id>", Action.PLAYGROUND_USE, but={OTHER_OWNER: 200}),
+    R("GET", "playground/cost/<req:request_id>", Action.PLAYGROUND_USE, but={OTHER_OWNER: 200}),
     # Pages: keys
     R("GET", "keys", Action.KEY_VIEW),
     R("GET", "keys/create", Action.KEY_CREATE),
     R("POST", "keys/create", Action.KEY_CREATE),
-    R("POST", "keys/<hexid:apikey_id>/revoke", Action.KEY_REVOKE),
-    R("POST", "keys/<hexid:apikey_id>/rotate", Action.KEY_CREATE),
-    R("GET", "keys/<hexid:apikey_id>", Action.KEY_VIEW),
+    R("POST", "keys/<key:apikey_id>/revoke", Action.KEY_REVOKE),
+    R("POST", "keys/<key:apikey_id>/rotate", Action.KEY_CREATE),
+    R("GET", "keys/<key:apikey_id>", Action.KEY_VIEW),
     R("GET", "limits", Action.ORGANIZATION_VIEW),
     R("POST", "limits/set", Action.LIMIT_SET),
     R("GET", KEYS, Action.KEY_VIEW),
@@ -165,7 +165,7 @@ ROUTES: tuple[Route, ...] = (
     R("GET", f"{ONE_KEY}/effective", Action.KEY_VIEW, query="model=tiny"),
     R("GET", f"{OF_ORGANIZATION}/limits", Action.ORGANIZATION_VIEW),
     R("PUT", f"{OF_ORGANIZATION}/limits", Action.LIMIT_SET),
-    R("PUT", f"{OF_ORGANIZATION}/projects/<hexid:project_id>/limits", Action.LIMIT_SET),
+    R("PUT", f"{OF_ORGANIZATION}/projects/<proj:project_id>/limits", Action.LIMIT_SET),
     # Audit
     R("GET", "audit", Action.AUDIT_VIEW),
     R("GET", "audit.csv", Action.AUDIT_VIEW),
@@ -173,17 +173,17 @@ ROUTES: tuple[Route, ...] = (
     R("GET", "audit/installation.csv", Action.INSTALLATION_AUDIT),
     R("GET", "api/audit", Action.INSTALLATION_AUDIT),
     R("GET", "api/audit/head", Action.INSTALLATION_AUDIT),
-    R("GET", "api/organizations/<hexid:organization_id>/audit", Action.AUDIT_VIEW),
+    R("GET", "api/organizations/<org:organization_id>/audit", Action.AUDIT_VIEW),
     # Invoices, wallets, payments. Staff who grant credit see the money of every organization.
     R("GET", "invoices", Action.LEDGER_VIEW),
     R("GET", "invoices/preview", Action.LEDGER_VIEW, query="period=2025-10"),
     R("POST", "invoices/issue", Action.INVOICE_ISSUE, {"period": "2024-01"}),
     R("POST", "invoices/profile", Action.INVOICE_ISSUE),
-    R("GET", "invoices/<hexid:invoice_id>", Action.LEDGER_VIEW),
-    R("GET", "invoices/<hexid:invoice_id>.<slug:form>", Action.LEDGER_VIEW),
-    R("POST", "invoices/<hexid:invoice_id>/credit", Action.CREDIT_GRANT, but=NOT_STAFF),
-    R("POST", "invoices/<hexid:invoice_id>/paid", Action.CREDIT_GRANT, but=NOT_STAFF),
-    R("POST", "invoices/<hexid:invoice_id>/pay", Action.INVOICE_ISSUE),
+    R("GET", "invoices/<inv:invoice_id>", Action.LEDGER_VIEW),
+    R("GET", "invoices/<inv:invoice_id>.<slug:form>", Action.LEDGER_VIEW),
+    R("POST", "invoices/<inv:invoice_id>/credit", Action.CREDIT_GRANT, but=NOT_STAFF),
+    R("POST", "invoices/<inv:invoice_id>/paid", Action.CREDIT_GRANT, but=NOT_STAFF),
+    R("POST", "invoices/<inv:invoice_id>/pay", Action.INVOICE_ISSUE),
     R("GET", "wallet", Action.LEDGER_VIEW),
     R("POST", "wallet/pay", Action.INVOICE_ISSUE),
     R("GET", "grants", Action.CREDIT_GRANT),
@@ -194,11 +194,11 @@ ROUTES: tuple[Route, ...] = (
     R("GET", f"{BILLING}/invoices", Action.LEDGER_VIEW, but=SEES),
     R("POST", f"{BILLING}/invoices", Action.INVOICE_ISSUE, {"period": "2024-01"}),
     R("GET", f"{BILLING}/invoices/preview", Action.LEDGER_VIEW, query="period=2025-10", but=SEES),
-    R("GET", f"{BILLING}/invoices/<hexid:invoice_id>", Action.LEDGER_VIEW, but=SEES),
-    R("GET", f"{BILLING}/invoices/<hexid:invoice_id>.pdf", Action.LEDGER_VIEW, but=SEES),
-    R("GET", f"{BILLING}/invoices/<hexid:invoice_id>.csv", Action.LEDGER_VIEW, but=SEES),
-    R("POST", f"{BILLING}/invoices/<hexid:invoice_id>/credit-notes", Action.CREDIT_GRANT),
-    R("POST", f"{BILLING}/invoices/<hexid:invoice_id>/payments", Action.CREDIT_GRANT),
+    R("GET", f"{BILLING}/invoices/<inv:invoice_id>", Action.LEDGER_VIEW, but=SEES),
+    R("GET", f"{BILLING}/invoices/<inv:invoice_id>.pdf", Action.LEDGER_VIEW, but=SEES),
+    R("GET", f"{BILLING}/invoices/<inv:invoice_id>.csv", Action.LEDGER_VIEW, but=SEES),
+    R("POST", f"{BILLING}/invoices/<inv:invoice_id>/credit-notes", Action.CREDIT_GRANT),
+    R("POST", f"{BILLING}/invoices/<inv:invoice_id>/payments", Action.CREDIT_GRANT),
     R("GET", f"{BILLING}/standing", Action.LEDGER_VIEW, but=SEES),
     R("GET", f"{BILLING}/billing-profile", Action.LEDGER_VIEW, but=SEES),
     R("PUT", f"{BILLING}/billing-profile", Action.INVOICE_ISSUE, {"name": "Acme"}, but=SEES),
@@ -210,11 +210,11 @@ ROUTES: tuple[Route, ...] = (
     # The operator is no user, and never the second person.
     R(
         "POST",
-        f"{BILLING}/grants/<hexid:grant_id>/approve",
+        f"{BILLING}/grants/<grant:grant_id>/approve",
         Action.CREDIT_GRANT,
         but={OPERATOR: 403},
     ),
-    R("POST", f"{BILLING}/grants/<hexid:grant_id>/refuse", Action.CREDIT_GRANT),
+    R("POST", f"{BILLING}/grants/<grant:grant_id>/refuse", Action.CREDIT_GRANT),
     # Prices, for staff
     R("GET", "prices", Action.CATALOG_MANAGE),
     R("POST", "prices/publish", Action.CATALOG_MANAGE),
@@ -234,35 +234,35 @@ ROUTES: tuple[Route, ...] = (
     R("POST", "budgets/stop", Action.BUDGET_SET, {"subject": "{organization}"}),
     R("GET", f"{BILLING}/accounts", Action.LEDGER_VIEW),
     R("GET", f"{BILLING}/entries", Action.LEDGER_VIEW),
-    R("POST", f"{BILLING}/requests/<hexid:charge_id>/reversals", Action.CREDIT_GRANT),
+    R("POST", f"{BILLING}/requests/<req:charge_id>/reversals", Action.CREDIT_GRANT),
     R("GET", f"{BILLING}/periods", Action.LEDGER_VIEW),
     R("POST", f"{BILLING}/periods/<str:period>/close", Action.PERIOD_CLOSE),
     R("GET", f"{BILLING}/reconciliations", Action.LEDGER_VIEW),
     R("GET", f"{BILLING}/budgets", Action.LEDGER_VIEW),
-    R("PUT", f"{BILLING}/budgets/<hexid:subject_id>", Action.BUDGET_SET, {"allowance_nano": 1}),
-    R("DELETE", f"{BILLING}/budgets/<hexid:subject_id>", Action.BUDGET_SET),
+    R("PUT", f"{BILLING}/budgets/<id:subject_id>", Action.BUDGET_SET, {"allowance_nano": 1}),
+    R("DELETE", f"{BILLING}/budgets/<id:subject_id>", Action.BUDGET_SET),
     # Exports
     R("GET", "exports", Action.EXPORT_MAKE),
     R("POST", "exports", Action.EXPORT_MAKE),
     R("GET", "exports/rows", Action.EXPORT_MAKE),
-    R("GET", "exports/<hexid:export_id>/file", Action.EXPORT_MAKE),
-    R("GET", "exports/<hexid:export_id>/manifest", Action.EXPORT_MAKE),
+    R("GET", "exports/<export:export_id>/file", Action.EXPORT_MAKE),
+    R("GET", "exports/<export:export_id>/manifest", Action.EXPORT_MAKE),
     R("GET", f"{BILLING}/exports", Action.EXPORT_MAKE),
     R("POST", f"{BILLING}/exports", Action.EXPORT_MAKE, {"kind": "usage", "period": "2025-10"}),
     R("GET", f"{BILLING}/exports/stream", Action.EXPORT_MAKE, query="kind=usage&period=2025-10"),
-    R("GET", f"{BILLING}/exports/<hexid:export_id>", Action.EXPORT_MAKE),
-    R("GET", f"{BILLING}/exports/<hexid:export_id>/file", Action.EXPORT_MAKE),
+    R("GET", f"{BILLING}/exports/<export:export_id>", Action.EXPORT_MAKE),
+    R("GET", f"{BILLING}/exports/<export:export_id>/file", Action.EXPORT_MAKE),
     # Admin keys, and pages for developers
     R("GET", "admin-keys", Action.ADMIN_KEY_MANAGE),
     R("GET", "admin-keys/create", Action.ADMIN_KEY_MANAGE),
     R("POST", "admin-keys/create", Action.ADMIN_KEY_MANAGE),
-    R("POST", "admin-keys/<hexid:key_id>/revoke", Action.ADMIN_KEY_MANAGE),
+    R("POST", "admin-keys/<adminkey:key_id>/revoke", Action.ADMIN_KEY_MANAGE),
     R("GET", "developers", Action.KEY_VIEW),
     R("GET", "developers/api", Action.ORGANIZATION_VIEW),
     R("GET", ADMIN_KEYS, Action.ADMIN_KEY_MANAGE),
     R("POST", ADMIN_KEYS, Action.ADMIN_KEY_MANAGE, {"label": "m", "actions": ["key.view"]}),
-    R("GET", f"{ADMIN_KEYS}/<hexid:key_id>", Action.ADMIN_KEY_MANAGE),
-    R("DELETE", f"{ADMIN_KEYS}/<hexid:key_id>", Action.ADMIN_KEY_MANAGE),
+    R("GET", f"{ADMIN_KEYS}/<adminkey:key_id>", Action.ADMIN_KEY_MANAGE),
+    R("DELETE", f"{ADMIN_KEYS}/<adminkey:key_id>", Action.ADMIN_KEY_MANAGE),
     # The organization's own figures; the operator names it in a header.
     R("GET", "v1/organization/usage/completions", Action.REQUEST_VIEW, query="start_time=0"),
     R("GET", "v1/organization/usage/embeddings", Action.REQUEST_VIEW, query="start_time=0"),
@@ -292,11 +292,11 @@ ROUTES: tuple[Route, ...] = (
     R("GET", "fleet/<slug:chart>.csv", Action.FLEET_VIEW),
     R("GET", "fleet/tokens", Action.FLEET_MANAGE),
     R("POST", "fleet/tokens", Action.FLEET_MANAGE),
-    R("POST", "fleet/tokens/<hexid:token_id>/revoke", Action.FLEET_MANAGE),
+    R("POST", "fleet/tokens/<token:token_id>/revoke", Action.FLEET_MANAGE),
     R("POST", "fleet/pools", Action.FLEET_MANAGE),
-    R("POST", "fleet/nodes/<hexid:node_id>/models", Action.FLEET_MANAGE),
-    R("POST", "fleet/nodes/<hexid:node_id>/<slug:action>", Action.FLEET_MANAGE),
-    R("POST", "fleet/digests/<hexid:digest_id>/<slug:decision>", Action.FLEET_MANAGE),
+    R("POST", "fleet/nodes/<node:node_id>/models", Action.FLEET_MANAGE),
+    R("POST", "fleet/nodes/<node:node_id>/<slug:action>", Action.FLEET_MANAGE),
+    R("POST", "fleet/digests/<digest:digest_id>/<slug:decision>", Action.FLEET_MANAGE),
     R("GET", "routing", Action.ROUTING_MANAGE),
     R("POST", "routing/draft", Action.ROUTING_MANAGE),
     R("POST", "routing/rollback", Action.ROUTING_MANAGE, {"version": "{version}"}),
@@ -316,11 +316,11 @@ ROUTES: tuple[Route, ...] = (
     R("GET", "api/fleet/pools/<str:name>/desired", METRICS - {STAFF}),
     R("GET", "api/fleet/tokens", Action.FLEET_VIEW),
     R("POST", "api/fleet/tokens", Action.FLEET_MANAGE, {"pool": "default"}),
-    R("DELETE", "api/fleet/tokens/<hexid:token_id>", Action.FLEET_MANAGE),
+    R("DELETE", "api/fleet/tokens/<token:token_id>", Action.FLEET_MANAGE),
     R("POST", "api/fleet/enrol", PUBLIC),
     R("GET", "api/fleet/digests", Action.FLEET_VIEW),
-    R("POST", "api/fleet/digests/<hexid:digest_id>/approve", Action.FLEET_MANAGE),
-    R("POST", "api/fleet/digests/<hexid:digest_id>/refuse", Action.FLEET_MANAGE),
+    R("POST", "api/fleet/digests/<digest:digest_id>/approve", Action.FLEET_MANAGE),
+    R("POST", "api/fleet/digests/<digest:digest_id>/refuse", Action.FLEET_MANAGE),
     R("PUT", "api/fleet/nodes/<path:name>/models", Action.FLEET_MANAGE, {"models": None}),
     R("POST", "api/fleet/nodes/<path:name>/approve", Action.FLEET_MANAGE),
     R("POST", "api/fleet/nodes/<path:name>/drain", Action.FLEET_MANAGE),
@@ -334,10 +334,10 @@ ROUTES: tuple[Route, ...] = (
     R("POST", "templates/<str:name>/<int:version>/try", Action.TEMPLATE_VIEW),
     R("POST", PROMPT_ACT, Action.TEMPLATE_MANAGE),
     # API: prompt templates
-    R("GET", "api/catalog/templates/<hexid:organization>", Action.TEMPLATE_VIEW),
+    R("GET", "api/catalog/templates/<org:organization>", Action.TEMPLATE_VIEW),
     R(
         "POST",
-        "api/catalog/templates/<hexid:organization>",
+        "api/catalog/templates/<org:organization>",
         Action.TEMPLATE_MANAGE,
         {"name": "new"},
     ),

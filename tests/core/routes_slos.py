@@ -5,8 +5,8 @@ from __future__ import annotations
 from controlplane.core.permissions import Action
 from tests.core.route import Route as R
 
-SLOS = "api/slos/organizations/<hexid:organization_id>"
-ONE_OBJECTIVE = f"{SLOS}/objectives/<hexid:objective_id>"
+SLOS = "api/slos/organizations/<org:organization_id>"
+ONE_OBJECTIVE = f"{SLOS}/objectives/<objective:objective_id>"
 OBJECTIVE = {"name": "made", "indicator": "availability", "target_ppm": 990_000, "team": "us"}
 STAGE_OWNER = {"team": "us", "budget_us": 5_000, "runbook": "s1-admission"}
 
@@ -17,10 +17,10 @@ ROUTES: tuple[R, ...] = (
     R("POST", "slos/openslo", Action.SLO_MANAGE),
     R("POST", "slos/new", Action.SLO_MANAGE),
     R("POST", "slos/channels", Action.SLO_MANAGE),
-    R("POST", "slos/channels/<hexid:channel_id>", Action.SLO_MANAGE),
-    R("GET", "slos/<hexid:objective_id>", Action.SLO_VIEW),
-    R("GET", "slos/<hexid:objective_id>.csv", Action.SLO_VIEW),
-    R("POST", "slos/<hexid:objective_id>/change", Action.SLO_MANAGE),
+    R("POST", "slos/channels/<channel:channel_id>", Action.SLO_MANAGE),
+    R("GET", "slos/<objective:objective_id>", Action.SLO_VIEW),
+    R("GET", "slos/<objective:objective_id>.csv", Action.SLO_VIEW),
+    R("POST", "slos/<objective:objective_id>/change", Action.SLO_MANAGE),
     R("GET", "stages", Action.SLO_VIEW),
     R("POST", "stages/<slug:stage>", Action.SLO_INSTALLATION),
     R("GET", "runbooks", Action.SLO_VIEW),
@@ -33,7 +33,7 @@ ROUTES: tuple[R, ...] = (
     R("GET", f"{SLOS}/alerts", Action.SLO_VIEW),
     R("GET", f"{SLOS}/channels", Action.SLO_MANAGE),
     R("POST", f"{SLOS}/channels", Action.SLO_MANAGE, {"kind": "email", "address": "a@b.org"}),
-    R("DELETE", f"{SLOS}/channels/<hexid:channel_id>", Action.SLO_MANAGE),
+    R("DELETE", f"{SLOS}/channels/<channel:channel_id>", Action.SLO_MANAGE),
     R("GET", f"{SLOS}/openslo", Action.SLO_VIEW),
     R("POST", f"{SLOS}/openslo", Action.SLO_MANAGE, {"yaml": ""}),
     R("GET", f"{SLOS}/stages", Action.SLO_VIEW),

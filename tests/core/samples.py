@@ -90,7 +90,7 @@ SAMPLES: dict[str, Sample] = {
     "node_id": Sample(lambda t: t.node.hex),
     "nodes/name": Sample(lambda t: "node-1"),
     "pools/name": Sample(lambda t: "default"),
-    "<hexid:organization>/name": of_tenant(lambda t: t.prompt),
+    "<org:organization>/name": of_tenant(lambda t: t.prompt),
     "templates/name": of_tenant(lambda t: t.prompt),
     "<int:version>/action": Sample(lambda t: "copy"),
     "action": Sample(lambda t: "drain"),

@@ -12,6 +12,7 @@ import pytest
 
 from controlplane.core.answers import answer_of, moment_text
 from controlplane.core.api.views import JsonOut
+from controlplane.kernel.ids import ApiKeyId, public_id
 
 ID = uuid.UUID(int=7)
 MADE, DUE = datetime(2026, 1, 1, tzinfo=UTC), date(2026, 11, 2)
@@ -26,7 +27,7 @@ class Colour(StrEnum):
 class ThingJson(TypedDict):
     """What a thing has."""
 
-    id: str
+    id: ApiKeyId
     colour: str
     made_at: datetime | None
     due_on: date
@@ -42,7 +43,7 @@ def test_fields_are_attributes_as_text_in_the_order_of_the_shape() -> None:
     thing = SimpleNamespace(due_on=DUE, id=ID, colour=Colour.RED, made_at=MADE)
     made = answer_of(WholeThingJson, thing, parts=[1, 2])
     assert list(made.items()) == [
-        ("id", str(ID)),
+        ("id", public_id("key", ID)),
         ("colour", "red"),
         ("made_at", MADE),
         ("due_on", DUE),
@@ -53,7 +54,7 @@ def test_fields_are_attributes_as_text_in_the_order_of_the_shape() -> None:
 
 def test_what_is_given_comes_before_the_attribute() -> None:
     thing = SimpleNamespace(id=None, colour="red", due_on="", made_at=None)
-    assert answer_of(ThingJson, thing, id=ID)["id"] == str(ID)
+    assert answer_of(ThingJson, thing, id=ID)["id"] == public_id("key", ID)
 
 
 @pytest.mark.parametrize(
@@ -76,6 +77,12 @@ def test_moments_are_written_in_one_form_wherever_they_come_from(
 def test_a_name_that_the_shape_has_not_is_a_mistake() -> None:
     with pytest.raises(TypeError, match="ThingJson has no parts"):
         answer_of(ThingJson, SimpleNamespace(), parts=[])
+
+
+def test_an_id_in_a_field_that_declares_no_kind_is_a_mistake() -> None:
+    thing = SimpleNamespace(id=ID, colour=ID, due_on="", made_at=None)
+    with pytest.raises(TypeError, match="no kind of id"):
+        answer_of(ThingJson, thing)
 
 
 def test_an_attribute_that_is_missing_is_a_mistake() -> None:

@@ -38,7 +38,7 @@ NAMED = {("email", EMAIL), ("shift_version", 2**31)}
 # Stands for the secret of a token that is made for the call.
 ENROLMENT = "enrolment"
 # Forms that differ by the thing alone are one.
-ANY_ID = re.compile(r"\b[0-9a-f]{32}\b|\bs\d_\w+")
+ANY_ID = re.compile(r"\b(?:[a-z]+_)?[0-9a-f]{32}\b|\bs\d_\w+")
 # What an operation takes beside its example and the line of the matrix.
 ALSO: Mapping[str, Mapping[str, Any]] = {
     "/api/organizations/{organization_id}/keys": {"project": "{project}"},

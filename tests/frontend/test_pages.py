@@ -13,6 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from controlplane.billing.ledger.selectors import request_lines
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.permissions import Role
+from controlplane.kernel.ids import public_id
 from controlplane.kernel.rules import PRIORITY_HIGH
 from controlplane.tenants.keys import apikey_create
 from controlplane.tenants.people.services import membership_set
@@ -290,7 +291,8 @@ def test_an_unknown_request_or_chart_is_not_found(cast: Cast) -> None:
 def test_the_overview_is_of_the_chosen_model_and_project(cast: Cast) -> None:
     key = apikey_create(actor=cast.alice, project=cast.project, label="night owl").key
     everything = str(len(write_history(cast, key, "tiny")))
-    alice, project, stranger = signed_in(cast.alice), cast.project.id.hex, uuid.uuid4().hex
+    alice, stranger = signed_in(cast.alice), uuid.uuid4().hex
+    project = public_id("proj", cast.project.id)
 
     def counted(cell: str, query: str) -> str:
         text = alice.get(f"/?range=6h&{query}").content.decode()
@@ -315,12 +317,12 @@ def test_the_overview_is_of_the_chosen_model_and_project(cast: Cast) -> None:
 
 def test_paging_by_key_sees_every_request_once(cast: Cast) -> None:
     key = apikey_create(actor=cast.alice, project=cast.project, label="night owl").key
-    written = {one.hex for one in write_history(cast, key, "tiny")}
+    written = {public_id("req", one) for one in write_history(cast, key, "tiny")}
     alice, seen, path = signed_in(cast.alice), [], "/requests?range=6h"
     for _ in range(len(written)):
         text = alice.get(path).content.decode()
-        seen += re.findall(r"/requests/([0-9a-f]{32})\?", text)
-        older = re.search(r'href="(/requests\?[^"]*before=[0-9a-f]{32})"', text)
+        seen += re.findall(r"/requests/(req_[0-9a-f]{32})\?", text)
+        older = re.search(r'href="(/requests\?[^"]*before=req_[0-9a-f]{32})"', text)
         if older is None:
             break
         path = older[1].replace("&amp;", "&")
@@ -342,7 +344,7 @@ def test_ledger_lines_name_who_pays_and_ask_nothing_for_each_line(cast: Cast) ->
         table = text[text.index("ledger-title") :]
         assert table.count("<td data-label") == 6 * count
         assert ("Receivable · Acme / web" in table) == ("Revenue · tiny" in table) == (count > 0)
-        assert (f'<dd class="mono">receivable:{cast.acme.id}</dd>' in table) == (count > 0)
+        assert (f'<dd class="mono">receivable:org_{cast.acme.id.hex}</dd>' in table) == (count > 0)
     assert len(by_lines) > 1
     # The price that was charged is looked up once, with its model, however many lines there are.
     assert max(asked) - min(asked) <= PRICE_QUERIES

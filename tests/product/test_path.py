@@ -11,15 +11,18 @@ from collections.abc import Iterator
 
 import pytest
 from django.conf import settings
+from django.test import Client
 
 from controlplane.composed.demo import MODEL
+from controlplane.kernel.ids import public_id, public_request
 from controlplane.kernel.spans import ABSENT, SPANS, STAGES, unpack_spans
 from tests.product.books import bills, kinds, open_holds
 from tests.product.traffic import Answer, ask, make_body, open_client
 from tests.support.money import rows
-from tests.support.product import Plan, Product, running_product
+from tests.support.people import demo_admin
+from tests.support.product import Plan, Product, demo_key, running_product
 from tests.support.servers import Servers
-from tests.support.waiting import until
+from tests.support.waiting import until, wait_for
 
 RECORD_S_MAX = 10.0
 LAYERS_MIN = 14
@@ -120,3 +123,18 @@ async def test_c4_the_ledger_proves_itself(product: Product) -> None:
     )
     assert verified.returncode == 0, verified.stdout + verified.stderr
     assert verified.stdout.count(" ok: ") == 7
+
+
+def test_a_request_has_one_id_in_header_page_api_and_file(product: Product) -> None:
+    answer = asyncio.run(ask_one(product, stream=True))
+    named = answer.headers["x-request-id"]
+    assert named == public_request(uuid.UUID(answer.request).bytes)
+    client = demo_admin()
+    wait_for(lambda: client.get(f"/requests/{named}").status_code == 200, "the request's row")
+    assert named in client.get(f"/requests/{named}").content.decode()
+    assert f'"{named}"' in b"".join(client.get("/requests.csv?range=15m")).decode()
+    operator = Client(headers={"Authorization": f"Bearer {settings.OPERATOR_TOKEN}"})
+    organization = public_id("org", demo_key().organization_id)
+    path = f"/api/billing/organizations/{organization}/requests/{named}/reversals"
+    made = operator.post(path, {"nano": 1, "reason": "one id"}, "application/json")
+    assert (made.status_code, made.json().get("reverses")) == (201, named)

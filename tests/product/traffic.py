@@ -71,8 +71,8 @@ class Answer:
 
     @property
     def request(self) -> str:
-        """The request's id as the gateway named it; empty when no headers came."""
-        return self.headers.get("x-request-id", "")
+        """The digits of the id that the gateway gave it; empty when no headers came."""
+        return self.headers.get("x-request-id", "").removeprefix("req_")
 
     @property
     def whole(self) -> bool:

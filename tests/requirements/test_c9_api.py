@@ -14,6 +14,7 @@ from django.core.handlers.wsgi import WSGIHandler
 from django.test import Client
 from openai import AuthenticationError, BadRequestError, OpenAI
 
+from controlplane.kernel.ids import public_id
 from tests.support.month import END, START, Month, seal_month, seed_month
 from tests.support.people import make_cast, signed_in
 
@@ -87,11 +88,13 @@ def test_the_official_client_reads_usage_projects_keys_and_changes(
     assert output == sum(line.counts.output for line in month.posted(month.cast.acme.id))
     # The client follows the cursor by itself.
     projects = list(official.admin.organization.projects.list(limit=1))
-    assert str(month.cast.project.id) in {project.id for project in projects}
+    assert public_id("proj", month.cast.project.id) in {project.id for project in projects}
     assert len(projects) == len(
         {one.project.id for one in month.payers} - {month.cast.other_project.id}
     )
-    keys = list(official.admin.organization.projects.api_keys.list(str(month.cast.project.id)))
+    keys = list(
+        official.admin.organization.projects.api_keys.list(public_id("proj", month.cast.project.id))
+    )
     assert keys and all(key.redacted_value.startswith("sk_sluice_") for key in keys)
     logs = list(official.admin.organization.audit_logs.list(limit=100))
     assert "adminkey.create" in {one.type for one in logs}

@@ -18,6 +18,7 @@ import pytest
 from controlplane.gateway.s4_route.queue import waiting as waiting_requests
 from controlplane.gateway.s4_route.queue.release_rate import RETURNS_MIN
 from controlplane.gateway.snapshot import ProjectRecord
+from controlplane.kernel.ids import public_request
 from controlplane.kernel.rules import PRIORITY_HIGH, PRIORITY_LOW, RouteRule, Step, Target
 from tests.support.fleet import MODEL
 from tests.support.nodes import HandNode, hand_node
@@ -172,7 +173,9 @@ async def test_position_and_wait_are_told_and_kept(bare: Serving) -> None:
         second = asyncio.create_task(bare.chat(max_tokens=1, stream=True))
         await until(lambda: len(bare.under_test.world.waiting) == 2)
     waits = [int((await each).headers["x-sluice-queue-ms"]) for each in (first, second)]
-    records = {record.request.hex(): record for record in bare.under_test.recorder.records}
+    records = {
+        public_request(record.request): record for record in bare.under_test.recorder.records
+    }
     for place, (answer, wait_ms) in enumerate(zip((await first, await second), waits, strict=True)):
         record = records.pop(answer.headers["x-request-id"])
         queue = json.loads(record.receipt)["queue"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.core.exceptions import ValidationError
@@ -51,6 +52,22 @@ def test_what_is_written_reads_the_same(rules: list[RouteRule]) -> None:
 def test_defaults_are_not_written() -> None:
     plain = [{"name": "a", "steps": [{"targets": [{"model": "m"}]}]}]
     assert write_rules(read_rules(plain)) == plain
+
+
+def test_tenants_are_read_in_every_form_and_written_in_the_public_one() -> None:
+    one, other = "1" * 32, "2" * 32
+    match = {
+        "organizations": [f"org_{one}", str(UUID(other)), "x", f"key_{one}"],
+        "projects": [one],
+    }
+    plain = [{"name": "a", "match": match, "steps": [{"targets": [{"model": "m"}]}]}]
+    (rule,) = read_rules(plain)
+    assert rule.match.organizations == {one, other, "x", f"key_{one}"}
+    assert rule.match.projects == {one}
+    assert write_rules([rule])[0]["match"] == {
+        "organizations": sorted(["x", f"key_{one}", f"org_{one}", f"org_{other}"]),
+        "projects": [f"proj_{one}"],
+    }
 
 
 @pytest.mark.parametrize(

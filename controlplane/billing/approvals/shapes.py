@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TypedDict
 
-from controlplane.billing.approvals.models import WalletGrant
+from controlplane.billing.approvals.models import GrantKind, WalletGrant
 from controlplane.core.answers import answer_of
+from controlplane.kernel.ids import AnyId, OrganizationId, WalletGrantId, public_id
 
 # Instead of 201: nothing is booked yet.
 WAITS = 202
@@ -15,12 +16,12 @@ WAITS = 202
 class GrantJson(TypedDict):
     """What a person asked for, and what became of it."""
 
-    id: str
+    id: WalletGrantId
     object: str
-    organization: str
+    organization: OrganizationId
     kind: str
     amount_nano: int
-    subject: str | None
+    subject: AnyId | None
     about: str
     reason: str
     state: str
@@ -35,6 +36,8 @@ def grant_json(grant: WalletGrant) -> GrantJson:
         GrantJson,
         grant,
         object="wallet_grant",
+        subject=grant.subject
+        and public_id("req" if grant.kind == GrantKind.REVERSAL else "inv", grant.subject),
         asked_by=grant.asked_label,
         decided_by=grant.decided_label or None,
     )

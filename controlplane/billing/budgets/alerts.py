@@ -12,6 +12,7 @@ from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.jobs.each import each_alone
 from controlplane.core.permissions import Action, Role, role_allows
 from controlplane.core.scope import organization_scope
+from controlplane.kernel.ids import id_of_type
 from controlplane.kernel.money import usd_text
 from controlplane.tenants.people.selectors import member_list
 from controlplane.tenants.selectors import organization_ids
@@ -105,4 +106,6 @@ def _tell(budget: Budget, percent: int) -> None:
         )
     except OSError as error:
         # The pages show the alert in any case.
-        log.warning("alert_not_mailed", budget=budget.id.hex, reason=str(error))
+        log.warning(
+            "alert_not_mailed", budget=id_of_type(budget.scope, budget.id), reason=str(error)
+        )

@@ -25,6 +25,7 @@ from controlplane.core.api.schema import Whole, operation
 from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.core.scope import organization_scope
+from controlplane.kernel.ids import AnyId, id_of_type
 from controlplane.tenants.access import require
 from controlplane.tenants.models import ApiKey, Organization, Project
 
@@ -54,7 +55,7 @@ class BudgetBody(msgspec.Struct, forbid_unknown_fields=True):
 class BudgetJson(TypedDict):
     """A limit in nano-USD; `spent` and `carried` are of the period that began at `began_at`."""
 
-    id: str
+    id: AnyId
     object: str
     scope: str
     allowance_nano: int
@@ -118,6 +119,7 @@ def budget_json(row: BudgetRow) -> BudgetJson:
     return answer_of(
         BudgetJson,
         row,
+        id=id_of_type(row.scope, row.id),
         object="budget",
         allowance_nano=row.allowance,
         carried_nano=row.carried,

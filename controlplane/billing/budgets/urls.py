@@ -4,9 +4,9 @@ from django.urls import path
 
 from controlplane.billing.budgets import api
 
-_MINE = "organizations/<hexid:organization_id>"
+_MINE = "organizations/<org:organization_id>"
 
 urlpatterns = [
     path(f"{_MINE}/budgets", api.Budgets.as_view()),
-    path(f"{_MINE}/budgets/<hexid:subject_id>", api.OneBudget.as_view()),
+    path(f"{_MINE}/budgets/<id:subject_id>", api.OneBudget.as_view()),
 ]

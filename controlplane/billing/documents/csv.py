@@ -19,6 +19,7 @@ from controlplane.billing.cells import (
 from controlplane.billing.documents.lines import NANO_PER_CENT, lines_read
 from controlplane.billing.documents.models import DocumentKind, Invoice
 from controlplane.billing.documents.text import CARRIED, line_words, tax_words
+from controlplane.kernel.ids import public_id
 from controlplane.kernel.money import PICO_PER_NANO
 
 COLUMNS = (
@@ -48,7 +49,7 @@ def _rows(document: Invoice) -> Iterator[list[Value]]:
         usage = bool(line.quantity)
         yield [
             *(document.title, document.period, line.position, line.kind.value),
-            *(line.project or None, line.project_name or None),
+            *(line.project and public_id("proj", line.project) or None, line.project_name or None),
             *(line.model or None, line.token_type or None, line_words(line)),
             line.quantity if usage else None,
             decimal_text(line.unit_pico, MICRO_PLACES) if usage else None,

@@ -22,6 +22,7 @@ from controlplane.billing.exports.tasks import export_enqueue
 from controlplane.core.answers import answer_of
 from controlplane.core.api.schema import operation
 from controlplane.core.api.views import ApiView
+from controlplane.kernel.ids import ExportId
 from controlplane.kernel.money import usd_text
 
 CREATED = 201
@@ -44,7 +45,7 @@ class ExportJson(TypedDict):
     Lines booked from `through` on are not in the file; `complete` says whether that is its end.
     """
 
-    id: str
+    id: ExportId
     object: str
     created_at: datetime
     created_by: str
@@ -79,7 +80,7 @@ class Exports(ApiView):
     def get(self, request: Request, organization_id: UUID) -> Response:
         """List exports, newest first."""
         found = selectors.export_page(
-            actor=self.actor(), organization_id=organization_id, ask=self.page_ask()
+            actor=self.actor(), organization_id=organization_id, ask=self.page_ask("export")
         )
         return self.page(found, export_json)
 

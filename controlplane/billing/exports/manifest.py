@@ -11,6 +11,7 @@ from controlplane.billing.cells import Cell, Column, time_text
 from controlplane.billing.exports.models import ExportKind
 from controlplane.billing.exports.spec import ExportSpec
 from controlplane.billing.months.periods import Period, period_of, state_of
+from controlplane.kernel.ids import public_id
 from controlplane.kernel.money import usd_text
 
 FORMAT = "sluice-export/1"
@@ -34,7 +35,7 @@ def manifest_of(
         **({"focus_version": FOCUS_VERSION} if spec.kind is ExportKind.FOCUS else {}),
         "kind": spec.kind.value,
         "grain": spec.grain.value,
-        "organization": str(spec.organization),
+        "organization": public_id("org", spec.organization),
         "start": time_text(spec.start),
         "end": time_text(spec.end),
         # Lines booked from here on are not in the file.

@@ -9,6 +9,7 @@ from kombu.exceptions import OperationalError
 from controlplane.billing.exports import services
 from controlplane.billing.exports.services import DueExport
 from controlplane.billing.exports.writer import export_write as write
+from controlplane.kernel.ids import public_id
 
 log = structlog.get_logger(__name__)
 WRITE = "billing.export_write"
@@ -44,7 +45,7 @@ def export_enqueue(organization: uuid.UUID, export: uuid.UUID) -> None:
     try:
         current_app.send_task(WRITE, [str(organization), str(export)])
     except OperationalError:
-        log.warning("export_waits_for_broker", export=str(export))
+        log.warning("export_waits_for_broker", export=public_id("export", export))
 
 
 EVERY_S = {

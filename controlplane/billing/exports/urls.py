@@ -4,11 +4,11 @@ from django.urls import path
 
 from controlplane.billing.exports import api
 
-_MINE = "organizations/<hexid:organization_id>/exports"
+_MINE = "organizations/<org:organization_id>/exports"
 
 urlpatterns = [
     path(_MINE, api.Exports.as_view()),
     path(f"{_MINE}/stream", api.ExportStream.as_view()),
-    path(f"{_MINE}/<hexid:export_id>", api.OneExport.as_view()),
-    path(f"{_MINE}/<hexid:export_id>/file", api.ExportDownload.as_view()),
+    path(f"{_MINE}/<export:export_id>", api.OneExport.as_view()),
+    path(f"{_MINE}/<export:export_id>/file", api.ExportDownload.as_view()),
 ]

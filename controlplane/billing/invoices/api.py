@@ -69,7 +69,7 @@ class Invoices(MoneyView):
     def get(self, request: Request, organization_id: UUID) -> Response:
         """List invoices, statements and credit notes."""
         found = invoice_list(
-            actor=self.actor(), organization_id=organization_id, ask=self.page_ask()
+            actor=self.actor(), organization_id=organization_id, ask=self.page_ask("inv")
         )
         return self.page(found, invoice_json)
 

@@ -14,12 +14,13 @@ from controlplane.billing.payments.dunning import Standing
 from controlplane.billing.payments.shapes import PaymentJson, payment_json
 from controlplane.core.answers import answer_of
 from controlplane.core.audit.entries import Actor
+from controlplane.kernel.ids import InvoiceId, public_id
 
 
 class InvoiceJson(TypedDict):
     """A document without its lines; `state` is where it stands today."""
 
-    id: str
+    id: InvoiceId
     object: str
     kind: str
     number: str
@@ -40,7 +41,7 @@ class InvoiceJson(TypedDict):
     credited_cents: int
     open_cents: int
     state: str
-    corrects: str | None
+    corrects: InvoiceId | None
     reason: str
 
 
@@ -70,7 +71,7 @@ class SaidJson(TypedDict):
 class WholeInvoiceJson(InvoiceJson, SaidJson):
     """A document with its lines, and what refers to it."""
 
-    notes: list[str]
+    notes: list[InvoiceId]
     payments: list[PaymentJson]
 
 
@@ -126,7 +127,7 @@ def whole_json(
     return {
         **invoice_json(found.standing),
         **_said(found.standing.invoice),
-        "notes": [str(note.id) for note in found.notes],
+        "notes": [public_id("inv", note.id) for note in found.notes],
         "payments": [payment_json(payment) for payment in found.payments],
     }
 
@@ -144,4 +145,5 @@ def _said(invoice: Invoice) -> SaidJson:
 
 
 def _line_json(line: Line) -> LineJson:
-    return answer_of(LineJson, line, description=line_words(line))
+    project = line.project and public_id("proj", line.project)
+    return answer_of(LineJson, line, description=line_words(line), project=project)

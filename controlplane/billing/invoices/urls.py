@@ -4,8 +4,8 @@ from django.urls import path
 
 from controlplane.billing.invoices import api
 
-_MINE = "organizations/<hexid:organization_id>"
-_ONE = f"{_MINE}/invoices/<hexid:invoice_id>"
+_MINE = "organizations/<org:organization_id>"
+_ONE = f"{_MINE}/invoices/<inv:invoice_id>"
 
 urlpatterns = [
     path(f"{_MINE}/invoices", api.Invoices.as_view()),

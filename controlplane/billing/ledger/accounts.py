@@ -7,6 +7,8 @@ raises what we owe (a wallet, tax, a payable) and what we earn.
 from enum import StrEnum
 from uuid import UUID
 
+from controlplane.kernel.ids import public_id
+
 # Whose books hold what concerns no tenant, such as the cost of GPUs.
 PLATFORM = UUID(int=0)
 PAYABLE_GPU = "payable:gpu"
@@ -83,6 +85,13 @@ def wallet_id(organization: UUID) -> UUID:
     """
     digits = organization.hex
     return UUID(hex=f"{digits[:12]}f{digits[13:]}")
+
+
+def account_text(account: str) -> str:
+    """An account's name as it is seen, with the tenant's id in its public form."""
+    group, _, of = account.partition(":")
+    tenants = (AccountKind.RECEIVABLE, AccountKind.WALLET, AccountKind.PROMO)
+    return f"{group}:{public_id('org', UUID(of))}" if group in tenants else account
 
 
 def group_of(account: str) -> AccountKind:

@@ -38,7 +38,9 @@ class Entries(MoneyView):
     @operation(list_of=EntryJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List journal entries, newest first."""
-        found = entry_list(actor=self.actor(), organization=organization_id, ask=self.page_ask())
+        found = entry_list(
+            actor=self.actor(), organization=organization_id, ask=self.page_ask("entry")
+        )
         return self.page(found, entry_json)
 
 

@@ -11,7 +11,7 @@ from typing import NotRequired, TypedDict, Unpack
 from django.core.exceptions import ValidationError
 from django.db import DatabaseError
 
-from controlplane.billing.ledger.accounts import group_of
+from controlplane.billing.ledger.accounts import account_text, group_of
 from controlplane.billing.ledger.models import EntryKind, JournalEntry
 from controlplane.core.audit.entries import Actor, audit_record
 from controlplane.core.errors.conflict import Conflict
@@ -77,8 +77,8 @@ def journal_book(**booking: Unpack[Booking]) -> JournalEntry:
                 subject=entry,
                 organization_id=organization,
                 detail={
-                    "debit": entry.debit,
-                    "credit": entry.credit,
+                    "debit": account_text(entry.debit),
+                    "credit": account_text(entry.credit),
                     "nano": entry.amount,
                     "reason": entry.reason,
                     "reference": entry.reference,

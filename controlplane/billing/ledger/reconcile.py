@@ -20,6 +20,7 @@ from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.jobs.each import each_alone
 from controlplane.core.models import uuid7
 from controlplane.core.scope import organization_scope
+from controlplane.kernel.ids import public_id, uuid_of
 from controlplane.tenants.selectors import organization_ids
 
 EXAMPLES_PER_KIND_MAX = 20
@@ -127,6 +128,13 @@ class Mismatch:
     tokens: int
     nano: int
 
+    @property
+    def seen(self) -> str:
+        """The subject as people see it."""
+        if self.kind in ("hour_differs", "rollup_exceeds"):
+            return self.subject
+        return public_id("req", uuid_of(self.subject))
+
 
 def reconcile_requests(
     organization: uuid.UUID,
@@ -230,7 +238,7 @@ def _examples(found: list[Mismatch]) -> Iterator[dict[str, Any]]:
             "tokens": sum(one.tokens for one in all_of_it),
             "nano": sum(one.nano for one in all_of_it),
             "first": [
-                {"subject": one.subject, "tokens": one.tokens, "nano": one.nano}
+                {"subject": one.seen, "tokens": one.tokens, "nano": one.nano}
                 for one in all_of_it[:EXAMPLES_PER_KIND_MAX]
             ],
         }

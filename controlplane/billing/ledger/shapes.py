@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, TypedDict
 
+from controlplane.billing.ledger.accounts import account_text
 from controlplane.billing.ledger.models import JournalEntry, Reconciliation
 from controlplane.billing.ledger.selectors import Account
 from controlplane.core.answers import answer_of
+from controlplane.kernel.ids import JournalEntryId, ReconciliationId, RequestId
 
 
 class AccountJson(TypedDict):
@@ -28,7 +30,7 @@ class AccountsJson(TypedDict):
 class EntryJson(TypedDict):
     """A booking that is no request: `nano` from the credit account to the debit account."""
 
-    id: str
+    id: JournalEntryId
     object: str
     kind: str
     debit: str
@@ -36,7 +38,7 @@ class EntryJson(TypedDict):
     nano: int
     reason: str
     reference: str
-    reverses: str | None
+    reverses: RequestId | None
     actor: str
     approved_by: str
     booked_at: datetime
@@ -45,7 +47,7 @@ class EntryJson(TypedDict):
 class ReconciliationJson(TypedDict):
     """One comparison; both figures are zero where requests, ledger, hours and roll-ups agree."""
 
-    id: str
+    id: ReconciliationId
     begins: datetime
     ends: datetime
     made_at: datetime
@@ -58,7 +60,7 @@ class ReconciliationJson(TypedDict):
 
 def account_json(one: Account) -> AccountJson:
     return {
-        "account": one.name,
+        "account": account_text(one.name),
         "debited_nano": one.debited,
         "credited_nano": one.credited,
         "balance_nano": one.balance,
@@ -67,7 +69,13 @@ def account_json(one: Account) -> AccountJson:
 
 def entry_json(entry: JournalEntry) -> EntryJson:
     return answer_of(
-        EntryJson, entry, object="journal_entry", nano=entry.amount, actor=entry.actor_label
+        EntryJson,
+        entry,
+        object="journal_entry",
+        debit=account_text(entry.debit),
+        credit=account_text(entry.credit),
+        nano=entry.amount,
+        actor=entry.actor_label,
     )
 
 

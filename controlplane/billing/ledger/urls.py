@@ -4,7 +4,7 @@ from django.urls import path
 
 from controlplane.billing.ledger import api
 
-_MINE = "organizations/<hexid:organization_id>"
+_MINE = "organizations/<org:organization_id>"
 
 urlpatterns = [
     path(f"{_MINE}/accounts", api.Accounts.as_view()),

@@ -20,6 +20,7 @@ from controlplane.catalog.selectors import model_list, pool_list
 from controlplane.core.audit.entries import Actor
 from controlplane.core.permissions import Action
 from controlplane.fleet.hours import PoolDay, pool_days
+from controlplane.kernel.ids import public_id
 from controlplane.kernel.money import nano_from_pico
 from controlplane.telemetry.selectors_work import PoolWork, model_work
 from controlplane.tenants.access import require
@@ -119,7 +120,7 @@ def margin_read(*, actor: Actor, start: datetime, end: datetime) -> Margin:
     shares, measured = _spread(days, charges, model_work(start=start, end=end))
     pools = {pool.name: MarginLine(pool.name) for pool in pool_list()}
     models = {name: MarginLine(name) for name in homes}
-    tenants = {one: MarginLine(name, str(one)) for one, name in names.items()}
+    tenants = {one: MarginLine(name, public_id("org", one)) for one, name in names.items()}
     for charged in charges:
         pools.setdefault(charged.pool, MarginLine(charged.pool or "no pool")).take(charged)
         models.setdefault(charged.model, MarginLine(charged.model)).take(charged)

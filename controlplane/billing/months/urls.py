@@ -4,7 +4,7 @@ from django.urls import path
 
 from controlplane.billing.months import api
 
-_MINE = "organizations/<hexid:organization_id>"
+_MINE = "organizations/<org:organization_id>"
 
 urlpatterns = [
     path(f"{_MINE}/periods", api.Months.as_view()),

@@ -7,7 +7,7 @@ answer tells nothing of our orders.
 from __future__ import annotations
 
 import uuid
-from typing import TypedDict
+from typing import Annotated, TypedDict
 
 import msgspec
 import structlog
@@ -44,6 +44,7 @@ from controlplane.core.api.schema import operation
 from controlplane.core.errors.body import failure
 from controlplane.core.permissions import Action
 from controlplane.kernel.clock import wall_s
+from controlplane.kernel.ids import InvoiceId, PaymentOrderId, kind
 from controlplane.tenants.access import require
 
 CREATED = 201
@@ -53,7 +54,7 @@ log = structlog.get_logger(__name__)
 class OrderBody(msgspec.Struct, forbid_unknown_fields=True):
     """An invoice to pay, or an amount to top up."""
 
-    invoice: uuid.UUID | None = None
+    invoice: Annotated[uuid.UUID, kind("inv")] | None = None
     amount_cents: int | None = None
     becomes_prepaid: bool = False
 
@@ -68,12 +69,12 @@ class PaymentBody(msgspec.Struct, forbid_unknown_fields=True):
 class OrderJson(TypedDict):
     """`reference` goes into the payment, as `client_reference_id` or metadata `sluice_order`."""
 
-    id: str
+    id: PaymentOrderId
     object: str
     reference: str
     amount_cents: int
     currency: str
-    invoice: str | None
+    invoice: InvoiceId | None
     url: str | None
 
 
@@ -84,7 +85,7 @@ class Payments(MoneyView):
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List payments by providers and by bank transfer."""
         found = payment_list(
-            actor=self.actor(), organization_id=organization_id, ask=self.page_ask()
+            actor=self.actor(), organization_id=organization_id, ask=self.page_ask("payment")
         )
         return self.page(found, payment_json)
 

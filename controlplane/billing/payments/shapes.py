@@ -7,17 +7,18 @@ from typing import TypedDict
 
 from controlplane.billing.payments.models import Payment
 from controlplane.core.answers import answer_of
+from controlplane.kernel.ids import InvoiceId, PaymentId
 
 
 class PaymentJson(TypedDict):
     """Money that came in."""
 
-    id: str
+    id: PaymentId
     object: str
     provider: str
     reference: str
     amount_cents: int
-    invoice: str | None
+    invoice: InvoiceId | None
     booked_at: datetime
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Annotated
 
 import msgspec
 from rest_framework.request import Request
@@ -19,6 +20,7 @@ from controlplane.billing.reversals.requests import request_reverse
 from controlplane.core.api.schema import operation
 from controlplane.core.models import uuid7
 from controlplane.core.permissions import Action
+from controlplane.kernel.ids import kind
 from controlplane.tenants.access import require
 
 CREATED = 201
@@ -36,7 +38,7 @@ class CreditBody(msgspec.Struct, forbid_unknown_fields=True):
 
     reason: str
     lines: list[CreditedBody] | None = None
-    id: uuid.UUID | None = None
+    id: Annotated[uuid.UUID, kind("grant")] | None = None
 
 
 class ReversalBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -44,7 +46,7 @@ class ReversalBody(msgspec.Struct, forbid_unknown_fields=True):
 
     nano: int
     reason: str
-    id: uuid.UUID | None = None
+    id: Annotated[uuid.UUID, kind("grant")] | None = None
 
 
 class CreditNotes(MoneyView):

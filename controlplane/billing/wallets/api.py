@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import TypedDict
+from typing import Annotated, TypedDict
 
 import msgspec
 from django.core.exceptions import ValidationError
@@ -19,6 +19,7 @@ from controlplane.billing.wallets.services import Gift, wallet_grant
 from controlplane.core.api.schema import operation
 from controlplane.core.models import uuid7
 from controlplane.core.permissions import Action
+from controlplane.kernel.ids import kind
 from controlplane.tenants.access import require
 
 CREATED = 201
@@ -33,7 +34,7 @@ class GrantBody(msgspec.Struct, forbid_unknown_fields=True):
     kind: str
     amount_nano: int
     reason: str
-    id: uuid.UUID | None = None
+    id: Annotated[uuid.UUID, kind("grant")] | None = None
     becomes_prepaid: bool = False
 
 
@@ -80,7 +81,9 @@ class Grants(MoneyView):
     @operation(list_of=GrantJson)
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List grants in any state, newest first."""
-        found = grant_list(actor=self.actor(), organization_id=organization_id, ask=self.page_ask())
+        found = grant_list(
+            actor=self.actor(), organization_id=organization_id, ask=self.page_ask("grant")
+        )
         return self.page(found, grant_json)
 
     @operation(

@@ -12,7 +12,7 @@ from controlplane.bridge.postgres.lane import PostgresLane
 from controlplane.gateway.nodes.stream import NO_USAGE
 from controlplane.gateway.ports import Hold, LedgerAway, Settlement
 from controlplane.kernel.clock import wall_s
-from controlplane.kernel.ids import id_time_ms
+from controlplane.kernel.ids import id_time_ms, public_request
 from controlplane.kernel.price import Price, TokenCounts, charge_nano, counts_within
 from inference.contract.frames import Report
 
@@ -131,7 +131,7 @@ class PostgresLedger:
         try:
             self._settlements.add(release)
         except LedgerAway:
-            log.error("hold_left_to_expire", request=hold.request.hex())
+            log.error("hold_left_to_expire", request=public_request(hold.request))
 
     async def settle(self, settlement: Settlement) -> None:
         """Durable on return; raises `LedgerAway`.
@@ -162,7 +162,9 @@ class PostgresLedger:
         if self._settlements.has(report.request):
             return False
         if wall_s() * 1000 - id_time_ms(report.request) > LATE_DAYS_MAX * _DAY_MS:
-            log.error("report_too_old", request=report.request.hex(), days_max=LATE_DAYS_MAX)
+            log.error(
+                "report_too_old", request=public_request(report.request), days_max=LATE_DAYS_MAX
+            )
             return True
         try:
             terms = await self._terms(report.request)
@@ -171,9 +173,13 @@ class PostgresLedger:
             if served:
                 return False
             if terms is None:
-                log.warning("report_without_hold", request=report.request.hex())
+                log.warning("report_without_hold", request=public_request(report.request))
             elif (price := terms.price_of(report.model)) is None:
-                log.error("report_of_other_model", request=report.request.hex(), held=terms.model)
+                log.error(
+                    "report_of_other_model",
+                    request=public_request(report.request),
+                    held=terms.model,
+                )
             else:
                 await self.settle(_reported(report, terms, price, counts))
         except LedgerAway:
@@ -202,7 +208,7 @@ def _reported(report: Report, terms: Terms, price: Price, counts: TokenCounts) -
     if claimed_nano > terms.amount:
         log.error(
             "report_over_hold",
-            request=report.request.hex(),
+            request=public_request(report.request),
             claimed_nano=claimed_nano,
             held_nano=terms.amount,
         )

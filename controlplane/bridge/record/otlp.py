@@ -21,6 +21,7 @@ from opentelemetry.trace.status import Status, StatusCode
 
 from controlplane.bridge.record.traces import Export
 from controlplane.gateway.ports import FinishedRequest
+from controlplane.kernel.ids import public_id, public_request
 from controlplane.kernel.receipt import read_receipt
 from controlplane.kernel.spans import ABSENT, INDEX, SPANS, unpack_spans
 from controlplane.kernel.statuses import CLIENT_LEFT, FAILED_FROM
@@ -122,10 +123,10 @@ def _attributes(record: FinishedRequest) -> dict[str, str | int | float | bool |
         "gen_ai.usage.cache_read.input_tokens": record.cached_tokens,
         "http.request.method": "POST",
         "http.response.status_code": record.status,
-        "sluice.request": record.request.hex(),
-        "sluice.organization": record.organization,
-        "sluice.project": record.project,
-        "sluice.key": record.key,
+        "sluice.request": public_request(record.request),
+        "sluice.organization": public_id("org", record.organization),
+        "sluice.project": public_id("proj", record.project),
+        "sluice.key": public_id("key", record.key),
         "sluice.route": record.route,
         "sluice.pool": record.pool,
         "sluice.region": record.region,

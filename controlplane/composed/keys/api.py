@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TypedDict
+from typing import Annotated, TypedDict
 from uuid import UUID
 
 import msgspec
@@ -19,6 +19,7 @@ from controlplane.core.answers import Changed, answer_of
 from controlplane.core.api.schema import operation
 from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
+from controlplane.kernel.ids import ApiKeyId, ProjectId, kind, public_id
 from controlplane.kernel.rules import PRIORITY_NORMAL
 from controlplane.tenants.access import require
 from controlplane.tenants.key_terms import KeyTerms
@@ -40,7 +41,7 @@ NO_STORE = {"Cache-Control": "no-store"}
 class KeyBody(LimitsBody, kw_only=True):
     """A new key. `within` is a key of the same project that it may not be wider than."""
 
-    project: UUID
+    project: Annotated[UUID, kind("proj")]
     label: str
     models: list[str] | None = None
     endpoints: list[str] | None = None
@@ -49,7 +50,7 @@ class KeyBody(LimitsBody, kw_only=True):
     tags: list[str] = []
     priority: int = PRIORITY_NORMAL
     lifetime_days: int | None = KEY_LIFETIME_DAYS_DEFAULT
-    within: UUID | None = None
+    within: Annotated[UUID, kind("key")] | None = None
     budget_nano: int | None = None
     budget_period: str = "none"
     budget_zone: str = "UTC"
@@ -70,11 +71,11 @@ class RevokeBody(msgspec.Struct, forbid_unknown_fields=True):
 class KeyJson(TypedDict):
     """A key without its secret."""
 
-    id: str
+    id: ApiKeyId
     object: str
     label: str
     redacted_value: str
-    project: str
+    project: ProjectId
     state: str
     models: list[str] | None
     endpoints: list[str] | None
@@ -85,8 +86,8 @@ class KeyJson(TypedDict):
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
-    replaces: str | None
-    replaced_by: str | None
+    replaces: ApiKeyId | None
+    replaced_by: ApiKeyId | None
 
 
 class NewKeyJson(KeyJson):
@@ -109,7 +110,7 @@ class TouchJson(TypedDict):
 class ReportJson(TypedDict):
     """What a key touched. `last_request_ms` is how long after its revocation one was taken."""
 
-    id: str
+    id: ApiKeyId
     charged: list[TouchJson]
     spent_nano: int
     first_used_at: datetime | None
@@ -125,7 +126,7 @@ class KeysView(ApiView):
     @operation(list_of=KeyJson)
     def get(self, request: Request, organization_id: UUID) -> Response:
         """List keys without secrets, newest first."""
-        ask = self.page_ask()
+        ask = self.page_ask("key")
         found = apikey_page(actor=self.actor(), organization_id=organization_id, ask=ask)
         return self.page(found, key_json)
 
@@ -173,7 +174,7 @@ class KeyRevocation(KeyView):
         key = self.found(organization_id, inference_key)
         reason = self.body(RevokeBody).reason
         changed = apikey_revoke(actor=self.actor(), key=key, reason=reason)
-        return Response({"id": str(key.id), "changed": changed})
+        return Response({"id": public_id("key", key.id), "changed": changed})
 
 
 class KeyTouched(KeyView):
@@ -185,7 +186,7 @@ class KeyTouched(KeyView):
         key = self.found(organization_id, inference_key)
         report = key_report(key=key)
         told: ReportJson = {
-            "id": str(key.id),
+            "id": public_id("key", key.id),
             "charged": [
                 {
                     "model": row.model or "",

@@ -5,7 +5,7 @@ from django.urls import path
 from controlplane.composed.keys import api
 from controlplane.composed.limits import api as limits_api
 
-_KEY = "keys/<hexid:inference_key>"
+_KEY = "keys/<key:inference_key>"
 
 urlpatterns = [
     path("keys", api.KeysView.as_view()),
@@ -16,5 +16,5 @@ urlpatterns = [
     path(f"{_KEY}/limits", limits_api.KeyLimits.as_view()),
     path(f"{_KEY}/effective", limits_api.EffectiveLimits.as_view()),
     path("limits", limits_api.AllLimits.as_view()),
-    path("projects/<hexid:project_id>/limits", limits_api.ProjectLimits.as_view()),
+    path("projects/<proj:project_id>/limits", limits_api.ProjectLimits.as_view()),
 ]

@@ -16,6 +16,7 @@ from controlplane.core.answers import answer_of
 from controlplane.core.api.schema import Whole, operation
 from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
+from controlplane.kernel.ids import AnyId, ApiKeyId, id_of_type, public_id
 from controlplane.quotas.selectors import limit_list
 from controlplane.quotas.services import LimitSet, rate_limit_set
 from controlplane.tenants.access import require
@@ -35,7 +36,7 @@ class LimitsBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 class LimitsJson(TypedDict):
     """The limits of one key, project or organization."""
 
-    id: str
+    id: AnyId
     scope: str
     requests_per_min: int | None
     tokens_per_min: int | None
@@ -55,7 +56,7 @@ class EffectiveJson(TypedDict):
 class EffectiveLimitsJson(TypedDict):
     """What binds a key that asks for a model; `refusal` says why it may not at all."""
 
-    key: str
+    key: ApiKeyId
     model: str
     refusal: str
 
@@ -133,7 +134,7 @@ class EffectiveLimits(KeyView):
         return self.listed(
             view.rows,
             lambda row: answer_of(EffectiveJson, row),
-            key=str(key.id),
+            key=public_id("key", key.id),
             model=model,
             refusal=view.refusal,
         )
@@ -146,4 +147,5 @@ def limits_of_body(body: LimitsBody) -> LimitSet:
 
 
 def _limits_json(subject: UUID, scope: str, limits: dict[str, Any]) -> LimitsJson:
-    return answer_of(LimitsJson, SimpleNamespace(**limits), id=subject, scope=scope)
+    told = id_of_type(scope, subject)
+    return answer_of(LimitsJson, SimpleNamespace(**limits), id=told, scope=scope)

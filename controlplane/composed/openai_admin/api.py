@@ -37,6 +37,7 @@ from controlplane.core.api.schema import operation
 from controlplane.core.api.views import ApiView
 from controlplane.core.models import AuditEntry
 from controlplane.core.permissions import Action
+from controlplane.kernel.ids import public_id, uuid_asked
 from controlplane.kernel.money import NANO_PER_USD
 from controlplane.telemetry.selectors import key_last_used
 from controlplane.tenants import selectors_pages as pages
@@ -93,10 +94,8 @@ class OrganizationView(ApiView):
             return own[0]
         if named is None:
             raise ValidationError({HEADER: "Set this header to the organization's id."})
-        try:
-            return uuid.UUID(named)
-        except ValueError:
-            raise ValidationError({HEADER: "Must be an organization's id."}) from None
+        wrong = ValidationError({HEADER: "Must be an organization's id."})
+        return uuid_asked(named, "org", wrong)
 
 
 class Completions(OrganizationView):
@@ -170,7 +169,7 @@ class OpenAIProjects(OrganizationView):
     def get(self, request: Request) -> Response:
         """List projects, newest first."""
         found = pages.project_page(
-            actor=self.actor(), organization_id=self.organization_id, ask=self.page_ask()
+            actor=self.actor(), organization_id=self.organization_id, ask=self.page_ask("proj")
         )
         return self.page(found, project_json)
 
@@ -198,7 +197,7 @@ class ProjectKeys(OpenAIProject):
     @operation(list_of=shapes.ProjectKeyJson, params=(_WHOSE,))
     def get(self, request: Request, project_id: uuid.UUID) -> Response:
         """List the keys of a project without secrets, newest first."""
-        project, ask = self.project(project_id), self.page_ask()
+        project, ask = self.project(project_id), self.page_ask("key")
         found = pages.apikey_page(actor=self.actor(), project=project, ask=ask)
         used = key_last_used(self.organization_id)
         return self.page(found, lambda key: project_key_json(key, used.get(key.id)))
@@ -220,7 +219,7 @@ class AuditLogs(OrganizationView):
         found = pages.audit_page(
             actor=self.actor(),
             organization_id=self.organization_id,
-            ask=self.page_ask(),
+            ask=self.page_ask("audit"),
             actions=[*query.getlist("event_types"), *query.getlist("event_types[]")],
             times={sign: moment for sign, moment in times.items() if moment is not None},
         )
@@ -254,9 +253,18 @@ def in_order(results: dict[Values, UsageTally]) -> list[tuple[Values, UsageTally
     return sorted(results.items(), key=lambda group: tuple(map(str, group[0])))
 
 
+def named_values(ask: UsageAsk, values: Values) -> dict[str, str]:
+    """A group's values by OpenAI's names of them."""
+    prefixes = {"project_id": "proj", "api_key_id": "key"}
+    return {
+        name: public_id(prefixes[name], value) if isinstance(value, uuid.UUID) else str(value)
+        for name, value in zip(ask.group_by, values, strict=True)
+    }
+
+
 def usage_result(kind: str, ask: UsageAsk, values: Values, tally: UsageTally) -> shapes.UsageResult:
     """One group's tokens; what was not grouped by is null."""
-    named = dict(zip(ask.group_by, map(str, values), strict=True))
+    named = named_values(ask, values)
     return {
         "object": f"organization.usage.{kind}.result",
         "input_tokens": tally.uncached + tally.cached,
@@ -278,7 +286,7 @@ def usage_result(kind: str, ask: UsageAsk, values: Values, tally: UsageTally) ->
 
 def cost_result(ask: UsageAsk, values: Values, tally: UsageTally) -> shapes.CostResult:
     """One group's charge; the nearest float of the USD, and the exact amount beside it."""
-    named = dict(zip(ask.group_by, map(str, values), strict=True))
+    named = named_values(ask, values)
     return {
         "object": "organization.costs.result",
         "amount": {
@@ -294,7 +302,7 @@ def cost_result(ask: UsageAsk, values: Values, tally: UsageTally) -> shapes.Cost
 
 def project_json(project: Project) -> shapes.OpenAIProjectJson:
     return {
-        "id": str(project.id),
+        "id": public_id("proj", project.id),
         "object": "organization.project",
         "name": project.name,
         "created_at": int(project.created_at.timestamp()),
@@ -306,7 +314,7 @@ def project_json(project: Project) -> shapes.OpenAIProjectJson:
 def project_key_json(key: ApiKey, used: datetime | None) -> shapes.ProjectKeyJson:
     """A key for programs, without what it opens."""
     return {
-        "id": str(key.id),
+        "id": public_id("key", key.id),
         "object": "organization.project.api_key",
         "name": key.label,
         "redacted_value": key.redacted,
@@ -327,7 +335,7 @@ def owner_json(key: ApiKey) -> shapes.KeyOwner:
         return {"type": "service_account", "service_account": operator}
     person = {
         "object": "organization.project.user",
-        "id": str(maker.id),
+        "id": public_id("user", maker.id),
         "name": maker.email,
         "email": maker.email,
         "created_at": int(maker.created_at.timestamp()),
@@ -338,20 +346,20 @@ def owner_json(key: ApiKey) -> shapes.KeyOwner:
 
 def audit_json(entry: AuditEntry) -> shapes.AuditLogJson:
     return {
-        "id": str(entry.id),
+        "id": public_id("audit", entry.id),
         "type": entry.action,
         "effective_at": int(entry.created_at.timestamp()),
         "actor": {
             "type": "session",
             "session": {
                 "user": {
-                    "id": str(entry.actor_id) if entry.actor_id else "operator",
+                    "id": entry.actor_public or "operator",
                     "email": entry.actor_label,
                 },
                 "ip_address": entry.address or None,
                 "user_agent": entry.agent or None,
             },
         },
-        "subject": {"type": entry.subject_type, "id": str(entry.subject_id)},
+        "subject": {"type": entry.subject_type, "id": entry.subject_public},
         "detail": entry.detail,
     }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NotRequired, TypedDict
 
+from controlplane.kernel.ids import ApiKeyId, AuditEntryId, ProjectId
+
 
 class Amount(TypedDict):
     """`value` in USD; `nano_usd` is the same amount exactly."""
@@ -19,8 +21,8 @@ class CostResult(TypedDict):
     object: str
     amount: Amount
     line_item: str | None
-    project_id: str | None
-    api_key_id: str | None
+    project_id: ProjectId | None
+    api_key_id: ApiKeyId | None
 
 
 class UsageResult(TypedDict):
@@ -35,9 +37,9 @@ class UsageResult(TypedDict):
     output_tokens: int
     output_audio_tokens: int
     num_model_requests: int
-    project_id: str | None
+    project_id: ProjectId | None
     user_id: None
-    api_key_id: str | None
+    api_key_id: ApiKeyId | None
     model: str | None
     batch: None
     service_tier: None
@@ -85,7 +87,7 @@ class CostPage(About):
 class OpenAIProjectJson(TypedDict):
     """A project."""
 
-    id: str
+    id: ProjectId
     object: str
     name: str
     created_at: int
@@ -104,7 +106,7 @@ class KeyOwner(TypedDict):
 class ProjectKeyJson(TypedDict):
     """An inference key without its secret."""
 
-    id: str
+    id: ApiKeyId
     object: str
     name: str
     redacted_value: str
@@ -118,7 +120,7 @@ class ProjectKeyJson(TypedDict):
 class AuditLogJson(TypedDict):
     """A change; what it was about and its facts are under the name that `type` has."""
 
-    id: str
+    id: AuditEntryId
     type: str
     effective_at: int
     actor: dict[str, Any]

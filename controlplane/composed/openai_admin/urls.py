@@ -9,7 +9,7 @@ urlpatterns = [
     path("usage/embeddings", api.Embeddings.as_view()),
     path("costs", api.Costs.as_view()),
     path("projects", api.OpenAIProjects.as_view()),
-    path("projects/<hexid:project_id>", api.OpenAIProject.as_view()),
-    path("projects/<hexid:project_id>/api_keys", api.ProjectKeys.as_view()),
+    path("projects/<proj:project_id>", api.OpenAIProject.as_view()),
+    path("projects/<proj:project_id>/api_keys", api.ProjectKeys.as_view()),
     path("audit_logs", api.AuditLogs.as_view()),
 ]

@@ -18,6 +18,7 @@ from django.core.exceptions import ValidationError
 from django.http import QueryDict
 
 from controlplane.billing.ledger.hours import Dimension, HourSum, hours
+from controlplane.kernel.ids import uuid_asked
 
 WIDTHS_S = {"1h": 3_600, "1d": 86_400}
 # Per width: how many buckets a page has unless asked, and at most.
@@ -201,15 +202,13 @@ def _filters(given: Mapping[str, list[str]]) -> dict[Dimension, frozenset[object
     for name, ours in FILTERS.items():
         if name in given:
             texts = given[name]
-            found[ours] = frozenset(texts if ours == "model" else (_id(name, t) for t in texts))
+            found[ours] = frozenset(texts if name == "models" else (_id(name, t) for t in texts))
     return found
 
 
 def _id(name: str, text: str) -> uuid.UUID:
-    try:
-        return uuid.UUID(text)
-    except ValueError:
-        raise ValidationError({name: f"{text!r} is not a valid id."}) from None
+    wrong = ValidationError({name: f"{text!r} is not a valid id."})
+    return uuid_asked(text, "proj" if name == "project_ids" else "key", wrong)
 
 
 def _page(given: Mapping[str, list[str]], start: int, width_s: int) -> int:

@@ -16,6 +16,7 @@ from controlplane.core.answers import answer_of
 from controlplane.core.api.schema import operation
 from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
+from controlplane.kernel.ids import OrganizationId, public_id
 from controlplane.tenants.access import require
 from controlplane.tenants.sign_in.accounts import SETUP_PATH
 
@@ -33,7 +34,7 @@ class OrganizationBody(msgspec.Struct, forbid_unknown_fields=True):
 class OrganizationJson(TypedDict):
     """An organization, in nano-USD; `balance_nano` is null where it pays by invoice."""
 
-    id: str
+    id: OrganizationId
     object: str
     name: str
     owners: list[str]
@@ -48,7 +49,7 @@ class OrganizationJson(TypedDict):
 class NewOrganizationJson(TypedDict):
     """A new organization; `setup_path` sets its owner's password, null where they have one."""
 
-    id: str
+    id: OrganizationId
     object: str
     name: str
     owner: str
@@ -63,7 +64,7 @@ class Organizations(ApiView):
     @operation(list_of=OrganizationJson)
     def get(self, request: Request) -> Response:
         """List organizations, newest first. Staff only."""
-        found = organization_rows(actor=self.actor(), now=timezone.now(), ask=self.page_ask())
+        found = organization_rows(actor=self.actor(), now=timezone.now(), ask=self.page_ask("org"))
         return self.page(found, organization_json)
 
     @operation(body=OrganizationBody, answer=NewOrganizationJson, status=CREATED)
@@ -78,7 +79,7 @@ class Organizations(ApiView):
             budget_nano=wanted.budget_nano,
         )
         body: NewOrganizationJson = {
-            "id": str(made.organization.id),
+            "id": public_id("org", made.organization.id),
             "object": "organization",
             "name": made.organization.name,
             "owner": made.owner.email,

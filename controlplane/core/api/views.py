@@ -27,7 +27,7 @@ from rest_framework.response import Response
 from rest_framework.utils.encoders import JSONEncoder
 from rest_framework.views import APIView
 
-from controlplane.core.answers import moment_text
+from controlplane.core.answers import hints, moment_text
 from controlplane.core.api.callers import bearer
 from controlplane.core.api.idempotency import (
     HEADER,
@@ -48,6 +48,7 @@ from controlplane.core.errors.body import Fields, failure
 from controlplane.core.errors.conflict import Conflict
 from controlplane.core.paging import Page, PageAsk, Row, list_json, page_ask
 from controlplane.core.rights import rights_json, rights_noted, rights_require
+from controlplane.kernel.ids import prefix_of, uuid_asked
 
 FAILED_FROM = 400
 CONFLICT = 409
@@ -174,13 +175,13 @@ class ApiView(APIView):
     def body(self, shape: type[Body]) -> Body:
         """The request's JSON as `shape`; raises 400 that names the field."""
         try:
-            return msgspec.convert(self.request.data, shape)
+            return msgspec.convert(_with_uuids(self.request.data, shape), shape)
         except msgspec.ValidationError as error:
             raise ValidationError(_fields(str(error))) from error
 
-    def page_ask(self) -> PageAsk:
+    def page_ask(self, prefix: str) -> PageAsk:
         """Which page of a list the query string asks for; raises 400 that names the parameter."""
-        return page_ask(self.request.query_params)
+        return page_ask(self.request.query_params, prefix)
 
     def page(self, found: Page[Row], form: Callable[[Row], Mapping[str, Any]]) -> Response:
         """A page of a list, each row in its form."""
@@ -221,6 +222,15 @@ class ApiView(APIView):
         if isinstance(exc, ObjectDoesNotExist | Http404):
             return failed(404, "Not found.")
         raise exc
+
+
+def _with_uuids(data: Any, shape: type[msgspec.Struct]) -> Any:
+    """A body with bare digits where its shape declares ids; raises 400 that names the field."""
+    for name, declared in hints(shape).items() if isinstance(data, dict) else ():
+        if (prefix := prefix_of(declared)) and isinstance(data.get(name), str):
+            wrong = ValidationError({name: [f"Must be an id: {prefix}_ and 32 hex digits."]})
+            data = {**data, name: uuid_asked(data[name], prefix, wrong).hex}
+    return data
 
 
 def _fields(message: str) -> dict[str, list[str]]:

@@ -31,6 +31,7 @@ from controlplane.gateway.s1_admission.body import Receive
 from controlplane.gateway.s1_admission.hold import ledger_away
 from controlplane.gateway.s1_admission.limits import limit_headers
 from controlplane.gateway.tasks.preflight import preflight
+from controlplane.kernel.ids import public_id, public_request
 from controlplane.kernel.spans import STAGES
 
 SEND_S_MAX = 30.0
@@ -79,9 +80,11 @@ class GatewayApp:
         except Refusal as refusal:
             await out.send_refusal(refusal, [])
         except (ClientGone, ConnectionError):
-            log.info("request %s: the client has gone, or reads no more", call.request.hex())
+            log.info(
+                "request %s: the client has gone, or reads no more", public_request(call.request)
+            )
         except Exception:  # Process edge: a bug answers 500 and is logged, the process goes on.
-            log.exception("request %s failed", call.request.hex())
+            log.exception("request %s failed", public_request(call.request))
             await out.send_refusal(internal_error("internal_error", "Internal server error."), [])
         finally:
             self.serving -= 1
@@ -211,7 +214,7 @@ class HttpOut:
         # Once more at its end; who leaves before takes the connection along.
         self._call.round_trip.look()
         common = [
-            (b"x-request-id", self._call.request.hex().encode()),
+            (b"x-request-id", public_request(self._call.request).encode()),
             (b"openai-version", OPENAI_VERSION),
             (b"openai-processing-ms", str(self._call.elapsed_us() // 1000).encode()),
             *self._cors,
@@ -224,7 +227,9 @@ class HttpOut:
         """Rate limits, organization, route and times, as far as the request has come."""
         headers: Headers = []
         if trail.key is not None:
-            headers.append((b"openai-organization", trail.key.organization.encode()))
+            headers.append(
+                (b"openai-organization", public_id("org", trail.key.organization).encode())
+            )
         if trail.admitted is not None:
             headers += limit_headers(trail.admitted.allowance)
         if trail.asked is not None:

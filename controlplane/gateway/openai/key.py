@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from controlplane.gateway.ports import BudgetRoom, KeyStanding, Room
 from controlplane.gateway.snapshot import KeyRecord
+from controlplane.kernel.ids import OrganizationId, ProjectId, public_id
 from controlplane.kernel.keys.scopes import ENDPOINTS
 from controlplane.kernel.money import NANO_PER_USD
 from controlplane.kernel.rules import PRIORITY_HIGH, PRIORITY_LOW, PRIORITY_NORMAL
@@ -55,8 +56,8 @@ class KeyInHand(msgspec.Struct, kw_only=True):
     usage_weekly: float
     usage_monthly: float
     expires_at: float | None
-    organization: str
-    project: str
+    organization: OrganizationId
+    project: ProjectId
     scopes: KeyScopes
     limits: list[Room]
     budgets: list[BudgetLeft]
@@ -83,8 +84,8 @@ def show_key(key: KeyRecord, rooms: Iterable[Room], standing: KeyStanding) -> by
         usage_weekly=_usd(week),
         usage_monthly=_usd(month),
         expires_at=key.expires_at_s,
-        organization=key.organization,
-        project=key.project,
+        organization=public_id("org", key.organization),
+        project=public_id("proj", key.project),
         scopes=KeyScopes(
             models=None if key.models is None else sorted(key.models),
             endpoints=[one for one in ENDPOINTS if key.endpoints is None or one in key.endpoints],

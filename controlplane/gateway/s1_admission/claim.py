@@ -19,6 +19,7 @@ from controlplane.gateway.refusal import NO_RETRY, Refusal, bad_field
 from controlplane.gateway.s1_admission.authenticate import presented
 from controlplane.gateway.s1_admission.hold import ledger_away
 from controlplane.gateway.snapshot import KeyRecord
+from controlplane.kernel.ids import public_request
 from controlplane.kernel.spans import INDEX
 
 CLAIM = INDEX["s1_admission.claim"]
@@ -122,7 +123,7 @@ async def take_claim(call: Call, ticket: IdempotencyTicket, claims: Claims) -> H
 
 
 def _refused(error: ClaimRefused) -> Refusal:
-    first = error.first.hex()
+    first = public_request(error.first)
     if error.verdict == "mismatch":
         message = (
             f"This Idempotency-Key was used with a different body (request {first}). Use a new "

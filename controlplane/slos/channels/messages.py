@@ -17,6 +17,7 @@ from controlplane.core.mail import mail_send
 from controlplane.core.scope import organization_scope
 from controlplane.core.seal import BrokenSeal
 from controlplane.kernel.clock import monotonic_s, wall_s
+from controlplane.kernel.ids import public_id
 from controlplane.kernel.objectives.burn import ABSENT, MILLION
 from controlplane.slos.channels.addresses import EMAIL, address_digest, address_of
 from controlplane.slos.channels.delivery import (
@@ -202,9 +203,9 @@ def payload(alert: Alert, event: str, delivery_id: uuid.UUID) -> dict[str, Any]:
     """The message for programs; `id` is the same in every try, so that a repeat can be told."""
     objective = alert.objective
     return {
-        "id": str(delivery_id),
+        "id": public_id("delivery", delivery_id),
         "event": f"alert.{event}",
-        "alert": str(alert.id),
+        "alert": public_id("alert", alert.id),
         "severity": alert.severity,
         "rule": alert.rule,
         "since": alert.created_at,
@@ -212,7 +213,7 @@ def payload(alert: Alert, event: str, delivery_id: uuid.UUID) -> dict[str, Any]:
         "burn_rate": {"long": alert.burn_long, "short": alert.burn_short},
         "acts": alert.acts,
         "objective": {
-            "id": str(objective.id),
+            "id": public_id("objective", objective.id),
             "name": objective.name,
             "indicator": objective.indicator,
             "target_ppm": objective.target_ppm,

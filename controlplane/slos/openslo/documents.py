@@ -19,6 +19,7 @@ from django.db import transaction
 
 from controlplane.core.api.shapes import read_shape
 from controlplane.core.audit.entries import Actor
+from controlplane.kernel.ids import public_id, uuid_of
 from controlplane.kernel.objectives.burn import MILLION, PERIODS_DAYS, Rule
 from controlplane.slos import services
 from controlplane.slos.access import changing, seeing
@@ -138,7 +139,7 @@ def _draft(value: object, place: str) -> ObjectiveDraft:
 
 def _query(query: Query, place: str) -> dict[str, Any]:
     try:
-        project = uuid.UUID(query.project) if query.project else None
+        project = uuid_of(query.project, "proj") if query.project else None
     except ValueError:
         raise ValidationError({f"{place}.project": "Must be the id of a project."}) from None
     return {
@@ -166,7 +167,7 @@ def _document(objective: Objective) -> dict[str, Any]:
         "threshold": objective.threshold,
         "route": objective.route,
         "model": objective.model,
-        "project": str(objective.project) if objective.project else "",
+        "project": public_id("proj", objective.project) if objective.project else "",
         "prompt_bucket": objective.prompt_bucket,
     }
     part = {"metricSource": {"type": SOURCE, "spec": query}}

@@ -15,6 +15,7 @@ from controlplane.core.answers import Changed, answer_of
 from controlplane.core.api.schema import operation
 from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action
+from controlplane.kernel.ids import AdminKeyId, public_id
 from controlplane.tenants.access import require
 from controlplane.tenants.adminkeys import services as adminkeys
 from controlplane.tenants.models import AdminKey
@@ -34,7 +35,7 @@ class AdminKeyBody(msgspec.Struct, forbid_unknown_fields=True):
 class AdminKeyJson(TypedDict):
     """A key without its secret; `state` is active, expired or revoked."""
 
-    id: str
+    id: AdminKeyId
     object: str
     label: str
     redacted: str
@@ -69,7 +70,7 @@ class AdminKeys(AdminKeysView):
     def get(self, request: Request, organization_id: uuid.UUID) -> Response:
         """List admin keys without secrets, newest first."""
         found = adminkeys.adminkey_list(
-            actor=self.actor(), organization_id=organization_id, ask=self.page_ask()
+            actor=self.actor(), organization_id=organization_id, ask=self.page_ask("adminkey")
         )
         return self.page(found, adminkey_json)
 
@@ -99,7 +100,7 @@ class OneAdminKey(AdminKeysView):
         """Revoke an admin key; it stays in the list."""
         key = self._found(organization_id, key_id)
         changed = adminkeys.adminkey_revoke(actor=self.actor(), key=key)
-        return Response({"id": str(key.id), "changed": changed})
+        return Response({"id": public_id("adminkey", key.id), "changed": changed})
 
     def _found(self, organization_id: uuid.UUID, key_id: uuid.UUID) -> AdminKey:
         return adminkeys.adminkey_get(

@@ -6,5 +6,5 @@ from controlplane.tenants.adminkeys import api
 
 urlpatterns = [
     path("admin-keys", api.AdminKeys.as_view()),
-    path("admin-keys/<hexid:key_id>", api.OneAdminKey.as_view()),
+    path("admin-keys/<adminkey:key_id>", api.OneAdminKey.as_view()),
 ]

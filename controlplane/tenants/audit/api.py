@@ -19,6 +19,7 @@ from controlplane.core.api.views import ApiView
 from controlplane.core.audit.chain import chain_head
 from controlplane.core.models import AuditEntry
 from controlplane.core.permissions import Action
+from controlplane.kernel.ids import AnyId, AuditEntryId
 from controlplane.tenants.access import require
 from controlplane.tenants.audit.selectors import audit_filter, audit_search
 
@@ -34,14 +35,14 @@ SEARCH = (
 class AuditJson(TypedDict):
     """A row; `before` and `after` hold the values that differ, null where nothing was compared."""
 
-    id: str
+    id: AuditEntryId
     object: str
     created_at: datetime
     actor: str
-    actor_id: str | None
+    actor_id: AnyId | None
     action: str
     subject_type: str
-    subject_id: str
+    subject_id: AnyId
     detail: dict[str, Any]
     before: dict[str, Any] | None
     after: dict[str, Any] | None
@@ -66,7 +67,7 @@ class AuditView(ApiView):
             actor=self.actor(),
             organization_id=organization_id,
             wanted=audit_filter(self.request.query_params),
-            ask=self.page_ask(),
+            ask=self.page_ask("audit"),
         )
         return self.page(rows, audit_json)
 
@@ -102,4 +103,11 @@ class AuditHead(ApiView):
 
 
 def audit_json(row: AuditEntry) -> AuditJson:
-    return answer_of(AuditJson, row, object="audit_entry", actor=row.actor_label)
+    return answer_of(
+        AuditJson,
+        row,
+        object="audit_entry",
+        actor=row.actor_label,
+        actor_id=row.actor_public,
+        subject_id=row.subject_public,
+    )

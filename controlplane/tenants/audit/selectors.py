@@ -15,6 +15,7 @@ from controlplane.core.audit.entries import Actor
 from controlplane.core.models import AuditEntry
 from controlplane.core.paging import FIRST_PAGE, LIMIT_MAX, Page, PageAsk, page_read
 from controlplane.core.permissions import Action
+from controlplane.kernel.ids import uuid_of
 from controlplane.telemetry.reading import bounded_read
 from controlplane.tenants.access import require
 
@@ -108,7 +109,7 @@ def _matching(wanted: AuditFilter) -> QuerySet[AuditEntry]:
 
 def _id(text: str) -> uuid.UUID | None:
     try:
-        return uuid.UUID(text)
+        return uuid_of(text)
     except ValueError:
         return None
 

@@ -7,5 +7,5 @@ from controlplane.tenants.audit import api
 urlpatterns = [
     path("audit", api.InstallationAudit.as_view()),
     path("audit/head", api.AuditHead.as_view()),
-    path("organizations/<hexid:organization_id>/audit", api.OrganizationAudit.as_view()),
+    path("organizations/<org:organization_id>/audit", api.OrganizationAudit.as_view()),
 ]

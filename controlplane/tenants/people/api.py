@@ -16,6 +16,7 @@ from controlplane.core.answers import Changed, answer_of
 from controlplane.core.api.schema import Whole, operation
 from controlplane.core.api.views import ApiView
 from controlplane.core.permissions import Action, Role
+from controlplane.kernel.ids import InvitationId, UserId, public_id
 from controlplane.tenants.access import require
 from controlplane.tenants.models import Invitation
 from controlplane.tenants.people.invitations import (
@@ -61,7 +62,7 @@ class SecurityBody(msgspec.Struct, forbid_unknown_fields=True):
 class MemberJson(TypedDict):
     """A member; `last_seen_at` is null where they are signed in nowhere."""
 
-    user_id: str
+    user_id: UserId
     object: str
     email: str
     role: str
@@ -79,14 +80,14 @@ class SecurityJson(TypedDict):
 class EndedJson(TypedDict):
     """Keys that the removed member has made and that go on working."""
 
-    user_id: str
+    user_id: UserId
     keys_left: list[str]
 
 
 class InvitationJson(TypedDict):
     """An invitation; `state` is open or expired."""
 
-    id: str
+    id: InvitationId
     object: str
     email: str
     role: str
@@ -104,7 +105,7 @@ class NewInvitationJson(InvitationJson):
 class PasswordLinkJson(TypedDict):
     """Whose password the link sets, and its path at the address of the pages."""
 
-    user_id: str
+    user_id: UserId
     path: str
 
 
@@ -139,7 +140,8 @@ class OneMember(ApiView):
         actor = self.actor()
         found = member_get(actor=actor, organization_id=organization_id, user_id=user_id)
         left = membership_end(actor=actor, membership=found)
-        return Response({"user_id": str(user_id), "keys_left": [key.redacted for key in left]})
+        body = {"user_id": public_id("user", user_id), "keys_left": [key.redacted for key in left]}
+        return Response(body)
 
 
 class PasswordLink(ApiView):
@@ -153,7 +155,7 @@ class PasswordLink(ApiView):
         actor = self.actor()
         found = member_for_link(actor=actor, organization_id=organization_id, user_id=user_id)
         token = member_link_create(actor=actor, membership=found)
-        body = {"user_id": str(user_id), "path": f"{SETUP_PATH}{token}"}
+        body = {"user_id": public_id("user", user_id), "path": f"{SETUP_PATH}{token}"}
         return Response(body, status=CREATED, headers={"Cache-Control": "no-store"})
 
 
@@ -225,7 +227,7 @@ class OneInvitation(ApiView):
             actor=actor, organization_id=organization_id, invitation_id=invitation_id
         )
         changed = invitation_withdraw(actor=actor, invitation=found)
-        return Response({"id": str(found.id), "changed": changed})
+        return Response({"id": public_id("invite", found.id), "changed": changed})
 
 
 def read_role(text: str) -> Role:
@@ -238,7 +240,7 @@ def read_role(text: str) -> Role:
 
 def member_json(row: Member) -> MemberJson:
     return {
-        "user_id": str(row.membership.user_id),
+        "user_id": public_id("user", row.membership.user_id),
         "object": "member",
         "email": row.membership.user.email,
         "role": row.membership.role,

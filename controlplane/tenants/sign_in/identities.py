@@ -5,8 +5,6 @@ an organization or to an invitation, by an address that the provider vouches for
 the domain and role that the operator has set.
 """
 
-import uuid
-
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import transaction
@@ -15,6 +13,7 @@ from controlplane.core.audit.entries import audit_record
 from controlplane.core.mail import is_email
 from controlplane.core.permissions import Role
 from controlplane.core.scope import organization_scope
+from controlplane.kernel.ids import uuid_of
 from controlplane.tenants.models import Membership, OutsideIdentity, User
 from controlplane.tenants.people.invitations import BadInvitation, invitation_accept, invitation_of
 from controlplane.tenants.room import member_room
@@ -82,7 +81,7 @@ def _of_domain(email: str) -> User:
     if not is_email(email) or user_find(email=email) is not None:
         # An account without an organization was taken out of it, or was never let in.
         raise NotInvited
-    organization_id = uuid.UUID(settings.OIDC_ORGANIZATION)
+    organization_id = uuid_of(settings.OIDC_ORGANIZATION, "org")
     with organization_scope([organization_id]):
         try:
             member_room(organization_id)

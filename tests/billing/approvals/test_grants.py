@@ -29,6 +29,7 @@ from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.errors.conflict import Conflict
 from controlplane.core.models import uuid7
 from controlplane.core.scope import organization_scope
+from controlplane.kernel.ids import uuid_of
 from tests.support.documents import booked, make_invoice
 from tests.support.money import rows
 from tests.support.people import Cast, make_cast, make_steve, signed_in
@@ -204,7 +205,7 @@ def test_the_api_says_that_it_waits_and_keeps_who_tried_alone(cast: Cast) -> Non
     assert rows(
         "SELECT actor_label FROM audit_entries WHERE action = 'wallet.grant_approve_refused'"
         " AND subject_id = %s",
-        uuid.UUID(grant),
+        uuid_of(grant, "grant"),
     ) == [("stella@example.org",)]
     page = stella.get(reverse_url("grants")).content.decode()
     assert "INV-000001: all" in page

@@ -10,6 +10,7 @@ from decimal import Decimal
 import pytest
 
 from controlplane.billing.exports.models import ExportState
+from controlplane.kernel.ids import public_id
 from tests.support.exports import made_by_job, month_spec, nano_of, rows_of, streamed
 from tests.support.month import Line, Month, seal_month, seed_month
 from tests.support.people import make_cast
@@ -46,7 +47,7 @@ def test_usage_sums_to_the_ledger(month: Month, grain: str) -> None:
         by_key: Counter[str] = Counter()
         for row in rows:
             by_key[row["key_id"]] += int(row["amount_nano_usd"])
-        assert by_key == month.sums(one, lambda line: line.key.hex)
+        assert by_key == month.sums(one, lambda line: public_id("key", line.key))
         requests = sum(int(row["requests"]) for row in rows)
         assert requests == sum(line.kind != "overage" for line in month.posted(one))
 
@@ -56,7 +57,9 @@ def test_detail_has_every_charged_line_once(month: Month) -> None:
         rows = rows_of(streamed(month_spec(one, "detail")))
         assert nano_of(rows) == month.charged(one)
         found = [(row["request_id"], int(row["line"]), int(row["amount_nano_usd"])) for row in rows]
-        told = [(line.request.hex, line.slot, line.amount) for line in month.posted(one)]
+        told = [
+            (public_id("req", line.request), line.slot, line.amount) for line in month.posted(one)
+        ]
         assert found == sorted(told)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from controlplane.billing.cells import NUMBER, Cell
 from controlplane.billing.exports.pages.focus_columns import COLUMNS
+from controlplane.kernel.ids import public_id
 from tests.support.exports import Rows, month_spec, rows_of, streamed
 from tests.support.month import KEY_NAME, PROJECT_NAME, Month, seal_month, seed_month
 from tests.support.people import make_cast
@@ -123,7 +124,7 @@ def test_rounding_is_a_row_of_its_own(focus: Rows) -> None:
 
 def test_corrections_name_the_month_that_they_correct(month: Month, focus: Rows) -> None:
     entries = {row["x_EntryId"]: row for row in focus if row["x_EntryId"]}
-    told = {str(entry.id): entry for entry in month.corrections(month.cast.acme.id)}
+    told = {public_id("entry", entry.id): entry for entry in month.corrections(month.cast.acme.id)}
     assert set(entries) == set(told)
     for made, row in entries.items():
         entry = told[made]

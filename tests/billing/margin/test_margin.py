@@ -20,6 +20,7 @@ from controlplane.catalog.pools import PoolDraft, pool_set
 from controlplane.catalog.purchases import PurchaseDraft, purchase_set
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.kernel.histogram import Histogram
+from controlplane.kernel.ids import public_id
 from controlplane.kernel.price import RATE_PICO_MAX
 from tests.support.money import rows
 from tests.support.month import ALPHA, BETA, DEARER, END, START, Month, seal_month, seed_month
@@ -78,7 +79,7 @@ def october(month: Month) -> Margin:
 def test_revenue_is_what_the_ledger_charged(month: Month) -> None:
     found = october(month)
     acme, other = month.cast.acme.id, month.cast.other.id
-    charged = {str(one): month.charged(one) for one in (acme, other)}
+    charged = {public_id("org", one): month.charged(one) for one in (acme, other)}
     assert {line.id: line.revenue_nano for line in found.tenants} == charged
     for lines in (found.pools, found.models):
         assert sum(line.revenue_nano for line in lines) == sum(charged.values())

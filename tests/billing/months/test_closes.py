@@ -24,6 +24,7 @@ from controlplane.billing.months.jobs import (
 )
 from controlplane.billing.months.models import PeriodClose, PeriodCloseJob
 from controlplane.billing.months.periods import Period, PeriodState, close_of, period_of, state_of
+from controlplane.kernel.ids import public_id
 from controlplane.tenants.models import User
 from tests.support.money import rows
 from tests.support.month import END, MICROSECOND, PERIOD, START, Month, seal_month, seed_month
@@ -311,7 +312,7 @@ def test_a_record_that_differs_is_named(month: Month, kind: str, changed: dict[s
     add_record(month, request, **changed)
     found = reconcile_requests(acme, START, END)
     (named,) = [one for one in found.examples if not one["explained"]]
-    assert (named["kind"], named["first"][0]["subject"]) == (kind, str(request))
+    assert (named["kind"], named["first"][0]["subject"]) == (kind, public_id("req", request))
     assert found.unaccounted_nano + found.unaccounted_tokens > 0
 
 

@@ -85,7 +85,9 @@ def test_a_node_of_another_address_redeems_its_token_at_the_pages(cast: Cast) ->
 def test_an_open_token_is_listed_and_revoked(cast: Cast) -> None:
     stella = signed_in(cast.stella)
     stella.post("/fleet/tokens", _token_form())
-    path = re.findall(r"/fleet/tokens/\w{32}/revoke", stella.get("/fleet").content.decode())[0]
+    path = re.findall(r"/fleet/tokens/token_\w{32}/revoke", stella.get("/fleet").content.decode())[
+        0
+    ]
     assert signed_in(cast.alice).post(path).status_code == 403
     answer = stella.post(path, follow=True).content.decode()
     assert "can no longer be used" in answer and path not in answer

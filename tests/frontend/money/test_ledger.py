@@ -9,6 +9,7 @@ import pytest
 from django.test import Client
 
 from controlplane.billing.ledger import accounts
+from controlplane.kernel.ids import public_id
 from controlplane.kernel.money import usd_text
 from tests.support.money import rows
 from tests.support.month import Month, seal_month, seed_month
@@ -54,7 +55,7 @@ def everything(month: Month) -> dict[str, int]:
             book(entry.debit, entry.credit, entry.amount)
     debit_normal = accounts.DEBIT_NORMAL
     return {
-        name: nano if accounts.group_of(name) in debit_normal else -nano
+        accounts.account_text(name): nano if accounts.group_of(name) in debit_normal else -nano
         for name, nano in found.items()
     }
 
@@ -82,7 +83,7 @@ def test_entries_come_a_page_at_a_time(month: Month) -> None:
         if not told["has_more"]:
             break
         after = f"&after={told['last_id']}"
-    assert sorted(seen) == sorted(str(entry.id) for entry in mine)
+    assert sorted(seen) == sorted(public_id("entry", entry.id) for entry in mine)
 
 
 def test_a_month_is_closed_from_the_page_and_shows_its_hash(month: Month) -> None:
@@ -159,7 +160,7 @@ def test_a_budget_is_set_shown_and_taken_away(month: Month) -> None:
     assert f"Project {project.name}" in page
     assert "month, Europe/Berlin" in page
     found = {one["id"]: one for one in client.get(api(month, "budgets")).json()["data"]}
-    told = found[str(project.id)]
+    told = found[public_id("proj", project.id)]
     assert (told["allowance_nano"], told["spent_nano"]) == (12_500_000_000, 0)
     assert (told["alerts"], told["rollover"]) == ([50, 80], True)
     for wrong, complaint in (
@@ -171,7 +172,7 @@ def test_a_budget_is_set_shown_and_taken_away(month: Month) -> None:
         answer = client.post("/budgets/save", form | wrong, follow=True).content.decode()
         assert complaint in answer
     client.post("/budgets/stop", {"subject": str(project.id)})
-    assert str(project.id) not in client.get(api(month, "budgets")).content.decode()
+    assert project.id.hex not in client.get(api(month, "budgets")).content.decode()
 
 
 def test_the_api_sets_a_budget_within_its_organization_only(month: Month) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from controlplane.catalog.selectors import model_find, price_list_all
 from controlplane.core.audit.entries import OPERATOR
+from controlplane.kernel.ids import public_id
 from tests.support.people import Cast, make_cast, signed_in
 from tests.support.rules import make_models
 
@@ -47,7 +48,7 @@ def test_the_api_publishes_and_ends_an_override(cast: Cast) -> None:
     mine = {"organization": str(cast.acme.id), "project": str(cast.project.id)}
     rates = {name: int(rate) for name, rate in RATES.items()}
     made = staff.post(path, rates | mine, content_type=JSON)
-    assert (made.status_code, made.json()["project"]) == (201, str(cast.project.id))
+    assert (made.status_code, made.json()["project"]) == (201, public_id("proj", cast.project.id))
     ended = staff.post(f"{path}/end", mine, content_type=JSON)
     assert ended.status_code == 201
     assert ended.json()["effective_until"] == ended.json()["effective_from"]

@@ -15,6 +15,7 @@ from django.test import Client
 
 from controlplane.billing.budgets.services import BudgetDraft, budget_plan
 from controlplane.core.scope import organization_scope
+from controlplane.kernel.ids import public_id
 from controlplane.kernel.limits import ReachedLimit
 from controlplane.kernel.receipt import Receipt
 from controlplane.telemetry.models import RequestRecord
@@ -63,7 +64,7 @@ def _file(client: Client, query: str = "") -> list[dict[str, str]]:
 def test_the_file_has_every_request_of_the_list_and_exact_money(cast: Cast) -> None:
     records = _records(cast)
     rows = _file(signed_in(cast.alice))
-    assert [row["request"] for row in rows] == [one.request.hex for one in records]
+    assert [row["request"] for row in rows] == [public_id("req", one.request) for one in records]
     assert sum(int(row["cost_nano_usd"]) for row in rows) == sum(one.cost_nano for one in records)
     assert {row["key"] for row in rows} == {"'=nightly"}
     assert _file(signed_in(cast.charlie)) == []
@@ -86,7 +87,7 @@ FILTERS: list[tuple[str, Callable[[RequestRecord], bool]]] = [
 def test_filters_leave_out_what_they_say(
     cast: Cast, query: str, wanted: Callable[[RequestRecord], bool]
 ) -> None:
-    expected = {one.request.hex for one in _records(cast) if wanted(one)}
+    expected = {public_id("req", one.request) for one in _records(cast) if wanted(one)}
     assert {row["request"] for row in _file(signed_in(cast.alice), query)} == expected
 
 
@@ -95,9 +96,9 @@ def test_filters_leave_out_what_they_say(
 )
 def test_the_first_ones_are_the_slowest_or_dearest(cast: Cast, sort: str, column: str) -> None:
     text = signed_in(cast.alice).get(f"/requests?{RANGE}&sort={sort}").content.decode()
-    shown = re.findall(r'href="/requests/(\w{32})\?', text)
+    shown = re.findall(r'href="/requests/(req_\w{32})\?', text)
     values = sorted((getattr(one, column) for one in _records(cast)), reverse=True)
-    by_id = {one.request.hex: getattr(one, column) for one in _records(cast)}
+    by_id = {public_id("req", one.request): getattr(one, column) for one in _records(cast)}
     assert [by_id[one] for one in shown] == values[:50]
     assert f"sort={sort}" in text and "The 50\n" in text
 
@@ -176,7 +177,7 @@ def test_a_percentile_leads_to_a_request_of_ones_own_that_took_so_long(cast: Cas
     for one in (slow, fast):
         query = f"measure=total&value={one.total_us + 5}&{RANGE}&model=tiny"
         answer = alice.get(f"/requests/exemplar?{query}")
-        assert answer["Location"] == f"/requests/{one.request.hex}?{RANGE}&model=tiny"
+        assert answer["Location"] == f"/requests/{public_id('req', one.request)}?{RANGE}&model=tiny"
         told = signed_in(cast.charlie).get(f"/requests/exemplar?{query}", follow=True)
         assert "No recorded request of yours" in told.content.decode()
     assert "sort=first" in alice.get("/requests/exemplar?measure=ttft&value=9")["Location"]

@@ -176,8 +176,8 @@ async def test_headers_of_an_answer(serving: Serving) -> None:
     serving.under_test.limiter.answer = Allowance(allowed=True, rooms=rooms)
     for answer in (await serving.chat(), await serving.chat(stream=True)):
         headers = answer.headers
-        assert re.fullmatch(r"[0-9a-f]{32}", headers["x-request-id"])
-        assert headers["openai-organization"] == ORGANIZATION
+        assert re.fullmatch(r"req_[0-9a-f]{32}", headers["x-request-id"])
+        assert headers["openai-organization"] == f"org_{ORGANIZATION}"
         assert int(headers["openai-processing-ms"]) >= 0 and headers["openai-version"]
         assert headers["x-ratelimit-limit-requests"] == "60"
         assert headers["x-ratelimit-remaining-requests"] == "59"

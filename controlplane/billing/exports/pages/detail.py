@@ -16,6 +16,7 @@ from controlplane.billing.cells import (
 )
 from controlplane.billing.exports.pages.lines import ChargedLine, LineReader, place_from
 from controlplane.billing.exports.pages.scope import ExportPage, Scope
+from controlplane.kernel.ids import public_id
 
 COLUMNS = (
     Column("request_id", Cell.TEXT, "Request id, as in its response."),
@@ -25,7 +26,7 @@ COLUMNS = (
     Column("booked_at", Cell.TIME, "When the line was booked, by the database's clock."),
     Column("project_id", Cell.TEXT, "Project id."),
     Column("project", Cell.FREE, "Its current name."),
-    Column("key_id", Cell.TEXT, "API key id, or the user id for Playground requests."),
+    Column("key_id", Cell.TEXT, "API key id; the Playground's has the user's digits."),
     Column("key", Cell.FREE, "The key's current name; null for the Playground."),
     Column("model", Cell.TEXT, "Model that served the request."),
     Column("price_version", Cell.NUMBER, "Version of the model's prices that applied."),
@@ -66,14 +67,14 @@ class DetailPages:
         names = self._scope.names
         asked_at = datetime.fromtimestamp((line.request.int >> 80) / 1_000, UTC)
         return (
-            line.request.hex,
+            public_id("req", line.request),
             line.slot,
             line.kind,
             instant_text(asked_at),
             instant_text(line.booked_at),
-            line.project.hex,
+            public_id("proj", line.project),
             names.projects.get(line.project),
-            line.key.hex,
+            public_id("key", line.key),
             names.keys.get(line.key),
             line.model,
             line.price_version,

@@ -42,6 +42,7 @@ from controlplane.billing.exports.pages.focus_columns import COLUMNS
 from controlplane.billing.exports.pages.scope import ExportPage, Scope
 from controlplane.billing.ledger.models import EntryKind, JournalEntry
 from controlplane.billing.months.periods import period_of
+from controlplane.kernel.ids import public_id
 from controlplane.kernel.money import PICO_PER_NANO
 
 HOST, SERVICE = "Self-hosted", "Sluice Inference"
@@ -104,11 +105,11 @@ class FocusPages:
             "ResourceId": group.model,
             "ResourceName": group.model,
             "ResourceType": "Model",
-            "SubAccountId": str(group.project),
+            "SubAccountId": public_id("proj", group.project),
             "SubAccountName": names.projects.get(group.project),
             "SubAccountType": "Project",
             "x_AmountNanoUsd": part.nano,
-            "x_CredentialId": str(group.key),
+            "x_CredentialId": public_id("key", group.key),
             "x_CredentialName": names.keys.get(group.key),
             "x_Model": group.model,
             "x_PriceVersion": group.price_version,
@@ -146,9 +147,9 @@ class FocusPages:
             "ChargeDescription": entry.reason,
             "ChargeFrequency": "One-Time",
             "x_AmountNanoUsd": nano,
-            "x_EntryId": str(entry.id),
+            "x_EntryId": public_id("entry", entry.id),
             "x_EntryKind": entry.kind,
-            "x_Reverses": str(entry.reverses) if entry.reverses else None,
+            "x_Reverses": public_id("req", entry.reverses) if entry.reverses else None,
         }
         return row
 
@@ -160,7 +161,7 @@ class FocusPages:
         issuer = settings.INVOICE_ISSUER["name"]
         return {
             "BilledCost": cost,
-            "BillingAccountId": str(self._scope.organization),
+            "BillingAccountId": public_id("org", self._scope.organization),
             "BillingAccountName": self._scope.names.organization,
             "BillingAccountType": "Organization",
             "BillingCurrency": "USD",

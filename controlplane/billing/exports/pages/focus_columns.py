@@ -69,7 +69,7 @@ COLUMNS = (
         "Tags", Cell.TEXT, "Null: key tags are used for routing and are not recorded on the ledger."
     ),
     Column("x_AmountNanoUsd", Cell.NUMBER, "The row's share of the ledger, in nano-USD."),
-    Column("x_CredentialId", Cell.TEXT, "API key id, or the user id for the Playground."),
+    Column("x_CredentialId", Cell.TEXT, "API key id; the Playground's has the user's digits."),
     Column("x_CredentialName", Cell.FREE, "The key's current name."),
     Column("x_EntryId", Cell.TEXT, "Journal entry id; null for requests."),
     Column("x_EntryKind", Cell.TEXT, "Its kind: `credit`, `adjustment`, `reversal` and others."),
@@ -80,6 +80,6 @@ COLUMNS = (
         Cell.NUMBER,
         "Number of requests, counted once: on the row of uncached input.",
     ),
-    Column("x_Reverses", Cell.TEXT, "Request or entry that a reversal corrects."),
+    Column("x_Reverses", Cell.TEXT, "Request that a reversal corrects."),
     Column("x_TokenType", Cell.TEXT, "`uncached_input`, `cached_input`, `output`, `rounding`."),
 )

@@ -27,8 +27,10 @@ from controlplane.billing.exports.models import ExportGrain
 from controlplane.billing.exports.pages.entries import entries_read
 from controlplane.billing.exports.pages.lines import AHEAD_MAX, LineReader, place_from
 from controlplane.billing.exports.pages.scope import ExportPage, Scope
+from controlplane.billing.ledger.accounts import account_text
 from controlplane.billing.ledger.models import POSTING_KINDS, JournalEntry
 from controlplane.billing.ledger.services import BOOKED_DAYS_MAX
+from controlplane.kernel.ids import public_id
 from controlplane.telemetry.reading import TooMuchToRead, bounded_read
 from controlplane.telemetry.selectors_requests import id_floor
 
@@ -48,7 +50,7 @@ COLUMNS = (
     Column("currency", Cell.TEXT, "`USD`."),
     Column("reason", Cell.FREE, "Reason for an entry."),
     Column("reference", Cell.FREE, "Reference of an entry: an invoice, a payment or a ticket."),
-    Column("reverses", Cell.TEXT, "Request or entry that a reversal corrects."),
+    Column("reverses", Cell.TEXT, "Request that a reversal corrects."),
 )
 ENTRIES = "entries:"
 _DAY, _LEAST = timedelta(days=1), timedelta(seconds=1)
@@ -102,7 +104,11 @@ class JournalPages:
         return ExportPage(
             lines=[
                 self._line(
-                    line.booked_at, f"{line.request.hex}-{line.slot}", line.kind, account, amount
+                    line.booked_at,
+                    f"{public_id('req', line.request)}-{line.slot}",
+                    line.kind,
+                    account,
+                    amount,
                 )
                 for line in found
                 for account, amount in ((line.debit, line.amount), (line.credit, -line.amount))
@@ -116,7 +122,14 @@ class JournalPages:
         found, after = entries_read(self._scope, cursor)
         return ExportPage(
             lines=[
-                self._line(entry.booked_at, entry.id.hex, entry.kind, account, amount, entry)
+                self._line(
+                    entry.booked_at,
+                    public_id("entry", entry.id),
+                    entry.kind,
+                    account,
+                    amount,
+                    entry,
+                )
                 for entry in found
                 for account, amount in ((entry.debit, entry.amount), (entry.credit, -entry.amount))
             ],
@@ -141,14 +154,14 @@ class JournalPages:
             voucher,
             None if kind == "day" else instant_text(at),
             kind,
-            account,
+            account_text(account),
             side if debited else None,
             None if debited else side,
             amount,
             "USD",
             entry.reason if entry else None,
             entry.reference or None if entry else None,
-            entry.reverses.hex if entry and entry.reverses else None,
+            public_id("req", entry.reverses) if entry and entry.reverses else None,
         )
         return self._write(values)
 

@@ -19,13 +19,14 @@ from controlplane.billing.exports.pages.buckets import (
     window_read,
 )
 from controlplane.billing.exports.pages.scope import ExportPage, Scope
+from controlplane.kernel.ids import public_id
 
 COLUMNS = (
     Column("start", Cell.TIME, "Start of the hour or day in UTC, by posting time."),
     Column("end", Cell.TIME, "End of the hour or day, exclusive."),
     Column("project_id", Cell.TEXT, "Project id."),
     Column("project", Cell.FREE, "Its current name."),
-    Column("key_id", Cell.TEXT, "API key id, or the user id for Playground requests."),
+    Column("key_id", Cell.TEXT, "API key id; the Playground's has the user's digits."),
     Column("key", Cell.FREE, "The key's current name; null for the Playground."),
     Column("model", Cell.TEXT, "Model that served the request."),
     Column("price_version", Cell.NUMBER, "Version of the model's prices that applied."),
@@ -66,9 +67,9 @@ class UsagePages:
         return (
             time_text(charge.start),
             time_text(charge.end),
-            group.project.hex,
+            public_id("proj", group.project),
             names.projects.get(group.project),
-            group.key.hex,
+            public_id("key", group.key),
             names.keys.get(group.key),
             group.model,
             group.price_version,

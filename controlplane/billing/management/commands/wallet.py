@@ -14,6 +14,7 @@ from controlplane.billing.wallets.services import Gift, wallet_grant
 from controlplane.core.arguments import arguments_named
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.models import uuid7
+from controlplane.kernel.ids import public_id, uuid_of
 from controlplane.kernel.money import usd_text
 from controlplane.tenants.selectors import organizations_named
 
@@ -37,7 +38,7 @@ class Command(BaseCommand):
         )
         commands.add_parser("pending", help="pending approvals")
         refuse = commands.add_parser("refuse", help="refuse a pending grant")
-        refuse.add_argument("grant", metavar="ID", type=uuid.UUID)
+        refuse.add_argument("grant", metavar="ID", type=_grant_id)
 
     def handle(self, *args: Any, **options: Any) -> None:
         getattr(self, f"_{options['command']}")(options)
@@ -82,6 +83,10 @@ class Command(BaseCommand):
         self.stdout.write(_line(made))
 
 
+def _grant_id(text: str) -> uuid.UUID:
+    return uuid_of(text, "grant")
+
+
 def _organization(name: str) -> uuid.UUID:
     found = organizations_named(name=name)
     if len(found) != 1:
@@ -100,4 +105,5 @@ def _line(grant: WalletGrant) -> str:
     waits = " (pending approval)" if grant.state == GrantState.PENDING else ""
     amount = usd_text(grant.amount_nano)
     about = f" {grant.about}" if grant.about else ""
-    return f"{grant.id} {grant.kind}{about} {amount} USD {grant.state}{waits}: {grant.reason}"
+    told = f"{grant.kind}{about} {amount} USD {grant.state}{waits}: {grant.reason}"
+    return f"{public_id('grant', grant.id)} {told}"

@@ -22,6 +22,7 @@ from controlplane.insights.compare import (
     compare,
 )
 from controlplane.insights.comparisons import cards_of, compared_models, comparison_save
+from controlplane.kernel.ids import public_id
 from controlplane.kernel.money import usd_text
 
 US_PER_MS = 1_000
@@ -72,7 +73,9 @@ class Command(BaseCommand):
         except Refused as error:
             raise CommandError(f"No answer: {error}") from error
         kept = comparison_save(actor=OPERATOR, setup=setup, ways=ways)
-        self.stdout.write(f"Saved as {kept.id}; see Comparison on the Insights page.")
+        self.stdout.write(
+            f"Saved as {public_id('comparison', kept.id)}; see Comparison on the Insights page."
+        )
 
     def _show(self, way: WayResult) -> None:
         latency, first = way.latency_p50_us / US_PER_MS, way.ttft_p50_us / US_PER_MS
