@@ -10,8 +10,11 @@ from contextlib import contextmanager
 from django.db import connection, transaction
 
 ORGANIZATIONS, PERSON = "app.orgs", "app.person"
-_READ = "SELECT coalesce(current_setting(%s, true), '')"
 _WRITE = "SELECT set_config(%s, %s, true)"
+_REPLACE = (
+    "WITH before AS MATERIALIZED (SELECT coalesce(current_setting(%s, true), '') AS value)"
+    " SELECT value, set_config(%s, %s, true) FROM before"
+)
 
 
 @contextmanager
@@ -33,12 +36,11 @@ def person_scope(user_id: uuid.UUID) -> Iterator[None]:
 
 @contextmanager
 def _set(name: str, value: str) -> Iterator[None]:
-    with transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute(_READ, [name])
-            outer = cursor.fetchone()[0]
-            cursor.execute(_WRITE, [name, value])
+    nested = connection.in_atomic_block
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(_REPLACE, [name, name, value])
+        outer = cursor.fetchone()[0]
         yield
-        # An exception rolls back to the savepoint, which restores the outer scope by itself.
-        with connection.cursor() as cursor:
+        # The end of a transaction or the rollback to a savepoint restores it by itself.
+        if nested:
             cursor.execute(_WRITE, [name, outer])

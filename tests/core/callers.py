@@ -50,6 +50,8 @@ class Callers:
         if key is None or not Session.objects.filter(session_key=key).exists():
             browser = Client()
             sign_in(browser, self.users[name], confirmed=confirmed)
+            # As by any page: the session is listed, and its organization chosen.
+            browser.get("/account")
             key = browser.cookies[settings.SESSION_COOKIE_NAME].value
             self.sessions[name, confirmed] = key
         return key

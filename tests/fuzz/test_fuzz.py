@@ -16,7 +16,7 @@ from tests.support.servers import Servers
 if TYPE_CHECKING:
     from tests.fuzz.ground import Ground
 
-SECONDS = 20.0
+SECONDS = 8.0
 SEED_BITS = 32
 
 

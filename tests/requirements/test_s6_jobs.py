@@ -38,6 +38,8 @@ from tests.support.waiting import WAIT_S_MAX, wait_for
 PROMPT, QUERY, HEADER = "umbrella-orchard-prompt", "umbrella-orchard-query", "umbrella-orchard-head"
 PASSWORD, HOOK = "umbrella-orchard-password", "umbrella-orchard-hook"
 LOUD = {"SLUICE_LOG_LEVEL": "DEBUG", "SLUICE_LOG_FORMAT": "json", "SLUICE_WEBHOOKS_PRIVATE": "1"}
+# Instead of the product's own arguments: all is told, and alerts are each second.
+TOLD = {"warning": "debug", "controlplane.celery": "tests.support.hurried"}
 NAMES = {WORKER: worker_name(), BEAT: ""}
 
 
@@ -54,7 +56,7 @@ class Jobs:
         self.children = {
             part.name: Child(
                 part.name,
-                [word.replace("warning", "debug") for word in part.argv],
+                [TOLD.get(word, word) for word in part.argv],
                 {**part.env, **LOUD},
                 folder / f"{part.name}.log",
             )
@@ -95,6 +97,8 @@ def jobs(cast: Cast) -> Iterator[Jobs]:
         finally:
             for child in jobs.children.values():
                 child.signal(signal.SIGCONT)
+                child.begin_stop()
+            for child in jobs.children.values():
                 child.stop()
                 print(f"--- {child.name}\n{child.log[-6_000:]}")
 

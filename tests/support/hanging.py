@@ -12,7 +12,7 @@ from django.conf import settings
 from controlplane.celery import app as app
 
 RAN = "tests:ran"
-LIMIT_S = 2
+LIMIT_S = 1
 app.conf.task_time_limit = LIMIT_S
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
+import select
+import threading
 import uuid
 from collections.abc import Iterable
 from typing import Any
@@ -21,6 +24,10 @@ BOB_KEY = uuid.UUID(int=0xA3)
 ORG_C = uuid.UUID(int=0xC)
 PROJECT_C = uuid.UUID(int=0xC1)
 CHARLIE_KEY = uuid.UUID(int=0xC2)
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+# To connect takes ten times as long as a query.
+_kept: list[Connection] = []
 
 # One nano-USD an input token, four an output token.
 PRICE = Price(version=3, input_pico=1_000, cached_pico=100, output_pico=4_000)
@@ -50,10 +57,36 @@ def superuser_dsn() -> str:
 
 
 def rows(query: str, *values: object) -> list[Any]:
-    """All rows, as the superuser sees them."""
-    with psycopg.connect(superuser_dsn(), autocommit=True) as connection:
-        cursor = connection.execute(query.encode(), values)
-        return cursor.fetchall() if cursor.description else []
+    """All rows, as the superuser sees them; each call is a transaction of its own."""
+    if threading.current_thread() is threading.main_thread():
+        return _fetched(_kept_connection(), query, values)
+    with _connect() as connection:
+        return _fetched(connection, query, values)
+
+
+def _fetched(connection: Connection, query: str, values: tuple[object, ...]) -> list[Any]:
+    cursor = connection.execute(query.encode(), values)
+    return cursor.fetchall() if cursor.description else []
+
+
+def _connect() -> Connection:
+    # No statement is prepared: tests change tables between two calls.
+    return psycopg.connect(superuser_dsn(), autocommit=True, prepare_threshold=None)
+
+
+def _kept_connection() -> Connection:
+    """The main thread's; a new one where the server has closed it, or said anything, since."""
+    if _kept and (_kept[-1].closed or select.select(_kept, (), (), 0)[0]):
+        _kept.pop().close()
+    if not _kept:
+        _kept.append(_connect())
+    return _kept[-1]
+
+
+@atexit.register
+def _close_kept() -> None:
+    while _kept:
+        _kept.pop().close()
 
 
 def add_budget(budget: uuid.UUID, lim: int, *, scope: str, organization: uuid.UUID = ORG_A) -> None:

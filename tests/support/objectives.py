@@ -10,11 +10,9 @@ from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
-import psycopg
-
 from controlplane.slos.checks import ObjectiveDraft
 from controlplane.slos.models import Objective
-from tests.support.money import dsn
+from tests.support.money import rows
 
 WRITER = uuid.UUID(int=0xF1)
 
@@ -36,12 +34,10 @@ def count(
 ) -> None:
     """As a gateway writes one minute."""
     minute = int(at.timestamp()) // 60 * 60
-    with psycopg.connect(dsn(), autocommit=True) as connection:
-        connection.execute(
-            "SELECT slo_count(%s, %s::bigint[], %s::uuid[], %s::integer[], %s::bigint[],"
-            " %s::bigint[])",
-            [writer, [minute], [objective.id], [objective.version], [good], [total]],
-        )
+    rows(
+        "SELECT slo_count(%s, %s::bigint[], %s::uuid[], %s::integer[], %s::bigint[], %s::bigint[])",
+        *(writer, [minute], [objective.id], [objective.version], [good], [total]),
+    )
 
 
 class Received(NamedTuple):

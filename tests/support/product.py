@@ -41,6 +41,7 @@ LIMITS = {"requests_per_min": 1_000_000, "tokens_per_min": 1_000_000_000}
 LOG_CHARS_MAX = 6_000
 # Longer than any request of these tests takes, so that what hangs is seen to hang.
 DEADLINE_S, GRACE_S = 30, 5
+CLOCK = "controlplane.celery"
 SHORT_HOLDS = {
     "SLUICE_REQUEST_DEADLINE_S": str(DEADLINE_S),
     "SLUICE_HOLD_GRACE_S": str(GRACE_S),
@@ -60,7 +61,8 @@ class Plan:
     dials instead of a gateway's, `gateway_env` what the environment of a gateway has besides.
 
     With `sweeps` a worker with its clock runs, too, and holds end soon enough to wait for it: what
-    nobody has resolved is expired within `EXPIRED_S_MAX`, by the product itself.
+    nobody has resolved is expired within `EXPIRED_S_MAX`, by the product itself. `clock` is the
+    module that says when jobs are due.
     """
 
     gateways: int = 1
@@ -73,6 +75,7 @@ class Plan:
     dial: Callable[[str, int], int] | None = None
     gateway_env: Callable[[int], Mapping[str, str]] | None = None
     sweeps: bool = False
+    clock: str = CLOCK
 
 
 class Child:
@@ -87,6 +90,7 @@ class Child:
         self._env = env
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
+        self._ending = False
         self.killed_s: list[float] = []
 
     @property
@@ -107,6 +111,7 @@ class Child:
 
     def start(self) -> None:
         """Begin to start; returns at once."""
+        self._ending = False
         with self._log.open("ab") as out:
             self._process = subprocess.Popen(
                 self._argv,
@@ -137,12 +142,17 @@ class Child:
         assert self._process is not None
         return self._process.wait(STOP_S_MAX)
 
+    def begin_stop(self) -> None:
+        """Ask it to end, once and without waiting."""
+        if self.alive and not self._ending:
+            self._ending = True
+            self.signal(signal.SIGTERM)
+
     def stop(self) -> int:
         """Ask it to end; killed when it does not. Returns the exit status."""
         if self._process is None:
             return 0
-        if self._process.poll() is None:
-            self._process.terminate()
+        self.begin_stop()
         try:
             return self._process.wait(STOP_S_MAX)
         except subprocess.TimeoutExpired:
@@ -226,6 +236,8 @@ def running_product(servers: Servers, plan: Plan | None = None) -> Iterator[Prod
                 product.wait_ready()
             yield product
         finally:
+            for child in product.jobs:
+                child.begin_stop()
             for child in (*product.nodes, *product.gateways, *product.jobs):
                 child.stop()
             product.print_logs()
@@ -282,7 +294,7 @@ def _make(servers: Servers, plan: Plan, folder: Path) -> Product:
         product.gateways.append(Child(name, child.argv, env, folder / f"{name}.log"))
         product.ports.append(port)
     if plan.sweeps:
-        product.jobs.append(_worker(folder))
+        product.jobs.append(_worker(folder, plan.clock))
     credentials = {made["node_name"]: made["node_credential"]}
     for number in range(2, plan.nodes + 1):
         name = f"node-{number}"
@@ -296,10 +308,11 @@ def _make(servers: Servers, plan: Plan, folder: Path) -> Product:
     return product
 
 
-def _worker(folder: Path) -> Child:
+def _worker(folder: Path, clock: str) -> Child:
     """A worker with the clock inside, which makes one process of two."""
     child = stack.worker()
-    argv = [*child.argv, "--beat", "--schedule", str(folder / "schedule")]
+    argv = [clock if word == CLOCK else word for word in child.argv]
+    argv += ["--beat", "--schedule", str(folder / "schedule")]
     return Child(child.name, argv, child.env, folder / "worker.log")
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 UNTIL_S_MAX = 60.0
 # Eleven processes start together on two cores, which others may use, too.
 WAIT_S_MAX = 90.0
+# A look that takes longer is followed by as long a pause.
 POLL_S = 0.005
 
 
@@ -27,7 +28,7 @@ async def until(true: Callable[[], object], within_s: float = UNTIL_S_MAX) -> fl
             return waited_s
         if waited_s > within_s:
             raise TimeoutError(f"not true within {within_s:g} s")
-        await asyncio.sleep(POLL_S)
+        await asyncio.sleep(_pause_s(began_s + waited_s))
 
 
 def wait_for(
@@ -41,4 +42,8 @@ def wait_for(
             return waited_s
         if waited_s > within_s:
             raise TimeoutError(f"no {what} within {within_s:g} s")
-        time.sleep(POLL_S)
+        time.sleep(_pause_s(began_s + waited_s))
+
+
+def _pause_s(looked_s: float) -> float:
+    return max(POLL_S, time.monotonic() - looked_s)
