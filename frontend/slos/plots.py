@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from controlplane.kernel.ids import public_id
 from controlplane.slos.selectors import BurnDown
 from frontend.shared.plots.axes import Axis
 from frontend.shared.plots.figure import Figure, Line
@@ -66,7 +67,7 @@ def burn_down_figure(found: BurnDown, now: datetime) -> BurnDownFigure:
             f" {found.standing.period.bad:,} of {found.standing.period.total:,} requests spent it."
         )
     return BurnDownFigure(
-        name=objective.id.hex,
+        name=public_id("objective", objective.id),
         title="Error budget left",
         finding=finding,
         times=times if left is not None else [],

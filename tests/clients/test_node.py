@@ -6,6 +6,7 @@ import asyncio
 import json
 
 from controlplane.gateway.ports import Allowance, Room
+from controlplane.kernel.ids import REQUEST, public_id, uuid_of
 from inference.compact.options import CompactOptions
 from inference.engines.compact import CompactEngine
 from tests.support.fleet import MODEL, running_node
@@ -18,7 +19,7 @@ from tests.support.shipped import SHIPPED
 async def test_answers_streams_and_error_classes(serving: Serving) -> None:
     seen = await run("talk.mjs", serving)
     assert seen["whole"] == seen["streamed"] == seen["completion"] == "abcdab"
-    assert len(seen["requestID"]) == 32
+    assert seen["requestID"] == public_id(REQUEST, uuid_of(seen["requestID"], REQUEST))
     assert seen["usage"]["total_tokens"] == 10
     assert seen["models"] == [MODEL]
     assert (seen["badField"]["name"], seen["badField"]["param"]) == ("BadRequestError", "n")

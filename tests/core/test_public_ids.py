@@ -9,18 +9,21 @@ import csv
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from io import StringIO
 from typing import Any
 
 import pytest
 from django.http.response import HttpResponseBase
 from django.test import Client
+from django.urls.converters import get_converters
 
-from controlplane.kernel.ids import PREFIXES, public_id
+from controlplane.kernel.ids import PREFIXES, public_id, uuid_of
 from tests.core.callers import ADMIN_KEY, OPERATOR, STAFF
+from tests.core.route import Route
 from tests.core.routes import ROUTES
 from tests.core.samples import Things, make_things
-from tests.core.test_authorization_matrix import address
+from tests.core.test_authorization_matrix import address, sample
 from tests.support.servers import Servers, drop_database, make_database
 
 PUBLIC = re.compile(r"[a-z]+_[0-9a-f]{32}")
@@ -29,11 +32,13 @@ OTHER_FORM = re.compile(
     r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|(?<![0-9a-f_])[0-9a-f]{32}(?![0-9a-f])"
 )
 FIELD = re.compile(r"id|.*_id|(Billing|Sub)AccountId|x_(Credential|Entry)Id")
-# Not ours: a tax number. Of no row: the operator, and in the margin a pool or a model.
-OTHERS = {"tax_id"}
+# Not ours: a tax number. What names the first and the last row, which are looked at themselves. Of
+# no row: the operator, and in the margin a pool or a model.
+OTHERS = {"tax_id", "first_id", "last_id"}
 WORDS = {"", "operator"}
 # What is no text of a page; and where its links lead, without the place on the page.
 MARKUP = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL)
+PARAMETER = re.compile(r"<(\w+):(\w+)>")
 LINK = re.compile(r'(?:href|action)="([^"#]*)')
 ANSWERS_MIN, FILES_MIN, IDS_MIN, PAGES_MIN = 40, 6, 100, 40
 
@@ -46,11 +51,23 @@ def things(servers: Servers) -> Iterator[Things]:
     drop_database(servers.postgres)
 
 
+def public_address(route: Route, things: Things) -> str:
+    """Where a client that copies ids from answers asks for it; pages print their own address."""
+    converters = get_converters()
+
+    def said(one: re.Match[str]) -> str:
+        value = sample(route.path[: one.start()], one[2]).said(things)
+        prefix = getattr(converters[one[1]], "prefix", "")
+        return public_id(prefix, uuid_of(str(value))) if prefix else str(value)
+
+    return address(replace(route, path=PARAMETER.sub(said, route.path)), things)
+
+
 def read(things: Things, caller: str) -> Iterator[tuple[str, HttpResponseBase, str]]:
     """Of each operation that reads: where, the answer and its text."""
     client = things.callers.client(caller)
     for route in (one for one in ROUTES if one.method == "GET"):
-        answer = client.get(address(route, things))
+        answer = client.get(public_address(route, things))
         content = b"".join(answer) if answer.streaming else answer.content
         if answer.status_code == 200:
             yield route.path, answer, content.decode(errors="replace")
@@ -81,7 +98,11 @@ def test_ids_in_answers_of_the_api_have_the_prefix_of_their_kind(things: Things)
         for path, answer, text in read(things, caller):
             if answer["Content-Type"] != "application/json" or path == "api/schema":
                 continue
-            found = list(fields(json.loads(text)))
+            told = json.loads(text)
+            found = list(fields(told))
+            if told.get("object") == "list" and told["data"] and "id" in told["data"][0]:
+                ends = [told["data"][0]["id"], told["data"][-1]["id"]]
+                assert [told["first_id"], told["last_id"]] == ends, path
             answers, ids = answers + 1, ids + len(PUBLIC.findall(text))
             if ugly := wrong(found) or OTHER_FORM.findall(text):
                 bad[path] = ugly

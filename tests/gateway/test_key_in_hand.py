@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from controlplane.gateway.ports import Allowance, BudgetRoom, KeyStanding, Room
+from controlplane.kernel.ids import public_id
 from tests.support.ports import KEY, ORGANIZATION, make_key
 from tests.support.serving import Serving
 
@@ -41,7 +42,8 @@ async def test_everything_about_the_key_is_told(bare: Serving) -> None:
     answer = await bare.client.get("/v1/key")
     assert answer.status_code == 200 and answer.headers["cache-control"] == "no-store"
     told = answer.json()["data"]
-    assert (told["object"], told["label"], told["organization"]) == ("key", "alice", ORGANIZATION)
+    assert (told["object"], told["label"]) == ("key", "alice")
+    assert told["organization"] == public_id("org", ORGANIZATION)
     assert told["scopes"] == {
         "models": ["a", "b"],
         "endpoints": ["chat", "key"],

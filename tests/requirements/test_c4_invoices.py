@@ -17,6 +17,7 @@ from controlplane.billing.wallets.services import Gift, wallet_grant
 from controlplane.core.audit.entries import OPERATOR
 from controlplane.core.models import uuid7
 from controlplane.core.scope import organization_scope
+from controlplane.kernel.ids import uuid_of
 from tests.product.traffic import Answer, ask, make_body, open_client
 from tests.support.money import budget_row, rows
 from tests.support.month import PERIOD, START, seal_month, seed_month
@@ -61,7 +62,7 @@ def test_from_the_ledger_to_its_payment(database: str) -> None:
 
     ordered = post(finance, f"{mine}/payment-orders", invoice=made["id"])
     with organization_scope([cast.acme.id]):
-        order = PaymentOrder.objects.get(id=ordered["id"])
+        order = PaymentOrder.objects.get(id=uuid_of(ordered["id"], "order"))
     with override_settings(STRIPE_WEBHOOK=True, STRIPE_SECRETS=(SECRET,)):
         assert send(session_event(order)).json() == {"booked": True}
         assert send(session_event(order)).json() == {"booked": False}

@@ -84,7 +84,13 @@ def configure() -> tuple[Cast, str]:
 
 async def test_everything_arrives(source: SnapshotSource) -> None:
     cast, secret = await configure()
-    await until(lambda: bool(source.current.rules) and len(source.current.budgets) == 2)
+    await until(
+        lambda: (
+            bool(source.current.rules)
+            and [len(key.budgets) for key in source.current.keys.values()] == [2]
+            and len(source.current.budgets) == 2
+        )
+    )
     current = source.current
     (key,) = current.keys.values()
     assert (key.organization, key.project) == (cast.acme.id.hex, cast.project.id.hex)

@@ -29,19 +29,30 @@ async def _cancel(served: Served, job: Job) -> None:
     assert len(list(late)) <= served.subject.reports_until_free
 
 
+async def _held_back(served: Served, running: Job) -> None:
+    """Until the engine says that a job waits, or the running one has begun to end."""
+    await served.sink.until(
+        lambda: bool(served.sink.steps[-1].waiting or served.sink.finishes(running.request))
+    )
+
+
 @queueing()
 async def test_queued(served: Served) -> None:
-    running = served.job(20, n=4, max_tokens=FOREVER)
-    served.submit(running)
-    await served.sink.until(lambda: any(step.running == 4 for step in served.sink.steps))
-    waiting = served.job(60)
-    served.submit(waiting)
-    await served.sink.until(lambda: served.sink.steps[-1].waiting == 1)
-    served.engine.cancel(waiting.request)
-    (output,) = await served.finished(waiting)
+    for _ in range(TRIES_MAX):
+        running, waiting = served.job(20, n=4, max_tokens=FOREVER), served.job(60)
+        served.submit(running)
+        await served.decoding(running)
+        served.submit(waiting)
+        await _held_back(served, running)
+        served.engine.cancel(waiting.request)
+        outputs = await served.finished(waiting)
+        # An engine in another process may have made its last token meanwhile.
+        if not served.sink.finishes(running.request):
+            break
+        await served.finished(running)
+    (output,) = outputs
     assert (output.finish, output.tokens) == ("cancelled", [])
     assert output.usage.completion_tokens == 0
-    assert served.sink.finishes(running.request) == []
 
 
 @declaring(Capability.CANCEL)

@@ -122,6 +122,8 @@ async def test_closing_ends_what_runs(served: Served) -> None:
     for _ in range(2):
         await served.engine.close()
         await served.finished(running)
-        assert served.sink.finishes(fresh.request) == ["cancelled"]
         # Cancelled, unless an engine in another process had made its last token already.
+        over = {"cancelled", "length"} if served.subject.processes else {"cancelled"}
         assert len(served.sink.finishes(running.request)) == 1
+        (end,) = served.sink.finishes(fresh.request)
+        assert end in over

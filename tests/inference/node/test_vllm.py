@@ -169,4 +169,11 @@ def _environment() -> dict[str, str]:
 def _engines_of(pid: int) -> list[psutil.Process]:
     """vLLM's own process under the node's, if it is there already."""
     children = psutil.Process(pid).children(recursive=True)
-    return [each for each in children if "EngineCore" in " ".join(each.cmdline())]
+    return [each for each in children if "EngineCore" in _command_of(each)]
+
+
+def _command_of(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:  # Over meanwhile.
+        return ""
