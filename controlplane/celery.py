@@ -1,5 +1,6 @@
 """Celery's application: the entrance of worker and beat. Each subject has its own `tasks.py`."""
 
+import gc
 import os
 
 import django
@@ -12,6 +13,10 @@ SCHEDULED_APPS = (
 )
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
+# Celery ignores what Django's checks find, and they import every page and operation.
+os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
+# What is imported stays, and is shared with the processes of a worker: none looks through it.
+gc.disable()
 django.setup(set_prefix=False)
 
 import_string("controlplane.core.jobs.heartbeat.connect")()
@@ -24,3 +29,5 @@ app.conf.beat_schedule = {
     for label in SCHEDULED_APPS
     for name, seconds in import_string(f"controlplane.{label}.tasks.EVERY_S").items()
 }
+gc.freeze()
+gc.enable()

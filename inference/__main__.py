@@ -6,6 +6,7 @@ that torch reads at its import is set.
 
 import argparse
 import asyncio
+import gc
 import importlib
 import logging
 import os
@@ -256,4 +257,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    # Else all that was imported would be looked through once more: with torch for 0.4 s.
+    gc.freeze()
+    sys.exit(status)

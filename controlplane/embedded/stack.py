@@ -14,8 +14,8 @@ CHILD_STOP_SECONDS_MAX = 10.0
 DRAIN_SECONDS = 5
 WORKERS = "2"
 EMBED_POOL = "embeddings"
-# The demo's Celery processes mostly sleep; fewer arenas keep them small.
-SMALL = {"MALLOC_ARENA_MAX": "2"}
+# Fewer arenas, and no threads for products of matrices that nobody makes, keep processes small.
+SMALL = {"MALLOC_ARENA_MAX": "2", "OPENBLAS_NUM_THREADS": "1"}
 # Addresses that one can listen on and no one can dial.
 WILDCARDS = ("0.0.0.0", "::")
 
