@@ -1,7 +1,8 @@
 """OpenID Connect: where the provider is asked, and what its identity token proves.
 
 Authlib speaks the protocol: discovery, state, nonce, PKCE, the trade of the code, the token's
-signature and claims. A person is known by issuer and subject, never by what may change.
+signature and claims. A person is known by issuer and subject, never by what may change. It is
+imported where a provider is asked, since most installations have none.
 """
 
 from dataclasses import dataclass
@@ -11,12 +12,8 @@ from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
 
-from authlib.common.errors import AuthlibBaseError
-from authlib.integrations.django_client import DjangoOAuth2App
-from authlib.integrations.requests_client import OAuth2Session
 from django.conf import settings
-from joserfc.errors import JoseError
-from requests import PreparedRequest, RequestException, Response
+from requests import PreparedRequest, RequestException, Response, Session
 from requests.adapters import HTTPAdapter
 
 from controlplane.core.mail import is_email
@@ -83,6 +80,9 @@ def ask_begin(next_path: str, *, redirect: str, confirms: bool) -> tuple[Ask, st
 
 def identity_of(ask: Ask, *, code: str, redirect: str) -> Identity:
     """Trade the code for a token and check it; raises OidcRefused, OidcAway."""
+    from authlib.common.errors import AuthlibBaseError
+    from joserfc.errors import JoseError
+
     provider = _provider()
     try:
         token = provider.app.fetch_access_token(redirect, code=code, code_verifier=ask.verifier)
@@ -123,8 +123,10 @@ class _Bounded(HTTPAdapter):
         return answer
 
 
-def _session(**options: Any) -> OAuth2Session:
-    made = OAuth2Session(**options)
+def _session(**options: Any) -> Session:
+    from authlib.integrations.requests_client import OAuth2Session
+
+    made: Session = OAuth2Session(**options)
     made.mount("https://", _Bounded())
     made.mount("http://", _Bounded())
     return made
@@ -132,6 +134,8 @@ def _session(**options: Any) -> OAuth2Session:
 
 class _Provider:
     def __init__(self, issuer: str, client_id: str, client_secret: str) -> None:
+        from authlib.integrations.django_client import DjangoOAuth2App
+
         self.issuer = issuer
         self.app = DjangoOAuth2App(
             None,

@@ -7,6 +7,7 @@ here once: errors, the idempotency key, pages of lists, and how callers say who 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import takewhile
 from typing import Any, NamedTuple, TypeVar
 
@@ -56,7 +57,11 @@ _KEY = OpenApiParameter(
         "hours does nothing and returns the first response, with `Idempotency-Replayed: true`."
     ),
 )
-(_ERROR,), _shapes = components_of([Error])
+(_ERROR,), _errors = components_of([Error])
+# What operations refer to: types, and lists with what is beside their rows. They are described when
+# somebody asks, since that would take a tenth of the start of all who know the URLs.
+_shapes: dict[str, Any] = {}
+_lists: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {}
 View = TypeVar("View", bound=Callable[..., Any])
 
 
@@ -162,22 +167,37 @@ def operation(
 
 def schema_of(shape: Any) -> dict[str, Any]:
     """A type of msgspec's as a reference to its component, which is named after its app, too."""
-    label = getattr(shape, "__module__", "").split(".")[1].title()
-    (found,), components = components_of([shape], label)
-    _shapes.update(components)
-    return found
+    name = f"{_label(shape)}{shape.__name__}"
+    _shapes[name] = shape
+    return {"$ref": REF.format(name=name)}
 
 
 def components_add(result: dict[str, Any], **_: Any) -> dict[str, Any]:
     """The last step of the description: the shapes that operations refer to."""
     schemas = result.setdefault("components", {}).setdefault("schemas", {})
+    known = _components()
     wanted = set(_names(result))
     while wanted:
         name = wanted.pop()
         if name not in schemas:
-            schemas[name] = _shapes[name]
-            wanted |= set(_names(_shapes[name]))
+            schemas[name] = known[name]
+            wanted |= set(_names(known[name]))
     return result
+
+
+@cache
+def _components() -> dict[str, dict[str, Any]]:
+    known = dict(_errors)
+    for shape in _shapes.values():
+        known.update(components_of([shape], _label(shape))[1])
+    for name, (row, beside) in _lists.items():
+        known[name] = _list_component(name, row, known[_name(beside)] if beside else None)
+    return known
+
+
+def _label(shape: Any) -> str:
+    """The app of a type."""
+    return str(shape.__module__.split(".")[1].title())
 
 
 def _names(node: Any) -> Iterator[str]:
@@ -195,22 +215,27 @@ def _names(node: Any) -> Iterator[str]:
 
 def _list_schema(row: Any, beside: Any = None) -> dict[str, Any]:
     """The one shape of lists, as a component of its own; with the fields of `beside` in it."""
+    rows, more = schema_of(row), schema_of(beside) if beside else None
+    name = _name(more or rows).removesuffix("Json") + "List"
+    _lists[name] = (rows, more)
+    return {"$ref": REF.format(name=name)}
+
+
+def _list_component(name: str, row: Any, beside: dict[str, Any] | None) -> dict[str, Any]:
     own = {
         "object": {"type": "string", "const": "list"},
-        "data": {"type": "array", "items": schema_of(row)},
+        "data": {"type": "array", "items": row},
         "first_id": {"type": ["string", "null"], "description": "What names the first row."},
         "last_id": {"type": ["string", "null"], "description": "What names the last row."},
         "has_more": {"type": "boolean"},
     }
-    told = _shapes[_name(schema_of(beside))] if beside else {"properties": {}, "required": []}
-    name = _name(schema_of(beside or row)).removesuffix("Json") + "List"
-    _shapes[name] = {
+    told = beside or {"properties": {}, "required": []}
+    return {
         "title": name,
         "type": "object",
         "properties": {**own, **told["properties"]},
         "required": [*own, *told["required"]],
     }
-    return {"$ref": REF.format(name=name)}
 
 
 def _name(ref: dict[str, Any]) -> str:
